@@ -1,0 +1,154 @@
+"""What an instruction's meaning may ask of the machine it runs on. The emulator implements these protocols.
+
+Addresses: `shared::cta` addresses are byte offsets into the CTA's window; a `shared::cluster` address is
+`(CTA rank in cluster << 24) | offset`, and rank 0's window also answers to plain offsets of the executing CTA
+(the emulator tells them apart by `SHARED_CLUSTER_BIT`). Global addresses are 64-bit and made by the emulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.isa.instruction import Bits
+
+if TYPE_CHECKING:
+    from louver.isa.tensormap import TensorMap
+    from louver.isa.wgmma import Wgmma
+
+Space = Literal["global", "shared", "param"]
+
+SHARED_CLUSTER_BIT = 1 << 31
+"""Set in an address made by `mapa`: bits 24-30 then hold the CTA's rank in the cluster, bits 0-23 the offset."""
+
+U8 = NDArray[np.uint8]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """The warp cannot go on yet. `reason` is shown when nothing else can run either (deadlock)."""
+
+    reason: str
+
+
+class WarpState(Protocol):
+    """One warp of the running kernel, as instructions see it."""
+
+    @property
+    def active(self) -> Mask:
+        """Lanes that execute this instruction: bool [32]."""
+        ...
+
+    def special(self, name: str) -> Bits:
+        """A special register over the lanes, uint32 [32]: `%tid.x`, `%ctaid.x`, `%nctaid.x`, `%laneid`, `%cluster_ctarank`…"""
+        ...
+
+    # --- generic-proxy memory --------------------------------------------------------------------------------------
+    def load(self, space: Space, address: Bits, size: int) -> U8:
+        """`size` bytes for each active lane: uint8 [32, size]; inactive lanes read zeros. Checks bounds, alignment, initialisation."""
+        ...
+
+    def store(self, space: Space, address: Bits, data: U8) -> None:
+        """Store uint8 [32, size] for each active lane."""
+        ...
+
+    def atomic_add(self, space: Space, address: Bits, value: Bits, kind: Literal["u32", "u64", "f32"]) -> Bits:
+        """Add in lane order and return the old values."""
+        ...
+
+    # --- barriers --------------------------------------------------------------------------------------------------
+    def mbarrier_init(self, address: Bits, count: Bits) -> None: ...
+
+    def mbarrier_arrive(self, address: Bits, count: Bits, transaction_bytes: Bits | None) -> None:
+        """Arrive `count` times; with `transaction_bytes`, expect those first (`arrive.expect_tx`). Remote addresses allowed."""
+        ...
+
+    def mbarrier_expect(self, address: Bits, transaction_bytes: Bits) -> None: ...
+
+    def mbarrier_test(self, address: Bits, parity: Bits) -> Mask:
+        """True for the lanes whose barrier has completed the phase of that parity. The completing phase's writes become visible."""
+        ...
+
+    def mbarrier_pause(self, address: Bits, parity: Bits) -> Suspend | None:
+        """For `try_wait`: a `Suspend` while no active lane's phase is complete and other work can still run; None otherwise."""
+        ...
+
+    def mbarrier_invalidate(self, address: Bits) -> None: ...
+
+    def barrier_sync(self, index: int, threads: int) -> Suspend | None:
+        """Named barrier `bar.sync index, threads`; None once all have arrived."""
+        ...
+
+    def barrier_arrive(self, index: int, threads: int) -> None: ...
+
+    def cluster_arrive(self) -> None: ...
+
+    def cluster_wait(self) -> Suspend | None: ...
+
+    # --- fences ----------------------------------------------------------------------------------------------------
+    def fence_proxy_async(self) -> None:
+        """Generic-proxy shared-memory accesses of the active lanes become visible to the async proxy."""
+        ...
+
+    def fence_mbarrier_init(self) -> None:
+        """`fence.mbarrier_init.release.cluster`."""
+        ...
+
+    def fence_wgmma(self) -> None:
+        """`wgmma.fence`: orders register accesses between the warp and wgmma."""
+        ...
+
+    # --- bulk copies -----------------------------------------------------------------------------------------------
+    def bulk_tensor_load(
+        self, tensor_map: TensorMap, coordinates: Sequence[int], destination: int, mbarrier: int, multicast: int | None
+    ) -> None:
+        """Start a tiled copy global to shared, innermost coordinate first, completing transaction bytes on `mbarrier`.
+
+        multicast: None (own CTA), or a bit mask of CTA ranks whose windows and barriers (same offsets) are written.
+        """
+        ...
+
+    def bulk_tensor_store(self, tensor_map: TensorMap, coordinates: Sequence[int], source: int) -> None:
+        """Start a tiled copy shared to global; part of the thread's open bulk group."""
+        ...
+
+    def bulk_load(self, source: int, destination: int, size: int, mbarrier: int) -> None:
+        """`cp.async.bulk` global to shared: size and both addresses multiples of 16 bytes."""
+        ...
+
+    def bulk_commit(self) -> None: ...
+
+    def bulk_wait(self, pending: int, read_only: bool) -> Suspend | None:
+        """Wait until at most `pending` groups of this thread are unfinished (`read_only`: until their sources were read)."""
+        ...
+
+    def tensor_map(self, address: Bits) -> TensorMap:
+        """The tensor map behind a kernel parameter's address."""
+        ...
+
+    # --- warpgroup products ----------------------------------------------------------------------------------------
+    def wgmma(self, instruction: Wgmma, d: Bits, inputs: Sequence[Bits]) -> None:
+        """Issue a warpgroup product: `d` names the accumulators by content, `inputs` the other operands in operand order.
+
+        The emulator collects the four warps, runs `instruction.meaning` when it decides that the product completes,
+        and writes the accumulators back to the registers that this instruction names as "inout".
+        """
+        ...
+
+    def wgmma_commit(self) -> None: ...
+
+    def wgmma_wait(self, pending: int) -> Suspend | None: ...
+
+    # --- the rest --------------------------------------------------------------------------------------------------
+    def set_max_registers(self, count: int, increase: bool) -> Suspend | None: ...
+
+    def shuffle(self, value: Bits, source_lane: Bits) -> Bits:
+        """Each active lane reads `value` of `source_lane`; reading an inactive lane is an error."""
+        ...
+
+    def trap(self, message: str) -> None: ...

@@ -1,0 +1,64 @@
+"""A tensor map as data: what `cuTensorMapEncodeTiled` gets and what `cp.async.bulk.tensor` does with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+SwizzleBytes = Literal[0, 32, 64, 128]
+"""Swizzle span in bytes; 0 is no swizzle."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """A tiled view of global memory, dimensions innermost first (as the driver has them).
+
+    address: bytes, a multiple of 16. element_bytes: 1, 2, 4 or 8. shape: elements per dimension.
+    strides: bytes between neighbours in dimensions 1…, each a multiple of 16 (dimension 0 is contiguous).
+    box: elements copied per dimension, each 1 to 256; the inner box's bytes are a multiple of 16 and fit the swizzle span.
+    Reads outside `shape` give zeros; writes outside are dropped. Source: CUDA driver API, cuTensorMapEncodeTiled.
+    """
+
+    address: int
+    element_bytes: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: SwizzleBytes = 0
+    l2_promotion: Literal[0, 64, 128, 256] = 128
+
+    def __post_init__(self) -> None:
+        rank = len(self.shape)
+        if not 1 <= rank <= 5:
+            raise ValueError(f"a tensor map has 1 to 5 dimensions, got {rank}")
+        if len(self.strides) != rank - 1 or len(self.box) != rank:
+            raise ValueError(
+                f"a tensor map of {rank} dimensions needs {rank - 1} strides and {rank} box sizes, "
+                f"got {len(self.strides)} and {len(self.box)}"
+            )
+        if self.element_bytes not in (1, 2, 4, 8):
+            raise ValueError(f"element_bytes must be 1, 2, 4 or 8, got {self.element_bytes}")
+        if self.address % 16:
+            raise ValueError(f"the address must be a multiple of 16 bytes, got {self.address:#x}: copy to an aligned buffer")
+        for size in self.shape:
+            if not 1 <= size <= 1 << 32:
+                raise ValueError(f"each dimension has 1 to 2^32 elements, got {size}")
+        for stride in self.strides:
+            if stride % 16 or not 0 < stride < 1 << 40:
+                raise ValueError(f"strides are multiples of 16 bytes under 2^40, got {stride}: pad the row pitch")
+        for size in self.box:
+            if not 1 <= size <= 256:
+                raise ValueError(f"each box dimension has 1 to 256 elements, got {size}")
+        inner = self.box[0] * self.element_bytes
+        if inner % 16:
+            raise ValueError(f"the box's inner dimension must be a multiple of 16 bytes, got {inner}")
+        if self.swizzle and inner > self.swizzle:
+            raise ValueError(f"the box's inner bytes must fit the swizzle span, got {inner} bytes for a span of {self.swizzle}")
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes that one copy writes to shared memory, and completes on the barrier, fill included."""
+        total = self.element_bytes
+        for size in self.box:
+            total *= size
+        return total
