@@ -39,7 +39,7 @@ test-gpu: $(call ready,test) ## the tests that need a GPU, one after the other
 lint: $(call ready,dev) ## ruff, the import contract, pyright
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m importlinter.cli lint
+	$(PY) -c 'from importlinter.cli import lint_imports_command as c; c()'
 	$(PY) -m pyright
 
 format: $(call ready,dev) ## write the house style into the files
