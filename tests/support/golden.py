@@ -30,7 +30,9 @@ class Golden:
             raise AssertionError(f"no golden file {name}: look at the text and write it with --update-golden\n{text}")
         expected = path.read_text(encoding="utf-8")
         if text != expected:
-            raise AssertionError(f"differs from golden file {name} (--update-golden accepts it)\n{_diff(expected, text)}")
+            raise AssertionError(
+                f"differs from golden file {name} (--update-golden accepts it)\n{_diff(expected, text)}"
+            )
 
 
 def _diff(expected: str, text: str, limit: int = 200) -> str:

@@ -1,0 +1,1 @@
+"""Tables and plots: what the command line shows and what the README's picture is drawn with."""

@@ -1,0 +1,82 @@
+"""A benchmark's record of products: ours beside the vendor's libraries, on one machine, in one process.
+
+The file is JSON:
+`{"schema": 1, "kind": "gemm", "device": …, "versions": {…}, "protocol": …, "rows": [{"shape": [M, N, K], "dtype": "f16",
+"product": "linear", "ours_us": 1.0, "cublas_us": 1.0, "cusparselt_us": null}, …]}`.
+M is rows of the sparse weight, N tokens. A time that was not taken is null. Rows and header may hold more.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+SCHEMA = 1
+CONTENDERS = ("ours", "cublas", "cusparselt")
+LABELS: Mapping[str, str] = {"ours": "Louver 2:4", "cublas": "cuBLAS dense", "cusparselt": "cuSPARSELt 2:4"}
+
+
+@dataclass(frozen=True, slots=True)
+class GemmRow:
+    """One problem. shape: (M, N, K) in elements. times_us: microseconds by contender, absent where not taken."""
+
+    shape: tuple[int, int, int]
+    dtype: str
+    product: str
+    times_us: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != 3 or min(self.shape) < 1:
+            raise ValueError(f"shape is [M, N, K], each at least 1, got {list(self.shape)}")
+        for name, time in self.times_us.items():
+            if not (math.isfinite(time) and time > 0):
+                raise ValueError(f"{name}_us is a positive number of microseconds or null, got {time}")
+
+    def tflops(self, contender: str) -> float | None:
+        """Dense-equivalent TFLOP/s: 2·M·N·K over the time, zeros counted; None when it was not timed."""
+        time = self.times_us.get(contender)
+        return None if time is None else 2 * math.prod(self.shape) / time * 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class GemmRecord:
+    """A whole file. versions: name to version, the driver and ptxas among them. protocol: how the times were taken."""
+
+    device: str
+    versions: Mapping[str, str]
+    protocol: str
+    rows: tuple[GemmRow, ...]
+
+
+def read_gemm(path: Path) -> GemmRecord:
+    """Read and check a record. Raises ValueError with the file's name and the rule that it breaks."""
+    try:
+        data: Any = json.loads(path.read_text(encoding="utf-8"))
+        return _record(data)
+    except KeyError as error:
+        raise ValueError(
+            f"{path.name}: a gemm record needs {error}: see louver/report/gemm.py for the schema"
+        ) from error
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path.name}: not a gemm record: {error}") from error
+
+
+def _record(data: Any) -> GemmRecord:
+    if not isinstance(data, dict):
+        raise ValueError(f"a record is a JSON object, got {type(data).__name__}")
+    header = cast("dict[str, Any]", data)
+    if header["schema"] != SCHEMA or header["kind"] != "gemm":
+        raise ValueError(f"expected schema {SCHEMA} and kind 'gemm', got {header['schema']} and {header['kind']!r}")
+    versions = {str(name): str(version) for name, version in header["versions"].items()}
+    rows = tuple(_row(row) for row in header["rows"])
+    return GemmRecord(str(header["device"]), versions, str(header["protocol"]), rows)
+
+
+def _row(row: Mapping[str, Any]) -> GemmRow:
+    m, n, k = (int(size) for size in row["shape"])
+    taken = {name: float(row[f"{name}_us"]) for name in CONTENDERS if row.get(f"{name}_us") is not None}
+    return GemmRow((m, n, k), str(row["dtype"]), str(row.get("product", "linear")), taken)
