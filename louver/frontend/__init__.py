@@ -1,0 +1,1 @@
+"""Ways into tile IR: library problems (`builder`)."""

@@ -1,0 +1,1 @@
+"""The compiler's steps, tile IR to PTX: one file each."""

@@ -1,0 +1,148 @@
+"""What a GEMM-shaped kernel computes, as values: the operands, the tile, the epilogue and the store.
+
+`louver.passes.nest.read_nest` reads tile IR into a `ProductNest`; the generator writes schedule IR from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Size: TypeAlias = str | int
+"""A size or stride in elements: the name of the kernel argument that holds it, or a constant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A kernel argument: its name, and its type as tile IR prints it (such as `!tt.ptr<f16>` or `i32`)."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """An operand of the product, read tile by tile from global memory.
+
+    argument: the pointer's name. element: element type's name. pattern: "2:4" for a sparse operand (along K), or None.
+    extent: elements along the axis that is not summed (M or N). depth: elements along K. stride: elements between
+    neighbours along the axis that is not contiguous; for a sparse operand extent, depth and stride count dense elements.
+    k_major: K is contiguous, otherwise M or N.
+    """
+
+    argument: str
+    element: str
+    pattern: str | None
+    extent: Size
+    depth: Size
+    stride: Size
+    k_major: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Where the result goes: a row-major [M, N] matrix, or [N, M] when `transposed`; `stride` is its row pitch in elements."""
+
+    argument: str
+    element: str
+    stride: Size
+    transposed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """The sum of products, in the nest's accumulator type."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadVector:
+    """Element m ("m") or n ("n") of a contiguous vector argument with as many elements as that axis has; zero beyond it."""
+
+    argument: str
+    element: str
+    axis: Literal["m", "n"]
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """left + right, both of one element type, rounded to it."""
+
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Multiply:
+    """left · right, both of one element type, rounded to it."""
+
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """The operand converted to element type `to`, to nearest even."""
+
+    operand: Expression
+    to: str
+
+
+Expression: TypeAlias = Accumulator | LoadVector | Add | Multiply | Cast
+"""What is computed for each element (m, n) of the output, from the sum of products."""
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """The expression's nodes, operands before users, left before right; a node that is used twice comes twice."""
+    match expression:
+        case Add(left, right) | Multiply(left, right):
+            yield from walk(left)
+            yield from walk(right)
+        case Cast(operand):
+            yield from walk(operand)
+        case Accumulator() | LoadVector():
+            pass
+    yield expression
+
+
+@dataclass(frozen=True, slots=True)
+class ProductNest:
+    """A kernel that computes each tile of an output as epilogue(sum over K of a · b).
+
+    name: the function's. arguments: in order. a: [M, K]; b: [K, N] in index order, whatever its layout.
+    m, n, k: the product's sizes. tile_m, tile_n, tile_k: elements. accumulator: element type of the sum, which starts
+    at zero. epilogue: its element type is the store's.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    a: Load
+    b: Load
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    accumulator: str
+    epilogue: Expression
+    store: Store
+
+    def __post_init__(self) -> None:
+        if self.a.depth != self.b.depth:
+            raise ValueError(f"both operands must have one K, got {self.a.depth!r} and {self.b.depth!r}")
+        for size in (self.tile_m, self.tile_n, self.tile_k):
+            if size < 1:
+                raise ValueError(f"tile sizes are at least 1, got {self.tile_m}×{self.tile_n}×{self.tile_k}")
+
+    @property
+    def m(self) -> Size:
+        """Rows of the product."""
+        return self.a.extent
+
+    @property
+    def n(self) -> Size:
+        """Columns of the product."""
+        return self.b.extent
+
+    @property
+    def k(self) -> Size:
+        """Elements summed."""
+        return self.a.depth
