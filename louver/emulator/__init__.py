@@ -1,0 +1,53 @@
+"""Runs PTX modules on the CPU, asynchronous engines included, and reports every hazard it can prove."""
+
+from __future__ import annotations
+
+from louver.emulator.errors import (
+    BarrierError,
+    ConvergenceError,
+    DeadlockError,
+    EmulationError,
+    ExitError,
+    LaunchError,
+    LimitError,
+    MisalignedError,
+    OutOfBoundsError,
+    OverwriteInUseError,
+    Place,
+    ProxyFenceError,
+    RegisterHazardError,
+    TrapError,
+    UninitialisedError,
+    UseBeforeArrivalError,
+)
+from louver.emulator.memory import Allocation, GlobalMemory
+from louver.emulator.order import Earliest, Latest, Order, Seeded
+from louver.emulator.run import Argument, Report, run
+
+__all__ = [
+    "run",
+    "Report",
+    "Argument",
+    "GlobalMemory",
+    "Allocation",
+    "Order",
+    "Earliest",
+    "Latest",
+    "Seeded",
+    "Place",
+    "EmulationError",
+    "DeadlockError",
+    "UseBeforeArrivalError",
+    "OverwriteInUseError",
+    "ProxyFenceError",
+    "OutOfBoundsError",
+    "MisalignedError",
+    "UninitialisedError",
+    "BarrierError",
+    "RegisterHazardError",
+    "ConvergenceError",
+    "ExitError",
+    "LaunchError",
+    "TrapError",
+    "LimitError",
+]

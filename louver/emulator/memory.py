@@ -1,0 +1,135 @@
+"""Global memory: NumPy arrays at made-up addresses with gaps between them, so that every stray access is found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.emulator.errors import MisalignedError, OutOfBoundsError, UninitialisedError
+from louver.isa.instruction import Bits
+from louver.isa.machine import U8, Mask
+
+FIRST_ADDRESS = 0x7000_0000_0000
+"""Global addresses start here: far above every shared or parameter address."""
+
+REDZONE = 1 << 16
+"""Least distance in bytes between two allocations."""
+
+BASE_ALIGNMENT = 256
+"""Alignment of an allocation in bytes, as the driver's allocator gives it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Allocation:
+    """An array in the emulated global memory; the kernel's writes appear in `array` itself.
+
+    name: shown in errors. address: of the first byte. array: C-contiguous. data: the array's bytes, uint8 [size].
+    initialised: bool [size], or None when the whole array counts as initialised. writable: False makes stores an error.
+    """
+
+    name: str
+    address: int
+    array: NDArray[Any]
+    data: U8
+    initialised: Mask | None
+    writable: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.data.size
+
+
+class GlobalMemory:
+    """The allocations that one or more runs share.
+
+    `add` registers an array; pass the allocation (or its `address`, plus an offset) as a pointer argument to `run`.
+    """
+
+    def __init__(self) -> None:
+        self._allocations: list[Allocation] = []
+        self._next = FIRST_ADDRESS
+
+    def add(
+        self, name: str, array: NDArray[Any], *, offset: int = 0, initialised: bool = True, writable: bool = True
+    ) -> Allocation:
+        """Register `array`; it is not copied.
+
+        array: C-contiguous, any dtype. offset: bytes added to the 256-byte aligned base, to emulate unaligned views.
+        initialised=False makes reads of bytes that the kernel has not written an error.
+        Raises ValueError for an array that is not contiguous, or is read-only while `writable`.
+        """
+        if not array.flags.c_contiguous:
+            raise ValueError(f"{name}: the array must be C-contiguous, got strides {array.strides}: pass the whole buffer")
+        if writable and not array.flags.writeable:
+            raise ValueError(f"{name}: the array is read-only; pass writable=False for an input")
+        data = array.reshape(-1).view(np.uint8)
+        shadow = None if initialised else np.zeros(data.size, np.bool_)
+        allocation = Allocation(name, self._next + offset, array, data, shadow, writable)
+        self._allocations.append(allocation)
+        step = offset + data.size + REDZONE
+        self._next += (step + BASE_ALIGNMENT - 1) // BASE_ALIGNMENT * BASE_ALIGNMENT
+        return allocation
+
+    def find(self, first: int, last: int) -> Allocation:
+        """The allocation that holds bytes `first` to `last`, both included. Raises OutOfBoundsError."""
+        for allocation in self._allocations:
+            if allocation.address <= first and last < allocation.address + allocation.size:
+                return allocation
+        raise OutOfBoundsError(f"global bytes {first:#x} to {last:#x} are {self._whereabouts(first, last)}")
+
+    def _whereabouts(self, first: int, last: int) -> str:
+        for allocation in self._allocations:
+            start, end = allocation.address, allocation.address + allocation.size
+            if start - REDZONE < last and first < end + REDZONE // 2:
+                where = f"{first - end} bytes past the end" if first >= start else f"{start - first} bytes before the start"
+                return f"outside {allocation.name} ({allocation.size} bytes): {where}"
+        return "in no allocation"
+
+    def gather(self, address: Bits, size: int, active: Mask) -> U8:
+        """Load `size` bytes for each active lane: uint8 [32, size], zeros for inactive lanes."""
+        out = np.zeros((len(address), size), np.uint8)
+        for lanes, allocation, offsets in self._resolve(address, size, active):
+            index = offsets[:, None] + np.arange(size)
+            if allocation.initialised is not None and not allocation.initialised[index].all():
+                bad = int(index[~allocation.initialised[index]].min())
+                raise UninitialisedError(f"byte {bad} of {allocation.name} is read but was never written")
+            out[lanes] = allocation.data[index]
+        return out
+
+    def scatter(self, address: Bits, data: U8, active: Mask) -> None:
+        """Store uint8 [32, size] for each active lane, in lane order."""
+        size = data.shape[1]
+        for lanes, allocation, offsets in self._resolve(address, size, active):
+            check_writable(allocation)
+            index = offsets[:, None] + np.arange(size)
+            allocation.data[index] = data[lanes]
+            if allocation.initialised is not None:
+                allocation.initialised[index] = True
+
+    def _resolve(
+        self, address: Bits, size: int, active: Mask
+    ) -> list[tuple[NDArray[np.int64], Allocation, NDArray[np.int64]]]:
+        """(lanes, allocation, byte offsets) for each allocation that the active lanes touch."""
+        lanes = np.flatnonzero(active)
+        wanted = address[lanes].astype(np.int64)
+        if (wanted % size).any():
+            bad = int(wanted[wanted % size != 0][0])
+            raise MisalignedError(f"a {size}-byte access needs a multiple of {size}, got global address {bad:#x}")
+        found: list[tuple[NDArray[np.int64], Allocation, NDArray[np.int64]]] = []
+        while lanes.size:
+            allocation = self.find(int(wanted[0]), int(wanted[0]) + size - 1)
+            offsets = wanted - allocation.address
+            inside = (offsets >= 0) & (offsets + size <= allocation.size)
+            found.append((lanes[inside], allocation, offsets[inside]))
+            lanes, wanted = lanes[~inside], wanted[~inside]
+        return found
+
+
+def check_writable(allocation: Allocation) -> None:
+    """Raise OutOfBoundsError when `allocation` is an input."""
+    if not allocation.writable:
+        raise OutOfBoundsError(f"{allocation.name} is an input of this kernel and must not be written")
