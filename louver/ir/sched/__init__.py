@@ -1,0 +1,34 @@
+"""The `sched` dialect: warp roles, rings of stages, barriers, bulk copies, warpgroup products."""
+
+from __future__ import annotations
+
+from xdsl.ir import Dialect
+
+from louver.ir.sched import ops, types
+
+SCHED = Dialect(
+    "sched",
+    [
+        ops.KernelOp,
+        ops.RingOp,
+        ops.BarriersOp,
+        ops.RoleOp,
+        ops.TilesOp,
+        ops.LoopOp,
+        ops.AcquireOp,
+        ops.ExpectOp,
+        ops.BulkLoadOp,
+        ops.WaitOp,
+        ops.ReleaseOp,
+        ops.AdvanceOp,
+        ops.LoadMetadataOp,
+        ops.MmaFenceOp,
+        ops.MmaOp,
+        ops.MmaCommitOp,
+        ops.MmaWaitOp,
+        ops.StoreOp,
+        ops.VectorOp,
+        ops.YieldOp,
+    ],
+    [types.MapType, types.PointerType, types.SizeType, types.WgmmaAttr],
+)

@@ -1,0 +1,313 @@
+"""Operations of the `sched` dialect: what each warp role does, stage by stage.
+
+A `kernel` holds rings of shared-memory stages, barriers (one a stage), and roles. A role walks `tiles`; inside a tile
+`loop`s walk the K steps, each loop going on where the one before it stopped. The stage in hand is implicit: `advance`
+moves a role to the next one, and phase bits never show.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from xdsl.dialects.builtin import I32, AnyFloatConstr, ArrayAttr, IntegerAttr, IntegerType, StringAttr, SymbolNameConstraint, UnitAttr
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    region_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+)
+from xdsl.traits import HasParent, IsTerminator, NoTerminator, SymbolOpInterface
+from xdsl.utils.exceptions import VerifyException
+
+from louver.ir.sched.types import MapType, PointerType, WgmmaAttr
+
+I32Attr: TypeAlias = IntegerAttr[I32]
+
+
+def i32_attr(value: int) -> I32Attr:
+    """A 32-bit integer attribute."""
+    return IntegerAttr(value, 32)
+
+
+@irdl_op_definition
+class KernelOp(IRDLOperation):
+    """A kernel for one target; its block arguments are its parameters, named by `params` in the same order."""
+
+    name = "sched.kernel"
+    sym_name = prop_def(SymbolNameConstraint())
+    params = prop_def(ArrayAttr[StringAttr])
+    threads = prop_def(IntegerAttr[I32])
+    cluster = prop_def(IntegerAttr[I32])
+    tile = prop_def(ArrayAttr[IntegerAttr[I32]])
+    mma = prop_def(WgmmaAttr)
+    shared_bytes = opt_prop_def(IntegerAttr[I32])
+    body = region_def("single_block")
+    traits = traits_def(NoTerminator(), SymbolOpInterface())
+    assembly_format = (
+        "$sym_name `params` $params `threads` $threads `cluster` $cluster `tile` $tile `mma` $mma"
+        " (`shared_bytes` $shared_bytes^)? $body attr-dict"
+    )
+
+    def verify_(self) -> None:
+        if len(self.params) != len(self.body.block.args):
+            raise VerifyException(f"{len(self.params)} parameter names for {len(self.body.block.args)} block arguments")
+        if len(self.tile) != 3:
+            raise VerifyException(f"a tile is [m, n, k], got {len(self.tile)} sizes")
+
+
+@irdl_op_definition
+class RingOp(IRDLOperation):
+    """A ring of equal stages in shared memory; `bytes` a stage. `offset` (bytes) is assigned by `assign-shared-memory`."""
+
+    name = "sched.ring"
+    sym_name = prop_def(SymbolNameConstraint())
+    stages = prop_def(IntegerAttr[I32])
+    bytes = prop_def(IntegerAttr[I32])
+    offset = opt_prop_def(IntegerAttr[I32])
+    traits = traits_def(HasParent(KernelOp), SymbolOpInterface())
+    assembly_format = "$sym_name `stages` $stages `bytes` $bytes (`offset` $offset^)? attr-dict"
+
+
+@irdl_op_definition
+class BarriersOp(IRDLOperation):
+    """One mbarrier a stage. Counts, transaction bytes and the offset are derived by passes from their users."""
+
+    name = "sched.barriers"
+    sym_name = prop_def(SymbolNameConstraint())
+    stages = prop_def(IntegerAttr[I32])
+    arrivals = opt_prop_def(IntegerAttr[I32])
+    transaction_bytes = opt_prop_def(IntegerAttr[I32])
+    offset = opt_prop_def(IntegerAttr[I32])
+    traits = traits_def(HasParent(KernelOp), SymbolOpInterface())
+    assembly_format = (
+        "$sym_name `stages` $stages (`arrivals` $arrivals^)? (`transaction_bytes` $transaction_bytes^)?"
+        " (`offset` $offset^)? attr-dict"
+    )
+
+
+@irdl_op_definition
+class RoleOp(IRDLOperation):
+    """What some warpgroups do. `registers` is their setmaxnreg target; absent, the kernel's own cap stays.
+
+    `single`: one elected thread of the role's first warp runs the body.
+    """
+
+    name = "sched.role"
+    sym_name = prop_def(SymbolNameConstraint())
+    first = prop_def(IntegerAttr[I32])
+    warpgroups = prop_def(IntegerAttr[I32])
+    registers = opt_prop_def(IntegerAttr[I32])
+    single = opt_prop_def(UnitAttr)
+    body = region_def("single_block")
+    traits = traits_def(NoTerminator(), HasParent(KernelOp), SymbolOpInterface())
+    assembly_format = (
+        "$sym_name `warpgroups` $warpgroups `from` $first (`registers` $registers^)? (`single` $single^)? $body attr-dict"
+    )
+
+
+@irdl_op_definition
+class TilesOp(IRDLOperation):
+    """Walk this CTA's output tiles; block arguments: first row and first column of the tile, in elements.
+
+    `raster`: tiles along M that are walked before the next column of tiles (for L2 reuse).
+    """
+
+    name = "sched.tiles"
+    raster = prop_def(IntegerAttr[I32])
+    body = region_def("single_block")
+    traits = traits_def(NoTerminator(), HasParent(RoleOp))
+    assembly_format = "`raster` $raster $body attr-dict"
+
+
+@irdl_op_definition
+class LoopOp(IRDLOperation):
+    """Walk K steps, `unroll` at a time while that many are left; block argument: the first of them (i32).
+
+    A loop goes on where the loop before it in the same tile stopped.
+    """
+
+    name = "sched.loop"
+    unroll = prop_def(IntegerAttr[I32])
+    body = region_def("single_block")
+    traits = traits_def(NoTerminator(), HasParent(TilesOp))
+    assembly_format = "`unroll` $unroll $body attr-dict"
+
+
+@irdl_op_definition
+class AcquireOp(IRDLOperation):
+    """Producer: wait until the stage in hand has been released by all its consumers."""
+
+    name = "sched.acquire"
+    barriers = prop_def(SymbolNameConstraint())
+    assembly_format = "$barriers attr-dict"
+
+
+@irdl_op_definition
+class ExpectOp(IRDLOperation):
+    """Producer: arrive and announce the stage's transaction bytes."""
+
+    name = "sched.expect"
+    barriers = prop_def(SymbolNameConstraint())
+    assembly_format = "$barriers attr-dict"
+
+
+@irdl_op_definition
+class BulkLoadOp(IRDLOperation):
+    """Start a tiled copy of `map`'s box at the coordinates (innermost first) into the stage in hand, `offset` bytes in.
+
+    `multicast` [coordinate, elements, bytes]: each CTA of the cluster loads its share, that many elements on along that
+    coordinate and bytes on in the stage for each rank, and sends it to all.
+    """
+
+    name = "sched.bulk_load"
+    map = operand_def(MapType)
+    coordinates = var_operand_def(IntegerType)
+    ring = prop_def(SymbolNameConstraint())
+    offset = prop_def(IntegerAttr[I32])
+    barriers = prop_def(SymbolNameConstraint())
+    multicast = opt_prop_def(ArrayAttr[IntegerAttr[I32]])
+    assembly_format = (
+        "$map `[` $coordinates `:` type($coordinates) `]` `to` $ring `offset` $offset `on` $barriers"
+        " (`multicast` $multicast^)? `:` type($map) attr-dict"
+    )
+
+
+@irdl_op_definition
+class WaitOp(IRDLOperation):
+    """Consumer: wait until the stage in hand is full."""
+
+    name = "sched.wait"
+    barriers = prop_def(SymbolNameConstraint())
+    assembly_format = "$barriers attr-dict"
+
+
+@irdl_op_definition
+class ReleaseOp(IRDLOperation):
+    """Consumer: hand back the stage `lag` steps behind the one in hand, unless this tile has not come that far."""
+
+    name = "sched.release"
+    barriers = prop_def(SymbolNameConstraint())
+    lag = prop_def(IntegerAttr[I32])
+    assembly_format = "$barriers `lag` $lag attr-dict"
+
+
+@irdl_op_definition
+class AdvanceOp(IRDLOperation):
+    """Go on to the next stage."""
+
+    name = "sched.advance"
+    assembly_format = "attr-dict"
+
+
+@irdl_op_definition
+class LoadMetadataOp(IRDLOperation):
+    """Load the metadata words of `steps` K steps from step `step` + `ahead` on into register set `set`, 16 bytes a lane.
+
+    Past the last group nothing is loaded.
+    """
+
+    name = "sched.load_metadata"
+    metadata = operand_def(PointerType)
+    step = operand_def(IntegerType)
+    set = prop_def(IntegerAttr[I32])
+    ahead = prop_def(IntegerAttr[I32])
+    words = prop_def(IntegerAttr[I32])
+    assembly_format = (
+        "$metadata `[` $step `plus` $ahead `]` `words` $words `set` $set `:` type($metadata) `,` type($step) attr-dict"
+    )
+
+
+@irdl_op_definition
+class MmaFenceOp(IRDLOperation):
+    """Order register accesses before the products that follow."""
+
+    name = "sched.mma_fence"
+    assembly_format = "attr-dict"
+
+
+@irdl_op_definition
+class MmaOp(IRDLOperation):
+    """One sparse warpgroup product on the stage in hand, `a_offset` and `b_offset` bytes in.
+
+    block: which 64 rows of the warpgroup. set, word, selector: its metadata register.
+    """
+
+    name = "sched.mma"
+    a = prop_def(SymbolNameConstraint())
+    a_offset = prop_def(IntegerAttr[I32])
+    b = prop_def(SymbolNameConstraint())
+    b_offset = prop_def(IntegerAttr[I32])
+    block = prop_def(IntegerAttr[I32])
+    set = prop_def(IntegerAttr[I32])
+    word = prop_def(IntegerAttr[I32])
+    selector = prop_def(IntegerAttr[I32])
+    assembly_format = (
+        "$a `plus` $a_offset `,` $b `plus` $b_offset `block` $block `metadata` $set `word` $word `selector` $selector attr-dict"
+    )
+
+
+@irdl_op_definition
+class MmaCommitOp(IRDLOperation):
+    """Close the group of products issued since the last commit."""
+
+    name = "sched.mma_commit"
+    assembly_format = "attr-dict"
+
+
+@irdl_op_definition
+class MmaWaitOp(IRDLOperation):
+    """Wait until at most `pending` groups are in flight."""
+
+    name = "sched.mma_wait"
+    pending = prop_def(IntegerAttr[I32])
+    assembly_format = "`pending` $pending attr-dict"
+
+
+@irdl_op_definition
+class StoreOp(IRDLOperation):
+    """The epilogue: for each accumulator run the region (block argument: the f32 sum), and store what it yields.
+
+    `transposed`: the destination is [N, M] row-major, else [M, N]; `pitch` is its row pitch in elements.
+    """
+
+    name = "sched.store"
+    destination = operand_def(PointerType)
+    row = operand_def(IntegerType)
+    column = operand_def(IntegerType)
+    transposed = opt_prop_def(UnitAttr)
+    body = region_def("single_block")
+    traits = traits_def(HasParent(TilesOp))
+    assembly_format = (
+        "$destination `[` $row `,` $column `]` (`transposed` $transposed^)? `:` type($destination) `,` type($row) `,`"
+        " type($column) $body attr-dict"
+    )
+
+
+@irdl_op_definition
+class VectorOp(IRDLOperation):
+    """The element of a vector that belongs to the accumulator's row (`axis` "m") or column ("n"); 0 outside."""
+
+    name = "sched.vector"
+    vector = operand_def(PointerType)
+    axis = prop_def(StringAttr)
+    result = result_def(AnyFloatConstr)
+    assembly_format = "$vector `along` $axis `:` type($vector) `->` type($result) attr-dict"
+
+    def verify_(self) -> None:
+        if self.axis.data not in ("m", "n"):
+            raise VerifyException(f'the axis is "m" or "n", got {self.axis.data!r}')
+
+
+@irdl_op_definition
+class YieldOp(IRDLOperation):
+    """Ends an epilogue region with the value to store."""
+
+    name = "sched.yield"
+    value = operand_def()
+    traits = traits_def(IsTerminator(), HasParent(StoreOp))
+    assembly_format = "$value `:` type($value) attr-dict"

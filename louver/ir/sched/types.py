@@ -1,0 +1,126 @@
+"""Types and attributes of the `sched` dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.ir import Attribute, ParametrizedAttribute, TypeAttribute
+from xdsl.irdl import irdl_attr_definition
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
+
+from louver.isa.wgmma import Wgmma
+
+
+@irdl_attr_definition
+class MapType(ParametrizedAttribute, TypeAttribute):
+    """A tensor map passed by value: `!sched.map<"a", [32, 128], 2, 64>`.
+
+    operand: which operand of the product it describes. box: elements copied, innermost first.
+    element_bytes: bytes of an element. swizzle: span in bytes, 0 for none.
+    """
+
+    name = "sched.map"
+    operand: StringAttr
+    box: ArrayAttr[IntAttr]
+    element_bytes: IntAttr
+    swizzle: IntAttr
+
+    @classmethod
+    def of(cls, operand: str, box: Sequence[int], element_bytes: int, swizzle: int) -> MapType:
+        """The type from plain values."""
+        return cls(StringAttr(operand), ArrayAttr([IntAttr(b) for b in box]), IntAttr(element_bytes), IntAttr(swizzle))
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes that one copy writes to shared memory."""
+        total = self.element_bytes.data
+        for size in self.box:
+            total *= size.data
+        return total
+
+    def verify(self) -> None:
+        inner = self.box.data[0].data * self.element_bytes.data
+        if self.swizzle.data not in (0, 32, 64, 128):
+            raise VerifyException(f"the swizzle span is 0, 32, 64 or 128 bytes, got {self.swizzle.data}")
+        if self.swizzle.data and inner > self.swizzle.data:
+            raise VerifyException(f"the box's inner bytes must fit the swizzle span, got {inner} for {self.swizzle.data}")
+
+    def print_parameters(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_string_literal(self.operand.data)
+            box = ", ".join(str(size.data) for size in self.box)
+            printer.print_string(f", [{box}], {self.element_bytes.data}, {self.swizzle.data}")
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        with parser.in_angle_brackets():
+            operand = parser.parse_str_literal()
+            parser.parse_punctuation(",")
+            box = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
+            parser.parse_punctuation(",")
+            element_bytes = parser.parse_integer()
+            parser.parse_punctuation(",")
+            swizzle = parser.parse_integer()
+        made = cls.of(operand, box, element_bytes, swizzle)
+        return [made.operand, made.box, made.element_bytes, made.swizzle]
+
+
+@irdl_attr_definition
+class PointerType(ParametrizedAttribute, TypeAttribute):
+    """A pointer to global memory with its operand's name and element type: `!sched.ptr<"bias", "f16">`."""
+
+    name = "sched.ptr"
+    operand: StringAttr
+    element: StringAttr
+
+
+@irdl_attr_definition
+class SizeType(ParametrizedAttribute, TypeAttribute):
+    """A size or stride in elements, unsigned: `!sched.size<"M", 32>`; the width in bits is 32 or 64."""
+
+    name = "sched.size"
+    meaning: StringAttr
+    width: IntAttr
+
+    def verify(self) -> None:
+        if self.width.data not in (32, 64):
+            raise VerifyException(f"a size is 32 or 64 bits wide, got {self.width.data}")
+
+
+@irdl_attr_definition
+class WgmmaAttr(ParametrizedAttribute):
+    """The warpgroup product that a kernel issues: n and element types as `louver.isa.wgmma.Wgmma` has them."""
+
+    name = "sched.wgmma"
+    n: IntAttr
+    a: StringAttr
+    b: StringAttr
+    d: StringAttr
+    transpose_b: IntAttr
+
+    @classmethod
+    def of(cls, instruction: Wgmma) -> WgmmaAttr:
+        """The attribute that names `instruction` (sparse, A from shared memory, selector apart)."""
+        return cls(
+            IntAttr(instruction.n),
+            StringAttr(instruction.a),
+            StringAttr(instruction.b),
+            StringAttr(instruction.d),
+            IntAttr(int(instruction.transpose_b)),
+        )
+
+    def instruction(self, selector: int = 0) -> Wgmma:
+        """The instruction object."""
+        return Wgmma(
+            n=self.n.data,
+            a=cast(str, self.a.data),
+            b=cast(str, self.b.data),
+            d=cast(str, self.d.data),
+            sparse=True,
+            transpose_b=bool(self.transpose_b.data),
+            selector=selector,
+        )

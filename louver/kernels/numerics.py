@@ -1,0 +1,66 @@
+"""How exact a product must be: one bound, used by every test, benchmark and demo.
+
+Elementwise, against float64: |y - ref| <= u_out·|ref| + c·u_acc·Σ|a||b|. `c` counts the rounding errors that add up along
+K. They are random in sign for random data, so that c grows as √K; a bound for adversarial data would have c = K, and would
+let a missing term pass from K ≈ 4,000 on.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+UNIT_ROUNDOFF = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
+"""Half the distance from 1 to the next number of each output type."""
+
+SMALLEST_SUBNORMAL = {"f32": 2.0**-149, "f16": 2.0**-24, "bf16": 2.0**-133}
+"""Spacing of the numbers around zero, which bounds the rounding of tiny results."""
+
+ACCUMULATOR_UNIT = {"f32": 2.0**-23}
+"""Rounding unit of a sum in tensor cores: they truncate, so twice the unit roundoff of the type."""
+
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How a result compares with its float64 reference. worst: greatest error over its bound; at: where."""
+
+    ok: bool
+    worst: float
+    at: tuple[int, ...]
+    violations: int
+
+
+def bound(reference: Float64, magnitude: Float64, k: int, out: str, accumulate: str = "f32") -> Float64:
+    """Greatest allowed error of each element. magnitude: Σ|a||b| (plus |bias|), same shape as `reference`."""
+    c = 4.0 + math.sqrt(k)
+    rounding = UNIT_ROUNDOFF[out] * np.abs(reference) + SMALLEST_SUBNORMAL[out] / 2
+    allowed = rounding + c * ACCUMULATOR_UNIT[accumulate] * magnitude
+    return np.asarray(allowed, dtype=np.float64)
+
+
+def compare(y: NDArray[Any], reference: Float64, magnitude: Float64, k: int, out: str) -> Agreement:
+    """Compare `y` with `reference` element by element; NaN agrees with NaN only, infinity with the same infinity."""
+    if y.shape != reference.shape:
+        raise ValueError(f"result and reference must have one shape, got {y.shape} and {reference.shape}")
+    if y.size == 0:
+        return Agreement(True, 0.0, (), 0)
+    got = y.astype(np.float64)
+    finite = np.isfinite(reference)
+    same = np.where(np.isnan(reference), np.isnan(got), got == reference)
+    with np.errstate(invalid="ignore", over="ignore"):
+        ratio = np.abs(got - reference) / bound(reference, magnitude, k, out)
+    ratio = np.where(finite, np.where(np.isfinite(got), ratio, np.inf), np.where(same, 0.0, np.inf))
+    ratio = np.where(got == reference, 0.0, ratio)
+    worst = int(np.argmax(ratio))
+    return Agreement(
+        ok=bool((ratio <= 1.0).all()),
+        worst=float(ratio.flat[worst]),
+        at=tuple(int(i) for i in np.unravel_index(worst, ratio.shape)),
+        violations=int((ratio > 1.0).sum()),
+    )

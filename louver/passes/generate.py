@@ -1,0 +1,307 @@
+"""Product nest + Schedule -> schedule IR: one generator, so that a schedule stays a value.
+
+Roles: warpgroup 0 produces (one thread feeds the ring by bulk copies); the others multiply and store. Metadata goes from
+global memory straight to registers, in two sets: a set is refilled only after the wait that retires its last use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.builder import ImplicitBuilder
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr, f32, i32
+from xdsl.ir import Attribute, Block, Region, SSAValue
+
+from louver.formats.dtypes import element_type
+from louver.ir.sched import ops
+from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
+from louver.isa.targets import Target
+from louver.isa.wgmma import Wgmma
+from louver.passes.generate_epilogue import build_epilogue, epilogue_vectors
+from louver.passes.layout import OperandLayout, dense_layout, values_layout
+from louver.passes.product import ProductNest
+from louver.passes.schedule import Schedule, register_split
+
+WORD_COLUMNS = 64
+"""Dense columns whose metadata one 32-bit word a lane holds (two k32 products of 16-bit types, one k64 of 8-bit types)."""
+
+LOAD_WORDS = 4
+"""Words of one 16-byte metadata load."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What the generator derives once from the nest, the schedule and the target."""
+
+    nest: ProductNest
+    schedule: Schedule
+    target: Target
+    a: OperandLayout
+    b: OperandLayout
+    mma: Wgmma
+
+    @property
+    def words(self) -> int:
+        """Metadata words a lane needs for a K step of one block of 64 rows."""
+        return self.schedule.tile_k // WORD_COLUMNS
+
+    @property
+    def steps_per_load(self) -> int:
+        """K steps that one 16-byte metadata load covers."""
+        return LOAD_WORDS // self.words
+
+
+def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
+    """Schedule IR for `nest` run as `schedule` says. Raises ValueError where the two cannot go together."""
+    if (nest.tile_m, nest.tile_n, nest.tile_k) != (schedule.tile_m, schedule.tile_n, schedule.tile_k):
+        raise ValueError(
+            f"the kernel's tile and the schedule's must agree, got {nest.tile_m}×{nest.tile_n}×{nest.tile_k} "
+            f"and {schedule.tile_m}×{schedule.tile_n}×{schedule.tile_k}"
+        )
+    major = "k" if nest.b.k_major else "mn"
+    plan = _Plan(
+        nest,
+        schedule,
+        target,
+        values_layout(schedule, nest.a.element),
+        dense_layout(schedule, nest.b.element, major),
+        Wgmma(n=schedule.tile_n, a=nest.a.element, b=nest.b.element, d="f32", sparse=True, transpose_b=major == "mn"),
+    )
+    if schedule.cluster > 1 and plan.b.copies % schedule.cluster and plan.b.box[1] % (8 * schedule.cluster):
+        raise ValueError(f"the dense tile cannot be shared by {schedule.cluster} CTAs: tile_n is {schedule.tile_n}")
+    return ModuleOp([_kernel(plan)])
+
+
+def _parameters(plan: _Plan) -> dict[str, Attribute]:
+    nest = plan.nest
+    b_box = list(plan.b.box)
+    if _shares_rows(plan):
+        b_box[1] //= plan.schedule.cluster
+    types: dict[str, Attribute] = {
+        "a_map": MapType.of("a", plan.a.box, plan.a.element_bytes, plan.a.swizzle),
+        "b_map": MapType.of("b", b_box, plan.b.element_bytes, plan.b.swizzle),
+        "metadata": PointerType(StringAttr("metadata"), StringAttr("u32")),
+        "d": PointerType(StringAttr("d"), StringAttr(nest.store.element)),
+    }
+    for vector in epilogue_vectors(nest.epilogue):
+        types[vector.argument] = PointerType(StringAttr(vector.argument), StringAttr(vector.element))
+    for size in ("M", "N", "K"):
+        types[size] = SizeType(StringAttr(size), IntAttr(32))
+    types["pitch"] = SizeType(StringAttr("pitch"), IntAttr(64))
+    return types
+
+
+def _shares_rows(plan: _Plan) -> bool:
+    """Whether a multicast splits each box by rows (K-major); an MN-major tile is shared out by whole boxes."""
+    return plan.schedule.cluster > 1 and plan.b.major == "k"
+
+
+def _kernel(plan: _Plan) -> ops.KernelOp:
+    schedule = plan.schedule
+    types = _parameters(plan)
+    body = Block(arg_types=list(types.values()))
+    for argument, name in zip(body.args, types, strict=True):
+        argument.name_hint = name
+    values: dict[str, SSAValue] = dict(zip(types, body.args, strict=True))
+    with ImplicitBuilder(body):
+        _ring("a", schedule.stages, plan.a.bytes)
+        _ring("b", schedule.stages, plan.b.bytes)
+        for name in ("full", "empty"):
+            ops.BarriersOp(properties={"sym_name": StringAttr(name), "stages": ops.i32_attr(schedule.stages)})
+        producer, consumer = register_split(schedule, plan.target)
+        _role("producer", 0, 1, producer, True, _producer(plan, values))
+        _role("consumer", 1, schedule.consumers, consumer, False, _consumer(plan, values))
+    return ops.KernelOp(
+        properties={
+            "sym_name": StringAttr(plan.nest.name),
+            "params": ArrayAttr([StringAttr(name) for name in types]),
+            "threads": ops.i32_attr(schedule.threads),
+            "cluster": ops.i32_attr(schedule.cluster),
+            "tile": ArrayAttr([ops.i32_attr(size) for size in (schedule.tile_m, schedule.tile_n, schedule.tile_k)]),
+            "mma": WgmmaAttr.of(plan.mma),
+        },
+        regions=[Region(body)],
+    )
+
+
+def _ring(name: str, stages: int, size: int) -> None:
+    ops.RingOp(properties={"sym_name": StringAttr(name), "stages": ops.i32_attr(stages), "bytes": ops.i32_attr(size)})
+
+
+def _role(name: str, first: int, warpgroups: int, registers: int, single: bool, body: Block) -> None:
+    properties: dict[str, Attribute] = {
+        "sym_name": StringAttr(name),
+        "first": ops.i32_attr(first),
+        "warpgroups": ops.i32_attr(warpgroups),
+        "registers": ops.i32_attr(registers),
+    }
+    if single:
+        properties["single"] = UnitAttr()
+    ops.RoleOp(properties=properties, regions=[Region(body)])
+
+
+def _tiles(plan: _Plan, body: Block) -> None:
+    body.args[0].name_hint, body.args[1].name_hint = "m", "n"
+    ops.TilesOp(properties={"raster": ops.i32_attr(plan.schedule.raster)}, regions=[Region(body)])
+
+
+def _loop(unroll: int, body: Block) -> None:
+    body.args[0].name_hint = "step"
+    ops.LoopOp(properties={"unroll": ops.i32_attr(unroll)}, regions=[Region(body)])
+
+
+def _constant(value: int) -> SSAValue:
+    return arith.ConstantOp(IntegerAttr(value, i32)).result
+
+
+def _producer(plan: _Plan, values: dict[str, SSAValue]) -> Block:
+    role = Block()
+    with ImplicitBuilder(role):
+        tile = Block(arg_types=[i32, i32])
+        with ImplicitBuilder(tile):
+            step = Block(arg_types=[i32])
+            with ImplicitBuilder(step):
+                _fill_stage(plan, values, tile.args[0], tile.args[1], step.args[0])
+            _loop(1, step)
+        _tiles(plan, tile)
+    return role
+
+
+def _fill_stage(plan: _Plan, values: dict[str, SSAValue], m: SSAValue, n: SSAValue, step: SSAValue) -> None:
+    ops.AcquireOp(properties={"barriers": StringAttr("empty")})
+    ops.ExpectOp(properties={"barriers": StringAttr("full")})
+    kept = arith.MuliOp(step, _constant(plan.a.box[0])).result
+    _bulk_load(values["a_map"], [kept, m], "a", 0, None)
+    k = arith.MuliOp(step, _constant(plan.schedule.tile_k)).result
+    k_major = plan.b.major == "k"
+    share = _share(plan)
+    copies = plan.b.copies if share is None or k_major else plan.b.copies // plan.schedule.cluster
+    for copy in range(copies):
+        moving = k if k_major else n
+        if copy:
+            moving = arith.AddiOp(moving, _constant(copy * plan.b.copy_step[0])).result
+        coordinates = [moving, n] if k_major else [moving, k]
+        _bulk_load(values["b_map"], coordinates, "b", copy * plan.b.box_bytes, share)
+    ops.AdvanceOp()
+
+
+def _share(plan: _Plan) -> ArrayAttr[IntegerAttr] | None:
+    """How a multicast load moves with the CTA's rank: [coordinate, elements, shared-memory bytes]."""
+    cluster = plan.schedule.cluster
+    if cluster == 1:
+        return None
+    if plan.b.major == "k":
+        rows = plan.b.box[1] // cluster
+        share = (1, rows, rows * plan.b.box[0] * plan.b.element_bytes)
+    else:
+        boxes = plan.b.copies // cluster
+        share = (0, boxes * plan.b.copy_step[0], boxes * plan.b.box_bytes)
+    return ArrayAttr([ops.i32_attr(value) for value in share])
+
+
+def _bulk_load(
+    source: SSAValue, coordinates: list[SSAValue], ring: str, offset: int, share: ArrayAttr[IntegerAttr] | None
+) -> None:
+    properties: dict[str, Attribute] = {
+        "ring": StringAttr(ring),
+        "offset": ops.i32_attr(offset),
+        "barriers": StringAttr("full"),
+    }
+    if share is not None:
+        properties["multicast"] = share
+    ops.BulkLoadOp(operands=[source, coordinates], properties=properties)
+
+
+def _consumer(plan: _Plan, values: dict[str, SSAValue]) -> Block:
+    role = Block()
+    with ImplicitBuilder(role):
+        tile = Block(arg_types=[i32, i32])
+        with ImplicitBuilder(tile):
+            _load_metadata(values["metadata"], _constant(0), 0, 0, LOAD_WORDS)
+            main = Block(arg_types=[i32])
+            with ImplicitBuilder(main):
+                for register_set in (0, 1):
+                    for part in range(plan.steps_per_load):
+                        _main_step(plan, values, main.args[0], register_set, part)
+            _loop(2 * plan.steps_per_load, main)
+            ops.MmaWaitOp(properties={"pending": ops.i32_attr(0)})
+            ops.ReleaseOp(properties={"barriers": StringAttr("empty"), "lag": ops.i32_attr(1)})
+            rest = Block(arg_types=[i32])
+            with ImplicitBuilder(rest):
+                _rest_step(plan, values, rest.args[0])
+            _loop(1, rest)
+            _store(plan, values, tile.args[0], tile.args[1])
+        _tiles(plan, tile)
+    return role
+
+
+def _main_step(plan: _Plan, values: dict[str, SSAValue], step: SSAValue, register_set: int, part: int) -> None:
+    _multiply(plan, register_set, part * plan.words)
+    ops.MmaWaitOp(properties={"pending": ops.i32_attr(1)})
+    ops.ReleaseOp(properties={"barriers": StringAttr("empty"), "lag": ops.i32_attr(1)})
+    if part == 0:
+        ahead = (register_set + 1) * plan.steps_per_load
+        _load_metadata(values["metadata"], step, 1 - register_set, ahead, LOAD_WORDS)
+    ops.AdvanceOp()
+
+
+def _rest_step(plan: _Plan, values: dict[str, SSAValue], step: SSAValue) -> None:
+    _load_metadata(values["metadata"], step, 0, 0, plan.words)
+    _multiply(plan, 0, 0)
+    ops.MmaWaitOp(properties={"pending": ops.i32_attr(0)})
+    ops.ReleaseOp(properties={"barriers": StringAttr("empty"), "lag": ops.i32_attr(0)})
+    ops.AdvanceOp()
+
+
+def _multiply(plan: _Plan, register_set: int, first_word: int) -> None:
+    ops.WaitOp(properties={"barriers": StringAttr("full")})
+    ops.MmaFenceOp()
+    depth = plan.mma.k
+    per_word = WORD_COLUMNS // depth
+    for block in range(plan.schedule.blocks):
+        for index in range(plan.schedule.tile_k // depth):
+            ops.MmaOp(
+                properties={
+                    "a": StringAttr("a"),
+                    "a_offset": ops.i32_attr(_values_offset(plan, block, index)),
+                    "b": StringAttr("b"),
+                    "b_offset": ops.i32_attr(_dense_offset(plan, index)),
+                    "block": ops.i32_attr(block),
+                    "set": ops.i32_attr(register_set),
+                    "word": ops.i32_attr(first_word + index // per_word),
+                    "selector": ops.i32_attr(index % per_word),
+                }
+            )
+    ops.MmaCommitOp()
+
+
+def _values_offset(plan: _Plan, block: int, index: int) -> int:
+    """Bytes from the warpgroup's first row to the values of product `index` of row block `block`."""
+    row_bytes = plan.a.box[0] * plan.a.element_bytes
+    return block * 64 * row_bytes + index * plan.mma.k // 2 * plan.a.element_bytes
+
+
+def _dense_offset(plan: _Plan, index: int) -> int:
+    """Bytes from the dense tile's start to K column `index * k` of it."""
+    column = index * plan.mma.k
+    if plan.b.major == "mn":
+        return column * plan.b.box[0] * plan.b.element_bytes
+    box, inside = divmod(column, plan.b.box[0])
+    return box * plan.b.box_bytes + inside * plan.b.element_bytes
+
+
+def _load_metadata(metadata: SSAValue, step: SSAValue, register_set: int, ahead: int, words: int) -> None:
+    ops.LoadMetadataOp(
+        operands=[metadata, step],
+        properties={"set": ops.i32_attr(register_set), "ahead": ops.i32_attr(ahead), "words": ops.i32_attr(words)},
+    )
+
+
+def _store(plan: _Plan, values: dict[str, SSAValue], m: SSAValue, n: SSAValue) -> None:
+    body = Block(arg_types=[f32])
+    with ImplicitBuilder(body):
+        result = build_epilogue(plan.nest.epilogue, body.args[0], values)
+        ops.YieldOp(operands=[result])
+    properties: dict[str, Attribute] = {"transposed": UnitAttr()} if plan.nest.store.transposed else {}
+    ops.StoreOp(operands=[values["d"], m, n], properties=properties, regions=[Region(body)])

@@ -1,0 +1,69 @@
+"""How to run a product: a frozen record, chosen by a model or a user, from which schedule IR is generated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from louver.isa.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A warp-specialized, TMA-fed, multi-stage schedule.
+
+    tile_m, tile_n: output elements of a CTA (m along the sparse rows). tile_k: dense K elements of a stage, 64 or 128.
+    consumers: warpgroups that multiply, each tile_m / consumers rows. stages: depth of the shared-memory ring.
+    cluster: CTAs along M that share each tile of the dense operand by multicast. raster: tiles along M walked before
+    the next column of tiles.
+    """
+
+    tile_m: int = 128
+    tile_n: int = 256
+    tile_k: int = 64
+    consumers: int = 2
+    stages: int = 5
+    cluster: Literal[1, 2] = 1
+    raster: int = 8
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{field.name} must be a positive integer, got {value!r}")
+        if self.tile_m % (64 * self.consumers):
+            raise ValueError(
+                f"each consumer warpgroup takes whole blocks of 64 rows: tile_m must be a multiple of "
+                f"64 × consumers = {64 * self.consumers}, got {self.tile_m}"
+            )
+        if self.tile_m > 256:
+            raise ValueError(f"tile_m is at most 256 (a tensor map's box), got {self.tile_m}")
+        if self.tile_n % 8 or self.tile_n > 256:
+            raise ValueError(f"tile_n is a multiple of 8, at most 256, got {self.tile_n}")
+        if self.tile_k not in (64, 128):
+            raise ValueError(f"tile_k is 64 or 128, got {self.tile_k}")
+        if self.stages < 2:
+            raise ValueError(f"a ring needs at least 2 stages, so that a copy can run ahead, got {self.stages}")
+        if self.cluster not in (1, 2):
+            raise ValueError(f"cluster is 1 or 2 CTAs along M, got {self.cluster}")
+        if self.consumers not in (1, 2, 3):
+            raise ValueError(f"consumers is 1, 2 or 3 warpgroups, got {self.consumers}")
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA: one producer warpgroup and the consumers."""
+        return 128 * (1 + self.consumers)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of 64 rows that each consumer warpgroup holds."""
+        return self.tile_m // (64 * self.consumers)
+
+
+def register_split(schedule: Schedule, target: Target) -> tuple[int, int]:
+    """setmaxnreg targets (producer, consumer): the CTA's registers shared out so that consumers hold their accumulators."""
+    per_thread = target.registers_per_sm // 128
+    producer = 24 if schedule.consumers > 2 else 40
+    consumer = (per_thread - producer) // schedule.consumers
+    step = target.setmaxnreg_step
+    return producer, min(target.setmaxnreg_max, consumer // step * step)
