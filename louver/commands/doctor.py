@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import platform
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Kind = Literal["core", "gpu", "optional"]
 
@@ -87,6 +90,42 @@ def driver() -> Fact:
 def gpu() -> Fact:
     """The GPU at hand, or the reason that there is none."""
     return _guarded("GPU", "gpu", "running compiled kernels (otherwise: emulator and reference path)", _gpu)
+
+
+def healthy(facts: Sequence[Fact]) -> bool:
+    """Whether everything of the core can be used."""
+    return all(fact.ok for fact in facts if fact.kind == "core")
+
+
+def show(facts: Sequence[Fact], console: Console) -> None:
+    """Print the facts as a table, then what follows from them."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", "what", "found", "for"):
+        table.add_column(heading, overflow="fold")
+    for fact in facts:
+        mark = "[green]yes[/]" if fact.ok else "[red]no[/]" if fact.kind == "core" else "[yellow]no[/]"
+        table.add_row(mark, fact.name, escape(fact.value), fact.enables)
+    console.print(table)
+    console.print()
+    for line in conclusions(facts):
+        console.print(line, markup=False, highlight=False)
+
+
+def conclusions(facts: Sequence[Fact]) -> tuple[str, ...]:
+    """What this machine can do, in one line for the core and one for kernels."""
+    broken = [fact.name for fact in facts if fact.kind == "core" and not fact.ok]
+    if broken:
+        return (f"Louver's core is broken: {', '.join(broken)}. Install again: pip install louver",)
+    missing = [fact for fact in facts if fact.kind == "gpu" and not fact.ok]
+    if missing:
+        return (
+            "Louver can prune, compress, compile and emulate here; products run on the reference path.",
+            f"Kernels do not run here: {missing[-1].name}: {missing[-1].value}",
+        )
+    return ("Louver can do everything here, running kernels included.",)
 
 
 def _guarded(name: str, kind: Kind, enables: str, look: Callable[[], str]) -> Fact:

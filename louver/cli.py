@@ -1,0 +1,191 @@
+"""The command line: reads arguments, calls `louver.commands`, and turns what a user got wrong into one line.
+
+Exit codes: 0 done, 1 a check found something (doctor: a core part is broken; demo: a result out of bounds),
+2 the input or the arguments cannot be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+import louver
+from louver.commands.selection import EMBEDDINGS, Selection
+
+app = typer.Typer(
+    name="louver",
+    help="Structured sparsity compiled to PTX from Python.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+PatternOption = Annotated[str, typer.Option("--pattern", help="Pattern, such as 2:4.")]
+IncludeOption = Annotated[list[str] | None, typer.Option("--include", metavar="GLOB", help="Only these tensors.")]
+ExcludeOption = Annotated[
+    list[str] | None,
+    typer.Option("--exclude", metavar="GLOB", help=f"Not these tensors. Default: {' '.join(EMBEDDINGS)}."),
+]
+
+
+class FloatType(StrEnum):
+    """Element types that a checkpoint can be converted to."""
+
+    f16 = "f16"
+    bf16 = "bf16"
+    f32 = "f32"
+
+
+class ProductType(StrEnum):
+    """Element types that products are compiled for."""
+
+    f16 = "f16"
+    bf16 = "bf16"
+
+
+class Product(StrEnum):
+    """The library's products."""
+
+    linear = "linear"
+    matmul = "matmul"
+
+
+class Stage(StrEnum):
+    """What `compile` prints."""
+
+    tile = "tile"
+    sched = "sched"
+    ptx = "ptx"
+    sass = "sass"
+    all = "all"
+
+
+def main() -> None:
+    """Run the command line on the process's arguments."""
+    app()
+
+
+@contextmanager
+def one_line_errors() -> Generator[None]:
+    """Files that cannot be read and values that break a rule end the command with one line and exit code 2."""
+    try:
+        yield
+    except (OSError, ValueError, ModuleNotFoundError) as error:
+        line = " ".join(str(error).split())
+        Console(stderr=True, soft_wrap=True).print(f"error: {line}", style="bold red", markup=False, highlight=False)
+        raise typer.Exit(2) from error
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"louver {louver.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Structured sparsity compiled to PTX from Python."""
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine can do, and why not."""
+    from louver.commands.doctor import examine, healthy, show
+
+    facts = examine()
+    show(facts, Console())
+    if not healthy(facts):
+        raise typer.Exit(1)
+
+
+@app.command()
+def inspect(
+    file: Annotated[Path, typer.Argument(help="A safetensors file, Louver's or any other.")],
+    pattern: PatternOption = "2:4",
+) -> None:
+    """List a file's tensors: type, shape, size, and whether the pattern holds."""
+    from louver.commands.inspect import inspect_file
+
+    with one_line_errors():
+        inspect_file(file, pattern, Console())
+
+
+@app.command()
+def prune(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="A safetensors file of dense weights.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write.")],
+    pattern: PatternOption = "2:4",
+    dtype: Annotated[FloatType | None, typer.Option(help="Convert the pruned tensors first.")] = None,
+    include: IncludeOption = None,
+    exclude: ExcludeOption = None,
+    compressed: Annotated[
+        bool, typer.Option("--compressed/--dense", help="Write values and indices, or dense tensors with zeros.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
+) -> None:
+    """Prune the 2-D weights of a checkpoint by magnitude; everything else is copied."""
+    from louver.commands.prune import prune_file
+
+    with one_line_errors():
+        selection = Selection.of(include, exclude)
+        name = None if dtype is None else dtype.value
+        prune_file(source, target, pattern, name, selection, compressed=compressed, force=force, console=Console())
+
+
+@app.command(name="compile")
+def compile_(
+    problem: Annotated[str, typer.Option(metavar="M,N,K", help="Rows of the sparse weight, tokens, inner size.")],
+    dtype: Annotated[
+        ProductType, typer.Option(help="Element type of both operands and of the result.")
+    ] = ProductType.f16,
+    product: Annotated[Product, typer.Option(help="Which product.")] = Product.linear,
+    emit: Annotated[Stage, typer.Option(help="What to print.")] = Stage.ptx,
+    target: Annotated[str, typer.Option(help="The GPU target.")] = "sm_90a",
+) -> None:
+    """Compile a product and print a stage of it. Needs no GPU."""
+    from louver.commands.compile import compile_text, parse_sizes
+
+    with one_line_errors():
+        typer.echo(compile_text(parse_sizes(problem), dtype.value, product.value, emit.value, target))
+
+
+@app.command()
+def demo(
+    weights: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A safetensors file. Default: the demo package's.")
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the results go.")] = Path("louver-demo"),
+    include: IncludeOption = None,
+    exclude: ExcludeOption = None,
+) -> None:
+    """Prune, compress, compile, run and check real weights; write the sparse file, a plot and a table."""
+    from louver.commands.demo import run_demo
+
+    with one_line_errors():
+        good = run_demo(weights, out, Selection.of(include, exclude), Console())
+    if not good:
+        raise typer.Exit(1)
+
+
+@app.command()
+def plot(
+    record: Annotated[Path, typer.Argument(help="A benchmark's JSON record of products.")],
+    picture: Annotated[Path, typer.Argument(help="The PNG file to write.")],
+) -> None:
+    """Draw a benchmark record: our products beside the vendor's libraries."""
+    from louver.report.gemm import read_gemm
+    from louver.report.plots import plot_gemm
+
+    with one_line_errors():
+        typer.echo(f"wrote {plot_gemm(read_gemm(record), picture)}")
