@@ -2,4 +2,44 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from louver.formats.check import check
+    from louver.formats.compress import compress
+    from louver.formats.file import load, save
+    from louver.formats.pattern import Pattern
+    from louver.formats.prune import prune
+    from louver.formats.tensor import SparseTensor
+    from louver.kernels.products import linear, matmul
+
 __version__ = "0.1.0"
+
+__all__ = ["Pattern", "SparseTensor", "check", "compress", "linear", "load", "matmul", "prune", "save"]
+
+# A name's module is imported when the name is first used, so that `import louver` costs little.
+_HOMES = {
+    "Pattern": "louver.formats.pattern",
+    "SparseTensor": "louver.formats.tensor",
+    "check": "louver.formats.check",
+    "compress": "louver.formats.compress",
+    "linear": "louver.kernels.products",
+    "load": "louver.formats.file",
+    "matmul": "louver.kernels.products",
+    "prune": "louver.formats.prune",
+    "save": "louver.formats.file",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"louver has no attribute {name!r}; its public names are {', '.join(__all__)}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

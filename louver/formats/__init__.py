@@ -1,0 +1,1 @@
+"""Structured-sparse formats: element types, patterns, prune, check, compress, and the portable file."""

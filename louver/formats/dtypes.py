@@ -1,0 +1,118 @@
+"""Element types: the names that every room uses, with the NumPy dtypes that hold them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class ElementType:
+    """One element type.
+
+    name: PTX's name without the dot (`f16`, `e4m3`…). numpy: the dtype whose bits hold it. bits: size in memory.
+    floating: has a sign bit, infinities or NaN. sparse: may be the element type of a sparse tensor.
+    `tf32` is stored as float32, of which the hardware reads the upper 19 bits; NumPy's float32 is named `f32`.
+    """
+
+    name: str
+    numpy: np.dtype[Any]
+    bits: int
+    floating: bool
+    sparse: bool = True
+
+    def __post_init__(self) -> None:
+        if self.numpy.itemsize * 8 != self.bits:
+            raise ValueError(f"{self.name} has {self.bits} bits, but {self.numpy} holds {self.numpy.itemsize * 8}")
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of one element."""
+        return self.bits // 8
+
+    @property
+    def bits_dtype(self) -> np.dtype[Any]:
+        """The unsigned integer dtype that holds an element's raw bits."""
+        return np.dtype(f"u{self.bytes}")
+
+    @property
+    def magnitude_mask(self) -> int:
+        """The raw bits without the sign bit of a floating type; all bits of an integer type."""
+        return (1 << (self.bits - self.floating)) - 1
+
+    def __str__(self) -> str:
+        return self.name
+
+
+ELEMENT_TYPES: Final[dict[str, ElementType]] = {
+    t.name: t
+    for t in (
+        ElementType("f16", np.dtype(np.float16), 16, True),
+        ElementType("bf16", np.dtype(ml_dtypes.bfloat16), 16, True),
+        ElementType("e4m3", np.dtype(ml_dtypes.float8_e4m3fn), 8, True),
+        ElementType("e5m2", np.dtype(ml_dtypes.float8_e5m2), 8, True),
+        ElementType("f32", np.dtype(np.float32), 32, True),
+        ElementType("tf32", np.dtype(np.float32), 32, True),
+        ElementType("s8", np.dtype(np.int8), 8, False),
+        ElementType("u8", np.dtype(np.uint8), 8, False),
+        ElementType("s32", np.dtype(np.int32), 32, False, sparse=False),
+    )
+}
+"""Every element type by name."""
+
+_OTHER_NAMES: Final[dict[str, str]] = {
+    # NumPy's and torch's names; safetensors' names for the same types are upper case.
+    "float16": "f16",
+    "half": "f16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "e4m3",
+    "f8_e4m3": "e4m3",
+    "float8_e5m2": "e5m2",
+    "f8_e5m2": "e5m2",
+    "float32": "f32",
+    "float": "f32",
+    "int8": "s8",
+    "i8": "s8",
+    "uint8": "u8",
+    "int32": "s32",
+    "i32": "s32",
+}
+
+
+def element_type(x: object) -> ElementType:
+    """The element type that `x` names.
+
+    x: an `ElementType`, one of its names, a NumPy dtype or scalar type (ml_dtypes' included), a torch dtype, or
+    a NumPy, torch or safetensors name such as "float16", "torch.bfloat16" or "F8_E4M3".
+    Raises ValueError for anything that names no element type, listing those that exist.
+    """
+    if isinstance(x, ElementType):
+        return x
+    name = _name_of(x)
+    found = ELEMENT_TYPES.get(_OTHER_NAMES.get(name, name))
+    if found is None:
+        raise ValueError(
+            f"an element type is one of {', '.join(ELEMENT_TYPES)} (or a NumPy or torch name or dtype of one), "
+            f"got {x!r}: convert the data first"
+        )
+    return found
+
+
+def raw_bits(array: NDArray[Any]) -> NDArray[Any]:
+    """The array's elements as unsigned integers of the same size: a view, same shape."""
+    return array.view(element_type(array.dtype).bits_dtype)
+
+
+def _name_of(x: object) -> str:
+    if isinstance(x, np.dtype):
+        dtype = cast("np.dtype[Any]", x)
+        # Byte-swapped data has the same name as native data but other bits.
+        return dtype.name if dtype.isnative else dtype.str
+    if isinstance(x, type):
+        return x.__name__
+    # A torch dtype prints as "torch.float16"; torch itself need not be imported for it.
+    return str(x).lower().removeprefix("torch.")
