@@ -39,7 +39,9 @@ class TensorMap:
         if self.element_bytes not in (1, 2, 4, 8):
             raise ValueError(f"element_bytes must be 1, 2, 4 or 8, got {self.element_bytes}")
         if self.address % 16:
-            raise ValueError(f"the address must be a multiple of 16 bytes, got {self.address:#x}: copy to an aligned buffer")
+            raise ValueError(
+                f"the address must be a multiple of 16 bytes, got {self.address:#x}: copy to an aligned buffer"
+            )
         for size in self.shape:
             if not 1 <= size <= 1 << 32:
                 raise ValueError(f"each dimension has 1 to 2^32 elements, got {size}")
@@ -53,7 +55,9 @@ class TensorMap:
         if inner % 16:
             raise ValueError(f"the box's inner dimension must be a multiple of 16 bytes, got {inner}")
         if self.swizzle and inner > self.swizzle:
-            raise ValueError(f"the box's inner bytes must fit the swizzle span, got {inner} bytes for a span of {self.swizzle}")
+            raise ValueError(
+                f"the box's inner bytes must fit the swizzle span, got {inner} bytes for a span of {self.swizzle}"
+            )
 
     @property
     def box_bytes(self) -> int:

@@ -1,0 +1,150 @@
+"""Sparsity metadata of wgmma.mma_async.sp: which bits of which thread say where the stored values of a row stand.
+
+A code is 4 bits. 2:4 types: two 2-bit indices of the group of four columns, first index in the low bits, increasing:
+0x4 0x8 0x9 0xC 0xD 0xE. tf32 (1:2): 0x4 for the first column of the pair, 0xE for the second. Nothing else is defined; 0
+least of all.
+
+A word of 32 bits in each of 128 threads holds 64 rows of 16 groups. Rows 0 and 8, 1 and 9, … of one warp (T lane; warp w
+has rows 16w … 16w+15; g groups; [hi:lo] bits, the first group in the lowest four):
+
+16-bit types and tf32. Selector 0 takes groups 0 … 7 from threads T%4 = 0, 1; selector 1 takes 8 … 15 from T%4 = 2, 3, as
+groups 0 … 7 of its own product:
+
+    row    g 0 … 3       g 4 … 7       g 8 … 11      g 12 … 15
+     0     T0 [15:0]     T1 [15:0]     T2 [15:0]     T3 [15:0]
+     8     T0 [31:16]    T1 [31:16]    T2 [31:16]    T3 [31:16]
+     1     T4 [15:0]     T5 [15:0]     T6 [15:0]     T7 [15:0]
+
+8-bit types. All threads contribute to one product of 16 groups, selector 0:
+
+    row    g 0 … 3       g 4 … 7       g 8 … 11      g 12 … 15
+     0     T0 [15:0]     T0 [31:16]    T2 [15:0]     T2 [31:16]
+     8     T1 [15:0]     T1 [31:16]    T3 [15:0]     T3 [31:16]
+     1     T4 [15:0]     T4 [31:16]    T6 [15:0]     T6 [31:16]
+
+Source: PTX ISA, Matrix Fragments for sparse wgmma.mma_async.m64nNk32, m64nNk16 and m64nNk64.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.isa.fragments import ROWS, THREADS, IndexArray, Step, walk
+
+PAIR_CODES = (0x4, 0x8, 0x9, 0xC, 0xD, 0xE)
+"""Legal codes of 2:4 groups."""
+
+SINGLE_CODES = (0x4, 0xE)
+"""Legal codes of 1:2 groups."""
+
+PADDING_CODE = 0x4
+"""The code of groups that stand for nothing: legal for every type."""
+
+CODES = 8
+"""Codes of one word."""
+
+GROUPS = 16
+"""Groups a row that a word in every thread covers."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataMap:
+    """How the codes of a product lie in the threads' words.
+
+    group: columns of a group (4, or 2 for tf32). legal: its codes. selectors: how many products of consecutive K one word
+    serves. thread, code: steps (rows, groups) of the bits of the thread index and of the code's place in the word.
+    """
+
+    name: str
+    group: int
+    legal: tuple[int, ...]
+    selectors: int
+    thread: tuple[Step, ...]
+    code: tuple[Step, ...]
+
+    def __post_init__(self) -> None:
+        rows, groups = self.coordinates()
+        inside = (rows >= 0) & (rows < ROWS) & (groups >= 0) & (groups < GROUPS)
+        if not inside.all() or np.unique(rows * GROUPS + groups).size != ROWS * GROUPS:
+            raise ValueError(f"{self.name}: the steps do not visit each of {ROWS} x {GROUPS} groups once")
+
+    @property
+    def groups(self) -> int:
+        """Groups a row of one product."""
+        return GROUPS // self.selectors
+
+    @property
+    def columns(self) -> int:
+        """Dense columns that a word covers."""
+        return GROUPS * self.group
+
+    def coordinates(self) -> tuple[IndexArray, IndexArray]:
+        """Row and group of (thread, place in the word), each int64 [128, 8]; groups count over all selectors."""
+        thread_rows, thread_groups = walk(self.thread, THREADS)
+        code_rows, code_groups = walk(self.code, CODES)
+        return thread_rows[:, None] + code_rows[None, :], thread_groups[:, None] + code_groups[None, :]
+
+    def contributes(self, selector: int) -> NDArray[np.bool_]:
+        """The threads whose word the product with that selector reads: bool [128]."""
+        self._check_selector(selector)
+        return (self.coordinates()[1] // self.groups == selector).all(axis=1)
+
+    def unpack(self, words: NDArray[np.uint32], selector: int) -> NDArray[np.uint8]:
+        """The product's codes, uint8 [64, groups], from the words, uint32 [128]. Raises ValueError for an illegal code."""
+        self._check_selector(selector)
+        codes = np.empty((ROWS, GROUPS), dtype=np.uint8)
+        codes[_places(self)] = words[:, None] >> (4 * np.arange(CODES, dtype=np.uint32)) & np.uint32(15)
+        mine = codes[:, selector * self.groups : (selector + 1) * self.groups]
+        self._check_legal(mine)
+        return mine
+
+    def pack(self, codes: NDArray[np.uint8]) -> NDArray[np.uint32]:
+        """Words, uint32 [128], from the codes of all selectors, uint8 [64, 16]."""
+        if codes.shape != (ROWS, GROUPS):
+            raise ValueError(f"a word covers [{ROWS}, {GROUPS}] codes, got {list(codes.shape)}")
+        self._check_legal(codes)
+        shifted = codes[_places(self)].astype(np.uint32) << (4 * np.arange(CODES, dtype=np.uint32))
+        return np.bitwise_or.reduce(shifted, axis=1)
+
+    def columns_of(self, codes: NDArray[np.uint8]) -> IndexArray:
+        """Dense columns of the stored values, int64 [rows, stored], from legal codes, uint8 [rows, groups]."""
+        first = np.arange(codes.shape[1], dtype=np.int64) * self.group
+        if self.group == 2:
+            return first + (codes == SINGLE_CODES[1])
+        both = np.stack([first + (codes & 3), first + (codes >> 2)], axis=-1)
+        return both.reshape(codes.shape[0], -1)
+
+    def _check_selector(self, selector: int) -> None:
+        if not 0 <= selector < self.selectors:
+            raise ValueError(f"{self.name} has {self.selectors} selectors, counted from 0, got {selector}")
+
+    def _check_legal(self, codes: NDArray[np.uint8]) -> None:
+        legal = np.zeros(16, dtype=np.bool_)
+        legal[list(self.legal)] = True
+        bad = np.argwhere(~legal[codes])
+        if bad.size:
+            row, group = (int(i) for i in bad[0])
+            raise ValueError(
+                f"{self.name}: metadata codes are {', '.join(f'{code:#x}' for code in self.legal)}, got "
+                f"{int(codes[row, group]):#x} at row {row}, group {group} ({len(bad)} illegal in all): "
+                f"pad with {PADDING_CODE:#x}, never with 0"
+            )
+
+
+@functools.lru_cache(maxsize=4)
+def _places(layout: MetadataMap) -> tuple[IndexArray, IndexArray]:
+    return layout.coordinates()
+
+
+_ROW_STEPS: tuple[Step, ...] = ((1, 0), (2, 0), (4, 0), (16, 0), (32, 0))
+
+PAIRED_16 = MetadataMap("16-bit 2:4", 4, PAIR_CODES, 2, ((0, 4), (0, 8), *_ROW_STEPS), ((0, 1), (0, 2), (8, 0)))
+PAIRED_8 = MetadataMap("8-bit 2:4", 4, PAIR_CODES, 1, ((8, 0), (0, 8), *_ROW_STEPS), ((0, 1), (0, 2), (0, 4)))
+SINGLE_32 = MetadataMap("tf32 1:2", 2, SINGLE_CODES, 2, ((0, 4), (0, 8), *_ROW_STEPS), ((0, 1), (0, 2), (8, 0)))
+
+MAPS: dict[int, MetadataMap] = {8: PAIRED_8, 16: PAIRED_16, 32: SINGLE_32}
+"""The map by element bits of A."""

@@ -1,0 +1,347 @@
+"""The warpgroup products: wgmma.mma_async.sp, its dense sibling, and what orders them.
+
+    D[64, n] = A[64, k] B[k, n] + D, or without D when scale-d is false
+
+A comes from shared memory or registers, B from shared memory, D stays in registers. A sparse product stores half of A's
+columns (2:4; 1:2 for tf32) and takes the others' places from metadata; its k is twice the dense one's.
+Source: PTX ISA, wgmma.mma_async and wgmma.mma_async.sp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.formats.dtypes import ElementType, element_type
+from louver.isa.descriptor import Descriptor
+from louver.isa.fragments import ROWS, Fragment, accumulator, operand_a
+from louver.isa.instruction import Bits, Effect, Operand, RegType, Requirement
+from louver.isa.metadata import MAPS, MetadataMap
+from louver.isa.swizzle import CHUNK, Major
+from louver.isa.wgmma_meaning import Shared, multiply, read
+
+if TYPE_CHECKING:
+    from louver.isa.machine import Suspend, WarpState
+
+LINE_BYTES = 32
+"""Bytes of K that a row of A holds in every product (of stored values, when sparse)."""
+
+FLOAT_N = tuple(range(8, 257, 8))
+"""Legal n of the floating-point products."""
+
+INTEGER_N = (8, *range(16, 33, 8), *range(48, 257, 16))
+"""Legal n of the integer products."""
+
+FP8 = ("e4m3", "e5m2")
+INTEGER = ("s8", "u8")
+TRANSPOSABLE = ("f16", "bf16")
+"""Types that wgmma can read M- or N-major."""
+
+ACCUMULATORS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("f16", "f16"): ("f32", "f16"),
+    ("bf16", "bf16"): ("f32",),
+    ("tf32", "tf32"): ("f32",),
+    **{(a, b): ("f32", "f16") for a in FP8 for b in FP8},
+    **{(a, b): ("s32",) for a in INTEGER for b in INTEGER},
+}
+"""Legal accumulators of each (A, B)."""
+
+
+def legal_n(a: str) -> tuple[int, ...]:
+    """The legal n of products whose A has that element type."""
+    return INTEGER_N if a in INTEGER else FLOAT_N
+
+
+@dataclass(frozen=True, slots=True)
+class Wgmma(Effect):
+    """wgmma.mma_async: one warpgroup product of shape m64nNkK.
+
+    n: columns of B and D. a, b: element types. d: accumulators, "f32", "f16" or "s32". sparse: A is 2:4 (tf32: 1:2).
+    a_source: where A is. negate_a, negate_b: the operand's sign is flipped (floating point). transpose_a, transpose_b: the
+    operand is M- or N-major in shared memory (f16 and bf16). satfinite: saturate instead of wrapping (integers).
+    selector: which of the products that a metadata word serves this one is. Raises ValueError for what no target has.
+    """
+
+    n: int
+    a: str
+    b: str
+    d: str
+    sparse: bool
+    a_source: Literal["shared", "registers"] = "shared"
+    negate_a: bool = False
+    negate_b: bool = False
+    transpose_a: bool = False
+    transpose_b: bool = False
+    satfinite: bool = False
+    selector: int = 0
+
+    aligned: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        self._check_types()
+        self._check_flags()
+
+    def _check_types(self) -> None:
+        allowed = ACCUMULATORS.get((self.a, self.b))
+        if allowed is None:
+            pairs = ", ".join(f"{a} x {b}" for a, b in ACCUMULATORS)
+            raise ValueError(f"wgmma multiplies {pairs}, got {self.a} x {self.b}: convert one operand")
+        if self.d not in allowed:
+            raise ValueError(f"{self.a} x {self.b} accumulates in {' or '.join(allowed)}, got {self.d}")
+        if self.n not in legal_n(self.a):
+            steps = "8, 16, 24, 32 or a multiple of 16" if self.a in INTEGER else "a multiple of 8"
+            raise ValueError(f"n of a product of {self.a} is {steps} up to 256, got {self.n}")
+
+    def _check_flags(self) -> None:
+        if self.a_source not in ("shared", "registers"):
+            raise ValueError(f'A comes from "shared" or "registers", got {self.a_source!r}')
+        if self.a in INTEGER and (self.negate_a or self.negate_b):
+            raise ValueError(f"only floating-point products negate an operand, got {self.a} x {self.b}")
+        if self.satfinite and self.a not in INTEGER:
+            raise ValueError(f"satfinite belongs to integer products, got {self.a} x {self.b}")
+        if (self.transpose_a or self.transpose_b) and self.a not in TRANSPOSABLE:
+            raise ValueError(f"wgmma transposes f16 and bf16 only, got {self.a}: store the operand K-major")
+        if self.transpose_a and self.a_source == "registers":
+            raise ValueError("transpose_a needs A in shared memory, got registers: load the fragment transposed")
+        selectors = self.metadata_map.selectors if self.sparse else 1
+        if not 0 <= self.selector < selectors:
+            kind = "sparse" if self.sparse else "dense"
+            rule = "0 or 1" if selectors == 2 else "0"
+            raise ValueError(f"the selector of a {kind} product of {self.a} is {rule}, got {self.selector}")
+
+    # --- shapes ----------------------------------------------------------------------------------------------------
+    @property
+    def k(self) -> int:
+        """Dense columns of A that one product covers."""
+        return self.k_stored * (2 if self.sparse else 1)
+
+    @property
+    def k_stored(self) -> int:
+        """Columns of A that one product reads: k, or half of it when sparse."""
+        return LINE_BYTES // self._type_a.bytes
+
+    @property
+    def metadata_map(self) -> MetadataMap:
+        """How this product's metadata lies in the words."""
+        return MAPS[self._type_a.bits]
+
+    @property
+    def d_fragment(self) -> Fragment:
+        """How D lies in the accumulator registers."""
+        return accumulator(self.n, cast(Literal["f32", "f16", "s32"], self.d))
+
+    @property
+    def a_fragment(self) -> Fragment:
+        """How A lies in registers when it comes from there."""
+        return operand_a(cast(Literal[8, 16, 32], self._type_a.bits))
+
+    @property
+    def _type_a(self) -> ElementType:
+        return element_type(self.a)
+
+    @property
+    def _type_b(self) -> ElementType:
+        return element_type(self.b)
+
+    # --- text ------------------------------------------------------------------------------------------------------
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a or a-desc, b-desc, sp-meta when sparse, scale-d."""
+        d_type: RegType = "f32" if self.d == "f32" else "b32"
+        d = Operand("d", "inout", d_type, self.d_fragment.registers, "register", braces=True)
+        if self.a_source == "registers":
+            a = Operand("a", "in", "b32", self.a_fragment.registers, "register", braces=True)
+        else:
+            a = Operand("a-desc", "in", "b64", kind="register")
+        meta = (Operand("sp-meta", "in", "b32", kind="register"),) if self.sparse else ()
+        return (
+            d,
+            a,
+            Operand("b-desc", "in", "b64", kind="register"),
+            *meta,
+            Operand("scale-d", "in", "pred", kind="register"),
+        )
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode with its qualifiers."""
+        sparse = ".sp" if self.sparse else ""
+        saturate = ".satfinite" if self.satfinite else ""
+        shape = f"m{ROWS}n{self.n}k{self.k}"
+        return f"wgmma.mma_async{sparse}.sync.aligned.{shape}{saturate}.{self.d}.{self.a}.{self.b}"
+
+    def text(self, *args: str) -> str:
+        """The statement: the operands, with the selector before scale-d and the immediates behind it."""
+        *values, scale_d = args
+        selector = [str(self.selector)] if self.sparse else []
+        signs = [] if self.a in INTEGER else ["-1" if negate else "1" for negate in (self.negate_a, self.negate_b)]
+        transposes: list[str] = []
+        if self.a in TRANSPOSABLE:
+            transposes = [str(int(self.transpose_b))]
+            if self.a_source == "shared":
+                transposes.insert(0, str(int(self.transpose_a)))
+        return f"{self.mnemonic} {', '.join([*values, *selector, scale_d, *signs, *transposes])}"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 8.0, 8.2 when sparse, 8.4 for mixed integer types; sm_90a."""
+        if self.a in INTEGER and self.a != self.b:
+            return Requirement((8, 4), "sm_90a")
+        return Requirement((8, 2) if self.sparse else (8, 0), "sm_90a")
+
+    # --- meaning ---------------------------------------------------------------------------------------------------
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Issue the product. It is asynchronous, so no output comes back: the machine writes D when the product completes."""
+        warp.wgmma(self, inputs[0], inputs[1:])
+        return ()
+
+    def shared_bytes(self, a_desc: int | None, b_desc: int) -> NDArray[np.int64]:
+        """Every byte of shared memory that the product reads: addresses, int64 [count]; a_desc None for A in registers."""
+        chunks = [self._chunks_b(b_desc).reshape(-1)]
+        if a_desc is not None:
+            chunks.append(self._chunks_a(a_desc).reshape(-1))
+        return (np.concatenate(chunks)[:, None] + np.arange(CHUNK)).reshape(-1)
+
+    def meaning(
+        self,
+        d: NDArray[np.uint32],
+        a: int | NDArray[np.uint32],
+        b_desc: int,
+        meta: NDArray[np.uint32] | None,
+        scale_d: bool,
+        shared: Shared,
+    ) -> NDArray[np.uint32]:
+        """The new accumulators of the warpgroup, uint32 [count, 128], from the old ones.
+
+        a: the descriptor's 64 bits, or the registers, uint32 [4, 128]. meta: the words, uint32 [128]; None when dense.
+        shared: the CTA's shared memory, uint8 [size], or a function from addresses (int64) to bytes (uint8, same shape).
+        Numerics: exact products summed in float64, then rounded once to d's type; the hardware's order and intermediate
+        rounding are unspecified. Integers are exact, wrapped or saturated at the end. Raises ValueError for illegal metadata.
+        """
+        stored = self._stored_a(a, shared)
+        b_lines = read(shared, self._chunks_b(b_desc)).view(self._type_b.numpy)
+        b_matrix = b_lines if self.transpose_b else b_lines.T
+        columns = None
+        if self.sparse:
+            if meta is None:
+                raise ValueError("a sparse product needs its metadata words, got None")
+            layout = self.metadata_map
+            columns = layout.columns_of(layout.unpack(meta, self.selector))
+        old = self.d_fragment.scatter(d).view(element_type(self.d).numpy) if scale_d else None
+        new = multiply(self, stored, b_matrix, columns, old)
+        return self.d_fragment.gather(new.view(element_type(self.d).bits_dtype))
+
+    def _stored_a(self, a: int | NDArray[np.uint32], shared: Shared) -> NDArray[np.generic]:
+        if self.a_source == "registers":
+            if isinstance(a, int):
+                raise ValueError(f"A comes from registers, uint32 [4, 128], got the descriptor {a:#x}")
+            return self.a_fragment.scatter(a).view(self._type_a.numpy)
+        if not isinstance(a, int):
+            raise ValueError(f"A comes from shared memory, through a descriptor of 64 bits, got {type(a).__name__}")
+        lines = read(shared, self._chunks_a(a)).view(self._type_a.numpy)
+        return lines.T if self.transpose_a else lines
+
+    def _chunks_a(self, bits: int) -> NDArray[np.int64]:
+        return self._chunks(bits, self.transpose_a, ROWS, self.k_stored, self._type_a.bytes)
+
+    def _chunks_b(self, bits: int) -> NDArray[np.int64]:
+        return self._chunks(bits, self.transpose_b, self.n, self.k, self._type_b.bytes)
+
+    @staticmethod
+    def _chunks(bits: int, transposed: bool, mn: int, k: int, size: int) -> NDArray[np.int64]:
+        major: Major = "mn" if transposed else "k"
+        lines, along = (k, mn) if transposed else (mn, k)
+        return Descriptor.decode(bits).chunks(major, lines, along * size)
+
+
+@dataclass(frozen=True, slots=True)
+class WgmmaFence(Effect):
+    """wgmma.fence: orders the warp's register and shared-memory accesses before the products that follow.
+
+    Needed before the first product and whenever other instructions have written its registers.
+    """
+
+    aligned: ClassVar[bool] = True
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """None."""
+        return ()
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "wgmma.fence.sync.aligned"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 8.0, sm_90a."""
+        return Requirement((8, 0), "sm_90a")
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Fence the warp."""
+        warp.fence_wgmma()
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class WgmmaCommit(Effect):
+    """wgmma.commit_group: the products since the last commit become a group that can be waited for."""
+
+    aligned: ClassVar[bool] = True
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """None."""
+        return ()
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "wgmma.commit_group.sync.aligned"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 8.0, sm_90a."""
+        return Requirement((8, 0), "sm_90a")
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Close the warp's open group."""
+        warp.wgmma_commit()
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class WgmmaWait(Effect):
+    """wgmma.wait_group: wait until at most `pending` of the most recent groups are unfinished."""
+
+    pending: int
+
+    aligned: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.pending < 0:
+            raise ValueError(f"a wait leaves 0 or more groups pending, got {self.pending}")
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """None: the count is part of the form."""
+        return ()
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode and its constant."""
+        return f"wgmma.wait_group.sync.aligned {self.pending}"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 8.0, sm_90a."""
+        return Requirement((8, 0), "sm_90a")
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Wait for the warp's groups."""
+        suspend = warp.wgmma_wait(self.pending)
+        return () if suspend is None else suspend
