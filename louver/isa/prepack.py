@@ -1,0 +1,123 @@
+"""Metadata in the order in which a warpgroup loads it: from natural indices, and back.
+
+A prepacked array is uint32 [rows/64, K/columns, 128 threads, 4 words], C-contiguous: one 16-byte load of each thread brings
+the four words for `columns` consecutive columns of K of one 64-row block, and a warpgroup's load is 2,048 bytes in a row.
+
+    type     group  columns a word  products a word       columns a load
+    16-bit   4      64              2 (selectors 0, 1)    256
+    8-bit    4      64              1                     256
+    tf32     2      32              2 (selectors 0, 1)    128
+
+Rows are padded to a multiple of 64 and K to whole loads with the legal code 0x4.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.formats.dtypes import ElementType, element_type
+from louver.isa.fragments import ROWS, THREADS
+from louver.isa.metadata import GROUPS, MAPS, PADDING_CODE, MetadataMap
+
+WORDS = 4
+"""Words of one thread's 16-byte load."""
+
+_PADDING_BYTE = PADDING_CODE << 4 | PADDING_CODE
+
+
+def columns_per_load(dtype: ElementType | str) -> int:
+    """Dense columns of K that one 16-byte load a thread covers: 256, or 128 for tf32."""
+    return WORDS * _layout(dtype).columns
+
+
+def prepacked_shape(rows: int, k: int, dtype: ElementType | str) -> tuple[int, int, int, int]:
+    """The shape of the prepacked array of a sparse matrix with `rows` rows and `k` dense columns."""
+    if rows < 1 or k < 1:
+        raise ValueError(f"a sparse matrix has at least one row and one column, got {rows} x {k}")
+    return -(-rows // ROWS), -(-k // columns_per_load(dtype)), THREADS, WORDS
+
+
+def prepack(indices: NDArray[np.uint8], rows: int, k: int, dtype: ElementType | str) -> NDArray[np.uint32]:
+    """The words that each thread supplies, uint32 [rows/64, K/columns, 128, 4], rows and K padded.
+
+    indices: natural codes, uint8 [rows, at least ceil(groups / 2)], two groups a byte, the first in the low nibble; bytes
+    beyond the groups are ignored. k: dense columns. dtype: the stored values' element type.
+    Raises ValueError for indices of another shape or dtype, or with codes that are not legal for the type.
+    """
+    layout = _layout(dtype)
+    blocks, loads, _, _ = prepacked_shape(rows, k, dtype)
+    groups = -(-k // layout.group)
+    natural = _natural(indices, rows, groups)
+    _check(natural, layout)
+    codes = np.full((blocks * ROWS, loads * WORDS * GROUPS // 2), _PADDING_BYTE, dtype=np.uint8)
+    codes[:rows, : natural.shape[1]] = natural
+    # A thread's word joins 16-bit pieces of two rows (selectors in pairs of threads), or is 32 bits of one row.
+    if layout.selectors == 2:
+        pieces = codes.view("<u2").reshape(blocks, 4, 2, 8, loads, WORDS, 2, 2)
+        order = (0, 4, 1, 3, 6, 7, 5, 2)  # block, load, warp, row in 8, thread bits 1 and 0, word, half
+        return np.ascontiguousarray(pieces.transpose(order)).view("<u4").reshape(blocks, loads, THREADS, WORDS)
+    whole = codes.view("<u4").reshape(blocks, 4, 2, 8, loads, WORDS, 2)
+    order = (0, 4, 1, 3, 6, 2, 5)  # block, load, warp, row in 8, thread bit 1, bit 0 (row + 8), word
+    return np.ascontiguousarray(whole.transpose(order)).reshape(blocks, loads, THREADS, WORDS)
+
+
+def unpack(words: NDArray[np.uint32], rows: int, k: int, dtype: ElementType | str) -> NDArray[np.uint8]:
+    """Natural codes, uint8 [rows, ceil(groups / 2)], from a prepacked array: the inverse of `prepack`.
+
+    With an odd number of groups the last byte's high nibble is the padding code.
+    """
+    layout = _layout(dtype)
+    shape = prepacked_shape(rows, k, dtype)
+    if words.shape != shape or words.dtype != np.uint32:
+        raise ValueError(
+            f"{rows} x {k} of {dtype} prepacks to uint32 {list(shape)}, got {words.dtype} {list(words.shape)}"
+        )
+    blocks, loads, _, _ = shape
+    words = np.ascontiguousarray(words)
+    if layout.selectors == 2:
+        pieces = words.view("<u2").reshape(blocks, loads, 4, 8, 2, 2, WORDS, 2)
+        natural = np.ascontiguousarray(pieces.transpose(0, 2, 7, 3, 1, 6, 4, 5))
+    else:
+        natural = np.ascontiguousarray(words.reshape(blocks, loads, 4, 8, 2, 2, WORDS).transpose(0, 2, 5, 3, 1, 6, 4))
+    groups = -(-k // layout.group)
+    return natural.view(np.uint8).reshape(blocks * ROWS, -1)[:rows, : -(-groups // 2)].copy()
+
+
+def _layout(dtype: ElementType | str) -> MetadataMap:
+    element = element_type(dtype)
+    if not element.sparse or element.name == "f32":
+        raise ValueError(f"sparse products take f16, bf16, e4m3, e5m2, s8, u8 and tf32, got {element.name}")
+    return MAPS[element.bits]
+
+
+def _natural(indices: NDArray[np.uint8], rows: int, groups: int) -> NDArray[np.uint8]:
+    """The bytes that hold the groups' codes, the nibble beyond an odd last group made legal."""
+    count = -(-groups // 2)
+    if indices.dtype != np.uint8 or indices.ndim != 2 or indices.shape[0] != rows or indices.shape[1] < count:
+        raise ValueError(
+            f"{rows} rows of {groups} groups have uint8 indices [{rows}, {count} or more], got {indices.dtype} "
+            f"{list(indices.shape)}"
+        )
+    natural = indices[:, :count]
+    if groups % 2:
+        natural = natural.copy()
+        natural[:, -1] = natural[:, -1] & 0x0F | PADDING_CODE << 4
+    return natural
+
+
+def _check(natural: NDArray[np.uint8], layout: MetadataMap) -> None:
+    legal = np.zeros(16, dtype=np.bool_)
+    legal[list(layout.legal)] = True
+    bad_byte = ~(legal[:, None] & legal[None, :]).reshape(-1)
+    bad = np.argwhere(bad_byte[natural])
+    if not bad.size:
+        return
+    row, byte = (int(i) for i in bad[0])
+    value = int(natural[row, byte])
+    group = 2 * byte if not legal[value & 15] else 2 * byte + 1
+    code = value & 15 if group % 2 == 0 else value >> 4
+    raise ValueError(
+        f"the codes of {layout.name} are {', '.join(f'{c:#x}' for c in layout.legal)}, got {code:#x} at row {row}, group "
+        f"{group}: compress the matrix again"
+    )
