@@ -1,0 +1,118 @@
+"""The CUDA driver's API, imported when first used, with its results turned into exceptions."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+INVALID_CONTEXT = 201
+"""CUDA_ERROR_INVALID_CONTEXT: no context, or a foreign one, is current on the calling thread."""
+
+INVALID_HANDLE = 400
+"""CUDA_ERROR_INVALID_HANDLE: a function or stream of another context."""
+
+
+CAPTURE_IMPLICIT = 906
+"""CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the default stream was touched while another stream is being captured."""
+
+HINTS: dict[int, str] = {
+    2: "free device memory, or use smaller arrays",
+    200: "the cubin is damaged: remove it from the kernel cache",
+    209: "the cubin was assembled for another GPU: compile for this device's target",
+    222: "the driver is older than the assembler: update it to one that supports CUDA 13",
+    700: "an earlier kernel read or wrote outside its arrays, and the process's CUDA context is lost: start again",
+    701: "the CTA needs more registers or shared memory than an SM has",
+    719: "an earlier kernel faulted, and the process's CUDA context is lost: start again",
+    900: "this cannot be done while a stream is being captured: do it before the capture",
+    906: "the default stream cannot be used while another stream is being captured: pass the capturing stream",
+}
+"""What to do about a result code, where that can be said."""
+
+
+class DriverMissingError(RuntimeError):
+    """There is no usable CUDA driver here; the message says what is missing."""
+
+
+class DriverError(RuntimeError):
+    """A call into the CUDA driver failed.
+
+    code: the CUresult. name: CUDA's name for it, such as "CUDA_ERROR_INVALID_VALUE". doing: what was tried.
+    """
+
+    def __init__(self, code: int, name: str, doing: str) -> None:
+        hint = HINTS.get(code)
+        super().__init__(f"{doing} failed with {name} ({code})" + (f": {hint}" if hint else ""))
+        self.code = code
+        self.name = name
+        self.doing = doing
+
+
+@functools.cache
+def api() -> Any:
+    """The module `cuda.bindings.driver`, initialised (cuInit).
+
+    Raises DriverMissingError when the package, the driver's library or a device is missing.
+    """
+    try:
+        driver = importlib.import_module("cuda.bindings.driver")
+    except ImportError as error:
+        raise DriverMissingError(f"the package cuda-bindings cannot be imported ({error})") from error
+    try:
+        code = int(driver.cuInit(0)[0])
+    except RuntimeError as error:
+        raise DriverMissingError("the NVIDIA driver's library (libcuda) was not found") from error
+    if code:
+        raise DriverMissingError(f"the NVIDIA driver does not start: {error_name(driver, code)} ({code})")
+    return driver
+
+
+def error_name(driver: Any, code: int) -> str:
+    """CUDA's name of a result code."""
+    status, name = driver.cuGetErrorName(driver.CUresult(code))
+    return name.decode() if not int(status) and name else "an unknown CUDA error"
+
+
+def call(name: str, *arguments: Any, doing: str = "") -> Any:
+    """Call the driver function `name` and return its value: None, one value, or a tuple of them.
+
+    doing: what the call is for, said in the error. Raises DriverError, DriverMissingError.
+    """
+    driver = api()
+    result, *values = getattr(driver, name)(*arguments)
+    if int(result):
+        raise failure(int(result), doing or name)
+    return values[0] if len(values) == 1 else tuple(values) or None
+
+
+def failure(code: int, doing: str) -> DriverError:
+    """The exception for a result code that is not CUDA_SUCCESS."""
+    return DriverError(code, error_name(api(), code), doing)
+
+
+@functools.cache
+def primary_context(ordinal: int) -> Any:
+    """The device's primary context, which PyTorch and the CUDA runtime use too; kept for the life of the process."""
+    return call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", ordinal), doing=f"opening device {ordinal}")
+
+
+@contextmanager
+def device_context(ordinal: int) -> Iterator[None]:
+    """Make the device's primary context current on this thread for the duration."""
+    call("cuCtxPushCurrent", primary_context(ordinal), doing=f"making device {ordinal} current")
+    try:
+        yield
+    finally:
+        call("cuCtxPopCurrent", doing=f"leaving device {ordinal}")
+
+
+def is_capturing(stream: int) -> bool:
+    """Whether work sent to `stream` (a CUstream handle, 0 the default stream) would touch a CUDA graph's capture now."""
+    try:
+        return int(call("cuStreamIsCapturing", stream, doing="asking whether a stream is being captured")) != 0
+    except DriverError as error:
+        if error.code == CAPTURE_IMPLICIT:
+            return True
+        raise

@@ -1,0 +1,204 @@
+"""Loading cubins and launching their kernels: one driver call per warm launch."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+from louver.runtime.device import Device, device
+from louver.runtime.driver import INVALID_CONTEXT, INVALID_HANDLE, api, call, device_context, failure
+
+ParamType: TypeAlias = Literal["u32", "u64", "f32", "tensormap"]
+"""Types of kernel parameters, as `louver.ptx.module.Param` has them; pointers are u64."""
+
+TENSOR_MAP_BYTES = 128
+"""Size of an encoded tensor map (CUtensorMap)."""
+
+_TENSOR_MAP_ALIGNMENT = 128
+_FORMATS: dict[str, struct.Struct] = {
+    "u32": struct.Struct("=I"),
+    "u64": struct.Struct("=Q"),
+    "f32": struct.Struct("=f"),
+}
+
+
+class ArgumentPack:
+    """A kernel's arguments in the memory that the driver reads them from, updated in place between launches.
+
+    The driver copies the arguments during the launch call, so a pack may be changed as soon as `launch` has returned.
+    A pack belongs to one thread at a time.
+    """
+
+    __slots__ = ("_buffer", "_bytes", "_offsets", "_pointers", "table", "types")
+
+    def __init__(self, types: Sequence[ParamType]) -> None:
+        self.types = tuple(types)
+        offsets, size = _offsets(self.types)
+        self._buffer = (ctypes.c_char * (size + _TENSOR_MAP_ALIGNMENT))()
+        start = -ctypes.addressof(self._buffer) % _TENSOR_MAP_ALIGNMENT
+        base = ctypes.addressof(self._buffer) + start
+        self._bytes = memoryview(self._buffer).cast("B")
+        self._offsets = tuple(start + offset for offset in offsets)
+        self._pointers = (ctypes.c_void_p * max(1, len(offsets)))(*(base + offset for offset in offsets))
+        self.table: int = ctypes.addressof(self._pointers)
+        """Address of the array of pointers that the driver takes (`kernelParams`)."""
+
+    def __len__(self) -> int:
+        return len(self.types)
+
+    def __setitem__(self, index: int, value: int | float | bytes) -> None:
+        """Set argument `index`: an int (u32, u64), a float (f32) or an encoded tensor map of 128 bytes.
+
+        Raises ValueError when the value does not fit the parameter's type.
+        """
+        kind = self.types[index]
+        offset = self._offsets[index]
+        if kind == "tensormap":
+            if not isinstance(value, bytes) or len(value) != TENSOR_MAP_BYTES:
+                raise ValueError(f"argument {index} is a tensor map of {TENSOR_MAP_BYTES} bytes, got {_shown(value)}")
+            self._bytes[offset : offset + TENSOR_MAP_BYTES] = value
+            return
+        try:
+            _FORMATS[kind].pack_into(self._bytes, offset, value)
+        except (struct.error, OverflowError) as error:
+            raise ValueError(f"argument {index} must be a value of type {kind}, got {_shown(value)}") from error
+
+    def __getitem__(self, index: int) -> int | float | bytes:
+        """Argument `index` as the driver would read it."""
+        kind = self.types[index]
+        offset = self._offsets[index]
+        if kind == "tensormap":
+            return bytes(self._bytes[offset : offset + TENSOR_MAP_BYTES])
+        return _FORMATS[kind].unpack_from(self._bytes, offset)[0]
+
+    def bind(self, *values: int | float | bytes) -> None:
+        """Set all arguments, in order."""
+        if len(values) != len(self.types):
+            raise ValueError(f"the kernel has {len(self.types)} parameters, got {len(values)} arguments")
+        for index, value in enumerate(values):
+            self[index] = value
+
+
+class LoadedKernel:
+    """A kernel on a device, ready to launch. Its module stays loaded for the life of the process.
+
+    name: the entry's. device: where it is loaded. threads: of a CTA. cluster: CTAs of a cluster along x, as the kernel
+    declares it. dynamic_shared: bytes of dynamic shared memory.
+    """
+
+    __slots__ = ("_enqueue", "_function", "cluster", "device", "dynamic_shared", "name", "threads")
+
+    def __init__(
+        self, name: str, device: Device, function: Any, *, threads: int, cluster: int, dynamic_shared: int
+    ) -> None:
+        self.name = name
+        self.device = device
+        self.threads = threads
+        self.cluster = cluster
+        self.dynamic_shared = dynamic_shared
+        self._function = function
+        self._enqueue = api().cuLaunchKernel
+
+    def launch(self, grid: int | tuple[int, int, int], arguments: ArgumentPack, stream: int = 0) -> None:
+        """Send one launch to `stream` (a CUstream handle; 0 is the default stream) and return without waiting.
+
+        grid: CTAs along x, or along x, y and z; x is a multiple of `cluster`. May be captured into a CUDA graph.
+        Raises DriverError with CUDA's name for what went wrong, and ValueError for a grid that cannot be.
+        """
+        x, y, z = (grid, 1, 1) if isinstance(grid, int) else grid
+        table = arguments.table
+        code = self._enqueue(self._function, x, y, z, self.threads, 1, 1, self.dynamic_shared, stream, table, 0)[0]
+        if code:
+            self._recover(int(code), (x, y, z), table, stream)
+
+    def _recover(self, code: int, grid: tuple[int, int, int], table: int, stream: int) -> None:
+        # Asking for the current context before every launch would cost as much as the arguments do: only a launch
+        # from a thread without a context, or with another device's, pays for making this device current.
+        if code in (INVALID_CONTEXT, INVALID_HANDLE):
+            with device_context(self.device.ordinal):
+                block = (self.threads, 1, 1)
+                result = self._enqueue(self._function, *grid, *block, self.dynamic_shared, stream, table, 0)
+            code = int(result[0])
+            if not code:
+                return
+        if min(grid) < 1 or grid[0] % self.cluster:
+            raise ValueError(
+                f"{self.name}: the grid's sides are at least 1, x a multiple of the cluster's {self.cluster} CTAs, "
+                f"got {grid}"
+            )
+        raise failure(
+            code,
+            f"launching {self.name} on {self.device.name} (grid {grid}, {self.threads} threads, cluster {self.cluster}, "
+            f"{self.dynamic_shared} bytes of shared memory, stream {stream:#x})",
+        )
+
+    def __repr__(self) -> str:
+        return f"LoadedKernel({self.name!r} on {self.device.name})"
+
+
+def load(
+    cubin: bytes,
+    kernel_name: str,
+    *,
+    dynamic_shared: int = 0,
+    threads: int,
+    cluster: int = 1,
+    ordinal: int = 0,
+) -> LoadedKernel:
+    """Load a cubin's kernel on the device `ordinal`.
+
+    dynamic_shared: bytes a launch gives, at most the device's limit. threads: of a CTA, as the kernel declares them.
+    Equal cubins are loaded once per device. Do it before a capture begins: loading cannot be captured.
+    Raises ValueError for limits passed, DriverError for what the driver refuses.
+    """
+    on = device(ordinal)
+    if not 0 <= dynamic_shared <= on.shared_limit:
+        raise ValueError(
+            f"{kernel_name}: a CTA has at most {on.shared_limit} bytes of shared memory on {on.name}, "
+            f"got {dynamic_shared}: use fewer stages or smaller tiles"
+        )
+    if not 1 <= threads <= 1024 or cluster < 1:
+        raise ValueError(
+            f"{kernel_name}: 1 to 1024 threads and clusters of at least 1 CTA, got {threads} and {cluster}"
+        )
+    with device_context(ordinal):
+        function = call(
+            "cuModuleGetFunction",
+            _module(ordinal, cubin),
+            kernel_name.encode(),
+            doing=f"finding the kernel {kernel_name}",
+        )
+        if dynamic_shared:
+            attribute = api().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            doing = f"allowing {kernel_name} {dynamic_shared} bytes of shared memory"
+            call("cuFuncSetAttribute", function, attribute, dynamic_shared, doing=doing)
+        # Functions load lazily by default; a first launch inside a capture would load one there.
+        call("cuFuncLoad", function, doing=f"loading {kernel_name}")
+    return LoadedKernel(kernel_name, on, function, threads=threads, cluster=cluster, dynamic_shared=dynamic_shared)
+
+
+# Never unloaded: a CUDA graph that captured a launch may be replayed after every Python object is gone.
+@functools.cache
+def _module(ordinal: int, cubin: bytes) -> Any:
+    return call("cuModuleLoadData", cubin, doing=f"loading a cubin of {len(cubin)} bytes on device {ordinal}")
+
+
+def _offsets(types: tuple[ParamType, ...]) -> tuple[tuple[int, ...], int]:
+    offsets: list[int] = []
+    end = 0
+    for kind in types:
+        if kind not in (*_FORMATS, "tensormap"):
+            raise ValueError(f"a parameter is one of {', '.join(_FORMATS)}, tensormap; got {kind!r}")
+        size = TENSOR_MAP_BYTES if kind == "tensormap" else _FORMATS[kind].size
+        alignment = _TENSOR_MAP_ALIGNMENT if kind == "tensormap" else size
+        start = -(-end // alignment) * alignment
+        offsets.append(start)
+        end = start + size
+    return tuple(offsets), end
+
+
+def _shown(value: object) -> str:
+    return f"{len(value)} bytes" if isinstance(value, bytes) else repr(value)

@@ -1,0 +1,70 @@
+"""Tensor maps as the hardware reads them: `louver.isa.tensormap.TensorMap` encoded by the driver."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+from louver.isa.tensormap import TensorMap
+from louver.runtime.driver import call, failure
+from louver.runtime.module import TENSOR_MAP_BYTES
+
+_ALIGNMENT = 64
+
+# Values of the driver's enumerations (cuda.h). Elements are copied, never computed with: their size is all that counts.
+_DATA_TYPE = {1: 0, 2: 1, 4: 2, 8: 4}  # UINT8, UINT16, UINT32, UINT64
+_INTERLEAVE_NONE = 0
+_SWIZZLE = {0: 0, 32: 1, 64: 2, 128: 3}
+_L2_PROMOTION = {0: 0, 64: 1, 128: 2, 256: 3}
+_FILL_ZEROS = 0
+
+
+def encode(tensor_map: TensorMap) -> bytes:
+    """The 128 bytes that a kernel takes by value for a tensor map; reads outside the tensor give zeros.
+
+    Needs the driver but no GPU work. Raises DriverError when the driver refuses the map, DriverMissingError without one.
+    Source: CUDA driver API, cuTensorMapEncodeTiled.
+    """
+    rank = len(tensor_map.shape)
+    buffer = (ctypes.c_char * (TENSOR_MAP_BYTES + _ALIGNMENT))()
+    start = -ctypes.addressof(buffer) % _ALIGNMENT
+    code = _encode_tiled()(
+        ctypes.addressof(buffer) + start,
+        _DATA_TYPE[tensor_map.element_bytes],
+        rank,
+        tensor_map.address,
+        (ctypes.c_uint64 * rank)(*tensor_map.shape),
+        # The driver takes one stride less than there are dimensions, but not a null pointer.
+        (ctypes.c_uint64 * rank)(*tensor_map.strides),
+        (ctypes.c_uint32 * rank)(*tensor_map.box),
+        (ctypes.c_uint32 * rank)(*(1,) * rank),
+        _INTERLEAVE_NONE,
+        _SWIZZLE[tensor_map.swizzle],
+        _L2_PROMOTION[tensor_map.l2_promotion],
+        _FILL_ZEROS,
+    )
+    if code:
+        raise failure(code, f"encoding {tensor_map}")
+    return bytes(memoryview(buffer)[start : start + TENSOR_MAP_BYTES])
+
+
+# Called by address: the CUtensorMap object of cuda.bindings is not aligned to the 64 bytes that the driver asks for.
+@functools.cache
+def _encode_tiled() -> Any:
+    address = call("cuGetProcAddress", b"cuTensorMapEncodeTiled", 12000, 0, doing="looking for cuTensorMapEncodeTiled")[
+        0
+    ]
+    pointer = ctypes.c_void_p
+    arguments = [
+        pointer,
+        ctypes.c_int,
+        ctypes.c_uint32,
+        pointer,
+        pointer,
+        pointer,
+        pointer,
+        pointer,
+        *[ctypes.c_int] * 4,
+    ]
+    return ctypes.CFUNCTYPE(ctypes.c_int, *arguments)(address)
