@@ -44,6 +44,11 @@ class ElementType:
         """The raw bits without the sign bit of a floating type; all bits of an integer type."""
         return (1 << (self.bits - self.floating)) - 1
 
+    @property
+    def negative_zero(self) -> int | None:
+        """The raw bits of -0.0; None for integer types, which have one zero only."""
+        return 1 << (self.bits - 1) if self.floating else None
+
     def __str__(self) -> str:
         return self.name
 
@@ -67,14 +72,12 @@ ELEMENT_TYPES: Final[dict[str, ElementType]] = {
 _OTHER_NAMES: Final[dict[str, str]] = {
     # NumPy's and torch's names; safetensors' names for the same types are upper case.
     "float16": "f16",
-    "half": "f16",
     "bfloat16": "bf16",
     "float8_e4m3fn": "e4m3",
     "f8_e4m3": "e4m3",
     "float8_e5m2": "e5m2",
     "f8_e5m2": "e5m2",
     "float32": "f32",
-    "float": "f32",
     "int8": "s8",
     "i8": "s8",
     "uint8": "u8",

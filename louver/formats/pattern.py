@@ -1,0 +1,64 @@
+"""Sparsity patterns: how many elements of each group may be non-zero."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+MAX_GROUP: Final = 256
+"""Largest M, in elements: the natural form of a general pattern keeps an index in one byte."""
+
+_TEXT = re.compile(r"([1-9][0-9]*):([1-9][0-9]*)(?:@([1-9][0-9]*))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """At most `n` non-zeros in every `m` consecutive elements along the sparse axis, written `n:m`.
+
+    length: vectors of this many elements across the sparse axis are kept or pruned as one (`n:m@length`); 1 for elements.
+    Raises ValueError unless 1 <= n < m <= 256 and length >= 1.
+    """
+
+    n: int
+    m: int
+    length: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n < self.m:
+            raise ValueError(f"a pattern N:M keeps at least one element and drops at least one, got {self.n}:{self.m}")
+        if self.m > MAX_GROUP:
+            raise ValueError(f"a pattern's group has at most {MAX_GROUP} elements, got M = {self.m}")
+        if self.length < 1:
+            raise ValueError(f"a pattern's vectors have at least 1 element, got {self.length}")
+
+    @classmethod
+    def parse(cls, text: str | Pattern) -> Pattern:
+        """The pattern of a text such as "2:4", "1:2", "N:M" or "N:M@L"; a `Pattern` is returned as it is."""
+        if isinstance(text, Pattern):
+            return text
+        match = _TEXT.fullmatch(text)
+        if match is None:
+            raise ValueError(
+                f'a pattern is written "N:M" or "N:M@L" with positive integers, such as "2:4", got {text!r}'
+            )
+        n, m, length = match.groups(default="1")
+        return cls(int(n), int(m), int(length))
+
+    @classmethod
+    def of_elements(cls, text: str | Pattern) -> Pattern:
+        """`parse`, for code that works on single elements: refuses vector patterns with L over 1."""
+        pattern = cls.parse(text)
+        if pattern.length > 1:
+            raise ValueError(
+                f"prune, check and compress support element patterns N:M (L = 1), got the vector pattern {pattern}: "
+                f"use {pattern.n}:{pattern.m}"
+            )
+        return pattern
+
+    def groups(self, size: int) -> int:
+        """Groups along a sparse axis of `size` elements; the last may be partly outside and counts as zeros there."""
+        return -(-size // self.m)
+
+    def __str__(self) -> str:
+        return f"{self.n}:{self.m}" + (f"@{self.length}" if self.length > 1 else "")

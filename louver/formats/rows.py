@@ -1,0 +1,84 @@
+"""Arrays of any shape as rows along the sparse axis, and rows as groups, a cache-sized block at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from louver.formats.dtypes import ElementType, element_type, raw_bits
+from louver.formats.pattern import Pattern
+
+Bits = NDArray[Any]
+"""Raw bits of elements, as unsigned integers of their size."""
+
+BLOCK: Final = 1 << 17
+"""Elements that are worked on at a time, so that the dozen intermediate arrays stay in the cache."""
+
+
+def sparse_operand(array: ArrayLike) -> tuple[NDArray[Any], ElementType]:
+    """The array and its element type; refuses scalars and types that a sparse tensor cannot have."""
+    operand = np.asarray(array)
+    if operand.ndim == 0:
+        raise ValueError("a sparse tensor has at least one dimension, got a scalar: give an array")
+    element = element_type(operand.dtype)
+    if not element.sparse:
+        raise ValueError(f"{element} is the type of results, not of sparse tensors: convert the data first")
+    return operand, element
+
+
+def normal_axis(axis: int, ndim: int) -> int:
+    """The axis counted from 0; raises ValueError when the array has no such axis."""
+    if not -ndim <= axis < ndim:
+        raise ValueError(
+            f"the sparse axis of an array with {ndim} dimensions is from {-ndim} to {ndim - 1}, got {axis}"
+        )
+    return axis % ndim
+
+
+def to_rows(array: NDArray[Any], axis: int) -> Bits:
+    """Raw bits [rows, size] with the axis last and the other axes, in their order, flattened to rows."""
+    size = array.shape[axis]
+    rows = np.moveaxis(array, axis, -1).reshape(row_count(array.shape, axis), size)
+    return raw_bits(np.ascontiguousarray(rows))
+
+
+def from_rows(rows: Bits, shape: tuple[int, ...], axis: int, element: ElementType) -> NDArray[Any]:
+    """The inverse of `to_rows`: an array of `shape` in C order."""
+    moved = (*shape[:axis], *shape[axis + 1 :], shape[axis])
+    return np.ascontiguousarray(np.moveaxis(rows.view(element.numpy).reshape(moved), -1, axis))
+
+
+def row_count(shape: tuple[int, ...], axis: int) -> int:
+    """Rows along the axis: the product of the other dimensions."""
+    rows = 1
+    for i, size in enumerate(shape):
+        rows *= 1 if i == axis else size
+    return rows
+
+
+def row_blocks(rows: int, row_size: int) -> Iterator[slice]:
+    """Consecutive slices of rows, about `BLOCK` elements each, at least one row."""
+    step = max(1, BLOCK // max(1, row_size))
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))
+
+
+def to_groups(rows: Bits, pattern: Pattern) -> Bits:
+    """Rows [r, size] as groups [r * groups, M]; a last group that is cut off is filled with zeros."""
+    count, size = rows.shape
+    padding = pattern.groups(size) * pattern.m - size
+    if padding:
+        rows = np.pad(rows, ((0, 0), (0, padding)))
+    return rows.reshape(count * pattern.groups(size), pattern.m)
+
+
+def group_start(group: int, shape: tuple[int, ...], axis: int, pattern: Pattern) -> tuple[int, ...]:
+    """Coordinates, in an array of `shape`, of the first element of a group counted over all rows."""
+    row, along = divmod(group, pattern.groups(shape[axis]))
+    others = np.unravel_index(row, (*shape[:axis], *shape[axis + 1 :]))
+    coordinates = [int(i) for i in others]
+    coordinates.insert(axis, along * pattern.m)
+    return tuple(coordinates)
