@@ -60,13 +60,26 @@ class Problem:
 
     @property
     def out_layout(self) -> Literal["row_major", "transposed"]:
-        """ "row_major": out is [M, N]; "transposed": out is [N, M]; the last axis is contiguous."""
+        """Either way the last axis is contiguous: out is [M, N] if "row_major", [N, M] if "transposed"."""
         return "transposed" if self.kind == "linear" else "row_major"
 
     @property
     def bias_element(self) -> str:
         """Element type of the bias vector."""
         return self.a
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What one program computes: m × n elements of the product, summed k at a time."""
+
+    m: int
+    n: int
+    k: int
+
+    def __post_init__(self) -> None:
+        if min(self.m, self.n, self.k) < 1:
+            raise ValueError(f"tile sizes are at least 1, got {self.m}×{self.n}×{self.k}")
 
 
 def _member(field: str, value: object, allowed: tuple[object, ...]) -> None:

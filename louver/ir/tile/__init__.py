@@ -1,0 +1,77 @@
+"""The `tile` dialect: Triton's operations, under their own names, as far as a product needs them, with sparse types.
+
+Sources: Triton's `tt` dialect as versions 3.4 to 3.6 print it; `arith`, `math` and `scf` are MLIR's.
+"""
+
+from __future__ import annotations
+
+from xdsl.ir import Dialect
+
+from louver.ir.tile.compute import BroadcastOp, DotOp, ExpandDimsOp, SplatOp, TransOp
+from louver.ir.tile.elements import ACCUMULATORS, ELEMENTS, element_attribute, element_name
+from louver.ir.tile.function import FuncOp, GetNumProgramsOp, GetProgramIdOp, ReturnOp
+from louver.ir.tile.memory import (
+    AdvanceOp,
+    DescriptorLoadOp,
+    DescriptorStoreOp,
+    LoadOp,
+    MakeTensorDescriptorOp,
+    MakeTensorPtrOp,
+    StoreOp,
+)
+from louver.ir.tile.syntax import Index
+from louver.ir.tile.types import FORMATS, AnyTensor, DescriptorType, PointerType, SparseAttr, sparse_encoding
+
+TILE = Dialect(
+    "tt",
+    [
+        FuncOp,
+        ReturnOp,
+        GetProgramIdOp,
+        GetNumProgramsOp,
+        MakeTensorDescriptorOp,
+        DescriptorLoadOp,
+        DescriptorStoreOp,
+        MakeTensorPtrOp,
+        AdvanceOp,
+        LoadOp,
+        StoreOp,
+        DotOp,
+        TransOp,
+        SplatOp,
+        ExpandDimsOp,
+        BroadcastOp,
+    ],
+    [SparseAttr, PointerType, DescriptorType],
+)
+
+__all__ = [
+    "ACCUMULATORS",
+    "ELEMENTS",
+    "FORMATS",
+    "TILE",
+    "AdvanceOp",
+    "AnyTensor",
+    "BroadcastOp",
+    "DescriptorLoadOp",
+    "DescriptorStoreOp",
+    "DescriptorType",
+    "DotOp",
+    "ExpandDimsOp",
+    "FuncOp",
+    "GetNumProgramsOp",
+    "GetProgramIdOp",
+    "Index",
+    "LoadOp",
+    "MakeTensorDescriptorOp",
+    "MakeTensorPtrOp",
+    "PointerType",
+    "ReturnOp",
+    "SparseAttr",
+    "SplatOp",
+    "StoreOp",
+    "TransOp",
+    "element_attribute",
+    "element_name",
+    "sparse_encoding",
+]

@@ -1,0 +1,200 @@
+"""Operations on tensors: the product, and what changes shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from xdsl.dialects.builtin import I32, DenseArrayBase, IntegerAttr, StringAttr, TensorType, i32
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    ParsePropInAttrDict,
+    VarConstraint,
+    base,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+    traits_def,
+)
+from xdsl.traits import Pure
+from xdsl.utils.exceptions import VerifyException
+
+from louver.ir.tile import syntax
+from louver.ir.tile.elements import ACCUMULATORS, element_name
+from louver.ir.tile.types import AnyTensor, sparse_encoding, tensor_of
+
+
+@irdl_op_definition
+class DotOp(IRDLOperation):
+    """c [M, N] + a [M, K] · b [K, N]. One operand may be sparse along K."""
+
+    name = "tt.dot"
+    T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
+    a = operand_def(TensorType)
+    b = operand_def(TensorType)
+    c = operand_def(T)
+    input_precision = opt_prop_def(StringAttr, prop_name="inputPrecision")
+    max_imprecise = opt_prop_def(IntegerAttr[I32], prop_name="maxNumImpreciseAcc")
+    d = result_def(T)
+    irdl_options = (ParsePropInAttrDict(),)
+    traits = traits_def(Pure())
+    custom_directives = (syntax.Word,)
+    assembly_format = (
+        "$a `,` $b `,` $c (`,` `inputPrecision` `=` custom<Word>($inputPrecision)^)? attr-dict"
+        " `:` type($a) `*` type($b) `->` type($d)"
+    )
+
+    def __init__(self, a: SSAValue, b: SSAValue, c: SSAValue) -> None:
+        super().__init__(operands=[a, b, c], result_types=[c.type])
+
+    def verify_(self) -> None:
+        a, b, d = tensor_of(self.a), tensor_of(self.b), tensor_of(self.d)
+        shapes = [tensor.get_shape() for tensor in (a, b, d)]
+        if any(len(shape) != 2 for shape in shapes):
+            raise VerifyException(f"a dot multiplies matrices, got {_product(*shapes)}")
+        (m, k), (depth, n), result = shapes
+        if k != depth or result != (m, n):
+            raise VerifyException(f"a dot is [M, K] * [K, N] -> [M, N], got {_product(*shapes)}")
+        _verify_elements(a, b, d)
+        _verify_sparse(a, b, d, k)
+
+
+def _product(*shapes: Sequence[int]) -> str:
+    a, b, d = (list(shape) for shape in shapes)
+    return f"{a} * {b} -> {d}"
+
+
+def _verify_elements(a: AnyTensor, b: AnyTensor, d: AnyTensor) -> None:
+    try:
+        operands = (element_name(a.element_type), element_name(b.element_type))
+        accumulator = element_name(d.element_type)
+    except ValueError as error:
+        raise VerifyException(str(error)) from None
+    allowed = ACCUMULATORS.get(operands)
+    if allowed is None:
+        known = ", ".join(f"{left}*{right}" for left, right in ACCUMULATORS)
+        raise VerifyException(f"a dot multiplies one of {known}, got {operands[0]}*{operands[1]}: convert one operand")
+    if accumulator not in allowed:
+        raise VerifyException(
+            f"a dot of {operands[0]}*{operands[1]} accumulates in {' or '.join(allowed)}, got {accumulator}"
+        )
+
+
+def _verify_sparse(a: AnyTensor, b: AnyTensor, d: AnyTensor, k: int) -> None:
+    if sparse_encoding(d):
+        raise VerifyException(f"a dot's result is dense, got {d}")
+    encodings = [encoding for encoding in (sparse_encoding(a), sparse_encoding(b)) if encoding]
+    if len(encodings) > 1:
+        raise VerifyException("one operand of a dot may be sparse, got two: decompress one of them")
+    for encoding, operand in zip(encodings, (a if sparse_encoding(a) else b,), strict=False):
+        encoding.verify_element(operand.element_type)
+        group = encoding.format.group
+        if k % group:
+            raise VerifyException(f"{encoding.format.pattern} needs K to be a multiple of {group}, got K = {k}")
+
+
+@irdl_op_definition
+class TransOp(IRDLOperation):
+    """Permute dimensions: dimension i of the result is dimension order[i] of the source."""
+
+    name = "tt.trans"
+    src = operand_def(TensorType)
+    order = prop_def(DenseArrayBase.constr(i32))
+    result = result_def(TensorType)
+    irdl_options = (ParsePropInAttrDict(),)
+    traits = traits_def(Pure())
+    assembly_format = "$src attr-dict `:` type($src) `->` type($result)"
+
+    def __init__(self, src: SSAValue, order: Sequence[int] = (1, 0)) -> None:
+        tensor = tensor_of(src)
+        shape = [tensor.get_shape()[dimension] for dimension in order]
+        super().__init__(
+            operands=[src],
+            properties={"order": DenseArrayBase.from_list(i32, order)},
+            result_types=[TensorType(tensor.element_type, shape, tensor.encoding)],
+        )
+
+    def verify_(self) -> None:
+        source, order = tensor_of(self.src), self.order.get_values()
+        rank = source.get_num_dims()
+        if sorted(order) != list(range(rank)):
+            raise VerifyException(f"order must name each of {rank} dimensions once, got {list(order)}")
+        shape = [source.get_shape()[dimension] for dimension in order]
+        _verify_result(self, TensorType(source.element_type, shape, source.encoding), self.result.type)
+
+
+@irdl_op_definition
+class SplatOp(IRDLOperation):
+    """A tensor of one scalar."""
+
+    name = "tt.splat"
+    src = operand_def()
+    result = result_def(TensorType)
+    traits = traits_def(Pure())
+    assembly_format = "$src attr-dict `:` type($src) `->` type($result)"
+
+    def verify_(self) -> None:
+        if self.result.type.element_type != self.src.type:
+            raise VerifyException(f"a splat of {self.src.type} gives a tensor of it, got {self.result.type}")
+
+
+@irdl_op_definition
+class ExpandDimsOp(IRDLOperation):
+    """Insert a dimension of one element at `axis`."""
+
+    name = "tt.expand_dims"
+    src = operand_def(TensorType)
+    axis = prop_def(IntegerAttr[I32])
+    result = result_def(TensorType)
+    irdl_options = (ParsePropInAttrDict(),)
+    traits = traits_def(Pure())
+    assembly_format = "$src attr-dict `:` type($src) `->` type($result)"
+
+    def __init__(self, src: SSAValue, axis: int) -> None:
+        tensor = tensor_of(src)
+        shape = list(tensor.get_shape())
+        shape.insert(axis, 1)
+        super().__init__(
+            operands=[src],
+            properties={"axis": IntegerAttr(axis, 32)},
+            result_types=[TensorType(tensor.element_type, shape, tensor.encoding)],
+        )
+
+    def verify_(self) -> None:
+        source, axis = tensor_of(self.src), self.axis.value.data
+        shape = list(source.get_shape())
+        if not 0 <= axis <= len(shape):
+            raise VerifyException(f"axis must be 0 to {len(shape)}, got {axis}")
+        shape.insert(axis, 1)
+        _verify_result(self, TensorType(source.element_type, shape, source.encoding), self.result.type)
+
+
+@irdl_op_definition
+class BroadcastOp(IRDLOperation):
+    """Repeat dimensions of one element."""
+
+    name = "tt.broadcast"
+    src = operand_def(TensorType)
+    result = result_def(TensorType)
+    traits = traits_def(Pure())
+    assembly_format = "$src attr-dict `:` type($src) `->` type($result)"
+
+    def __init__(self, src: SSAValue, shape: Sequence[int]) -> None:
+        tensor = tensor_of(src)
+        super().__init__(operands=[src], result_types=[TensorType(tensor.element_type, shape, tensor.encoding)])
+
+    def verify_(self) -> None:
+        source, result = tensor_of(self.src), tensor_of(self.result)
+        _verify_result(self, TensorType(source.element_type, result.get_shape(), source.encoding), result)
+        sizes, wanted = source.get_shape(), result.get_shape()
+        fits = len(sizes) == len(wanted) and all(size in (1, to) for size, to in zip(sizes, wanted, strict=True))
+        if not fits:
+            raise VerifyException(f"a broadcast repeats dimensions of one element, got {source} to {result}")
+
+
+def _verify_result(op: IRDLOperation, expected: Attribute, actual: Attribute) -> None:
+    if expected != actual:
+        raise VerifyException(f"{op.name} gives {expected}, got {actual}")

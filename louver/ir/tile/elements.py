@@ -1,0 +1,42 @@
+"""Element types of tile IR: MLIR's types and Louver's names for them."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import Float8E4M3FNType, Float8E5M2Type, bf16, f16, f32, i8, i32
+from xdsl.ir import Attribute
+
+ELEMENTS: dict[str, Attribute] = {
+    "f16": f16,
+    "bf16": bf16,
+    "f32": f32,
+    "e4m3": Float8E4M3FNType(),
+    "e5m2": Float8E5M2Type(),
+    "s8": i8,
+    "s32": i32,
+}
+"""MLIR's type of each element type by name. Integers are signless: the operations say how they are read."""
+
+_NAMES: dict[Attribute, str] = {type_: name for name, type_ in ELEMENTS.items()}
+
+ACCUMULATORS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("f16", "f16"): ("f32", "f16"),
+    ("bf16", "bf16"): ("f32",),
+    ("f32", "f32"): ("f32",),
+    **{(a, b): ("f32", "f16") for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")},
+    ("s8", "s8"): ("s32",),
+}
+"""Accumulator types of a product by operand types. f32 operands are read as tf32."""
+
+
+def element_attribute(name: str) -> Attribute:
+    """MLIR's type of an element type's name. Raises ValueError for a name that tile IR does not have."""
+    if name not in ELEMENTS:
+        raise ValueError(f"an element type of tile IR is one of {', '.join(ELEMENTS)}, got {name!r}")
+    return ELEMENTS[name]
+
+
+def element_name(type_: Attribute) -> str:
+    """Louver's name of an MLIR element type. Raises ValueError for a type that no tensor of a product has."""
+    if type_ not in _NAMES:
+        raise ValueError(f"an element type of tile IR is one of {', '.join(map(str, _NAMES))}, got {type_}")
+    return _NAMES[type_]

@@ -1,0 +1,264 @@
+"""Pieces of Triton's syntax that several operations share, as directives of xDSL's assembly formats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, TypeAlias, cast
+
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    DenseArrayBase,
+    IntegerAttr,
+    IntegerType,
+    StringAttr,
+    TensorType,
+    i1,
+    i64,
+)
+from xdsl.dialects.utils import get_dynamic_index_list, print_dynamic_index_list, split_dynamic_index_list
+from xdsl.ir import Attribute, ParametrizedAttribute, SSAValue
+from xdsl.irdl import IRDLOperation
+from xdsl.irdl.declarative_assembly_format import (
+    AttributeVariable,
+    CustomDirective,
+    OptionalOperandVariable,
+    ParsingState,
+    PrintingState,
+    TypeDirective,
+    VariadicOperandVariable,
+    irdl_custom_directive,
+)
+from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
+
+from louver.ir.tile.types import DescriptorType, PointerType, as_tensor, loaded_type
+
+Index: TypeAlias = SSAValue | int
+"""An entry of an index list: a value, as Triton prints it, or a literal, as simplified IR has it."""
+
+Literals: TypeAlias = DenseArrayBase[IntegerType]
+"""The literal entries of an index list; a marker stands for each entry that is a value."""
+
+
+def split_indices(entries: Sequence[Index]) -> tuple[list[SSAValue], Literals]:
+    """The values of an index list, and its literals with markers in their places."""
+    literals, values = split_dynamic_index_list(entries, DYNAMIC_INDEX)
+    return values, DenseArrayBase.from_list(i64, literals)
+
+
+def join_indices(values: Sequence[SSAValue], literals: Literals) -> tuple[Index, ...]:
+    """The entries of an index list in order."""
+    return tuple(get_dynamic_index_list(literals.get_values(), values, DYNAMIC_INDEX))
+
+
+def verify_indices(what: str, values: Sequence[SSAValue], literals: Literals, rank: int) -> None:
+    """Raise VerifyException unless the list has `rank` entries, as many of them values as there are markers."""
+    markers = sum(literal == DYNAMIC_INDEX for literal in literals.get_values())
+    count = len(literals) - markers + len(values)
+    if markers != len(values) or count != rank:
+        raise VerifyException(f"{what} must have an entry for each of {rank} dimensions, got {count}")
+
+
+@irdl_custom_directive
+class Indices(CustomDirective):
+    """`[%a, 3, %b]`; the text may have the list's name and `=` before it, as simplified IR does."""
+
+    values: VariadicOperandVariable
+    literals: AttributeVariable
+
+    def parse(self, parser: Parser, state: ParsingState) -> None:
+        if parser.parse_optional_keyword(self.values.name):
+            parser.parse_punctuation("=")
+        entries = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: _parse_index(parser))
+        self.values.set(state, [entry for entry in entries if not isinstance(entry, int)])
+        literals = [entry if isinstance(entry, int) else DYNAMIC_INDEX for entry in entries]
+        self.literals.set(state, DenseArrayBase.from_list(i64, literals))
+
+    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
+        state.print_whitespace(printer)
+        literals = cast(Literals, self.literals.get(op))
+        print_dynamic_index_list(printer, DYNAMIC_INDEX, self.values.get(op), literals.get_values())
+
+
+def _parse_index(parser: Parser) -> int | UnresolvedOperand:
+    operand = parser.parse_optional_unresolved_operand()
+    return parser.parse_integer(allow_boolean=False) if operand is None else operand
+
+
+class _Stripped(CustomDirective):
+    """A type without its name, `<f16>` for `!tt.ptr<f16>`; the full form is read too."""
+
+    KIND: ClassVar[type[ParametrizedAttribute]]
+    type_: TypeDirective
+
+    def parse(self, parser: Parser, state: ParsingState) -> None:
+        self.type_.set(state, [parse_stripped(parser, self.KIND)])
+
+    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
+        state.print_whitespace(printer)
+        cast(ParametrizedAttribute, self.type_.get(op)[0]).print_parameters(printer)
+
+
+def parse_stripped(parser: Parser, kind: type[ParametrizedAttribute]) -> Attribute:
+    """`<…>` or `!name<…>` as a type of the kind."""
+    full = parser.parse_optional_type()
+    if full is None:
+        return kind.new(kind.parse_parameters(parser))
+    if not isinstance(full, kind):
+        parser.raise_error(f"expected !{kind.name}<…>, got {full}")
+    return full
+
+
+@irdl_custom_directive
+class StrippedPointer(_Stripped):
+    """A pointer type as `<f16>`."""
+
+    KIND: ClassVar[type[ParametrizedAttribute]] = PointerType
+    type_: TypeDirective
+
+
+@irdl_custom_directive
+class StrippedDescriptor(_Stripped):
+    """A descriptor type as `<tensor<…>>`."""
+
+    KIND: ClassVar[type[ParametrizedAttribute]] = DescriptorType
+    type_: TypeDirective
+
+
+@irdl_custom_directive
+class BlockPointer(CustomDirective):
+    """The result type of a block pointer, stripped; the base's type, element and encoding, follows from it."""
+
+    result: TypeDirective
+    base: TypeDirective
+
+    def parse(self, parser: Parser, state: ParsingState) -> None:
+        result = cast(PointerType, parse_stripped(parser, PointerType))
+        block = as_tensor(result.pointee)
+        if block is None:
+            parser.raise_error(f"expected a pointer to a tile, got {result}")
+        self.result.set(state, [result])
+        self.base.set(state, [PointerType(block.element_type, block.encoding)])
+
+    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
+        state.print_whitespace(printer)
+        cast(PointerType, self.result.get(op)[0]).print_parameters(printer)
+
+
+@irdl_custom_directive
+class SamePointer(CustomDirective):
+    """The pointer type of result and operand, stripped."""
+
+    result: TypeDirective
+    operand: TypeDirective
+
+    def parse(self, parser: Parser, state: ParsingState) -> None:
+        pointer = parse_stripped(parser, PointerType)
+        self.result.set(state, [pointer])
+        self.operand.set(state, [pointer])
+
+    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
+        state.print_whitespace(printer)
+        cast(PointerType, self.result.get(op)[0]).print_parameters(printer)
+
+
+@irdl_custom_directive
+class Word(CustomDirective):
+    """A bare identifier, kept as a string attribute."""
+
+    word: AttributeVariable
+
+    def parse(self, parser: Parser, state: ParsingState) -> None:
+        self.word.set(state, StringAttr(parser.parse_identifier()))
+
+    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
+        state.print_whitespace(printer)
+        printer.print_string(cast(StringAttr, self.word.get(op)).data)
+
+    def is_present(self, op: IRDLOperation) -> bool:
+        return self.word.is_present(op)
+
+    def is_anchorable(self) -> bool:
+        return True
+
+
+AXES = "xyz"
+"""The axes of the grid of programs."""
+
+
+@irdl_custom_directive
+class Axis(CustomDirective):
+    """An axis of the grid, kept as its number."""
+
+    axis: AttributeVariable
+
+    def parse(self, parser: Parser, state: ParsingState) -> None:
+        word = parser.parse_identifier()
+        if word not in tuple(AXES):
+            parser.raise_error(f"an axis of the grid is one of {', '.join(AXES)}, got {word!r}")
+        self.axis.set(state, IntegerAttr(AXES.index(word), 32))
+
+    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
+        state.print_whitespace(printer)
+        printer.print_string(AXES[cast("IntegerAttr[IntegerType]", self.axis.get(op)).value.data])
+
+
+@irdl_custom_directive
+class LoadType(CustomDirective):
+    """The pointer's type; the types of result, mask and fill value follow from it."""
+
+    pointer: TypeDirective
+    result: TypeDirective
+    mask: TypeDirective
+    other: TypeDirective
+
+    def parse(self, parser: Parser, state: ParsingState) -> None:
+        pointer = parser.parse_type()
+        loaded = _loaded(parser, pointer)
+        self.pointer.set(state, [pointer])
+        self.result.set(state, [loaded])
+        _set_optional(state, self.mask, mask_type(loaded))
+        _set_optional(state, self.other, loaded)
+
+    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
+        self.pointer.print(printer, state, op)
+
+
+@irdl_custom_directive
+class StoreType(CustomDirective):
+    """The pointer's type; the types of the stored value and of the mask follow from it."""
+
+    pointer: TypeDirective
+    value: TypeDirective
+    mask: TypeDirective
+
+    def parse(self, parser: Parser, state: ParsingState) -> None:
+        pointer = parser.parse_type()
+        stored = _loaded(parser, pointer)
+        self.pointer.set(state, [pointer])
+        self.value.set(state, [stored])
+        _set_optional(state, self.mask, mask_type(stored))
+
+    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
+        self.pointer.print(printer, state, op)
+
+
+def _set_optional(state: ParsingState, directive: TypeDirective, type_: Attribute) -> None:
+    """Set the type of an optional operand if the text had one."""
+    operand = cast(OptionalOperandVariable, directive.inner)
+    directive.set(state, [type_] if state.operands[operand.index] else [])
+
+
+def _loaded(parser: Parser, pointer: Attribute) -> Attribute:
+    try:
+        return loaded_type(pointer)
+    except VerifyException as error:
+        parser.raise_error(str(error))
+
+
+def mask_type(value: Attribute) -> Attribute:
+    """The type of a mask for `value`: i1, or a tensor of i1 in its shape."""
+    if tensor := as_tensor(value):
+        return TensorType(i1, tensor.get_shape())
+    return i1

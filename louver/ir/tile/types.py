@@ -1,0 +1,176 @@
+"""Types and attributes of tile IR: Triton's pointers and descriptors, and the sparse encoding of a tensor type.
+
+A sparse tensor is a dense tensor type with an encoding: `tensor<32x64xf16, #tt.sparse<"NV24">>` has 32×64 elements,
+whatever is stored of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
+from xdsl.dialects.builtin import NoneAttr, StringAttr, TensorType
+from xdsl.ir import Attribute, ParametrizedAttribute, SSAValue, TypeAttribute
+from xdsl.irdl import irdl_attr_definition
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
+
+from louver.ir.tile.elements import ELEMENTS
+
+AnyTensor: TypeAlias = TensorType[Attribute]
+
+
+def as_tensor(type_: Attribute) -> AnyTensor | None:
+    """The type, if it is a ranked tensor."""
+    return cast(AnyTensor, type_) if isinstance(type_, TensorType) else None
+
+
+def tensor_of(value: SSAValue) -> AnyTensor:
+    """The type of a value that must be a ranked tensor. Raises TypeError for others."""
+    tensor = as_tensor(value.type)
+    if tensor is None:
+        raise TypeError(f"expected a tensor, got {value.type}")
+    return tensor
+
+
+@dataclass(frozen=True, slots=True)
+class SparseFormat:
+    """What a sparse encoding's name stands for.
+
+    pattern: Louver's name, along the axis that a product sums over. group: elements of that axis which are kept or
+    dropped together. elements: the element types that hardware multiplies in this pattern.
+    """
+
+    pattern: str
+    group: int
+    elements: tuple[str, ...]
+
+
+FORMATS: dict[str, SparseFormat] = {
+    "NV24": SparseFormat("2:4", 4, ("f16", "bf16", "e4m3", "e5m2", "s8")),
+    "NV12": SparseFormat("1:2", 2, ("f32",)),
+}
+"""Sparse encodings by name. Source: PTX ISA, sparse matrix storage of wgmma (tf32 is 1:2, all others 2:4)."""
+
+
+@irdl_attr_definition
+class SparseAttr(ParametrizedAttribute):
+    """The encoding of a sparse tensor or of a pointer to one: `#tt.sparse<"NV24">`."""
+
+    name = "tt.sparse"
+    format_name: StringAttr
+
+    @classmethod
+    def of_pattern(cls, pattern: str) -> SparseAttr:
+        """The encoding of a pattern such as "2:4". Raises ValueError for one that has no encoding."""
+        for name, format_ in FORMATS.items():
+            if format_.pattern == pattern:
+                return cls(StringAttr(name))
+        known = ", ".join(format_.pattern for format_ in FORMATS.values())
+        raise ValueError(f"the patterns with an encoding are {known}, got {pattern!r}")
+
+    @property
+    def format(self) -> SparseFormat:
+        """What the name stands for."""
+        return FORMATS[self.format_name.data]
+
+    def verify(self) -> None:
+        if self.format_name.data not in FORMATS:
+            raise VerifyException(
+                f"a sparse encoding is one of {', '.join(map(repr, FORMATS))}, got {self.format_name.data!r}"
+            )
+
+    def verify_element(self, element: Attribute) -> None:
+        """Raise VerifyException unless tensors of `element` may have this encoding."""
+        allowed = self.format.elements
+        if element not in [ELEMENTS[name] for name in allowed]:
+            raise VerifyException(f"{self} is for elements of {', '.join(allowed)}, got {element}")
+
+
+def sparse_encoding(type_: Attribute) -> SparseAttr | None:
+    """The sparse encoding of a tensor, pointer or descriptor type; None for dense ones and for other types."""
+    match type_:
+        case DescriptorType():
+            return sparse_encoding(type_.block)
+        case PointerType() if isinstance(type_.encoding, NoneAttr):
+            return sparse_encoding(type_.pointee)
+        case PointerType():
+            encoding = type_.encoding
+        case _:
+            tensor = as_tensor(type_)
+            encoding = None if tensor is None else tensor.encoding
+    return encoding if isinstance(encoding, SparseAttr) else None
+
+
+def _verify_tensor(tensor: AnyTensor) -> None:
+    if encoding := sparse_encoding(tensor):
+        encoding.verify_element(tensor.element_type)
+
+
+@irdl_attr_definition
+class PointerType(ParametrizedAttribute, TypeAttribute):
+    """A pointer to global memory: `!tt.ptr<f16>`, `!tt.ptr<f16, #tt.sparse<"NV24">>`, or to a tile, `!tt.ptr<tensor<…>>`.
+
+    A pointer to a tile has its encoding in the tensor type.
+    """
+
+    name = "tt.ptr"
+    pointee: Attribute
+    encoding: Attribute
+
+    def __init__(self, pointee: Attribute, encoding: Attribute | None = None) -> None:
+        super().__init__(pointee, NoneAttr() if encoding is None else encoding)
+
+    def verify(self) -> None:
+        if tensor := as_tensor(self.pointee):
+            if not isinstance(self.encoding, NoneAttr):
+                raise VerifyException("a pointer to a tile has its encoding in the tensor type, got one after it")
+            _verify_tensor(tensor)
+        elif isinstance(self.encoding, SparseAttr):
+            self.encoding.verify_element(self.pointee)
+        elif not isinstance(self.encoding, NoneAttr):
+            raise VerifyException(f"a pointer's encoding is #tt.sparse<…>, got {self.encoding}")
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        with parser.in_angle_brackets():
+            pointee = parser.parse_type()
+            encoding = parser.parse_attribute() if parser.parse_optional_punctuation(",") else NoneAttr()
+        return [pointee, encoding]
+
+    def print_parameters(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_attribute(self.pointee)
+            if not isinstance(self.encoding, NoneAttr):
+                printer.print_string(", ")
+                printer.print_attribute(self.encoding)
+
+
+@irdl_attr_definition
+class DescriptorType(ParametrizedAttribute, TypeAttribute):
+    """A tensor in global memory, read and written a block at a time: `!tt.tensordesc<tensor<128x64xf16>>`."""
+
+    name = "tt.tensordesc"
+    block: AnyTensor
+
+    def verify(self) -> None:
+        rank = self.block.get_num_dims()
+        if not 1 <= rank <= 5:
+            raise VerifyException(f"a descriptor has 1 to 5 dimensions, got {rank}")
+        _verify_tensor(self.block)
+
+
+def loaded_type(pointer: Attribute) -> Attribute:
+    """What a load through `pointer` gives: a tile, the tensor of what a tensor of pointers points to, or a scalar.
+
+    Raises VerifyException for a type that is no pointer.
+    """
+    if isinstance(pointer, PointerType):
+        return pointer.pointee
+    if tensor := as_tensor(pointer):
+        element = tensor.element_type
+        if isinstance(element, PointerType):
+            return TensorType(element.pointee, tensor.get_shape(), element.encoding)
+    raise VerifyException(f"memory is reached by !tt.ptr<…> or by a tensor of such pointers, got {pointer}")
