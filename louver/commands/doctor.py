@@ -164,6 +164,9 @@ def _driver() -> str:
 
 
 def _gpu() -> str:
-    from louver.runtime.device import current_device
+    from louver.runtime.device import NoDevice, NoDeviceError, current_device
 
-    return str(current_device())
+    found = current_device()
+    if isinstance(found, NoDevice):
+        raise NoDeviceError(found.reason)
+    return str(found)

@@ -1,0 +1,79 @@
+"""`louver inspect`: what a file holds, and whether a pattern holds in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from louver.commands.checkpoint import known_element, read_checkpoint, stored_bytes
+from louver.formats.check import CheckReport, check
+from louver.formats.file import Tensor
+from louver.formats.pattern import Pattern
+from louver.formats.tensor import SparseTensor
+from louver.report.layers import size_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One tensor. form: "dense" or the pattern of a sparse tensor. report: None where a pattern makes no sense."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    stored: int
+    form: str
+    report: CheckReport | None
+
+
+def inspect_file(file: Path, pattern: str, console: Console) -> None:
+    """Print a table of the file's tensors. Raises ValueError and OSError for input that cannot be used."""
+    parsed = Pattern.of_elements(pattern)
+    checkpoint = read_checkpoint(file)
+    entries = [examine(name, tensor, parsed) for name, tensor in checkpoint.tensors.items()]
+    console.print(table(entries, parsed, f"{file.name}: {len(entries)} tensors"))
+    for key, text in checkpoint.metadata.items():
+        console.print(f"{key}: {text}", markup=False, highlight=False)
+
+
+def examine(name: str, tensor: Tensor, pattern: Pattern) -> Entry:
+    """Look at one tensor. The pattern is checked along a sparse tensor's own axis, the last of a dense matrix."""
+    if isinstance(tensor, SparseTensor):
+        report = check(tensor.dense(), pattern, axis=tensor.axis)
+        return Entry(name, tensor.dtype.name, tensor.shape, stored_bytes(tensor), str(tensor.pattern), report)
+    element = known_element(tensor)
+    report = check(tensor, pattern) if element is not None and tensor.ndim >= 2 else None
+    dtype = tensor.dtype.name if element is None else element.name
+    return Entry(name, dtype, tensor.shape, stored_bytes(tensor), "dense", report)
+
+
+def histogram_text(report: CheckReport) -> str:
+    """Shares of the groups by their number of non-zeros, such as `1: 3% 2: 97%`; empty counts are left out."""
+    shares = ((count, amount / report.groups) for count, amount in enumerate(report.histogram) if amount)
+    return " ".join(f"{count}: {share:.3g}%" for count, share in ((c, 100 * s) for c, s in shares))
+
+
+def table(entries: list[Entry], pattern: Pattern, title: str) -> Table:
+    """The entries and the total of their sizes, for a terminal."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    shown = Table(title=escape(title), title_justify="left", show_footer=True)
+    shown.add_column("tensor", overflow="fold")
+    shown.add_column("type")
+    shown.add_column("shape", justify="right")
+    shown.add_column("form")
+    shown.add_column("stored", justify="right", footer=size_text(sum(entry.stored for entry in entries)))
+    shown.add_column(f"{pattern} holds")
+    shown.add_column("groups by non-zeros")
+    for entry in entries:
+        shape = "×".join(str(size) for size in entry.shape) or "scalar"
+        report = entry.report
+        holds = "–" if report is None else "yes" if report.ok else f"no: {report.offending} of {report.groups}"
+        groups = "–" if report is None else histogram_text(report)
+        shown.add_row(escape(entry.name), entry.dtype, shape, entry.form, size_text(entry.stored), holds, groups)
+    return shown
