@@ -1,7 +1,19 @@
-"""Tile IR -> product nest."""
+"""Tile IR -> product nest: read what a kernel computes by following values back from its store.
+
+Neither names nor the order of operations matter. What is not understood is refused with the operation and its source
+line; nothing is dropped silently.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation, SSAValue
+
+from louver.ir.tile import DescriptorLoadOp, DescriptorStoreOp, DotOp, FuncOp, StoreOp, TransOp, element_name
+from louver.ir.tile.types import tensor_of
 from louver.passes.product import (
     Accumulator,
     Add,
@@ -16,6 +28,9 @@ from louver.passes.product import (
     Store,
     walk,
 )
+from louver.passes.read_epilogue import Axes, Axis, EpilogueReader, find_sum
+from louver.passes.refusal import UnsupportedKernelError, unsupported
+from louver.passes.trace import Position, Trace, View
 
 __all__ = [
     "Accumulator",
@@ -29,5 +44,157 @@ __all__ = [
     "ProductNest",
     "Size",
     "Store",
+    "UnsupportedKernelError",
+    "read_nest",
     "walk",
 ]
+
+
+def read_nest(module: ModuleOp) -> ProductNest:
+    """The product that the module's only kernel computes.
+
+    Understood: one descriptor store of an epilogue over a sum of products; the sum is a loop over all of K, from zeros,
+    of a dot of two descriptor loads (transposed or not), of which the left one may be sparse; each program has the tile
+    at its number times the tile size, along two axes of the grid.
+    Raises UnsupportedKernelError, which names the operation, for anything else.
+    """
+    function = _kernel(module)
+    trace = Trace(function)
+    store = _only_store(function)
+    trace.explained.add(store)
+    total, transposed = find_sum(store.src, store)
+    product = _read_sum(trace, total)
+    positions: dict[Axis, Position] = {"m": product.m, "n": product.n}
+    extents: dict[Axis, Size] = {"m": product.a.extent, "n": product.b.extent}
+    axes: Axes = ("n", "m") if transposed else ("m", "n")
+    epilogue = EpilogueReader(trace, total, positions, extents).read(store.src, axes, store)
+    target = trace.view(store.desc, store)
+    if target.sizes != tuple(extents[axis] for axis in axes if axis):
+        raise unsupported("the stored tensor must have the product's sizes", store)
+    if [trace.position(offset, store) for offset in store.offsets] != [positions[axis] for axis in axes if axis]:
+        raise unsupported("a tile must be stored where its operands were read", store)
+    trace.require_all_explained()
+    tile_m, tile_n = tensor_of(total).get_shape()
+    return ProductNest(
+        name=function.sym_name.data,
+        arguments=trace.arguments,
+        a=product.a,
+        b=product.b,
+        tile_m=tile_m,
+        tile_n=tile_n,
+        tile_k=product.tile_k,
+        accumulator=element_name(tensor_of(total).element_type),
+        epilogue=epilogue,
+        store=Store(target.argument, target.element, target.strides[0], transposed),
+    )
+
+
+def _kernel(module: ModuleOp) -> FuncOp:
+    ops = list(module.body.ops)
+    kernels = [op for op in ops if isinstance(op, FuncOp) and op.is_public]
+    others = [op for op in ops if op not in kernels]
+    if others:
+        raise unsupported("a module holds one public kernel and nothing else", others[0])
+    if len(kernels) != 1:
+        raise unsupported(
+            f"a module holds one public kernel; there are {len(kernels)}", kernels[1] if kernels else module
+        )
+    if len(kernels[0].body.blocks) != 1:
+        raise unsupported("a kernel has one block, and structured control flow in it", kernels[0])
+    return kernels[0]
+
+
+def _only_store(function: FuncOp) -> DescriptorStoreOp:
+    stores = [op for op in function.body.walk() if isinstance(op, DescriptorStoreOp | StoreOp)]
+    if len(stores) != 1:
+        raise unsupported(f"a kernel stores once; there are {len(stores)} stores", stores[1] if stores else function)
+    store = stores[0]
+    if isinstance(store, StoreOp):
+        raise unsupported("a kernel stores through a descriptor (tt.descriptor_store)", store)
+    if store.parent_op() is not function:
+        raise unsupported("the store must stand outside of loops and branches", store)
+    return store
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """The sum of products: its operands, where a tile of each starts, and how much of K one step takes."""
+
+    a: Load
+    b: Load
+    m: Position
+    n: Position
+    tile_k: int
+
+
+def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
+    loop = trace.definition(total, trace.function)
+    assert isinstance(loop, scf.ForOp)
+    if loop.parent_op() is not trace.function:
+        raise unsupported("the loop over K must stand outside of other loops and branches", loop)
+    if len(loop.iter_args) != 1:
+        raise unsupported("the loop over K carries the accumulator and nothing else", loop)
+    if not trace.is_zero(loop.iter_args[0]):
+        raise unsupported("the sum of products must start at a constant of zeros", loop)
+    dot = _read_step(trace, loop)
+    (tile_m, tile_k), (_, tile_n) = tensor_of(dot.a).get_shape(), tensor_of(dot.b).get_shape()
+    a, m = _read_operand(trace, loop, dot.a, dot, k_dimension=1)
+    b, n = _read_operand(trace, loop, dot.b, dot, k_dimension=0)
+    if b.pattern is not None:
+        raise unsupported("the sparse operand of a dot must be the left one", dot)
+    if m.scale != tile_m or n.scale != tile_n:
+        raise unsupported(f"tiles of {tile_m}×{tile_n} must start at multiples of it, not of {m.scale}×{n.scale}", dot)
+    if m.axis == n.axis:
+        raise unsupported("rows and columns of tiles must be numbered by different axes of the grid", dot)
+    if a.depth != b.depth:
+        raise unsupported(f"both operands must have the same K, not {a.depth} and {b.depth}", dot)
+    if trace.constant(loop.lb) != 0 or trace.constant(loop.step) != tile_k or trace.size(loop.ub, loop) != a.depth:
+        raise unsupported(f"the loop over K must run from 0 to {a.depth} in steps of {tile_k}", loop)
+    return _Sum(a, b, m, n, tile_k)
+
+
+def _read_step(trace: Trace, loop: scf.ForOp) -> DotOp:
+    """The loop's dot, which adds to the accumulator itself or is added to it."""
+    partial = loop.body.block.args[1]
+    end = loop.body.block.last_op
+    assert isinstance(end, scf.YieldOp)
+    trace.explained.add(end)
+    step = trace.definition(end.arguments[0], end)
+    if isinstance(step, DotOp) and step.c is partial:
+        return step
+    if isinstance(step, arith.AddfOp) and partial in (step.lhs, step.rhs):
+        dot = trace.definition(step.rhs if step.lhs is partial else step.lhs, step)
+        if isinstance(dot, DotOp) and trace.is_zero(dot.c):
+            return dot
+    raise unsupported("a step over K adds one dot to the accumulator", step)
+
+
+def _read_operand(
+    trace: Trace, loop: scf.ForOp, value: SSAValue, user: Operation, k_dimension: int
+) -> tuple[Load, Position]:
+    """An operand of the dot, whose dimension `k_dimension` is summed, and where its tile starts along the other one."""
+    op = trace.definition(value, user)
+    while isinstance(op, TransOp):
+        k_dimension = 1 - k_dimension
+        op = trace.definition(op.src, op)
+    if not isinstance(op, DescriptorLoadOp):
+        raise unsupported("an operand of a dot must be loaded through a descriptor", op)
+    if op.parent_op() is not loop:
+        raise unsupported("an operand of a dot must be loaded in the loop over K", op)
+    view = trace.view(op.desc, op)
+    if op.offsets[k_dimension] is not loop.body.block.args[0]:
+        raise unsupported("an operand of a dot must be read at the loop's position along K", op)
+    position = trace.position(op.offsets[1 - k_dimension], op)
+    return _load(view, k_dimension), position
+
+
+def _load(view: View, k_dimension: int) -> Load:
+    return Load(
+        argument=view.argument,
+        element=view.element,
+        pattern=view.pattern,
+        extent=view.sizes[1 - k_dimension],
+        depth=view.sizes[k_dimension],
+        stride=view.strides[0],
+        k_major=k_dimension == 1,
+    )

@@ -1,0 +1,149 @@
+"""Reading tile IR backwards: what a value is, and which operations that explains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import cast
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr
+from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.traits import is_side_effect_free
+
+from louver.ir.tile import (
+    FuncOp,
+    GetProgramIdOp,
+    Index,
+    MakeTensorDescriptorOp,
+    PointerType,
+    ReturnOp,
+    element_name,
+    sparse_encoding,
+)
+from louver.passes.product import Argument, Size
+from louver.passes.refusal import unsupported
+
+PAD_ZERO = 1
+"""A descriptor's `padding` that reads zeros outside the tensor. Source: Triton's PaddingOption."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The first element of a tile: the program's number along a grid axis times `scale` elements."""
+
+    axis: int
+    scale: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A descriptor: the argument it describes, element type, pattern, and per dimension size, stride and block (elements)."""
+
+    argument: str
+    element: str
+    pattern: str | None
+    sizes: tuple[Size, ...]
+    strides: tuple[Size, ...]
+    block: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Trace:
+    """A kernel being read. `explained` collects the operations that have been understood."""
+
+    function: FuncOp
+    names: dict[SSAValue, str] = field(init=False)
+    explained: set[Operation] = field(default_factory=set[Operation])
+
+    def __post_init__(self) -> None:
+        names: dict[SSAValue, str] = {}
+        for index, argument in enumerate(self.function.body.block.args):
+            name = argument.name_hint or f"arg{index}"
+            names[argument] = f"{name}_{index}" if name in names.values() else name
+        self.names = names
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """The kernel's arguments in order."""
+        return tuple(Argument(name, str(value.type)) for value, name in self.names.items())
+
+    def require_all_explained(self) -> None:
+        """Refuse the kernel if an operation that nothing explained has an effect."""
+        for op in self.function.body.walk():
+            if op not in self.explained and not isinstance(op, ReturnOp) and not is_side_effect_free(op):
+                raise unsupported("every effect of a kernel must belong to its product", op)
+
+    def definition(self, value: SSAValue, user: Operation) -> Operation:
+        """The operation that defines `value`, now explained; `user` is named if there is none."""
+        if isinstance(value, BlockArgument):
+            raise unsupported(f"operand %{value.name_hint or value.index} must come from an operation", user)
+        op = cast(Operation, value.owner)
+        self.explained.add(op)
+        return op
+
+    def constant(self, index: Index) -> int | None:
+        """The integer that `index` always is, or None."""
+        if isinstance(index, int):
+            return index
+        if isinstance(index.owner, arith.ConstantOp) and isinstance(index.owner.value, IntegerAttr):
+            self.explained.add(index.owner)
+            return index.owner.value.value.data
+        return None
+
+    def is_zero(self, value: SSAValue) -> bool:
+        """Whether `value` is a tensor constant of zeros."""
+        op = value.owner
+        if not isinstance(op, arith.ConstantOp) or not isinstance(op.value, DenseIntOrFPElementsAttr):
+            return False
+        self.explained.add(op)
+        return not any(op.value.iter_values())
+
+    def size(self, index: Index, user: Operation) -> Size:
+        """A size or stride: an argument, widened or not, or a constant."""
+        constant = self.constant(index)
+        if constant is not None:
+            return constant
+        value = cast(SSAValue, index)
+        if isinstance(value.owner, arith.ExtSIOp):
+            self.explained.add(value.owner)
+            value = value.owner.input
+        if value not in self.names:
+            raise unsupported("sizes and strides must be arguments or constants", self._culprit(value, user))
+        return self.names[value]
+
+    def position(self, index: Index, user: Operation) -> Position:
+        """A tile's first element: a program number times a constant."""
+        product = None if isinstance(index, int) else index.owner
+        if isinstance(product, arith.MuliOp):
+            for program, scale in ((product.lhs, product.rhs), (product.rhs, product.lhs)):
+                constant = self.constant(scale)
+                if isinstance(program.owner, GetProgramIdOp) and constant is not None:
+                    self.explained |= {product, program.owner}
+                    return Position(program.owner.axis.value.data, constant)
+        culprit = user if isinstance(index, int) else self._culprit(index, user)
+        raise unsupported("a tile starts at a program's number times a constant", culprit)
+
+    def view(self, descriptor: SSAValue, user: Operation) -> View:
+        """What a descriptor describes."""
+        op = self.definition(descriptor, user)
+        if not isinstance(op, MakeTensorDescriptorOp):
+            raise unsupported("a descriptor must be made by tt.make_tensor_descriptor", op)
+        if op.padding is not None and op.padding.value.data != PAD_ZERO:
+            raise unsupported("a descriptor must read zeros outside its tensor", op)
+        if op.base not in self.names:
+            raise unsupported("a descriptor's base must be an argument", op)
+        strides = tuple(self.size(step, op) for step in op.steps)
+        if strides[-1] != 1:
+            raise unsupported("a descriptor's last stride must be the constant 1", op)
+        encoding = sparse_encoding(op.block)
+        return View(
+            self.names[op.base],
+            element_name(cast(PointerType, op.base.type).pointee),
+            None if encoding is None else encoding.format.pattern,
+            tuple(self.size(size, op) for size in op.sizes),
+            strides,
+            op.block.get_shape(),
+        )
+
+    def _culprit(self, value: SSAValue, user: Operation) -> Operation:
+        return user if isinstance(value, BlockArgument) else cast(Operation, value.owner)
