@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -99,7 +99,7 @@ def primary_context(ordinal: int) -> Any:
 
 
 @contextmanager
-def device_context(ordinal: int) -> Iterator[None]:
+def device_context(ordinal: int) -> Generator[None]:
     """Make the device's primary context current on this thread for the duration."""
     call("cuCtxPushCurrent", primary_context(ordinal), doing=f"making device {ordinal} current")
     try:

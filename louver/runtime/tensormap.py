@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import struct
 from typing import Any
 
 from louver.isa.tensormap import TensorMap
@@ -18,6 +19,10 @@ _INTERLEAVE_NONE = 0
 _SWIZZLE = {0: 0, 32: 1, 64: 2, 128: 3}
 _L2_PROMOTION = {0: 0, 64: 1, 128: 2, 256: 3}
 _FILL_ZEROS = 0
+_ONES = (1,) * 5
+
+# Sizes and byte strides (64 bits each), box sizes and element strides (32 bits each), by rank.
+_LISTS = {rank: struct.Struct(f"={2 * rank}Q{2 * rank}I") for rank in range(1, 6)}
 
 
 def encode(tensor_map: TensorMap) -> bytes:
@@ -27,18 +32,24 @@ def encode(tensor_map: TensorMap) -> bytes:
     Source: CUDA driver API, cuTensorMapEncodeTiled.
     """
     rank = len(tensor_map.shape)
-    buffer = (ctypes.c_char * (TENSOR_MAP_BYTES + _ALIGNMENT))()
+    buffer = (ctypes.c_char * (TENSOR_MAP_BYTES + _LISTS[rank].size + _ALIGNMENT))()
     start = -ctypes.addressof(buffer) % _ALIGNMENT
+    result = ctypes.addressof(buffer) + start
+    # The driver reads one stride less than there are dimensions.
+    strides = (*tensor_map.strides, 0)
+    _LISTS[rank].pack_into(
+        buffer, start + TENSOR_MAP_BYTES, *tensor_map.shape, *strides, *tensor_map.box, *_ONES[:rank]
+    )
+    lists = result + TENSOR_MAP_BYTES
     code = _encode_tiled()(
-        ctypes.addressof(buffer) + start,
+        result,
         _DATA_TYPE[tensor_map.element_bytes],
         rank,
         tensor_map.address,
-        (ctypes.c_uint64 * rank)(*tensor_map.shape),
-        # The driver takes one stride less than there are dimensions, but not a null pointer.
-        (ctypes.c_uint64 * rank)(*tensor_map.strides),
-        (ctypes.c_uint32 * rank)(*tensor_map.box),
-        (ctypes.c_uint32 * rank)(*(1,) * rank),
+        lists,
+        lists + 8 * rank,
+        lists + 16 * rank,
+        lists + 20 * rank,
         _INTERLEAVE_NONE,
         _SWIZZLE[tensor_map.swizzle],
         _L2_PROMOTION[tensor_map.l2_promotion],
@@ -46,7 +57,7 @@ def encode(tensor_map: TensorMap) -> bytes:
     )
     if code:
         raise failure(code, f"encoding {tensor_map}")
-    return bytes(memoryview(buffer)[start : start + TENSOR_MAP_BYTES])
+    return buffer.raw[start : start + TENSOR_MAP_BYTES]
 
 
 # Called by address: the CUtensorMap object of cuda.bindings is not aligned to the 64 bytes that the driver asks for.

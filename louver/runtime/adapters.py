@@ -1,0 +1,225 @@
+"""One adapter for each kind of array. Libraries are found in sys.modules: an array of theirs means they are imported."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.formats.dtypes import ElementType, element_type
+from louver.runtime import dlpack
+from louver.runtime.arrays import ArrayView, Kind
+from louver.runtime.driver import api, call
+from louver.runtime.memory import DeviceArray
+
+_element = functools.cache(element_type)
+
+
+def adapt(x: Any) -> ArrayView:
+    """See `louver.runtime.arrays.view`."""
+    if isinstance(x, np.ndarray):
+        return from_numpy(cast("NDArray[Any]", x))
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return from_torch(x)
+    if isinstance(x, DeviceArray):
+        return _from_louver(x)
+    interface = getattr(x, "__cuda_array_interface__", None)
+    has_dlpack = hasattr(x, "__dlpack__")
+    # Without a stream, the interface leaves it to the caller to wait for the data; DLPack's producers see to it.
+    named = interface is not None and _typestr_element(interface) is not None
+    if interface is not None and (not has_dlpack or (named and interface.get("stream"))):
+        return from_cuda_array_interface(x, interface)
+    if has_dlpack:
+        stream = interface.get("stream") if interface is not None else None
+        return from_dlpack(x, stream or dlpack.LEGACY_STREAM)
+    raise TypeError(
+        f"expected an array (NumPy, PyTorch, or with __cuda_array_interface__ or __dlpack__), got {type(x).__name__}: "
+        "np.asarray makes one of lists and numbers"
+    )
+
+
+def empty(like: ArrayView, shape: tuple[int, ...], element: ElementType) -> Any:
+    """See `louver.runtime.arrays.empty_like_kind`."""
+    if like.kind == "torch":
+        torch = sys.modules["torch"]
+        return torch.empty(shape, dtype=_torch_dtype(element), device=like.owner.device)
+    if like.device is None:
+        return np.empty(shape, element.numpy)
+    if like.kind == "cupy" and element.numpy.kind in "fiu":
+        cupy: Any = sys.modules["cupy"]
+        with cupy.cuda.Device(like.device):
+            return cupy.empty(shape, element.numpy)
+    return DeviceArray.empty(shape, element, ordinal=like.device, stream=like.stream or 0)
+
+
+def from_numpy(x: NDArray[Any], kind: Kind = "numpy", owner: Any = None) -> ArrayView:
+    """A host array: its memory, in place."""
+    element = _element(x.dtype)
+    width = element.bytes
+    if any(stride % width for stride in x.strides):
+        raise ValueError(f"strides are whole elements of {width} bytes, got {x.strides} bytes: copy the array first")
+    strides = tuple(stride // width for stride in x.strides)
+    return ArrayView(
+        element=element,
+        shape=x.shape,
+        strides=strides,
+        address=x.ctypes.data,
+        device=None,
+        owner=x if owner is None else owner,
+        kind=kind,
+        host=x,
+        writable=x.flags.writeable and _distinct(x.shape, strides),
+    )
+
+
+def from_torch(x: Any) -> ArrayView:
+    """A torch tensor on the CPU or a CUDA device: its memory, in place, and torch's current stream."""
+    torch: Any = sys.modules["torch"]
+    if x.layout is not torch.strided:
+        raise ValueError(f"only strided tensors can be read in place, got layout {x.layout}: call to_dense() first")
+    element = _element(x.dtype)
+    if element.name == "f32" and x.is_neg():
+        raise ValueError("the tensor's negation is still pending: call resolve_neg() first")
+    if not x.is_cuda:
+        if x.device.type != "cpu":
+            raise ValueError(f"tensors are on a CUDA device or on the CPU, got {x.device}")
+        return from_numpy(_torch_host(torch, x, element), "torch", x)
+    ordinal = x.get_device()
+    shape, strides = tuple(x.shape), x.stride()
+    return ArrayView(
+        element=element,
+        shape=shape,
+        strides=strides,
+        address=x.data_ptr(),
+        device=ordinal,
+        owner=x,
+        kind="torch",
+        stream=_torch_stream(torch)(ordinal),
+        writable=_distinct(shape, strides),
+    )
+
+
+def from_cuda_array_interface(x: Any, interface: dict[str, Any]) -> ArrayView:
+    """A device array that describes itself by version 2 or 3 of the interface."""
+    element = _typestr_element(interface)
+    if element is None:
+        raise ValueError(f"{interface['typestr']!r} names no element type that Louver has: convert the data first")
+    if interface.get("mask") is not None:
+        raise ValueError("masked arrays cannot be read in place: fill the masked elements first")
+    address, read_only = interface["data"]
+    shape = tuple(interface["shape"])
+    pitches = interface.get("strides")
+    if pitches is not None and any(pitch % element.bytes for pitch in pitches):
+        raise ValueError(f"strides are whole elements of {element.bytes} bytes, got {tuple(pitches)} bytes")
+    strides = dlpack.row_major(shape) if pitches is None else tuple(pitch // element.bytes for pitch in pitches)
+    return ArrayView(
+        element=element,
+        shape=shape,
+        strides=strides,
+        address=address,
+        device=_ordinal_of(address) if 0 not in shape else 0,
+        owner=x,
+        kind=_kind(x),
+        stream=interface.get("stream") or 0,
+        writable=not read_only and _distinct(shape, strides),
+    )
+
+
+def from_dlpack(x: Any, stream: int) -> ArrayView:
+    """An array by DLPack; a device array's producer makes `stream` (CUstream handle) wait for the data."""
+    device_type, ordinal = (int(part) for part in x.__dlpack_device__())
+    on_device = device_type in (dlpack.CUDA, dlpack.CUDA_MANAGED)
+    if not on_device and device_type not in (dlpack.CPU, dlpack.CUDA_HOST):
+        raise ValueError(f"arrays are in host memory or on a CUDA device, got DLPack device type {device_type}")
+    capsule = dlpack.export(x, stream if on_device else None)
+    contents = dlpack.read(capsule)
+    element = element_type(contents.element)
+    shape, strides, address = contents.shape, contents.strides, contents.address
+    writable = not contents.read_only and not _immutable(x) and _distinct(shape, strides)
+    if not on_device:
+        host = _host_array(address, shape, strides, element)
+        host.flags.writeable = writable
+        return from_numpy(host, "other", (x, capsule))
+    return ArrayView(
+        element, shape, strides, address, ordinal, (x, capsule), _kind(x), stream=stream, writable=writable
+    )
+
+
+def _from_louver(x: DeviceArray) -> ArrayView:
+    return ArrayView(
+        element=x.element,
+        shape=x.shape,
+        strides=x.strides,
+        address=x.buffer.address,
+        device=x.buffer.ordinal,
+        owner=x,
+        kind="louver",
+        stream=x.buffer.stream,
+    )
+
+
+def _distinct(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether no two indices share an element by a stride of 0."""
+    return all(stride or size == 1 for size, stride in zip(shape, strides, strict=True))
+
+
+def _kind(x: Any) -> Kind:
+    return "cupy" if type(x).__module__.partition(".")[0] == "cupy" else "other"
+
+
+def _immutable(x: Any) -> bool:
+    # JAX arrays never change, but an unversioned capsule cannot say so.
+    return type(x).__module__.partition(".")[0] in ("jax", "jaxlib")
+
+
+def _typestr_element(interface: dict[str, Any]) -> ElementType | None:
+    try:
+        return element_type(np.dtype(interface["typestr"]))
+    except (TypeError, ValueError):
+        return None
+
+
+def _ordinal_of(address: int) -> int:
+    attribute = api().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    return int(call("cuPointerGetAttribute", attribute, address, doing=f"asking whose memory {address:#x} is"))
+
+
+def _host_array(address: int, shape: tuple[int, ...], strides: tuple[int, ...], element: ElementType) -> NDArray[Any]:
+    reach = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+    first = sum(r for r in reach if r < 0) * element.bytes
+    last = (sum(r for r in reach if r > 0) + 1) * element.bytes
+    data: Any = (ctypes.c_char * (last - first)).from_address(address + first)
+    pitches = tuple(stride * element.bytes for stride in strides)
+    return np.ndarray(shape, element.numpy, buffer=data, offset=-first, strides=pitches)
+
+
+def _torch_dtype(element: ElementType) -> Any:
+    names = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
+    return getattr(sys.modules["torch"], names.get(element.name, element.numpy.name))
+
+
+def _torch_host(torch: Any, x: Any, element: ElementType) -> NDArray[Any]:
+    plain = x.detach()
+    if element.numpy.kind in "fiu":
+        return plain.numpy()
+    bits = {1: torch.uint8, 2: torch.int16}[element.bytes]
+    return plain.view(bits).numpy().view(element.numpy)
+
+
+@functools.cache
+def _torch_stream(torch: Any) -> Any:
+    """A function from a device's ordinal to its current stream's handle."""
+    # What compiled torch code itself calls; the public way makes an object for each call.
+    quick = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    if quick is not None:
+        return quick
+
+    def current(ordinal: int) -> int:
+        return torch.cuda.current_stream(ordinal).cuda_stream
+
+    return current

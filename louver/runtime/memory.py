@@ -1,0 +1,155 @@
+"""Device memory that Louver owns: buffers, arrays in them, copies to and from the host."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.formats.dtypes import ElementType, element_type
+from louver.runtime.driver import DriverError, call, device_context
+
+
+class DeviceBuffer:
+    """Bytes on a device, allocated and freed in the order of a stream.
+
+    address: device pointer, aligned to 256 bytes. nbytes: size, at least 1. ordinal: the device. stream: the CUstream
+    handle whose work may use the buffer at once; other streams must be ordered after the allocation and before the
+    release, which comes with `close` or with the object's end. The stream must live as long as the buffer.
+    """
+
+    __slots__ = ("address", "nbytes", "ordinal", "stream")
+
+    def __init__(self, nbytes: int, *, ordinal: int = 0, stream: int = 0) -> None:
+        self.address = 0
+        if nbytes < 1:
+            raise ValueError(f"a device buffer has at least 1 byte, got {nbytes}")
+        self.nbytes = nbytes
+        self.ordinal = ordinal
+        self.stream = stream
+        with device_context(ordinal):
+            self.address = int(call("cuMemAllocAsync", nbytes, stream, doing=f"allocating {nbytes} bytes"))
+
+    def fill(self, byte: int, *, stream: int | None = None) -> None:
+        """Set every byte to `byte` (0 to 255), in the order of `stream` (the buffer's own by default)."""
+        if not 0 <= byte <= 255:
+            raise ValueError(f"a byte is 0 to 255, got {byte}")
+        with device_context(self.ordinal):
+            call("cuMemsetD8Async", self.address, byte, self.nbytes, self._on(stream), doing="filling device memory")
+
+    def write(self, data: NDArray[Any], *, offset: int = 0, stream: int | None = None) -> None:
+        """Copy a C-contiguous host array to `offset` (bytes); returns when the array may be changed again."""
+        self._check(offset, data.nbytes)
+        write_bytes(self.address + offset, data, ordinal=self.ordinal, stream=self._on(stream))
+
+    def read(self, nbytes: int | None = None, *, offset: int = 0, stream: int | None = None) -> NDArray[np.uint8]:
+        """The `nbytes` from `offset` on (all the rest by default) as uint8, after the stream's work so far."""
+        count = self.nbytes - offset if nbytes is None else nbytes
+        self._check(offset, count)
+        return read_bytes(self.address + offset, count, ordinal=self.ordinal, stream=self._on(stream))
+
+    def close(self) -> None:
+        """Release the memory in the order of the buffer's stream. A second call does nothing."""
+        address, self.address = self.address, 0
+        if address:
+            with device_context(self.ordinal):
+                call("cuMemFreeAsync", address, self.stream, doing="releasing device memory")
+
+    def __del__(self) -> None:
+        # At the process's end, and after a fault, the driver has taken the memory back already.
+        if self.address and not sys.is_finalizing():
+            with contextlib.suppress(DriverError):
+                self.close()
+
+    def _on(self, stream: int | None) -> int:
+        return self.stream if stream is None else stream
+
+    def _check(self, offset: int, nbytes: int) -> None:
+        if not self.address:
+            raise ValueError("this device buffer is closed")
+        if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
+            raise ValueError(f"bytes {offset} to {offset + nbytes} lie outside the buffer's {self.nbytes}")
+
+
+class DeviceArray:
+    """A row-major array in device memory: what Louver returns when the inputs' library cannot make one.
+
+    Other libraries adopt it by `__cuda_array_interface__`, for element types that NumPy has; `numpy()` copies it out.
+    buffer: at least as many bytes as the elements need. Raises ValueError when it holds fewer, or for a size below 1.
+    """
+
+    __slots__ = ("buffer", "element", "shape")
+
+    def __init__(self, buffer: DeviceBuffer, shape: Sequence[int], element: ElementType) -> None:
+        self.buffer = buffer
+        self.shape = tuple(shape)
+        self.element = element
+        if min(self.shape, default=1) < 1:
+            raise ValueError(f"each dimension has at least 1 element, got shape {self.shape}")
+        if self.nbytes > buffer.nbytes:
+            raise ValueError(f"shape {self.shape} of {element} needs {self.nbytes} bytes, got {buffer.nbytes}")
+
+    @classmethod
+    def empty(cls, shape: Sequence[int], element: ElementType, *, ordinal: int = 0, stream: int = 0) -> DeviceArray:
+        """An array of undefined contents, allocated in the order of `stream`."""
+        nbytes = math.prod(shape) * element.bytes
+        return cls(DeviceBuffer(nbytes, ordinal=ordinal, stream=stream), shape, element)
+
+    @classmethod
+    def of(cls, array: NDArray[Any], *, ordinal: int = 0, stream: int = 0) -> DeviceArray:
+        """A copy of a host array, of any strides."""
+        made = cls.empty(array.shape, element_type(array.dtype), ordinal=ordinal, stream=stream)
+        made.buffer.write(np.ascontiguousarray(array))
+        return made
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return math.prod(self.shape) * self.element.bytes
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements between neighbours along each dimension."""
+        return tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
+
+    def numpy(self, *, stream: int | None = None) -> NDArray[Any]:
+        """A host copy, after the work sent to `stream` (the buffer's own by default) so far."""
+        return self.buffer.read(self.nbytes, stream=stream).view(self.element.numpy).reshape(self.shape)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self.element.numpy.kind not in "fiu":
+            raise AttributeError(f"__cuda_array_interface__ has no name for {self.element}")
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "typestr": self.element.numpy.str,
+            "data": (self.buffer.address, False),
+            "strides": None,
+            # The interface has 1 for the default stream, and forbids 0.
+            "stream": self.buffer.stream or 1,
+        }
+
+
+def read_bytes(address: int, nbytes: int, *, ordinal: int, stream: int) -> NDArray[np.uint8]:
+    """Device memory as a host array of bytes, after the stream's work so far."""
+    out = np.empty(nbytes, np.uint8)
+    with device_context(ordinal):
+        call("cuMemcpyDtoHAsync", out.ctypes.data, address, nbytes, stream, doing="copying from the device")
+        call("cuStreamSynchronize", stream, doing="copying from the device")
+    return out
+
+
+def write_bytes(address: int, data: NDArray[Any], *, ordinal: int, stream: int) -> None:
+    """Copy a C-contiguous host array to device memory; returns when the array may be changed again."""
+    if not data.flags.c_contiguous:
+        raise ValueError("only C-contiguous arrays are copied to the device: use np.ascontiguousarray")
+    with device_context(ordinal):
+        call("cuMemcpyHtoDAsync", address, data.ctypes.data, data.nbytes, stream, doing="copying to the device")
+        # Pinned host memory is read after the call has returned.
+        call("cuStreamSynchronize", stream, doing="copying to the device")
