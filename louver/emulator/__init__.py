@@ -22,7 +22,8 @@ from louver.emulator.errors import (
 )
 from louver.emulator.memory import Allocation, GlobalMemory
 from louver.emulator.order import Earliest, Latest, Order, Seeded
-from louver.emulator.run import Argument, Report, run
+from louver.emulator.parameters import Argument
+from louver.emulator.run import Report, run
 
 __all__ = [
     "run",

@@ -25,12 +25,16 @@ class Place:
 
 
 class EmulationError(Exception):
-    """Base of all reports. `problem` states what is wrong; `place` is None when no single instruction is to blame."""
+    """Base of all reports. `problem` states what is wrong; `place` is None when no single instruction is to blame.
 
-    def __init__(self, problem: str, place: Place | None = None) -> None:
+    lane: the lane of the warp whose access is at fault, where that is known before the place is.
+    """
+
+    def __init__(self, problem: str, place: Place | None = None, lane: int | None = None) -> None:
         super().__init__(problem if place is None else f"{problem}\n  at {place}")
         self.problem = problem
         self.place = place
+        self.lane = lane
 
 
 class DeadlockError(EmulationError):

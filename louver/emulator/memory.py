@@ -63,7 +63,9 @@ class GlobalMemory:
         Raises ValueError for an array that is not contiguous, or is read-only while `writable`.
         """
         if not array.flags.c_contiguous:
-            raise ValueError(f"{name}: the array must be C-contiguous, got strides {array.strides}: pass the whole buffer")
+            raise ValueError(
+                f"{name}: the array must be C-contiguous, got strides {array.strides}: pass the whole buffer"
+            )
         if writable and not array.flags.writeable:
             raise ValueError(f"{name}: the array is read-only; pass writable=False for an input")
         data = array.reshape(-1).view(np.uint8)
@@ -85,15 +87,25 @@ class GlobalMemory:
         for allocation in self._allocations:
             start, end = allocation.address, allocation.address + allocation.size
             if start - REDZONE < last and first < end + REDZONE // 2:
-                where = f"{first - end} bytes past the end" if first >= start else f"{start - first} bytes before the start"
+                where = (
+                    f"{first - end} bytes past the end" if first >= start else f"{start - first} bytes before the start"
+                )
                 return f"outside {allocation.name} ({allocation.size} bytes): {where}"
         return "in no allocation"
+
+    def read(self, address: int, size: int) -> U8:
+        """A copy of `size` bytes at `address`, which lie in one allocation: uint8 [size]."""
+        allocation = self.find(address, address + size - 1)
+        offset = address - allocation.address
+        if allocation.initialised is not None and not allocation.initialised[offset : offset + size].all():
+            raise UninitialisedError(f"a bulk copy reads bytes of {allocation.name} that were never written")
+        return allocation.data[offset : offset + size].copy()
 
     def gather(self, address: Bits, size: int, active: Mask) -> U8:
         """Load `size` bytes for each active lane: uint8 [32, size], zeros for inactive lanes."""
         out = np.zeros((len(address), size), np.uint8)
         for lanes, allocation, offsets in self._resolve(address, size, active):
-            index = offsets[:, None] + np.arange(size)
+            index = _bytes(offsets, size)
             if allocation.initialised is not None and not allocation.initialised[index].all():
                 bad = int(index[~allocation.initialised[index]].min())
                 raise UninitialisedError(f"byte {bad} of {allocation.name} is read but was never written")
@@ -105,7 +117,7 @@ class GlobalMemory:
         size = data.shape[1]
         for lanes, allocation, offsets in self._resolve(address, size, active):
             check_writable(allocation)
-            index = offsets[:, None] + np.arange(size)
+            index = _bytes(offsets, size)
             allocation.data[index] = data[lanes]
             if allocation.initialised is not None:
                 allocation.initialised[index] = True
@@ -133,3 +145,7 @@ def check_writable(allocation: Allocation) -> None:
     """Raise OutOfBoundsError when `allocation` is an input."""
     if not allocation.writable:
         raise OutOfBoundsError(f"{allocation.name} is an input of this kernel and must not be written")
+
+
+def _bytes(offsets: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    return offsets[:, None] + np.arange(size)

@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
-from louver.emulator.memory import Allocation, GlobalMemory
-from louver.emulator.order import Latest, Order
-from louver.isa.tensormap import TensorMap
+import numpy as np
+
+from louver.emulator.cluster import Cluster
+from louver.emulator.decode import decode
+from louver.emulator.errors import DeadlockError, LaunchError, LimitError
+from louver.emulator.execute import run_burst
+from louver.emulator.memory import GlobalMemory
+from louver.emulator.order import Earliest, Latest, Order
+from louver.emulator.parameters import Argument, Parameters
+from louver.isa.targets import SM_90A
 from louver.ptx.module import Kernel
 
-Argument: TypeAlias = int | float | Allocation | TensorMap
-"""A kernel argument: a number for `u32`, `u64` and `f32`, an allocation for its address (`u64`), a tensor map."""
+INSTRUCTION_LIMIT = 20_000_000
+"""Steps of all warps of a cluster together, after which a run is given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run did. instructions: executed per warp, by mnemonic. bulk_loads, bulk_stores: tiled copies.
+    """What a run did. instructions: executed per warp, by mnemonic. bulk_loads, bulk_stores: bulk copies, per CTA written.
 
-    products: warpgroup products (wgmma). Use `instructions.total()` for the sum.
+    products: warpgroup products (wgmma).
     """
 
     instructions: Counter[str]
@@ -39,7 +45,61 @@ def run(
 ) -> Report:
     """Run `grid` CTAs of `kernel` to their end; results are in the arrays of `memory`.
 
-    grid: CTAs along x, a multiple of `kernel.cluster`. arguments: by parameter name.
+    grid: CTAs along x, a multiple of `kernel.cluster`. arguments: by parameter name. Clusters run one after the other:
+    a kernel in which they wait for each other does not end here.
     Raises a subclass of EmulationError for the first misuse found.
     """
-    raise LookupError(f"{kernel.name} {grid} {arguments} {memory} {order}")
+    _check_launch(kernel, grid)
+    parameters = Parameters(kernel, arguments, memory)
+    program = decode(kernel, parameters.symbols())
+    total = Report(Counter(), 0, 0, 0)
+    firsts = list(range(0, grid, kernel.cluster))
+    with np.errstate(all="ignore"):
+        for first in firsts if isinstance(order, Earliest) else reversed(firsts):
+            cluster = Cluster(kernel, program, memory, parameters, order, grid, first)
+            _run_cluster(cluster)
+            total = _add(total, cluster)
+    return total
+
+
+def _check_launch(kernel: Kernel, grid: int) -> None:
+    if grid < 1 or grid % kernel.cluster:
+        raise LaunchError(f"the grid is a multiple of the cluster size {kernel.cluster}, got {grid}")
+    if not 1 <= kernel.threads <= SM_90A.max_threads:
+        raise LaunchError(f"a CTA has 1 to {SM_90A.max_threads} threads, got {kernel.threads}")
+    if not 0 <= kernel.dynamic_shared <= SM_90A.max_shared_bytes:
+        raise LaunchError(
+            f"a CTA has at most {SM_90A.max_shared_bytes} bytes of shared memory, got {kernel.dynamic_shared}"
+        )
+    if not 1 <= kernel.cluster <= SM_90A.max_cluster:
+        raise LaunchError(f"a cluster has 1 to {SM_90A.max_cluster} CTAs, got {kernel.cluster}")
+
+
+def _run_cluster(cluster: Cluster) -> None:
+    for warp in cluster.warps:
+        cluster.scheduler.ready(warp)
+    steps = 0
+    while (turn := cluster.scheduler.next()) is not None:
+        steps += run_burst(*turn)
+        if steps > INSTRUCTION_LIMIT:
+            raise LimitError(f"the cluster has run {steps} steps and does not end", turn[0].place())
+    if not all(warp.done for warp in cluster.warps):
+        raise DeadlockError(_explain(cluster))
+    cluster.scheduler.drain()
+    cluster.check_exit()
+
+
+def _explain(cluster: Cluster) -> str:
+    waiting = [warp for warp in cluster.warps if not warp.done]
+    lines = [f"  {warp.place()}\n    waits for {warp.waits_for}" for warp in waiting]
+    return "deadlock: no warp can run and nothing is under way\n" + "\n".join(lines)
+
+
+def _add(total: Report, cluster: Cluster) -> Report:
+    products = sum(group.completed for cta in cluster.ctas for group in cta.warpgroups)
+    return Report(
+        total.instructions + cluster.counts,
+        total.bulk_loads + cluster.bulk.loads,
+        total.bulk_stores + cluster.bulk.stores,
+        total.products + products,
+    )

@@ -1,0 +1,136 @@
+"""Who has seen what: vector clocks over the agents of one cluster.
+
+An agent is anything whose accesses need ordering: a warp, an mbarrier (standing for the bulk copies that complete on it,
+one epoch a phase), a warpgroup's products (one epoch each), a thread's bulk stores (one epoch a group). A row of a clock
+says, for each agent, the last epoch known to be complete. Rows are kept per lane, since a wait counts for the threads
+that waited; a warp's own accesses are one sequence, since its lanes run in lock step here.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.isa.instruction import LANES
+from louver.isa.machine import Mask
+
+Row: TypeAlias = NDArray[np.int32]
+"""Last epoch seen of each agent: int32 [agents]; for a warp, int32 [32, agents]."""
+
+NOBODY = 0
+"""The agent that has written bytes which nothing has written."""
+
+NEVER = np.iinfo(np.int32).max
+"""Later than every epoch."""
+
+_FIRST_CAPACITY = 64
+
+
+class Clock:
+    """A clock that grows with the number of agents. `rows`: int32 [agents], or [32, agents] for a warp."""
+
+    __slots__ = ("_least", "rows")
+
+    def __init__(self, capacity: int, lanes: int | None = None) -> None:
+        self.rows: Row = np.zeros(capacity if lanes is None else (lanes, capacity), np.int32)
+        self._least: Row | None = None
+
+    def grow(self, capacity: int) -> None:
+        missing = capacity - self.rows.shape[-1]
+        self.rows = np.pad(self.rows, [(0, 0)] * (self.rows.ndim - 1) + [(0, missing)])
+        self._least = None
+
+    def join(self, row: Row, lanes: Mask | None = None) -> None:
+        """See everything that `row` has seen; `lanes` limits it to those lanes. A row older than some agents is shorter."""
+        part = self.rows[..., : len(row)]
+        if lanes is None:
+            np.maximum(part, row, out=part)
+        else:
+            part[lanes] = np.maximum(part[lanes], row)
+        self._least = None
+
+    def see(self, agent: int, epoch: int, lanes: Mask | None = None) -> None:
+        """See `agent` up to `epoch`."""
+        part = self.rows[..., agent]
+        np.maximum(part, epoch, out=part, where=True if lanes is None else lanes)
+        self._least = None
+
+    def least(self) -> Row:
+        """What every lane has seen."""
+        least = self._least
+        if least is None:
+            least = self._least = np.min(self.rows, axis=0)
+        return least
+
+    def most(self, lanes: Mask) -> Row:
+        """What the given lanes have seen together."""
+        return self.rows[lanes].max(axis=0)
+
+
+def meet(first: Row, second: Row) -> Row:
+    """What both rows have seen."""
+    count = min(len(first), len(second))
+    return np.minimum(first[:count], second[:count])
+
+
+class Agents:
+    """The agents of one cluster, numbered from 1. Warps come first, so that a number tells generic from async proxy."""
+
+    def __init__(self, warps: int) -> None:
+        self.warps = warps
+        self.names = ["nobody", *(f"warp {index}" for index in range(warps))]
+        self._clocks: list[Clock] = []
+        self._capacity = max(_FIRST_CAPACITY, 2 * len(self.names))
+
+    def add(self, name: str) -> int:
+        """A new agent's number."""
+        self.names.append(name)
+        if len(self.names) > self._capacity:
+            self._capacity *= 2
+            for clock in self._clocks:
+                clock.grow(self._capacity)
+        return len(self.names) - 1
+
+    def clock(self) -> Clock:
+        """A clock that has seen nothing."""
+        self._clocks.append(Clock(self._capacity))
+        return self._clocks[-1]
+
+    def extend(self, row: Row) -> Row:
+        """`row` with zeros for the agents that are newer than it."""
+        return np.pad(row, (0, self._capacity - len(row)))
+
+    def lane_clock(self) -> Clock:
+        """A clock with a row for each lane."""
+        self._clocks.append(Clock(self._capacity, LANES))
+        return self._clocks[-1]
+
+    def is_warp(self, agent: int) -> bool:
+        return NOBODY < agent <= self.warps
+
+
+class FenceLog:
+    """When each lane of a warp executed a fence of one kind, in the warp's epochs."""
+
+    __slots__ = ("_epochs", "_masks", "_table")
+
+    def __init__(self) -> None:
+        self._epochs: list[int] = []
+        self._masks: list[Mask] = []
+        self._table: NDArray[np.int64] | None = None
+
+    def record(self, epoch: int, lanes: Mask) -> None:
+        self._epochs.append(epoch)
+        self._masks.append(lanes.copy())
+        self._table = None
+
+    def first_after(self, epochs: Row, lanes: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """For each access (its epoch and lane), the epoch of that lane's first fence after it; NEVER without one."""
+        if self._table is None:
+            table = np.full((len(self._epochs) + 1, LANES), NEVER, np.int64)
+            for index in range(len(self._epochs) - 1, -1, -1):
+                table[index] = np.where(self._masks[index], self._epochs[index], table[index + 1])
+            self._table = table
+        return self._table[np.searchsorted(self._epochs, epochs), lanes]

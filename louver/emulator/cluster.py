@@ -1,0 +1,173 @@
+"""The parts of a running cluster: its CTAs, their warps, and what they share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from louver.emulator.bulk import BulkEngine
+from louver.emulator.clocks import Agents, FenceLog, Row
+from louver.emulator.decode import Program
+from louver.emulator.errors import ExitError, UseBeforeArrivalError
+from louver.emulator.memory import GlobalMemory
+from louver.emulator.parameters import Parameters
+from louver.emulator.scheduler import Scheduler
+from louver.emulator.shared import SharedMemory
+from louver.emulator.sync import ClusterBarrier, NamedBarriers, RegisterPool
+from louver.emulator.text import describe, register_text
+from louver.emulator.tiles import Tensor
+from louver.emulator.warp import Warp
+from louver.emulator.warpgroup import WARPS, Warpgroup
+from louver.isa.instruction import LANES, Bits
+from louver.isa.machine import SHARED_CLUSTER_BIT
+from louver.isa.tensormap import TensorMap
+from louver.ptx.module import Kernel, Node
+
+if TYPE_CHECKING:
+    from louver.emulator.order import Order
+
+
+class Cta:
+    """One CTA. index: in the grid. rank: in its cluster."""
+
+    def __init__(self, cluster: Cluster, index: int, rank: int) -> None:
+        kernel = cluster.kernel
+        warps = -(-kernel.threads // LANES)
+        self.cluster = cluster
+        self.index = index
+        self.rank = rank
+        self.shared = SharedMemory(index, kernel.dynamic_shared, cluster.agents, cluster.proxy_fences)
+        self.named = NamedBarriers(index, cluster.agents)
+        self.pool = RegisterPool(kernel.threads, kernel.min_ctas, warps)
+        self.warpgroups = [Warpgroup(self, i) for i in range(-(-warps // WARPS))]
+        self.warps = [Warp(self, i, 1 + rank * warps + i) for i in range(warps)]
+
+    def warpgroup_of(self, warp: int) -> Warpgroup:
+        return self.warpgroups[warp // WARPS]
+
+    def address(self, offset: int) -> int:
+        """The `shared::cluster` address of an offset in this CTA's window."""
+        return SHARED_CLUSTER_BIT | self.rank << 24 | offset
+
+    def special(self, name: str, warp: int) -> Bits:
+        """A special register over the lanes of a warp. Raises KeyError for an unknown one."""
+        lanes = np.arange(LANES, dtype=np.uint32)
+        if name == "%tid.x":
+            return lanes + np.uint32(warp * LANES)
+        if name == "%laneid":
+            return lanes
+        values = {**self.cluster.special_values, "%ctaid.x": self.index, "%cluster_ctarank": self.rank, "%warpid": warp}
+        values["%cluster_ctaid.x"] = self.rank
+        return np.full(LANES, values[name], np.uint32)
+
+    def check_exit(self) -> None:
+        """All its warps have exited: nothing may be in flight into its shared memory, no barrier half way."""
+        self.named.check_exit()
+        self.pool.check_exit()
+        seen = self.seen()
+        for barrier in self.shared.barriers.values():
+            if barrier.last_copy_phase >= seen[barrier.agent]:
+                raise ExitError(
+                    f"CTA {self.index} ends, but nothing in it waited for the last bulk copies on {barrier}"
+                )
+            if barrier.pending != barrier.expected or barrier.transactions:
+                raise ExitError(f"CTA {self.index} ends in the middle of a phase of {barrier}")
+
+    def seen(self) -> Row:
+        """What its threads have seen together."""
+        return np.max([warp.clock.most(warp.exists) for warp in self.warps], axis=0)
+
+
+class Cluster:
+    """The CTAs that run together, `first` being the first's index in the grid."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        program: Program,
+        memory: GlobalMemory,
+        parameters: Parameters,
+        order: Order,
+        grid: int,
+        first: int,
+    ) -> None:
+        warps = -(-kernel.threads // LANES) * kernel.cluster
+        self.kernel = kernel
+        self.program = program
+        self.memory = memory
+        self.parameters = parameters
+        self.agents = Agents(warps)
+        self.proxy_fences = [FenceLog() for _ in range(warps)]
+        self.init_fences = [FenceLog() for _ in range(warps)]
+        self.scheduler = Scheduler(order, first)
+        self.bulk = BulkEngine(self)
+        self.barrier = ClusterBarrier(self.agents)
+        self.counts: Counter[str] = Counter()
+        self.special_values = _launch_values(kernel, grid, first)
+        self.ctas = [Cta(self, first + rank, rank) for rank in range(kernel.cluster)]
+        self.warps = [warp for cta in self.ctas for warp in cta.warps]
+        for warp in self.warps:
+            self.agents.names[warp.agent] = warp.name
+        self.barrier.enter(self.warps)
+        self._touched = {cta.rank: self.agents.clock() for cta in self.ctas}
+
+    def tensor(self, tensor_map: TensorMap) -> Tensor:
+        return self.parameters.tensor(tensor_map)
+
+    def touch(self, warp: Warp, cta: Cta, lane: int) -> None:
+        """A thread uses a peer's shared memory: the peer must have started, and must not end before this use."""
+        seen = warp.clock.rows[lane]
+        if not any(seen[peer.agent] for peer in cta.warps):
+            raise UseBeforeArrivalError(
+                f"shared memory of CTA {cta.index} is used before that CTA is known to have started: "
+                "a cluster barrier must come first",
+                lane=lane,
+            )
+        self._touched[cta.rank].see(warp.agent, warp.epoch)
+
+    def exit(self, warp: Warp) -> None:
+        """The warp has run to its end."""
+        warp.done = True
+        warp.stores.check_exit()
+        if unfinished := warp.hazards.check_exit():
+            raise ExitError(f"the warp ends with {unfinished} wgmma that it has not waited for")
+        self.barrier.leave(warp)
+        if all(other.done for other in warp.cta.warps):
+            warp.cta.check_exit()
+
+    def check_exit(self) -> None:
+        """Everything has ended: each peer's uses of a CTA's shared memory must be ordered before that CTA's end."""
+        for cta in self.ctas:
+            late = np.flatnonzero(self._touched[cta.rank].rows > cta.seen())
+            for agent in late.tolist():
+                raise ExitError(
+                    f"CTA {cta.index} may end before {self.agents.names[agent]} uses its shared memory or barriers: "
+                    "a cluster barrier at the end must order them"
+                )
+
+    def describe(self, node: Node) -> str:
+        return describe(node)
+
+    def register_name(self, slot: int) -> str:
+        return register_text(self.program.registers[slot])
+
+
+def _launch_values(kernel: Kernel, grid: int, first: int) -> dict[str, int]:
+    clusters = grid // kernel.cluster
+    values = {
+        "%ntid.x": kernel.threads,
+        "%nctaid.x": grid,
+        "%nwarpid": -(-kernel.threads // LANES),
+        "%cluster_nctarank": kernel.cluster,
+        "%cluster_nctaid.x": kernel.cluster,
+        "%clusterid.x": first // kernel.cluster,
+        "%nclusterid.x": clusters,
+        "%dynamic_smem_size": kernel.dynamic_shared,
+    }
+    for name, value in (("tid", 0), ("ctaid", 0), ("clusterid", 0), ("cluster_ctaid", 0)):
+        values |= {f"%{name}.{axis}": value for axis in "yz"}
+    for name in ("ntid", "nctaid", "nclusterid", "cluster_nctaid"):
+        values |= {f"%{name}.{axis}": 1 for axis in "yz"}
+    return values

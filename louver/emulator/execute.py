@@ -1,0 +1,174 @@
+"""Runs one warp, step by step, until it must wait, ends, or has had its turn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from louver.emulator.decode import Step
+from louver.emulator.errors import ConvergenceError, EmulationError, UninitialisedError
+from louver.emulator.text import register_text
+from louver.emulator.warp import Frame
+from louver.isa.instruction import LANES, STORAGE, Effect, Pure
+from louver.isa.machine import Mask, Suspend
+
+if TYPE_CHECKING:
+    from louver.emulator.warp import Warp
+
+JUNK = 0xA5A5_A5A5_A5A5_A5A5
+"""What lanes hold that were masked off at their register's first write."""
+
+
+def run_burst(warp: Warp, limit: int) -> int:
+    """Run at most `limit` steps of a warp that is ready; afterwards it is done, asleep or ready again. Returns the steps."""
+    try:
+        return _steps(warp, limit)
+    except EmulationError as error:
+        raise type(error)(error.problem, error.place or warp.place(error.lane)) from None
+    except (ValueError, KeyError) as error:
+        raise EmulationError(str(error), warp.place()) from error
+
+
+def _steps(warp: Warp, limit: int) -> int:
+    steps, counts = warp.cluster.program.steps, warp.cluster.counts
+    for count in range(limit):
+        if warp.counter == len(steps):
+            warp.cluster.exit(warp)
+            return count
+        step = warp.step = steps[warp.counter]
+        if step.kind == "pure" or step.kind == "effect":
+            if not _instruction(warp, step):
+                return count + 1
+            counts[step.name] += 1
+        else:
+            _BRANCHES[step.kind](warp, step)
+    warp.cluster.scheduler.ready(warp)
+    return limit
+
+
+def _instruction(warp: Warp, step: Step) -> bool:
+    """Execute one instruction; False when the warp sleeps now."""
+    active = warp.mask if step.condition is None else _chosen(warp, step)
+    if step.condition is not None and not active.any():
+        warp.counter += 1
+        return True
+    warp.active = active
+    if step.aligned and active is not warp.exists and not np.array_equal(active, warp.exists):
+        raise ConvergenceError(
+            f"{step.name} is .aligned, but only {int(active.sum())} of the warp's {int(warp.exists.sum())} threads execute it"
+        )
+    if step.watched_reads or step.watched_writes:
+        warp.hazards.touch(step)
+    registers = warp.registers
+    inputs = [get(registers) for get in step.inputs]
+    for index, value in enumerate(inputs):
+        if value is None:
+            _report_unwritten(warp, step, index)
+    op = step.op
+    if isinstance(op, Pure):
+        _write(warp, step, op.compute(*inputs))
+        warp.counter += 1
+        return True
+    assert isinstance(op, Effect)
+    result = op.execute(warp, *inputs)
+    if isinstance(result, Suspend):
+        assert warp.sleeps_on is not None
+        warp.cluster.scheduler.sleep(warp, warp.sleeps_on, result.reason)
+        return False
+    _write(warp, step, result)
+    warp.counter += 1
+    if warp.polls is None:
+        return True
+    warp.cluster.counts[step.name] += 1
+    signal, warp.polls = warp.polls, None
+    warp.cluster.scheduler.poll(warp, signal)
+    return False
+
+
+def _write(warp: Warp, step: Step, values: tuple[Any, ...]) -> None:
+    full = warp.active is warp.exists
+    registers = warp.registers
+    for slots, value in zip(step.outputs, values, strict=False):
+        rows = value if value.ndim == 2 else (value,)
+        for slot, row in zip(slots, rows, strict=True):
+            if full:
+                registers[slot] = row
+                continue
+            old = registers[slot]
+            if old is None:
+                storage = np.dtype(STORAGE[warp.cluster.program.registers[slot].type])
+                junk = JUNK & ((1 << 8 * storage.itemsize) - 1)
+                old = np.full(LANES, junk, storage) if storage != np.bool_ else np.ones(LANES, np.bool_)
+            registers[slot] = np.where(warp.active, row, old)
+
+
+def _chosen(warp: Warp, step: Step) -> Mask:
+    """The lanes of the mask for which the guard or branch condition holds."""
+    assert step.condition is not None
+    value = warp.registers[step.condition]
+    if value is None:
+        name = register_text(warp.cluster.program.registers[step.condition])
+        raise UninitialisedError(f"predicate {name} is read but was never written")
+    chosen = warp.mask & (~value if step.negated else value)
+    return warp.mask if np.array_equal(chosen, warp.mask) else chosen
+
+
+def _decide(warp: Warp, step: Step) -> Mask:
+    """As `_chosen`, for a branch, with its promise of uniformity checked."""
+    warp.active = warp.mask
+    chosen = _chosen(warp, step)
+    if step.uniform and chosen is not warp.mask and chosen.any():
+        raise ConvergenceError("the branch is marked uniform (bra.uni), but the lanes of the warp disagree")
+    return chosen
+
+
+def _if(warp: Warp, step: Step) -> None:
+    taken = _decide(warp, step)
+    other = np.zeros(LANES, np.bool_) if taken is warp.mask else warp.mask & ~taken
+    if not taken.any():
+        other = warp.mask
+    warp.frames.append(Frame(warp.mask, other))
+    if taken.any():
+        warp.mask = taken
+        warp.counter += 1
+    else:
+        warp.counter = step.target
+
+
+def _else(warp: Warp, step: Step) -> None:
+    other = warp.frames[-1].other
+    if other.any():
+        warp.mask = other
+        warp.counter += 1
+    else:
+        warp.counter = step.target
+
+
+def _endif(warp: Warp, step: Step) -> None:
+    warp.mask = warp.frames.pop().before
+    warp.counter += 1
+
+
+def _loop(warp: Warp, step: Step) -> None:
+    warp.frames.append(Frame(warp.mask, warp.mask))
+    warp.counter += 1
+
+
+def _repeat(warp: Warp, step: Step) -> None:
+    again = _decide(warp, step)
+    if again.any():
+        warp.mask = again
+        warp.counter = step.target
+    else:
+        warp.mask = warp.frames.pop().before
+        warp.counter += 1
+
+
+_BRANCHES = {"if": _if, "else": _else, "endif": _endif, "loop": _loop, "repeat": _repeat}
+
+
+def _report_unwritten(warp: Warp, step: Step, index: int) -> None:
+    missing = [slot for slot in step.sources[index] if warp.registers[slot] is None]
+    names = ", ".join(register_text(warp.cluster.program.registers[slot]) for slot in missing[:4])
+    raise UninitialisedError(f"{names} is read but was never written")

@@ -1,0 +1,116 @@
+"""Ordinary loads, stores, atomics and shuffles of a warp (generic proxy)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.emulator.errors import ConvergenceError, LaunchError, MisalignedError, OutOfBoundsError
+from louver.isa.instruction import LANES, Bits
+from louver.isa.machine import SHARED_CLUSTER_BIT, U8, Mask, Space
+from louver.isa.tensormap import TensorMap
+
+if TYPE_CHECKING:
+    from louver.emulator.cluster import Cta
+    from louver.emulator.warp import Warp
+
+ATOMIC_TYPES: dict[str, type[np.uint32] | type[np.uint64] | type[np.float32]] = {
+    "u32": np.uint32,
+    "u64": np.uint64,
+    "f32": np.float32,
+}
+"""How `atomic_add` reads the bits of each kind."""
+
+
+def load(warp: Warp, space: Space, address: Bits, size: int) -> U8:
+    """uint8 [32, size]: what each active lane reads; zeros elsewhere."""
+    if space == "global":
+        return warp.cluster.memory.gather(address, size, warp.active)
+    if space == "param":
+        return warp.cluster.parameters.gather(address, size, warp.active)
+    out = np.zeros((LANES, size), np.uint8)
+    for cta, lanes, where in _windows(warp, address, size):
+        cta.shared.read(where, warp.access(), warp.clock.rows[lanes], lanes)
+        out[lanes] = cta.shared.data[where]
+    return out
+
+
+def store(warp: Warp, space: Space, address: Bits, data: U8) -> None:
+    """Store uint8 [32, size] of each active lane."""
+    if space == "global":
+        warp.cluster.memory.scatter(address, data, warp.active)
+        return
+    if space == "param":
+        raise OutOfBoundsError("kernel parameters cannot be written")
+    for cta, lanes, where in _windows(warp, address, data.shape[1]):
+        cta.shared.write(where, warp.access(), warp.clock.rows[lanes], lanes)
+        cta.shared.data[where] = data[lanes]
+
+
+def atomic_add(warp: Warp, space: Space, address: Bits, value: Bits, kind: Literal["u32", "u64", "f32"]) -> Bits:
+    """Add in lane order; the old values, 0 for inactive lanes."""
+    if space != "global":
+        raise OutOfBoundsError(f"atomics are modelled on global memory, got space {space!r}")
+    number = ATOMIC_TYPES[kind]
+    out = np.zeros(LANES, value.dtype)
+    one: Mask = np.zeros(LANES, np.bool_)
+    for lane in warp.active_lanes().tolist():
+        one[:] = False
+        one[lane] = True
+        memory = warp.cluster.memory
+        old = memory.gather(address, value.dtype.itemsize, one)
+        new = old.copy()
+        total = np.add(old[lane].view(number), value[lane : lane + 1].view(number))
+        new[lane] = total.view(np.uint8)
+        memory.scatter(address, new, one)
+        out[lane] = old[lane].view(value.dtype)[0]
+    return out
+
+
+def shuffle(warp: Warp, value: Bits, source_lane: Bits) -> Bits:
+    """Each active lane's value comes from `source_lane`, which must be active."""
+    source = source_lane.astype(np.int64) % LANES
+    idle = ~warp.active[source] & warp.active
+    if idle.any():
+        lane = int(np.flatnonzero(idle)[0])
+        raise ConvergenceError(f"a shuffle reads lane {int(source[lane])}, which does not take part in it", lane=lane)
+    return value[source]
+
+
+def tensor_map(warp: Warp, address: Bits) -> TensorMap:
+    """The tensor map of the parameter at that address."""
+    value = warp.cluster.parameters.at(int(address[warp.active_lanes()[0]]))
+    if not isinstance(value, TensorMap):
+        raise LaunchError(f"the address of a tensor map is expected, got that of {value!r}")
+    return value
+
+
+def _windows(warp: Warp, address: Bits, size: int) -> list[tuple[Cta, NDArray[np.int64], NDArray[np.int64]]]:
+    """(CTA, lanes, byte offsets [lanes, size]) for each shared window that the active lanes touch."""
+    lanes = warp.active_lanes()
+    wanted = address[lanes].astype(np.int64)
+    if (wanted % size).any():
+        row = int(np.flatnonzero(wanted % size)[0])
+        raise MisalignedError(
+            f"a {size}-byte access needs a multiple of {size}, got shared address {int(wanted[row]):#x}",
+            lane=int(lanes[row]),
+        )
+    if not (wanted & SHARED_CLUSTER_BIT).any():
+        return [_window(warp, warp.cta, lanes, wanted, size)]
+    found: list[tuple[Cta, NDArray[np.int64], NDArray[np.int64]]] = []
+    ctas = [warp.shared_address(int(a))[0] for a in wanted]
+    for cta in dict.fromkeys(ctas):
+        chosen = np.array([c is cta for c in ctas])
+        warp.cluster.touch(warp, cta, int(lanes[chosen][0]))
+        found.append(_window(warp, cta, lanes[chosen], wanted[chosen] & 0xFF_FFFF, size))
+    return found
+
+
+def _window(
+    warp: Warp, cta: Cta, lanes: NDArray[np.int64], offsets: NDArray[np.int64], size: int
+) -> tuple[Cta, NDArray[np.int64], NDArray[np.int64]]:
+    first, last = int(offsets.min()), int(offsets.max()) + size - 1
+    cta.shared.check_bounds(first, last)
+    return cta, lanes, offsets[:, None] + cast("NDArray[np.int64]", np.arange(size))

@@ -1,0 +1,144 @@
+"""What happens next: which warp runs, which asynchronous operation completes."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from louver.emulator.errors import EmulationError
+from louver.emulator.order import Earliest, Latest, Order
+
+if TYPE_CHECKING:
+    from louver.emulator.waiters import Signal
+    from louver.emulator.warp import Warp
+
+FULL_BURST = 1 << 12
+"""Instructions that a warp runs before others get their turn, when nothing makes it wait."""
+
+SHORT_BURST = 24
+"""Greatest number of instructions in a burst under a seeded order."""
+
+IDLE_TURNS = 64
+"""How often polling warps look again while nothing changes, before that counts as a deadlock."""
+
+
+class Operation(Protocol):
+    """An asynchronous operation that has been issued and may complete at any time from now on."""
+
+    def complete(self) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """An operation and the warp that issued it. ordered: it completes before anything that the warp releases later."""
+
+    operation: Operation
+    issuer: Warp
+    ordered: bool
+
+    def complete(self) -> None:
+        try:
+            self.operation.complete()
+        except EmulationError as error:
+            problem = f"{error.problem} ({self.operation}, issued by {self.issuer.name})"
+            raise type(error)(problem, error.place) from None
+        except ValueError as error:
+            raise EmulationError(f"{error} ({self.operation}, issued by {self.issuer.name})") from error
+
+
+class Scheduler:
+    """The order's decisions. `pending` holds the operations under way, oldest first."""
+
+    def __init__(self, order: Order, salt: int) -> None:
+        self.order = order
+        self.pending: list[Pending] = []
+        self._ready: list[Warp] = []
+        self._pollers: list[Warp] = []
+        self._idle_turns = 0
+        self._random = random.Random(f"{order} {salt}")
+
+    def issue(self, operation: Operation, issuer: Warp, *, ordered: bool = False) -> None:
+        """An operation begins."""
+        pending = Pending(operation, issuer, ordered)
+        if isinstance(self.order, Earliest):
+            pending.complete()
+        else:
+            self.pending.append(pending)
+
+    def deliver(self, issuer: Warp) -> None:
+        """Complete the ordered operations that `issuer` has under way."""
+        if not self.pending:
+            return
+        for pending in [p for p in self.pending if p.issuer is issuer and p.ordered]:
+            self.pending.remove(pending)
+            pending.complete()
+
+    def ready(self, warp: Warp) -> None:
+        """The warp can run."""
+        self._ready.append(warp)
+
+    def sleep(self, warp: Warp, signal: Signal, reason: str) -> None:
+        """The warp cannot run until `signal` is notified."""
+        warp.waits_for = reason
+        signal.wait(warp)
+
+    def poll(self, warp: Warp, signal: Signal) -> None:
+        """The warp looked in vain at what `signal` announces: it runs on when that changes, or when nothing else can run."""
+        self.sleep(warp, signal, "what it polls with test_wait")
+        self._pollers.append(warp)
+
+    def wake(self, warp: Warp) -> None:
+        """Let a sleeping warp look again."""
+        if warp.waits_for:
+            warp.waits_for = ""
+            self._idle_turns = 0
+            self._ready.append(warp)
+
+    def next(self) -> tuple[Warp, int] | None:
+        """The warp to run and for how many instructions at most; None when no warp can run, now or later.
+
+        Completes operations on the way, as the order has it.
+        """
+        while True:
+            if self.pending and (not self._ready or self._completes_now()):
+                self._complete_one()
+            elif self._ready:
+                return self._pick()
+            elif not self._wake_pollers():
+                return None
+
+    def drain(self) -> None:
+        """Complete all that is under way."""
+        while self.pending:
+            self._complete_one()
+
+    def _wake_pollers(self) -> bool:
+        """Let polling warps run on although nothing changed; False when that has not helped often enough."""
+        pollers = [warp for warp in self._pollers if warp.waits_for]
+        self._pollers = []
+        self._idle_turns += 1
+        if not pollers or self._idle_turns > IDLE_TURNS:
+            return False
+        for warp in pollers:
+            warp.waits_for = ""
+            self._ready.append(warp)
+        return True
+
+    def _completes_now(self) -> bool:
+        return not isinstance(self.order, Earliest | Latest) and self._random.random() < 0.5
+
+    def _complete_one(self) -> None:
+        index = -1 if isinstance(self.order, Latest) else self._random.randrange(len(self.pending))
+        self.pending.pop(index).complete()
+
+    def _pick(self) -> tuple[Warp, int]:
+        if isinstance(self.order, Earliest):
+            warp = min(self._ready, key=lambda warp: warp.agent)
+        elif isinstance(self.order, Latest):
+            warp = max(self._ready, key=lambda warp: warp.agent)
+        else:
+            warp = self._random.choice(self._ready)
+        self._ready.remove(warp)
+        long = isinstance(self.order, Earliest | Latest)
+        return warp, FULL_BURST if long else self._random.randint(1, SHORT_BURST)

@@ -1,0 +1,203 @@
+"""A CTA's shared memory with its shadow: for each byte who wrote it last, and who has read it up to when.
+
+Every access is checked against the clock of whoever makes it, so that a missing wait or fence is found whether or not
+the run's order of events made it visible. Addresses are offsets in the CTA's window (`shared::cta`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.emulator.clocks import NOBODY, Agents, FenceLog, Row
+from louver.emulator.errors import (
+    BarrierError,
+    OutOfBoundsError,
+    OverwriteInUseError,
+    ProxyFenceError,
+    UninitialisedError,
+    UseBeforeArrivalError,
+)
+from louver.isa.machine import U8
+
+if TYPE_CHECKING:
+    from louver.emulator.mbarrier import Mbarrier
+
+WINDOW_START = 1024
+"""Offset of dynamic shared memory in the window: the first KiB is reserved by the system on sm_90 and newer."""
+
+Where: TypeAlias = slice | NDArray[np.int64]
+"""Bytes of the window: a slice, or an array of offsets of any shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who makes an access: agent and epoch to record, what it has seen, what it is called in errors.
+
+    seen: int32 [agents]. lane: lane of the thread, for later fence checks; only stores of warps have one.
+    """
+
+    agent: int
+    epoch: int
+    seen: Row
+    what: str
+
+
+class SharedMemory:
+    """The window of one CTA: `data` is uint8 [WINDOW_START + size]."""
+
+    def __init__(self, cta: int, size: int, agents: Agents, proxy_fences: list[FenceLog]) -> None:
+        self.cta = cta
+        self.end = WINDOW_START + size
+        self.data: U8 = np.zeros(self.end, np.uint8)
+        self.barriers: dict[int, Mbarrier] = {}
+        self._agents = agents
+        self._proxy_fences = proxy_fences
+        self._writer: NDArray[np.int16] = np.zeros(self.end, np.int16)
+        self._epoch: Row = np.zeros(self.end, np.int32)
+        self._lane: NDArray[np.uint8] = np.zeros(self.end, np.uint8)
+        self._readers: dict[int, Row] = {}
+        self._opaque: NDArray[np.bool_] = np.zeros(self.end, np.bool_)
+
+    def check_bounds(self, first: int, last: int) -> None:
+        """Raise OutOfBoundsError unless bytes `first` to `last`, both included, lie in the window."""
+        if first < WINDOW_START or last >= self.end:
+            raise OutOfBoundsError(
+                f"shared bytes {first:#x} to {last:#x} are outside the window of CTA {self.cta}, "
+                f"{WINDOW_START:#x} to {self.end - 1:#x}"
+            )
+
+    # --- accesses of warps (generic proxy) -------------------------------------------------------------------------
+    def read(self, where: NDArray[np.int64], access: Access, rows: Row, lanes: NDArray[np.int64]) -> None:
+        """Check and record loads. where: offsets [lanes, size]; rows: clock rows of those lanes [lanes, agents].
+
+        lanes: their numbers, int64 [lanes].
+        """
+        self._check_opaque(where, "read")
+        writer, epoch = self._writer[where], self._epoch[where]
+        if not writer.all():
+            bad = writer == NOBODY
+            raise UninitialisedError(f"{self._spot(where, bad)} is read but was never written", lane=_lane(bad, lanes))
+        seen = access.seen[writer] >= epoch
+        if not seen.all():
+            seen = np.take_along_axis(rows, writer.astype(np.int64), axis=1) >= epoch
+        if not seen.all():
+            raise UseBeforeArrivalError(self._unseen_write(where, ~seen, access), lane=_lane(~seen, lanes))
+        self._note_read(where, access)
+
+    def write(self, where: NDArray[np.int64], access: Access, rows: Row, lanes: NDArray[np.int64]) -> None:
+        """Check and record stores. where: offsets [lanes, size]; lanes: the lane numbers."""
+        self._check_opaque(where, "overwritten")
+        writer, epoch = self._writer[where], self._epoch[where]
+        seen = access.seen[writer] >= epoch
+        if not seen.all():
+            seen = np.take_along_axis(rows, writer.astype(np.int64), axis=1) >= epoch
+        if not seen.all():
+            raise OverwriteInUseError(self._unseen_write(where, ~seen, access), lane=_lane(~seen, lanes))
+        for agent, plane in self._readers.items():
+            if agent != access.agent and not (seen := plane[where] <= rows[:, agent, None]).all():
+                raise OverwriteInUseError(self._unseen_read(where, ~seen, agent, access), lane=_lane(~seen, lanes))
+        self._writer[where] = access.agent
+        self._epoch[where] = access.epoch
+        self._lane[where] = lanes[:, None]
+
+    # --- accesses of engines (async proxy) -------------------------------------------------------------------------
+    def async_read(self, where: Where, access: Access) -> None:
+        """Check and record reads by a bulk store or a wgmma."""
+        self._check_opaque(where, "read")
+        writer, epoch = self._writer[where], self._epoch[where]
+        if not writer.all():
+            raise UninitialisedError(
+                f"{self._spot(where, writer == NOBODY)} is read by {access.what} but was never written"
+            )
+        seen = access.seen[writer] >= epoch
+        if not seen.all():
+            raise UseBeforeArrivalError(self._unseen_write(where, ~seen, access))
+        self._check_fence(where, writer, epoch, access)
+        self._note_read(where, access)
+
+    def async_write(self, where: Where, access: Access) -> None:
+        """Check and record a bulk copy into `where`; its bytes belong to the copy from now on, not from its end."""
+        self._check_opaque(where, "overwritten")
+        writer, epoch = self._writer[where], self._epoch[where]
+        seen = access.seen[writer] >= epoch
+        if not seen.all():
+            raise OverwriteInUseError(self._unseen_write(where, ~seen, access))
+        for agent, plane in self._readers.items():
+            if not (unused := plane[where] <= access.seen[agent]).all():
+                raise OverwriteInUseError(self._unseen_read(where, ~unused, agent, access))
+        self._check_fence(where, writer, epoch, access)
+        self._writer[where] = access.agent
+        self._epoch[where] = access.epoch
+
+    # --- barriers --------------------------------------------------------------------------------------------------
+    def place_barrier(self, barrier: Mbarrier) -> None:
+        self.barriers[barrier.offset] = barrier
+        self._opaque[barrier.offset : barrier.offset + 8] = True
+
+    def remove_barrier(self, barrier: Mbarrier) -> None:
+        del self.barriers[barrier.offset]
+        self._opaque[barrier.offset : barrier.offset + 8] = False
+        self._writer[barrier.offset : barrier.offset + 8] = NOBODY
+
+    # --- helpers ---------------------------------------------------------------------------------------------------
+    def _note_read(self, where: Where, access: Access) -> None:
+        plane = self._readers.get(access.agent)
+        if plane is None:
+            plane = self._readers[access.agent] = np.zeros(self.end, np.int32)
+        plane[where] = access.epoch
+
+    def _check_opaque(self, where: Where, verb: str) -> None:
+        if (opaque := self._opaque[where]).any():
+            raise BarrierError(f"{self._spot(where, opaque)} belongs to an mbarrier and is {verb}; invalidate it first")
+
+    def _check_fence(self, where: Where, writer: NDArray[np.int16], epoch: Row, access: Access) -> None:
+        generic = (writer > NOBODY) & (writer <= self._agents.warps)
+        if not generic.any():
+            return
+        agents: list[int] = np.unique(writer[generic]).tolist()
+        for agent in agents:
+            mine = writer == agent
+            fenced = self._proxy_fences[agent - 1].first_after(epoch[mine], self._lane[where][mine])
+            missing: NDArray[np.bool_] = fenced >= access.seen[agent]
+            if missing.any():
+                bad = mine.copy()
+                bad[mine] = missing
+                raise ProxyFenceError(
+                    f"{self._spot(where, bad)} was stored by {self._thread(where, bad)} and is touched by {access.what}: "
+                    "that thread must execute fence.proxy.async after its store and before the barrier"
+                )
+
+    def _offsets(self, where: Where) -> NDArray[np.int64]:
+        return np.arange(self.end)[where]
+
+    def _spot(self, where: Where, bad: NDArray[np.bool_]) -> str:
+        offsets = self._offsets(where)[bad]
+        return f"shared byte {int(offsets.min()):#x} of CTA {self.cta} ({offsets.size} such bytes)"
+
+    def _first(self, where: Where, bad: NDArray[np.bool_]) -> int:
+        return int(self._offsets(where)[bad].min())
+
+    def _thread(self, where: Where, bad: NDArray[np.bool_]) -> str:
+        first = self._first(where, bad)
+        return f"{self._agents.names[int(self._writer[first])]}, lane {int(self._lane[first])}"
+
+    def _unseen_write(self, where: Where, bad: NDArray[np.bool_], access: Access) -> str:
+        agent = int(self._writer[self._first(where, bad)])
+        return (
+            f"{self._spot(where, bad)} is touched by {access.what}, but was last written by {self._agents.names[agent]}, "
+            "which no barrier that was waited for orders before it"
+        )
+
+    def _unseen_read(self, where: Where, bad: NDArray[np.bool_], agent: int, access: Access) -> str:
+        return (
+            f"{self._spot(where, bad)} is overwritten by {access.what}, but is read by {self._agents.names[agent]}, "
+            "which no barrier that was waited for orders before it"
+        )
+
+
+def _lane(bad: NDArray[np.bool_], lanes: NDArray[np.int64]) -> int:
+    return int(lanes[bad.any(axis=1)][0])

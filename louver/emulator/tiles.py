@@ -1,0 +1,115 @@
+"""Tiled bulk copies: a tensor map's box in global memory, and its place in shared memory.
+
+Source: PTX ISA, "Tensors" (tiled mode, out-of-bound access, swizzling modes); CUDA driver API, cuTensorMapEncodeTiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from louver.emulator.errors import LaunchError, MisalignedError, OutOfBoundsError, UninitialisedError
+from louver.emulator.memory import Allocation, GlobalMemory, check_writable
+from louver.emulator.shared import Where
+from louver.isa.machine import U8
+from louver.isa.swizzle import Swizzle
+from louver.isa.tensormap import SwizzleBytes, TensorMap
+
+TILE_ALIGNMENT = 128
+"""Shared address of a tiled copy, in bytes."""
+
+_CHUNK = 16
+"""Bytes that a swizzle moves together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor map bound to the allocation that it describes."""
+
+    map: TensorMap
+    allocation: Allocation
+
+    @classmethod
+    def bind(cls, tensor_map: TensorMap, memory: GlobalMemory) -> Tensor:
+        """Find the allocation. Raises LaunchError when the tensor does not lie in one."""
+        last = tensor_map.shape[0] * tensor_map.element_bytes - 1
+        last += sum((n - 1) * stride for n, stride in zip(tensor_map.shape[1:], tensor_map.strides, strict=True))
+        try:
+            return cls(tensor_map, memory.find(tensor_map.address, tensor_map.address + last))
+        except OutOfBoundsError as error:
+            raise LaunchError(f"the tensor map {tensor_map} leaves its array: {error.problem}") from None
+
+    def load(self, coordinates: Sequence[int]) -> U8:
+        """The box at `coordinates` (innermost first), zeros outside the tensor: uint8 [box_bytes], not swizzled."""
+        box = np.zeros((*self.map.box[::-1], self.map.element_bytes), np.uint8)
+        inside, box_slices = self._clip(self.allocation.data, coordinates)
+        if inside is not None:
+            if self.allocation.initialised is not None:
+                shadow, _ = self._clip(self.allocation.initialised.view(np.uint8), coordinates)
+                if shadow is not None and not shadow.all():
+                    raise UninitialisedError(
+                        f"a bulk copy reads bytes of {self.allocation.name} that were never written, "
+                        f"in the box at {tuple(coordinates)}"
+                    )
+            box[box_slices] = inside
+        return box.reshape(-1)
+
+    def store(self, coordinates: Sequence[int], data: U8) -> None:
+        """Write the box at `coordinates`; elements outside the tensor are dropped. data: uint8 [box_bytes]."""
+        check_writable(self.allocation)
+        inside, box_slices = self._clip(self.allocation.data, coordinates)
+        if inside is None:
+            return
+        inside[...] = data.reshape(*self.map.box[::-1], self.map.element_bytes)[box_slices]
+        if self.allocation.initialised is not None:
+            shadow, _ = self._clip(self.allocation.initialised.view(np.uint8), coordinates)
+            if shadow is not None:
+                shadow[...] = 1
+
+    def _clip(self, data: U8, coordinates: Sequence[int]) -> tuple[U8 | None, tuple[slice, ...]]:
+        """(the part of the box inside the tensor as a strided view of `data`, its place in the box), outermost first."""
+        start = self.map.address - self.allocation.address
+        sizes: list[int] = []
+        slices: list[slice] = []
+        strides = (self.map.element_bytes, *self.map.strides)
+        for c, box, size, stride in zip(coordinates, self.map.box, self.map.shape, strides, strict=True):
+            low, high = max(c, 0), min(c + box, size)
+            if low >= high:
+                return None, ()
+            start += low * stride
+            sizes.append(high - low)
+            slices.append(slice(low - c, high - c))
+        view = as_strided(
+            data[start:], (*sizes[::-1], self.map.element_bytes), (*strides[::-1], 1), writeable=data.flags.writeable
+        )
+        return view, tuple(slices[::-1])
+
+
+def signed_coordinates(coordinates: Sequence[int]) -> tuple[int, ...]:
+    """Tensor coordinates are signed 32-bit; a register holds their bits."""
+    return tuple((c & 0xFFFFFFFF) - ((c & 0x80000000) << 1) for c in coordinates)
+
+
+def tile_bytes(tensor_map: TensorMap, address: int) -> Where:
+    """Where byte i of the (unswizzled) box lies in shared memory, for a tile at `address`.
+
+    A slice without swizzle, else offsets int64 [box_bytes]. The swizzle follows absolute addresses, as the hardware's.
+    Raises MisalignedError.
+    """
+    if address % TILE_ALIGNMENT:
+        raise MisalignedError(f"a tiled copy needs a shared address that is a multiple of 128, got {address:#x}")
+    if not tensor_map.swizzle:
+        return slice(address, address + tensor_map.box_bytes)
+    return _swizzled(tensor_map.swizzle, address % 1024, tensor_map.box_bytes) + (address - address % 1024)
+
+
+@lru_cache(maxsize=256)
+def _swizzled(span: SwizzleBytes, phase: int, size: int) -> NDArray[np.int64]:
+    chunks = phase + np.arange(0, size, _CHUNK, dtype=np.int64)
+    places = np.asarray(Swizzle(span).apply(chunks), np.int64)
+    return (places[:, None] + np.arange(_CHUNK)).reshape(-1)[:size]

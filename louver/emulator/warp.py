@@ -1,0 +1,218 @@
+"""One warp: its registers, masks and clock, and the machine that its instructions see (`isa.machine.WarpState`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.emulator import barriers, generic
+from louver.emulator.bulk import BulkStores
+from louver.emulator.clocks import Row
+from louver.emulator.errors import ConvergenceError, OutOfBoundsError, Place, TrapError
+from louver.emulator.shared import Access
+from louver.emulator.waiters import Signal
+from louver.isa.instruction import LANES, Bits
+from louver.isa.machine import SHARED_CLUSTER_BIT, U8, Mask, Space, Suspend
+from louver.isa.tensormap import TensorMap
+from louver.isa.wgmma import Wgmma
+
+if TYPE_CHECKING:
+    from louver.emulator.cluster import Cta
+    from louver.emulator.decode import Registers, Step
+
+
+@dataclass(slots=True)
+class Frame:
+    """A level of divergence: the mask before it, and the lanes that still have to run the other branch."""
+
+    before: Mask
+    other: Mask
+
+
+class Warp:
+    """A warp of one CTA. `index` counts in the CTA; `agent` is its number in the cluster's clocks."""
+
+    def __init__(self, cta: Cta, index: int, agent: int) -> None:
+        self.cta = cta
+        self.cluster = cta.cluster
+        self.index = index
+        self.agent = agent
+        self.name = f"warp {index} of CTA {cta.index}"
+        threads = cta.cluster.kernel.threads - index * LANES
+        self.exists: Mask = np.arange(LANES) < threads
+        self.mask: Mask = self.exists
+        self.active: Mask = self.exists
+        self.registers: Registers = [None] * len(cta.cluster.program.slots)
+        self.counter = 0
+        self.frames: list[Frame] = []
+        self.done = False
+        self.epoch = 1
+        self.clock = cta.cluster.agents.lane_clock()
+        self.clock.see(agent, self.epoch)
+        self.step: Step = cta.cluster.program.steps[0]
+        self.waits_for = ""
+        self.sleeps_on: Signal | None = None
+        self.stores = BulkStores(self)
+        self.hazards = cta.warpgroup_of(index).register_hazards(self)
+        self.arrived_at: object | None = None
+        self.may_fail = True
+        self.fails_now = False
+        self.polls: Signal | None = None
+
+    # --- scheduling ------------------------------------------------------------------------------------------------
+    def wake(self) -> None:
+        """Look again whether the warp may go on."""
+        self.cluster.scheduler.wake(self)
+
+    def suspend(self, signal: Signal, reason: str) -> Suspend:
+        """Sleep until `signal` is notified, then try the instruction again."""
+        self.sleeps_on = signal
+        return Suspend(reason)
+
+    def place(self, lane: int | None = None) -> Place:
+        """Where the warp is; the thread is `lane`'s, or that of the only active lane."""
+        lanes = np.flatnonzero(self.active)
+        if lane is None and lanes.size == 1:
+            lane = int(lanes[0])
+        thread = None if lane is None else self.index * LANES + lane
+        text = self.cluster.describe(self.step.node)
+        return Place(self.cta.index, self.index, thread, text, self.step.position)
+
+    def single_lane(self) -> int:
+        """The only active lane, for operations that one thread issues."""
+        lanes = np.flatnonzero(self.active)
+        if lanes.size != 1:
+            raise ConvergenceError(
+                f"one thread must issue a bulk copy, got {lanes.size} active lanes: guard it with elect.sync or a lane test"
+            )
+        return int(lanes[0])
+
+    # --- order -----------------------------------------------------------------------------------------------------
+    def release(self, lanes: Mask) -> Row:
+        """What the given lanes release: all that they have seen and done. Later accesses are not part of it."""
+        # What follows a release is seen after everything before it, so an arrival still under way is delivered first.
+        self.cluster.scheduler.deliver(self)
+        row = self.clock.most(lanes)
+        self.advance()
+        return row
+
+    def advance(self) -> None:
+        """Begin a new epoch: what follows is not part of what was released or fenced before."""
+        self.epoch += 1
+        self.clock.see(self.agent, self.epoch)
+
+    def access(self, what: str = "this instruction") -> Access:
+        """An access of the warp itself."""
+        return Access(self.agent, self.epoch, self.clock.least(), what)
+
+    def shared_address(self, address: int) -> tuple[Cta, int]:
+        """(CTA, offset in its window) of a `shared::cta` or `shared::cluster` address."""
+        if not address & SHARED_CLUSTER_BIT:
+            return self.cta, address
+        rank = (address >> 24) & 0x7F
+        if rank >= len(self.cluster.ctas):
+            raise OutOfBoundsError(f"CTA rank {rank} is outside the cluster of {len(self.cluster.ctas)}")
+        return self.cluster.ctas[rank], address & 0xFF_FFFF
+
+    # --- isa.machine.WarpState -------------------------------------------------------------------------------------
+    def special(self, name: str) -> Bits:
+        return self.cta.special(name, self.index)
+
+    def load(self, space: Space, address: Bits, size: int) -> U8:
+        return generic.load(self, space, address, size)
+
+    def store(self, space: Space, address: Bits, data: U8) -> None:
+        generic.store(self, space, address, data)
+
+    def atomic_add(self, space: Space, address: Bits, value: Bits, kind: Literal["u32", "u64", "f32"]) -> Bits:
+        return generic.atomic_add(self, space, address, value, kind)
+
+    def mbarrier_init(self, address: Bits, count: Bits) -> None:
+        barriers.init(self, address, count)
+
+    def mbarrier_arrive(self, address: Bits, count: Bits, transaction_bytes: Bits | None) -> None:
+        barriers.arrive(self, address, count, transaction_bytes)
+
+    def mbarrier_expect(self, address: Bits, transaction_bytes: Bits) -> None:
+        barriers.expect(self, address, transaction_bytes)
+
+    def mbarrier_test(self, address: Bits, parity: Bits) -> Mask:
+        return barriers.test(self, address, parity)
+
+    def mbarrier_pause(self, address: Bits, parity: Bits) -> Suspend | None:
+        return barriers.pause(self, address, parity)
+
+    def mbarrier_invalidate(self, address: Bits) -> None:
+        barriers.invalidate(self, address)
+
+    def barrier_sync(self, index: int, threads: int) -> Suspend | None:
+        return self.cta.named.sync(self, index, threads)
+
+    def barrier_arrive(self, index: int, threads: int) -> None:
+        self.cta.named.arrive(self, index, threads)
+
+    def warp_sync(self) -> None:
+        self.clock.join(self.clock.most(self.active), self.active)
+
+    def cluster_arrive(self) -> None:
+        self.cluster.barrier.arrive(self)
+
+    def cluster_wait(self) -> Suspend | None:
+        return self.cluster.barrier.wait(self)
+
+    def fence_proxy_async(self) -> None:
+        self.cluster.proxy_fences[self.agent - 1].record(self.epoch, self.active)
+        self.advance()
+
+    def fence_mbarrier_init(self) -> None:
+        self.cluster.init_fences[self.agent - 1].record(self.epoch, self.active)
+        self.advance()
+
+    def fence_wgmma(self) -> None:
+        self.hazards.fence()
+
+    def bulk_tensor_load(
+        self, tensor_map: TensorMap, coordinates: Sequence[int], destination: int, mbarrier: int, multicast: int | None
+    ) -> None:
+        self.cluster.bulk.tensor_load(self, tensor_map, coordinates, destination, mbarrier, multicast)
+
+    def bulk_tensor_store(self, tensor_map: TensorMap, coordinates: Sequence[int], source: int) -> None:
+        self.stores.start(tensor_map, coordinates, source)
+
+    def bulk_load(self, source: int, destination: int, size: int, mbarrier: int) -> None:
+        self.cluster.bulk.linear_load(self, source, destination, size, mbarrier)
+
+    def bulk_commit(self) -> None:
+        self.stores.commit()
+
+    def bulk_wait(self, pending: int, read_only: bool) -> Suspend | None:
+        return self.stores.wait(pending, read_only)
+
+    def tensor_map(self, address: Bits) -> TensorMap:
+        return generic.tensor_map(self, address)
+
+    def wgmma(self, instruction: Wgmma, d: Bits, inputs: Sequence[Bits]) -> None:
+        self.cta.warpgroup_of(self.index).issue(self, instruction, inputs)
+
+    def wgmma_commit(self) -> None:
+        self.cta.warpgroup_of(self.index).commit(self)
+
+    def wgmma_wait(self, pending: int) -> Suspend | None:
+        return self.cta.warpgroup_of(self.index).wait(self, pending)
+
+    def set_max_registers(self, count: int, increase: bool) -> Suspend | None:
+        return self.cta.pool.set(self, count, increase)
+
+    def shuffle(self, value: Bits, source_lane: Bits) -> Bits:
+        return generic.shuffle(self, value, source_lane)
+
+    def trap(self, message: str) -> None:
+        raise TrapError(f"the kernel trapped: {message}")
+
+    def active_lanes(self) -> NDArray[np.int64]:
+        """Numbers of the active lanes."""
+        return np.flatnonzero(self.active)
