@@ -116,6 +116,16 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]], meta
     _sync_folder(path.parent)
 
 
+def type_name(array: NDArray[Any]) -> str:
+    """The container's name of an array's element type. Raises ValueError for a type that it cannot hold."""
+    name = _NAMES.get(array.dtype)
+    if name is None:
+        raise ValueError(
+            f"a file holds elements of {', '.join(DTYPES)} (little-endian), got {array.dtype}: convert first"
+        )
+    return name
+
+
 def array_bytes(array: NDArray[Any]) -> memoryview:
     """An array's bytes in C order; the array's own memory where it is contiguous."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
@@ -134,7 +144,7 @@ def _header_bytes(names: Sequence[str], arrays: Mapping[str, NDArray[Any]], meta
             )
         shape = list(array.shape)
         fields[name] = {
-            "dtype": _NAMES[array.dtype],
+            "dtype": type_name(array),
             "shape": shape,
             "data_offsets": [offset, offset + array.nbytes],
         }

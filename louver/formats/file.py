@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.formats.container import FormatError, array_bytes, read, write
+from louver.formats.container import FormatError, array_bytes, read, type_name, write
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.formats.tensor import SparseTensor, aligned_rows
@@ -44,9 +44,11 @@ def save(
             if stored in arrays:
                 raise ValueError(f"two tensors need the stored name {stored!r}: rename one")
             arrays[stored] = array
+    described = {name: _describe(tensor) for name, tensor in tensors.items() if isinstance(tensor, SparseTensor)}
     schema = {
         "version": VERSION,
-        "tensors": {name: _describe(tensor) for name, tensor in tensors.items() if isinstance(tensor, SparseTensor)},
+        "tensors": described,
+        "tensors_crc32": _described_crc32(described),
         "crc32": {name: _crc32(array) for name, array in arrays.items()},
     }
     write(path, arrays, metadata | {KEY: json.dumps(schema, sort_keys=True)})
@@ -91,7 +93,13 @@ def _describe(tensor: SparseTensor) -> dict[str, Any]:
 
 
 def _crc32(array: NDArray[Any]) -> str:
-    return f"{zlib.crc32(array_bytes(array)):08x}"
+    """Over type and shape as well: a damaged header may still describe as many bytes."""
+    header = f"{type_name(array)} {list(array.shape)} ".encode()
+    return f"{zlib.crc32(array_bytes(array), zlib.crc32(header)):08x}"
+
+
+def _described_crc32(described: Mapping[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(described, sort_keys=True).encode()):08x}"
 
 
 def _parse(text: str) -> dict[str, Any]:
@@ -117,6 +125,8 @@ def _parse(text: str) -> dict[str, Any]:
 
 def _from_schema(schema: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> dict[str, Tensor]:
     """The sparse tensors; their parts are taken out of `arrays`."""
+    if schema.get("tensors_crc32") != _described_crc32(schema["tensors"]):
+        raise ValueError("the descriptions of the sparse tensors do not have their checksum: the file is corrupt")
     for name, array in arrays.items():
         if schema["crc32"].get(name) != _crc32(array):
             raise ValueError(f"the bytes of {name!r} do not have the checksum that was saved: the file is corrupt")

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from louver.formats.container import DTYPES, Entry, FormatError, read, read_header, write
+from support.sparse import same_bits
+
+
+def raw_file(path: Path, header: Any, data: bytes) -> Path:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return path
+
+
+def entry(dtype: str = "U8", shape: Any = (4,), offsets: Any = (0, 4)) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_every_element_type(name: str, tmp_path: Path, rng: np.random.Generator) -> None:
+    bits = rng.integers(0, 256 if name != "BOOL" else 2, 3 * 5 * DTYPES[name].itemsize, dtype=np.uint8)
+    array = bits.view(DTYPES[name]).reshape(3, 5)
+    write(tmp_path / "t", {"a": array, "one": array[0, 0].reshape(()), "none": array[:0]}, {})
+    arrays, metadata = read(tmp_path / "t")
+    assert metadata == {}
+    assert arrays["a"].tobytes() == array.tobytes() and arrays["a"].dtype == array.dtype
+    assert arrays["one"].shape == () and arrays["one"].tobytes() == array[0, 0].tobytes()
+    assert arrays["none"].shape == (0, 5)
+    assert read_header(tmp_path / "t").entries["a"].dtype == name
+
+
+def test_arrays_start_at_multiples_of_their_elements(tmp_path: Path, rng: np.random.Generator) -> None:
+    arrays = {
+        "a": rng.integers(0, 9, 3, dtype=np.uint8),
+        "b": rng.random(5),
+        "c": rng.random(1).astype(np.float16),
+        "d": rng.random((2, 2)).astype(np.float32),
+    }
+    write(tmp_path / "t", arrays, {"k": "v"})
+    header = read_header(tmp_path / "t")
+    assert header.metadata == {"k": "v"}
+    for name, array in arrays.items():
+        assert (header.data_start + header.entries[name].start) % array.dtype.itemsize == 0
+        assert same_bits(read(tmp_path / "t")[0][name], array)
+
+
+def test_strided_arrays_are_written_in_c_order(tmp_path: Path, rng: np.random.Generator) -> None:
+    array = rng.random((6, 7))[::2, ::-3].T
+    write(tmp_path / "t", {"a": array}, {})
+    assert np.array_equal(read(tmp_path / "t")[0]["a"], array)
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (b"{]", "not a safetensors file, or a corrupt header"),
+        (b"\xff\xfe", "not a safetensors file, or a corrupt header"),
+        (b"[" * 100_000, "not a safetensors file, or a corrupt header"),
+        (b'{"a": {}, "a": {}}', "a name stands twice"),
+        ([1], "is a JSON object, got list"),
+        ({"__metadata__": {"a": 1}}, "metadata maps text to text"),
+        ({"__metadata__": "a"}, "metadata maps text to text"),
+        ({"a": 3}, "the header's entry for 'a' cannot be used"),
+        ({"a": {"dtype": "U8", "shape": [4]}}, "entry for 'a' cannot be used: 'data_offsets'"),
+        ({"a": entry("F4")}, "entry for 'a' .*one of BOOL, .* got 'F4'"),
+        ({"a": entry(shape=[-4])}, "dimensions are 0 or more"),
+        ({"a": entry(shape=[4.0])}, "an integer is needed, got 4.0"),
+        ({"a": entry(shape=[True, 4])}, "an integer is needed, got True"),
+        ({"a": entry(shape=None)}, "entry for 'a' cannot be used"),
+        ({"a": entry(shape=[5])}, r"U8 of shape \[5\] cannot fill bytes 0 to 4"),
+        ({"a": entry(shape=[1 << 40, 1 << 40])}, "cannot fill"),
+        ({"a": entry(offsets=[0, 4, 4])}, "entry for 'a' cannot be used"),
+        ({"a": entry(offsets=[1, 5])}, "'a' must start at data byte 0, got 1"),
+        ({"a": entry(), "b": entry()}, "'b' must start at data byte 4, got 0"),
+        ({"a": entry(), "b": entry(offsets=[4, 8])}, "describes 8 bytes of data, got 4: the file is truncated"),
+        ({}, "describes 0 bytes of data, got 4: the file is followed by bytes"),
+    ],
+)
+def test_headers_that_cannot_be_used(header: Any, message: str, tmp_path: Path) -> None:
+    path = raw_file(tmp_path / "bad.safetensors", header, b"\1\2\3\4")
+    with pytest.raises(FormatError, match=r"bad\.safetensors: .*" + message):
+        read_header(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\1", b"\0" * 8, (1 << 60).to_bytes(8, "little") + b"{}", b"PK\3\4" * 40])
+def test_files_of_another_kind(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "t").write_bytes(content)
+    with pytest.raises(FormatError, match="not a safetensors file, or truncated"):
+        read(tmp_path / "t")
+
+
+def test_an_entry_knows_its_size() -> None:
+    assert Entry("F16", (2, 3), 4, 16).shape == (2, 3)
+    with pytest.raises(ValueError, match=r"F16 of shape \[2, 3\] cannot fill bytes 4 to 15"):
+        Entry("F16", (2, 3), 4, 15)
+
+
+def test_a_header_over_the_limit_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("louver.formats.container.MAX_HEADER", 100)
+    with pytest.raises(ValueError, match="at most 100 bytes, got .*: save to several files"):
+        write(tmp_path / "t", {"a" * 100: np.ones(3)}, {})
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,81 @@
+"""Random data for sparse tensors, and their rules once more, slowly: one group at a time, in plain Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.formats.dtypes import ELEMENT_TYPES, element_type
+
+SPARSE_TYPES = tuple(t.name for t in ELEMENT_TYPES.values() if t.sparse and t.name != "tf32")
+
+
+def random_bits(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    """Any bit patterns, NaN payloads, infinities and subnormals among them; a third zeros of both signs."""
+    element = element_type(dtype)
+    bits = rng.integers(0, 1 << element.bits, shape, dtype=np.uint64)
+    special = [0] if element.negative_zero is None else [0, element.negative_zero]
+    if element.floating:
+        special += [int(np.array(x, element.numpy).view(element.bits_dtype)) for x in (np.inf, np.nan, 1.0, -1.0)]
+    bits = np.where(rng.random(shape) < 0.25, rng.choice(np.array(special, np.uint64), shape), bits)
+    bits = np.where(rng.random(shape) < 0.25, np.uint64(0), bits)
+    return bits.astype(element.bits_dtype).view(element.numpy)
+
+
+def bits_of(array: NDArray[Any]) -> NDArray[Any]:
+    """Raw bits, same shape."""
+    return array.view(f"u{array.dtype.itemsize}")
+
+
+def same_bits(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Whether two arrays agree in type, shape and every bit."""
+    return a.dtype == b.dtype and a.shape == b.shape and np.array_equal(bits_of(a), bits_of(b))
+
+
+def magnitude(x: Any) -> float:
+    """Infinity for all that is not finite."""
+    value = abs(float(x))
+    return value if np.isfinite(value) else np.inf
+
+
+@dataclass(frozen=True)
+class SlowGroup:
+    """start: coordinates of the first element. where: indices into the array of the elements that exist."""
+
+    start: tuple[int, ...]
+    where: tuple[tuple[int, ...], ...]
+
+
+def slow_groups(shape: tuple[int, ...], axis: int, m: int) -> list[SlowGroup]:
+    """All groups in row-major order of the other axes, then along the sparse axis."""
+    axis %= len(shape)
+    found: list[SlowGroup] = []
+    for others in np.ndindex(*shape[:axis], *shape[axis + 1 :]):
+        for start in range(0, shape[axis], m):
+            where = tuple((*others[:axis], k, *others[axis:]) for k in range(start, min(start + m, shape[axis])))
+            found.append(SlowGroup(where[0], where))
+    return found
+
+
+def slow_prune(w: NDArray[Any], n: int, m: int, axis: int) -> NDArray[Any]:
+    """The `n` of largest magnitude of each group, ties by lowest index."""
+    out = np.zeros_like(w)
+    for group in slow_groups(w.shape, axis, m):
+        for at in sorted(group.where, key=lambda at: -magnitude(w[at]))[:n]:
+            bits_of(out)[at] = bits_of(w)[at]
+    return out
+
+
+def slow_compressed(w: NDArray[Any], n: int, m: int, axis: int) -> list[tuple[list[int], list[int]]]:
+    """Each group's kept indices and the raw bits stored for them, in the order of `slow_groups`."""
+    sign = element_type(w.dtype).negative_zero
+    kept: list[tuple[list[int], list[int]]] = []
+    for group in slow_groups(w.shape, axis, m):
+        bits = [int(bits_of(w)[at]) for at in group.where] + [0] * (m - len(group.where))
+        rank = [0 if b not in (0, sign) else 1 if b == sign else 2 for b in bits]
+        chosen = sorted(sorted(range(m), key=lambda i: rank[i])[:n])
+        kept.append((chosen, [bits[i] for i in chosen]))
+    return kept
