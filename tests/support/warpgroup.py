@@ -1,0 +1,142 @@
+"""Small products for the tests of the warpgroup instructions: natural data, placed as a kernel would place it.
+
+A `Product` is 64 rows of A, sparse or dense, times B, over as many instructions as one 16-byte metadata load serves.
+The CPU tests run it through `Wgmma.meaning`, the GPU tests through the hardware; both compare with float64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from louver.formats.dtypes import element_type
+from louver.isa.descriptor import describe
+from louver.isa.prepack import columns_per_load, prepack
+from louver.isa.swizzle import Swizzle, Tile
+from louver.isa.wgmma import Wgmma
+
+ROWS = 64
+
+
+def integers(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Values whose products and sums are exact in every accumulator: small integers, or any for the integer types."""
+    dtype = element_type(name).numpy
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return rng.integers(info.min, info.max + 1, shape).astype(dtype)
+    return rng.integers(-3, 4, shape).astype(np.float32).astype(dtype)
+
+
+def normals(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Random values: normal, or any integer."""
+    dtype = element_type(name).numpy
+    if dtype.kind in "iu":
+        return integers(rng, name, shape)
+    return rng.standard_normal(shape).astype(np.float32).astype(dtype)
+
+
+def random_codes(rng: np.random.Generator, form: Wgmma, groups: int) -> np.ndarray:
+    """Legal metadata codes, uint8 [64, groups]."""
+    return rng.choice(form.metadata_map.legal, (ROWS, groups)).astype(np.uint8)
+
+
+def natural_indices(codes: np.ndarray) -> np.ndarray:
+    """Codes two a byte, first in the low nibble; the nibble beyond an odd count is 0."""
+    even = np.pad(codes, ((0, 0), (0, codes.shape[1] % 2)))
+    return even[:, ::2] | even[:, 1::2] << 4
+
+
+def densify(codes: np.ndarray, values: np.ndarray, group: int) -> np.ndarray:
+    """The dense matrix, float64, one group at a time: written for clarity, as an oracle for the maps."""
+    rows, groups = codes.shape
+    dense = np.zeros((rows, groups * group))
+    for row in range(rows):
+        for g in range(groups):
+            code = int(codes[row, g])
+            if group == 4:
+                dense[row, 4 * g + (code & 3)] = values[row, 2 * g]
+                dense[row, 4 * g + (code >> 2)] = values[row, 2 * g + 1]
+            else:
+                dense[row, 2 * g + (code == 0xE)] = values[row, g]
+    return dense
+
+
+@dataclass(frozen=True)
+class Product:
+    """Operands in natural form, and in the form that the instructions read.
+
+    values: [64, stored columns]. b: [k, n]. codes: [64, groups] or None. window: the shared-memory image.
+    steps: per instruction, the form (its selector set), the operand A (descriptor or registers), B's descriptor and the
+    metadata words of the 128 threads (None when dense).
+    """
+
+    form: Wgmma
+    values: np.ndarray
+    b: np.ndarray
+    codes: np.ndarray | None
+    window: np.ndarray
+    steps: tuple[tuple[Wgmma, int | np.ndarray, int, np.ndarray | None], ...]
+
+    def dense_a(self) -> np.ndarray:
+        """A as float64 [64, k]."""
+        values = self.values.astype(np.float64)
+        if self.codes is None:
+            return values
+        return densify(self.codes, values, self.form.metadata_map.group)
+
+    def reference(self, d: np.ndarray | None) -> np.ndarray:
+        """The exact result, float64 [64, n], before any rounding."""
+        sign = -1 if self.form.negate_a != self.form.negate_b else 1
+        total = sign * (self.dense_a() @ self.b.astype(np.float64))
+        return total if d is None else total + d.astype(np.float64)
+
+    def magnitude(self, d: np.ndarray | None) -> np.ndarray:
+        """The sum of the terms' magnitudes, float64 [64, n], for error bounds."""
+        total = np.abs(self.dense_a()) @ np.abs(self.b.astype(np.float64))
+        return total if d is None else total + np.abs(d.astype(np.float64))
+
+
+def make_product(form: Wgmma, rng: np.random.Generator, values_of=integers, swizzle_a: int = 128, swizzle_b: int = 128):
+    """A random `Product` of `form` over one metadata load of K (as many columns when dense), 16-byte-aligned garbage around."""
+    k = columns_per_load(form.a)
+    stored = k // 2 if form.sparse else k
+    values, b = values_of(rng, form.a, (ROWS, stored)), values_of(rng, form.b, (k, form.n))
+    codes = random_codes(rng, form, k // form.metadata_map.group) if form.sparse else None
+    tile_a, image_a = _placed(values, form.transpose_a, swizzle_a)
+    tile_b, image_b = _placed(b.T, form.transpose_b, swizzle_b)
+    base_a, base_b = 1024, 1024 + -(-image_a.size // 1024) * 1024 + 1024
+    window = rng.integers(0, 256, base_b + image_b.size, dtype=np.uint8)
+    window[base_a : base_a + image_a.size] = image_a
+    window[base_b : base_b + image_b.size] = image_b
+    words = None
+    if codes is not None:
+        words = prepack(natural_indices(codes), ROWS, k, form.a)
+    steps = []
+    for i in range(k // form.k):
+        selectors = form.metadata_map.selectors if form.sparse else 1
+        step = replace(form, selector=i % selectors)
+        a: int | np.ndarray = _at(tile_a, base_a, i * form.k_stored, element_type(form.a).bytes)
+        if form.a_source == "registers":
+            part = values[:, i * form.k_stored : (i + 1) * form.k_stored]
+            a = form.a_fragment.gather(np.ascontiguousarray(part).view(element_type(form.a).bits_dtype))
+        meta = None if words is None else words[0, 0, :, i // selectors]
+        steps.append((step, a, _at(tile_b, base_b, i * form.k, element_type(form.b).bytes), meta))
+    return Product(form, values, b, codes, window, tuple(steps))
+
+
+def _placed(lines: np.ndarray, transposed: bool, span: int) -> tuple[Tile, np.ndarray]:
+    """The tile, and its bytes, of an operand given as [M or N, K]; N-major lines are padded to whole boxes."""
+    lines = lines.T if transposed else lines
+    raw = np.ascontiguousarray(lines).view(np.uint8)
+    swizzle = Swizzle(span)
+    raw = np.pad(raw, ((0, 0), (0, -raw.shape[1] % swizzle.width)))
+    tile = Tile("mn" if transposed else "k", *raw.shape, swizzle)
+    return tile, tile.image(raw)
+
+
+def _at(tile: Tile, base: int, k: int, size: int) -> int:
+    """The descriptor of the part of the tile that starts at step k of K."""
+    if tile.major == "k":
+        return describe(tile, base, byte=k * size).encode()
+    return describe(tile, base, line=k).encode()
