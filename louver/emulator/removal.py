@@ -1,0 +1,123 @@
+"""Removal tests: take one wait, fence or arrival out of a kernel, and see whether the emulator notices.
+
+What can be removed unnoticed is either redundant, and then it should go, or shows that the emulator is blind there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from louver.emulator.decode import positions
+from louver.emulator.errors import EmulationError
+from louver.emulator.order import Earliest, Latest, Order, Seeded
+from louver.emulator.text import describe
+from louver.ptx.module import Block, If, Imm, Inst, Kernel, Node, While
+
+SYNCHRONISATION = (
+    "mbarrier.arrive",
+    "mbarrier.expect_tx",
+    "fence.",
+    "bar.",
+    "barrier.",
+    "cp.async.bulk.commit_group",
+    "cp.async.bulk.wait_group",
+    "wgmma.fence",
+    "wgmma.commit_group",
+    "wgmma.wait_group",
+    "setmaxnreg",
+)
+"""Beginnings of the mnemonics that order things and compute nothing."""
+
+POLLS = ("mbarrier.try_wait", "mbarrier.test_wait")
+"""Beginnings of the mnemonics that a waiting loop repeats; the loop goes as a whole."""
+
+EXPECTING_ARRIVAL = "mbarrier.arrive.expect_tx"
+"""An arrival that also expects bytes: the expectation alone is taken out as well."""
+
+ORDERS: tuple[Order, ...] = (Earliest(), Latest(), Seeded(0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Removal:
+    """A kernel without one piece of synchronisation. what: its text. position: its index in program order."""
+
+    kernel: Kernel
+    what: str
+    position: int
+
+    def __str__(self) -> str:
+        return f"{self.kernel.name} without instruction {self.position}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """What became of a removal. report: the first line of what was reported; None when no order noticed."""
+
+    removal: Removal
+    order: Order | None
+    report: str | None
+
+
+def removals(kernel: Kernel) -> Iterator[Removal]:
+    """Each piece of synchronisation taken out, one at a time, in program order. `kernel` itself stays as it is."""
+    for position, node in positions(kernel.body):
+        if isinstance(node, While) and _waits(node):
+            yield _changed(kernel, node, [], position, f"the loop around {describe(_polls(node)[0])}")
+        elif isinstance(node, Inst) and node.op.mnemonic.startswith(SYNCHRONISATION):
+            yield _changed(kernel, node, [], position, describe(node))
+            if node.op.mnemonic.startswith(EXPECTING_ARRIVAL):
+                args = (*node.args[:-1], Imm(0))
+                yield _changed(kernel, node, [replace(node, args=args)], position, f"the bytes of {describe(node)}")
+
+
+def survey(kernel: Kernel, attempt: Callable[[Kernel, Order], None], orders: Sequence[Order] = ORDERS) -> list[Outcome]:
+    """Try each removal under each order until one notices.
+
+    attempt: runs a kernel on fresh memory under an order, and raises AssertionError when a result is wrong.
+    """
+    return [_try(removal, attempt, orders) for removal in removals(kernel)]
+
+
+def undetected(outcomes: Sequence[Outcome]) -> list[Removal]:
+    """The removals that no order noticed."""
+    return [outcome.removal for outcome in outcomes if outcome.report is None]
+
+
+def _try(removal: Removal, attempt: Callable[[Kernel, Order], None], orders: Sequence[Order]) -> Outcome:
+    for order in orders:
+        try:
+            attempt(removal.kernel, order)
+        except (EmulationError, AssertionError) as error:
+            first = str(error).strip().splitlines() or [""]
+            return Outcome(removal, order, f"{type(error).__name__}: {first[0]}")
+    return Outcome(removal, None, None)
+
+
+def _polls(node: While) -> list[Inst]:
+    return [n for n in node.body.nodes if isinstance(n, Inst) and n.op.mnemonic.startswith(POLLS)]
+
+
+def _waits(node: While) -> bool:
+    """Whether the loop does nothing but wait: it polls, and its condition is what the poll says."""
+    polls = _polls(node)
+    return len(polls) == 1 and node.condition in polls[0].args and len(node.body.nodes) == 1
+
+
+def _changed(kernel: Kernel, target: Node, instead: list[Node], position: int, what: str) -> Removal:
+    return Removal(replace(kernel, body=_replaced(kernel.body, target, instead)), what, position)
+
+
+def _replaced(block: Block, target: Node, instead: list[Node]) -> Block:
+    nodes: list[Node] = []
+    for node in block.nodes:
+        if node is target:
+            nodes += instead
+        elif isinstance(node, If):
+            otherwise = None if node.otherwise is None else _replaced(node.otherwise, target, instead)
+            nodes.append(replace(node, then=_replaced(node.then, target, instead), otherwise=otherwise))
+        elif isinstance(node, While):
+            nodes.append(replace(node, body=_replaced(node.body, target, instead)))
+        else:
+            nodes.append(node)
+    return Block(nodes)
