@@ -50,7 +50,7 @@ def empty(like: ArrayView, shape: tuple[int, ...], element: ElementType) -> Any:
         return torch.empty(shape, dtype=_torch_dtype(element), device=like.owner.device)
     if like.device is None:
         return np.empty(shape, element.numpy)
-    if like.kind == "cupy" and element.numpy.kind in "fiu":
+    if like.kind == "cupy" and element.numpy.isbuiltin == 1:
         cupy: Any = sys.modules["cupy"]
         with cupy.cuda.Device(like.device):
             return cupy.empty(shape, element.numpy)
@@ -205,7 +205,7 @@ def _torch_dtype(element: ElementType) -> Any:
 
 def _torch_host(torch: Any, x: Any, element: ElementType) -> NDArray[Any]:
     plain = x.detach()
-    if element.numpy.kind in "fiu":
+    if element.numpy.isbuiltin == 1:
         return plain.numpy()
     bits = {1: torch.uint8, 2: torch.int16}[element.bytes]
     return plain.view(bits).numpy().view(element.numpy)

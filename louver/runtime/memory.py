@@ -123,7 +123,7 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        if self.element.numpy.kind not in "fiu":
+        if self.element.numpy.isbuiltin != 1:
             raise AttributeError(f"__cuda_array_interface__ has no name for {self.element}")
         return {
             "version": 3,

@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from louver.formats.dtypes import ELEMENT_TYPES
+from louver.runtime import adapters
+from louver.runtime.arrays import ArrayView, empty_like_kind, overlaps, view
+
+F16 = ELEMENT_TYPES["f16"]
+NUMPY_TYPES = {name: t for name, t in ELEMENT_TYPES.items() if name != "tf32"}
+
+
+def device_view(address: int, shape: tuple[int, ...], strides: tuple[int, ...], **changes: Any) -> ArrayView:
+    fields = {"element": F16, "device": 0, "owner": None, "kind": "other", **changes}
+    return ArrayView(shape=shape, strides=strides, address=address, **fields)
+
+
+class FakeDevice:
+    """Says what a CUDA array says."""
+
+    def __init__(self, **interface: Any) -> None:
+        self.__cuda_array_interface__ = {
+            "version": 3,
+            "shape": (3, 5),
+            "typestr": "<f2",
+            "data": (0x7000_0000, False),
+            **interface,
+        }
+
+
+@pytest.fixture
+def on_device_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapters, "_ordinal_of", lambda address: 3)
+
+
+@pytest.mark.parametrize("name", NUMPY_TYPES)
+def test_numpy_is_read_in_place(name: str, rng: np.random.Generator) -> None:
+    element = NUMPY_TYPES[name]
+    x = rng.integers(0, 255, (6, 10 * element.bytes), dtype=np.uint8).view(element.numpy)
+    v = view(x[1::2, 2:])
+    assert (v.element, v.shape, v.strides) == (element, (3, 8), (20, 1))
+    assert v.address == x.ctypes.data + 12 * element.bytes
+    assert (v.device, v.stream, v.kind, v.writable) == (None, None, "numpy", True)
+    assert v.to_numpy().tobytes() == x[1::2, 2:].tobytes()
+
+
+def test_numpy_views_may_run_backwards_and_repeat(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((4, 7)).astype(np.float16)
+    backwards = view(x[::-1, ::-2])
+    assert backwards.strides == (-7, -2)
+    assert backwards.byte_range == (x.ctypes.data, x.ctypes.data + x.nbytes)
+    repeated = view(np.broadcast_to(x[0], (5, 7)))
+    assert repeated.strides == (0, 1)
+    assert not repeated.writable
+    x.flags.writeable = False
+    assert not view(x).writable
+
+
+def test_a_view_is_its_own_view(rng: np.random.Generator) -> None:
+    v = view(rng.standard_normal(3).astype(np.float32))
+    assert view(v) is v
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex64, np.int16, np.bool_, ">f2"])
+def test_other_element_types_are_named_in_the_error(dtype: Any) -> None:
+    with pytest.raises(ValueError, match="an element type is one of f16, bf16"):
+        view(np.ones((2, 2), dtype))
+
+
+def test_what_is_no_array_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"expected an array .*, got list: np.asarray"):
+        view([[1.0, 2.0]])
+
+
+def test_empty_arrays_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"at least 1 element, got shape \(0, 4\)"):
+        view(np.ones((0, 4), np.float16))
+
+
+def test_strides_between_elements_are_refused() -> None:
+    packed = np.zeros(4, np.dtype([("tag", "u1"), ("value", "<f2")]))["value"]
+    with pytest.raises(ValueError, match="strides are whole elements of 2 bytes, got \\(3,\\) bytes"):
+        view(packed)
+
+
+def test_device_arrays_keep_to_the_rules() -> None:
+    with pytest.raises(ValueError, match="no negative strides"):
+        device_view(0x1000, (3, 4), (-4, 1))
+    with pytest.raises(ValueError, match="aligned to 2 bytes, got address 0x1001"):
+        device_view(0x1001, (3, 4), (4, 1))
+    with pytest.raises(ValueError, match="as many strides"):
+        device_view(0x1000, (3, 4), (1,))
+    with pytest.raises(ValueError, match="either in host memory"):
+        device_view(0x1000, (3,), (1,), device=None)
+
+
+@pytest.mark.usefixtures("on_device_3")
+def test_cuda_array_interface_is_read() -> None:
+    x = FakeDevice(strides=(32, 2), stream=2)
+    v = view(x)
+    assert (v.element, v.shape, v.strides, v.address) == (F16, (3, 5), (16, 1), 0x7000_0000)
+    assert (v.device, v.stream, v.writable, v.owner) == (3, 2, True, x)
+    dense = view(FakeDevice(typestr="|u1", data=(0x7000_0001, True)))
+    assert (dense.strides, dense.writable, dense.stream) == ((5, 1), False, 0)
+
+
+@pytest.mark.usefixtures("on_device_3")
+@pytest.mark.parametrize(
+    ("interface", "message"),
+    [
+        ({"typestr": "<f8"}, "'<f8' names no element type"),
+        ({"typestr": "<V2"}, "'<V2' names no element type"),
+        ({"mask": object()}, "masked arrays"),
+        ({"strides": (11, 2)}, r"whole elements of 2 bytes, got \(11, 2\)"),
+        ({"strides": (-10, 2)}, "no negative strides"),
+        ({"shape": (3, 0), "data": (0, False)}, "at least 1 element"),
+    ],
+)
+def test_cuda_array_interface_errors(interface: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        view(FakeDevice(**interface))
+
+
+class Producer:
+    """Exports a NumPy array by DLPack under another device's name, with or without versions."""
+
+    def __init__(self, array: np.ndarray, device: tuple[int, int] = (1, 0), versioned: bool = True) -> None:
+        self.array = array
+        self.device = device
+        self.versioned = versioned
+        self.stream: Any = "not asked"
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+    def __dlpack__(self, *, stream: Any = None, **more: Any) -> Any:
+        if more and not self.versioned:
+            raise TypeError("max_version is new")
+        self.stream = stream
+        return self.array.__dlpack__(**more)
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+def test_dlpack_host_arrays_are_read_in_place(versioned: bool, rng: np.random.Generator) -> None:
+    base = rng.integers(-100, 100, (6, 9), dtype=np.int8)
+    x = Producer(base[::2, 1:8:3], versioned=versioned)
+    v = view(x)
+    assert (v.element.name, v.shape, v.strides, v.device) == ("s8", (3, 3), (18, 3), None)
+    assert np.array_equal(v.to_numpy(), base[::2, 1:8:3])
+    base[0, 1] = 101
+    assert v.to_numpy()[0, 0] == 101
+    assert x.stream is None
+    assert empty_like_kind(v, (2, 3), F16).dtype == np.float16
+
+
+def test_dlpack_backwards_views_keep_their_order(rng: np.random.Generator) -> None:
+    base = rng.standard_normal((5, 4)).astype(np.float32)
+    assert np.array_equal(view(Producer(base[::-1])).to_numpy(), base[::-1])
+
+
+def test_dlpack_device_arrays_are_read_for_a_stream(rng: np.random.Generator) -> None:
+    base = rng.standard_normal((4, 6)).astype(np.float16)
+    x = Producer(base[:, ::2], (2, 1))
+    v = view(x)
+    assert (v.device, v.stream, v.address, v.strides) == (1, 1, base.ctypes.data, (6, 2))
+    assert (v.kind, v.writable) == ("other", True)
+    assert x.stream == 1
+
+
+def test_dlpack_read_only_arrays_are_not_writable(rng: np.random.Generator) -> None:
+    base = rng.standard_normal((4, 6)).astype(np.float16)
+    base.flags.writeable = False
+    try:
+        base.__dlpack__(max_version=(1, 1))
+    except (BufferError, TypeError):
+        pytest.skip("this NumPy exports no read-only arrays")
+    v = view(Producer(base, (2, 0)))
+    assert not v.writable
+    assert not view(Producer(base)).writable
+
+
+def test_dlpack_errors(rng: np.random.Generator) -> None:
+    base = rng.standard_normal((4, 6))
+    with pytest.raises(ValueError, match="DLPack type code 2 of 64 bits"):
+        view(Producer(base))
+    with pytest.raises(ValueError, match="got DLPack device type 10"):
+        view(Producer(base.astype(np.float16), (10, 0)))
+
+
+def test_arrays_with_both_protocols_use_the_one_that_orders_the_stream(
+    on_device_3: None, rng: np.random.Generator
+) -> None:
+    class Both(Producer, FakeDevice):
+        def __init__(self, array: np.ndarray, **interface: Any) -> None:
+            Producer.__init__(self, array, (2, 1))
+            FakeDevice.__init__(self, **interface)
+
+    base = rng.standard_normal((3, 5)).astype(np.float16)
+    assert view(Both(base, stream=7)).address == 0x7000_0000
+    unordered = view(Both(base))
+    assert (unordered.address, unordered.stream) == (base.ctypes.data, 1)
+    no_name = Both(base, typestr="<V2", stream=7)
+    assert (view(no_name).address, no_name.stream) == (base.ctypes.data, 7)
+
+
+@pytest.mark.parametrize("name", NUMPY_TYPES)
+def test_outputs_are_numpy_for_numpy(name: str) -> None:
+    element = NUMPY_TYPES[name]
+    made = empty_like_kind(view(np.ones(3, np.float16)), [2, 5], element)
+    assert isinstance(made, np.ndarray)
+    assert (made.shape, made.dtype, view(made).writable) == ((2, 5), element.numpy, True)
+
+
+def touched(v: ArrayView) -> set[int]:
+    """Addresses of all bytes that elements cover, one by one."""
+    out: set[int] = set()
+    for index in np.ndindex(*v.shape):
+        start = v.address + sum(i * s for i, s in zip(index, v.strides, strict=True)) * v.element.bytes
+        out.update(range(start, start + v.element.bytes))
+    return out
+
+
+def test_overlap_is_exact_for_slices_of_one_matrix(rng: np.random.Generator) -> None:
+    base = np.zeros((9, 13), np.float16)
+    for _ in range(300):
+        slices = [sorted(rng.choice(10, 2, replace=False)) + sorted(rng.choice(14, 2, replace=False)) for _ in range(2)]
+        a, b = (view(base[r0:r1, c0:c1]) for r0, r1, c0, c1 in slices)
+        if min(*a.shape, *b.shape) < 2:
+            continue
+        assert overlaps(a, b) == bool(touched(a) & touched(b)), (a, b)
+        assert overlaps(a, b) == overlaps(b, a)
+
+
+def test_overlap_is_never_missed(rng: np.random.Generator) -> None:
+    base = np.zeros(400, np.int8)
+    for _ in range(300):
+        views = []
+        for _ in range(2):
+            shape, strides = tuple(rng.integers(1, 5, 2)), tuple(rng.integers(0, 30, 2))
+            start = int(rng.integers(0, 150))
+            views.append(view(np.lib.stride_tricks.as_strided(base[start:], shape, strides)))
+        if touched(views[0]) & touched(views[1]):
+            assert overlaps(*views) and overlaps(views[1], views[0]), views
+
+
+def test_overlap_needs_one_device() -> None:
+    a = device_view(0x1000, (4, 4), (4, 1))
+    assert overlaps(a, a)
+    assert not overlaps(a, device_view(0x1000, (4, 4), (4, 1), device=1))
+    assert not overlaps(a, device_view(0x1020, (4, 4), (4, 1)))
+
+
+@pytest.mark.parametrize("name", NUMPY_TYPES)
+def test_torch_host_tensors_are_read_in_place(name: str, rng: np.random.Generator) -> None:
+    torch = pytest.importorskip("torch")
+    element = NUMPY_TYPES[name]
+    bits = torch.from_numpy(rng.integers(0, 255, (4, 6 * element.bytes), dtype=np.uint8))
+    x = bits.view(adapters._torch_dtype(element))[:, 1:5]
+    v = view(x)
+    assert (v.element, v.shape, v.strides, v.kind, v.device) == (element, (4, 4), (6, 1), "torch", None)
+    assert v.address == x.data_ptr()
+    made = empty_like_kind(v, (3, 2), element)
+    assert isinstance(made, torch.Tensor) and made.dtype == x.dtype and tuple(made.shape) == (3, 2)
+    assert v.host is not None
+    v.host[0, 0] = v.host[1, 1]
+    assert v.host[0, 0].tobytes() == ctypes.string_at(x.data_ptr(), element.bytes)
+
+
+def test_torch_parameters_are_read() -> None:
+    torch = pytest.importorskip("torch")
+    w = torch.nn.Parameter(torch.randn(3, 4))
+    assert np.array_equal(view(w).to_numpy(), w.detach().numpy())
+
+
+def test_torch_tensors_that_cannot_be_read_in_place() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ValueError, match="only strided tensors"):
+        view(torch.eye(3).to_sparse())
+    with pytest.raises(ValueError, match="an element type is one of"):
+        view(torch.ones(3, dtype=torch.float64))
+    with pytest.raises(ValueError, match="CUDA device or on the CPU, got meta"):
+        view(torch.ones(3, device="meta"))
+    with pytest.raises(ValueError, match="resolve_neg"):
+        view(torch.ones(3, dtype=torch.complex64).conj().imag)
+
+
+def test_expanded_torch_tensors_are_not_writable() -> None:
+    torch = pytest.importorskip("torch")
+    assert not view(torch.ones(1, 4).expand(3, 4)).writable
+
+
+def test_ml_dtypes_views_keep_their_bits() -> None:
+    x = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).reshape(16, 16)
+    assert view(x).to_numpy().tobytes() == bytes(range(256))
