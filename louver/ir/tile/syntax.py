@@ -102,11 +102,12 @@ class _Stripped(CustomDirective):
 
 def parse_stripped(parser: Parser, kind: type[ParametrizedAttribute]) -> Attribute:
     """`<…>` or `!name<…>` as a type of the kind."""
+    start = parser.pos
     full = parser.parse_optional_type()
     if full is None:
         return kind.new(kind.parse_parameters(parser))
     if not isinstance(full, kind):
-        parser.raise_error(f"expected !{kind.name}<…>, got {full}")
+        parser.raise_error(f"expected !{kind.name}<…>, got {full}", start, parser.pos)
     return full
 
 
@@ -134,10 +135,11 @@ class BlockPointer(CustomDirective):
     base: TypeDirective
 
     def parse(self, parser: Parser, state: ParsingState) -> None:
+        start = parser.pos
         result = cast(PointerType, parse_stripped(parser, PointerType))
         block = as_tensor(result.pointee)
         if block is None:
-            parser.raise_error(f"expected a pointer to a tile, got {result}")
+            parser.raise_error(f"expected a pointer to a tile, got {result}", start, parser.pos)
         self.result.set(state, [result])
         self.base.set(state, [PointerType(block.element_type, block.encoding)])
 
@@ -214,8 +216,7 @@ class LoadType(CustomDirective):
     other: TypeDirective
 
     def parse(self, parser: Parser, state: ParsingState) -> None:
-        pointer = parser.parse_type()
-        loaded = _loaded(parser, pointer)
+        pointer, loaded = _parse_pointer(parser)
         self.pointer.set(state, [pointer])
         self.result.set(state, [loaded])
         _set_optional(state, self.mask, mask_type(loaded))
@@ -234,8 +235,7 @@ class StoreType(CustomDirective):
     mask: TypeDirective
 
     def parse(self, parser: Parser, state: ParsingState) -> None:
-        pointer = parser.parse_type()
-        stored = _loaded(parser, pointer)
+        pointer, stored = _parse_pointer(parser)
         self.pointer.set(state, [pointer])
         self.value.set(state, [stored])
         _set_optional(state, self.mask, mask_type(stored))
@@ -250,11 +250,14 @@ def _set_optional(state: ParsingState, directive: TypeDirective, type_: Attribut
     directive.set(state, [type_] if state.operands[operand.index] else [])
 
 
-def _loaded(parser: Parser, pointer: Attribute) -> Attribute:
+def _parse_pointer(parser: Parser) -> tuple[Attribute, Attribute]:
+    """A pointer's type and the type of what is loaded or stored through it."""
+    start = parser.pos
+    pointer = parser.parse_type()
     try:
-        return loaded_type(pointer)
+        return pointer, loaded_type(pointer)
     except VerifyException as error:
-        parser.raise_error(str(error))
+        parser.raise_error(str(error), start, parser.pos)
 
 
 def mask_type(value: Attribute) -> Attribute:
