@@ -22,7 +22,7 @@ class SparseTensor:
     """A structured-sparse tensor in its portable form.
 
     shape: of the dense tensor. axis: the sparse axis, counted from 0. rows: the other axes, in their order, flattened.
-    values: element type `dtype`, [rows, kept]; contiguous along a row, row pitch a multiple of 16 bytes.
+    values: element type `dtype`, [rows, kept]; contiguous along a row, row pitch rounded up to 16 bytes.
     indices: uint8 [rows, index bytes], contiguous; see `louver.formats.codes`.
     negative_zeros_dropped: how many -0.0 of the dense tensor became +0.0 because their group had no free slot.
     A sparse axis that is not a multiple of M ends in a group that is filled up with zeros.
@@ -63,11 +63,11 @@ class SparseTensor:
                 f"{self.pattern} of shape {self.shape} along axis {self.axis} keeps values of shape "
                 f"{(self.rows, self.kept)}, got {self.values.shape}"
             )
-        pitch, step = self.values.strides
-        if self.values.size and (step != self.dtype.bytes or pitch % ROW_ALIGNMENT or pitch < self.kept * step):
+        strides = (row_pitch(self.kept, self.dtype), self.dtype.bytes)
+        if self.values.size and self.values.strides != strides:
             raise ValueError(
-                f"rows of values are contiguous and start multiples of {ROW_ALIGNMENT} bytes apart, got strides "
-                f"{self.values.strides}: use aligned_rows"
+                f"rows of values are contiguous and start the next multiple of {ROW_ALIGNMENT} bytes apart, so with "
+                f"strides {strides}, got {self.values.strides}: use aligned_rows"
             )
 
     def _check_indices(self) -> None:
