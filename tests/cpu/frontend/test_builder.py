@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+from xdsl.utils.exceptions import VerifyException
+
+from louver.frontend.builder import build_tile_ir
+from louver.frontend.problem import Problem, Tile
+from louver.ir.context import parse_ir
+from support.golden import Golden
+
+GOLDEN = {
+    "matmul": Problem(),
+    "matmul_n_major_f32": Problem(b_layout="n_major", out="f32"),
+    "linear_bias_bf16": Problem("linear", "bf16", "bf16", "bf16", bias="row"),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_text(name: str, golden: Golden) -> None:
+    golden.check(f"ir/{name}.mlir", str(build_tile_ir(GOLDEN[name], Tile(128, 256, 64))))
+
+
+@pytest.mark.parametrize("problem", [Problem(), Problem("linear", bias="row"), Problem(b_layout="n_major", bias="row")])
+def test_text_round_trips(problem: Problem) -> None:
+    text = str(build_tile_ir(problem, Tile(64, 24, 32)))
+    assert str(parse_ir(text)) == text
+
+
+def test_a_tile_that_splits_a_group_is_refused() -> None:
+    with pytest.raises(VerifyException, match="2:4 needs K to be a multiple of 4, got K = 30"):
+        build_tile_ir(Problem(), Tile(64, 8, 30))

@@ -1,0 +1,25 @@
+builtin.module {
+  tt.func public @matmul(%a: !tt.ptr<f16, #tt.sparse<"NV24">>, %b: !tt.ptr<f16>, %d: !tt.ptr<f32>, %M: i32, %N: i32, %K: i32, %stride_a: i64, %stride_b: i64, %stride_d: i64) {
+    %one = arith.constant 1 : i64
+    %m_tile = tt.get_program_id x : i32
+    %tile_m = arith.constant 128 : i32
+    %m = arith.muli %m_tile, %tile_m : i32
+    %n_tile = tt.get_program_id y : i32
+    %tile_n = arith.constant 256 : i32
+    %n = arith.muli %n_tile, %tile_n : i32
+    %a_tensor = tt.make_tensor_descriptor %a, [%M, %K], [%stride_a, %one] : <f16, #tt.sparse<"NV24">>, <tensor<128x64xf16, #tt.sparse<"NV24">>>
+    %b_tensor = tt.make_tensor_descriptor %b, [%K, %N], [%stride_b, %one] : <f16>, <tensor<64x256xf16>>
+    %zeros = arith.constant dense<0.000000e+00> : tensor<128x256xf32>
+    %zero = arith.constant 0 : i32
+    %tile_k = arith.constant 64 : i32
+    %total = scf.for %k = %zero to %K step %tile_k iter_args(%partial = %zeros) -> (tensor<128x256xf32>) : i32 {
+      %a_tile = tt.descriptor_load %a_tensor[%m, %k] : !tt.tensordesc<tensor<128x64xf16, #tt.sparse<"NV24">>> -> tensor<128x64xf16, #tt.sparse<"NV24">>
+      %b_tile = tt.descriptor_load %b_tensor[%k, %n] : !tt.tensordesc<tensor<64x256xf16>> -> tensor<64x256xf16>
+      %product = tt.dot %a_tile, %b_tile, %partial : tensor<128x64xf16, #tt.sparse<"NV24">> * tensor<64x256xf16> -> tensor<128x256xf32>
+      scf.yield %product : tensor<128x256xf32>
+    }
+    %d_tensor = tt.make_tensor_descriptor %d, [%M, %N], [%stride_d, %one] : <f32>, <tensor<128x256xf32>>
+    tt.descriptor_store %d_tensor[%m, %n], %total : !tt.tensordesc<tensor<128x256xf32>>, tensor<128x256xf32>
+    tt.return
+  }
+}
