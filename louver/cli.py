@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 a check found something (doctor: a core part is broken; de
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -26,6 +27,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+PIPE_COLUMNS = 160
 
 PatternOption = Annotated[str, typer.Option("--pattern", help="Pattern, such as 2:4.")]
 IncludeOption = Annotated[list[str] | None, typer.Option("--include", metavar="GLOB", help="Only these tensors.")]
@@ -72,6 +75,12 @@ def main() -> None:
     app()
 
 
+def terminal() -> Console:
+    """Standard output; without a terminal (a pipe, a log) it is wide enough for the tables unless COLUMNS says a width."""
+    console = Console()
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=PIPE_COLUMNS)
+
+
 @contextmanager
 def one_line_errors() -> Generator[None]:
     """Files that cannot be read and values that break a rule end the command with one line and exit code 2."""
@@ -104,7 +113,7 @@ def doctor() -> None:
     from louver.commands.doctor import examine, healthy, show
 
     facts = examine()
-    show(facts, Console())
+    show(facts, terminal())
     if not healthy(facts):
         raise typer.Exit(1)
 
@@ -118,7 +127,7 @@ def inspect(
     from louver.commands.inspect import inspect_file
 
     with one_line_errors():
-        inspect_file(file, pattern, Console())
+        inspect_file(file, pattern, terminal())
 
 
 @app.command()
@@ -140,7 +149,7 @@ def prune(
     with one_line_errors():
         selection = Selection.of(include, exclude)
         name = None if dtype is None else dtype.value
-        prune_file(source, target, pattern, name, selection, compressed=compressed, force=force, console=Console())
+        prune_file(source, target, pattern, name, selection, compressed=compressed, force=force, console=terminal())
 
 
 @app.command(name="compile")
@@ -173,7 +182,7 @@ def demo(
     from louver.commands.demo import run_demo
 
     with one_line_errors():
-        good = run_demo(weights, out, Selection.of(include, exclude), Console())
+        good = run_demo(weights, out, Selection.of(include, exclude), terminal())
     if not good:
         raise typer.Exit(1)
 

@@ -79,7 +79,7 @@ def nvdisasm() -> Fact:
 
 def cache_directory() -> Fact:
     """Where compiled kernels are kept, if a file can be made there."""
-    return _guarded("kernel cache", "core", "warm starts", _cache)
+    return _guarded("kernel cache", "optional", "warm starts from disk", _cache)
 
 
 def driver() -> Fact:

@@ -12,6 +12,7 @@ from louver.formats.file import Tensor
 from louver.formats.pattern import Pattern
 from louver.formats.tensor import SparseTensor
 from louver.report.layers import size_text
+from louver.report.style import NAME_COLUMNS, plain_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,10 +61,9 @@ def histogram_text(report: CheckReport) -> str:
 def table(entries: list[Entry], pattern: Pattern, title: str) -> Table:
     """The entries and the total of their sizes, for a terminal."""
     from rich.markup import escape
-    from rich.table import Table
 
-    shown = Table(title=escape(title), title_justify="left", show_footer=True)
-    shown.add_column("tensor", overflow="fold")
+    shown = plain_table(title, footer=True)
+    shown.add_column("tensor", overflow="fold", min_width=NAME_COLUMNS)
     shown.add_column("type")
     shown.add_column("shape", justify="right")
     shown.add_column("form")

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from louver.report.style import NAME_COLUMNS, plain_table
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -69,24 +71,24 @@ def _total_cells(rows: Sequence[LayerRow]) -> tuple[str, ...]:
 
 def layers_table(rows: Sequence[LayerRow], title: str) -> Table:
     """The rows and their total, for a terminal."""
-    from rich.table import Table
+    from rich.markup import escape
 
-    table = Table(title=title, title_justify="left", show_footer=True)
+    table = plain_table(title, footer=True)
     for heading, foot in zip(HEADINGS, _total_cells(rows), strict=True):
-        text = heading in ("tensor", "type")
-        table.add_column(
-            heading, footer=foot, justify="left" if text else "right", overflow="fold" if text else "ellipsis"
-        )
+        if heading == "tensor":
+            table.add_column(heading, footer=foot, overflow="fold", min_width=NAME_COLUMNS)
+        else:
+            table.add_column(heading, footer=foot, justify="left" if heading == "type" else "right")
     for row in rows:
-        table.add_row(*cells(row))
+        table.add_row(*map(escape, cells(row)))
     return table
 
 
 def layers_markdown(rows: Sequence[LayerRow]) -> str:
     """The rows and their total as a Markdown table."""
-    lines = [_markdown_line(HEADINGS), _markdown_line(("---", "---:", "---", "---:", "---:", "---:", "---:"))]
-    lines += [_markdown_line(cells(row)) for row in rows]
-    lines.append(_markdown_line(tuple(f"**{cell}**" if cell else "" for cell in _total_cells(rows))))
+    lines = [markdown_line(HEADINGS), markdown_line(("---", "---:", "---", "---:", "---:", "---:", "---:"))]
+    lines += [markdown_line(cells(row)) for row in rows]
+    lines.append(markdown_line(tuple(f"**{cell}**" if cell else "" for cell in _total_cells(rows))))
     return "\n".join(lines) + "\n"
 
 
@@ -107,5 +109,6 @@ def size_text(size: int) -> str:
     return f"{size} B"
 
 
-def _markdown_line(row: Sequence[str]) -> str:
+def markdown_line(row: Sequence[str]) -> str:
+    """One line of a Markdown table."""
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
