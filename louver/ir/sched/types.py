@@ -12,6 +12,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
+from louver.isa.tensormap import SwizzleBytes
 from louver.isa.wgmma import Wgmma
 
 
@@ -41,6 +42,11 @@ class MapType(ParametrizedAttribute, TypeAttribute):
         for size in self.box:
             total *= size.data
         return total
+
+    @property
+    def span(self) -> SwizzleBytes:
+        """The swizzle's span in bytes."""
+        return cast(SwizzleBytes, self.swizzle.data)
 
     def verify(self) -> None:
         inner = self.box.data[0].data * self.element_bytes.data
@@ -117,9 +123,9 @@ class WgmmaAttr(ParametrizedAttribute):
         """The instruction object."""
         return Wgmma(
             n=self.n.data,
-            a=cast(str, self.a.data),
-            b=cast(str, self.b.data),
-            d=cast(str, self.d.data),
+            a=self.a.data,
+            b=self.b.data,
+            d=self.d.data,
             sparse=True,
             transpose_b=bool(self.transpose_b.data),
             selector=selector,

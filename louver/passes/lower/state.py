@@ -1,0 +1,108 @@
+"""What lowering knows while it walks a kernel: parameters, shared-memory layout, and where each role stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from xdsl.ir import SSAValue
+
+from louver.ir.sched import ops
+from louver.ptx.builder import KernelBuilder
+from louver.ptx.module import Imm, Reg
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """A ring of stages: offset and size of a stage in bytes."""
+
+    offset: int
+    stage_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Barriers:
+    """One mbarrier a stage: offset in bytes, and how each phase completes."""
+
+    offset: int
+    arrivals: int
+    transaction_bytes: int
+
+
+@dataclass(slots=True)
+class RolePosition:
+    """A role's place in the rings: registers for the stage in hand, its parity bit, and the stage before it."""
+
+    stage: Reg
+    parity: Reg
+    previous: Reg
+
+
+@dataclass(slots=True)
+class TileState:
+    """Inside a tile: the first step of the loop body in hand, and how many steps the body has gone on since."""
+
+    step: Reg
+    advanced: int = 0
+
+
+@dataclass(slots=True)
+class ConsumerState:
+    """What a multiplying warpgroup holds: accumulators [block][register], metadata words [set][block][word], addresses."""
+
+    accumulators: list[list[Reg]]
+    metadata: list[list[list[Reg]]]
+    metadata_addresses: list[Reg] = field(default_factory=list[Reg])
+
+
+@dataclass(slots=True)
+class Lowering:
+    """The state of lowering one kernel.
+
+    values: what holds each SSA value. sizes: the kernel's sizes by name. named: thread indices and counts.
+    warpgroup (index in its role) and the states below it are set where a role, a tile or a consumer begins.
+    """
+
+    kernel: ops.KernelOp
+    k: KernelBuilder
+    rings: dict[str, Ring]
+    barriers: dict[str, Barriers]
+    stages: int
+    values: dict[SSAValue, Reg | Imm | str] = field(default_factory=dict[SSAValue, "Reg | Imm | str"])
+    sizes: dict[str, Reg] = field(default_factory=dict[str, Reg])
+    named: dict[str, Reg] = field(default_factory=dict[str, Reg])
+    warpgroup: Reg = field(init=False)
+    position: RolePosition = field(init=False)
+    tile_state: TileState = field(init=False)
+    consumer: ConsumerState = field(init=False)
+
+    @property
+    def tile(self) -> tuple[int, int, int]:
+        """tile_m, tile_n, tile_k in elements."""
+        m, n, k = (size.value.data for size in self.kernel.tile)
+        return m, n, k
+
+    @property
+    def cluster(self) -> int:
+        """CTAs of a cluster."""
+        return self.kernel.cluster.value.data
+
+    def register(self, value: SSAValue) -> Reg:
+        """The register that holds `value`."""
+        held = self.values[value]
+        if not isinstance(held, Reg):
+            raise TypeError(f"{value} is not held in a register but as {held!r}")
+        return held
+
+    def symbol(self, value: SSAValue) -> str:
+        """The name of the parameter that `value` is."""
+        held = self.values[value]
+        if not isinstance(held, str):
+            raise TypeError(f"{value} is not a parameter passed by value but {held!r}")
+        return held
+
+    def number(self, value: SSAValue) -> Reg | Imm:
+        """The register or constant that holds `value`."""
+        held = self.values[value]
+        if isinstance(held, str):
+            raise TypeError(f"{value} is the parameter {held}, not a number")
+        return held

@@ -1,0 +1,60 @@
+"""What a launch of a compiled product must bind, parameter by parameter, and how large its grid is.
+
+Plain data, so that it is stored beside the cubin and a warm start needs no IR.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from louver.isa.tensormap import SwizzleBytes
+
+
+@dataclass(frozen=True, slots=True)
+class MapParameter:
+    """A tensor map over operand "a" (the stored values) or "b" (the dense operand); box innermost first, in elements."""
+
+    name: str
+    operand: str
+    box: tuple[int, int]
+    element_bytes: int
+    swizzle: SwizzleBytes
+
+
+@dataclass(frozen=True, slots=True)
+class PointerParameter:
+    """The address of "metadata" (prepacked words), "d" (the output) or a vector of the epilogue."""
+
+    name: str
+    element: str
+
+
+@dataclass(frozen=True, slots=True)
+class SizeParameter:
+    """M, N, K, or the output's row pitch ("pitch", elements); unsigned."""
+
+    name: str
+    width: Literal[32, 64]
+
+
+Parameter: TypeAlias = MapParameter | PointerParameter | SizeParameter
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A compiled product as its launch sees it. shared_bytes: dynamic shared memory of a CTA."""
+
+    kernel: str
+    parameters: tuple[Parameter, ...]
+    tile_m: int
+    tile_n: int
+    cluster: int
+    threads: int
+    shared_bytes: int
+
+    def grid(self, m: int, n: int, sm_count: int) -> int:
+        """CTAs to launch: one a tile, at most one an SM (CTAs are persistent), in whole clusters."""
+        clusters_m = -(-m // (self.tile_m * self.cluster))
+        tiles = clusters_m * -(-n // self.tile_n)
+        return min(tiles, max(1, sm_count // self.cluster)) * self.cluster
