@@ -130,8 +130,6 @@ class _Sum:
 def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
     loop = trace.definition(total, trace.function)
     assert isinstance(loop, scf.ForOp)
-    if loop.parent_op() is not trace.function:
-        raise unsupported("the loop over K must stand outside of other loops and branches", loop)
     if len(loop.iter_args) != 1:
         raise unsupported("the loop over K carries the accumulator and nothing else", loop)
     if not trace.is_zero(loop.iter_args[0]):
