@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from louver.formats.dtypes import ELEMENT_TYPES
+from louver.runtime.arrays import empty_like_kind, view
+from louver.runtime.memory import DeviceArray, DeviceBuffer
+
+
+def test_bytes_go_in_and_out(fake: Any, rng: np.random.Generator) -> None:
+    buffer = DeviceBuffer(100, ordinal=1, stream=6)
+    assert fake.called("cuMemAllocAsync") == [(100, 6)]
+    data = rng.integers(0, 256, 30, dtype=np.uint8)
+    buffer.fill(0xAB)
+    buffer.write(data, offset=70)
+    assert np.array_equal(buffer.read(30, offset=70), data)
+    assert (buffer.read(offset=1)[:69] == 0xAB).all()
+    assert buffer.read().size == 100
+    buffer.read(stream=9)
+    assert fake.called("cuStreamSynchronize")[-1] == (9,)
+
+
+def test_memory_is_released_once(fake: Any) -> None:
+    buffer = DeviceBuffer(10, stream=6)
+    address = buffer.address
+    buffer.close()
+    buffer.close()
+    assert fake.called("cuMemFreeAsync") == [(address, 6)]
+    with pytest.raises(ValueError, match="closed"):
+        buffer.read()
+    del buffer
+    dropped = DeviceBuffer(10)
+    del dropped
+    assert len(fake.called("cuMemFreeAsync")) == 2
+    assert not fake.memory
+
+
+def test_a_release_that_fails_at_the_end_is_quiet(fake: Any) -> None:
+    buffer = DeviceBuffer(10)
+    fake.fails["cuMemFreeAsync"] = [700]
+    del buffer
+    with pytest.raises(ValueError, match="at least 1 byte"):
+        DeviceBuffer(0)
+
+
+def test_buffers_check_their_bounds(fake: Any) -> None:
+    buffer = DeviceBuffer(10)
+    for offset, size in ((5, 6), (-1, 3), (11, 0)):
+        with pytest.raises(ValueError, match="lie outside the buffer's 10"):
+            buffer.read(size, offset=offset)
+    with pytest.raises(ValueError, match="lie outside"):
+        buffer.write(np.zeros(6, np.int16))
+    with pytest.raises(ValueError, match="C-contiguous"):
+        buffer.write(np.zeros((2, 4), np.uint8)[:, ::2])
+    with pytest.raises(ValueError, match="a byte is 0 to 255"):
+        buffer.fill(256)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, np.int32])
+def test_arrays_go_in_and_out(fake: Any, dtype: Any, rng: np.random.Generator) -> None:
+    data = rng.integers(-9, 9, (7, 10)).astype(dtype)
+    x = DeviceArray.of(data[::-1, ::3], ordinal=1, stream=4)
+    assert (x.shape, x.strides, x.nbytes) == ((7, 4), (4, 1), 28 * data.itemsize)
+    assert x.numpy().tobytes() == data[::-1, ::3].tobytes()
+    v = view(x)
+    assert (v.address, v.device, v.stream, v.kind) == (x.buffer.address, 1, 4, "louver")
+    assert v.to_numpy().tobytes() == data[::-1, ::3].tobytes()
+
+
+def test_other_libraries_can_adopt_an_array(fake: Any) -> None:
+    x = DeviceArray.empty((3, 5), ELEMENT_TYPES["f16"])
+    interface = x.__cuda_array_interface__
+    assert (interface["shape"], interface["typestr"], interface["stream"]) == ((3, 5), "<f2", 1)
+    assert interface["data"] == (x.buffer.address, False)
+    assert not hasattr(DeviceArray.empty((3, 5), ELEMENT_TYPES["bf16"]), "__cuda_array_interface__")
+    assert not hasattr(DeviceArray.empty((3, 5), ELEMENT_TYPES["e5m2"]), "__cuda_array_interface__")
+
+
+def test_array_errors(fake: Any) -> None:
+    with pytest.raises(ValueError, match=r"shape \(3, 5\) of f16 needs 30 bytes, got 29"):
+        DeviceArray(DeviceBuffer(29), (3, 5), ELEMENT_TYPES["f16"])
+    with pytest.raises(ValueError, match="at least 1 element"):
+        DeviceArray(DeviceBuffer(29), (3, 0), ELEMENT_TYPES["f16"])
+
+
+def test_outputs_follow_the_input_s_device_and_stream(fake: Any) -> None:
+    like = view(DeviceArray.empty((3,), ELEMENT_TYPES["f16"], ordinal=1, stream=8))
+    made = empty_like_kind(like, (2, 2), ELEMENT_TYPES["bf16"])
+    assert isinstance(made, DeviceArray)
+    assert (made.buffer.ordinal, made.buffer.stream, made.shape) == (1, 8, (2, 2))
+
+
+def test_strided_device_arrays_are_copied_out_in_order(fake: Any, rng: np.random.Generator) -> None:
+    data = rng.standard_normal((6, 9)).astype(np.float32)
+    x = DeviceArray.of(data)
+
+    interface = {
+        "version": 3,
+        "shape": (4, 3),
+        "typestr": "<f4",
+        "data": (x.buffer.address + 4 * 2, False),
+        "strides": (4, 72),
+    }
+    fake._cuPointerGetAttribute = lambda attribute, address: 0
+    fake.CUpointer_attribute = SimpleNamespace(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL=1)
+    v = view(SimpleNamespace(__cuda_array_interface__=interface))
+    assert np.array_equal(v.to_numpy(), data.reshape(-1)[2:][np.add.outer(np.arange(4), 18 * np.arange(3))])
