@@ -10,20 +10,20 @@ import numpy as np
 from louver.emulator.bulk import BulkEngine
 from louver.emulator.clocks import Agents, FenceLog, Row
 from louver.emulator.decode import Program
-from louver.emulator.errors import ExitError, UseBeforeArrivalError
+from louver.emulator.errors import ExitError, LaunchError, UseBeforeArrivalError
 from louver.emulator.memory import GlobalMemory
 from louver.emulator.parameters import Parameters
 from louver.emulator.scheduler import Scheduler
 from louver.emulator.shared import SharedMemory
 from louver.emulator.sync import ClusterBarrier, NamedBarriers, RegisterPool
-from louver.emulator.text import describe, register_text
+from louver.emulator.text import register_text
 from louver.emulator.tiles import Tensor
 from louver.emulator.warp import Warp
 from louver.emulator.warpgroup import WARPS, Warpgroup
 from louver.isa.instruction import LANES, Bits
 from louver.isa.machine import SHARED_CLUSTER_BIT
 from louver.isa.tensormap import TensorMap
-from louver.ptx.module import Kernel, Node
+from louver.ptx.module import Kernel
 
 if TYPE_CHECKING:
     from louver.emulator.order import Order
@@ -52,7 +52,7 @@ class Cta:
         return SHARED_CLUSTER_BIT | self.rank << 24 | offset
 
     def special(self, name: str, warp: int) -> Bits:
-        """A special register over the lanes of a warp. Raises KeyError for an unknown one."""
+        """A special register over the lanes of a warp. Raises LaunchError for one that is not modelled."""
         lanes = np.arange(LANES, dtype=np.uint32)
         if name == "%tid.x":
             return lanes + np.uint32(warp * LANES)
@@ -60,6 +60,8 @@ class Cta:
             return lanes
         values = {**self.cluster.special_values, "%ctaid.x": self.index, "%cluster_ctarank": self.rank, "%warpid": warp}
         values["%cluster_ctaid.x"] = self.rank
+        if name not in values:
+            raise LaunchError(f"the special register {name} is not modelled; {', '.join(sorted(values))} are")
         return np.full(LANES, values[name], np.uint32)
 
     def check_exit(self) -> None:
@@ -146,9 +148,6 @@ class Cluster:
                     f"CTA {cta.index} may end before {self.agents.names[agent]} uses its shared memory or barriers: "
                     "a cluster barrier at the end must order them"
                 )
-
-    def describe(self, node: Node) -> str:
-        return describe(node)
 
     def register_name(self, slot: int) -> str:
         return register_text(self.program.registers[slot])

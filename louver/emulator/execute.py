@@ -26,7 +26,7 @@ def run_burst(warp: Warp, limit: int) -> int:
         return _steps(warp, limit)
     except EmulationError as error:
         raise type(error)(error.problem, error.place or warp.place(error.lane)) from None
-    except (ValueError, KeyError) as error:
+    except ValueError as error:
         raise EmulationError(str(error), warp.place()) from error
 
 

@@ -25,9 +25,12 @@ SYNCHRONISATION = (
     "wgmma.fence",
     "wgmma.commit_group",
     "wgmma.wait_group",
-    "setmaxnreg",
+    "setmaxnreg.dec",
 )
-"""Beginnings of the mnemonics that order things and compute nothing."""
+"""Beginnings of the mnemonics that order things and compute nothing.
+
+`setmaxnreg.inc` is not among them: without it a kernel is slower, not wrong, unless a wgmma does not fit, which is checked.
+"""
 
 POLLS = ("mbarrier.try_wait", "mbarrier.test_wait")
 """Beginnings of the mnemonics that a waiting loop repeats; the loop goes as a whole."""

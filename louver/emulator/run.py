@@ -91,6 +91,9 @@ def _run_cluster(cluster: Cluster) -> None:
 
 def _explain(cluster: Cluster) -> str:
     waiting = [warp for warp in cluster.warps if not warp.done]
+    for warp in waiting:
+        # Trying once more in vain changes nothing, and says what is missing now rather than when the wait began.
+        run_burst(warp, 1)
     lines = [f"  {warp.place()}\n    waits for {warp.waits_for}" for warp in waiting]
     return "deadlock: no warp can run and nothing is under way\n" + "\n".join(lines)
 

@@ -10,6 +10,7 @@ from louver.emulator.errors import EmulationError
 from louver.emulator.order import Earliest, Latest, Order
 
 if TYPE_CHECKING:
+    from louver.emulator.decode import Step
     from louver.emulator.waiters import Signal
     from louver.emulator.warp import Warp
 
@@ -31,20 +32,22 @@ class Operation(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """An operation and the warp that issued it. ordered: it completes before anything that the warp releases later."""
+    """An operation, and the warp and step that issued it.
+
+    ordered: it completes before anything that the warp releases later.
+    """
 
     operation: Operation
     issuer: Warp
+    step: Step
     ordered: bool
 
     def complete(self) -> None:
         try:
             self.operation.complete()
-        except EmulationError as error:
-            problem = f"{error.problem} ({self.operation}, issued by {self.issuer.name})"
-            raise type(error)(problem, error.place) from None
-        except ValueError as error:
-            raise EmulationError(f"{error} ({self.operation}, issued by {self.issuer.name})") from error
+        except (EmulationError, ValueError) as error:
+            kind = type(error) if isinstance(error, EmulationError) else EmulationError
+            raise kind(f"{error} ({self.operation})", self.issuer.place(step=self.step)) from None
 
 
 class Scheduler:
@@ -59,8 +62,12 @@ class Scheduler:
         self._random = random.Random(f"{order} {salt}")
 
     def issue(self, operation: Operation, issuer: Warp, *, ordered: bool = False) -> None:
-        """An operation begins."""
-        pending = Pending(operation, issuer, ordered)
+        """An operation begins; it was issued by the warp's current step."""
+        self.queue(operation, issuer, issuer.step, ordered=ordered)
+
+    def queue(self, operation: Operation, issuer: Warp, step: Step, *, ordered: bool = False) -> None:
+        """An operation begins that was issued by `step`, perhaps long ago."""
+        pending = Pending(operation, issuer, step, ordered)
         if isinstance(self.order, Earliest):
             pending.complete()
         else:

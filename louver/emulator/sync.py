@@ -159,6 +159,10 @@ class RegisterPool:
         self._signal.notify()
         return None
 
+    def held(self, warp: Warp) -> int:
+        """Registers a thread that the warp holds."""
+        return self._held[warp.index]
+
     def check_exit(self) -> None:
         """Raise ConvergenceError when the warps of a warpgroup did not all execute the same `setmaxnreg`."""
         size = WARPGROUP_THREADS // LANES

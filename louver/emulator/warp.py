@@ -14,6 +14,7 @@ from louver.emulator.bulk import BulkStores
 from louver.emulator.clocks import Row
 from louver.emulator.errors import ConvergenceError, OutOfBoundsError, Place, TrapError
 from louver.emulator.shared import Access
+from louver.emulator.text import describe
 from louver.emulator.waiters import Signal
 from louver.isa.instruction import LANES, Bits
 from louver.isa.machine import SHARED_CLUSTER_BIT, U8, Mask, Space, Suspend
@@ -73,14 +74,14 @@ class Warp:
         self.sleeps_on = signal
         return Suspend(reason)
 
-    def place(self, lane: int | None = None) -> Place:
-        """Where the warp is; the thread is `lane`'s, or that of the only active lane."""
+    def place(self, lane: int | None = None, step: Step | None = None) -> Place:
+        """Where the warp is, or was at `step`. The thread is `lane`'s; at the current step, that of the only active lane."""
         lanes = np.flatnonzero(self.active)
-        if lane is None and lanes.size == 1:
+        if lane is None and step is None and lanes.size == 1:
             lane = int(lanes[0])
+        step = step or self.step
         thread = None if lane is None else self.index * LANES + lane
-        text = self.cluster.describe(self.step.node)
-        return Place(self.cta.index, self.index, thread, text, self.step.position)
+        return Place(self.cta.index, self.index, thread, describe(step.node), step.position)
 
     def single_lane(self) -> int:
         """The only active lane, for operations that one thread issues."""

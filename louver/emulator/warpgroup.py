@@ -154,7 +154,8 @@ class Warpgroup:
 
     def _start(self) -> None:
         if self.completed < self._formed:
-            self.cta.cluster.scheduler.issue(self._products[self.completed], self.warps[0])
+            product = self._products[self.completed]
+            self.cta.cluster.scheduler.queue(product, self.warps[0], product.step)
 
     def _number(self) -> int:
         if self._agent is None:
@@ -222,6 +223,7 @@ class RegisterHazards:
             raise RegisterHazardError("a wgmma.fence must come before the first wgmma of a warp")
         accumulators = product.step.outputs[0]
         fragment, metadata = wgmma_inputs(product.step)
+        self._check_budget(len(accumulators) + len(fragment) + len(metadata))
         for slot in (*accumulators, *fragment):
             if slot in self._touched:
                 raise RegisterHazardError(
@@ -246,6 +248,13 @@ class RegisterHazards:
     def check_exit(self) -> int:
         """Number of products issued but not waited for."""
         return self.issued - self._settled
+
+    def _check_budget(self, needed: int) -> None:
+        held = self._warp.cta.pool.held(self._warp)
+        if needed > held:
+            raise RegisterHazardError(
+                f"the product alone needs {needed} registers a thread, but the warp holds {held}: setmaxnreg.inc must come first"
+            )
 
     def _check_accumulators(self, product: Product, accumulators: tuple[int, ...]) -> None:
         shape = f"m64n{product.instruction.n} {product.instruction.d}"
