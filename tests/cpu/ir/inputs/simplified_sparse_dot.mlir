@@ -1,3 +1,4 @@
+// A sparse product in the simplified syntax in which sparse encodings for Triton were first documented.
 module {
   tt.func public @dot_kernel(%arg0: !tt.ptr<f16>, %arg1: !tt.ptr<f16, #tt.sparse<"NV24">>, %arg2: !tt.ptr<f16>) {
     %A_ptrs = tt.make_tensor_ptr %arg1, shape=[32, 64], strides=[64, 1], offsets=[0, 0] : <tensor<32x64xf16, #tt.sparse<"NV24">>>

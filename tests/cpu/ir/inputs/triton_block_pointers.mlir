@@ -1,3 +1,4 @@
+// A product through block pointers, as Triton 3.6 prints it after inlining, canonicalization and CSE.
 module {
   tt.func public @blk(%arg0: !tt.ptr<f16>, %arg1: !tt.ptr<f16>, %arg2: !tt.ptr<f16>, %arg3: i32) attributes {noinline = false} {
     %cst = arith.constant dense<0.000000e+00> : tensor<32x16xf32>

@@ -1,3 +1,5 @@
+// A product through tensor descriptors with a bias and a transposed store, as Triton 3.6 prints it after inlining,
+// canonicalization and CSE.
 module {
   tt.func public @gemm(%arg0: !tt.ptr<f16> {tt.divisibility = 16 : i32}, %arg1: !tt.ptr<f16>, %arg2: !tt.ptr<f16>, %arg3: !tt.ptr<f32>, %arg4: i32, %arg5: i32, %arg6: i32, %arg7: i64, %arg8: i64, %arg9: i64) attributes {noinline = false} {
     %cst = arith.constant dense<0.000000e+00> : tensor<128x256xf32>
