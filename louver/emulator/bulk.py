@@ -199,7 +199,7 @@ class BulkStores:
         where = tile_bytes(tensor_map, offset)
         _check_bounds(cta.shared, where)
         access = Access(groups.agent, len(groups.closed) + 1, warp.clock.rows[lane], "a bulk store")
-        cta.shared.async_read(where, access)
+        cta.shared.async_read(where, access, [groups.agent])
         store = Store(self, warp.cluster.tensor(tensor_map), signed_coordinates(coordinates), where)
         groups.open.append(store)
         warp.cluster.bulk.stores += 1

@@ -1,7 +1,7 @@
 """Who has seen what: vector clocks over the agents of one cluster.
 
 An agent is anything whose accesses need ordering: a warp, an mbarrier (standing for the bulk copies that complete on it,
-one epoch a phase), a warpgroup's products (one epoch each), a thread's bulk stores (one epoch a group). A row of a clock
+one epoch a phase), a warp's part of the warpgroup's products (one epoch each), a thread's bulk stores (one epoch a group). A row of a clock
 says, for each agent, the last epoch known to be complete. Rows are kept per lane, since a wait counts for the threads
 that waited; a warp's own accesses are one sequence, since its lanes run in lock step here.
 """

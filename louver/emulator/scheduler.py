@@ -47,7 +47,8 @@ class Pending:
             self.operation.complete()
         except (EmulationError, ValueError) as error:
             kind = type(error) if isinstance(error, EmulationError) else EmulationError
-            raise kind(f"{error} ({self.operation})", self.issuer.place(step=self.step)) from None
+            problem = error.problem if isinstance(error, EmulationError) else str(error)
+            raise kind(f"{problem} ({self.operation})", self.issuer.place(step=self.step)) from None
 
 
 class Scheduler:

@@ -6,6 +6,7 @@ the run's order of events made it visible. Addresses are offsets in the CTA's wi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -86,7 +87,7 @@ class SharedMemory:
             seen = np.take_along_axis(rows, writer.astype(np.int64), axis=1) >= epoch
         if not seen.all():
             raise UseBeforeArrivalError(self._unseen_write(where, ~seen, access), lane=_lane(~seen, lanes))
-        self._note_read(where, access)
+        self._note_read(where, access.agent, access.epoch)
 
     def write(self, where: NDArray[np.int64], access: Access, rows: Row, lanes: NDArray[np.int64]) -> None:
         """Check and record stores. where: offsets [lanes, size]; lanes: the lane numbers."""
@@ -105,8 +106,8 @@ class SharedMemory:
         self._lane[where] = lanes[:, None]
 
     # --- accesses of engines (async proxy) -------------------------------------------------------------------------
-    def async_read(self, where: Where, access: Access) -> None:
-        """Check and record reads by a bulk store or a wgmma."""
+    def async_read(self, where: Where, access: Access, readers: Sequence[int]) -> None:
+        """Check reads by a bulk store or a wgmma, and record them for the agents that `readers` names."""
         self._check_opaque(where, "read")
         writer, epoch = self._writer[where], self._epoch[where]
         if not writer.all():
@@ -117,7 +118,8 @@ class SharedMemory:
         if not seen.all():
             raise UseBeforeArrivalError(self._unseen_write(where, ~seen, access))
         self._check_fence(where, writer, epoch, access)
-        self._note_read(where, access)
+        for agent in readers:
+            self._note_read(where, agent, access.epoch)
 
     def async_write(self, where: Where, access: Access) -> None:
         """Check and record a bulk copy into `where`; its bytes belong to the copy from now on, not from its end."""
@@ -144,11 +146,11 @@ class SharedMemory:
         self._writer[barrier.offset : barrier.offset + 8] = NOBODY
 
     # --- helpers ---------------------------------------------------------------------------------------------------
-    def _note_read(self, where: Where, access: Access) -> None:
-        plane = self._readers.get(access.agent)
+    def _note_read(self, where: Where, agent: int, epoch: int) -> None:
+        plane = self._readers.get(agent)
         if plane is None:
-            plane = self._readers[access.agent] = np.zeros(self.end, np.int32)
-        plane[where] = access.epoch
+            plane = self._readers[agent] = np.zeros(self.end, np.int32)
+        plane[where] = epoch
 
     def _check_opaque(self, where: Where, verb: str) -> None:
         if (opaque := self._opaque[where]).any():

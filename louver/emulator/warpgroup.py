@@ -1,7 +1,7 @@
 """Warpgroup products: issue by four warps, groups, completion, and the registers that they hold meanwhile.
 
-A product is one operation of its warpgroup: it begins when all four warps have issued it, and completes as a whole, so
-a wait by one warp covers the shared memory that the whole product reads. Source: PTX ISA, wgmma.
+A product begins when all four warps have issued it. Each warp's part of it is done on its own: a warp's wait covers what
+its own part reads of shared memory, not what the other three still read. Source: PTX ISA, wgmma.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.emulator.clocks import Row, meet
+from louver.emulator.clocks import NOBODY, Row, meet
 from louver.emulator.decode import Step, wgmma_inputs
 from louver.emulator.errors import ConvergenceError, RegisterHazardError, UninitialisedError
 from louver.emulator.shared import Access
@@ -86,7 +86,7 @@ class Warpgroup:
         self.name = f"warpgroup {index} of CTA {cta.index}"
         self.warps: list[Warp] = []
         self.completed = 0
-        self._agent: int | None = None
+        self._agents: list[int] = []
         self._products: list[Product] = []
         self._formed = 0
         self._signal = Signal()
@@ -119,7 +119,7 @@ class Warpgroup:
         if self.completed < target:
             return warp.suspend(self._signal, self._explain(target))
         if target:
-            warp.clock.see(self._number(), target)
+            warp.clock.see(self._readers()[warp.index % WARPS], target)
         warp.hazards.settle(target)
         return None
 
@@ -147,7 +147,7 @@ class Warpgroup:
         shared.check_bounds(int(where.min()), int(where.max()))
         assert product.seen is not None
         seen = self.cta.cluster.agents.extend(product.seen)
-        shared.async_read(where, Access(self._number(), product.number, seen, str(product)))
+        shared.async_read(where, Access(NOBODY, product.number, seen, str(product)), self._readers())
         self._formed += 1
         if product.number == self.completed + 1:
             self._start()
@@ -157,10 +157,12 @@ class Warpgroup:
             product = self._products[self.completed]
             self.cta.cluster.scheduler.queue(product, self.warps[0], product.step)
 
-    def _number(self) -> int:
-        if self._agent is None:
-            self._agent = self.cta.cluster.agents.add(f"the wgmma of {self.name}")
-        return self._agent
+    def _readers(self) -> list[int]:
+        """The agents of the four warps' parts: their epochs are the products' numbers."""
+        if not self._agents:
+            add = self.cta.cluster.agents.add
+            self._agents = [add(f"the wgmma of {warp.name}") for warp in self.warps]
+        return self._agents
 
     def _explain(self, target: int) -> str:
         late = [w.name for w in self.warps if w.hazards.issued < target]
