@@ -28,6 +28,11 @@ def integers(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.
     return rng.integers(-3, 4, shape).astype(np.float32).astype(dtype)
 
 
+def read_as(name: str, values: np.ndarray) -> np.ndarray:
+    """The values as a product reads them: tf32 drops the lowest 13 bits."""
+    return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) if name == "tf32" else values
+
+
 def normals(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Random values: normal, or any integer."""
     dtype = element_type(name).numpy
@@ -78,9 +83,13 @@ class Product:
     window: np.ndarray
     steps: tuple[tuple[Wgmma, int | np.ndarray, int, np.ndarray | None], ...]
 
+    def exact_b(self) -> np.ndarray:
+        """B as float64 [k, n]."""
+        return read_as(self.form.b, self.b).astype(np.float64)
+
     def dense_a(self) -> np.ndarray:
         """A as float64 [64, k]."""
-        values = self.values.astype(np.float64)
+        values = read_as(self.form.a, self.values).astype(np.float64)
         if self.codes is None:
             return values
         return densify(self.codes, values, self.form.metadata_map.group)
@@ -88,13 +97,36 @@ class Product:
     def reference(self, d: np.ndarray | None) -> np.ndarray:
         """The exact result, float64 [64, n], before any rounding."""
         sign = -1 if self.form.negate_a != self.form.negate_b else 1
-        total = sign * (self.dense_a() @ self.b.astype(np.float64))
+        total = sign * (self.dense_a() @ self.exact_b())
         return total if d is None else total + d.astype(np.float64)
+
+    def registers(self, d: np.ndarray | None) -> np.ndarray:
+        """Accumulator registers, uint32 [count, 128], that hold d [64, n]; NaNs for None."""
+        fragment = self.form.d_fragment
+        if d is None:
+            return np.full((fragment.registers, 128), 0x7FC07E01, dtype=np.uint32)
+        return fragment.gather(d.view(element_type(self.form.d).bits_dtype))
+
+    def matrix(self, registers: np.ndarray) -> np.ndarray:
+        """D, [64, n] of its dtype, from the accumulator registers."""
+        return self.form.d_fragment.scatter(registers).view(element_type(self.form.d).numpy)
+
+    def meaning(self, d: np.ndarray | None) -> np.ndarray:
+        """D after all steps by `Wgmma.meaning`; None starts with scale-d false over garbage."""
+        registers = self.registers(d)
+        for i, (step, a, b_desc, meta) in enumerate(self.steps):
+            registers = step.meaning(registers, a, b_desc, meta, d is not None or i > 0, self.window)
+        return self.matrix(registers)
 
     def magnitude(self, d: np.ndarray | None) -> np.ndarray:
         """The sum of the terms' magnitudes, float64 [64, n], for error bounds."""
-        total = np.abs(self.dense_a()) @ np.abs(self.b.astype(np.float64))
+        total = np.abs(self.dense_a()) @ np.abs(self.exact_b())
         return total if d is None else total + np.abs(d.astype(np.float64))
+
+
+def starting(rng: np.random.Generator, form: Wgmma) -> np.ndarray:
+    """Small integers of D's dtype, [64, n], to accumulate onto."""
+    return rng.integers(-50, 50, (ROWS, form.n)).astype(element_type(form.d).numpy)
 
 
 def make_product(form: Wgmma, rng: np.random.Generator, values_of=integers, swizzle_a: int = 128, swizzle_b: int = 128):

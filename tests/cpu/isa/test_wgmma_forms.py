@@ -24,7 +24,9 @@ from louver.isa.wgmma import (
     WgmmaWait,
     legal_n,
 )
+from support import warpgroup_cases as cases
 from support.ptxas import assemble_text, chain, header, sass
+from support.warpgroup_kernel import module_text
 
 KINDS = [
     (a, b, d, sparse, source)
@@ -302,3 +304,16 @@ def test_fences_commits_and_waits_print_and_assemble():
         assert form.aligned and form.requires.target == "sm_90a"
     with pytest.raises(ValueError, match="0 or more groups pending, got -1"):
         WgmmaWait(-1)
+
+
+# --- the kernels that ask the hardware ------------------------------------------------------------------------------
+def test_the_conformance_kernels_assemble(rng):
+    makes = [
+        *(make for kind in cases.KINDS[::5] for make in cases.of_kind(*kind)[:2]),
+        *cases.of_layouts("f16", True)[:4],
+        *cases.of_narrow_types()[:4],
+        *cases.of_signs()[:4],
+        *cases.of_saturation()[:4],
+    ]
+    _, messages = assemble_text(module_text([make(rng) for make in makes]), "sm_90a")
+    assert "Potential Performance Loss" not in messages
