@@ -13,7 +13,6 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr, f32, i32
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
-from louver.formats.dtypes import element_type
 from louver.ir.sched import ops
 from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
 from louver.isa.targets import Target
@@ -58,6 +57,11 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         raise ValueError(
             f"the kernel's tile and the schedule's must agree, got {nest.tile_m}×{nest.tile_n}×{nest.tile_k} "
             f"and {schedule.tile_m}×{schedule.tile_n}×{schedule.tile_k}"
+        )
+    if nest.a.pattern != "2:4" or not nest.a.k_major:
+        raise ValueError(
+            f"the left operand must be 2:4 sparse with K contiguous, got pattern {nest.a.pattern} and "
+            f"{'K' if nest.a.k_major else 'M'} contiguous: mark the argument sparse"
         )
     major = "k" if nest.b.k_major else "mn"
     plan = _Plan(

@@ -70,7 +70,9 @@ def dense_layout(schedule: Schedule, element: str, major: Literal["k", "mn"]) ->
             f"an N-major dense tile is made of whole swizzle spans: tile_n must be 16, 32 or a multiple of 64, "
             f"got {schedule.tile_n}"
         )
-    return OperandLayout((inner, schedule.tile_k), schedule.tile_n // inner, (inner, 0), _span(inner * size), size, "mn")
+    return OperandLayout(
+        (inner, schedule.tile_k), schedule.tile_n // inner, (inner, 0), _span(inner * size), size, "mn"
+    )
 
 
 def _span(size: int) -> SwizzleBytes:

@@ -47,9 +47,9 @@ class CompiledProduct:
         """What a stage prints."""
         match stage:
             case "tile":
-                return f"{self.tile}\n"
+                return str(self.tile) + "\n"
             case "sched":
-                return f"{self.sched}\n"
+                return str(self.sched) + "\n"
             case "ptx":
                 return self.ptx
 
@@ -67,9 +67,7 @@ def compile_tile_ir(tile_ir: ModuleOp, schedule: Schedule, target_name: str = "s
     assign_shared_memory(sched, machine)
     sched.verify()
     module = lower(sched, machine.name)
-    return CompiledProduct(
-        schedule, machine, tile_ir, nest, sched, module, print_module(module), read_signature(sched)
-    )
+    return CompiledProduct(schedule, machine, tile_ir, nest, sched, module, print_module(module), read_signature(sched))
 
 
 def compile_product(problem: Problem, schedule: Schedule, target_name: str = "sm_90a") -> CompiledProduct:

@@ -5,8 +5,9 @@ Plain data, so that it is stored beside the cubin and a warm start needs no IR.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
 
 from louver.isa.tensormap import SwizzleBytes
 
@@ -58,3 +59,28 @@ class Signature:
         clusters_m = -(-m // (self.tile_m * self.cluster))
         tiles = clusters_m * -(-n // self.tile_n)
         return min(tiles, max(1, sm_count // self.cluster)) * self.cluster
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values that `from_json` reads back."""
+        kinds = {MapParameter: "map", PointerParameter: "pointer", SizeParameter: "size"}
+        parameters = [{"kind": kinds[type(p)], **asdict(p)} for p in self.parameters]
+        return {**asdict(self), "parameters": parameters}
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> Signature:
+        """The signature that `to_json` wrote."""
+        return cls(**{**facts, "parameters": tuple(_parameter(p) for p in facts["parameters"])})
+
+
+def _parameter(facts: Mapping[str, Any]) -> Parameter:
+    fields = {name: value for name, value in facts.items() if name != "kind"}
+    match facts["kind"]:
+        case "map":
+            inner, outer = fields.pop("box")
+            return MapParameter(box=(inner, outer), **fields)
+        case "pointer":
+            return PointerParameter(**fields)
+        case kind if kind == "size":
+            return SizeParameter(**fields)
+        case kind:
+            raise ValueError(f"a parameter is a map, a pointer or a size, got {kind!r}")

@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from xdsl.dialects.builtin import I32, AnyFloatConstr, ArrayAttr, IntegerAttr, IntegerType, StringAttr, SymbolNameConstraint, UnitAttr
+from xdsl.dialects.builtin import (
+    I32,
+    AnyFloatConstr,
+    ArrayAttr,
+    IntegerAttr,
+    IntegerType,
+    StringAttr,
+    SymbolNameConstraint,
+    UnitAttr,
+)
 from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
@@ -105,9 +114,7 @@ class RoleOp(IRDLOperation):
     single = opt_prop_def(UnitAttr)
     body = region_def("single_block")
     traits = traits_def(NoTerminator(), HasParent(KernelOp), SymbolOpInterface())
-    assembly_format = (
-        "$sym_name `warpgroups` $warpgroups `from` $first (`registers` $registers^)? (`single` $single^)? $body attr-dict"
-    )
+    assembly_format = "$sym_name `warpgroups` $warpgroups `from` $first (`registers` $registers^)? (`single` $single^)? $body attr-dict"
 
 
 @irdl_op_definition
@@ -246,9 +253,7 @@ class MmaOp(IRDLOperation):
     set = prop_def(IntegerAttr[I32])
     word = prop_def(IntegerAttr[I32])
     selector = prop_def(IntegerAttr[I32])
-    assembly_format = (
-        "$a `plus` $a_offset `,` $b `plus` $b_offset `block` $block `metadata` $set `word` $word `selector` $selector attr-dict"
-    )
+    assembly_format = "$a `plus` $a_offset `,` $b `plus` $b_offset `block` $block `metadata` $set `word` $word `selector` $selector attr-dict"
 
 
 @irdl_op_definition

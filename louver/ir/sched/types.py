@@ -53,7 +53,9 @@ class MapType(ParametrizedAttribute, TypeAttribute):
         if self.swizzle.data not in (0, 32, 64, 128):
             raise VerifyException(f"the swizzle span is 0, 32, 64 or 128 bytes, got {self.swizzle.data}")
         if self.swizzle.data and inner > self.swizzle.data:
-            raise VerifyException(f"the box's inner bytes must fit the swizzle span, got {inner} for {self.swizzle.data}")
+            raise VerifyException(
+                f"the box's inner bytes must fit the swizzle span, got {inner} for {self.swizzle.data}"
+            )
 
     def print_parameters(self, printer: Printer) -> None:
         with printer.in_angle_brackets():

@@ -1,0 +1,65 @@
+"""Compiled products: from the cache, or by the pipeline and ptxas, loaded on a device."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from louver.frontend.problem import Problem
+from louver.passes.schedule import Schedule
+from louver.passes.signature import Signature
+from louver.ptx.assembler import ptxas_version
+from louver.runtime.cache import KernelCache, KernelRecord, problem_key, ptx_hash
+from louver.runtime.device import device
+from louver.runtime.module import LoadedKernel, load
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedProduct:
+    """A product's kernel on a device, and what its launch must bind."""
+
+    kernel: LoadedKernel
+    signature: Signature
+
+
+@functools.cache
+def cache() -> KernelCache:
+    """The process's kernel cache."""
+    return KernelCache()
+
+
+def build_record(problem: Problem, schedule: Schedule, target: str) -> KernelRecord:
+    """Compile and assemble; raises RuntimeError when the assembler spills or warns of lost performance."""
+    # A warm start reads the record from disk and needs neither xDSL nor the assembler.
+    from louver.passes.pipeline import compile_product
+    from louver.ptx.assembler import assemble
+
+    compiled = compile_product(problem, schedule, target)
+    assembly = assemble(compiled.ptx, target)
+    if not assembly.clean:
+        raise RuntimeError(f"the kernel for {problem} with {schedule} does not assemble cleanly: {assembly.warnings}")
+    return KernelRecord(
+        kernel=compiled.signature.kernel,
+        cubin=assembly.cubin,
+        ptx_hash=ptx_hash(compiled.ptx, ptxas=ptxas_version()),
+        launch=compiled.signature.to_json(),
+        resources={"ptxas": ptxas_version()},
+    )
+
+
+@functools.cache
+def loaded(problem: Problem, schedule: Schedule, ordinal: int) -> LoadedProduct:
+    """The product's kernel, ready to launch on device `ordinal`."""
+    target = device(ordinal).target
+    key = problem_key(problem, schedule, target=target, ptxas=ptxas_version())
+    record = cache().get_or_build(key, lambda: build_record(problem, schedule, target))
+    signature = Signature.from_json(record.launch)
+    kernel = load(
+        record.cubin,
+        record.kernel,
+        dynamic_shared=signature.shared_bytes,
+        threads=signature.threads,
+        cluster=signature.cluster,
+        ordinal=ordinal,
+    )
+    return LoadedProduct(kernel, signature)

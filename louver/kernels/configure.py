@@ -1,0 +1,45 @@
+"""Which schedule a product runs with: a small model, from the problem's sizes and the device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from louver.frontend.problem import Problem
+from louver.isa.targets import Target
+from louver.passes.layout import dense_layout, values_layout
+from louver.passes.schedule import Schedule
+
+TILE_N = (8, 16, 32, 64, 128, 256)
+"""Tile widths that the library compiles; a width between two of them would add kernels and little speed."""
+
+MIN_N_MAJOR = 64
+"""Least tile width with an N-major dense operand: one swizzle span of 16-bit elements."""
+
+BARRIER_ROOM = 1024
+"""Bytes of shared memory left for barriers."""
+
+MAX_STAGES = 8
+
+
+def choose(problem: Problem, m: int, n: int, target: Target, sm_count: int) -> Schedule:
+    """A schedule for `a [m, K] @ b [K, n]`: the narrowest tile that holds n, at most 256; narrower while SMs would idle."""
+    least = MIN_N_MAJOR if problem.b_layout == "n_major" else TILE_N[0]
+    widths = [width for width in TILE_N if width >= least]
+    tile_n = next((width for width in widths if width >= n), widths[-1])
+    rows = -(-m // Schedule().tile_m)
+    while tile_n > 128 and rows * -(-n // tile_n) < sm_count // 2:
+        tile_n //= 2
+    return deepest(problem, Schedule(tile_n=tile_n, stages=2), target)
+
+
+def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
+    """The schedule with as many stages as shared memory holds, at most 8."""
+    major = "k" if problem.b_layout == "k_major" else "mn"
+    stage = values_layout(schedule, problem.a).bytes + dense_layout(schedule, problem.b, major).bytes
+    stages = (target.max_shared_bytes - BARRIER_ROOM) // stage
+    if stages < 2:
+        raise ValueError(
+            f"two stages of {stage} bytes do not fit the {target.max_shared_bytes} bytes of shared memory of "
+            f"{target.name}: use a smaller tile"
+        )
+    return replace(schedule, stages=min(MAX_STAGES, stages))

@@ -1,0 +1,1 @@
+"""PTX modules as light objects, their text, and the assembler."""

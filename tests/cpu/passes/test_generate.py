@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from louver.frontend.builder import build_tile_ir
+from louver.frontend.problem import Problem, Tile
+from louver.ir.context import parse_ir
+from louver.ir.sched import ops
+from louver.isa.targets import SM_90A
+from louver.passes.assign import assign_shared_memory
+from louver.passes.generate import generate
+from louver.passes.nest import read_nest
+from louver.passes.product import ProductNest
+from louver.passes.read_signature import read_signature
+from louver.passes.schedule import Schedule
+from louver.passes.signature import Signature
+from support.golden import Golden
+
+PROBLEMS = {
+    "linear-f16-bias": (Problem("linear", bias="row"), Schedule()),
+    "matmul-bf16-n-major": (
+        Problem("matmul", a="bf16", b="bf16", out="f32", b_layout="n_major"),
+        Schedule(tile_k=128, stages=2, cluster=2),
+    ),
+    "linear-narrow": (Problem("linear", out="f32"), Schedule(tile_n=8, stages=8)),
+    "matmul-cluster": (Problem("matmul"), Schedule(cluster=2, stages=4)),
+}
+
+
+def nest_of(problem: Problem, schedule: Schedule) -> ProductNest:
+    return read_nest(build_tile_ir(problem, Tile(schedule.tile_m, schedule.tile_n, schedule.tile_k)))
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_schedule_ir_is_golden_and_round_trips(name: str, golden: Golden) -> None:
+    problem, schedule = PROBLEMS[name]
+    module = generate(nest_of(problem, schedule), schedule, SM_90A)
+    assign_shared_memory(module, SM_90A)
+    module.verify()
+    text = str(module) + "\n"
+    golden.check(f"sched/{name}.mlir", text)
+    assert str(parse_ir(text)) + "\n" == text
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_stages_do_not_overlap_and_bytes_add_up(name: str) -> None:
+    problem, schedule = PROBLEMS[name]
+    module = generate(nest_of(problem, schedule), schedule, SM_90A)
+    assign_shared_memory(module, SM_90A)
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    rings = [op for op in kernel.body.block.ops if isinstance(op, ops.RingOp)]
+    barriers = [op for op in kernel.body.block.ops if isinstance(op, ops.BarriersOp)]
+    spans = [(op.offset.value.data, op.stages.value.data * op.bytes.value.data) for op in rings]
+    spans += [(op.offset.value.data, 8 * op.stages.value.data) for op in barriers]
+    spans.sort()
+    for (start, size), (following, _) in zip(spans, spans[1:], strict=False):
+        assert start + size <= following
+    assert spans[-1][0] + spans[-1][1] == kernel.shared_bytes.value.data
+    full = next(op for op in barriers if op.sym_name.data == "full")
+    # One row of the sparse tile holds half its columns; the dense tile all of them; both have 2-byte elements.
+    expected = schedule.tile_k * (schedule.tile_m + 2 * schedule.tile_n)
+    assert full.transaction_bytes.value.data == expected
+    empty = next(op for op in barriers if op.sym_name.data == "empty")
+    assert empty.arrivals.value.data == 4 * schedule.consumers * schedule.cluster
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_signature_round_trips_through_json(name: str) -> None:
+    problem, schedule = PROBLEMS[name]
+    module = generate(nest_of(problem, schedule), schedule, SM_90A)
+    assign_shared_memory(module, SM_90A)
+    signature = read_signature(module)
+    assert Signature.from_json(signature.to_json()) == signature
+
+
+def test_grid_is_one_cta_a_tile_and_at_most_one_an_sm() -> None:
+    problem, schedule = PROBLEMS["matmul-cluster"]
+    module = generate(nest_of(problem, schedule), schedule, SM_90A)
+    assign_shared_memory(module, SM_90A)
+    signature = read_signature(module)
+    assert signature.grid(1, 1, 132) == 2
+    assert signature.grid(257, 256, 132) == 4
+    assert signature.grid(4096, 8192, 132) == 132
+    assert signature.grid(4096, 8192, 131) == 130
+
+
+def test_tile_of_kernel_and_schedule_must_agree() -> None:
+    nest = nest_of(Problem(), Schedule())
+    with pytest.raises(ValueError, match="128×256×64 and 128×128×64"):
+        generate(nest, Schedule(tile_n=128), SM_90A)
+
+
+def test_a_dense_left_operand_is_refused() -> None:
+    nest = nest_of(Problem(), Schedule())
+    with pytest.raises(ValueError, match="must be 2:4 sparse .* got pattern None"):
+        generate(replace(nest, a=replace(nest.a, pattern=None)), Schedule(), SM_90A)
+
+
+def test_stages_that_do_not_fit_are_refused() -> None:
+    schedule = Schedule(stages=6)
+    module = generate(nest_of(Problem(), schedule), schedule, SM_90A)
+    with pytest.raises(ValueError, match="232448 bytes of shared memory, got a schedule that needs 245"):
+        assign_shared_memory(module, SM_90A)
+
+
+def test_n_major_tiles_are_whole_spans() -> None:
+    schedule = Schedule(tile_n=24)
+    with pytest.raises(ValueError, match="whole swizzle spans"):
+        generate(nest_of(Problem(b_layout="n_major"), schedule), schedule, SM_90A)
+
+
+def test_signature_needs_assigned_memory() -> None:
+    module = generate(nest_of(Problem(), Schedule()), Schedule(), SM_90A)
+    with pytest.raises(ValueError, match="run assign-shared-memory"):
+        read_signature(module)
+
+
+def test_a_wait_that_nobody_serves_is_refused() -> None:
+    module = generate(nest_of(Problem(), Schedule()), Schedule(), SM_90A)
+    (kernel,) = module.body.block.ops
+    for op in list(kernel.walk()):
+        if isinstance(op, ops.ReleaseOp):
+            op.detach()
+    with pytest.raises(ValueError, match="@empty are never arrived at"):
+        assign_shared_memory(module, SM_90A)
+
+
+def test_schedules_differ_in_one_field_only_where_they_say_so() -> None:
+    base = Schedule()
+    assert replace(base, stages=3) != base
+    assert generate(nest_of(Problem(), base), replace(base, raster=4), SM_90A).is_structurally_equivalent(
+        generate(nest_of(Problem(), base), replace(base, raster=4), SM_90A)
+    )

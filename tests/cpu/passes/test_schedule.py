@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from louver.isa.targets import SM_90A
+from louver.passes.schedule import Schedule, register_split
+
+
+def test_default_fills_whole_warpgroups() -> None:
+    schedule = Schedule()
+    assert schedule.threads == 384
+    assert schedule.blocks == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"tile_m": 96}, "multiple of 64 × consumers = 128, got 96"),
+        ({"tile_m": 384, "consumers": 3}, "at most 256"),
+        ({"tile_n": 12}, "multiple of 8, at most 256, got 12"),
+        ({"tile_n": 264}, "multiple of 8, at most 256, got 264"),
+        ({"tile_k": 96}, "64 or 128, got 96"),
+        ({"stages": 1}, "at least 2 stages"),
+        ({"stages": 0}, "stages must be a positive integer"),
+        ({"cluster": 3}, "cluster is 1 or 2"),
+        ({"consumers": 4, "tile_m": 256}, "consumers is 1, 2 or 3"),
+        ({"raster": 0}, "raster must be a positive integer"),
+        ({"tile_n": 64.0}, "tile_n must be a positive integer"),
+    ],
+)
+def test_illegal_schedules_name_the_rule(change: dict[str, object], rule: str) -> None:
+    with pytest.raises(ValueError, match=rule):
+        replace(Schedule(), **change)
+
+
+@pytest.mark.parametrize(("consumers", "tile_m"), [(1, 64), (2, 128), (3, 192)])
+def test_register_split_fits_the_register_file(consumers: int, tile_m: int) -> None:
+    producer, consumer = register_split(Schedule(tile_m=tile_m, consumers=consumers), SM_90A)
+    assert producer % 8 == 0 and consumer % 8 == 0
+    assert producer >= 24 and consumer <= 256
+    assert 128 * (producer + consumers * consumer) <= SM_90A.registers_per_sm
