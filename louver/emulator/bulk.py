@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from louver.emulator import barriers
+from louver.emulator.clocks import NEVER
 from louver.emulator.errors import BarrierError, ExitError, MisalignedError
 from louver.emulator.mbarrier import Mbarrier
 from louver.emulator.shared import Access, SharedMemory, Where
@@ -70,6 +71,7 @@ class BulkEngine:
         tensor = self._cluster.tensor(tensor_map)
         place = signed_coordinates(coordinates)
         lane = warp.single_lane()
+        self._cluster.writes.load_box(tensor, place, warp.writer(), warp.clock.rows[lane])
         targets = _targets(warp, destination, multicast)
         _, offset = warp.shared_address(destination)
         where = tile_bytes(tensor_map, offset)
@@ -200,7 +202,11 @@ class BulkStores:
         _check_bounds(cta.shared, where)
         access = Access(groups.agent, len(groups.closed) + 1, warp.clock.rows[lane], "a bulk store")
         cta.shared.async_read(where, access, [groups.agent])
-        store = Store(self, warp.cluster.tensor(tensor_map), signed_coordinates(coordinates), where)
+        tensor, place = warp.cluster.tensor(tensor_map), signed_coordinates(coordinates)
+        # Nothing else in this kernel can know when the global writes are done, so they stay unordered.
+        writer = replace(warp.writer(), agent=groups.agent, epoch=NEVER, name=f"a bulk store by {warp.name}")
+        warp.cluster.writes.store_box(tensor, place, writer, warp.clock.rows[lane])
+        store = Store(self, tensor, place, where)
         groups.open.append(store)
         warp.cluster.bulk.stores += 1
         warp.cluster.scheduler.issue(store, warp)

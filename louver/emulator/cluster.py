@@ -20,6 +20,7 @@ from louver.emulator.text import register_text
 from louver.emulator.tiles import Tensor
 from louver.emulator.warp import Warp
 from louver.emulator.warpgroup import WARPS, Warpgroup
+from louver.emulator.writes import Writes
 from louver.isa.instruction import LANES, Bits
 from louver.isa.machine import SHARED_CLUSTER_BIT
 from louver.isa.tensormap import TensorMap
@@ -91,6 +92,7 @@ class Cluster:
         program: Program,
         memory: GlobalMemory,
         parameters: Parameters,
+        writes: Writes,
         order: Order,
         grid: int,
         first: int,
@@ -100,6 +102,7 @@ class Cluster:
         self.program = program
         self.memory = memory
         self.parameters = parameters
+        self.writes = writes
         self.agents = Agents(warps)
         self.proxy_fences = [FenceLog() for _ in range(warps)]
         self.init_fences = [FenceLog() for _ in range(warps)]

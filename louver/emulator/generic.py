@@ -27,7 +27,7 @@ ATOMIC_TYPES: dict[str, type[np.uint32] | type[np.uint64] | type[np.float32]] = 
 def load(warp: Warp, space: Space, address: Bits, size: int) -> U8:
     """uint8 [32, size]: what each active lane reads; zeros elsewhere."""
     if space == "global":
-        return warp.cluster.memory.gather(address, size, warp.active)
+        return warp.cluster.memory.gather(address, size, warp.active, warp.check_load)
     if space == "param":
         return warp.cluster.parameters.gather(address, size, warp.active)
     out = np.zeros((LANES, size), np.uint8)
@@ -40,7 +40,7 @@ def load(warp: Warp, space: Space, address: Bits, size: int) -> U8:
 def store(warp: Warp, space: Space, address: Bits, data: U8) -> None:
     """Store uint8 [32, size] of each active lane."""
     if space == "global":
-        warp.cluster.memory.scatter(address, data, warp.active)
+        warp.cluster.memory.scatter(address, data, warp.active, warp.check_store)
         return
     if space == "param":
         raise OutOfBoundsError("kernel parameters cannot be written")

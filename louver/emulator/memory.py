@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,10 @@ class Allocation:
     def size(self) -> int:
         """Bytes."""
         return self.data.size
+
+
+Check: TypeAlias = Callable[[Allocation, NDArray[np.int64], NDArray[np.int64]], None]
+"""Looks at an access: the allocation, byte offsets [lanes, size], lane numbers."""
 
 
 class GlobalMemory:
@@ -101,23 +106,27 @@ class GlobalMemory:
             raise UninitialisedError(f"a bulk copy reads bytes of {allocation.name} that were never written")
         return allocation.data[offset : offset + size].copy()
 
-    def gather(self, address: Bits, size: int, active: Mask) -> U8:
+    def gather(self, address: Bits, size: int, active: Mask, check: Check | None = None) -> U8:
         """Load `size` bytes for each active lane: uint8 [32, size], zeros for inactive lanes."""
         out = np.zeros((len(address), size), np.uint8)
         for lanes, allocation, offsets in self._resolve(address, size, active):
             index = _bytes(offsets, size)
+            if check is not None:
+                check(allocation, index, lanes)
             if allocation.initialised is not None and not allocation.initialised[index].all():
                 bad = int(index[~allocation.initialised[index]].min())
                 raise UninitialisedError(f"byte {bad} of {allocation.name} is read but was never written")
             out[lanes] = allocation.data[index]
         return out
 
-    def scatter(self, address: Bits, data: U8, active: Mask) -> None:
+    def scatter(self, address: Bits, data: U8, active: Mask, check: Check | None = None) -> None:
         """Store uint8 [32, size] for each active lane, in lane order."""
         size = data.shape[1]
         for lanes, allocation, offsets in self._resolve(address, size, active):
             check_writable(allocation)
             index = _bytes(offsets, size)
+            if check is not None:
+                check(allocation, index, lanes)
             allocation.data[index] = data[lanes]
             if allocation.initialised is not None:
                 allocation.initialised[index] = True

@@ -15,6 +15,7 @@ from louver.emulator.execute import run_burst
 from louver.emulator.memory import GlobalMemory
 from louver.emulator.order import Earliest, Latest, Order
 from louver.emulator.parameters import Argument, Parameters
+from louver.emulator.writes import Writes
 from louver.isa.targets import SM_90A
 from louver.ptx.module import Kernel
 
@@ -53,10 +54,11 @@ def run(
     parameters = Parameters(kernel, arguments, memory)
     program = decode(kernel, parameters.symbols())
     total = Report(Counter(), 0, 0, 0)
+    writes = Writes()
     firsts = list(range(0, grid, kernel.cluster))
     with np.errstate(all="ignore"):
         for first in firsts if isinstance(order, Earliest) else reversed(firsts):
-            cluster = Cluster(kernel, program, memory, parameters, order, grid, first)
+            cluster = Cluster(kernel, program, memory, parameters, writes, order, grid, first)
             _run_cluster(cluster)
             total = _add(total, cluster)
     return total

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -25,6 +26,9 @@ TILE_ALIGNMENT = 128
 
 _CHUNK = 16
 """Bytes that a swizzle moves together."""
+
+
+Item = TypeVar("Item", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class Tensor:
         inside, box_slices = self._clip(self.allocation.data, coordinates)
         if inside is not None:
             if self.allocation.initialised is not None:
-                shadow, _ = self._clip(self.allocation.initialised.view(np.uint8), coordinates)
+                shadow = self.part(self.allocation.initialised, coordinates)
                 if shadow is not None and not shadow.all():
                     raise UninitialisedError(
                         f"a bulk copy reads bytes of {self.allocation.name} that were never written, "
@@ -67,11 +71,15 @@ class Tensor:
             return
         inside[...] = data.reshape(*self.map.box[::-1], self.map.element_bytes)[box_slices]
         if self.allocation.initialised is not None:
-            shadow, _ = self._clip(self.allocation.initialised.view(np.uint8), coordinates)
+            shadow = self.part(self.allocation.initialised, coordinates)
             if shadow is not None:
-                shadow[...] = 1
+                shadow[...] = True
 
-    def _clip(self, data: U8, coordinates: Sequence[int]) -> tuple[U8 | None, tuple[slice, ...]]:
+    def part(self, plane: NDArray[Item], coordinates: Sequence[int]) -> NDArray[Item] | None:
+        """The items of the box inside the tensor, of a plane with one item for each byte of the allocation; a view."""
+        return self._clip(plane, coordinates)[0]
+
+    def _clip(self, data: NDArray[Item], coordinates: Sequence[int]) -> tuple[NDArray[Item] | None, tuple[slice, ...]]:
         """(the part of the box inside the tensor as a strided view of `data`, its place in the box), outermost first."""
         start = self.map.address - self.allocation.address
         sizes: list[int] = []
@@ -84,8 +92,12 @@ class Tensor:
             start += low * stride
             sizes.append(high - low)
             slices.append(slice(low - c, high - c))
+        step = data.itemsize
         view = as_strided(
-            data[start:], (*sizes[::-1], self.map.element_bytes), (*strides[::-1], 1), writeable=data.flags.writeable
+            data[start:],
+            (*sizes[::-1], self.map.element_bytes),
+            [step * stride for stride in (*strides[::-1], 1)],
+            writeable=data.flags.writeable,
         )
         return view, tuple(slices[::-1])
 

@@ -13,9 +13,11 @@ from louver.emulator import barriers, generic
 from louver.emulator.bulk import BulkStores
 from louver.emulator.clocks import Row
 from louver.emulator.errors import ConvergenceError, OutOfBoundsError, Place, TrapError
+from louver.emulator.memory import Allocation
 from louver.emulator.shared import Access
 from louver.emulator.text import describe
 from louver.emulator.waiters import Signal
+from louver.emulator.writes import Writer
 from louver.isa.instruction import LANES, Bits
 from louver.isa.machine import SHARED_CLUSTER_BIT, U8, Mask, Space, Suspend
 from louver.isa.tensormap import TensorMap
@@ -109,6 +111,18 @@ class Warp:
     def access(self, what: str = "this instruction") -> Access:
         """An access of the warp itself."""
         return Access(self.agent, self.epoch, self.clock.least(), what)
+
+    def writer(self) -> Writer:
+        """The warp as author of global accesses."""
+        return Writer(self.cluster.ctas[0].index, self.agent, self.epoch, self.name)
+
+    def check_load(self, allocation: Allocation, index: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
+        """An ordinary load from global memory."""
+        self.cluster.writes.load(allocation, index, self.writer(), self.clock.rows[lanes])
+
+    def check_store(self, allocation: Allocation, index: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
+        """An ordinary store to global memory."""
+        self.cluster.writes.store(allocation, index, self.writer(), self.clock.rows[lanes])
 
     def shared_address(self, address: int) -> tuple[Cta, int]:
         """(CTA, offset in its window) of a `shared::cta` or `shared::cluster` address."""

@@ -1,0 +1,94 @@
+"""Who wrote which byte of global memory during a run: two unordered writes of one byte, or an unordered read, are errors.
+
+Clusters are never ordered among themselves here; inside one, its clocks decide. Atomics are exempt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.emulator.clocks import Row
+from louver.emulator.errors import EmulationError, OverwriteInUseError, UseBeforeArrivalError
+from louver.emulator.memory import Allocation
+from louver.emulator.tiles import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A write's author. cluster: index of its first CTA. agent, epoch: in that cluster's clocks. name: for errors."""
+
+    cluster: int
+    agent: int
+    epoch: int
+    name: str
+
+
+class Writes:
+    """The writes of one run: for each written allocation, each byte's writer as an index, 0 for none."""
+
+    def __init__(self) -> None:
+        self._writers: list[Writer] = []
+        self._numbers: dict[Writer, int] = {}
+        self._planes: dict[int, NDArray[np.int32]] = {}
+
+    def store(self, allocation: Allocation, index: NDArray[np.int64], writer: Writer, rows: Row) -> None:
+        """A warp's stores. index: byte offsets [lanes, size]; rows: what those lanes have seen [lanes, agents]."""
+        plane = self._plane(allocation)
+        self._check(allocation, plane[index], writer, rows, OverwriteInUseError)
+        plane[index] = self._number(writer)
+
+    def load(self, allocation: Allocation, index: NDArray[np.int64], reader: Writer, rows: Row) -> None:
+        """A warp's loads, as `store`."""
+        if id(allocation) in self._planes:
+            self._check(allocation, self._plane(allocation)[index], reader, rows, UseBeforeArrivalError)
+
+    def store_box(self, tensor: Tensor, coordinates: tuple[int, ...], writer: Writer, row: Row) -> None:
+        """A bulk store, issued by a thread that has seen `row`."""
+        part = tensor.part(self._plane(tensor.allocation), coordinates)
+        if part is not None:
+            self._check(tensor.allocation, part, writer, row, OverwriteInUseError)
+            part[...] = self._number(writer)
+
+    def load_box(self, tensor: Tensor, coordinates: tuple[int, ...], reader: Writer, row: Row) -> None:
+        """A bulk load, issued by a thread that has seen `row`."""
+        if id(tensor.allocation) in self._planes:
+            part = tensor.part(self._plane(tensor.allocation), coordinates)
+            if part is not None:
+                self._check(tensor.allocation, part, reader, row, UseBeforeArrivalError)
+
+    def _check(
+        self, allocation: Allocation, numbers: NDArray[np.int32], user: Writer, rows: Row, error: type[EmulationError]
+    ) -> None:
+        if not numbers.any():
+            return
+        found: list[int] = np.unique(numbers).tolist()
+        for number in found:
+            if number and not self._ordered(number, numbers, user, rows):
+                verb = "written again" if error is OverwriteInUseError else "read"
+                raise error(
+                    f"{int((numbers == number).sum())} bytes of {allocation.name} are {verb} by {user.name}, "
+                    f"but {self._writers[number - 1].name} wrote them, which nothing orders before"
+                )
+
+    def _ordered(self, number: int, numbers: NDArray[np.int32], user: Writer, rows: Row) -> bool:
+        writer = self._writers[number - 1]
+        if writer.cluster != user.cluster:
+            return False
+        if rows.ndim == 1:
+            return bool(rows[writer.agent] >= writer.epoch)
+        lanes = (numbers == number).any(axis=1)
+        return bool((rows[lanes, writer.agent] >= writer.epoch).all())
+
+    def _plane(self, allocation: Allocation) -> NDArray[np.int32]:
+        if id(allocation) not in self._planes:
+            self._planes[id(allocation)] = np.zeros(allocation.size, np.int32)
+        return self._planes[id(allocation)]
+
+    def _number(self, writer: Writer) -> int:
+        if writer not in self._numbers:
+            self._writers.append(writer)
+            self._numbers[writer] = len(self._writers)
+        return self._numbers[writer]
