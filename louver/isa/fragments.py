@@ -33,11 +33,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.isa.targets import WARPGROUP_THREADS
+
 ROWS = 64
 """Rows of every warpgroup product."""
-
-THREADS = 128
-"""Threads of a warpgroup."""
 
 Step = tuple[int, int]
 """How far one bit of an index moves: (rows, columns)."""
@@ -78,8 +77,10 @@ class Fragment:
     element: tuple[Step, ...]
 
     def __post_init__(self) -> None:
-        if ROWS * self.columns % (THREADS * self.packed):
-            raise ValueError(f"{self.name}: {self.columns} columns do not fill whole registers of {THREADS} threads")
+        if ROWS * self.columns % (WARPGROUP_THREADS * self.packed):
+            raise ValueError(
+                f"{self.name}: {self.columns} columns do not fill whole registers of {WARPGROUP_THREADS} threads"
+            )
         rows, columns = self._places()
         inside = (rows >= 0) & (rows < ROWS) & (columns >= 0) & (columns < self.columns)
         if not inside.all() or np.unique(rows * self.columns + columns).size != ROWS * self.columns:
@@ -93,12 +94,12 @@ class Fragment:
     @property
     def registers(self) -> int:
         """Registers of one thread."""
-        return ROWS * self.columns // THREADS // self.packed
+        return ROWS * self.columns // WARPGROUP_THREADS // self.packed
 
     def _places(self) -> tuple[IndexArray, IndexArray]:
-        thread_rows, thread_columns = walk(self.thread, THREADS)
+        thread_rows, thread_columns = walk(self.thread, WARPGROUP_THREADS)
         element_rows, element_columns = walk(self.element, self.registers * self.packed)
-        shape = (self.registers, self.packed, THREADS)
+        shape = (self.registers, self.packed, WARPGROUP_THREADS)
         rows = (element_rows[:, None] + thread_rows[None, :]).reshape(shape)
         return rows, (element_columns[:, None] + thread_columns[None, :]).reshape(shape)
 
@@ -118,9 +119,9 @@ class Fragment:
 
     def scatter(self, registers: NDArray[np.uint32]) -> NDArray[np.unsignedinteger]:
         """Raw elements, unsigned [64, columns], from the registers, uint32 [registers, 128]."""
-        if registers.shape != (self.registers, THREADS) or registers.dtype != np.uint32:
+        if registers.shape != (self.registers, WARPGROUP_THREADS) or registers.dtype != np.uint32:
             raise ValueError(
-                f"{self.name} has uint32 [{self.registers}, {THREADS}] registers, got {registers.dtype} {list(registers.shape)}"
+                f"{self.name} has uint32 [{self.registers}, {WARPGROUP_THREADS}] registers, got {registers.dtype} {list(registers.shape)}"
             )
         storage = UNSIGNED[self.bits]
         parts = np.ascontiguousarray(registers)[:, :, None].view(storage).transpose(0, 2, 1)

@@ -33,15 +33,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.isa.fragments import ROWS, THREADS, IndexArray, Step, walk
+from louver.formats.codes import FILLER, NIBBLE_CODES
+from louver.formats.pattern import Pattern
+from louver.isa.fragments import ROWS, IndexArray, Step, walk
+from louver.isa.targets import WARPGROUP_THREADS
 
-PAIR_CODES = (0x4, 0x8, 0x9, 0xC, 0xD, 0xE)
+PAIR_CODES = tuple(NIBBLE_CODES[Pattern(2, 4)])
 """Legal codes of 2:4 groups."""
 
-SINGLE_CODES = (0x4, 0xE)
+SINGLE_CODES = tuple(NIBBLE_CODES[Pattern(1, 2)])
 """Legal codes of 1:2 groups."""
 
-PADDING_CODE = 0x4
+PADDING_CODE = FILLER
 """The code of groups that stand for nothing: legal for every type."""
 
 CODES = 8
@@ -84,7 +87,7 @@ class MetadataMap:
 
     def coordinates(self) -> tuple[IndexArray, IndexArray]:
         """Row and group of (thread, place in the word), each int64 [128, 8]; groups count over all selectors."""
-        thread_rows, thread_groups = walk(self.thread, THREADS)
+        thread_rows, thread_groups = walk(self.thread, WARPGROUP_THREADS)
         code_rows, code_groups = walk(self.code, CODES)
         return thread_rows[:, None] + code_rows[None, :], thread_groups[:, None] + code_groups[None, :]
 

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.dtypes import ElementType, element_type
-from louver.isa.fragments import ROWS, THREADS
+from louver.isa.fragments import ROWS
 from louver.isa.metadata import GROUPS, MAPS, PADDING_CODE, MetadataMap
+from louver.isa.targets import WARPGROUP_THREADS
 
 WORDS = 4
 """Words of one thread's 16-byte load."""
@@ -35,7 +36,7 @@ def prepacked_shape(rows: int, k: int, dtype: ElementType | str) -> tuple[int, i
     """The shape of the prepacked array of a sparse matrix with `rows` rows and `k` dense columns."""
     if rows < 1 or k < 1:
         raise ValueError(f"a sparse matrix has at least one row and one column, got {rows} x {k}")
-    return -(-rows // ROWS), -(-k // columns_per_load(dtype)), THREADS, WORDS
+    return -(-rows // ROWS), -(-k // columns_per_load(dtype)), WARPGROUP_THREADS, WORDS
 
 
 def prepack(indices: NDArray[np.uint8], rows: int, k: int, dtype: ElementType | str) -> NDArray[np.uint32]:
@@ -56,10 +57,12 @@ def prepack(indices: NDArray[np.uint8], rows: int, k: int, dtype: ElementType | 
     if layout.selectors == 2:
         pieces = codes.view("<u2").reshape(blocks, 4, 2, 8, loads, WORDS, 2, 2)
         order = (0, 4, 1, 3, 6, 7, 5, 2)  # block, load, warp, row in 8, thread bits 1 and 0, word, half
-        return np.ascontiguousarray(pieces.transpose(order)).view("<u4").reshape(blocks, loads, THREADS, WORDS)
+        return (
+            np.ascontiguousarray(pieces.transpose(order)).view("<u4").reshape(blocks, loads, WARPGROUP_THREADS, WORDS)
+        )
     whole = codes.view("<u4").reshape(blocks, 4, 2, 8, loads, WORDS, 2)
     order = (0, 4, 1, 3, 6, 2, 5)  # block, load, warp, row in 8, thread bit 1, bit 0 (row + 8), word
-    return np.ascontiguousarray(whole.transpose(order)).reshape(blocks, loads, THREADS, WORDS)
+    return np.ascontiguousarray(whole.transpose(order)).reshape(blocks, loads, WARPGROUP_THREADS, WORDS)
 
 
 def unpack(words: NDArray[np.uint32], rows: int, k: int, dtype: ElementType | str) -> NDArray[np.uint8]:

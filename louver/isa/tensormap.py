@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from louver.isa.targets import TENSOR_MAP_MAX_BOX
+
 SwizzleBytes = Literal[0, 32, 64, 128]
 """Swizzle span in bytes; 0 is no swizzle."""
 
@@ -49,8 +51,8 @@ class TensorMap:
             if stride % 16 or not 0 < stride < 1 << 40:
                 raise ValueError(f"strides are multiples of 16 bytes under 2^40, got {stride}: pad the row pitch")
         for size in self.box:
-            if not 1 <= size <= 256:
-                raise ValueError(f"each box dimension has 1 to 256 elements, got {size}")
+            if not 1 <= size <= TENSOR_MAP_MAX_BOX:
+                raise ValueError(f"each box dimension has 1 to {TENSOR_MAP_MAX_BOX} elements, got {size}")
         inner = self.box[0] * self.element_bytes
         if inner % 16:
             raise ValueError(f"the box's inner dimension must be a multiple of 16 bytes, got {inner}")

@@ -257,13 +257,10 @@ class Wgmma(Effect):
         return Descriptor.decode(bits).chunks(major, lines, along * size)
 
 
-@dataclass(frozen=True, slots=True)
-class WgmmaFence(Effect):
-    """wgmma.fence: orders the warp's register and shared-memory accesses before the products that follow.
+class _Ordering(Effect):
+    """What orders products takes no operands and belongs to the whole warp."""
 
-    Needed before the first product and whenever other instructions have written its registers.
-    """
-
+    __slots__ = ()
     aligned: ClassVar[bool] = True
 
     @property
@@ -272,14 +269,22 @@ class WgmmaFence(Effect):
         return ()
 
     @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "wgmma.fence.sync.aligned"
-
-    @property
     def requires(self) -> Requirement:
         """PTX 8.0, sm_90a."""
         return Requirement((8, 0), "sm_90a")
+
+
+@dataclass(frozen=True, slots=True)
+class WgmmaFence(_Ordering):
+    """wgmma.fence: orders the warp's register and shared-memory accesses before the products that follow.
+
+    Needed before the first product and whenever other instructions have written its registers.
+    """
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "wgmma.fence.sync.aligned"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Fence the warp."""
@@ -288,25 +293,13 @@ class WgmmaFence(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class WgmmaCommit(Effect):
+class WgmmaCommit(_Ordering):
     """wgmma.commit_group: the products since the last commit become a group that can be waited for."""
-
-    aligned: ClassVar[bool] = True
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """None."""
-        return ()
 
     @property
     def mnemonic(self) -> str:
         """The opcode."""
         return "wgmma.commit_group.sync.aligned"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90a."""
-        return Requirement((8, 0), "sm_90a")
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Close the warp's open group."""
@@ -315,31 +308,19 @@ class WgmmaCommit(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class WgmmaWait(Effect):
+class WgmmaWait(_Ordering):
     """wgmma.wait_group: wait until at most `pending` of the most recent groups are unfinished."""
 
     pending: int
-
-    aligned: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.pending < 0:
             raise ValueError(f"a wait leaves 0 or more groups pending, got {self.pending}")
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
-        """None: the count is part of the form."""
-        return ()
-
-    @property
     def mnemonic(self) -> str:
         """The opcode and its constant."""
         return f"wgmma.wait_group.sync.aligned {self.pending}"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90a."""
-        return Requirement((8, 0), "sm_90a")
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Wait for the warp's groups."""

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import louver
 from louver.formats.dtypes import element_type
 from louver.isa.metadata import MAPS
 from louver.isa.prepack import columns_per_load, prepack, prepacked_shape, unpack
@@ -102,3 +103,20 @@ def test_a_large_matrix_is_prepacked_within_a_second(rng):
     begin = time.process_time()
     prepack(indices, 28672, 4096, "f16")
     assert time.process_time() - begin < 1.0
+
+
+@pytest.mark.parametrize(("pattern", "dtype"), [("2:4", "f16"), ("2:4", "e4m3"), ("2:4", "s8"), ("1:2", "f32")])
+def test_what_compress_makes_is_what_the_product_reads(pattern, dtype, rng):
+    """A compressed tensor's values and prepacked indices name the columns of the dense weight."""
+    rows, k = 70, 132
+    dense = louver.prune(rng.integers(-3, 4, (rows, k)).astype(np.float32).astype(element_type(dtype).numpy), pattern)
+    sparse = louver.compress(dense, pattern)
+    name = "tf32" if dtype == "f32" else dtype
+    layout = MAPS[element_type(dtype).bits]
+    words = prepack(sparse.indices, rows, k, name)
+    codes = unpack(words, rows, k, name)
+    groups = k // layout.group
+    natural = np.stack([codes & 15, codes >> 4], axis=-1).reshape(rows, -1)[:, :groups]
+    back = np.zeros_like(dense)
+    np.put_along_axis(back, layout.columns_of(natural), sparse.values[:, : k // 2], axis=1)
+    assert np.array_equal(back, dense)

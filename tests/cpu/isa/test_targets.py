@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from louver.isa.targets import SM_90A, TARGETS, target
+from support.ptxas import assemble_text, header
 
 
 def test_the_h200_and_its_kin():
@@ -25,3 +26,14 @@ def test_errors_name_what_is_known():
         replace(SM_90A, name="hopper")
     with pytest.raises(ValueError, match="whole KiB, got 1000"):
         replace(SM_90A, max_shared_bytes=1000)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_ptxas_agrees_about_the_least_version(name):
+    known = target(name)
+    major, minor = known.min_ptx
+    body = ".visible .entry k() {\nret;\n}\n"
+    assemble_text(header((major, minor), name) + body, name)
+    older = (major, minor - 1) if minor else (major - 1, 8)
+    with pytest.raises(AssertionError):
+        assemble_text(header(older, name) + body, name)
