@@ -13,7 +13,6 @@ import pytest
 from louver.isa.instruction import Requirement
 from louver.isa.machine import Suspend
 from louver.isa.wgmma import (
-    ACCUMULATORS,
     FLOAT_N,
     INTEGER,
     INTEGER_N,
@@ -28,13 +27,6 @@ from support import warpgroup_cases as cases
 from support.ptxas import assemble_text, chain, header, sass
 from support.warpgroup_kernel import module_text
 
-KINDS = [
-    (a, b, d, sparse, source)
-    for (a, b), accumulators in ACCUMULATORS.items()
-    for d in accumulators
-    for sparse in (True, False)
-    for source in ("shared", "registers")
-]
 BATCH = 16
 """Products in one kernel: ptxas's time grows faster than their number."""
 
@@ -56,7 +48,7 @@ def flags_of(a: str, sparse: bool, source: str) -> list[dict[str, object]]:
 
 
 def every_form(n: int) -> Iterator[Wgmma]:
-    for a, b, d, sparse, source in KINDS:
+    for a, b, d, sparse, source in cases.KINDS:
         if n in legal_n(a):
             for flags in flags_of(a, sparse, source):
                 yield Wgmma(n, a, b, d, sparse, source, **flags)
@@ -64,7 +56,7 @@ def every_form(n: int) -> Iterator[Wgmma]:
 
 def covering_forms() -> Iterator[Wgmma]:
     """Every n of every kind; the combinations of flags, every one for several n, take turns."""
-    for a, b, d, sparse, source in KINDS:
+    for a, b, d, sparse, source in cases.KINDS:
         choices = flags_of(a, sparse, source)
         for i, n in enumerate(legal_n(a)):
             yield Wgmma(n, a, b, d, sparse, source, **choices[i % len(choices)])
@@ -87,7 +79,7 @@ def assemble(forms: Iterable[Wgmma], version: tuple[int, int]) -> bytes:
 def test_ptxas_takes_every_n_of_every_kind():
     forms = list(covering_forms())
     assert {(f.n, f.a, f.b, f.d, f.sparse, f.a_source) for f in forms} == {
-        (n, *kind) for kind in KINDS for n in legal_n(kind[0])
+        (n, *kind) for kind in cases.KINDS for n in legal_n(kind[0])
     }
     assert len(forms) == 48 * 32 + 16 * len(INTEGER_N)
     assemble(forms, (8, 4))
