@@ -165,7 +165,7 @@ def _from_louver(x: DeviceArray) -> ArrayView:
 
 def _distinct(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Whether no two indices share an element by a stride of 0."""
-    return all(stride or size == 1 for size, stride in zip(shape, strides, strict=True))
+    return 0 not in strides or all(stride or size == 1 for size, stride in zip(shape, strides, strict=True))
 
 
 def _kind(x: Any) -> Kind:

@@ -65,9 +65,10 @@ class ArrayView:
     @property
     def byte_range(self) -> tuple[int, int]:
         """The addresses of the first byte and behind the last byte that an element covers."""
-        reach = [(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)]
-        first = sum(r for r in reach if r < 0)
-        last = sum(r for r in reach if r > 0)
+        first = last = 0
+        for size, stride in zip(self.shape, self.strides, strict=True):
+            first += min(0, (size - 1) * stride)
+            last += max(0, (size - 1) * stride)
         width = self.element.bytes
         return self.address + first * width, self.address + (last + 1) * width
 
