@@ -236,6 +236,12 @@ class KernelCache:
             )
 
 
+@functools.cache
+def kernel_cache() -> KernelCache:
+    """The process's kernel cache, in `cache_directory()` as it is when this is first called."""
+    return KernelCache()
+
+
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 

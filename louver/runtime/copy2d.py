@@ -1,0 +1,131 @@
+"""Copying a matrix of any strides and alignment into rows that a tensor map can describe.
+
+Two kernels for each element size, both streaming and free of tensor maps: one reads along rows, neighbours in a warp next
+to each other in a row; the other, for matrices whose columns are contiguous, reads along columns and turns 32 × 32 tiles
+round in shared memory. So either unit stride is read and written in whole sectors. Addresses are 64 bits wide throughout.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from louver.runtime.cache import KernelRecord, kernel_cache, problem_key, ptx_hash
+from louver.runtime.device import device
+from louver.runtime.module import ArgumentPack, LoadedKernel, load
+
+if TYPE_CHECKING:
+    from louver.ptx.module import Kernel
+
+TILE = 32
+"""Rows and columns of a tile."""
+
+THREADS = 256
+"""Of a CTA: eight warps, each with every eighth row of a tile."""
+
+ROW_ALIGNMENT = 16
+"""Bytes of which the destination's address and pitch are multiples, as tensor maps need them."""
+
+ELEMENT_BYTES = (1, 2, 4)
+
+_CTAS_PER_SM = 8
+_PARAMETERS = ("u64", "u64", "u64", "u64", "u64", "u32", "u32", "u32", "u32")
+
+
+def copy_matrix(
+    *,
+    source: int,
+    shape: tuple[int, int],
+    strides: tuple[int, int],
+    element_bytes: int,
+    destination: int,
+    pitch: int,
+    ordinal: int = 0,
+    stream: int = 0,
+) -> None:
+    """Copy a matrix [rows, columns] into rows `pitch` bytes apart, in the order of `stream`.
+
+    source: device pointer, a multiple of element_bytes (1, 2 or 4). strides: elements between rows and between columns, at
+    least 0. destination: device pointer; it and `pitch` are multiples of 16 bytes, and a row's elements fit the pitch. Bytes
+    between rows are left as they are. The two must not overlap. Raises ValueError for what breaks a rule.
+    """
+    rows, columns = shape
+    _check(source, shape, strides, element_bytes, destination, pitch)
+    kernel = _loaded(ordinal, element_bytes, is_transposed(strides))
+    row_groups, column_groups = groups(rows, columns, _CTAS_PER_SM * kernel.device.sm_count)
+    pack = ArgumentPack(_PARAMETERS)
+    row_step, column_step = (stride * element_bytes for stride in strides)
+    pack.bind(source, destination, row_step, column_step, pitch, rows, columns, row_groups, column_groups)
+    kernel.launch(row_groups * column_groups, pack, stream)
+
+
+def is_transposed(strides: tuple[int, int]) -> bool:
+    """Whether neighbours in memory are neighbours along a column, so that the kernel reads columns."""
+    row_stride, column_stride = strides
+    return row_stride < column_stride
+
+
+def groups(rows: int, columns: int, ctas: int) -> tuple[int, int]:
+    """How many CTAs share the rows and the columns of a matrix, together about `ctas` at most; each takes every so-manieth tile."""
+    column_groups = min(-(-columns // TILE), ctas)
+    row_groups = min(-(-rows // TILE), max(1, ctas // column_groups))
+    return row_groups, column_groups
+
+
+def build(element_bytes: int, *, transposed: bool) -> Kernel:
+    """The kernel; its parameters are those that `copy_matrix` binds. It runs on the emulator too."""
+    from louver.runtime.copy2d_kernel import build_kernel
+
+    return build_kernel(element_bytes, transposed=transposed)
+
+
+@functools.cache
+def _loaded(ordinal: int, element_bytes: int, transposed: bool) -> LoadedKernel:
+    from louver.ptx.assembler import assemble, ptxas_version
+
+    target = device(ordinal).target
+    key = problem_key("copy2d", element_bytes, transposed, target=target, ptxas=ptxas_version())
+
+    def make() -> KernelRecord:
+        from louver.ptx.module import Module
+        from louver.ptx.printer import print_module
+
+        kernel = build(element_bytes, transposed=transposed)
+        ptx = print_module(Module(target, [kernel]))
+        return KernelRecord(
+            kernel=kernel.name,
+            cubin=assemble(ptx, target).cubin,
+            ptx_hash=ptx_hash(ptx, ptxas=ptxas_version()),
+            launch={"threads": kernel.threads, "dynamic_shared": kernel.dynamic_shared},
+        )
+
+    record = kernel_cache().get_or_build(key, make)
+    return load(
+        record.cubin,
+        record.kernel,
+        threads=record.launch["threads"],
+        dynamic_shared=record.launch["dynamic_shared"],
+        ordinal=ordinal,
+    )
+
+
+def _check(
+    source: int, shape: tuple[int, int], strides: tuple[int, int], element_bytes: int, destination: int, pitch: int
+) -> None:
+    rows, columns = shape
+    if element_bytes not in ELEMENT_BYTES:
+        raise ValueError(f"elements have 1, 2 or 4 bytes, got {element_bytes}")
+    if not (1 <= rows < 1 << 31 and 1 <= columns < 1 << 31):
+        raise ValueError(f"a matrix has 1 to 2^31 - 1 rows and columns, got {shape}")
+    if min(strides) < 0:
+        raise ValueError(f"strides are at least 0, got {strides}: copy the array first")
+    if source % element_bytes:
+        raise ValueError(f"the source must be a multiple of {element_bytes} bytes, got {source:#x}")
+    if destination % ROW_ALIGNMENT or pitch % ROW_ALIGNMENT:
+        raise ValueError(
+            f"the destination and its pitch must be multiples of {ROW_ALIGNMENT} bytes, got {destination:#x} and {pitch}"
+        )
+    if pitch < columns * element_bytes:
+        raise ValueError(
+            f"a row of {columns} elements needs {columns * element_bytes} bytes, got a pitch of {pitch}: widen it"
+        )

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from louver.runtime import copy2d
+from louver.runtime.copy2d import TILE, copy_matrix, groups, is_transposed
+
+GOOD: dict[str, Any] = {
+    "source": 0x1002,
+    "shape": (5, 7),
+    "strides": (9, 1),
+    "element_bytes": 2,
+    "destination": 0x2000,
+    "pitch": 16,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"element_bytes": 8}, "1, 2 or 4 bytes, got 8"),
+        ({"shape": (0, 7)}, r"1 to 2\^31 - 1 rows and columns, got \(0, 7\)"),
+        ({"shape": (5, 1 << 31), "pitch": 1 << 33}, r"1 to 2\^31 - 1"),
+        ({"strides": (9, -1)}, r"at least 0, got \(9, -1\)"),
+        ({"source": 0x1001}, "multiple of 2 bytes, got 0x1001"),
+        ({"destination": 0x2008}, "multiples of 16 bytes, got 0x2008 and 16"),
+        ({"pitch": 24}, "multiples of 16 bytes, got 0x2000 and 24"),
+        ({"shape": (5, 9)}, "needs 18 bytes, got a pitch of 16"),
+    ],
+)
+def test_what_breaks_a_rule_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        copy_matrix(**{**GOOD, **changes})
+
+
+def test_the_kernel_is_chosen_by_the_smaller_stride() -> None:
+    assert is_transposed((1, 100))
+    assert not is_transposed((100, 1))
+    assert not is_transposed((2, 2))
+    assert not is_transposed((0, 0))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (33, 1), (1, 33), (4096, 4096), (1, 1 << 20), (1 << 20, 1), (64, 1 << 30)])
+def test_ctas_cover_the_tiles_and_are_few(shape: tuple[int, int]) -> None:
+    rows, columns = shape
+    row_groups, column_groups = groups(rows, columns, 1000)
+    assert 1 <= row_groups <= -(-rows // TILE) and 1 <= column_groups <= -(-columns // TILE)
+    assert row_groups * column_groups <= 1000
+    tiles = -(-rows // TILE) * -(-columns // TILE)
+    assert row_groups * column_groups >= min(tiles, 500)
+
+
+def test_a_copy_is_one_launch(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from louver.runtime.module import load
+
+    asked: list[Any] = []
+
+    def loaded(*key: Any) -> Any:
+        asked.append(key)
+        return load(b"code", "copy", threads=copy2d.THREADS, ordinal=key[0])
+
+    monkeypatch.setattr(copy2d, "_loaded", loaded)
+    fake.calls.clear()
+    copy_matrix(**GOOD, ordinal=1, stream=5)
+    copy_matrix(**{**GOOD, "strides": (1, 5)})
+    assert asked == [(1, 2, False), (0, 2, True)]
+    launches = fake.called("cuLaunchKernel")
+    assert [launch[1:4] for launch in launches] == [(1, 1, 1), (1, 1, 1)]
+    assert launches[0][8] == 5
+    assert fake.reads == [0x1002, 0x1002]
