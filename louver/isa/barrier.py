@@ -1,0 +1,185 @@
+"""mbarriers: init, arrive, expect, wait. Addresses are shared-memory byte addresses, multiples of 8.
+
+Default semantics throughout (release at CTA scope for arrivals, acquire for waits): cluster scope in a main loop costs a
+third of the speed, and rings fed by multicast do not need it. Source: PTX ISA, Parallel Synchronization, mbarrier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from louver.isa.instruction import Bits, Effect, Operand, Pure, Requirement
+from louver.isa.machine import SHARED_CLUSTER_BIT, Suspend, WarpState
+
+SM90 = Requirement((8, 0), "sm_90a")
+
+RANK_ONE = 1 << 24
+"""What one rank adds to a cluster address (see `louver.isa.machine`)."""
+
+
+def _address(name: str = "addr") -> Operand:
+    return Operand(name, "in", "b32", kind="address")
+
+
+@dataclass(frozen=True, slots=True)
+class MbarrierInit(Effect):
+    """`mbarrier.init.shared::cta.b64 [addr], count`: arrivals that complete a phase."""
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """[addr], count."""
+        return _address(), Operand("count", "in", "b32")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "mbarrier.init.shared::cta.b64"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 8.0."""
+        return SM90
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Initialise."""
+        warp.mbarrier_init(inputs[0], inputs[1])
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class MbarrierArrive(Effect):
+    """`mbarrier.arrive`: one arrival; `remote` for a barrier of another CTA of the cluster, by an address from mapa."""
+
+    remote: bool = False
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """[addr]."""
+        return (_address(),)
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        space = "shared::cluster" if self.remote else "shared::cta"
+        return f"mbarrier.arrive.{space}.b64"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 8.0."""
+        return SM90
+
+    def text(self, *args: str) -> str:
+        """The state that a local arrival returns is not used: `_`."""
+        return f"{self.mnemonic} _, {args[0]}"
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Arrive once."""
+        warp.mbarrier_arrive(inputs[0], np.ones(32, np.uint32), None)
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class MbarrierArriveExpect(Effect):
+    """`mbarrier.arrive.expect_tx [addr], bytes`: expect bytes of asynchronous copies in this phase, and arrive."""
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """[addr], bytes."""
+        return _address(), Operand("bytes", "in", "b32")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "mbarrier.arrive.expect_tx.shared::cta.b64"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 8.0."""
+        return SM90
+
+    def text(self, *args: str) -> str:
+        """The returned state is not used."""
+        return f"{self.mnemonic} _, {', '.join(args)}"
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Expect and arrive once."""
+        warp.mbarrier_arrive(inputs[0], np.ones(32, np.uint32), inputs[1])
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class MbarrierTryWait(Effect):
+    """`mbarrier.try_wait.parity p, [addr], parity`: true once the phase of that parity is complete; may pause meanwhile."""
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """p, [addr], parity."""
+        return Operand("p", "out", "pred", kind="register"), _address(), Operand("parity", "in", "b32")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "mbarrier.try_wait.parity.shared::cta.b64"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 8.0."""
+        return SM90
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Pause while nothing is complete and other work can run, then test."""
+        pause = warp.mbarrier_pause(inputs[0], inputs[1])
+        return pause if pause is not None else (warp.mbarrier_test(inputs[0], inputs[1]),)
+
+
+@dataclass(frozen=True, slots=True)
+class FenceMbarrierInit(Effect):
+    """`fence.mbarrier_init.release.cluster`: makes initialised barriers visible to the cluster and the async proxy."""
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """None."""
+        return ()
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "fence.mbarrier_init.release.cluster"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 8.0."""
+        return SM90
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Fence."""
+        warp.fence_mbarrier_init()
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class MapShared(Pure):
+    """`mapa.shared::cluster.u32 d, a, rank`: the address of `a` in another CTA's window."""
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a, rank."""
+        return Operand("d", "out", "b32", kind="register"), Operand("a", "in", "b32"), Operand("rank", "in", "b32")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "mapa.shared::cluster.u32"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 8.0."""
+        return SM90
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """The machine's form of a cluster address."""
+        address, rank = inputs
+        offset = address & np.uint32(RANK_ONE - 1)
+        return (offset | rank * np.uint32(RANK_ONE) | np.uint32(SHARED_CLUSTER_BIT),)

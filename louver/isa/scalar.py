@@ -1,0 +1,352 @@
+"""Scalar instructions: integer and floating-point arithmetic, logic, comparison, selection, moves and packing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.isa.instruction import STORAGE, Bits, Operand, Pure, RegType
+
+ScalarType = Literal["s32", "u32", "s64", "u64", "b16", "b32", "b64", "f32", "pred"]
+"""Types that scalar instructions name."""
+
+REGISTER: dict[str, RegType] = {
+    "s32": "b32",
+    "u32": "b32",
+    "b32": "b32",
+    "s64": "b64",
+    "u64": "b64",
+    "b64": "b64",
+    "b16": "b16",
+    "f32": "f32",
+    "pred": "pred",
+}
+"""The register class that holds each type."""
+
+VALUE: dict[str, type[np.generic]] = {
+    "s32": np.int32,
+    "u32": np.uint32,
+    "b32": np.uint32,
+    "s64": np.int64,
+    "u64": np.uint64,
+    "b64": np.uint64,
+    "b16": np.uint16,
+    "f32": np.float32,
+    "pred": np.bool_,
+}
+"""The NumPy type that computes with each type."""
+
+Values = NDArray[Any]
+Function = Callable[[Values, Values], Values]
+
+
+def values(bits: Bits, kind: str) -> Values:
+    """Registers as values of a type."""
+    return bits.view(VALUE[kind])
+
+
+def to_bits(result: Values, kind: str) -> Bits:
+    """Values of a type as registers."""
+    return np.asarray(result).astype(VALUE[kind], copy=False).view(STORAGE[REGISTER[kind]])
+
+
+def _shift(left: bool) -> Function:
+    def shift(a: Values, b: Values) -> Values:
+        # PTX clamps the amount: everything is shifted out from the register's width on.
+        width = a.dtype.itemsize * 8
+        amount = np.minimum(b.astype(np.uint64), width - 1).astype(a.dtype)
+        shifted = a << amount if left else a >> amount
+        signed_right = not left and a.dtype.kind == "i"
+        return shifted if signed_right else np.where(b >= width, np.zeros_like(a), shifted)
+
+    return shift
+
+
+def _quotient(a: Values, b: Values) -> Values:
+    # Division by zero gives all ones.
+    return np.where(b == 0, ~np.zeros_like(a), a // np.where(b == 0, np.ones_like(b), b))
+
+
+def _remainder(a: Values, b: Values) -> Values:
+    return np.where(b == 0, a, a % np.where(b == 0, np.ones_like(b), b))
+
+
+INTEGER: dict[str, Function] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul.lo": lambda a, b: a * b,
+    "min": np.minimum,
+    "max": np.maximum,
+    "shr": _shift(left=False),
+}
+UNSIGNED = INTEGER | {"div": _quotient, "rem": _remainder}
+BITWISE: dict[str, Function] = {
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "shl": _shift(left=True),
+}
+FLOATING: dict[str, Function] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+}
+COMPARE: dict[str, Function] = {
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+}
+
+
+def _table(kind: str) -> dict[str, Function]:
+    if kind == "f32":
+        return FLOATING
+    if kind in ("u32", "u64"):
+        return UNSIGNED
+    return INTEGER if kind in ("s32", "s64") else BITWISE
+
+
+@dataclass(frozen=True, slots=True)
+class Binary(Pure):
+    """`op.type d, a, b`. op: of INTEGER (UNSIGNED) for s (u) types, BITWISE for b types and pred, FLOATING for f32.
+
+    f32 rounds to nearest even (a NaN result's payload is NumPy's, not the hardware's). Shift amounts are u32 registers and clamp at the width. Source: PTX ISA, Integer Arithmetic, Logic and Shift.
+    """
+
+    op: str
+    type: ScalarType
+
+    def __post_init__(self) -> None:
+        known = _table(self.type)
+        if self.op not in known or (self.type == "pred" and self.op == "shl"):
+            raise ValueError(f"{self.type} has the operations {', '.join(known)}, got {self.op!r}")
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a, b."""
+        kind = REGISTER[self.type]
+        amount: RegType = "b32" if self.op in ("shl", "shr") else kind
+        return Operand("d", "out", kind, kind="register"), Operand("a", "in", kind), Operand("b", "in", amount)
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode; `.rn` keeps the assembler from fusing a product with a sum."""
+        rounded = ".rn" if self.type == "f32" and self.op in ("add", "sub", "mul") else ""
+        return f"{self.op}{rounded}.{self.type}"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        a, b = inputs
+        second = b if self.op in ("shl", "shr") else values(b, self.type)
+        with np.errstate(all="ignore"):
+            return (to_bits(_table(self.type)[self.op](values(a, self.type), second), self.type),)
+
+
+@dataclass(frozen=True, slots=True)
+class MultiplyWide(Pure):
+    """`mul.wide.u32 d, a, b` (d is u64), or `mad.wide.u32 d, a, b, c` when `add`; 32-bit factors, 64-bit result."""
+
+    type: Literal["u32", "s32"] = "u32"
+    add: bool = False
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a, b and, with `add`, c."""
+        c = (Operand("c", "in", "b64"),) if self.add else ()
+        return Operand("d", "out", "b64", kind="register"), Operand("a", "in", "b32"), Operand("b", "in", "b32"), *c
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"{'mad' if self.add else 'mul'}.wide.{self.type}"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        wide: type[np.generic] = np.uint64 if self.type == "u32" else np.int64
+        product = values(inputs[0], self.type).astype(wide) * values(inputs[1], self.type).astype(wide)
+        result = product.view(np.uint64)
+        return (result + inputs[2] if self.add else result,)
+
+
+@dataclass(frozen=True, slots=True)
+class MultiplyAdd(Pure):
+    """`mad.lo.type d, a, b, c`: the low half of a · b + c."""
+
+    type: Literal["u32", "s32", "u64", "s64"] = "u32"
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a, b, c."""
+        kind = REGISTER[self.type]
+        return Operand("d", "out", kind, kind="register"), *(Operand(name, "in", kind) for name in "abc")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"mad.lo.{self.type}"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        a, b, c = (values(bits, self.type) for bits in inputs)
+        with np.errstate(all="ignore"):
+            return (to_bits(a * b + c, self.type),)
+
+
+@dataclass(frozen=True, slots=True)
+class Compare(Pure):
+    """`setp.compare.type p, a, b`. compare: eq, ne, lt, le, gt, ge; ordered for f32 (false for NaN, `ne` too)."""
+
+    compare: str
+    type: Literal["s32", "u32", "s64", "u64", "f32"]
+
+    def __post_init__(self) -> None:
+        if self.compare not in COMPARE:
+            raise ValueError(f"a comparison is one of {', '.join(COMPARE)}, got {self.compare!r}")
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """p, a, b."""
+        kind = REGISTER[self.type]
+        return Operand("p", "out", "pred", kind="register"), Operand("a", "in", kind), Operand("b", "in", kind)
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"setp.{self.compare}.{self.type}"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        a, b = (values(bits, self.type) for bits in inputs)
+        result = COMPARE[self.compare](a, b)
+        if self.type == "f32":
+            result = result & ~(np.isnan(a) | np.isnan(b))
+        return (result,)
+
+
+@dataclass(frozen=True, slots=True)
+class Select(Pure):
+    """`selp.type d, a, b, p`: a where p, else b."""
+
+    type: Literal["b16", "b32", "b64", "f32"]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a, b, p."""
+        kind = REGISTER[self.type]
+        return (
+            Operand("d", "out", kind, kind="register"),
+            Operand("a", "in", kind),
+            Operand("b", "in", kind),
+            Operand("p", "in", "pred", kind="register"),
+        )
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"selp.{self.type}"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        a, b, p = inputs
+        return (np.where(p, a, b),)
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Pure):
+    """`not.type d, a`."""
+
+    type: Literal["b16", "b32", "b64", "pred"]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a."""
+        kind = REGISTER[self.type]
+        return Operand("d", "out", kind, kind="register"), Operand("a", "in", kind)
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"not.{self.type}"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        return (~inputs[0],)
+
+
+@dataclass(frozen=True, slots=True)
+class Move(Pure):
+    """`mov.type d, a`."""
+
+    type: Literal["b16", "b32", "b64", "f32", "pred"]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a."""
+        kind = REGISTER[self.type]
+        return Operand("d", "out", kind, kind="register"), Operand("a", "in", kind)
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"mov.{self.type}"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """The input."""
+        return (inputs[0].copy(),)
+
+
+@dataclass(frozen=True, slots=True)
+class Pack(Pure):
+    """`mov.b64 d, {lo, hi}` (or `mov.b32` from two b16): two registers as one of twice the width."""
+
+    type: Literal["b32", "b64"] = "b64"
+
+    @property
+    def _half(self) -> RegType:
+        return "b32" if self.type == "b64" else "b16"
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, {lo, hi}."""
+        return Operand("d", "out", self.type, kind="register"), Operand("a", "in", self._half, 2, braces=True)
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"mov.{self.type}"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        wide = STORAGE[self.type]
+        low, high = inputs[0].astype(wide)
+        shift = np.array(32 if self.type == "b64" else 16, dtype=wide)
+        return (low | high << shift,)
+
+
+@dataclass(frozen=True, slots=True)
+class Widen(Pure):
+    """`cvt.u64.u32 d, a` (or s64.s32): the 64-bit register of the same value."""
+
+    type: Literal["u32", "s32"] = "u32"
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a."""
+        return Operand("d", "out", "b64", kind="register"), Operand("a", "in", "b32")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"cvt.{self.type[0]}64.{self.type}"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        wide = "u64" if self.type == "u32" else "s64"
+        return (to_bits(values(inputs[0], self.type).astype(VALUE[wide]), wide),)

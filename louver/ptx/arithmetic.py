@@ -1,0 +1,159 @@
+"""Builder methods for scalar instructions."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from louver.isa.convert import FromF32, Half, PairFromF32, ToF32
+from louver.isa.instruction import Instruction, RegType
+from louver.isa.scalar import Binary, Compare, Move, MultiplyAdd, MultiplyWide, Pack, Select, Widen
+from louver.isa.sync import ShuffleIndex, Special
+from louver.ptx.core import BuilderCore, Number
+from louver.ptx.module import Imm, Reg
+
+Unsigned = Literal["u32", "u64"]
+
+
+def _register_type(*numbers: Number) -> RegType:
+    """The class of the first register among the operands; b32 when all are constants."""
+    return next((number.type for number in numbers if isinstance(number, Reg)), "b32")
+
+
+def _unsigned(kind: RegType) -> Unsigned:
+    return "u64" if kind == "b64" else "u32"
+
+
+def _is_zero(number: Number) -> bool:
+    return number == 0 or number == Imm(0)
+
+
+class Arithmetic(BuilderCore):
+    """Integers are unsigned, 32 or 64 bits wide as their registers are."""
+
+    def _result(self, op: Instruction, kind: RegType, into: Reg | None, *args: Number) -> Reg:
+        result = self.reg(kind) if into is None else into
+        self.emit(op, result, *args)
+        return result
+
+    def _binary(self, name: str, a: Number, b: Number, into: Reg | None = None) -> Reg:
+        kind = _register_type(a, b)
+        return self._result(Binary(name, _unsigned(kind)), kind, into, a, b)
+
+    def _bitwise(self, name: Literal["and", "or", "xor"], a: Number, b: Number, into: Reg | None = None) -> Reg:
+        kind = _register_type(a, b)
+        return self._result(Binary(name, "b64" if kind == "b64" else "b32"), kind, into, a, b)
+
+    def add(self, a: Number, b: Number, *, into: Reg | None = None) -> Reg:
+        """a + b; nothing is emitted to add 0 to a register."""
+        if into is None and isinstance(a, Reg) and _is_zero(b):
+            return a
+        return self._binary("add", a, b, into)
+
+    def sub(self, a: Number, b: Number) -> Reg:
+        """a - b; nothing is emitted to take 0 from a register."""
+        if isinstance(a, Reg) and _is_zero(b):
+            return a
+        return self._binary("sub", a, b)
+
+    def mul_lo(self, a: Number, b: Number) -> Reg:
+        """The low half of a · b."""
+        return self._binary("mul.lo", a, b)
+
+    def mad_lo(self, a: Number, b: Number, c: Number) -> Reg:
+        """The low half of a · b + c."""
+        kind = _register_type(a, b, c)
+        return self._result(MultiplyAdd(_unsigned(kind)), kind, None, a, b, c)
+
+    def mul_wide(self, a: Number, b: Number) -> Reg:
+        """The 64-bit product of 32-bit factors."""
+        return self._result(MultiplyWide(), "b64", None, a, b)
+
+    def mad_wide(self, a: Number, b: Number, c: Number) -> Reg:
+        """The 64-bit product of 32-bit factors, plus a 64-bit c."""
+        return self._result(MultiplyWide(add=True), "b64", None, a, b, c)
+
+    def div(self, a: Number, b: Number) -> Reg:
+        """a / b, rounded down; nothing is emitted to divide a register by 1."""
+        if isinstance(a, Reg) and b in (1, Imm(1)):
+            return a
+        return self._binary("div", a, b)
+
+    def min(self, a: Number, b: Number) -> Reg:
+        """The lesser."""
+        return self._binary("min", a, b)
+
+    def shr(self, a: Number, amount: Number) -> Reg:
+        """a >> amount, zeros shifted in."""
+        return self._binary("shr", a, amount)
+
+    def shl(self, a: Number, amount: Number) -> Reg:
+        """a << amount."""
+        kind = _register_type(a)
+        return self._result(Binary("shl", "b64" if kind == "b64" else "b32"), kind, None, a, amount)
+
+    def and_(self, a: Number, b: Number) -> Reg:
+        """Bitwise and."""
+        return self._bitwise("and", a, b)
+
+    def or_(self, a: Number, b: Number) -> Reg:
+        """Bitwise or."""
+        return self._bitwise("or", a, b)
+
+    def xor(self, a: Number, b: Number, *, into: Reg | None = None) -> Reg:
+        """Bitwise exclusive or."""
+        return self._bitwise("xor", a, b, into)
+
+    def and_pred(self, a: Reg, b: Reg) -> Reg:
+        """Both predicates."""
+        return self._result(Binary("and", "pred"), "pred", None, a, b)
+
+    def setp(self, compare: str, kind: Literal["s32", "u32", "s64", "u64", "f32"], a: Number, b: Number) -> Reg:
+        """A predicate: `a compare b`."""
+        return self._result(Compare(compare, kind), "pred", None, a, b)
+
+    def selp(self, a: Number, b: Number, condition: Reg, *, into: Reg | None = None) -> Reg:
+        """The 32-bit a where `condition` holds, else b."""
+        return self._result(Select("b32"), "b32", into, a, b, condition)
+
+    def mov(self, a: Number, *, into: Reg | None = None, kind: RegType = "b32") -> Reg:
+        """A copy in a register of `kind` (or of `into`'s class)."""
+        kind = kind if into is None else into.type
+        return self._result(Move(kind), kind, into, a)
+
+    def widen_u64(self, a: Number) -> Reg:
+        """The 64-bit register of a 32-bit value."""
+        return self._result(Widen(), "b64", None, a)
+
+    def pack_b64(self, low: Reg, high: Reg) -> Reg:
+        """Two 32-bit registers as one of 64 bits."""
+        result = self.reg("b64")
+        self.emit(Pack("b64"), result, (low, high))
+        return result
+
+    def add_f32(self, a: Number, b: Number) -> Reg:
+        """The rounded sum."""
+        return self._result(Binary("add", "f32"), "f32", None, a, b)
+
+    def mul_f32(self, a: Number, b: Number) -> Reg:
+        """The rounded product."""
+        return self._result(Binary("mul", "f32"), "f32", None, a, b)
+
+    def from_f32(self, to: Half, a: Reg) -> Reg:
+        """A 16-bit float, to nearest even."""
+        return self._result(FromF32(to), "b16", None, a)
+
+    def pair_from_f32(self, to: Half, low: Reg, high: Reg) -> Reg:
+        """Two 16-bit floats in one register."""
+        return self._result(PairFromF32(to), "b32", None, high, low)
+
+    def to_f32(self, source: Half, a: Reg) -> Reg:
+        """A 16-bit float as f32."""
+        return self._result(ToF32(source), "f32", None, a)
+
+    def special(self, name: str) -> Reg:
+        """A special register."""
+        return self._result(Special(name), "b32", None)
+
+    def shuffle(self, a: Reg, lane: Number) -> Reg:
+        """`a` of another lane."""
+        return self._result(ShuffleIndex(), "b32", None, a, lane)

@@ -1,0 +1,145 @@
+"""`KernelBuilder`: a method for each thing that lowering says often; results are new registers unless `into` names one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from louver.isa.barrier import (
+    FenceMbarrierInit,
+    MapShared,
+    MbarrierArrive,
+    MbarrierArriveExpect,
+    MbarrierInit,
+    MbarrierTryWait,
+)
+from louver.isa.bulk import BulkCommit, BulkTensorLoad, BulkTensorStore, BulkWait, GenericParameter
+from louver.isa.instruction import RegType
+from louver.isa.memory import Load, LoadParameter, Store, StoreMatrix, SymbolAddress
+from louver.isa.sync import BarrierSync, ClusterArrive, ClusterWait, FenceProxyAsync, SetMaxRegisters
+from louver.ptx.arithmetic import Arithmetic
+from louver.ptx.core import Number
+from louver.ptx.module import Address, Imm, Reg
+
+class KernelBuilder(Arithmetic):
+    """Arithmetic, memory, barriers and bulk copies."""
+
+    # --- memory ----------------------------------------------------------------------------------------------------
+    def ld_param(self, name: str) -> Reg:
+        """A scalar parameter's value."""
+        kind = self.params[name].type
+        if kind == "tensormap":
+            raise ValueError(f"{name} is a tensor map, which is not loaded: take its address")
+        registers: dict[str, RegType] = {"u32": "b32", "u64": "b64", "f32": "f32"}
+        result = self.reg(registers[kind])
+        self.emit(LoadParameter(kind), result, Address(name))
+        return result
+
+    def shared_symbol(self) -> Reg:
+        """The address of the dynamic shared memory."""
+        result = self.reg("b32")
+        self.emit(SymbolAddress("b32"), result, Address("smem"))
+        return result
+
+    def map_address(self, name: str) -> Reg:
+        """The generic address of a tensor-map parameter."""
+        place, result = self.regs("b64", 2)
+        self.emit(SymbolAddress("b64"), place, Address(name))
+        self.emit(GenericParameter(), result, place)
+        return result
+
+    def load_global(
+        self, registers: Sequence[Reg], address: Address, *, guard: Reg | None = None, read_only: bool = False
+    ) -> None:
+        """Fill 1, 2 or 4 registers of one class; `read_only` for data that no one writes meanwhile."""
+        count = _vector(len(registers))
+        target = registers[0] if count == 1 else tuple(registers)
+        self.emit(Load("global", registers[0].type, count, read_only), target, address, guard=guard)
+
+    def store_global(self, address: Address, value: Reg, *, guard: Reg | None = None) -> None:
+        """Store one register."""
+        self.emit(Store("global", value.type), address, value, guard=guard)
+
+    def store_matrices(self, address: Address, registers: Sequence[Reg], *, transpose: bool) -> None:
+        """Four 8×8 matrices of 16-bit elements to shared memory."""
+        self.emit(StoreMatrix(transpose), address, tuple(registers))
+
+    # --- barriers --------------------------------------------------------------------------------------------------
+    def mbarrier_init(self, address: Address, count: int) -> None:
+        """A barrier whose phases complete with `count` arrivals."""
+        self.emit(MbarrierInit(), address, Imm(count))
+
+    def mbarrier_arrive(self, address: Address, *, remote: bool = False, guard: Reg | None = None) -> None:
+        """One arrival; `remote` for an address from `map_shared`."""
+        self.emit(MbarrierArrive(remote), address, guard=guard)
+
+    def mbarrier_arrive_expect(self, address: Address, transaction_bytes: int) -> None:
+        """Expect bytes and arrive."""
+        self.emit(MbarrierArriveExpect(), address, Imm(transaction_bytes))
+
+    def wait(self, address: Address, parity: Reg) -> None:
+        """Spin until the barrier's phase of that parity is complete."""
+        with self.loop() as loop:
+            done = self.reg("pred")
+            self.emit(MbarrierTryWait(), done, address, parity)
+            loop.repeat_if(done, negated=True)
+
+    def fence_mbarrier_init(self) -> None:
+        """Make initialised barriers visible to the cluster and to bulk copies."""
+        self.emit(FenceMbarrierInit())
+
+    def fence_proxy_async(self) -> None:
+        """Ordinary shared-memory accesses before are seen by bulk copies after."""
+        self.emit(FenceProxyAsync())
+
+    def map_shared(self, address: Number, rank: Number) -> Reg:
+        """The address in another CTA's window."""
+        result = self.reg("b32")
+        self.emit(MapShared(), result, address, rank)
+        return result
+
+    def barrier_sync(self, index: int, threads: int) -> None:
+        """A named barrier of the CTA."""
+        self.emit(BarrierSync(index, threads))
+
+    def cluster_sync(self) -> None:
+        """Wait for all threads of the cluster."""
+        self.emit(ClusterArrive())
+        self.emit(ClusterWait())
+
+    def setmaxnreg(self, count: int, action: Literal["inc", "dec"]) -> None:
+        """Take or give back registers."""
+        self.emit(SetMaxRegisters(action, count))
+
+    # --- bulk copies -----------------------------------------------------------------------------------------------
+    def bulk_tensor_load(
+        self,
+        destination: Address,
+        tensor_map: Reg,
+        coordinates: Sequence[Reg | Imm],
+        mbarrier: Address,
+        *,
+        multicast: int | None = None,
+    ) -> None:
+        """Copy a box to shared memory; `multicast` is a mask of CTA ranks."""
+        mask: list[Reg] = [] if multicast is None else [self.mov(multicast, kind="b16")]
+        load = BulkTensorLoad(multicast is not None)
+        self.emit(load, destination, tensor_map, tuple(coordinates), mbarrier, *mask)
+
+    def bulk_tensor_store(self, tensor_map: Reg, coordinates: Sequence[Reg | Imm], source: Address) -> None:
+        """Copy a box from shared memory."""
+        self.emit(BulkTensorStore(), tensor_map, tuple(coordinates), source)
+
+    def bulk_commit(self) -> None:
+        """Close the group of stores."""
+        self.emit(BulkCommit())
+
+    def bulk_wait(self, pending: int) -> None:
+        """Wait until at most `pending` groups still read shared memory."""
+        self.emit(BulkWait(pending))
+
+
+def _vector(count: int) -> Literal[1, 2, 4]:
+    if count not in (1, 2, 4):
+        raise ValueError(f"a memory access moves 1, 2 or 4 registers, got {count}")
+    return count
