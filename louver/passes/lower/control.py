@@ -9,7 +9,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from louver.ir.sched import ops
 from louver.passes.lower import multiply
 from louver.passes.lower.state import Lowering, RolePosition, TileState
-from louver.ptx.module import Imm, Reg
+from louver.ptx.module import Address, Imm, Reg
 
 WARPS_PER_WARPGROUP = 4
 
@@ -22,7 +22,7 @@ def enter(low: Lowering) -> None:
     named["tid"] = k.special("%tid.x")
     # A shuffled warp index is known to be the same over the warp, so that branches on it are uniform.
     named["warp"] = k.shuffle(k.shr(named["tid"], 5), 0)
-    named["smem"] = k.symbol("smem")
+    named["smem"] = k.shared_symbol()
     if low.cluster > 1:
         named["rank"] = k.special("%cluster_ctarank")
     tile_m, tile_n, tile_k = low.tile
@@ -40,12 +40,12 @@ def _initialise_barriers(low: Lowering) -> None:
     with k.if_(k.setp("eq", "u32", low.named["tid"], 0)):
         for barriers in low.barriers.values():
             for stage in range(low.stages):
-                k.mbarrier_init(low.named["smem"], barriers.arrivals, offset=barriers.offset + 8 * stage)
+                k.mbarrier_init(Address(low.named["smem"], barriers.offset + 8 * stage), barriers.arrivals)
         k.fence_mbarrier_init()
     if low.cluster > 1:
         k.cluster_sync()
     else:
-        k.bar_sync(0, low.kernel.threads.value.data)
+        k.barrier_sync(0, low.kernel.threads.value.data)
 
 
 def leave(low: Lowering) -> None:
@@ -63,7 +63,7 @@ def lower_role(low: Lowering, role: ops.RoleOp, lower_block: LowerBlock) -> None
     inside = k.setp("lt", "u32", k.sub(low.named["warp"], first), last - first)
     with k.if_(inside, uniform=True):
         if role.registers is not None:
-            k.setmaxnreg(role.registers.value.data, increase=not single)
+            k.setmaxnreg(role.registers.value.data, "dec" if single else "inc")
         low.warpgroup = k.shr(k.sub(low.named["warp"], first), 2)
         if single:
             elected = k.setp("eq", "u32", low.named["tid"], first * 32)
@@ -136,7 +136,7 @@ def lower_loop(low: Lowering, op: ops.LoopOp, lower_block: LowerBlock) -> None:
 
     with k.if_(more(), uniform=True), k.loop(uniform=True) as loop:
         low.values[op.body.block.args[0]] = tile.step
-        tile.advanced, tile.unroll = 0, unroll
+        tile.advanced = 0
         lower_block(op.body.block)
         if tile.advanced != unroll:
             raise ValueError(f"a loop over {unroll} steps must advance {unroll} times, got {tile.advanced}")

@@ -75,7 +75,7 @@ def _layout(kernel: ops.KernelOp) -> tuple[dict[str, Ring], dict[str, Barriers],
 def _load_parameters(low: Lowering, names: list[str]) -> None:
     for name, argument in zip(names, low.kernel.body.block.args, strict=True):
         if isinstance(argument.type, MapType):
-            low.values[argument] = name
+            low.values[argument] = low.k.map_address(name)
             continue
         register = low.k.ld_param(name)
         low.values[argument] = register

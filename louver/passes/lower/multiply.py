@@ -70,7 +70,8 @@ def load_metadata(low: Lowering, op: ops.LoadMetadataOp) -> None:
         address = base
         if isinstance(step, Reg):
             address = k.add(base, _step_offset(low, step, per_group, words))
-        k.load_global_nc(tuple(block[:words]), Address(address, ahead // per_group * GROUP_BYTES), guard=guard)
+        place = Address(address, ahead // per_group * GROUP_BYTES)
+        k.load_global(block[:words], place, guard=guard, read_only=True)
 
 
 def _step_offset(low: Lowering, step: Reg, per_group: int, words: int) -> Reg:
@@ -139,7 +140,7 @@ def _descriptor(low: Lowering, ring_name: str, tile: Tile, offset: int, *, per_w
         rows = 64 * len(low.consumer.accumulators)
         start = k.mad_lo(low.warpgroup, rows * tile.line_bytes >> 4, start)
     start = k.add(start, (constant & 0xFFFFFFFF) + (ring.offset + offset >> 4))
-    return k.pack_b64(start, constant >> 32)
+    return k.pack_b64(start, k.mov(constant >> 32))
 
 
 def fence(low: Lowering) -> None:

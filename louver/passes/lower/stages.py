@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from louver.ir.sched import ops
 from louver.passes.lower.state import Lowering
-from louver.ptx.module import Imm, Reg
+from louver.ptx.module import Address, Imm, Reg
 
 
 def _barrier(low: Lowering, stage: Reg) -> Reg:
@@ -16,20 +16,20 @@ def acquire(low: Lowering, op: ops.AcquireOp) -> None:
     """The first time round every stage is free: waiting for the phase before the first one passes at once."""
     k, position = low.k, low.position
     address = _barrier(low, position.stage)
-    k.wait(address, k.xor(position.parity, 1), offset=low.barriers[op.barriers.data].offset)
+    k.wait(Address(address, low.barriers[op.barriers.data].offset), k.xor(position.parity, 1))
 
 
 def expect(low: Lowering, op: ops.ExpectOp) -> None:
     """Arrive and announce the bytes of the whole stage, whoever sends them."""
     barriers = low.barriers[op.barriers.data]
     address = _barrier(low, low.position.stage)
-    low.k.mbarrier_arrive_expect(address, barriers.transaction_bytes, offset=barriers.offset)
+    low.k.mbarrier_arrive_expect(Address(address, barriers.offset), barriers.transaction_bytes)
 
 
 def wait(low: Lowering, op: ops.WaitOp) -> None:
     """Wait for the stage's copies."""
     address = _barrier(low, low.position.stage)
-    low.k.wait(address, low.position.parity, offset=low.barriers[op.barriers.data].offset)
+    low.k.wait(Address(address, low.barriers[op.barriers.data].offset), low.position.parity)
 
 
 def release(low: Lowering, op: ops.ReleaseOp) -> None:
@@ -46,11 +46,12 @@ def release(low: Lowering, op: ops.ReleaseOp) -> None:
         begun = k.setp("ge", "u32", tile.step, lag - tile.advanced)
         selected = k.and_pred(selected, begun)
     barriers = low.barriers[op.barriers.data]
-    address = k.add(_barrier(low, stage), barriers.offset)
+    address = _barrier(low, stage)
     if low.cluster > 1:
-        k.mbarrier_arrive_remote(k.mapa(address, lane), guard=selected)
+        remote = k.map_shared(k.add(address, barriers.offset), lane)
+        k.mbarrier_arrive(Address(remote), remote=True, guard=selected)
     else:
-        k.mbarrier_arrive(address, guard=selected)
+        k.mbarrier_arrive(Address(address, barriers.offset), guard=selected)
 
 
 def bulk_load(low: Lowering, op: ops.BulkLoadOp) -> None:
@@ -68,9 +69,9 @@ def bulk_load(low: Lowering, op: ops.BulkLoadOp) -> None:
         mask = (1 << low.cluster) - 1
     barriers = low.barriers[op.barriers.data]
     k.bulk_tensor_load(
-        k.add(destination, offset),
-        low.symbol(op.map),
+        Address(destination, offset),
+        low.register(op.map),
         coordinates,
-        k.add(_barrier(low, position.stage), barriers.offset),
+        Address(_barrier(low, position.stage), barriers.offset),
         multicast=mask,
     )

@@ -67,7 +67,7 @@ class Lowering:
     rings: dict[str, Ring]
     barriers: dict[str, Barriers]
     stages: int
-    values: dict[SSAValue, Reg | Imm | str] = field(default_factory=dict[SSAValue, "Reg | Imm | str"])
+    values: dict[SSAValue, Reg | Imm] = field(default_factory=dict[SSAValue, "Reg | Imm"])
     sizes: dict[str, Reg] = field(default_factory=dict[str, Reg])
     named: dict[str, Reg] = field(default_factory=dict[str, Reg])
     warpgroup: Reg = field(init=False)
@@ -93,16 +93,6 @@ class Lowering:
             raise TypeError(f"{value} is not held in a register but as {held!r}")
         return held
 
-    def symbol(self, value: SSAValue) -> str:
-        """The name of the parameter that `value` is."""
-        held = self.values[value]
-        if not isinstance(held, str):
-            raise TypeError(f"{value} is not a parameter passed by value but {held!r}")
-        return held
-
     def number(self, value: SSAValue) -> Reg | Imm:
         """The register or constant that holds `value`."""
-        held = self.values[value]
-        if isinstance(held, str):
-            raise TypeError(f"{value} is the parameter {held}, not a number")
-        return held
+        return self.values[value]

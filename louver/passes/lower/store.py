@@ -12,8 +12,9 @@ from xdsl.ir import Attribute, SSAValue
 from louver.formats.dtypes import element_type
 from louver.ir.sched import ops
 from louver.ir.sched.types import PointerType
+from louver.isa.convert import Half
 from louver.passes.lower.state import Lowering
-from louver.ptx.module import Address, Imm, Reg
+from louver.ptx.module import Address, Reg
 
 HALVES = (0, 8)
 """Row offsets that a thread holds in a block."""
@@ -43,7 +44,7 @@ def _store_row(low: Lowering, op: ops.StoreOp, block: int, half: int, row: Reg, 
     pitch = low.sizes["pitch"]
     base = low.register(op.destination)
     major, minor = (first_column, row) if transposed else (row, first_column)
-    element = k.add(k.mul_lo(k.cvt_wide(major), pitch), k.cvt_wide(minor))
+    element = k.add(k.mul_lo(k.widen_u64(major), pitch), k.widen_u64(minor))
     address = k.add(base, k.shl(element, size.bit_length() - 1))
     column_step = k.shl(pitch, size.bit_length() - 1) if transposed else None
     row_inside = k.setp("lt", "u32", row, low.sizes["M"])
@@ -58,7 +59,7 @@ def _store_row(low: Lowering, op: ops.StoreOp, block: int, half: int, row: Reg, 
                 column_values = _vectors(low, op, "n", k.add(first_column, column), inside)
                 result = _evaluate(low, op, value, row_values | column_values)
                 offset = 0 if transposed else column * size
-                k.store_global(Address(here, offset), _bits(low, result, _element(op)), size, guard=inside)
+                k.store_global(Address(here, offset), _bits(low, result, _element(op)), guard=inside)
                 if column_step is not None and pair == 0:
                     here = k.add(address, column_step)
             if column_step is not None and group + 1 < tile_n // 8:
@@ -92,12 +93,12 @@ def _load_float(low: Lowering, address: Reg, element: str, inside: Reg) -> Reg:
     """One element as f32."""
     k = low.k
     if element == "f32":
-        value = k.mov(Imm(0.0), type="f32")
-        k.load_global((value,), Address(address), guard=inside)
+        value = k.mov(0.0, kind="f32")
+        k.load_global([value], Address(address), guard=inside)
         return value
-    narrow = k.mov(Imm(0), type="b16")
-    k.load_global((narrow,), Address(address), guard=inside)
-    return k.widen(element, narrow)
+    narrow = k.mov(0, kind="b16")
+    k.load_global([narrow], Address(address), guard=inside)
+    return k.to_f32(_half(element), narrow)
 
 
 def _evaluate(low: Lowering, op: ops.StoreOp, accumulator: Reg, known: dict[SSAValue, Reg]) -> Reg:
@@ -132,10 +133,18 @@ def _truncated(low: Lowering, value: Reg, op: arith.TruncFOp) -> Reg:
 def _rounded(low: Lowering, value: Reg, to: Attribute) -> Reg:
     if isinstance(to, Float32Type):
         return value
-    name = {"f16": "f16", "bf16": "bf16"}[str(to)]
-    return low.k.widen(name, low.k.narrow(name, value))
+    name = _half(str(to))
+    return low.k.to_f32(name, low.k.from_f32(name, value))
 
 
 def _bits(low: Lowering, value: Reg, element: str) -> Reg:
     """The value as the bits to store."""
-    return value if element == "f32" else low.k.narrow(element, value)
+    return value if element == "f32" else low.k.from_f32(_half(element), value)
+
+
+def _half(element: str) -> Half:
+    match element:
+        case "f16" | "bf16":
+            return element
+        case _:
+            raise ValueError(f"an epilogue reads and writes f32, f16 and bf16, got {element}")
