@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from louver.emulator import Earliest, GlobalMemory, Latest, Order, run
+from louver.emulator.removal import survey, undetected
+from louver.ptx.module import Kernel
+from louver.runtime.copy2d import build, groups, is_transposed
+
+UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+
+
+def copied(
+    buffer: np.ndarray,
+    start: int,
+    shape: tuple[int, int],
+    strides: tuple[int, int],
+    *,
+    ctas: int = 4,
+    transposed: bool | None = None,
+    order: Order | None = None,
+    extra_pitch: int = 0,
+    kernel: Kernel | None = None,
+) -> np.ndarray:
+    """Run the kernel on a view of `buffer` (elements `start`, `shape`, `strides`): the destination's rows, pad included."""
+    size = buffer.itemsize
+    rows, columns = shape
+    pitch = -(-columns * size // 16) * 16 + extra_pitch
+    memory = GlobalMemory()
+    source = memory.add("source", buffer, writable=False)
+    out = np.full((rows, pitch // size), UNSIGNED[size](0xEEEEEEEE & (2 ** (8 * size) - 1)))
+    destination = memory.add("destination", out)
+    row_groups, column_groups = groups(rows, columns, ctas)
+    if kernel is None:
+        kernel = build(size, transposed=is_transposed(strides) if transposed is None else transposed)
+    arguments = {
+        "source": source.address + start * size,
+        "destination": destination,
+        "row_step": strides[0] * size,
+        "column_step": strides[1] * size,
+        "pitch": pitch,
+        "rows": rows,
+        "columns": columns,
+        "row_groups": row_groups,
+        "column_groups": column_groups,
+    }
+    run(kernel, row_groups * column_groups, arguments, memory=memory, order=order or Latest())
+    return out
+
+
+def check(buffer: np.ndarray, start: int, shape: tuple[int, int], strides: tuple[int, int], **how: object) -> None:
+    out = copied(buffer, start, shape, strides, **how)  # type: ignore[arg-type]
+    pitches = tuple(stride * buffer.itemsize for stride in strides)
+    expected = np.lib.stride_tricks.as_strided(buffer[start:], shape, pitches)
+    assert np.array_equal(out[:, : shape[1]], expected)
+    assert (out[:, shape[1] :] == 0xEEEEEEEE & (2 ** (8 * buffer.itemsize) - 1)).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("shape", "strides", "start"),
+    [
+        ((1, 1), (1, 1), 3),
+        ((33, 65), (67, 1), 1),
+        ((65, 33), (1, 71), 5),
+        ((40, 37), (80, 2), 0),
+        ((37, 40), (3, 150), 1),
+        ((9, 70), (0, 1), 2),
+        ((70, 9), (1, 0), 2),
+        ((1, 100), (7, 1), 1),
+        ((100, 1), (1, 7), 1),
+    ],
+)
+def test_every_view_is_copied(
+    size: int, shape: tuple[int, int], strides: tuple[int, int], start: int, rng: np.random.Generator
+) -> None:
+    last = start + (shape[0] - 1) * strides[0] + (shape[1] - 1) * strides[1]
+    buffer = rng.integers(0, 2 ** (8 * size), last + 1, dtype=UNSIGNED[size])
+    check(buffer, start, shape, strides)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_both_kernels_copy_any_strides(transposed: bool, rng: np.random.Generator) -> None:
+    buffer = rng.integers(0, 2**16, 5000, dtype=np.uint16)
+    check(buffer, 7, (35, 66), (70, 1), transposed=transposed)
+    check(buffer, 7, (66, 35), (1, 70), transposed=transposed)
+
+
+@pytest.mark.parametrize("ctas", [1, 3, 100])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_any_number_of_ctas_covers_the_matrix(ctas: int, transposed: bool, rng: np.random.Generator) -> None:
+    buffer = rng.integers(0, 2**16, 97 * 101, dtype=np.uint16)
+    check(buffer, 0, (97, 100), (101, 1), ctas=ctas, transposed=transposed)
+
+
+@pytest.mark.parametrize("order", [Earliest(), Latest()])
+def test_wide_pitches_leave_the_bytes_between_rows(order: Order, rng: np.random.Generator) -> None:
+    buffer = rng.integers(0, 2**16, 40 * 50, dtype=np.uint16)
+    check(buffer, 1, (40, 49), (50, 1), extra_pitch=64, order=order)
+    check(buffer, 1, (49, 39), (1, 50), extra_pitch=64, order=order)
+
+
+@pytest.mark.parametrize("strides", [((1 << 32) + 17, 1), (1, (1 << 32) + 17)])
+def test_far_addresses_are_reached(strides: tuple[int, int], rng: np.random.Generator) -> None:
+    # Zeros take no memory until they are touched.
+    buffer = np.zeros((1 << 32) + 100, np.uint8)
+    buffer[:60] = rng.integers(1, 256, 60, dtype=np.uint8)
+    buffer[-90:] = rng.integers(1, 256, 90, dtype=np.uint8)
+    check(buffer, 3, (2, 40) if strides[1] == 1 else (40, 2), strides)
+
+
+def test_every_barrier_is_needed(rng: np.random.Generator) -> None:
+    buffer = rng.integers(0, 2**16, 100 * 70, dtype=np.uint16)
+    expected = buffer.reshape(70, 100).T
+
+    def attempt(kernel: Kernel, order: Order) -> None:
+        out = copied(buffer, 0, (100, 70), (1, 100), ctas=1, kernel=kernel, order=order)
+        assert np.array_equal(out[:, :70], expected)
+
+    outcomes = survey(build(2, transposed=True), attempt)
+    assert len(outcomes) == 2
+    assert not undetected(outcomes)
