@@ -1,0 +1,56 @@
+"""Machine code as text: what the assembler really made."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from louver.ptx.assembler import TIMEOUT, tool_in_wheel
+
+WHEEL = "nvidia-cuda-nvdisasm"
+"""The distribution that carries the disassembler."""
+
+_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)")
+
+
+class DisassemblerMissingError(RuntimeError):
+    """There is no nvdisasm on this machine."""
+
+
+def find_nvdisasm() -> Path:
+    """The pinned wheel's nvdisasm, else the one on the PATH. Raises DisassemblerMissingError, saying what to install."""
+    found = tool_in_wheel(WHEEL, "nvdisasm")
+    if found is not None:
+        return found
+    on_path = shutil.which("nvdisasm")
+    if on_path is None:
+        raise DisassemblerMissingError(f"disassembling needs nvdisasm, got none: pip install {WHEEL}")
+    return Path(on_path)
+
+
+def disassemble(cubin: bytes) -> str:
+    """The SASS of a cubin. Raises ValueError when nvdisasm cannot read it."""
+    with tempfile.NamedTemporaryFile(prefix="louver-", suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [str(find_nvdisasm()), "-c", file.name]
+        done = subprocess.run(
+            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=TIMEOUT, check=False
+        )
+    if done.returncode:
+        raise ValueError(f"nvdisasm cannot read the cubin: {done.stderr.strip()}")
+    return done.stdout
+
+
+def opcodes(sass: str) -> Counter[str]:
+    """How often each opcode stands in the text, qualifiers included (`HGMMA.SP.64x256x32.F32`, `USETMAXREG…`)."""
+    return Counter(_INSTRUCTION.findall(sass))
+
+
+def count_sparse_products(sass: str) -> int:
+    """How many sparse matrix products there are: HGMMA.SP, QGMMA.SP, IGMMA.SP, HMMA.SP and their like."""
+    return sum(number for opcode, number in opcodes(sass).items() if _SPARSE_PRODUCT.match(opcode))
