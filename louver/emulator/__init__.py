@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from louver.emulator.emulate import Report, run
 from louver.emulator.errors import (
     BarrierError,
     ConvergenceError,
@@ -23,7 +24,6 @@ from louver.emulator.errors import (
 from louver.emulator.memory import Allocation, GlobalMemory
 from louver.emulator.order import Earliest, Latest, Order, Seeded
 from louver.emulator.parameters import Argument
-from louver.emulator.run import Report, run
 
 __all__ = [
     "run",

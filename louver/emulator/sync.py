@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from louver.emulator.clocks import Agents, Clock
 from louver.emulator.errors import BarrierError, ConvergenceError, ExitError
 from louver.emulator.waiters import Signal
@@ -99,6 +101,8 @@ class ClusterBarrier:
         self._warps = list(warps)
 
     def arrive(self, warp: Warp) -> None:
+        if not np.array_equal(warp.active, warp.exists):
+            raise ConvergenceError("all lanes of a warp must arrive together at the cluster barrier, got some of them")
         if warp.agent in self._arrived:
             raise BarrierError(f"{warp.name} arrives twice at the cluster barrier without a wait between")
         self._arrived[warp.agent] = self._turn
