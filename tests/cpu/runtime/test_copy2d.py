@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from louver.runtime import copy2d
+from louver.runtime.cache import KernelCache
 from louver.runtime.copy2d import TILE, copy_matrix, groups, is_transposed
 
 GOOD: dict[str, Any] = {
@@ -70,3 +72,38 @@ def test_a_copy_is_one_launch(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [launch[1:4] for launch in launches] == [(1, 1, 1), (1, 1, 1)]
     assert launches[0][8] == 5
     assert fake.reads == [0x1002, 0x1002]
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("element_bytes", [1, 2, 4])
+def test_the_kernels_assemble_cleanly(element_bytes: int, transposed: bool) -> None:
+    from louver.ptx.assembler import assemble
+    from louver.ptx.module import Module
+    from louver.ptx.printer import print_module
+
+    kernel = copy2d.build(element_bytes, transposed=transposed)
+    for target in ("sm_80", "sm_90a"):
+        assembly = assemble(print_module(Module(target, [kernel])), target)
+        assert assembly.clean, assembly.warnings
+
+
+def test_a_kernel_is_compiled_once_and_kept(fake: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import louver.ptx.assembler as assembler
+
+    cache = KernelCache(tmp_path)
+    monkeypatch.setattr(copy2d, "kernel_cache", lambda: cache)
+    copy2d._loaded.cache_clear()
+    copy_matrix(**GOOD)
+    (name,) = (arguments[1] for arguments in fake.called("cuModuleGetFunction"))
+    assert name == b"copy_rows_16"
+
+    def fails(*arguments: Any) -> Any:
+        raise AssertionError("assembled again")
+
+    monkeypatch.setattr(assembler, "assemble", fails)
+    copy_matrix(**GOOD)
+    copy2d._loaded.cache_clear()
+    monkeypatch.setattr(copy2d, "kernel_cache", lambda: KernelCache(tmp_path))
+    copy_matrix(**GOOD)
+    copy2d._loaded.cache_clear()
+    assert len(fake.called("cuLaunchKernel")) == 3

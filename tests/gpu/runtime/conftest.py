@@ -13,5 +13,5 @@ def stream() -> Iterator[int]:
     with device_context(0):
         handle = int(call("cuStreamCreate", 1))
         yield handle
+        # Not destroyed: a failed test's traceback keeps buffers that are released on it later.
         call("cuStreamSynchronize", handle)
-        call("cuStreamDestroy", handle)

@@ -26,7 +26,9 @@ def cupy() -> Any:
 
 
 @pytest.fixture
-def jax() -> Any:
+def jax(monkeypatch: pytest.MonkeyPatch) -> Any:
+    # Otherwise most of the device's memory is taken at once.
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     module = pytest.importorskip("jax")
     if module.default_backend() != "gpu":
         pytest.skip("jax without CUDA")
