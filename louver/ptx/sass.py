@@ -49,8 +49,3 @@ def disassemble(cubin: bytes) -> str:
 def opcodes(sass: str) -> Counter[str]:
     """How often each opcode stands in the text, qualifiers included (`HGMMA.SP.64x256x32.F32`, `USETMAXREG…`)."""
     return Counter(_INSTRUCTION.findall(sass))
-
-
-def count_sparse_products(sass: str) -> int:
-    """How many sparse matrix products there are: HGMMA.SP, QGMMA.SP, IGMMA.SP, HMMA.SP and their like."""
-    return sum(number for opcode, number in opcodes(sass).items() if _SPARSE_PRODUCT.match(opcode))
