@@ -144,6 +144,7 @@ class SharedMemory:
         del self.barriers[barrier.offset]
         self._opaque[barrier.offset : barrier.offset + 8] = False
         self._writer[barrier.offset : barrier.offset + 8] = NOBODY
+        self._epoch[barrier.offset : barrier.offset + 8] = 0
 
     # --- helpers ---------------------------------------------------------------------------------------------------
     def _note_read(self, where: Where, agent: int, epoch: int) -> None:
