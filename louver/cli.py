@@ -18,6 +18,8 @@ from rich.console import Console
 
 import louver
 from louver.commands.selection import EMBEDDINGS, Selection
+from louver.ptx.assembler import AssemblerMissingError
+from louver.ptx.sass import DisassemblerMissingError
 
 app = typer.Typer(
     name="louver",
@@ -81,12 +83,16 @@ def terminal() -> Console:
     return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=PIPE_COLUMNS)
 
 
+USER_ERRORS = (OSError, ValueError, ModuleNotFoundError, AssemblerMissingError, DisassemblerMissingError)
+"""What a file, an argument or a missing optional package can cause; anything else is a bug and shows its traceback."""
+
+
 @contextmanager
 def one_line_errors() -> Generator[None]:
     """Files that cannot be read and values that break a rule end the command with one line and exit code 2."""
     try:
         yield
-    except (OSError, ValueError, ModuleNotFoundError) as error:
+    except USER_ERRORS as error:
         line = " ".join(str(error).split())
         Console(stderr=True, soft_wrap=True).print(f"error: {line}", style="bold red", markup=False, highlight=False)
         raise typer.Exit(2) from error

@@ -143,9 +143,13 @@ def _ptxas() -> str:
 
 
 def _nvdisasm() -> str:
-    from louver.ptx.sass import nvdisasm_version
+    from louver.ptx.sass import WHEEL, find_nvdisasm
 
-    return nvdisasm_version()
+    path = find_nvdisasm()
+    try:
+        return version(WHEEL)
+    except PackageNotFoundError:
+        return str(path)
 
 
 def _cache() -> str:

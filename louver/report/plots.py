@@ -33,16 +33,17 @@ def plot_layers(rows: Sequence[LayerRow], path: Path, title: str) -> Path:
     sparse_mib = [row.sparse_bytes / 2**20 for row in shown]
     sizes.barh(places, dense_mib, height=0.72, color=COLORS["cublas"], label="dense")
     sizes.barh(places, sparse_mib, height=0.4, color=COLORS["ours"], label="compressed")
-    sizes.set_yticks(places, [row.name for row in shown], fontsize=7)
     sizes.invert_yaxis()
     sizes.set_xlabel("MiB")
     sizes.margins(y=0.01)
     sizes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False, fontsize=8)
     errors.plot([row.error for row in shown], places, "o", color=COLORS["ours"], markersize=4)
-    errors.set_xlim(left=0)
+    errors.set_xlim(0, 1.1 * max(row.error for row in shown) or 1)
+    errors.margins(y=0.01)
     errors.set_xlabel("relative Frobenius error of pruning")
     for axes in (sizes, errors):
         _clean(axes, grid="x")
+    sizes.set_yticks(places, [row.name for row in shown], fontsize=7)
     return _finish(figure, path, title)
 
 
@@ -78,10 +79,10 @@ def _gemm_panel(axes: Any, rows: Sequence[GemmRow], dtype: str) -> None:
                     axes.annotate(
                         f"{height / dense:.2f}×", (place, height), ha="center", va="bottom", fontsize=7, color=INK
                     )
-    axes.set_xticks(range(len(rows)), ["\n×".join(str(size) for size in row.shape) for row in rows], fontsize=7)
     axes.set_title(dtype, fontsize=9, color=INK)
     axes.margins(y=0.18)
     _clean(axes, grid="y")
+    axes.set_xticks(range(len(rows)), ["\n×".join(str(size) for size in row.shape) for row in rows], fontsize=7)
 
 
 def _subplots(count: int, size: tuple[float, float], **options: Any) -> tuple[Any, Sequence[Any]]:
@@ -98,7 +99,7 @@ def _subplots(count: int, size: tuple[float, float], **options: Any) -> tuple[An
 def _clean(axes: Any, grid: str) -> None:
     axes.grid(axis=grid, color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.tick_params(colors=INK, length=0)
+    axes.tick_params(colors=INK, length=0, labelsize=8)
     for side in ("top", "right", "left", "bottom"):
         axes.spines[side].set_visible(False)
 

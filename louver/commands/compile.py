@@ -1,0 +1,49 @@
+"""`louver compile`: a library product at each stage, as text."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from louver.frontend.problem import Kind, Problem
+from louver.isa.targets import target as machine
+from louver.kernels.configure import choose
+from louver.passes.pipeline import CompiledProduct, Stage, compile_product
+from louver.ptx.assembler import assemble
+from louver.ptx.sass import disassemble
+
+SM_COUNT = 132
+"""SMs to schedule for where there is no device to ask: a whole Hopper GPU."""
+
+STAGES = ("tile", "sched", "ptx", "sass")
+"""What can be printed, in the order of the pipeline."""
+
+
+def parse_sizes(text: str) -> tuple[int, int, int]:
+    """M, N, K of a text such as "4096,256,4096". Raises ValueError."""
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and int(part) for part in parts):
+        raise ValueError(f"a problem is M,N,K, three positive integers such as 4096,256,4096, got {text!r}")
+    m, n, k = (int(part) for part in parts)
+    return m, n, k
+
+
+def compile_for(sizes: tuple[int, int, int], dtype: str, product: str, target: str, *, bias: bool) -> CompiledProduct:
+    """The library's kernel for a product of `sizes` (M, N, K), which choose the schedule: the kernel takes any."""
+    problem = Problem(cast("Kind", product), dtype, dtype, dtype, bias="row" if bias else None)
+    m, n, _ = sizes
+    return compile_product(problem, choose(problem, m, n, machine(target), SM_COUNT), target)
+
+
+def compile_text(sizes: tuple[int, int, int], dtype: str, product: str, emit: str, target: str) -> str:
+    """What `emit` names ("tile", "sched", "ptx", "sass" or "all") of a product. Raises ValueError with the rule broken."""
+    compiled = compile_for(sizes, dtype, product, target, bias=False)
+    if emit != "all":
+        return stage_text(compiled, emit)
+    return "\n".join(f"// ---- {stage} ----\n{stage_text(compiled, stage)}" for stage in STAGES)
+
+
+def stage_text(compiled: CompiledProduct, stage: str) -> str:
+    """One of `STAGES` as text; "sass" assembles and disassembles."""
+    if stage != "sass":
+        return compiled.text(cast("Stage", stage))
+    return disassemble(assemble(compiled.ptx, compiled.target.name).cubin)

