@@ -105,7 +105,6 @@ def test_adding_to_the_code_moves_the_start():
         (lambda: Descriptor(96, 16, 1024, Swizzle(128)).chunks("k", 8, 64), "got a start 96 bytes into it"),
         (lambda: Descriptor(32, 16, 1024, Swizzle(128)).chunks("mn", 8, 128), "got a start 32 bytes into it"),
     ],
-    ids=str,
 )
 def test_errors_state_the_rule(make, message):
     with pytest.raises(ValueError, match=message):
