@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import re
+import shlex
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+
+from louver.cli import app
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)", document.read_text(encoding="utf-8"))
+    inside = [target for target in targets if "://" not in target]
+    assert not [target for target in inside if not (document.parent / target).exists()]
+
+
+def test_the_readme_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+    monkeypatch.chdir(tmp_path)
+    m, n, k = 37, 19, 72
+    names = {"weight": (m, k), "x": (3, n, k), "bias": (m,), "b": (k, n)}
+    scope = {name: rng.standard_normal(shape).astype(np.float16) for name, shape in names.items()}
+    (example,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="louver computes by the reference path")
+        exec(example, scope)
+    assert scope["y"].shape == (3, n, m) and scope["z"].shape == (m, n)
+    wide = scope["pruned"].astype(np.float64)
+    np.testing.assert_allclose(scope["z"], wide @ scope["b"].astype(np.float64), rtol=2e-3, atol=2e-3)
+    assert (tmp_path / "weights.safetensors").exists()
+
+
+def test_the_readme_names_commands_that_exist() -> None:
+    group = typer.main.get_command(app)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line.startswith("louver ")]
+    assert len(lines) >= 5
+    for line in lines:
+        _, command, *arguments = shlex.split(line, comments=True)
+        known = {option for parameter in group.commands[command].params for option in parameter.opts}
+        assert {argument for argument in arguments if argument.startswith("--")} <= known, line
