@@ -140,6 +140,9 @@ class Sketch(KernelBuilder):
     def bulk_store(self, name: str, at: Sequence[int | Reg], source: int) -> None:
         self.emit(BulkTensorStore(), self.map(name), _vector(at), smem(source))
 
+    def bulk_store_at(self, name: str, at: Sequence[int | Reg], source: Reg) -> None:
+        self.emit(BulkTensorStore(), self.map(name), _vector(at), Address(source))
+
     def bulk_commit_wait(self, pending: int = 0) -> None:
         self.emit(BulkCommit())
         self.emit(BulkWait(pending))
