@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import louver
 from louver.commands.checkpoint import Checkpoint, PrunedWeight, prune_weights, read_checkpoint, selected
-from louver.commands.demo_products import TARGET, bias_of, check_products, compile_stages, emulate_slice
+from louver.commands.demo_products import bias_of, check_products, compile_stages, emulate_slice
+from louver.commands.doctor import KERNEL_TARGET
 from louver.commands.selection import Selection
 from louver.formats.file import Tensor, save
 from louver.formats.pattern import Pattern
@@ -101,7 +102,7 @@ def prune_and_save(checkpoint: Checkpoint, selection: Selection, target: Path, c
 
 def has_kernels(found: Device | NoDevice) -> bool:
     """Whether the library's kernels run on the device."""
-    return isinstance(found, Device) and found.target == TARGET
+    return isinstance(found, Device) and found.target == KERNEL_TARGET
 
 
 def run_products(tensors: Mapping[str, Tensor], pruned: Pruned, console: Console) -> list[ProductRow]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 import louver
 from louver.commands.compile import compile_for
+from louver.commands.doctor import KERNEL_TARGET
 from louver.formats.file import Tensor
 from louver.formats.tensor import SparseTensor
 from louver.kernels.emulate import emulate
@@ -25,7 +26,6 @@ from louver.report.products import ProductRow
 if TYPE_CHECKING:
     from rich.console import Console
 
-TARGET = "sm_90a"
 TOKENS = 256
 """Rows of activations that every weight is multiplied with."""
 
@@ -40,13 +40,13 @@ Array = NDArray[Any]
 def compile_stages(shape: tuple[int, int], dtype: str, out: Path, console: Console) -> CompiledProduct:
     """Compile `linear` with a weight of `shape`, write its stages to `out`, assemble it, and say what came of it."""
     rows, columns = shape
-    compiled = compile_for((rows, TOKENS, columns), dtype, "linear", TARGET, bias=True)
+    compiled = compile_for((rows, TOKENS, columns), dtype, "linear", KERNEL_TARGET, bias=True)
     for stage, name in STAGE_FILES.items():
         (out / name).write_text(compiled.text(stage), encoding="utf-8")
-    assembly = assemble(compiled.ptx, TARGET)
+    assembly = assemble(compiled.ptx, KERNEL_TARGET)
     (out / "product.cubin").write_bytes(assembly.cubin)
     console.print(
-        f"compiled linear {dtype} for {TARGET}: {compiled.schedule}, {compiled.ptx.count(chr(10))} lines of PTX, "
+        f"compiled linear {dtype} for {KERNEL_TARGET}: {compiled.schedule}, {compiled.ptx.count(chr(10))} lines of PTX, "
         f"{len(assembly.cubin)} bytes of machine code, {len(assembly.warnings)} warnings",
         markup=False,
         highlight=False,

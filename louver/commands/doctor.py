@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 Kind = Literal["core", "gpu", "optional"]
 
+KERNEL_TARGET = "sm_90a"
+"""The target that the library has kernels for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fact:
@@ -173,4 +176,6 @@ def _gpu() -> str:
     found = current_device()
     if isinstance(found, NoDevice):
         raise NoDeviceError(found.reason)
+    if found.target != KERNEL_TARGET:
+        raise NoDeviceError(f"{found}: the library's kernels are for {KERNEL_TARGET}")
     return str(found)

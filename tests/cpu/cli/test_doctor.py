@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 from louver.cli import app
 from louver.commands import doctor
 from louver.commands.doctor import Fact, conclusions, examine, healthy, package
+from louver.runtime.device import Device, NoDevice
 
 
 def test_doctor_finds_the_core_here() -> None:
@@ -50,3 +51,19 @@ def test_a_missing_gpu_is_no_fault_and_is_named() -> None:
 def test_with_everything_there_nothing_is_missing() -> None:
     facts = (Fact("ptxas", True, "13.5", "core", "x"), Fact("GPU", True, "H200", "gpu", "y"))
     assert conclusions(facts) == ("Louver can do everything here, running kernels included.",)
+
+
+@pytest.mark.parametrize(("capability", "ok"), [((9, 0), True), ((8, 0), False), ((10, 0), False)])
+def test_only_a_hopper_gpu_runs_the_kernels(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], ok: bool
+) -> None:
+    found = Device(0, "a GPU", capability, 132, 227 << 10, 50 << 20, 141 << 30, (13, 0))
+    monkeypatch.setattr("louver.runtime.device.current_device", lambda: found)
+    fact = doctor.gpu()
+    assert fact.ok is ok
+    assert "a GPU" in fact.value and (ok or "kernels are for sm_90a" in fact.value)
+
+
+def test_without_a_gpu_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("louver.runtime.device.current_device", lambda: NoDevice("no driver here"))
+    assert doctor.gpu() == Fact("GPU", False, "no driver here", "gpu", doctor.gpu().enables)
