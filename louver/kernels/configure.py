@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target
-from louver.passes.layout import dense_layout, values_layout
+from louver.passes.layout import dense_layout, output_layout, values_layout
 from louver.passes.schedule import Schedule
 
 TILE_N = (8, 16, 32, 64, 128, 256)
@@ -21,22 +21,37 @@ BARRIER_ROOM = 1024
 MAX_STAGES = 8
 
 
-def choose(problem: Problem, m: int, n: int, target: Target, sm_count: int) -> Schedule:
-    """A schedule for `a [m, K] @ b [K, n]`: the narrowest tile that holds n, at most 256; narrower while SMs would idle."""
+def choose(
+    problem: Problem, m: int, n: int, target: Target, sm_count: int, *, aligned_output: bool = False
+) -> Schedule:
+    """A schedule for `a [m, K] @ b [K, n]`: the narrowest tile that holds n, at most 256; narrower while SMs would idle.
+
+    aligned_output: the output's address and row pitch are multiples of 16 bytes, so that bulk copies can write it.
+    """
     least = MIN_N_MAJOR if problem.b_layout == "n_major" else TILE_N[0]
     widths = [width for width in TILE_N if width >= least]
     tile_n = next((width for width in widths if width >= n), widths[-1])
     rows = -(-m // Schedule().tile_m)
     while tile_n > 128 and rows * -(-n // tile_n) < sm_count // 2:
         tile_n //= 2
-    return deepest(problem, Schedule(tile_n=tile_n, stages=2), target)
+    store = "bulk" if aligned_output and _bulk_stores(problem, tile_n) else "direct"
+    return deepest(problem, Schedule(tile_n=tile_n, stages=2, store=store), target)
+
+
+def _bulk_stores(problem: Problem, tile_n: int) -> bool:
+    least = 16 if problem.kind == "linear" else 64
+    return problem.out != "f32" and tile_n >= least
 
 
 def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
     """The schedule with as many stages as shared memory holds, at most 8."""
     major = "k" if problem.b_layout == "k_major" else "mn"
     stage = values_layout(schedule, problem.a).bytes + dense_layout(schedule, problem.b, major).bytes
-    stages = (target.max_shared_bytes - BARRIER_ROOM) // stage
+    staging = 0
+    if schedule.store == "bulk":
+        transposed = problem.kind == "linear"
+        staging = output_layout(schedule, problem.out, transposed=transposed).bytes * schedule.tile_m // 64
+    stages = (target.max_shared_bytes - BARRIER_ROOM - staging) // stage
     if stages < 2:
         raise ValueError(
             f"two stages of {stage} bytes do not fit the {target.max_shared_bytes} bytes of shared memory of "

@@ -43,6 +43,8 @@ def emulate(
     memory = GlobalMemory()
     result = memory.add("d", np.zeros(shape, element_type(store.element).numpy), initialised=False)
     maps = {"a": _rows(memory, "a", s.values), "b": _rows(memory, "b", dense)}
+    size = element_type(store.element).bytes
+    maps["d"] = Rows(result.address, shape[1], shape[0], shape[1] * size, size, result)
     words = prepack(s.indices, s.rows, s.size, s.dtype)
     pointers = {"metadata": memory.add("metadata", words, writable=False), "d": result}
     if bias is not None:

@@ -18,7 +18,7 @@ from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
 from louver.isa.targets import Target
 from louver.isa.wgmma import Wgmma
 from louver.passes.generate_epilogue import build_epilogue, epilogue_vectors
-from louver.passes.layout import OperandLayout, dense_layout, values_layout
+from louver.passes.layout import OperandLayout, dense_layout, output_layout, values_layout
 from louver.passes.product import ProductNest
 from louver.passes.schedule import Schedule, register_split
 
@@ -38,6 +38,7 @@ class _Plan:
     target: Target
     a: OperandLayout
     b: OperandLayout
+    d: OperandLayout | None
     mma: Wgmma
 
     @property
@@ -70,6 +71,9 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         target,
         values_layout(schedule, nest.a.element),
         dense_layout(schedule, nest.b.element, major),
+        None
+        if schedule.store == "direct"
+        else output_layout(schedule, nest.store.element, transposed=nest.store.transposed),
         Wgmma(n=schedule.tile_n, a=nest.a.element, b=nest.b.element, d="f32", sparse=True, transpose_b=major == "mn"),
     )
     if schedule.cluster > 1 and plan.b.copies % schedule.cluster and plan.b.box[1] % (8 * schedule.cluster):
@@ -86,13 +90,17 @@ def _parameters(plan: _Plan) -> dict[str, Attribute]:
         "a_map": MapType.of("a", plan.a.box, plan.a.element_bytes, plan.a.swizzle),
         "b_map": MapType.of("b", b_box, plan.b.element_bytes, plan.b.swizzle),
         "metadata": PointerType(StringAttr("metadata"), StringAttr("u32")),
-        "d": PointerType(StringAttr("d"), StringAttr(nest.store.element)),
     }
+    if plan.d is None:
+        types["d"] = PointerType(StringAttr("d"), StringAttr(nest.store.element))
+    else:
+        types["d_map"] = MapType.of("d", plan.d.box, plan.d.element_bytes, plan.d.swizzle)
     for vector in epilogue_vectors(nest.epilogue):
         types[vector.argument] = PointerType(StringAttr(vector.argument), StringAttr(vector.element))
     for size in ("M", "N", "K"):
         types[size] = SizeType(StringAttr(size), IntAttr(32))
-    types["pitch"] = SizeType(StringAttr("pitch"), IntAttr(64))
+    if plan.d is None:
+        types["pitch"] = SizeType(StringAttr("pitch"), IntAttr(64))
     return types
 
 
@@ -111,6 +119,8 @@ def _kernel(plan: _Plan) -> ops.KernelOp:
     with ImplicitBuilder(body):
         _ring("a", schedule.stages, plan.a.bytes)
         _ring("b", schedule.stages, plan.b.bytes)
+        if plan.d is not None:
+            _ring("d", 1, plan.d.bytes * schedule.tile_m // 64)
         for name in ("full", "empty"):
             ops.BarriersOp(properties={"sym_name": StringAttr(name), "stages": ops.i32_attr(schedule.stages)})
         producer, consumer = register_split(schedule, plan.target)
@@ -308,4 +318,8 @@ def _store(plan: _Plan, values: dict[str, SSAValue], m: SSAValue, n: SSAValue) -
         result = build_epilogue(plan.nest.epilogue, body.args[0], values)
         ops.YieldOp(operands=[result])
     properties: dict[str, Attribute] = {"transposed": UnitAttr()} if plan.nest.store.transposed else {}
-    ops.StoreOp(operands=[values["d"], m, n], properties=properties, regions=[Region(body)])
+    if plan.d is None:
+        ops.StoreOp(operands=[values["d"], m, n], properties=properties, regions=[Region(body)])
+        return
+    properties |= {"ring": StringAttr("d"), "element": StringAttr(plan.nest.store.element)}
+    ops.BulkStoreOp(operands=[values["d_map"], m, n], properties=properties, regions=[Region(body)])

@@ -75,6 +75,23 @@ def dense_layout(schedule: Schedule, element: str, major: Literal["k", "mn"]) ->
     )
 
 
+def output_layout(schedule: Schedule, element: str, *, transposed: bool) -> OperandLayout:
+    """The staged output of one block of 64 rows: one box of 64 rows of m for each column (transposed), or boxes of 64 columns."""
+    size = element_type(element).bits // 8
+    inner = SPAN // size
+    if size != 2:
+        raise ValueError(f"bulk stores take 16-bit outputs (their transposition is 16-bit only), got {element}")
+    if transposed:
+        if schedule.tile_n < 16:
+            raise ValueError(f"bulk stores take tiles of at least 16 columns, got {schedule.tile_n}: store directly")
+        return OperandLayout((inner, schedule.tile_n), 1, (0, 0), 128, size, "mn")
+    if schedule.tile_n % inner:
+        raise ValueError(
+            f"bulk stores of rows take tiles of a multiple of {inner} columns, got {schedule.tile_n}: store directly"
+        )
+    return OperandLayout((inner, 64), schedule.tile_n // inner, (inner, 0), 128, size, "k")
+
+
 def _span(size: int) -> SwizzleBytes:
     if size not in (32, 64, 128):
         raise ValueError(f"a box's inner dimension must fill a swizzle span of 32, 64 or 128 bytes, got {size}")

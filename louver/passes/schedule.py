@@ -15,7 +15,8 @@ class Schedule:
     tile_m, tile_n: output elements of a CTA (m along the sparse rows). tile_k: dense K elements of a stage, 64 or 128.
     consumers: warpgroups that multiply, each tile_m / consumers rows. stages: depth of the shared-memory ring.
     cluster: CTAs along M that share each tile of the dense operand by multicast. raster: tiles along M walked before
-    the next column of tiles.
+    the next column of tiles. store: "direct" writes results from registers, for any output; "bulk" stages them in shared
+    memory and sends them by bulk copies, for 16-bit outputs whose address and row pitch are multiples of 16 bytes.
     """
 
     tile_m: int = 128
@@ -25,11 +26,12 @@ class Schedule:
     stages: int = 5
     cluster: Literal[1, 2] = 1
     raster: int = 8
+    store: Literal["direct", "bulk"] = "direct"
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if not isinstance(value, int) or value < 1:
+            if field.name != "store" and (not isinstance(value, int) or value < 1):
                 raise ValueError(f"{field.name} must be a positive integer, got {value!r}")
         if self.tile_m % (64 * self.consumers):
             raise ValueError(
@@ -46,6 +48,8 @@ class Schedule:
             raise ValueError(f"a ring needs at least 2 stages, so that a copy can run ahead, got {self.stages}")
         if self.cluster not in (1, 2):
             raise ValueError(f"cluster is 1 or 2 CTAs along M, got {self.cluster}")
+        if self.store not in ("direct", "bulk"):
+            raise ValueError(f'store is "direct" or "bulk", got {self.store!r}')
         if self.consumers not in (1, 2, 3):
             raise ValueError(f"consumers is 1, 2 or 3 warpgroups, got {self.consumers}")
 

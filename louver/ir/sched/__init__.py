@@ -27,6 +27,7 @@ SCHED = Dialect(
         ops.MmaCommitOp,
         ops.MmaWaitOp,
         ops.StoreOp,
+        ops.BulkStoreOp,
         ops.VectorOp,
         ops.YieldOp,
     ],

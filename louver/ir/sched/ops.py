@@ -294,6 +294,27 @@ class StoreOp(IRDLOperation):
 
 
 @irdl_op_definition
+class BulkStoreOp(IRDLOperation):
+    """The epilogue by way of shared memory: as `store`, but each warpgroup stages its rows in `ring` and sends them by bulk
+    copies through the tensor map `destination`, which drops what is outside. The copies run on while the role goes on.
+    """
+
+    name = "sched.bulk_store"
+    destination = operand_def(MapType)
+    row = operand_def(IntegerType)
+    column = operand_def(IntegerType)
+    ring = prop_def(SymbolNameConstraint())
+    element = prop_def(StringAttr)
+    transposed = opt_prop_def(UnitAttr)
+    body = region_def("single_block")
+    traits = traits_def(HasParent(TilesOp))
+    assembly_format = (
+        "$destination `[` $row `,` $column `]` `as` $element `through` $ring (`transposed` $transposed^)? `:`"
+        " type($destination) `,` type($row) `,` type($column) $body attr-dict"
+    )
+
+
+@irdl_op_definition
 class VectorOp(IRDLOperation):
     """The element of a vector that belongs to the accumulator's row (`axis` "m") or column ("n"); 0 outside."""
 
@@ -314,5 +335,5 @@ class YieldOp(IRDLOperation):
 
     name = "sched.yield"
     value = operand_def()
-    traits = traits_def(IsTerminator(), HasParent(StoreOp))
+    traits = traits_def(IsTerminator(), HasParent(StoreOp, BulkStoreOp))
     assembly_format = "$value `:` type($value) attr-dict"

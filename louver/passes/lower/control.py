@@ -7,7 +7,7 @@ from collections.abc import Callable
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.ir.sched import ops
-from louver.passes.lower import multiply
+from louver.passes.lower import bulk_store, multiply
 from louver.passes.lower.state import Lowering, RolePosition, TileState
 from louver.ptx.module import Address, Imm, Reg
 
@@ -107,6 +107,8 @@ def lower_tiles(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock) -> None
         lower_block(op.body.block)
         k.add(tile, stride, into=tile)
         loop.repeat_if(k.setp("lt", "u32", tile, total))
+    if any(isinstance(inner, ops.BulkStoreOp) for inner in op.body.block.ops):
+        bulk_store.drain(low)
 
 
 def _tile_origin(low: Lowering, tile: Reg, raster: int) -> tuple[Reg, Reg]:

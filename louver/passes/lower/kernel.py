@@ -8,7 +8,7 @@ from xdsl.ir import Attribute, Block, Operation
 
 from louver.ir.sched import ops
 from louver.ir.sched.types import MapType, PointerType, SizeType
-from louver.passes.lower import control, multiply, stages, store
+from louver.passes.lower import bulk_store, control, multiply, stages, store
 from louver.passes.lower.state import Barriers, Lowering, Ring
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Imm, Kernel, Module, Param
@@ -67,6 +67,8 @@ def _layout(kernel: ops.KernelOp) -> tuple[dict[str, Ring], dict[str, Barriers],
             transaction = 0 if op.transaction_bytes is None else op.transaction_bytes.value.data
             barriers[op.sym_name.data] = Barriers(op.offset.value.data, op.arrivals.value.data, transaction)
             depths.add(op.stages.value.data)
+    # A staging area has one stage, which its role reuses; the rings share one depth.
+    depths.discard(1)
     if len(depths) != 1:
         raise ValueError(f"all rings and barriers of a kernel have one depth, got {sorted(depths)}")
     return rings, barriers, depths.pop()
@@ -118,6 +120,8 @@ def _lower_op(low: Lowering, op: Operation) -> None:
             multiply.wait_products(low, op)
         case ops.StoreOp():
             store.store(low, op)
+        case ops.BulkStoreOp():
+            bulk_store.bulk_store(low, op)
         case _:
             _lower_arithmetic(low, op)
 

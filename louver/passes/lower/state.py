@@ -86,6 +86,12 @@ class Lowering:
         """CTAs of a cluster."""
         return self.kernel.cluster.value.data
 
+    @property
+    def consumers(self) -> int:
+        """Warpgroups that multiply."""
+        m, _, _ = self.tile
+        return m // (64 * len(self.consumer.accumulators))
+
     def register(self, value: SSAValue) -> Reg:
         """The register that holds `value`."""
         held = self.values[value]

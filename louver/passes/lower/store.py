@@ -5,14 +5,10 @@ A thread holds, of each 64-row block, rows r and r + 8 and of every eight column
 
 from __future__ import annotations
 
-from xdsl.dialects import arith
-from xdsl.dialects.builtin import Float32Type
-from xdsl.ir import Attribute, SSAValue
-
 from louver.formats.dtypes import element_type
 from louver.ir.sched import ops
 from louver.ir.sched.types import PointerType
-from louver.isa.convert import Half
+from louver.passes.lower.epilogue import evaluate, stored_bits, vectors
 from louver.passes.lower.state import Lowering
 from louver.ptx.module import Address, Reg
 
@@ -48,7 +44,7 @@ def _store_row(low: Lowering, op: ops.StoreOp, block: int, half: int, row: Reg, 
     address = k.add(base, k.shl(element, size.bit_length() - 1))
     column_step = k.shl(pitch, size.bit_length() - 1) if transposed else None
     row_inside = k.setp("lt", "u32", row, low.sizes["M"])
-    row_values = _vectors(low, op, "m", row, row_inside)
+    row_values = vectors(low, op, "m", row, row_inside)
     with k.if_(row_inside):
         for group in range(tile_n // 8):
             here = address
@@ -56,10 +52,10 @@ def _store_row(low: Lowering, op: ops.StoreOp, block: int, half: int, row: Reg, 
                 column = 8 * group + pair
                 inside = k.setp("lt", "u32", k.add(first_column, column), low.sizes["N"])
                 value = low.consumer.accumulators[block][4 * group + 2 * half + pair]
-                column_values = _vectors(low, op, "n", k.add(first_column, column), inside)
-                result = _evaluate(low, op, value, row_values | column_values)
+                column_values = vectors(low, op, "n", k.add(first_column, column), inside)
+                result = evaluate(low, op, value, row_values | column_values)
                 offset = 0 if transposed else column * size
-                k.store_global(Address(here, offset), _bits(low, result, _element(op)), guard=inside)
+                k.store_global(Address(here, offset), stored_bits(low, result, _element(op)), guard=inside)
                 if column_step is not None and pair == 0:
                     here = k.add(address, column_step)
             if column_step is not None and group + 1 < tile_n // 8:
@@ -71,80 +67,3 @@ def _element(op: ops.StoreOp) -> str:
     if not isinstance(destination, PointerType):
         raise TypeError(f"a store's destination is a pointer, got {destination}")
     return destination.element.data
-
-
-def _vectors(low: Lowering, op: ops.StoreOp, axis: str, index: Reg, inside: Reg) -> dict[SSAValue, Reg]:
-    """The epilogue's vectors along `axis`, loaded at `index`; 0 outside."""
-    k = low.k
-    loaded: dict[SSAValue, Reg] = {}
-    for vector in op.body.block.ops:
-        if not isinstance(vector, ops.VectorOp) or vector.axis.data != axis:
-            continue
-        pointer = vector.vector.type
-        if not isinstance(pointer, PointerType):
-            raise TypeError(f"a vector is read through a pointer, got {pointer}")
-        element = pointer.element.data
-        address = k.mad_wide(index, element_type(element).bytes, low.register(vector.vector))
-        loaded[vector.result] = _load_float(low, address, element, inside)
-    return loaded
-
-
-def _load_float(low: Lowering, address: Reg, element: str, inside: Reg) -> Reg:
-    """One element as f32."""
-    k = low.k
-    if element == "f32":
-        value = k.mov(0.0, kind="f32")
-        k.load_global([value], Address(address), guard=inside)
-        return value
-    narrow = k.mov(0, kind="b16")
-    k.load_global([narrow], Address(address), guard=inside)
-    return k.to_f32(_half(element), narrow)
-
-
-def _evaluate(low: Lowering, op: ops.StoreOp, accumulator: Reg, known: dict[SSAValue, Reg]) -> Reg:
-    """Run the region on one accumulator. Values are held as f32, rounded to their type after every operation."""
-    values = {op.body.block.args[0]: accumulator, **known}
-    for each in op.body.block.ops:
-        match each:
-            case ops.VectorOp():
-                pass
-            case ops.YieldOp():
-                return values[each.value]
-            case arith.AddfOp():
-                values[each.result] = _rounded(low, low.k.add_f32(values[each.lhs], values[each.rhs]), each.result.type)
-            case arith.MulfOp():
-                values[each.result] = _rounded(low, low.k.mul_f32(values[each.lhs], values[each.rhs]), each.result.type)
-            case arith.TruncFOp():
-                values[each.result] = _truncated(low, values[each.input], each)
-            case arith.ExtFOp():
-                values[each.result] = values[each.input]
-            case _:
-                raise ValueError(f"an epilogue adds, multiplies and casts, got {each.name}: it has no lowering")
-    raise ValueError("an epilogue region ends with sched.yield")
-
-
-def _truncated(low: Lowering, value: Reg, op: arith.TruncFOp) -> Reg:
-    """The last cast is the store's own rounding; any other one rounds and widens again."""
-    if all(isinstance(use.operation, ops.YieldOp) for use in op.result.uses):
-        return value
-    return _rounded(low, value, op.result.type)
-
-
-def _rounded(low: Lowering, value: Reg, to: Attribute) -> Reg:
-    if isinstance(to, Float32Type):
-        return value
-    name = _half(str(to))
-    return low.k.to_f32(name, low.k.from_f32(name, value))
-
-
-def _bits(low: Lowering, value: Reg, element: str) -> Reg:
-    """The value as the bits to store."""
-    return value if element == "f32" else low.k.from_f32(_half(element), value)
-
-
-def _half(element: str) -> Half:
-    match element:
-        case "f16" | "bf16":
-            return element
-        case _:
-            raise ValueError(f"an epilogue reads and writes f32, f16 and bf16, got {element}")

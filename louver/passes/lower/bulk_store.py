@@ -1,0 +1,167 @@
+"""The epilogue by way of shared memory: 8×8 matrices staged by stmatrix, whole boxes sent by bulk copies.
+
+The staging area holds, block of 64 rows after block, the boxes of the output's tensor map, in its 128-byte swizzle. One
+stmatrix takes four matrices: two column groups (of 8) by two row halves (r and r + 8). Lane 8q + r gives the address of line
+r of matrix q, whose half is q & 1 and whose group is g + (q >> 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from xdsl.ir import SSAValue
+
+from louver.formats.dtypes import element_type
+from louver.ir.sched import ops
+from louver.passes.lower.epilogue import evaluate, half, vectors
+from louver.passes.lower.state import Lowering
+from louver.ptx.module import Address, Reg
+
+_Known: TypeAlias = dict[SSAValue, Reg]
+"""Values of an epilogue that are known for one row or column."""
+
+LINE_BYTES = 128
+"""Bytes of a staged line: 64 elements of 16 bits, one swizzle span."""
+
+WARPGROUP_THREADS = 128
+FIRST_BARRIER = 1
+"""Named barrier of the first consumer warpgroup; 0 is the CTA's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """A lane's part in stmatrix: row half of its matrix, which of the two column groups, and its line."""
+
+    half: Reg
+    group: Reg
+    line: Reg
+    warp: Reg
+
+
+def bulk_store(low: Lowering, op: ops.BulkStoreOp) -> None:
+    """Stage and send the warpgroup's rows of the tile."""
+    k = low.k
+    drain(low)
+    _warpgroup_barrier(low)
+    lane = k.and_(low.named["tid"], 31)
+    matrix = k.shr(lane, 3)
+    place = _Lane(k.and_(matrix, 1), k.shr(matrix, 1), k.and_(lane, 7), k.and_(low.named["warp"], 3))
+    for block in range(len(low.consumer.accumulators)):
+        _stage_block(low, op, block, place)
+    k.fence_proxy_async()
+    _warpgroup_barrier(low)
+    with k.if_(_leader(low)):
+        for block in range(len(low.consumer.accumulators)):
+            _send_block(low, op, block)
+        k.bulk_commit()
+
+
+def drain(low: Lowering) -> None:
+    """The thread that sends waits until its copies have read the staging area."""
+    with low.k.if_(_leader(low)):
+        low.k.bulk_wait(0)
+
+
+def _leader(low: Lowering) -> Reg:
+    return low.k.setp("eq", "u32", low.k.and_(low.named["tid"], WARPGROUP_THREADS - 1), 0)
+
+
+def _warpgroup_barrier(low: Lowering) -> None:
+    """Each warpgroup has a barrier of its own, so that one need not wait for another's epilogue."""
+    k = low.k
+    for index in range(low.consumers):
+        with k.if_(k.setp("eq", "u32", low.warpgroup, index), uniform=True):
+            k.barrier_sync(FIRST_BARRIER + index, WARPGROUP_THREADS)
+
+
+def _block_bytes(low: Lowering) -> int:
+    _, tile_n, _ = low.tile
+    return 64 * tile_n * 2
+
+
+def _block_start(low: Lowering, op: ops.BulkStoreOp, block: int) -> tuple[Reg, int]:
+    """Register and constant part of the address where a block of the warpgroup is staged."""
+    blocks = len(low.consumer.accumulators)
+    start = low.k.mad_lo(low.warpgroup, blocks * _block_bytes(low), low.named["smem"])
+    return start, low.rings[op.ring.data].offset + block * _block_bytes(low)
+
+
+def _stage_block(low: Lowering, op: ops.BulkStoreOp, block: int, lane: _Lane) -> None:
+    k = low.k
+    _, tile_n, _ = low.tile
+    start, offset = _block_start(low, op, block)
+    rows = _row_values(low, op, block)
+    if op.transposed is not None:
+        # A line is one column n, 64 rows along it: the chunk is the warp's pair of halves, the line within 8 swizzles it.
+        chunk = k.xor(k.add(k.shl(lane.warp, 1), lane.half), lane.line)
+        line = k.add(k.shl(lane.group, 3), lane.line)
+        base = k.add(k.mad_lo(line, LINE_BYTES, start), k.shl(chunk, 4))
+        for group in range(0, tile_n // 8, 2):
+            values = _packed(low, op, block, group, rows)
+            k.store_matrices(Address(base, offset + group * 8 * LINE_BYTES), values, transpose=True)
+        return
+    # A line is one row, 64 columns of one box along it.
+    row = k.add(k.mad_lo(lane.warp, 16, k.shl(lane.half, 3)), lane.line)
+    line = k.mad_lo(row, LINE_BYTES, start)
+    for group in range(0, tile_n // 8, 2):
+        chunk = k.xor(k.add(lane.group, group % 8), lane.line)
+        base = k.add(line, k.shl(chunk, 4))
+        values = _packed(low, op, block, group, rows)
+        k.store_matrices(Address(base, offset + group // 8 * 64 * LINE_BYTES), values, transpose=False)
+
+
+def _packed(low: Lowering, op: ops.BulkStoreOp, block: int, group: int, rows: list[_Known]) -> list[Reg]:
+    """The four registers of one stmatrix: for two column groups, both halves; neighbouring columns in one register."""
+    k = low.k
+    element = half(op.element.data)
+    packed: list[Reg] = []
+    for each in (group, group + 1):
+        columns = [_column_values(low, op, 8 * each + pair) for pair in (0, 1)]
+        for index, row in enumerate(rows):
+            pair = [
+                evaluate(low, op, low.consumer.accumulators[block][4 * each + 2 * index + side], row | columns[side])
+                for side in (0, 1)
+            ]
+            packed.append(k.pair_from_f32(element, *pair))
+    return packed
+
+
+def _row_values(low: Lowering, op: ops.BulkStoreOp, block: int) -> list[_Known]:
+    """The epilogue's vectors along m, for both rows that this thread holds of a block."""
+    k = low.k
+    blocks = len(low.consumer.accumulators)
+    lane = k.and_(low.named["tid"], 31)
+    first = k.add(low.number(op.row), k.mul_lo(low.warpgroup, 64 * blocks))
+    first = k.add(first, k.mad_lo(k.and_(low.named["warp"], 3), 16, k.shr(lane, 2)))
+    values: list[_Known] = []
+    for offset in (0, 8):
+        row = k.add(first, 64 * block + offset)
+        values.append(vectors(low, op, "m", row, k.setp("lt", "u32", row, low.sizes["M"])))
+    return values
+
+
+def _column_values(low: Lowering, op: ops.BulkStoreOp, offset: int) -> _Known:
+    """The epilogue's vectors along n, for one column that this thread holds."""
+    k = low.k
+    if not any(isinstance(each, ops.VectorOp) and each.axis.data == "n" for each in op.body.block.ops):
+        return {}
+    pair = k.shl(k.and_(low.named["tid"], 3), 1)
+    column = k.add(k.add(low.number(op.column), pair), offset)
+    return vectors(low, op, "n", column, k.setp("lt", "u32", column, low.sizes["N"]))
+
+
+def _send_block(low: Lowering, op: ops.BulkStoreOp, block: int) -> None:
+    k = low.k
+    _, tile_n, _ = low.tile
+    blocks = len(low.consumer.accumulators)
+    start, offset = _block_start(low, op, block)
+    row = k.add(k.mad_lo(low.warpgroup, 64 * blocks, low.number(op.row)), 64 * block)
+    target = low.register(op.destination)
+    if op.transposed is not None:
+        k.bulk_tensor_store(target, [row, low.number(op.column)], Address(start, offset))
+        return
+    width = LINE_BYTES // element_type(op.element.data).bytes
+    for box in range(tile_n // width):
+        column = k.add(low.number(op.column), box * width)
+        k.bulk_tensor_store(target, [column, row], Address(start, offset + box * 64 * LINE_BYTES))
