@@ -1,4 +1,4 @@
-"""Conversions between the element types and f32."""
+"""Conversions between element types, f32 and integers. Source: PTX ISA, cvt."""
 
 from __future__ import annotations
 
@@ -8,9 +8,24 @@ from typing import Literal
 import numpy as np
 
 from louver.formats.dtypes import element_type
-from louver.isa.instruction import Bits, Operand, Pure, Requirement
+from louver.isa.instruction import Bits, Operand, Pure, RegType, Requirement
+from louver.isa.scalar import CANONICAL_NAN, VALUE
 
 Half = Literal["f16", "bf16"]
+Fp8 = Literal["e4m3", "e5m2"]
+
+HALF_NAN = np.uint16(0x7FFF)
+"""The NaN that conversions to f16 and bf16 give."""
+
+FP8_NAN = np.uint8(0x7F)
+"""The NaN that conversions to e4m3 and e5m2 give."""
+
+FP8_MAX: dict[Fp8, float] = {"e4m3": 448.0, "e5m2": 57344.0}
+"""The greatest finite value of each type, which `.satfinite` gives for everything above."""
+
+
+def _out(kind: RegType) -> Operand:
+    return Operand("d", "out", kind, kind="register")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,22 +37,19 @@ class FromF32(Pure):
     @property
     def operands(self) -> tuple[Operand, ...]:
         """d, a."""
-        return Operand("d", "out", "b16", kind="register"), Operand("a", "in", "f32")
+        return _out("b16"), Operand("a", "in", "f32")
 
     @property
     def mnemonic(self) -> str:
         """The opcode."""
         return f"cvt.rn.{self.to}.f32"
 
-    @property
-    def requires(self) -> Requirement:
-        """PTX 7.8 for bf16."""
-        return Requirement((7, 8) if self.to == "bf16" else (7, 0))
-
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         """Lane by lane."""
-        with np.errstate(over="ignore"):
-            return (inputs[0].view(np.float32).astype(element_type(self.to).numpy).view(np.uint16),)
+        value = inputs[0].view(np.float32)
+        with np.errstate(all="ignore"):
+            rounded = value.astype(element_type(self.to).numpy).view(np.uint16)
+        return (np.where(np.isnan(value), HALF_NAN, rounded),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +61,7 @@ class PairFromF32(Pure):
     @property
     def operands(self) -> tuple[Operand, ...]:
         """d, a, b."""
-        return Operand("d", "out", "b32", kind="register"), Operand("a", "in", "f32"), Operand("b", "in", "f32")
+        return _out("b32"), Operand("a", "in", "f32"), Operand("b", "in", "f32")
 
     @property
     def mnemonic(self) -> str:
@@ -65,14 +77,14 @@ class PairFromF32(Pure):
 
 @dataclass(frozen=True, slots=True)
 class ToF32(Pure):
-    """`cvt.f32.f16 d, a` (or bf16): exact."""
+    """`cvt.f32.f16 d, a` (or bf16): exact. A NaN's payload is unspecified."""
 
     source: Half
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         """d, a."""
-        return Operand("d", "out", "f32", kind="register"), Operand("a", "in", "b16")
+        return _out("f32"), Operand("a", "in", "b16")
 
     @property
     def mnemonic(self) -> str:
@@ -82,8 +94,186 @@ class ToF32(Pure):
     @property
     def requires(self) -> Requirement:
         """PTX 7.8 and sm_90 for bf16."""
-        return Requirement((7, 8), "sm_90a") if self.source == "bf16" else Requirement()
+        return Requirement((7, 8), "sm_90") if self.source == "bf16" else Requirement()
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         """Lane by lane."""
-        return (inputs[0].view(element_type(self.source).numpy).astype(np.float32).view(np.uint32),)
+        result = inputs[0].view(element_type(self.source).numpy).astype(np.float32)
+        return (np.where(np.isnan(result), CANONICAL_NAN, result.view(np.uint32)),)
+
+
+@dataclass(frozen=True, slots=True)
+class Fp8PairFromF32(Pure):
+    """`cvt.rn.satfinite.e4m3x2.f32 d, a, b` (or e5m2x2): a to the upper byte, b to the lower.
+
+    To nearest even; what is too large, infinity too, gives the greatest finite value of its sign.
+    """
+
+    to: Fp8
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a, b."""
+        return _out("b16"), Operand("a", "in", "f32"), Operand("b", "in", "f32")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"cvt.rn.satfinite.{self.to}x2.f32"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 7.8, sm_90."""
+        return Requirement((7, 8), "sm_90")
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        high, low = (self._byte(bits).astype(np.uint16) for bits in inputs)
+        return (low | high << np.uint16(8),)
+
+    def _byte(self, bits: Bits) -> Bits:
+        value = bits.view(np.float32)
+        limit = FP8_MAX[self.to]
+        with np.errstate(invalid="ignore"):
+            rounded = np.clip(value, -limit, limit).astype(element_type(self.to).numpy).view(np.uint8)
+        return np.where(np.isnan(value), FP8_NAN, rounded)
+
+
+@dataclass(frozen=True, slots=True)
+class HalfPairFromFp8(Pure):
+    """`cvt.rn.f16x2.e4m3x2 d, a` (or e5m2x2): two bytes as two f16, exact. A NaN becomes the canonical one."""
+
+    source: Fp8
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a."""
+        return _out("b32"), Operand("a", "in", "b16")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"cvt.rn.f16x2.{self.source}x2"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 7.8, sm_90."""
+        return Requirement((7, 8), "sm_90")
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        halves = inputs[0].view(element_type(self.source).numpy).astype(np.float16)
+        bits = np.where(np.isnan(halves), HALF_NAN, halves.view(np.uint16))
+        return (np.ascontiguousarray(bits).view(np.uint32),)
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerToF32(Pure):
+    """`cvt.rn.f32.s32 d, a` (or u32): to nearest even."""
+
+    source: Literal["s32", "u32"]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a."""
+        return _out("f32"), Operand("a", "in", "b32")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"cvt.rn.f32.{self.source}"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        return (inputs[0].view(VALUE[self.source]).astype(np.float32).view(np.uint32),)
+
+
+@dataclass(frozen=True, slots=True)
+class F32ToInteger(Pure):
+    """`cvt.rni.s32.f32 d, a` (to nearest even) or `.rzi` (towards zero), or u32: saturates; NaN gives 0."""
+
+    to: Literal["s32", "u32"]
+    rounding: Literal["rni", "rzi"] = "rni"
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a."""
+        return _out("b32"), Operand("a", "in", "f32")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"cvt.{self.rounding}.{self.to}.f32"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        value = inputs[0].view(np.float32).astype(np.float64)
+        whole = np.rint(value) if self.rounding == "rni" else np.trunc(value)
+        limits = np.iinfo(np.int32 if self.to == "s32" else np.uint32)
+        clipped = np.clip(np.where(np.isnan(whole), 0, whole), limits.min, limits.max)
+        return (clipped.astype(np.int64).astype(np.uint32),)
+
+
+INTEGER_CONVERSIONS: dict[tuple[str, str], tuple[RegType, RegType]] = {
+    ("u64", "u32"): ("b64", "b32"),
+    ("s64", "s32"): ("b64", "b32"),
+    ("u32", "u64"): ("b32", "b64"),
+    ("u32", "u16"): ("b32", "b16"),
+    ("s32", "s16"): ("b32", "b16"),
+    ("u16", "u32"): ("b16", "b32"),
+}
+"""(to, source): register classes of the conversions that keep, extend or cut bits."""
+
+_WIDTH: dict[RegType, int] = {"b16": 16, "b32": 32, "b64": 64}
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertInteger(Pure):
+    """`cvt.to.source d, a`: extends by the type's sign, or keeps the low bits."""
+
+    to: str
+    source: str
+
+    def __post_init__(self) -> None:
+        if (self.to, self.source) not in INTEGER_CONVERSIONS:
+            known = ", ".join(f"{to} from {source}" for to, source in INTEGER_CONVERSIONS)
+            raise ValueError(f"integer conversions are {known}, got {self.to} from {self.source}")
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a."""
+        to, source = INTEGER_CONVERSIONS[self.to, self.source]
+        return _out(to), Operand("a", "in", source)
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"cvt.{self.to}.{self.source}"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        to, source = (_WIDTH[kind] for kind in INTEGER_CONVERSIONS[self.to, self.source])
+        sign = "i" if self.source[0] == "s" else "u"
+        return (inputs[0].view(f"{sign}{source // 8}").astype(f"{sign}{to // 8}").view(f"u{to // 8}"),)
+
+
+@dataclass(frozen=True, slots=True)
+class SaturateInteger(Pure):
+    """`cvt.sat.s8.s32 d, a` (or u8): clamped to the range of 8 bits, and extended by its sign to 32."""
+
+    to: Literal["s8", "u8"]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a."""
+        return _out("b32"), Operand("a", "in", "b32")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"cvt.sat.{self.to}.s32"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        low, high = (-128, 127) if self.to == "s8" else (0, 255)
+        return (np.clip(inputs[0].view(np.int32), low, high).view(np.uint32),)

@@ -1,4 +1,8 @@
-"""Scalar instructions: integer and floating-point arithmetic, logic, comparison, selection, moves and packing."""
+"""Scalar instructions: integer arithmetic, logic, comparison, selection, moves and packing.
+
+Operands are registers or constants unless a form says otherwise. Source: PTX ISA, Integer Arithmetic, Comparison and
+Selection, Logic and Shift, Data Movement.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +44,8 @@ VALUE: dict[str, type[np.generic]] = {
 }
 """The NumPy type that computes with each type."""
 
+SHIFTS = ("shl", "shr")
+
 Values = NDArray[Any]
 Function = Callable[[Values, Values], Values]
 
@@ -67,12 +73,30 @@ def _shift(left: bool) -> Function:
 
 
 def _quotient(a: Values, b: Values) -> Values:
-    # Division by zero gives all ones.
-    return np.where(b == 0, ~np.zeros_like(a), a // np.where(b == 0, np.ones_like(b), b))
+    """a / b towards zero; all ones where b is 0, as the hardware gives (PTX leaves it open)."""
+    nonzero = np.where(b == 0, np.ones_like(b), b)
+    if a.dtype.kind == "u":
+        return np.where(b == 0, ~np.zeros_like(a), a // nonzero)
+    unsigned = f"u{a.dtype.itemsize}"
+    size = (np.abs(a).view(unsigned) // np.abs(nonzero).view(unsigned)).view(a.dtype)
+    return np.where(b == 0, ~np.zeros_like(a), np.where((a < 0) != (b < 0), -size, size))
 
 
 def _remainder(a: Values, b: Values) -> Values:
-    return np.where(b == 0, a, a % np.where(b == 0, np.ones_like(b), b))
+    """What the quotient leaves; `a` where b is 0."""
+    return np.where(b == 0, a, a - _quotient(a, b) * b)
+
+
+def _extreme(greater: bool) -> Function:
+    """The lesser or greater float: a number before NaN, and -0 below +0."""
+
+    def choose(a: Values, b: Values) -> Values:
+        first = np.where(a == b, np.signbit(a), a < b) | np.isnan(b)
+        if greater:
+            first = np.where(a == b, np.signbit(b), a > b) | np.isnan(b)
+        return np.where(first & ~np.isnan(a), a, b)
+
+    return choose
 
 
 INTEGER: dict[str, Function] = {
@@ -81,9 +105,10 @@ INTEGER: dict[str, Function] = {
     "mul.lo": lambda a, b: a * b,
     "min": np.minimum,
     "max": np.maximum,
+    "div": _quotient,
+    "rem": _remainder,
     "shr": _shift(left=False),
 }
-UNSIGNED = INTEGER | {"div": _quotient, "rem": _remainder}
 BITWISE: dict[str, Function] = {
     "and": lambda a, b: a & b,
     "or": lambda a, b: a | b,
@@ -94,6 +119,8 @@ FLOATING: dict[str, Function] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
+    "min": _extreme(greater=False),
+    "max": _extreme(greater=True),
 }
 COMPARE: dict[str, Function] = {
     "eq": lambda a, b: a == b,
@@ -104,35 +131,41 @@ COMPARE: dict[str, Function] = {
     "ge": lambda a, b: a >= b,
 }
 
+CANONICAL_NAN = np.uint32(0x7FFFFFFF)
+"""The NaN that f32 arithmetic gives, whatever its operands' payloads."""
 
-def _table(kind: str) -> dict[str, Function]:
-    if kind == "f32":
-        return FLOATING
-    if kind in ("u32", "u64"):
-        return UNSIGNED
-    return INTEGER if kind in ("s32", "s64") else BITWISE
+
+OPERATIONS: dict[str, dict[str, Function]] = {
+    **dict.fromkeys(("s32", "u32", "s64", "u64"), INTEGER),
+    **dict.fromkeys(("b16", "b32", "b64"), BITWISE),
+    "pred": {name: BITWISE[name] for name in ("and", "or", "xor")},
+    "f32": FLOATING,
+}
+"""The operations of `Binary` that each type has, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Binary(Pure):
-    """`op.type d, a, b`. op: of INTEGER (UNSIGNED) for s (u) types, BITWISE for b types and pred, FLOATING for f32.
+    """`op.type d, a, b`. op: of INTEGER for s and u types, BITWISE for b types and pred, FLOATING for f32.
 
-    f32 rounds to nearest even (a NaN result's payload is NumPy's, not the hardware's). Shift amounts are u32 registers and clamp at the width. Source: PTX ISA, Integer Arithmetic, Logic and Shift.
+    Integers wrap. f32 rounds to nearest even; NaN results are canonical. Shift amounts are u32 and clamp at the width.
     """
 
     op: str
     type: ScalarType
 
     def __post_init__(self) -> None:
-        known = _table(self.type)
-        if self.op not in known or (self.type == "pred" and self.op == "shl"):
+        if self.type not in OPERATIONS:
+            raise ValueError(f"scalar types are {', '.join(OPERATIONS)}, got {self.type!r}")
+        known = OPERATIONS[self.type]
+        if self.op not in known:
             raise ValueError(f"{self.type} has the operations {', '.join(known)}, got {self.op!r}")
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         """d, a, b."""
         kind = REGISTER[self.type]
-        amount: RegType = "b32" if self.op in ("shl", "shr") else kind
+        amount: RegType = "b32" if self.op in SHIFTS else kind
         return Operand("d", "out", kind, kind="register"), Operand("a", "in", kind), Operand("b", "in", amount)
 
     @property
@@ -144,9 +177,12 @@ class Binary(Pure):
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         """Lane by lane."""
         a, b = inputs
-        second = b if self.op in ("shl", "shr") else values(b, self.type)
-        with np.errstate(all="ignore"):
-            return (to_bits(_table(self.type)[self.op](values(a, self.type), second), self.type),)
+        function = OPERATIONS[self.type][self.op]
+        if self.type == "f32":
+            with np.errstate(all="ignore"):
+                result = function(a.view(np.float32), b.view(np.float32))
+            return (np.where(np.isnan(result), CANONICAL_NAN, result.view(np.uint32)),)
+        return (to_bits(function(values(a, self.type), b if self.op in SHIFTS else values(b, self.type)), self.type),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,22 +367,45 @@ class Pack(Pure):
 
 
 @dataclass(frozen=True, slots=True)
-class Widen(Pure):
-    """`cvt.u64.u32 d, a` (or s64.s32): the 64-bit register of the same value."""
+class Unpack(Pure):
+    """`mov.b64 {lo, hi}, a` (or `mov.b32` to two b16): one register as two of half the width."""
 
-    type: Literal["u32", "s32"] = "u32"
+    type: Literal["b32", "b64"] = "b64"
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d, a."""
-        return Operand("d", "out", "b64", kind="register"), Operand("a", "in", "b32")
+        """{lo, hi}, a."""
+        half: RegType = "b32" if self.type == "b64" else "b16"
+        return Operand("d", "out", half, 2, "register", braces=True), Operand("a", "in", self.type, kind="register")
 
     @property
     def mnemonic(self) -> str:
         """The opcode."""
-        return f"cvt.{self.type[0]}64.{self.type}"
+        return f"mov.{self.type}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         """Lane by lane."""
-        wide = "u64" if self.type == "u32" else "s64"
-        return (to_bits(values(inputs[0], self.type).astype(VALUE[wide]), wide),)
+        half = np.uint32 if self.type == "b64" else np.uint16
+        return (np.stack([inputs[0].astype(half), (inputs[0] >> (8 * half().itemsize)).astype(half)]),)
+
+
+@dataclass(frozen=True, slots=True)
+class Bitcast(Pure):
+    """`mov.b32 d, a`: an f32 register's bits in a b32 register, or the other way."""
+
+    to: Literal["b32", "f32"]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a."""
+        source: RegType = "f32" if self.to == "b32" else "b32"
+        return Operand("d", "out", self.to, kind="register"), Operand("a", "in", source, kind="register")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "mov.b32"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """The input."""
+        return (inputs[0].copy(),)

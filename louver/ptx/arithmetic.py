@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from louver.isa.convert import FromF32, Half, PairFromF32, ToF32
+from louver.isa.convert import ConvertInteger, FromF32, Half, PairFromF32, ToF32
 from louver.isa.instruction import Instruction, RegType
-from louver.isa.scalar import Binary, Compare, Move, MultiplyAdd, MultiplyWide, Pack, Select, Widen
+from louver.isa.scalar import Binary, Compare, Move, MultiplyAdd, MultiplyWide, Pack, Select
 from louver.isa.sync import ShuffleIndex, Special
 from louver.ptx.core import BuilderCore, Number
 from louver.ptx.module import Imm, Reg
@@ -16,7 +16,10 @@ Unsigned = Literal["u32", "u64"]
 
 def _register_type(*numbers: Number) -> RegType:
     """The class of the first register among the operands; b32 when all are constants."""
-    return next((number.type for number in numbers if isinstance(number, Reg)), "b32")
+    for number in numbers:
+        if isinstance(number, Reg):
+            return number.type
+    return "b32"
 
 
 def _unsigned(kind: RegType) -> Unsigned:
@@ -122,7 +125,7 @@ class Arithmetic(BuilderCore):
 
     def widen_u64(self, a: Number) -> Reg:
         """The 64-bit register of a 32-bit value."""
-        return self._result(Widen(), "b64", None, a)
+        return self._result(ConvertInteger("u64", "u32"), "b64", None, a)
 
     def pack_b64(self, low: Reg, high: Reg) -> Reg:
         """Two 32-bit registers as one of 64 bits."""

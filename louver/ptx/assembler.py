@@ -22,7 +22,9 @@ WHEEL = "nvidia-cuda-nvcc"
 TIMEOUT = 600
 """Seconds after which an assembly is given up."""
 
-_MESSAGE = re.compile(r"ptxas (?:<macro util>, )?(?:\S+, line (?P<line>\d+); )?(?P<kind>warning|error|fatal)\s*: (?P<text>.*)")
+_MESSAGE = re.compile(
+    r"ptxas (?:<macro util>, )?(?:\S+, line (?P<line>\d+); )?(?P<kind>warning|error|fatal)\s*: (?P<text>.*)"
+)
 _CODE = re.compile(r"\((C\d+)\)")
 _COMPILING = re.compile(r"Compiling entry function '(\S+)' for")
 _USED = re.compile(r"Used (\d+) registers")

@@ -21,6 +21,7 @@ from louver.ptx.arithmetic import Arithmetic
 from louver.ptx.core import Number
 from louver.ptx.module import Address, Imm, Reg
 
+
 class KernelBuilder(Arithmetic):
     """Arithmetic, memory, barriers and bulk copies."""
 

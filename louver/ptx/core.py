@@ -5,7 +5,7 @@ Values are registers, immediates or Python numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TypeAlias
 
@@ -72,7 +72,7 @@ class BuilderCore:
         self._blocks[-1].nodes.append(Inst(op, printed, guard, negated))
 
     @contextmanager
-    def if_(self, condition: Reg, *, negated: bool = False, uniform: bool = False) -> Iterator[None]:
+    def if_(self, condition: Reg, *, negated: bool = False, uniform: bool = False) -> Generator[None]:
         """The block runs for the lanes where `condition` holds."""
         block = Block()
         self._blocks[-1].nodes.append(If(condition, block, negated=negated, uniform=uniform))
@@ -80,7 +80,7 @@ class BuilderCore:
             yield
 
     @contextmanager
-    def loop(self, *, uniform: bool = False) -> Iterator[Loop]:
+    def loop(self, *, uniform: bool = False) -> Generator[Loop]:
         """A do-while loop; its handle's `repeat_if` must be called inside."""
         block, handle = Block(), Loop()
         with self._inside(block):
@@ -90,7 +90,7 @@ class BuilderCore:
         self._blocks[-1].nodes.append(While(block, handle.condition, handle.negated, uniform))
 
     @contextmanager
-    def _inside(self, block: Block) -> Iterator[None]:
+    def _inside(self, block: Block) -> Generator[None]:
         self._blocks.append(block)
         try:
             yield

@@ -1,0 +1,130 @@
+"""f32 arithmetic beyond two operands: fused multiply-add, sign, and the fast approximations. Source: PTX ISA, Floating Point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.isa.instruction import Bits, Operand, Pure, Requirement
+from louver.isa.scalar import CANONICAL_NAN, REGISTER
+
+F64 = NDArray[np.float64]
+
+
+def fused(a: F64, b: F64, c: F64) -> F64:
+    """a · b + c, where a · b is exact in float64, rounded to odd: rounding it again to a type half as wide is correct."""
+    product = a * b
+    total = product + c
+    # What the sum lost (Knuth's two-sum), whichever operand is the greater.
+    back = total - product
+    error = (product - (total - back)) + (c - back)
+    inexact = np.isfinite(total) & np.isfinite(error) & (error != 0) & (total.view(np.int64) & 1 == 0)
+    return np.where(inexact, np.nextafter(total, np.where(error > 0, np.inf, -np.inf)), total)
+
+
+def f32_to_odd(value: F64) -> NDArray[np.float32]:
+    """float64 to float32, rounded to odd where inexact: rounding it again to a 16-bit type is correct."""
+    near = value.astype(np.float32)
+    inexact = (near != value) & ~np.isnan(value) & (near.view(np.int32) & 1 == 0)
+    return np.where(inexact, np.nextafter(near, np.where(value > near, np.inf, -np.inf).astype(np.float32)), near)
+
+
+@dataclass(frozen=True, slots=True)
+class Fma(Pure):
+    """`fma.rn.f32 d, a, b, c`: a · b + c, rounded once; NaN results are canonical."""
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a, b, c."""
+        return Operand("d", "out", "f32", kind="register"), *(Operand(name, "in", "f32") for name in "abc")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "fma.rn.f32"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        with np.errstate(all="ignore"):
+            a, b, c = (bits.view(np.float32).astype(np.float64) for bits in inputs)
+            result = fused(a, b, c).astype(np.float32)
+        return (np.where(np.isnan(result), CANONICAL_NAN, result.view(np.uint32)),)
+
+
+@dataclass(frozen=True, slots=True)
+class Sign(Pure):
+    """`neg.type d, a` or `abs.type d, a`; the least integer stays as it is."""
+
+    op: Literal["neg", "abs"]
+    type: Literal["s32", "s64", "f32"]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a."""
+        kind = REGISTER[self.type]
+        return Operand("d", "out", kind, kind="register"), Operand("a", "in", kind)
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"{self.op}.{self.type}"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        bits = inputs[0]
+        if self.type == "f32":
+            sign = np.uint32(1 << 31)
+            return (bits ^ sign if self.op == "neg" else bits & ~sign,)
+        signed = bits.view(np.int32 if self.type == "s32" else np.int64)
+        result = -signed if self.op == "neg" else np.abs(signed)
+        return (result.view(bits.dtype),)
+
+
+APPROXIMATIONS: dict[str, Callable[[F64], F64]] = {
+    "ex2": np.exp2,
+    "rcp": np.reciprocal,
+    "tanh": np.tanh,
+}
+"""What each approximation is near to."""
+
+APPROXIMATION_ERROR: dict[str, float] = {"ex2": 2.0**-22, "rcp": 2.0**-22, "tanh": 2.0**-10}
+"""Relative error of the hardware's result against the exact one (PTX ISA states 2 ulp, 1 ulp and 2^-11), with one bit to spare."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approximate(Pure):
+    """`op.approx.f32 d, a`: 2^a, 1/a or tanh(a), fast.
+
+    `compute` gives the correctly rounded result; the hardware's is within `APPROXIMATION_ERROR` of it, relatively.
+    """
+
+    op: Literal["ex2", "rcp", "tanh"]
+
+    def __post_init__(self) -> None:
+        if self.op not in APPROXIMATIONS:
+            raise ValueError(f"the approximations are {', '.join(APPROXIMATIONS)}, got {self.op!r}")
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a."""
+        return Operand("d", "out", "f32", kind="register"), Operand("a", "in", "f32")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"{self.op}.approx.f32"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 7.0."""
+        return Requirement()
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane, in float64, rounded once."""
+        with np.errstate(all="ignore"):
+            result = APPROXIMATIONS[self.op](inputs[0].view(np.float32).astype(np.float64)).astype(np.float32)
+        return (np.where(np.isnan(result), CANONICAL_NAN, result.view(np.uint32)),)

@@ -1,0 +1,86 @@
+"""Arithmetic on two 16-bit floats in a 32-bit register. Source: PTX ISA, Half Precision Floating Point Instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.formats.dtypes import element_type
+from louver.isa.convert import HALF_NAN, Half
+from louver.isa.floating import f32_to_odd, fused
+from louver.isa.instruction import Bits, Operand, Pure, Requirement
+from louver.isa.scalar import FLOATING
+
+PackedOp = Literal["add", "sub", "mul", "min", "max"]
+
+
+def _operands(*names: str) -> tuple[Operand, ...]:
+    return Operand("d", "out", "b32", kind="register"), *(Operand(name, "in", "b32") for name in names)
+
+
+def _apply(kind: Half, function: Callable[..., NDArray[Any]], inputs: tuple[Bits, ...]) -> Bits:
+    """`function` on the halves as float64, rounded to their type; NaN results are canonical."""
+    dtype = element_type(kind).numpy
+    with np.errstate(all="ignore"):
+        wide = [np.ascontiguousarray(bits).view(dtype).astype(np.float64) for bits in inputs]
+        # A cast from float64 to bf16 goes by way of f32 and would round twice.
+        result = f32_to_odd(function(*wide)).astype(dtype)
+    halves = np.where(np.isnan(result.astype(np.float32)), HALF_NAN, result.view(np.uint16))
+    return np.ascontiguousarray(halves).view(np.uint32)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedBinary(Pure):
+    """`op.rn.f16x2 d, a, b` (or bf16x2), half by half, rounded to nearest even; min and max take a number before NaN."""
+
+    op: PackedOp
+    type: Half
+
+    def __post_init__(self) -> None:
+        if self.op not in FLOATING:
+            raise ValueError(f"packed floats have the operations {', '.join(FLOATING)}, got {self.op!r}")
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a, b."""
+        return _operands("a", "b")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        rounded = "" if self.op in ("min", "max") else ".rn"
+        return f"{self.op}{rounded}.{self.type}x2"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 7.8 and sm_90 for bf16 sums and products."""
+        return Requirement((7, 8), "sm_90") if self.type == "bf16" else Requirement()
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        return (_apply(self.type, FLOATING[self.op], inputs),)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedFma(Pure):
+    """`fma.rn.f16x2 d, a, b, c` (or bf16x2): a · b + c half by half, rounded once."""
+
+    type: Half
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a, b, c."""
+        return _operands("a", "b", "c")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"fma.rn.{self.type}x2"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        return (_apply(self.type, fused, inputs),)
