@@ -47,12 +47,16 @@ def build_record(problem: Problem, schedule: Schedule, target: str) -> KernelRec
     )
 
 
+def record_of(problem: Problem, schedule: Schedule, target: str) -> KernelRecord:
+    """The product's record from the cache, built when it is missing. Needs no GPU, so any process may do it ahead."""
+    key = problem_key(problem, schedule, target=target, ptxas=ptxas_version())
+    return cache().get_or_build(key, lambda: build_record(problem, schedule, target))
+
+
 @functools.cache
 def loaded(problem: Problem, schedule: Schedule, ordinal: int) -> LoadedProduct:
     """The product's kernel, ready to launch on device `ordinal`."""
-    target = device(ordinal).target
-    key = problem_key(problem, schedule, target=target, ptxas=ptxas_version())
-    record = cache().get_or_build(key, lambda: build_record(problem, schedule, target))
+    record = record_of(problem, schedule, device(ordinal).target)
     signature = Signature.from_json(record.launch)
     kernel = load(
         record.cubin,

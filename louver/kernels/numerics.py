@@ -36,11 +36,16 @@ class Agreement:
     violations: int
 
 
+def coefficients(k: int, out: str, accumulate: str = "f32") -> tuple[float, float, float]:
+    """The bound's terms (r, s, t): an element may be wrong by r·|ref| + s + t·Σ|a||b|. For any array library."""
+    c = 4.0 + math.sqrt(k)
+    return UNIT_ROUNDOFF[out], SMALLEST_SUBNORMAL[out] / 2, c * ACCUMULATOR_UNIT[accumulate]
+
+
 def bound(reference: Float64, magnitude: Float64, k: int, out: str, accumulate: str = "f32") -> Float64:
     """Greatest allowed error of each element. magnitude: Σ|a||b| (plus |bias|), same shape as `reference`."""
-    c = 4.0 + math.sqrt(k)
-    rounding = UNIT_ROUNDOFF[out] * np.abs(reference) + SMALLEST_SUBNORMAL[out] / 2
-    allowed = rounding + c * ACCUMULATOR_UNIT[accumulate] * magnitude
+    relative, absolute, summed = coefficients(k, out, accumulate)
+    allowed = relative * np.abs(reference) + absolute + summed * magnitude
     return np.asarray(allowed, dtype=np.float64)
 
 
