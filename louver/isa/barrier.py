@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from louver.isa.instruction import Bits, Effect, Operand, Pure, Requirement
+from louver.isa.instruction import LANES, Bits, Effect, Operand, Pure, Requirement
 from louver.isa.machine import SHARED_CLUSTER_BIT, Suspend, WarpState
 
-SM90 = Requirement((8, 0), "sm_90a")
+SM90 = Requirement((8, 0), "sm_90")
 
 RANK_ONE = 1 << 24
 """What one rank adds to a cluster address (see `louver.isa.machine`)."""
@@ -39,7 +39,7 @@ class MbarrierInit(Effect):
 
     @property
     def requires(self) -> Requirement:
-        """PTX 8.0."""
+        """PTX 8.0, sm_90."""
         return SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
@@ -48,41 +48,54 @@ class MbarrierInit(Effect):
         return ()
 
 
+def _space(remote: bool) -> str:
+    return "shared::cluster" if remote else "shared::cta"
+
+
 @dataclass(frozen=True, slots=True)
 class MbarrierArrive(Effect):
-    """`mbarrier.arrive`: one arrival; `remote` for a barrier of another CTA of the cluster, by an address from mapa."""
+    """`mbarrier.arrive`: one arrival, or with `counted` as many as the operand says.
+
+    remote: the barrier is another CTA's of the cluster, its address made by `MapShared`.
+    """
 
     remote: bool = False
+    counted: bool = False
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """[addr]."""
-        return (_address(),)
+        """[addr], and count when counted."""
+        return (_address(), Operand("count", "in", "b32")) if self.counted else (_address(),)
 
     @property
     def mnemonic(self) -> str:
         """The opcode."""
-        space = "shared::cluster" if self.remote else "shared::cta"
-        return f"mbarrier.arrive.{space}.b64"
+        return f"mbarrier.arrive.{_space(self.remote)}.b64"
 
     @property
     def requires(self) -> Requirement:
-        """PTX 8.0."""
+        """PTX 8.0, sm_90."""
         return SM90
 
     def text(self, *args: str) -> str:
         """The state that a local arrival returns is not used: `_`."""
-        return f"{self.mnemonic} _, {args[0]}"
+        return f"{self.mnemonic} _, {', '.join(args)}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Arrive once."""
-        warp.mbarrier_arrive(inputs[0], np.ones(32, np.uint32), None)
+        """Arrive."""
+        count = inputs[1] if self.counted else np.ones(LANES, np.uint32)
+        warp.mbarrier_arrive(inputs[0], count, None)
         return ()
 
 
 @dataclass(frozen=True, slots=True)
 class MbarrierArriveExpect(Effect):
-    """`mbarrier.arrive.expect_tx [addr], bytes`: expect bytes of asynchronous copies in this phase, and arrive."""
+    """`mbarrier.arrive.expect_tx [addr], bytes`: expect bytes of asynchronous copies in this phase, and arrive once.
+
+    remote: the barrier is another CTA's of the cluster, its address made by `MapShared`.
+    """
+
+    remote: bool = False
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -92,11 +105,11 @@ class MbarrierArriveExpect(Effect):
     @property
     def mnemonic(self) -> str:
         """The opcode."""
-        return "mbarrier.arrive.expect_tx.shared::cta.b64"
+        return f"mbarrier.arrive.expect_tx.{_space(self.remote)}.b64"
 
     @property
     def requires(self) -> Requirement:
-        """PTX 8.0."""
+        """PTX 8.0, sm_90."""
         return SM90
 
     def text(self, *args: str) -> str:
@@ -105,7 +118,32 @@ class MbarrierArriveExpect(Effect):
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Expect and arrive once."""
-        warp.mbarrier_arrive(inputs[0], np.ones(32, np.uint32), inputs[1])
+        warp.mbarrier_arrive(inputs[0], np.ones(LANES, np.uint32), inputs[1])
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class MbarrierExpect(Effect):
+    """`mbarrier.expect_tx.relaxed.cta [addr], bytes`: expect bytes of asynchronous copies in this phase, without arriving."""
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """[addr], bytes."""
+        return _address(), Operand("bytes", "in", "b32")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "mbarrier.expect_tx.relaxed.cta.shared::cta.b64"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 8.0, sm_90."""
+        return SM90
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Expect."""
+        warp.mbarrier_expect(inputs[0], inputs[1])
         return ()
 
 
@@ -125,13 +163,62 @@ class MbarrierTryWait(Effect):
 
     @property
     def requires(self) -> Requirement:
-        """PTX 8.0."""
+        """PTX 8.0, sm_90."""
         return SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Pause while nothing is complete and other work can run, then test."""
         pause = warp.mbarrier_pause(inputs[0], inputs[1])
         return pause if pause is not None else (warp.mbarrier_test(inputs[0], inputs[1]),)
+
+
+@dataclass(frozen=True, slots=True)
+class MbarrierTestWait(Effect):
+    """`mbarrier.test_wait.parity p, [addr], parity`: whether the phase of that parity is complete; never pauses."""
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """p, [addr], parity."""
+        return Operand("p", "out", "pred", kind="register"), _address(), Operand("parity", "in", "b32")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "mbarrier.test_wait.parity.shared::cta.b64"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 8.0, sm_90."""
+        return SM90
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Test."""
+        return (warp.mbarrier_test(inputs[0], inputs[1]),)
+
+
+@dataclass(frozen=True, slots=True)
+class MbarrierInvalidate(Effect):
+    """`mbarrier.inval [addr]`: the barrier's bytes are ordinary memory again."""
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """[addr]."""
+        return (_address(),)
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "mbarrier.inval.shared::cta.b64"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 8.0, sm_90."""
+        return SM90
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Invalidate."""
+        warp.mbarrier_invalidate(inputs[0])
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +237,7 @@ class FenceMbarrierInit(Effect):
 
     @property
     def requires(self) -> Requirement:
-        """PTX 8.0."""
+        """PTX 8.0, sm_90."""
         return SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
@@ -175,7 +262,7 @@ class MapShared(Pure):
 
     @property
     def requires(self) -> Requirement:
-        """PTX 8.0."""
+        """PTX 8.0, sm_90."""
         return SM90
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:

@@ -1,7 +1,7 @@
-"""Bulk tensor copies: tiles between global and shared memory, described by a tensor map.
+"""Bulk copies between global and shared memory: runs of bytes, and tiles that a tensor map describes.
 
 The tensor map is a kernel parameter passed by value; the instruction takes its generic address.
-Source: PTX ISA, cp.async.bulk.tensor, cp.async.bulk.commit_group and wait_group.
+Source: PTX ISA, cp.async.bulk, cp.async.bulk.tensor, cp.async.bulk.commit_group and wait_group, prefetch.tensormap.
 """
 
 from __future__ import annotations
@@ -13,10 +13,15 @@ import numpy as np
 from louver.isa.instruction import Bits, Effect, Operand, Pure, Requirement
 from louver.isa.machine import Suspend, WarpState
 
-SM90 = Requirement((8, 0), "sm_90a")
+SM90 = Requirement((8, 0), "sm_90")
 
-RANK = 2
-"""Dimensions of the tensor maps that Louver uses: a matrix."""
+MAX_RANK = 5
+"""Dimensions of a tensor map at most."""
+
+
+def _check_rank(rank: int) -> None:
+    if not 1 <= rank <= MAX_RANK:
+        raise ValueError(f"a tensor map has 1 to {MAX_RANK} dimensions, got {rank}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,46 +56,54 @@ def _coordinates(bits: Bits, lane: int) -> list[int]:
 class BulkTensorLoad(Effect):
     """Start a copy of a map's box from global memory to shared memory; its bytes complete on an mbarrier.
 
-    Operands: destination, map, {x, y} (s32, innermost first), mbarrier, and with `multicast` a b16 mask of CTA ranks that
-    all receive the box at the same offset, with its bytes on their own barrier at the same offset.
+    Operands: destination, map, coordinates (s32, innermost first), mbarrier; with `multicast` a b16 mask of CTA ranks that
+    all receive the box at the same offset, with its bytes on their own barrier at the same offset; with `cache_hint` a
+    64-bit policy of createpolicy. rank: dimensions of the map.
     """
 
     multicast: bool = False
+    rank: int = 2
+    cache_hint: bool = False
+
+    def __post_init__(self) -> None:
+        _check_rank(self.rank)
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """[dst], map, {x, y}, [mbar] and, with multicast, the mask."""
-        mask = (Operand("mask", "in", "b16", kind="register"),) if self.multicast else ()
+        """[dst], map, {x, …}, [mbar], the mask with multicast, the policy with cache_hint."""
+        mask = (Operand("mask", "in", "b16"),) if self.multicast else ()
+        policy = (Operand("policy", "in", "b64", kind="register"),) if self.cache_hint else ()
         return (
             Operand("dst", "in", "b32", kind="address"),
             Operand("map", "in", "b64", kind="register"),
-            Operand("coordinates", "in", "b32", RANK, braces=True),
+            Operand("coordinates", "in", "b32", self.rank, braces=True),
             Operand("mbar", "in", "b32", kind="address"),
             *mask,
+            *policy,
         )
 
     @property
     def mnemonic(self) -> str:
         """The opcode."""
-        cast = ".multicast::cluster" if self.multicast else ""
-        return f"cp.async.bulk.tensor.{RANK}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes{cast}"
+        options = (".multicast::cluster" if self.multicast else "") + (".L2::cache_hint" if self.cache_hint else "")
+        return f"cp.async.bulk.tensor.{self.rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes{options}"
 
     @property
     def requires(self) -> Requirement:
-        """PTX 8.0."""
+        """PTX 8.0, sm_90."""
         return SM90
 
     def text(self, *args: str) -> str:
         """Map and coordinates share one pair of brackets."""
-        destination, tensor_map, coordinates, mbarrier, *mask = args
-        return f"{self.mnemonic} {', '.join([destination, f'[{tensor_map}, {coordinates}]', mbarrier, *mask])}"
+        destination, tensor_map, coordinates, *others = args
+        return f"{self.mnemonic} {', '.join([destination, f'[{tensor_map}, {coordinates}]', *others])}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Start one copy for each active lane."""
-        destination, tensor_map, coordinates, mbarrier, *mask = inputs
+        destination, tensor_map, coordinates, mbarrier, *others = inputs
         bound = warp.tensor_map(tensor_map)
         for lane in np.flatnonzero(warp.active).tolist():
-            ranks = int(mask[0][lane]) if mask else None
+            ranks = int(others[0][lane]) if self.multicast else None
             place = _coordinates(coordinates, lane)
             warp.bulk_tensor_load(bound, place, int(destination[lane]), int(mbarrier[lane]), ranks)
         return ()
@@ -98,25 +111,33 @@ class BulkTensorLoad(Effect):
 
 @dataclass(frozen=True, slots=True)
 class BulkTensorStore(Effect):
-    """Start a copy of a box from shared memory to global memory, as part of the thread's open bulk group."""
+    """Start a copy of a box from shared memory to global memory, as part of the thread's open bulk group.
+
+    rank: dimensions of the map.
+    """
+
+    rank: int = 2
+
+    def __post_init__(self) -> None:
+        _check_rank(self.rank)
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """map, {x, y}, [src]."""
+        """map, {x, …}, [src]."""
         return (
             Operand("map", "in", "b64", kind="register"),
-            Operand("coordinates", "in", "b32", RANK, braces=True),
+            Operand("coordinates", "in", "b32", self.rank, braces=True),
             Operand("src", "in", "b32", kind="address"),
         )
 
     @property
     def mnemonic(self) -> str:
         """The opcode."""
-        return f"cp.async.bulk.tensor.{RANK}d.global.shared::cta.tile.bulk_group"
+        return f"cp.async.bulk.tensor.{self.rank}d.global.shared::cta.tile.bulk_group"
 
     @property
     def requires(self) -> Requirement:
-        """PTX 8.0."""
+        """PTX 8.0, sm_90."""
         return SM90
 
     def text(self, *args: str) -> str:
@@ -130,6 +151,66 @@ class BulkTensorStore(Effect):
         bound = warp.tensor_map(tensor_map)
         for lane in np.flatnonzero(warp.active).tolist():
             warp.bulk_tensor_store(bound, _coordinates(coordinates, lane), int(source[lane]))
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class BulkLoad(Effect):
+    """Start a copy of `size` bytes from global to shared memory; they complete on an mbarrier.
+
+    Both addresses and the size are multiples of 16 bytes.
+    """
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """[dst], [src], size, [mbar]."""
+        return (
+            Operand("dst", "in", "b32", kind="address"),
+            Operand("src", "in", "b64", kind="address"),
+            Operand("size", "in", "b32"),
+            Operand("mbar", "in", "b32", kind="address"),
+        )
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 8.0, sm_90."""
+        return SM90
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Start one copy for each active lane."""
+        for lane in np.flatnonzero(warp.active).tolist():
+            destination, source, size, mbarrier = (int(bits[lane]) for bits in inputs)
+            warp.bulk_load(source, destination, size, mbarrier)
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchTensorMap(Effect):
+    """`prefetch.tensormap [a]`: brings a tensor map into the cache; a is its generic address. It changes no result."""
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """[a]."""
+        return (Operand("a", "in", "b64", kind="address"),)
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "prefetch.tensormap"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 8.0, sm_90."""
+        return SM90
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Check that the address is a tensor map's."""
+        warp.tensor_map(inputs[0])
         return ()
 
 
@@ -149,7 +230,7 @@ class BulkCommit(Effect):
 
     @property
     def requires(self) -> Requirement:
-        """PTX 8.0."""
+        """PTX 8.0, sm_90."""
         return SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
@@ -160,9 +241,13 @@ class BulkCommit(Effect):
 
 @dataclass(frozen=True, slots=True)
 class BulkWait(Effect):
-    """`cp.async.bulk.wait_group.read pending`: until at most `pending` groups of the thread still read shared memory."""
+    """`cp.async.bulk.wait_group[.read] pending`: until at most `pending` of the thread's groups are unfinished.
+
+    reads_only: until at most that many still read shared memory; what they write to global memory may not be there yet.
+    """
 
     pending: int = 0
+    reads_only: bool = True
 
     def __post_init__(self) -> None:
         if self.pending < 0:
@@ -176,14 +261,14 @@ class BulkWait(Effect):
     @property
     def mnemonic(self) -> str:
         """The opcode and its constant."""
-        return f"cp.async.bulk.wait_group.read {self.pending}"
+        return f"cp.async.bulk.wait_group{'.read' if self.reads_only else ''} {self.pending}"
 
     @property
     def requires(self) -> Requirement:
-        """PTX 8.0."""
+        """PTX 8.0, sm_90."""
         return SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Wait."""
-        suspend = warp.bulk_wait(self.pending, read_only=True)
+        suspend = warp.bulk_wait(self.pending, read_only=self.reads_only)
         return () if suspend is None else suspend

@@ -1,26 +1,33 @@
-"""Loads and stores of global and shared memory, kernel parameters, symbols, and stmatrix."""
+"""Loads, stores and sums in global and shared memory, kernel parameters, symbols.
+
+Source: PTX ISA, Data Movement and Conversion Instructions (ld, st, mov), red, atom.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
 from louver.isa.instruction import LANES, REGISTER_BITS, STORAGE, Bits, Effect, Operand, RegType, Requirement
 from louver.isa.machine import U8, Suspend, WarpState
+from louver.isa.scalar import REGISTER
 
 VECTOR = {1: "", 2: ".v2", 4: ".v4"}
 """Qualifier of each vector length."""
 
+MAX_BYTES = 16
+"""Bytes that one lane loads or stores at most."""
 
-def _bytes_to_registers(data: U8, kind: RegType, count: int) -> Bits:
+
+def bytes_to_registers(data: U8, kind: RegType, count: int) -> Bits:
     """Registers [32] or [count, 32] from bytes [32, count · size]."""
     lanes = np.ascontiguousarray(data).view(STORAGE[kind])
     return lanes[:, 0] if count == 1 else np.ascontiguousarray(lanes.T)
 
 
-def _registers_to_bytes(bits: Bits) -> U8:
+def registers_to_bytes(bits: Bits) -> U8:
     """Bytes [32, count · size] from registers [32] or [count, 32]."""
     lanes = bits[:, None] if bits.ndim == 1 else bits.T
     return np.ascontiguousarray(lanes).view(np.uint8).reshape(LANES, -1)
@@ -30,23 +37,33 @@ def _size(kind: RegType, count: int) -> int:
     return REGISTER_BITS[kind] // 8 * count
 
 
+def _check_size(what: str, kind: RegType, count: int) -> None:
+    if kind == "pred" or count not in VECTOR or _size(kind, count) > MAX_BYTES:
+        raise ValueError(
+            f"a {what} moves 1, 2 or 4 registers of at most {MAX_BYTES} bytes a lane, got {count} × {kind}"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Load(Effect):
-    """`ld.space[.nc].vN.type d, [a]`. space: "global" or "shared". read_only: `.nc`, for data that no one writes meanwhile.
+    """`ld.space[.nc][.L1::no_allocate].vN.type d, [a]`: count registers of `type`, aligned to count · size bytes.
 
-    count registers of `type` from count · size bytes, aligned to that size.
+    space: "global" or "shared". read_only: `.nc`, for data that no one writes meanwhile. streaming: for data read once,
+    which is not kept in L1. The last two are for global memory.
     """
 
     space: Literal["global", "shared"]
     type: RegType
     count: Literal[1, 2, 4] = 1
     read_only: bool = False
+    streaming: bool = False
 
     def __post_init__(self) -> None:
-        if self.type == "pred" or _size(self.type, self.count) > 16:
-            raise ValueError(f"a load moves at most 16 bytes a lane, got {self.count} × {self.type}")
-        if self.read_only and self.space != "global":
-            raise ValueError("only global memory is read by .nc, got shared")
+        _check_size("load", self.type, self.count)
+        if (self.read_only or self.streaming) and self.space != "global":
+            raise ValueError(
+                "only global memory is read by .nc or past L1, got shared: leave read_only and streaming out"
+            )
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -58,13 +75,18 @@ class Load(Effect):
     @property
     def mnemonic(self) -> str:
         """The opcode."""
-        nc = ".nc" if self.read_only else ""
-        return f"ld.{self.space}{nc}{VECTOR[self.count]}.{self.type}"
+        cache = (".nc" if self.read_only else "") + (".L1::no_allocate" if self.streaming else "")
+        return f"ld.{self.space}{cache}{VECTOR[self.count]}.{self.type}"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 7.4 for `.L1::no_allocate`."""
+        return Requirement((7, 4)) if self.streaming else Requirement()
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Load each active lane's bytes."""
         data = warp.load(self.space, inputs[0], _size(self.type, self.count))
-        return (_bytes_to_registers(data, self.type, self.count),)
+        return (bytes_to_registers(data, self.type, self.count),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +98,7 @@ class Store(Effect):
     count: Literal[1, 2, 4] = 1
 
     def __post_init__(self) -> None:
-        if self.type == "pred" or _size(self.type, self.count) > 16:
-            raise ValueError(f"a store moves at most 16 bytes a lane, got {self.count} × {self.type}")
+        _check_size("store", self.type, self.count)
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -93,7 +114,7 @@ class Store(Effect):
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Store each active lane's bytes."""
-        warp.store(self.space, inputs[0], _registers_to_bytes(inputs[1]))
+        warp.store(self.space, inputs[0], registers_to_bytes(inputs[1]))
         return ()
 
 
@@ -104,14 +125,9 @@ class LoadParameter(Effect):
     type: Literal["u32", "u64", "f32"]
 
     @property
-    def _register(self) -> RegType:
-        registers: dict[str, RegType] = {"u32": "b32", "u64": "b64", "f32": "f32"}
-        return registers[self.type]
-
-    @property
     def operands(self) -> tuple[Operand, ...]:
         """d, [name]."""
-        return Operand("d", "out", self._register, kind="register"), Operand("a", "in", "b64", kind="address")
+        return Operand("d", "out", REGISTER[self.type], kind="register"), Operand("a", "in", "b64", kind="address")
 
     @property
     def mnemonic(self) -> str:
@@ -120,8 +136,8 @@ class LoadParameter(Effect):
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Load the parameter."""
-        data = warp.load("param", inputs[0], REGISTER_BITS[self._register] // 8)
-        return (_bytes_to_registers(data, self._register, 1),)
+        data = warp.load("param", inputs[0], REGISTER_BITS[REGISTER[self.type]] // 8)
+        return (bytes_to_registers(data, REGISTER[self.type], 1),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,36 +167,28 @@ class SymbolAddress(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class StoreMatrix(Effect):
-    """`stmatrix.sync.aligned.m8n8.x4[.trans].shared.b16 [a], {…}`: four 8×8 matrices of 16-bit elements to shared memory.
+class AtomicAdd(Effect):
+    """`atom.global.add.type d, [a], b`: adds, and gives what was there; `red.global.add`, without d, unless `returns`.
 
-    Lane l holds elements 2·(l % 4), + 1 of row l / 4 of each matrix. Lanes 8i … 8i + 7 give the addresses of the eight
-    rows of matrix i, 16 bytes each; with `transpose` those are its columns. Source: PTX ISA, stmatrix.
+    Relaxed: it orders no other access. f32 sums depend on the order of the lanes and warps.
     """
 
-    transpose: bool = False
-
-    aligned: ClassVar[bool] = True
+    type: Literal["u32", "u64", "f32"]
+    returns: bool = False
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """[a], {r0, r1, r2, r3}."""
-        return Operand("a", "in", "b32", kind="address"), Operand("r", "in", "b32", 4, "register", braces=True)
+        """d when it returns, [a], b."""
+        kind = REGISTER[self.type]
+        d = (Operand("d", "out", kind, kind="register"),) if self.returns else ()
+        return *d, Operand("a", "in", "b64", kind="address"), Operand("b", "in", kind)
 
     @property
     def mnemonic(self) -> str:
         """The opcode."""
-        return f"stmatrix.sync.aligned.m8n8.x4{'.trans' if self.transpose else ''}.shared.b16"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 7.8, sm_90."""
-        return Requirement((7, 8), "sm_90a")
+        return f"{'atom' if self.returns else 'red'}.global.add.{self.type}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Gather each matrix from the lanes and store its rows (or columns) at the lanes' addresses."""
-        address, registers = inputs
-        elements = np.ascontiguousarray(registers).view(np.uint16).reshape(4, 8, 8)
-        rows = elements.transpose(0, 2, 1) if self.transpose else elements
-        warp.store("shared", address, np.ascontiguousarray(rows).reshape(LANES, 8).view(np.uint8))
-        return ()
+        """Add, lane by lane."""
+        old = warp.atomic_add("global", inputs[0], inputs[1], self.type)
+        return (old,) if self.returns else ()

@@ -1,16 +1,30 @@
-"""Barriers of CTA and cluster, proxy fences, register reallocation, special registers, shuffles."""
+"""Barriers of CTA and cluster, proxy fences, register reallocation, special registers, exchange among lanes.
+
+Source: PTX ISA, Parallel Synchronization and Communication; Miscellaneous (setmaxnreg, trap); Special Registers.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from louver.isa.instruction import Bits, Effect, Operand, Requirement
+import numpy as np
+
+from louver.isa.instruction import LANES, Bits, Effect, Operand, Requirement
 from louver.isa.machine import Suspend, WarpState
+from louver.isa.targets import SM_90A
 
-SM90 = Requirement((8, 0), "sm_90a")
+SM90 = Requirement((8, 0), "sm_90")
 
-SPECIAL = ("%tid.x", "%ctaid.x", "%nctaid.x", "%laneid", "%cluster_ctarank", "%cluster_nctarank")
+CLUSTER_SPECIAL = ("%cluster_ctarank", "%cluster_nctarank", "%clusterid.x", "%nclusterid.x")
+"""Special registers of targets that have clusters."""
+
+SPECIAL = (
+    "%tid.x",
+    *(f"%{name}.{axis}" for name in ("ctaid", "nctaid") for axis in "xyz"),
+    "%laneid",
+    *CLUSTER_SPECIAL,
+)
 """Special registers, all 32 bits."""
 
 FULL_MASK = 0xFFFFFFFF
@@ -39,6 +53,11 @@ class Special(Effect):
     def text(self, *args: str) -> str:
         """The register's name is part of the form."""
         return f"{self.mnemonic} {args[0]}, {self.name}"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 7.8 and sm_90 for the cluster's."""
+        return Requirement((7, 8), "sm_90") if self.name in CLUSTER_SPECIAL else Requirement()
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Read it."""
@@ -71,8 +90,91 @@ class ShuffleIndex(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class Elect(Effect):
+    """`elect.sync _|p, 0xffffffff`: true in one lane of the whole warp, the same one every time."""
+
+    aligned: ClassVar[bool] = True
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """p."""
+        return (Operand("p", "out", "pred", kind="register"),)
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "elect.sync"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 8.0, sm_90."""
+        return SM90
+
+    def text(self, *args: str) -> str:
+        """The elected lane's number is not used: `_`."""
+        return f"{self.mnemonic} _|{args[0]}, {FULL_MASK:#x}"
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """The lowest active lane."""
+        elected = np.zeros(LANES, np.bool_)
+        elected[np.flatnonzero(warp.active)[:1]] = True
+        return (elected,)
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveMask(Effect):
+    """`activemask.b32 d`: one bit for each lane that executes it."""
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d."""
+        return (Operand("d", "out", "b32", kind="register"),)
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "activemask.b32"
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """The mask, in every lane."""
+        mask = sum(1 << lane for lane in np.flatnonzero(warp.active).tolist())
+        return (np.full(LANES, mask, np.uint32),)
+
+
+@dataclass(frozen=True, slots=True)
+class WarpSync(Effect):
+    """`bar.warp.sync mask`: the active lanes wait for each other, and see each other's memory accesses."""
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """mask."""
+        return (Operand("mask", "in", "b32"),)
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "bar.warp.sync"
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Synchronise the active lanes."""
+        warp.warp_sync()
+        return ()
+
+
+NAMED_BARRIERS = 16
+"""Named barriers of a CTA; 0 is the one that `__syncthreads` uses."""
+
+
+def _check_barrier(index: int, threads: int) -> None:
+    if not 0 <= index < NAMED_BARRIERS:
+        raise ValueError(f"a CTA has the barriers 0 to {NAMED_BARRIERS - 1}, got {index}")
+    if threads < LANES or threads % LANES:
+        raise ValueError(f"a barrier counts whole warps of {LANES} threads, got {threads}")
+
+
+@dataclass(frozen=True, slots=True)
 class BarrierSync(Effect):
-    """`barrier.sync.aligned index, threads`: named barrier (0 to 15) of that many threads, a multiple of 32."""
+    """`barrier.sync.aligned index, threads`: wait for that many threads, a multiple of 32, at a named barrier (0 to 15)."""
 
     index: int
     threads: int
@@ -80,10 +182,7 @@ class BarrierSync(Effect):
     aligned: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not 0 <= self.index < 16:
-            raise ValueError(f"a CTA has the barriers 0 to 15, got {self.index}")
-        if self.threads < 32 or self.threads % 32:
-            raise ValueError(f"a barrier counts whole warps of 32 threads, got {self.threads}")
+        _check_barrier(self.index, self.threads)
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -102,6 +201,34 @@ class BarrierSync(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class BarrierArrive(Effect):
+    """`barrier.arrive.aligned index, threads`: arrive at a named barrier without waiting."""
+
+    index: int
+    threads: int
+
+    aligned: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check_barrier(self.index, self.threads)
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """None."""
+        return ()
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode and its constants."""
+        return f"barrier.arrive.aligned {self.index}, {self.threads}"
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Arrive."""
+        warp.barrier_arrive(self.index, self.threads)
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterArrive(Effect):
     """`barrier.cluster.arrive.release`: arrive at the cluster's barrier."""
 
@@ -117,7 +244,7 @@ class ClusterArrive(Effect):
 
     @property
     def requires(self) -> Requirement:
-        """PTX 8.0."""
+        """PTX 8.0, sm_90."""
         return SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
@@ -142,7 +269,7 @@ class ClusterWait(Effect):
 
     @property
     def requires(self) -> Requirement:
-        """PTX 8.0."""
+        """PTX 8.0, sm_90."""
         return SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
@@ -167,7 +294,7 @@ class FenceProxyAsync(Effect):
 
     @property
     def requires(self) -> Requirement:
-        """PTX 8.0."""
+        """PTX 8.0, sm_90."""
         return SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
@@ -186,8 +313,9 @@ class SetMaxRegisters(Effect):
     aligned: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not 24 <= self.count <= 256 or self.count % 8:
-            raise ValueError(f"setmaxnreg takes a multiple of 8 from 24 to 256, got {self.count}")
+        low, high, step = SM_90A.setmaxnreg_min, SM_90A.setmaxnreg_max, SM_90A.setmaxnreg_step
+        if not low <= self.count <= high or self.count % step:
+            raise ValueError(f"setmaxnreg takes a multiple of {step} from {low} to {high}, got {self.count}")
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -210,3 +338,23 @@ class SetMaxRegisters(Effect):
         return () if suspend is None else suspend
 
 
+@dataclass(frozen=True, slots=True)
+class Trap(Effect):
+    """`trap`: ends the kernel with an error. message: what the emulator reports."""
+
+    message: str
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """None."""
+        return ()
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "trap"
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Stop."""
+        warp.trap(self.message)
+        return ()

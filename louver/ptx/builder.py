@@ -15,7 +15,8 @@ from louver.isa.barrier import (
 )
 from louver.isa.bulk import BulkCommit, BulkTensorLoad, BulkTensorStore, BulkWait, GenericParameter
 from louver.isa.instruction import RegType
-from louver.isa.memory import Load, LoadParameter, Store, StoreMatrix, SymbolAddress
+from louver.isa.matrix import StoreMatrix
+from louver.isa.memory import Load, LoadParameter, Store, SymbolAddress
 from louver.isa.sync import BarrierSync, ClusterArrive, ClusterWait, FenceProxyAsync, SetMaxRegisters
 from louver.ptx.arithmetic import Arithmetic
 from louver.ptx.core import Number
