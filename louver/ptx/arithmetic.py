@@ -6,8 +6,9 @@ from typing import Literal
 
 from louver.isa.convert import ConvertInteger, FromF32, Half, PairFromF32, ToF32
 from louver.isa.instruction import Instruction, RegType
-from louver.isa.scalar import Binary, Compare, Move, MultiplyAdd, MultiplyWide, Pack, Select
-from louver.isa.sync import ShuffleIndex, Special
+from louver.isa.move import Move, Pack, Select
+from louver.isa.scalar import Binary, Compare, MultiplyAdd, MultiplyWide
+from louver.isa.special import ShuffleIndex, Special
 from louver.ptx.core import BuilderCore, Number
 from louver.ptx.module import Imm, Reg
 

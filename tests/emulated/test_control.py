@@ -18,7 +18,7 @@ from louver.emulator import (
     UninitialisedError,
 )
 from louver.isa.memory import Load, Store
-from louver.isa.sync import ShuffleIndex
+from louver.isa.special import ShuffleIndex
 from louver.isa.wgmma import WgmmaFence
 from louver.ptx.module import Address
 from support.emulated import ADDRESS, RESULT, VALUE, Bench, Probe, every_order, kernel, launch

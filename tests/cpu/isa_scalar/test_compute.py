@@ -24,8 +24,9 @@ from louver.isa.convert import (
 )
 from louver.isa.floating import APPROXIMATION_ERROR, Approximate, Fma, Sign
 from louver.isa.instruction import Pure
+from louver.isa.move import Bitcast, Move, Pack, Select, Unpack
 from louver.isa.packed import PackedBinary, PackedFma
-from louver.isa.scalar import Binary, Bitcast, Compare, Move, MultiplyAdd, MultiplyWide, Pack, Select, Unpack
+from louver.isa.scalar import Binary, Compare, MultiplyAdd, MultiplyWide
 from support.scalar import WIDTH, integers, lanes, random_floats, random_integers, rounded, signed
 
 INTEGER_TYPES = ("s32", "u32", "s64", "u64")

@@ -1,0 +1,131 @@
+"""Moves between registers: copies, selection, packing. Source: PTX ISA, mov, selp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from louver.isa.instruction import STORAGE, Bits, Operand, Pure, RegType
+
+
+@dataclass(frozen=True, slots=True)
+class Select(Pure):
+    """`selp.type d, a, b, p`: a where p, else b."""
+
+    type: Literal["b16", "b32", "b64", "f32"]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a, b, p."""
+        return (
+            Operand("d", "out", self.type, kind="register"),
+            Operand("a", "in", self.type),
+            Operand("b", "in", self.type),
+            Operand("p", "in", "pred", kind="register"),
+        )
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"selp.{self.type}"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        a, b, p = inputs
+        return (np.where(p, a, b),)
+
+
+@dataclass(frozen=True, slots=True)
+class Move(Pure):
+    """`mov.type d, a`."""
+
+    type: Literal["b16", "b32", "b64", "f32", "pred"]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a."""
+        return Operand("d", "out", self.type, kind="register"), Operand("a", "in", self.type)
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"mov.{self.type}"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """The input."""
+        return (inputs[0].copy(),)
+
+
+@dataclass(frozen=True, slots=True)
+class Pack(Pure):
+    """`mov.b64 d, {lo, hi}` (or `mov.b32` from two b16): two registers as one of twice the width."""
+
+    type: Literal["b32", "b64"] = "b64"
+
+    @property
+    def _half(self) -> RegType:
+        return "b32" if self.type == "b64" else "b16"
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, {lo, hi}."""
+        return Operand("d", "out", self.type, kind="register"), Operand("a", "in", self._half, 2, braces=True)
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"mov.{self.type}"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        wide = STORAGE[self.type]
+        low, high = inputs[0].astype(wide)
+        shift = np.array(32 if self.type == "b64" else 16, dtype=wide)
+        return (low | high << shift,)
+
+
+@dataclass(frozen=True, slots=True)
+class Unpack(Pure):
+    """`mov.b64 {lo, hi}, a` (or `mov.b32` to two b16): one register as two of half the width."""
+
+    type: Literal["b32", "b64"] = "b64"
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """{lo, hi}, a."""
+        half: RegType = "b32" if self.type == "b64" else "b16"
+        return Operand("d", "out", half, 2, "register", braces=True), Operand("a", "in", self.type, kind="register")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"mov.{self.type}"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        half = np.uint32 if self.type == "b64" else np.uint16
+        return (np.stack([inputs[0].astype(half), (inputs[0] >> (8 * half().itemsize)).astype(half)]),)
+
+
+@dataclass(frozen=True, slots=True)
+class Bitcast(Pure):
+    """`mov.b32 d, a`: an f32 register's bits in a b32 register, or the other way."""
+
+    to: Literal["b32", "f32"]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a."""
+        source: RegType = "f32" if self.to == "b32" else "b32"
+        return Operand("d", "out", self.to, kind="register"), Operand("a", "in", source, kind="register")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "mov.b32"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """The input."""
+        return (inputs[0].copy(),)

@@ -1,0 +1,139 @@
+"""Special registers, and exchange among the lanes of a warp.
+
+Source: PTX ISA, Special Registers, shfl.sync, elect.sync, activemask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from louver.isa.instruction import LANES, Bits, Effect, Operand, Requirement
+from louver.isa.machine import Suspend, WarpState
+
+CLUSTER_SPECIAL = ("%cluster_ctarank", "%cluster_nctarank", "%clusterid.x", "%nclusterid.x")
+"""Special registers of targets that have clusters."""
+
+SPECIAL = (
+    "%tid.x",
+    *(f"%{name}.{axis}" for name in ("ctaid", "nctaid") for axis in "xyz"),
+    "%laneid",
+    *CLUSTER_SPECIAL,
+)
+"""Special registers, all 32 bits."""
+
+FULL_MASK = 0xFFFFFFFF
+"""Member mask of the whole warp."""
+
+
+@dataclass(frozen=True, slots=True)
+class Special(Effect):
+    """`mov.u32 d, %name`."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if self.name not in SPECIAL:
+            raise ValueError(f"the special registers are {', '.join(SPECIAL)}, got {self.name!r}")
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d."""
+        return (Operand("d", "out", "b32", kind="register"),)
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "mov.u32"
+
+    def text(self, *args: str) -> str:
+        """The register's name is part of the form."""
+        return f"{self.mnemonic} {args[0]}, {self.name}"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 7.8 and sm_90 for the cluster's."""
+        return Requirement((7, 8), "sm_90") if self.name in CLUSTER_SPECIAL else Requirement()
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Read it."""
+        return (warp.special(self.name),)
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleIndex(Effect):
+    """`shfl.sync.idx.b32 d, a, lane, 31, 0xffffffff`: `a` of another lane of the whole warp."""
+
+    aligned: ClassVar[bool] = True
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a, lane."""
+        return Operand("d", "out", "b32", kind="register"), Operand("a", "in", "b32"), Operand("lane", "in", "b32")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "shfl.sync.idx.b32"
+
+    def text(self, *args: str) -> str:
+        """Clamp and member mask are constants: the whole warp."""
+        return f"{self.mnemonic} {', '.join(args)}, 31, {FULL_MASK:#x}"
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Shuffle."""
+        return (warp.shuffle(inputs[0], inputs[1]),)
+
+
+@dataclass(frozen=True, slots=True)
+class Elect(Effect):
+    """`elect.sync _|p, 0xffffffff`: true in one lane of the whole warp, the same one every time."""
+
+    aligned: ClassVar[bool] = True
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """p."""
+        return (Operand("p", "out", "pred", kind="register"),)
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "elect.sync"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 8.0, sm_90."""
+        return Requirement((8, 0), "sm_90")
+
+    def text(self, *args: str) -> str:
+        """The elected lane's number is not used: `_`."""
+        return f"{self.mnemonic} _|{args[0]}, {FULL_MASK:#x}"
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """The lowest active lane."""
+        elected = np.zeros(LANES, np.bool_)
+        elected[np.flatnonzero(warp.active)[:1]] = True
+        return (elected,)
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveMask(Effect):
+    """`activemask.b32 d`: one bit for each lane that executes it."""
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d."""
+        return (Operand("d", "out", "b32", kind="register"),)
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "activemask.b32"
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """The mask, in every lane."""
+        mask = sum(1 << lane for lane in np.flatnonzero(warp.active).tolist())
+        return (np.full(LANES, mask, np.uint32),)
