@@ -25,7 +25,7 @@ class Schedule:
     consumers: int = 2
     stages: int = 5
     cluster: Literal[1, 2] = 1
-    raster: int = 8
+    raster: int = 16
     store: Literal["direct", "bulk"] = "direct"
 
     def __post_init__(self) -> None:

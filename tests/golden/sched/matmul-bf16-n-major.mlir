@@ -6,7 +6,7 @@ builtin.module {
     sched.barriers @full stages 2 arrivals 1 transaction_bytes 81920 offset 163840
     sched.barriers @empty stages 2 arrivals 16 offset 163856
     sched.role @producer warpgroups 1 from 0 registers 40 single {
-      sched.tiles raster 8 {
+      sched.tiles raster 16 {
       ^bb0(%m: i32, %n: i32):
         sched.loop unroll 1 {
         ^bb0(%step: i32):
@@ -26,7 +26,7 @@ builtin.module {
       }
     }
     sched.role @consumer warpgroups 2 from 1 registers 232 {
-      sched.tiles raster 8 {
+      sched.tiles raster 16 {
       ^bb0(%m_1: i32, %n_1: i32):
         %6 = arith.constant 0 : i32
         sched.load_metadata %metadata[%6 plus 0] words 4 set 0 : !sched.ptr<"metadata", "u32">, i32
