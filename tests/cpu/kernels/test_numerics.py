@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from louver.formats.dtypes import element_type
+from louver.kernels.numerics import bound, coefficients, compare
+from louver.kernels.reference import exact_product, product
+
+
+@pytest.mark.parametrize("out", ["f16", "bf16", "f32"])
+@pytest.mark.parametrize("k", [1, 64, 8192])
+def test_a_rounded_product_agrees(rng: np.random.Generator, out: str, k: int) -> None:
+    a, b = rng.standard_normal((9, k)).astype(np.float16), rng.standard_normal((k, 11)).astype(np.float16)
+    y = product(a, b, None, element_type(out).numpy)
+    agreement = compare(y, *exact_product(a, b), k, out)
+    assert agreement.ok and agreement.violations == 0 and agreement.worst <= 1
+
+
+def test_one_missing_term_of_8192_is_found(rng: np.random.Generator) -> None:
+    k = 8192
+    a, b = rng.standard_normal((64, k)).astype(np.float16), rng.standard_normal((k, 64)).astype(np.float16)
+    a[5, 4000], b[4000, 7] = 1.0, 1.0
+    reference, magnitude = exact_product(a, b)
+    y = reference.astype(np.float32)
+    y[5, 7] = np.float32(reference[5, 7] - 1.0)
+    agreement = compare(y, reference, magnitude, k, "f32")
+    assert not agreement.ok
+    assert (agreement.at, agreement.violations) == ((5, 7), 1)
+    assert agreement.worst > 1
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "ok"),
+    [
+        (np.nan, np.nan, True),
+        (np.nan, 1.0, False),
+        (1.0, np.nan, False),
+        (np.inf, np.inf, True),
+        (-np.inf, np.inf, False),
+        (np.inf, 1.0, False),
+        (1.0, np.inf, False),
+        (np.nan, np.inf, False),
+        (-0.0, 0.0, True),
+        (0.0, 0.0, True),
+    ],
+)
+def test_special_values(got: float, expected: float, ok: bool) -> None:
+    y = np.array([[2.0, got]], np.float32)
+    reference = np.array([[2.0, expected]])
+    agreement = compare(y, reference, np.abs(np.nan_to_num(reference)), 4, "f32")
+    assert agreement.ok == ok
+    assert agreement.violations == (0 if ok else 1)
+    if not ok:
+        assert agreement.at == (0, 1) and agreement.worst == np.inf
+
+
+def test_tiny_results_may_round_to_the_next_subnormal() -> None:
+    reference = np.array([2.0**-25 * 0.9])
+    assert compare(np.array([0.0], np.float16), reference, reference, 1, "f16").ok
+    assert not compare(np.array([2.0**-23], np.float16), reference, reference, 1, "f16").ok
+
+
+def test_the_bound_is_its_coefficients(rng: np.random.Generator) -> None:
+    reference = rng.standard_normal((3, 4))
+    magnitude = np.abs(reference) + 1
+    relative, absolute, summed = coefficients(100, "bf16")
+    np.testing.assert_array_equal(
+        bound(reference, magnitude, 100, "bf16"), relative * np.abs(reference) + absolute + summed * magnitude
+    )
+    assert relative == 2.0**-8 and summed == 14 * 2.0**-23
+
+
+def test_shapes_must_agree() -> None:
+    with pytest.raises(ValueError, match=r"one shape, got \(2, 3\) and \(3, 2\)"):
+        compare(np.zeros((2, 3)), np.zeros((3, 2)), np.zeros((3, 2)), 1, "f32")
+
+
+def test_nothing_agrees_with_nothing() -> None:
+    empty = np.zeros((0, 3))
+    assert compare(empty, empty, empty, 1, "f32").ok

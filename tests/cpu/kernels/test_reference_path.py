@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import louver
+from louver.formats.dtypes import element_type
+from support.products import assert_close, assert_exact, operands
+from support.refusals import REFUSALS, K, M, N, Refusal, sparse
+
+pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
+
+SIZES = [(1, 1, 1), (5, 3, 7), (64, 1, 130), (1, 33, 64), (130, 65, 257)]
+
+
+class Host:
+    """NumPy as the refusals see it."""
+
+    def full(self, shape: tuple[int, ...], dtype: str, value: float = 1.0) -> Any:
+        return np.full(shape, value, element_type(dtype).numpy)
+
+    def repeated(self, x: Any, shape: tuple[int, ...]) -> Any:
+        return np.broadcast_to(x, shape)
+
+    def bytes(self, x: Any) -> bytes:
+        return x.tobytes()
+
+
+@pytest.mark.parametrize("out", ["f16", "bf16", "f32"])
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize(("m", "n", "k"), SIZES)
+def test_products_of_integers_are_exact(rng: np.random.Generator, m: int, n: int, k: int, dtype: str, out: str) -> None:
+    given = operands(rng, m, n, k, dtype)
+    y = louver.matmul(given.s, given.b, out_dtype=out)
+    assert y.shape == (m, n) and y.dtype == element_type(out).numpy
+    assert_exact(y, given)
+    z = louver.linear(given.b.T, given.s, given.bias, out_dtype=out)
+    assert z.shape == (n, m) and z.dtype == element_type(out).numpy
+    assert_exact(z.T, given, bias=True)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_random_products_keep_the_bound(rng: np.random.Generator, dtype: str) -> None:
+    given = operands(rng, 40, 50, 600, dtype, "normal")
+    assert_close(louver.matmul(given.s, given.b), given)
+    assert_close(louver.linear(given.b.T, given.s, given.bias, out_dtype="f32").T, given, bias=True)
+
+
+@pytest.mark.parametrize("leading", [(), (1,), (2, 3), (2, 1, 3)])
+def test_linear_keeps_leading_axes(rng: np.random.Generator, leading: tuple[int, ...]) -> None:
+    given = operands(rng, 20, int(np.prod(leading, dtype=int)), 36)
+    y = louver.linear(given.b.T.reshape(*leading, 36), given.s, given.bias)
+    assert y.shape == (*leading, 20)
+    assert_exact(y.reshape(-1, 20).T, given, bias=True)
+
+
+def test_the_result_is_written_to_out_and_nowhere_else(rng: np.random.Generator) -> None:
+    given = operands(rng, 20, 9, 36)
+    whole = np.full((24, 16), np.nan, np.float32)
+    out = whole[2:22, 3:12]
+    assert louver.matmul(given.s, given.b, out=out) is out
+    assert_exact(out, given)
+    out[...] = np.nan
+    assert np.isnan(whole).all()
+    whole = np.full((12, 30), np.nan, ml_dtypes.bfloat16)
+    out = whole[2:11, 3:23]
+    assert louver.linear(given.b.T, given.s, out=out) is out
+    assert_exact(out.T, given)
+    out[...] = np.nan
+    assert np.isnan(whole).all()
+
+
+def test_too_large_results_become_infinite() -> None:
+    w = np.full((1, 4), 200, np.float16) * np.array([1, 1, 0, 0], np.float16)
+    y = louver.matmul(louver.compress(w, "2:4"), np.full((4, 1), 200, np.float16))
+    assert y.dtype == np.float16 and np.isposinf(y).all()
+
+
+def test_the_notice_is_given_once_and_names_the_reason() -> None:
+    s, b = sparse(), np.ones((K, N), np.float16)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        louver.matmul(s, b)
+        louver.matmul(s, b)
+        louver.linear(b.T, s)
+    (notice,) = seen
+    assert "reference path on the CPU: no GPU: none for this test" in str(notice.message)
+
+
+@pytest.mark.parametrize("refusal", [r for r in REFUSALS if not r.device_only], ids=lambda r: r.name)
+def test_refused_before_anything_is_written(refusal: Refusal) -> None:
+    host = Host()
+    out = host.full((M, N) if refusal.kind == "matmul" else (N, M), "f16", np.nan)
+    before = host.bytes(out)
+    with pytest.raises(refusal.error, match=refusal.match):
+        refusal.call(host, out)
+    assert host.bytes(out) == before
+
+
+def test_a_read_only_out_is_refused() -> None:
+    out = np.zeros((M, N), np.float16)
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="writable"):
+        louver.matmul(sparse(), np.ones((K, N), np.float16), out=out)
+    assert not out.any()

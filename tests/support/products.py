@@ -1,0 +1,71 @@
+"""Operands of 2:4 products with known answers, for every room that runs products."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+import louver
+from louver.formats.dtypes import element_type
+from louver.formats.tensor import SparseTensor
+from louver.kernels.numerics import compare
+from louver.kernels.reference import exact_product
+
+Array = NDArray[Any]
+
+LARGEST = 4
+"""Greatest magnitude of integer data: sums of up to 2^20 terms, and what is added on the way, stay below 2^24, exact in f32."""
+
+EDGES = (1, 63, 64, 65, 127, 128, 129, 255, 256, 257)
+"""Sizes about the edges of tiles."""
+
+
+@dataclass(frozen=True)
+class Operands:
+    """a [M, K]: dense with zeros in a 2:4 pattern; s: the same, compressed. b: [K, N]. bias: [M]."""
+
+    a: Array
+    s: SparseTensor
+    b: Array
+    bias: Array
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """M, N, K."""
+        return self.a.shape[0], self.b.shape[1], self.a.shape[1]
+
+
+def operands(
+    rng: np.random.Generator,
+    m: int,
+    n: int,
+    k: int,
+    dtype: str = "f16",
+    data: Literal["integers", "normal"] = "integers",
+) -> Operands:
+    """Random operands of element type `dtype`: small integers, whose products have exact sums, or normally distributed."""
+    numpy = element_type(dtype).numpy
+
+    def draw(*shape: int) -> Array:
+        if data == "integers":
+            return rng.integers(-LARGEST, LARGEST + 1, shape).astype(numpy)
+        return rng.standard_normal(shape, np.float32).astype(numpy)
+
+    a = louver.prune(draw(m, k), "2:4")
+    return Operands(a, louver.compress(a, "2:4"), draw(k, n), draw(m))
+
+
+def assert_exact(y: Array, given: Operands, *, bias: bool = False) -> None:
+    """`y` [M, N] is the product of integer operands, rounded once to its type: equal in every element."""
+    reference, _ = exact_product(given.a, given.b, given.bias if bias else None)
+    np.testing.assert_array_equal(y.astype(np.float64), reference.astype(y.dtype).astype(np.float64))
+
+
+def assert_close(y: Array, given: Operands, *, bias: bool = False) -> None:
+    """`y` [M, N] keeps the bound of `louver.kernels.numerics` in every element."""
+    reference, magnitude = exact_product(given.a, given.b, given.bias if bias else None)
+    agreement = compare(y, reference, magnitude, given.sizes[2], element_type(y.dtype).name)
+    assert agreement.ok, agreement
