@@ -1,132 +1,83 @@
-"""PTX text from modules: deterministic, registers declared by class, structured control flow as labels and branches."""
+"""PTX text of a module: registers declared by class, structured control flow as labels and branches.
+
+Deterministic, and fast enough for modules of tens of thousands of instructions.
+"""
 
 from __future__ import annotations
 
 import struct
-from collections import Counter
 
 from louver.isa.instruction import Operand, RegType
 from louver.isa.targets import target
-from louver.ptx.module import Address, Arg, Block, If, Imm, Inst, Kernel, Module, Node, Param, Reg, While
+from louver.ptx.module import Address, Arg, Block, If, Imm, Inst, Kernel, Module, Param, Reg, While
+from louver.ptx.validate import SHARED_SYMBOL, validate
 
 PREFIX: dict[RegType, str] = {"pred": "%p", "b16": "%h", "b32": "%r", "b64": "%rd", "f32": "%f"}
-"""How registers of each class are named."""
+"""Prefix of the register names of each class."""
+
+SHARED_ALIGNMENT = 1024
+"""Alignment of the dynamic shared memory in bytes: the period of the 128-byte swizzle."""
+
+CLUSTER_PTX = (7, 8)
+"""The least PTX ISA version with clusters."""
+
+INDENT = "    "
 
 
 def print_module(module: Module) -> str:
-    """The module's PTX. `.version` is the least that the target and all instructions allow."""
-    version = target(module.target).min_ptx
-    for kernel in module.kernels:
-        for node in kernel.body.walk():
-            if isinstance(node, Inst):
-                version = max(version, node.op.requires.ptx)
-    lines = [f".version {version[0]}.{version[1]}", f".target {module.target}", ".address_size 64", ""]
+    """The PTX of `module`, which is validated first. Raises `ValidationError` (a ValueError) for the first broken rule.
+
+    `.version` is the least that the target and all instructions allow.
+    """
+    validate(module)
+    major, minor = _version(module)
+    lines = [f".version {major}.{minor}", f".target {module.target}", ".address_size 64"]
     if any(kernel.dynamic_shared for kernel in module.kernels):
-        lines += [".extern .shared .align 1024 .b8 smem[];", ""]
+        lines += ["", f".extern .shared .align {SHARED_ALIGNMENT} .b8 {SHARED_SYMBOL}[];"]
     for kernel in module.kernels:
-        lines += _Printer(kernel).kernel()
+        lines += ["", *_Printer(kernel).kernel()]
     return "\n".join(lines) + "\n"
 
 
 def register_name(register: Reg) -> str:
-    """A register's name in PTX."""
+    """A register as PTX has it, such as "%rd3"."""
     return f"{PREFIX[register.type]}{register.index}"
 
 
-def argument_text(argument: Arg, operand: Operand) -> str:
-    """An operand as PTX prints it."""
-    match argument:
-        case Reg():
-            name = register_name(argument)
-            return f"[{name}]" if operand.kind == "address" else name
-        case Imm(value):
-            if isinstance(value, float):
-                return f"0f{struct.unpack('<I', struct.pack('<f', value))[0]:08X}"
-            return str(value)
-        case Address(base, offset):
-            name = base if isinstance(base, str) else register_name(base)
-            return f"[{name}]" if not offset else f"[{name}{offset:+d}]"
-        case str():
-            return f"[{argument}]" if operand.kind == "address" else argument
-        case _:
-            return "{" + ", ".join(argument_text(each, operand) for each in argument) + "}"
-
-
-def instruction_text(instruction: Inst) -> str:
-    """One statement with its guard, without the semicolon."""
-    operands = instruction.op.operands
-    if len(operands) != len(instruction.args):
-        raise ValueError(
-            f"{instruction.op.mnemonic} takes {len(operands)} operands, got {len(instruction.args)}: {instruction.args}"
-        )
-    printed = instruction.op.text(*map(argument_text, instruction.args, operands))
-    if instruction.guard is None:
+def instruction_text(node: Inst) -> str:
+    """One statement with its guard and without the semicolon."""
+    printed = node.op.text(*map(_argument, node.op.operands, node.args))
+    if node.guard is None:
         return printed
-    return f"@{'!' if instruction.guard_negated else ''}{register_name(instruction.guard)} {printed}"
+    return f"@{'!' if node.guard_negated else ''}{register_name(node.guard)} {printed}"
 
 
-class _Printer:
-    """One kernel's text."""
+def _version(module: Module) -> tuple[int, int]:
+    needs = [target(module.target).min_ptx]
+    needs += [CLUSTER_PTX for kernel in module.kernels if kernel.cluster > 1]
+    forms = {node.op for kernel in module.kernels for node in kernel.body.walk() if isinstance(node, Inst)}
+    return max([*needs, *(form.requires.ptx for form in forms)])
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
-        self._labels = 0
-        self._lines: list[str] = []
 
-    def kernel(self) -> list[str]:
-        kernel = self._kernel
-        self._block(kernel.body)
-        cluster = [f".explicitcluster\n.reqnctapercluster {kernel.cluster}, 1, 1"] if kernel.cluster > 1 else []
-        return [
-            f".visible .entry {kernel.name}(",
-            ",\n".join(f"    {_parameter(param)}" for param in kernel.params),
-            ")",
-            f".reqntid {kernel.threads}, 1, 1",
-            f".minnctapersm {kernel.min_ctas}",
-            *cluster,
-            "{",
-            *(f"    .reg .{kind} {PREFIX[kind]}<{count}>;" for kind, count in sorted(_registers(kernel).items())),
-            *self._lines,
-            "    ret;",
-            "}",
-        ]
+def _argument(operand: Operand, arg: Arg) -> str:
+    if isinstance(arg, Reg):
+        name = register_name(arg)
+        return f"{{{name}}}" if operand.braces else name
+    if isinstance(arg, Imm):
+        return _constant(arg)
+    if isinstance(arg, Address):
+        base = arg.base if isinstance(arg.base, str) else register_name(arg.base)
+        return f"[{base}{arg.offset:+d}]" if arg.offset else f"[{base}]"
+    if isinstance(arg, str):
+        return arg
+    parts = (register_name(part) if isinstance(part, Reg) else _constant(part) for part in arg)
+    return f"{{{', '.join(parts)}}}"
 
-    def _block(self, block: Block) -> None:
-        for node in block.nodes:
-            self._node(node)
 
-    def _node(self, node: Node) -> None:
-        if node.note:
-            self._lines.append(f"    // {node.note}")
-        match node:
-            case Inst():
-                self._lines.append(f"    {instruction_text(node)};")
-            case If():
-                self._if(node)
-            case While():
-                label = self._label()
-                self._lines.append(f"{label}:")
-                self._block(node.body)
-                self._branch(label, node.condition, negated=node.negated, uniform=node.uniform)
-
-    def _if(self, node: If) -> None:
-        end = self._label()
-        skip = end if node.otherwise is None else self._label()
-        self._branch(skip, node.condition, negated=not node.negated, uniform=node.uniform)
-        self._block(node.then)
-        if node.otherwise is not None:
-            self._lines.append(f"    bra.uni {end};")
-            self._lines.append(f"{skip}:")
-            self._block(node.otherwise)
-        self._lines.append(f"{end}:")
-
-    def _branch(self, label: str, condition: Reg, *, negated: bool, uniform: bool) -> None:
-        guard = f"@{'!' if negated else ''}{register_name(condition)}"
-        self._lines.append(f"    {guard} bra{'.uni' if uniform else ''} {label};")
-
-    def _label(self) -> str:
-        self._labels += 1
-        return f"L{self._labels}"
+def _constant(constant: Imm) -> str:
+    if isinstance(constant.value, float):
+        return f"0f{struct.unpack('<I', struct.pack('<f', constant.value))[0]:08X}"
+    return str(constant.value)
 
 
 def _parameter(param: Param) -> str:
@@ -135,24 +86,92 @@ def _parameter(param: Param) -> str:
     return f".param .{param.type} {param.name}"
 
 
-def _registers(kernel: Kernel) -> dict[RegType, int]:
-    """Registers to declare of each class: one more than the greatest number in use."""
-    counts: Counter[RegType] = Counter()
+class _Printer:
+    """One kernel's text. Labels are numbered in the order of the branches."""
 
-    def see(argument: Arg | Reg | None) -> None:
-        if isinstance(argument, Reg):
-            counts[argument.type] = max(counts[argument.type], argument.index + 1)
-        elif isinstance(argument, Address):
-            see(argument.base if isinstance(argument.base, Reg) else None)
-        elif isinstance(argument, tuple):
-            for each in argument:
-                see(each)
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._labels = 0
+        self._lines: list[str] = []
 
-    for node in kernel.body.walk():
-        if isinstance(node, Inst):
-            see(node.guard)
-            for argument in node.args:
-                see(argument)
-        else:
-            see(node.condition)
-    return dict(counts)
+    def kernel(self) -> list[str]:
+        kernel = self._kernel
+        self._block(kernel.body, INDENT)
+        params = ",\n".join(f"{INDENT}{_parameter(param)}" for param in kernel.params)
+        cluster = [".explicitcluster", f".reqnctapercluster {kernel.cluster}, 1, 1"] if kernel.cluster > 1 else []
+        return [
+            f".visible .entry {kernel.name}(",
+            *([params] if params else []),
+            ")",
+            f".reqntid {kernel.threads}, 1, 1",
+            f".minnctapersm {kernel.min_ctas}",
+            *cluster,
+            "{",
+            *_declarations(kernel),
+            *self._lines,
+            f"{INDENT}ret;",
+            "}",
+        ]
+
+    def _block(self, block: Block, indent: str) -> None:
+        for node in block.nodes:
+            if isinstance(node, Inst):
+                self._line(indent, f"{instruction_text(node)};", node.note)
+            elif isinstance(node, If):
+                self._if(node, indent)
+            else:
+                self._while(node, indent)
+
+    def _if(self, node: If, indent: str) -> None:
+        end = self._label("end")
+        skip = end if node.otherwise is None else self._label("else")
+        self._branch(node, skip, indent, negated=not node.negated)
+        self._block(node.then, indent + INDENT)
+        if node.otherwise is not None:
+            self._line(indent, f"bra.uni {end};")
+            self._lines.append(f"{skip}:")
+            self._block(node.otherwise, indent + INDENT)
+        self._lines.append(f"{end}:")
+
+    def _while(self, node: While, indent: str) -> None:
+        begin = self._label("loop")
+        self._lines.append(f"{begin}:")
+        self._block(node.body, indent + INDENT)
+        self._branch(node, begin, indent, negated=node.negated)
+
+    def _branch(self, node: If | While, label: str, indent: str, *, negated: bool) -> None:
+        guard = f"@{'!' if negated else ''}{register_name(node.condition)}"
+        self._line(indent, f"{guard} bra{'.uni' if node.uniform else ''} {label};", node.note)
+
+    def _line(self, indent: str, text: str, note: str = "") -> None:
+        self._lines.append(f"{indent}{text}  // {note}" if note else f"{indent}{text}")
+
+    def _label(self, kind: str) -> str:
+        self._labels += 1
+        return f"{kind}_{self._labels}"
+
+
+def _declarations(kernel: Kernel) -> list[str]:
+    """One line for each class in use, with one register more than the greatest number."""
+    counts: dict[RegType, int] = {}
+    for register in _registers(kernel.body):
+        counts[register.type] = max(counts.get(register.type, 0), register.index + 1)
+    return [f"{INDENT}.reg .{kind} {PREFIX[kind]}<{counts[kind]}>;" for kind in PREFIX if kind in counts]
+
+
+def _registers(block: Block) -> set[Reg]:
+    found: set[Reg] = set()
+    for node in block.walk():
+        if not isinstance(node, Inst):
+            found.add(node.condition)
+            continue
+        if node.guard is not None:
+            found.add(node.guard)
+        for arg in node.args:
+            if isinstance(arg, Reg):
+                found.add(arg)
+            elif isinstance(arg, tuple):
+                found.update(part for part in arg if isinstance(part, Reg))
+            elif isinstance(arg, Address) and isinstance(arg.base, Reg):
+                found.add(arg.base)
+    return found
