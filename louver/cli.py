@@ -204,3 +204,37 @@ def plot(
 
     with one_line_errors():
         typer.echo(f"wrote {plot_gemm(read_gemm(record), picture)}")
+
+
+bench = typer.Typer(help="Time products beside the vendor's libraries. Needs a GPU and PyTorch.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+
+BenchOut = Annotated[Path, typer.Option(metavar="DIR", help="Where the results go.")]
+
+
+@bench.command()
+def gemm(
+    dtype: Annotated[str, typer.Option(metavar="LIST", help="Element types.")] = "f16,bf16",
+    shapes: Annotated[
+        str | None, typer.Option(metavar="LIST", help="MxNxK, separated by commas. Default: seven large ones.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Two shapes only.")] = False,
+    sustained: Annotated[
+        bool, typer.Option("--sustained", help="Also seconds of load, with clock and power, for three shapes.")
+    ] = False,
+    out: BenchOut = Path("louver-bench"),
+) -> None:
+    """Products of large matrices beside cuBLAS and cuSPARSELt: a table, a JSON record and a picture."""
+    from louver.commands.bench import bench_gemm, problems
+
+    with one_line_errors():
+        bench_gemm(problems(dtype, shapes, quick=quick), out, terminal(), sustained=sustained)
+
+
+@bench.command()
+def host(out: BenchOut = Path("louver-bench")) -> None:
+    """Host time of a warm call."""
+    from louver.commands.bench import bench_host
+
+    with one_line_errors():
+        bench_host(out, terminal())

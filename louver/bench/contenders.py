@@ -1,0 +1,98 @@
+"""Who takes part: a name and a call for each, over the same operands.
+
+A ladder of schedules is more contenders of this kind: one for each `Schedule`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import louver
+from louver.bench.operands import Operands
+from louver.bench.protocol import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to compute the product.
+
+    call: launches it with operand set `index % sets` and returns the result. order: "tokens" for a result [N, M], "rows"
+    for [M, N]. details: facts for the record.
+    """
+
+    name: str
+    call: Callable[[int], Any]
+    order: str
+    details: dict[str, Any]
+
+    def result(self, index: int) -> Any:
+        """The result as [N, M]."""
+        y = self.call(index)
+        return y if self.order == "tokens" else y.t()
+
+
+def ours(operands: Operands) -> Contender:
+    """`louver.linear`, writing to a given output."""
+    return Contender(
+        "ours",
+        lambda index: louver.linear(operands.x, operands.sparse[index % operands.sets], out=operands.y),
+        "tokens",
+        {},
+    )
+
+
+def cublas(torch: Any, operands: Operands) -> Contender:
+    """Dense `x @ w.T` with the pruned weights, zeros and all, writing to a given output."""
+    transposed = [weight.t() for weight in operands.dense]
+    return Contender(
+        "cublas",
+        lambda index: torch.mm(operands.x, transposed[index % operands.sets], out=operands.y),
+        "tokens",
+        {},
+    )
+
+
+class CuSparseLt:
+    """cuSPARSELt through PyTorch. Raises RuntimeError where PyTorch has been built without it."""
+
+    def __init__(self, torch: Any, operands: Operands) -> None:
+        self._torch = torch
+        self._operands = operands
+        self._b = operands.x.t()
+        self._weights = [torch._cslt_compress(weight) for weight in operands.dense]
+
+    def contender(self, algorithm: int, *, transposed: bool) -> Contender:
+        """One algorithm. transposed: the result comes as [N, M], `linear`'s layout."""
+
+        def call(index: int) -> Any:
+            weight = self._weights[index % len(self._weights)]
+            return self._torch._cslt_sparse_mm(weight, self._b, alg_id=algorithm, transpose_result=transposed)
+
+        name = f"cusparselt {algorithm}{' transposed' if transposed else ''}"
+        details = {"algorithm": algorithm, "transposed": transposed}
+        return Contender(name, call, "tokens" if transposed else "rows", details)
+
+    def algorithms(self, most: int = 64) -> Iterator[int]:
+        """The algorithms' ids, which the library does not say: they count up to the first that is refused."""
+        for algorithm in range(most):
+            try:
+                self.contender(algorithm, transposed=True).call(0)
+            except RuntimeError:
+                return
+            yield algorithm
+
+    def searched(self) -> int:
+        """The pick of the library's own search."""
+        return int(self._torch._cslt_sparse_mm_search(self._weights[0], self._b))
+
+
+def cusparselt_candidates(
+    library: CuSparseLt, seconds: Callable[[Contender], float], protocol: Protocol
+) -> tuple[list[Contender], int]:
+    """The contenders worth a burst, and how many algorithms there are. seconds: a short timing of a contender."""
+    timed = {a: seconds(library.contender(a, transposed=True)) for a in library.algorithms()}
+    fastest = sorted(timed, key=lambda algorithm: timed[algorithm])[: protocol.algorithms]
+    picks = list(dict.fromkeys([*fastest, library.searched(), 0]))
+    return [library.contender(a, transposed=t) for a in picks for t in (True, False)], len(timed)

@@ -1,0 +1,132 @@
+"""One problem measured: every contender verified, then timed in bursts and, if asked, under sustained load."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from louver.bench.contenders import Contender, CuSparseLt, cublas, cusparselt_candidates, ours
+from louver.bench.graph import ESTIMATE_REPLAYS, capture, prepare
+from louver.bench.operands import Operands, make_operands
+from louver.bench.problems import GemmProblem
+from louver.bench.protocol import Protocol, interleave, median, spread
+from louver.bench.sustained import Sustained, sustain
+from louver.bench.verify import verify
+from louver.report.gemm import CONTENDERS, GemmRow
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A problem's times and what else is recorded of it. notes: by contender; sustained: by contender, maybe empty."""
+
+    row: GemmRow
+    notes: Mapping[str, Mapping[str, Any]]
+    sustained: Mapping[str, Sustained]
+
+    @property
+    def flops(self) -> float:
+        """Operations of the product, zeros counted."""
+        return 2.0 * math.prod(self.row.shape)
+
+    def to_json(self) -> dict[str, Any]:
+        """A row of the record, in the schema of `louver.report.gemm`."""
+        times = {f"{name}_us": self.row.times_us.get(name) for name in CONTENDERS}
+        base = {"shape": list(self.row.shape), "dtype": self.row.dtype, "product": self.row.product}
+        sustained = {name: taken.to_json(self.flops) for name, taken in self.sustained.items()}
+        return {**base, **times, "notes": {k: dict(v) for k, v in self.notes.items()}, "sustained": sustained}
+
+
+def measure(torch: Any, problem: GemmProblem, protocol: Protocol, *, sustained: bool = False) -> Measurement:
+    """Measure a problem on the current device.
+
+    A vendor's contender that fails or is wrong is left out, and its note says why.
+    Raises ArithmeticError when our own result is wrong: there is nothing to time then.
+    """
+    operands = make_operands(torch, problem, protocol.sets(problem.compressed_bytes))
+    notes: dict[str, dict[str, Any]] = {}
+    contenders = _own(torch, operands, notes)
+    contenders |= _vendors(torch, operands, protocol, notes)
+    loads = {name: prepare(torch, c.call, operands.sets, protocol) for name, c in contenders.items()}
+    bursts = {name: load.burst for name, load in loads.items()}
+    times = interleave(bursts, protocol.rounds, lambda: time.sleep(protocol.pause_seconds))
+    winners = pick_winners(times)
+    for name, winner in winners.items():
+        facts = {"spread": round(spread(times[winner]), 4), "bursts_us": [round(t * 1e6, 3) for t in times[winner]]}
+        notes.setdefault(name, {}).update(contenders[winner].details | facts)
+    row = GemmRow(
+        problem.shape, problem.dtype, "linear", {name: round(median(times[w]) * 1e6, 3) for name, w in winners.items()}
+    )
+    long = {name: sustain(torch, loads[w], protocol) for name, w in winners.items()} if sustained else {}
+    return Measurement(row, notes, long)
+
+
+def pick_winners(times: Mapping[str, tuple[float, ...]]) -> dict[str, str]:
+    """For each column of the record, the contender with the least median: a library may take part more than once."""
+    winners: dict[str, str] = {}
+    for name in sorted(times, key=lambda name: median(times[name])):
+        winners.setdefault(name.split()[0], name)
+    return {name: winners[name] for name in CONTENDERS if name in winners}
+
+
+def _own(torch: Any, operands: Operands, notes: dict[str, dict[str, Any]]) -> dict[str, Contender]:
+    contender = ours(operands)
+    worst = 0.0
+    for index in range(operands.sets):
+        operands.y.fill_(math.nan)
+        agreement = verify(torch, operands, index, contender.result(index))
+        if not agreement.ok:
+            raise ArithmeticError(
+                f"louver.linear is wrong for {operands.problem}, weight {index}: {agreement.violations} sampled "
+                f"elements are out of bounds, the worst {agreement.worst:.3g} times"
+            )
+        worst = max(worst, agreement.worst)
+    notes["ours"] = {"error_over_bound": round(worst, 4)}
+    return {contender.name: contender}
+
+
+def _vendors(
+    torch: Any, operands: Operands, protocol: Protocol, notes: dict[str, dict[str, Any]]
+) -> dict[str, Contender]:
+    found = _right(torch, operands, [cublas(torch, operands)], notes)
+    try:
+        found |= _cusparselt(torch, operands, protocol, notes)
+    except RuntimeError as error:
+        notes.setdefault("cusparselt", {})["failed"] = str(error).splitlines()[0]
+    return found
+
+
+def _cusparselt(
+    torch: Any, operands: Operands, protocol: Protocol, notes: dict[str, dict[str, Any]]
+) -> dict[str, Contender]:
+    def short(contender: Contender) -> float:
+        launches = -(-protocol.launches // operands.sets) * operands.sets
+        return capture(torch, contender.call, launches).seconds(ESTIMATE_REPLAYS)
+
+    candidates, known = cusparselt_candidates(CuSparseLt(torch, operands), short, protocol)
+    notes["cusparselt"] = {"algorithms": known}
+    times: dict[str, float] = {}
+    right = _right(torch, operands, candidates, notes)
+    for name, contender in right.items():
+        load = prepare(torch, contender.call, operands.sets, protocol)
+        time.sleep(protocol.pause_seconds)
+        times[name] = load.burst()
+    finalists = sorted(times, key=lambda name: times[name])[: protocol.finalists]
+    return {name: right[name] for name in finalists}
+
+
+def _right(
+    torch: Any, operands: Operands, contenders: list[Contender], notes: dict[str, dict[str, Any]]
+) -> dict[str, Contender]:
+    """Those of the contenders whose result for the first weight is right."""
+    right: dict[str, Contender] = {}
+    for contender in contenders:
+        operands.y.fill_(math.nan)
+        agreement = verify(torch, operands, 0, contender.result(0))
+        if agreement.ok:
+            right[contender.name] = contender
+        else:
+            notes.setdefault(contender.name.split()[0], {})[f"wrong: {contender.name}"] = agreement.worst
+    return right

@@ -1,0 +1,91 @@
+"""What a benchmark needs of the machine, and what it says about it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import louver
+from louver.ptx.assembler import ptxas_version
+from louver.runtime.device import NoDevice, current_device
+
+TARGET = "sm_90a"
+"""The target that the library has kernels for."""
+
+
+class CannotMeasureError(OSError):
+    """A benchmark cannot run on this machine."""
+
+
+def require_torch() -> Any:
+    """PyTorch with a GPU that Louver's kernels run on. Raises CannotMeasureError with what is missing."""
+    found = current_device()
+    if isinstance(found, NoDevice):
+        raise CannotMeasureError(f"benchmarks need a GPU, got none: {found.reason}")
+    if found.target != TARGET:
+        raise CannotMeasureError(f"benchmarks need a GPU with target {TARGET}, got {found}")
+    try:
+        torch: Any = import_module("torch")
+    except ImportError as error:
+        raise CannotMeasureError(f"benchmarks call the vendor's libraries through PyTorch ({error})") from error
+    if not torch.cuda.is_available():
+        raise CannotMeasureError("benchmarks need a PyTorch that sees the GPU, got one built without CUDA or a driver")
+    return torch
+
+
+def header(torch: Any) -> dict[str, Any]:
+    """Device, versions and date, as the records hold them."""
+    versions = {
+        "louver": louver.__version__,
+        "commit": commit(),
+        "driver": nvidia_smi(("driver_version",), gpu_uuid(torch)),
+        "CUDA": torch.version.cuda,
+        "torch": torch.__version__,
+        "cuSPARSELt": _cusparselt(torch),
+        "ptxas": ptxas_version(),
+    }
+    return {
+        "device": torch.cuda.get_device_name(),
+        "versions": {name: str(version) for name, version in versions.items() if version is not None},
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def gpu_uuid(torch: Any) -> str:
+    """The current device as nvidia-smi names it."""
+    return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
+
+
+def nvidia_smi(fields: Sequence[str], gpu: str) -> str | None:
+    """One reading of nvidia-smi's fields, separated by commas; None without the tool."""
+    query = [f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", "-i", gpu]
+    return _output(["nvidia-smi", *query])
+
+
+def commit() -> str | None:
+    """The git commit of this checkout, with "+" after it when tracked files differ; None outside a checkout."""
+    root = Path(louver.__file__).parent.parent
+    git = ["git", "-C", str(root)]
+    # A package inside some other project's checkout is no checkout of Louver.
+    if _output([*git, "ls-files", "--error-unmatch", "louver/__init__.py"]) is None:
+        return None
+    name = _output([*git, "rev-parse", "--short=12", "HEAD"])
+    changed = _output([*git, "status", "--porcelain", "--untracked-files=no", "--", "louver"])
+    return f"{name}+" if name and changed else name
+
+
+def _cusparselt(torch: Any) -> int | None:
+    library = torch.backends.cusparselt
+    return library.version() if library.is_available() else None
+
+
+def _output(command: Sequence[str]) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,89 @@
+"""How times are taken: bursts of many launches, contenders interleaved round by round, medians."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """The constants of a measurement.
+
+    rounds: bursts of each contender. burst_seconds: longest burst, its untimed first replay included. pause_seconds:
+    idle time before each burst, for the clock to recover. launches, graph_seconds: least number of launches and least
+    duration of a graph. rotation_bytes: compressed weights that a graph walks through, so that they leave the L2 cache.
+    algorithms: those of cuSPARSELt that are the fastest in short runs and go on; finalists: its contenders that take
+    part in all rounds.
+    settle_seconds, sustained_seconds: load before and during a sustained measurement.
+    """
+
+    rounds: int = 5
+    burst_seconds: float = 0.1
+    pause_seconds: float = 0.05
+    launches: int = 10
+    graph_seconds: float = 0.003
+    rotation_bytes: int = 200_000_000
+    algorithms: int = 5
+    finalists: int = 2
+    settle_seconds: float = 0.5
+    sustained_seconds: float = 1.5
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1 or self.launches < 1:
+            raise ValueError(f"rounds and launches are at least 1, got {self.rounds} and {self.launches}")
+        if not 0 < self.graph_seconds <= self.burst_seconds or self.pause_seconds < 0:
+            raise ValueError(
+                f"a graph lasts more than 0 s and at most a burst, and a pause 0 s or more, got {self.graph_seconds}, "
+                f"{self.burst_seconds} and {self.pause_seconds} s"
+            )
+
+    def sets(self, weight_bytes: int) -> int:
+        """Operand sets to rotate over, at least 2. weight_bytes: size of one compressed weight."""
+        return max(2, -(-self.rotation_bytes // weight_bytes))
+
+    def graph_launches(self, seconds: float, sets: int) -> int:
+        """Launches in a graph, a multiple of `sets`. seconds: estimated time of one launch."""
+        wanted = max(self.launches, math.ceil(self.graph_seconds / seconds))
+        return -(-wanted // sets) * sets
+
+    def burst_replays(self, graph_seconds: float) -> int:
+        """Timed replays of a burst, at least 1. graph_seconds: duration of one replay."""
+        return max(1, int(self.burst_seconds / graph_seconds) - 1)
+
+    def describe(self) -> str:
+        """The protocol in words, for the record."""
+        return (
+            f"Bursts: CUDA graphs of at least {self.launches} launches, replayed for at most {self.burst_seconds:g} s "
+            f"after a pause of {self.pause_seconds:g} s, the first replay untimed; contenders interleaved, median of "
+            f"{self.rounds} rounds; weights rotated over at least {self.rotation_bytes / 1e6:.0f} MB compressed; one "
+            "process, same data, same output type. cuSPARSELt: the best of its algorithms (the "
+            f"{self.algorithms} fastest in short runs, its search's pick, the default) in both output orders."
+        )
+
+
+def interleave(
+    bursts: Mapping[str, Callable[[], float]], rounds: int, pause: Callable[[], None]
+) -> dict[str, tuple[float, ...]]:
+    """Each contender's burst times, round by round; the order turns by one each round, and a pause precedes each burst."""
+    names = list(bursts)
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(rounds):
+        start = turn % len(names) if names else 0
+        for name in names[start:] + names[:start]:
+            pause()
+            times[name].append(bursts[name]())
+    return {name: tuple(taken) for name, taken in times.items()}
+
+
+def median(times: Sequence[float]) -> float:
+    """The middle time."""
+    return statistics.median(times)
+
+
+def spread(times: Sequence[float]) -> float:
+    """Greatest distance from the median, as a fraction of it."""
+    middle = median(times)
+    return max(abs(time - middle) for time in times) / middle

@@ -1,0 +1,44 @@
+"""Records as files: whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from louver.bench.gemm import Measurement
+from louver.bench.host import PROTOCOL, HostTime
+from louver.bench.protocol import Protocol
+from louver.report.gemm import SCHEMA
+
+DATA = (
+    "random normal weights pruned to 2:4 by magnitude (the dense product reads them with their zeros), random normal x"
+)
+
+
+def gemm_record(header: Mapping[str, Any], protocol: Protocol, rows: Sequence[Measurement]) -> dict[str, Any]:
+    """A record of products, in the schema of `louver.report.gemm`. header: from `machine.header`."""
+    record: dict[str, Any] = {"schema": SCHEMA, "kind": "gemm", **header, "protocol": protocol.describe(), "data": DATA}
+    if any(row.sustained for row in rows):
+        record["sustained_protocol"] = (
+            f"graph replays for {protocol.sustained_seconds:g} s after {protocol.settle_seconds:g} s of the same; mean "
+            "clocks.sm and power.draw.instant of nvidia-smi meanwhile"
+        )
+    return {**record, "rows": [row.to_json() for row in rows]}
+
+
+def host_record(header: Mapping[str, Any], times: Sequence[HostTime]) -> dict[str, Any]:
+    """A record of host times, in microseconds."""
+    rows = [{"name": t.name, "us": round(t.us, 3), "least_us": round(t.least_us, 3)} for t in times]
+    return {"schema": SCHEMA, "kind": "host", **header, "protocol": PROTOCOL, "rows": rows}
+
+
+def write_record(path: Path, record: Mapping[str, Any]) -> Path:
+    """Write a record as JSON; returns `path`. Its folder is made where there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    partial.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    partial.replace(path)
+    return path

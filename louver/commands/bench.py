@@ -1,0 +1,123 @@
+"""`louver bench`: our products beside the vendor's libraries, on the GPU at hand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from louver.bench.gemm import Measurement, measure
+from louver.bench.host import HostTime, measure_host
+from louver.bench.machine import header, require_torch
+from louver.bench.problems import QUICK, SHAPES, SUSTAINED, GemmProblem, Shape, parse_dtypes, parse_shapes
+from louver.bench.protocol import Protocol
+from louver.bench.record import gemm_record, host_record, write_record
+from louver.report.gemm import CONTENDERS, LABELS, GemmRecord
+from louver.report.gemm_table import gemm_table
+from louver.report.style import plain_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+def problems(dtypes: str, shapes: str | None, *, quick: bool) -> list[GemmProblem]:
+    """The problems that the options ask for. Raises ValueError with the rule that they break."""
+    if shapes is not None and quick:
+        raise ValueError("--quick chooses the shapes: give it or --shapes, not both")
+    chosen: tuple[Shape, ...] = parse_shapes(shapes) if shapes is not None else QUICK if quick else SHAPES
+    return [GemmProblem(*shape, dtype) for dtype in parse_dtypes(dtypes) for shape in chosen]
+
+
+def bench_gemm(wanted: Sequence[GemmProblem], out: Path, console: Console, *, sustained: bool) -> None:
+    """Measure the problems, show tables, write `gemm.json` (after every problem) and `gemm.png` into `out`.
+
+    sustained: also under sustained load, for the problems of `SUSTAINED`.
+    Raises CannotMeasureError where this machine cannot, ArithmeticError when a result of ours is wrong.
+    """
+    torch = require_torch()
+    # Equal accuracy for all: 16-bit partial sums would make the dense product less exact than the sparse ones.
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    protocol, facts = Protocol(), header(torch)
+    rows: list[Measurement] = []
+    path = out / "gemm.json"
+    for problem in wanted:
+        begin = time.perf_counter()
+        rows.append(measure(torch, problem, protocol, sustained=sustained and problem.shape in SUSTAINED))
+        write_record(path, gemm_record(facts, protocol, rows))
+        torch.cuda.empty_cache()
+        console.print(progress_line(rows[-1], time.perf_counter() - begin), markup=False, highlight=False)
+    show(rows, facts, protocol, console)
+    console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+    console.print(picture(path, out / "gemm.png"), markup=False, highlight=False, soft_wrap=True)
+
+
+def bench_host(out: Path, console: Console) -> None:
+    """Measure host times, show a table, write `host.json` into `out`. Raises CannotMeasureError."""
+    torch = require_torch()
+    facts = header(torch)
+    times = measure_host(torch)
+    console.print(host_table(times, f"host time of a warm call on {facts['device']}"))
+    path = write_record(out / "host.json", host_record(facts, times))
+    console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def progress_line(measurement: Measurement, seconds: float) -> str:
+    """One problem's result in a line; what a library failed at is said."""
+    row = measurement.row
+    speeds = [f"{LABELS[name]} {row.tflops(name) or 0:.0f}" for name in CONTENDERS if name in row.times_us]
+    failed = [f"{name}: {note['failed']}" for name, note in measurement.notes.items() if "failed" in note]
+    shape = "×".join(map(str, row.shape))
+    return "; ".join([f"{shape} {row.dtype}: {', '.join(speeds)} TFLOP/s ({seconds:.0f} s)", *failed])
+
+
+def show(rows: Sequence[Measurement], facts: dict[str, Any], protocol: Protocol, console: Console) -> None:
+    """Print the tables."""
+    record = GemmRecord(facts["device"], facts["versions"], protocol.describe(), tuple(m.row for m in rows))
+    console.print(gemm_table(record, f"linear, 2:4, dense-equivalent, bursts on {record.device}"))
+    long = [row for row in rows if row.sustained]
+    if long:
+        console.print(sustained_table(long, f"the same under sustained load on {record.device}"))
+
+
+def sustained_table(rows: Sequence[Measurement], title: str) -> Table:
+    """Speed, energy, clock and power of each contender under sustained load."""
+    table = plain_table(title)
+    table.add_column("M×N×K", justify="right", no_wrap=True)
+    for heading in ("type", "contender"):
+        table.add_column(heading)
+    for heading in ("TFLOP/s", "TFLOP/J", "MHz", "W"):
+        table.add_column(heading, justify="right")
+    for measurement in rows:
+        row = measurement.row
+        for name, taken in measurement.sustained.items():
+            energy = taken.tflop_per_joule(measurement.flops)
+            numbers = [(energy, ".2f"), (taken.clock_mhz, ".0f"), (taken.power_w, ".0f")]
+            cells = ["–" if value is None else format(value, form) for value, form in numbers]
+            speed = f"{taken.tflops(measurement.flops):.0f}"
+            table.add_row("×".join(map(str, row.shape)), row.dtype, LABELS[name], speed, *cells)
+    return table
+
+
+def host_table(times: Sequence[HostTime], title: str) -> Table:
+    """Host times, fastest first."""
+    table = plain_table(title)
+    table.add_column("call")
+    for heading in ("µs", "best series"):
+        table.add_column(heading, justify="right")
+    for taken in times:
+        table.add_row(taken.name, f"{taken.us:.2f}", f"{taken.least_us:.2f}")
+    return table
+
+
+def picture(record: Path, path: Path) -> str:
+    """Draw a record; what was written, or why nothing was: a measurement is not lost for want of a picture."""
+    from louver.report.gemm import read_gemm
+    from louver.report.plots import plot_gemm
+
+    try:
+        return f"wrote {plot_gemm(read_gemm(record), path)}"
+    except ModuleNotFoundError as error:
+        return f"no picture ({error}); draw it elsewhere: louver plot {record} {path}"

@@ -1,0 +1,58 @@
+"""A benchmark's record of products as a terminal table: TFLOP/s, factors over the libraries, geometric means."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from louver.report.gemm import CONTENDERS, LABELS, GemmRecord, GemmRow
+from louver.report.style import plain_table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+NONE = "–"
+
+
+def factor(row: GemmRow, over: str) -> float | None:
+    """Our speed over a contender's; None where one of the two was not timed."""
+    ours, other = row.times_us.get("ours"), row.times_us.get(over)
+    return None if ours is None or other is None else other / ours
+
+
+def geomean(factors: Sequence[float]) -> float:
+    """The geometric mean of positive numbers. Raises ValueError without any."""
+    if not factors or min(factors) <= 0:
+        raise ValueError(f"a geometric mean needs positive numbers, at least one, got {list(factors)}")
+    return math.exp(math.fsum(map(math.log, factors)) / len(factors))
+
+
+def mean_factor(rows: Sequence[GemmRow], over: str) -> float | None:
+    """Geometric mean of our factors over a contender, over the rows that have one; None without any."""
+    found = [value for value in (factor(row, over) for row in rows) if value is not None]
+    return geomean(found) if found else None
+
+
+def gemm_table(record: GemmRecord, title: str) -> Table:
+    """The rows by element type, each type closed by its geometric means."""
+    table = plain_table(title)
+    table.add_column("M×N×K", justify="right", no_wrap=True)
+    table.add_column("type")
+    for contender in CONTENDERS:
+        table.add_column(f"{LABELS[contender]}\nTFLOP/s", justify="right")
+    for over in CONTENDERS[1:]:
+        table.add_column(f"×\n{LABELS[over]}", justify="right")
+    for dtype in dict.fromkeys(row.dtype for row in record.rows):
+        rows = [row for row in record.rows if row.dtype == dtype]
+        for row in rows:
+            speeds = [_number(row.tflops(contender), ".0f") for contender in CONTENDERS]
+            factors = [_number(factor(row, over), ".2f") for over in CONTENDERS[1:]]
+            table.add_row("×".join(map(str, row.shape)), dtype, *speeds, *factors)
+        means = [_number(mean_factor(rows, over), ".2f") for over in CONTENDERS[1:]]
+        table.add_row("geomean", dtype, *[""] * len(CONTENDERS), *means, style="bold", end_section=True)
+    return table
+
+
+def _number(value: float | None, form: str) -> str:
+    return NONE if value is None else format(value, form)
