@@ -251,7 +251,9 @@ def _consumer(plan: _Plan, values: dict[str, SSAValue]) -> Block:
 
 
 def _main_step(plan: _Plan, values: dict[str, SSAValue], step: SSAValue, register_set: int, part: int) -> None:
-    _multiply(plan, register_set, part * plan.words)
+    # The accumulators change hands only between tiles, so the first step of the body is fenced; from there on products
+    # of one shape follow each other.
+    _multiply(plan, register_set, part * plan.words, fence=(register_set, part) == (0, 0))
     ops.MmaWaitOp(properties={"pending": ops.i32_attr(1)})
     ops.ReleaseOp(properties={"barriers": StringAttr("empty"), "lag": ops.i32_attr(1)})
     if part == 0:
@@ -262,15 +264,16 @@ def _main_step(plan: _Plan, values: dict[str, SSAValue], step: SSAValue, registe
 
 def _rest_step(plan: _Plan, values: dict[str, SSAValue], step: SSAValue) -> None:
     _load_metadata(values["metadata"], step, 0, 0, plan.words)
-    _multiply(plan, 0, 0)
+    _multiply(plan, 0, 0, fence=True)
     ops.MmaWaitOp(properties={"pending": ops.i32_attr(0)})
     ops.ReleaseOp(properties={"barriers": StringAttr("empty"), "lag": ops.i32_attr(0)})
     ops.AdvanceOp()
 
 
-def _multiply(plan: _Plan, register_set: int, first_word: int) -> None:
+def _multiply(plan: _Plan, register_set: int, first_word: int, *, fence: bool) -> None:
     ops.WaitOp(properties={"barriers": StringAttr("full")})
-    ops.MmaFenceOp()
+    if fence:
+        ops.MmaFenceOp()
     depth = plan.mma.k
     per_word = WORD_COLUMNS // depth
     for block in range(plan.schedule.blocks):

@@ -39,7 +39,6 @@ builtin.module {
           sched.load_metadata %metadata[%step_1 plus 4] words 4 set 1 : !sched.ptr<"metadata", "u32">, i32
           sched.advance
           sched.wait @full
-          sched.mma_fence
           sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 1 selector 0
           sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 1 selector 1
           sched.mma_commit
@@ -47,7 +46,6 @@ builtin.module {
           sched.release @empty lag 1
           sched.advance
           sched.wait @full
-          sched.mma_fence
           sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 2 selector 0
           sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 2 selector 1
           sched.mma_commit
@@ -55,7 +53,6 @@ builtin.module {
           sched.release @empty lag 1
           sched.advance
           sched.wait @full
-          sched.mma_fence
           sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 3 selector 0
           sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 3 selector 1
           sched.mma_commit
@@ -63,7 +60,6 @@ builtin.module {
           sched.release @empty lag 1
           sched.advance
           sched.wait @full
-          sched.mma_fence
           sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 0 selector 0
           sched.mma @a plus 32, @b plus 64 block 0 metadata 1 word 0 selector 1
           sched.mma_commit
@@ -72,7 +68,6 @@ builtin.module {
           sched.load_metadata %metadata[%step_1 plus 8] words 4 set 0 : !sched.ptr<"metadata", "u32">, i32
           sched.advance
           sched.wait @full
-          sched.mma_fence
           sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 1 selector 0
           sched.mma @a plus 32, @b plus 64 block 0 metadata 1 word 1 selector 1
           sched.mma_commit
@@ -80,7 +75,6 @@ builtin.module {
           sched.release @empty lag 1
           sched.advance
           sched.wait @full
-          sched.mma_fence
           sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 2 selector 0
           sched.mma @a plus 32, @b plus 64 block 0 metadata 1 word 2 selector 1
           sched.mma_commit
@@ -88,7 +82,6 @@ builtin.module {
           sched.release @empty lag 1
           sched.advance
           sched.wait @full
-          sched.mma_fence
           sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 3 selector 0
           sched.mma @a plus 32, @b plus 64 block 0 metadata 1 word 3 selector 1
           sched.mma_commit

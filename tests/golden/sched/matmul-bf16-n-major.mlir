@@ -44,7 +44,6 @@ builtin.module {
           sched.load_metadata %metadata[%step_1 plus 2] words 4 set 1 : !sched.ptr<"metadata", "u32">, i32
           sched.advance
           sched.wait @full
-          sched.mma_fence
           sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 2 selector 0
           sched.mma @a plus 32, @b plus 4096 block 0 metadata 0 word 2 selector 1
           sched.mma @a plus 64, @b plus 8192 block 0 metadata 0 word 3 selector 0
@@ -54,7 +53,6 @@ builtin.module {
           sched.release @empty lag 1
           sched.advance
           sched.wait @full
-          sched.mma_fence
           sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 0 selector 0
           sched.mma @a plus 32, @b plus 4096 block 0 metadata 1 word 0 selector 1
           sched.mma @a plus 64, @b plus 8192 block 0 metadata 1 word 1 selector 0
@@ -65,7 +63,6 @@ builtin.module {
           sched.load_metadata %metadata[%step_1 plus 4] words 4 set 0 : !sched.ptr<"metadata", "u32">, i32
           sched.advance
           sched.wait @full
-          sched.mma_fence
           sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 2 selector 0
           sched.mma @a plus 32, @b plus 4096 block 0 metadata 1 word 2 selector 1
           sched.mma @a plus 64, @b plus 8192 block 0 metadata 1 word 3 selector 0

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import louver
+from louver.emulator import Order
+from louver.emulator.removal import survey, undetected
+from louver.frontend.problem import Problem
+from louver.kernels import reference
+from louver.kernels.emulate import emulate
+from louver.passes.pipeline import CompiledProduct, compile_product
+from louver.passes.schedule import Schedule
+from louver.ptx.module import Kernel, Module
+
+# One of each structure: what is stored how, one CTA or a cluster, a ring that wraps early or late.
+STRUCTURES = {
+    "direct": (Problem("linear", bias="row"), Schedule(tile_n=16, stages=3), 1),
+    "bulk": (Problem("linear"), Schedule(tile_n=16, stages=3, store="bulk"), 1),
+    "cluster": (Problem("matmul"), Schedule(tile_n=64, stages=2, cluster=2, store="bulk"), 2),
+    "two-blocks": (Problem("matmul", b_layout="n_major"), Schedule(tile_m=256, tile_n=64, tile_k=128, stages=2), 1),
+}
+
+
+def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator):
+    """A function that runs a kernel in place of the compiled one, on two problems, and checks the results bit for bit.
+
+    Both have two tiles a CTA; one has more than two bodies of the main loop and a rest, the other only the rest.
+    """
+    problems = []
+    schedule = compiled.schedule
+    m, n = 2 * schedule.tile_m * schedule.cluster, schedule.tile_n
+    for k in (64 * 17 + 8, 64 * 3 + 8):
+        w = rng.integers(-4, 5, (m, k)).astype(np.float16)
+        s = louver.compress(louver.prune(w, "2:4"), "2:4")
+        x = rng.integers(-4, 5, (n, k)).astype(np.float16)
+        has_bias = any(parameter.name == "bias" for parameter in compiled.signature.parameters)
+        bias = rng.integers(-4, 5, m).astype(np.float16) if has_bias else None
+        y = reference.product(s.dense(), x.T, bias, np.dtype(np.float16))
+        dense = x if compiled.nest.b.k_major else np.ascontiguousarray(x.T)
+        problems.append((s, dense, bias, y.T if compiled.nest.store.transposed else y))
+
+    def attempt(kernel: Kernel, order: Order) -> None:
+        changed = replace(compiled, module=Module(compiled.module.target, [kernel]))
+        for s, dense, bias, expected in problems:
+            got, _ = emulate(changed, s, dense, bias, sm_count=sms, order=order)
+            assert np.array_equal(got, expected), "the result is wrong"
+
+    return attempt
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_every_wait_fence_and_arrival_is_needed_and_its_absence_noticed(name: str, rng: np.random.Generator) -> None:
+    problem, schedule, sms = STRUCTURES[name]
+    compiled = compile_product(problem, schedule)
+    outcomes = survey(compiled.kernel, attempts(compiled, sms, rng))
+    assert len(outcomes) >= 30
+    assert not [str(removal) for removal in undetected(outcomes)]
