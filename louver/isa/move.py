@@ -14,7 +14,11 @@ from louver.isa.instruction import STORAGE, Bits, Operand, Pure, RegType
 class Select(Pure):
     """`selp.type d, a, b, p`: a where p, else b."""
 
-    type: Literal["b16", "b32", "b64", "f32"]
+    type: RegType
+
+    def __post_init__(self) -> None:
+        if self.type == "pred":
+            raise ValueError("selp chooses between values, got pred: combine predicates with and, or, not")
 
     @property
     def operands(self) -> tuple[Operand, ...]:

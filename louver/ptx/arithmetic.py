@@ -116,12 +116,13 @@ class Arithmetic(BuilderCore):
         return self._result(Compare(compare, kind), "pred", None, a, b)
 
     def selp(self, a: Number, b: Number, condition: Reg, *, into: Reg | None = None) -> Reg:
-        """The 32-bit a where `condition` holds, else b."""
-        return self._result(Select("b32"), "b32", into, a, b, condition)
+        """a where `condition` holds, else b."""
+        kind = _register_type(a, b) if into is None else into.type
+        return self._result(Select(kind), kind, into, a, b, condition)
 
-    def mov(self, a: Number, *, into: Reg | None = None, kind: RegType = "b32") -> Reg:
-        """A copy in a register of `kind` (or of `into`'s class)."""
-        kind = kind if into is None else into.type
+    def mov(self, a: Number, *, into: Reg | None = None, kind: RegType | None = None) -> Reg:
+        """A copy in a register of `kind`; without it, of the class of `into`, of `a`, or b32 for a constant."""
+        kind = kind or (_register_type(a) if into is None else into.type)
         return self._result(Move(kind), kind, into, a)
 
     def widen_u64(self, a: Number) -> Reg:

@@ -1,16 +1,14 @@
-"""Building kernels: registers, emission, structured control flow.
-
-Values are registers, immediates or Python numbers.
-"""
+"""Building kernels: registers, emission, structured control flow. Values are registers, immediates or Python numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from louver.isa.instruction import Instruction, RegType
-from louver.ptx.module import Arg, Block, If, Imm, Inst, Kernel, Param, Reg, While
+from louver.isa.instruction import Instruction, Operand, RegType
+from louver.ptx.module import Arg, Block, If, Imm, Inst, Kernel, Node, Param, Reg, While
+from louver.ptx.validate import check_arguments
 
 Number: TypeAlias = Reg | Imm | int | float
 
@@ -28,8 +26,28 @@ class Loop:
         self.negated = negated
 
 
+class Branch:
+    """The handle of a branch: adds the other side."""
+
+    def __init__(self, builder: BuilderCore, node: If) -> None:
+        self._builder = builder
+        self._node = node
+
+    @contextmanager
+    def otherwise(self) -> Generator[None]:
+        """The block runs for the lanes where the condition fails. Raises ValueError unless it follows the branch at once."""
+        if not self._builder.is_last(self._node) or self._node.otherwise is not None:
+            raise ValueError("otherwise follows its branch at once, and only one does: join the blocks or branch again")
+        self._node.otherwise = Block()
+        with self._builder.inside(self._node.otherwise):
+            yield
+
+
 class BuilderCore:
-    """Registers, emission and control flow."""
+    """Registers, emission and control flow.
+
+    name, params, threads, min_ctas, cluster, dynamic_shared: as `Kernel` has them.
+    """
 
     def __init__(
         self,
@@ -37,13 +55,15 @@ class BuilderCore:
         params: tuple[Param, ...],
         *,
         threads: int,
+        min_ctas: int = 1,
         cluster: int = 1,
         dynamic_shared: int = 0,
     ) -> None:
-        self._body = Block()
-        self._blocks = [self._body]
+        body = Block()
+        self._blocks = [body]
         self._counts: dict[RegType, int] = {}
-        self._kernel = Kernel(name, params, self._body, threads, cluster=cluster, dynamic_shared=dynamic_shared)
+        self._note = ""
+        self._kernel = Kernel(name, params, body, threads, min_ctas, cluster, dynamic_shared)
 
     def finish(self) -> Kernel:
         """The kernel. Raises ValueError inside an open block."""
@@ -66,33 +86,67 @@ class BuilderCore:
         """New registers, numbered one after the other."""
         return [self.reg(kind) for _ in range(count)]
 
+    def note(self, text: str) -> None:
+        """A comment for the next instruction or branch; one line."""
+        self._note = text
+
     def emit(self, op: Instruction, *args: Arg | int | float, guard: Reg | None = None, negated: bool = False) -> None:
-        """Append an instruction; Python numbers become immediates."""
-        printed = tuple(Imm(arg) if isinstance(arg, int | float) else arg for arg in args)
-        self._blocks[-1].nodes.append(Inst(op, printed, guard, negated))
+        """Append an instruction, for the lanes where `guard` holds (or does not, when `negated`).
+
+        Python numbers become immediates. Raises ValueError when the arguments do not fit the operands.
+        """
+        operands = op.operands
+        given = tuple(
+            _immediate(operands[index] if index < len(operands) else None, arg) if isinstance(arg, int | float) else arg
+            for index, arg in enumerate(args)
+        )
+        check_arguments(op, given)
+        self._append(Inst(op, given, guard, negated))
 
     @contextmanager
-    def if_(self, condition: Reg, *, negated: bool = False, uniform: bool = False) -> Generator[None]:
-        """The block runs for the lanes where `condition` holds."""
-        block = Block()
-        self._blocks[-1].nodes.append(If(condition, block, negated=negated, uniform=uniform))
-        with self._inside(block):
-            yield
+    def if_(self, condition: Reg, *, negated: bool = False, uniform: bool = False) -> Generator[Branch]:
+        """The block runs for the lanes where `condition` holds; `uniform` promises that a warp's lanes agree."""
+        node = If(condition, Block(), negated=negated, uniform=uniform)
+        self._append(node)
+        with self.inside(node.then):
+            yield Branch(self, node)
 
     @contextmanager
     def loop(self, *, uniform: bool = False) -> Generator[Loop]:
         """A do-while loop; its handle's `repeat_if` must be called inside."""
         block, handle = Block(), Loop()
-        with self._inside(block):
+        note, self._note = self._note, ""
+        with self.inside(block):
             yield handle
         if handle.condition is None:
             raise ValueError("a loop says when it repeats: call repeat_if inside it")
-        self._blocks[-1].nodes.append(While(block, handle.condition, handle.negated, uniform))
+        self._blocks[-1].nodes.append(While(block, handle.condition, handle.negated, uniform, note))
 
     @contextmanager
-    def _inside(self, block: Block) -> Generator[None]:
+    def while_(self, condition: Callable[[], Reg], *, uniform: bool = False) -> Generator[None]:
+        """A loop that tests first. condition: emits the test, once before the loop and once at its end."""
+        with self.if_(condition(), uniform=uniform), self.loop(uniform=uniform) as handle:
+            yield
+            handle.repeat_if(condition())
+
+    @contextmanager
+    def inside(self, block: Block) -> Generator[None]:
+        """Append to `block` meanwhile."""
         self._blocks.append(block)
         try:
             yield
         finally:
             self._blocks.pop()
+
+    def is_last(self, node: Node) -> bool:
+        """Whether `node` is the last one of the block in hand."""
+        nodes = self._blocks[-1].nodes
+        return bool(nodes) and nodes[-1] is node
+
+    def _append(self, node: Node) -> None:
+        node.note, self._note = self._note, ""
+        self._blocks[-1].nodes.append(node)
+
+
+def _immediate(operand: Operand | None, number: int | float) -> Imm:
+    return Imm(float(number)) if operand is not None and operand.type == "f32" else Imm(number)

@@ -17,11 +17,11 @@ from louver.emulator import (
     TrapError,
     UninitialisedError,
 )
-from louver.isa.memory import Load, Store
+from louver.isa.memory import AtomicAdd, Load, Store
 from louver.isa.special import ShuffleIndex
 from louver.isa.wgmma import WgmmaFence
 from louver.ptx.module import Address
-from support.emulated import ADDRESS, RESULT, VALUE, Bench, Probe, every_order, kernel, launch
+from support.emulated import RESULT, VALUE, Bench, Probe, every_order, kernel, launch
 
 
 @every_order
@@ -299,11 +299,9 @@ def test_ordered_warps_may_rewrite_and_read_global_bytes(order):
 
 @every_order
 def test_atomics_add_in_lane_order(order):
-    add = Probe("atom.add", lambda w, a, b: (w.atomic_add("global", a, b, "u32"),), (ADDRESS, VALUE), (RESULT,))
-
     def write(k):
         old = k.reg("b32")
-        k.emit(add, old, Address(k.pointer("sum")), k.mov(3))
+        k.emit(AtomicAdd("u32", returns=True), old, Address(k.pointer("sum")), k.mov(3))
         k.output("y", old)
 
     bench = Bench()
