@@ -116,15 +116,3 @@ def test_threads_on_their_own_streams(rng: np.random.Generator, torch: Any) -> N
     for thread in threads:
         thread.join()
     assert not wrong, wrong
-
-
-def test_a_tensor_s_operands_live_as_long_as_it(rng: np.random.Generator) -> None:
-    from louver.kernels.products import operands as store
-
-    given = operands(rng, 100, 50, 300)
-    assert not store().holds(given.s, 0)
-    dense = to_torch(given.b)
-    louver.matmul(given.s, dense)
-    assert store().holds(given.s, 0)
-    again = operands(rng, 100, 50, 300)
-    assert_exact(to_numpy(louver.matmul(again.s, to_torch(again.b))), again)
