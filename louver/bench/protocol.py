@@ -14,7 +14,8 @@ class Protocol:
 
     rounds: bursts of each contender. burst_seconds: longest burst, its untimed first replay included. pause_seconds:
     idle time before each burst, for the clock to recover. launches, graph_seconds: least number of launches and least
-    duration of a graph. rotation_bytes: compressed weights that a graph walks through, so that they leave the L2 cache.
+    duration of a graph. rotation_bytes: compressed weights that a graph walks through, so that they leave the L2 cache;
+    most_sets: weights at most, which small ones reach first.
     algorithms: those of cuSPARSELt that are the fastest in short runs and go on; finalists: its contenders that take
     part in all rounds.
     settle_seconds, sustained_seconds: load before and during a sustained measurement.
@@ -26,6 +27,7 @@ class Protocol:
     launches: int = 10
     graph_seconds: float = 0.003
     rotation_bytes: int = 200_000_000
+    most_sets: int = 64
     algorithms: int = 5
     finalists: int = 2
     settle_seconds: float = 0.5
@@ -41,8 +43,8 @@ class Protocol:
             )
 
     def sets(self, weight_bytes: int) -> int:
-        """Operand sets to rotate over, at least 2. weight_bytes: size of one compressed weight."""
-        return max(2, -(-self.rotation_bytes // weight_bytes))
+        """Operand sets to rotate over, from 2 to `most_sets`. weight_bytes: size of one compressed weight."""
+        return min(self.most_sets, max(2, -(-self.rotation_bytes // weight_bytes)))
 
     def graph_launches(self, seconds: float, sets: int) -> int:
         """Launches in a graph, a multiple of `sets`. seconds: estimated time of one launch."""
@@ -58,9 +60,9 @@ class Protocol:
         return (
             f"Bursts: CUDA graphs of at least {self.launches} launches, replayed for at most {self.burst_seconds:g} s "
             f"after a pause of {self.pause_seconds:g} s, the first replay untimed; contenders interleaved, median of "
-            f"{self.rounds} rounds; weights rotated over at least {self.rotation_bytes / 1e6:.0f} MB compressed; one "
-            "process, same data, same output type. cuSPARSELt: the best of its algorithms (the "
-            f"{self.algorithms} fastest in short runs, its search's pick, the default) in both output orders."
+            f"{self.rounds} rounds; weights rotated over at least {self.rotation_bytes / 1e6:.0f} MB compressed "
+            f"(at most {self.most_sets} weights); one process, same data, same output type. cuSPARSELt: the best of its "
+            f"algorithms (the {self.algorithms} fastest in short runs, its search's pick, the default) in both output orders."
         )
 
 

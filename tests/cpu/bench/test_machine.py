@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from louver.bench import machine
+from louver.bench.machine import CannotMeasureError, commit, header, nvidia_smi, require_torch
+from louver.cli import app
+from louver.runtime.device import Device, NoDevice
+
+H200 = Device(0, "a Hopper", (9, 0), 132, 232448, 60 << 20, 141 << 30, (13, 0))
+
+
+def found(monkeypatch: pytest.MonkeyPatch, device: Device | NoDevice, torch: Any) -> None:
+    monkeypatch.setattr(machine, "current_device", lambda: device)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+
+
+def fake_torch(*, cuda: bool) -> Any:
+    return SimpleNamespace(
+        __version__="2.0",
+        version=SimpleNamespace(cuda="13.0"),
+        cuda=SimpleNamespace(
+            is_available=lambda: cuda,
+            current_device=lambda: 0,
+            get_device_name=lambda: "a Hopper",
+            get_device_properties=lambda _: SimpleNamespace(uuid="0-0"),
+        ),
+        backends=SimpleNamespace(cusparselt=SimpleNamespace(is_available=lambda: True, version=lambda: 800)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("device", "torch", "reason"),
+    [
+        (NoDevice("the driver sees no device"), None, "the driver sees no device"),
+        (Device(0, "an A100", (8, 0), 108, 166912, 40 << 20, 80 << 30, (13, 0)), None, "sm_90a, got an A100"),
+        (H200, None, "through PyTorch"),
+        (H200, fake_torch(cuda=False), "a PyTorch that sees the GPU"),
+    ],
+)
+def test_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, device: Device | NoDevice, torch: Any, reason: str
+) -> None:
+    found(monkeypatch, device, torch)
+    with pytest.raises(CannotMeasureError, match=reason):
+        require_torch()
+
+
+def test_gives_torch_where_all_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = fake_torch(cuda=True)
+    found(monkeypatch, H200, torch)
+    assert require_torch() is torch
+
+
+@pytest.mark.parametrize("suite", ["gemm", "host"])
+def test_the_command_line_says_it_in_one_line(monkeypatch: pytest.MonkeyPatch, suite: str) -> None:
+    found(monkeypatch, NoDevice("none here"), None)
+    result = CliRunner().invoke(app, ["bench", suite])
+    assert result.exit_code == 2
+    assert result.stderr.strip() == "error: benchmarks need a GPU, got none: none here"
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        (["--shapes", "1x2"], "MxNxK"),
+        (["--dtype", "e4m3"], "f16 and bf16"),
+        (["--quick", "--shapes", "16x16x16"], "not both"),
+    ],
+)
+def test_the_command_line_checks_its_options_first(options: list[str], rule: str) -> None:
+    result = CliRunner().invoke(app, ["bench", "gemm", *options])
+    assert result.exit_code == 2
+    assert rule in result.stderr
+
+
+def test_the_header_leaves_out_what_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    facts = header(fake_torch(cuda=True))
+    assert facts["device"] == "a Hopper"
+    assert facts["versions"]["cuSPARSELt"] == "800"
+    assert not {"driver", "commit"} & set(facts["versions"])
+    assert {"louver", "CUDA", "torch", "ptxas"} <= set(facts["versions"])
+    assert nvidia_smi(("driver_version",), "GPU-0") is None
+
+
+def test_the_commit_is_this_checkouts() -> None:
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=machine.Path(__file__).parent
+    )
+    name = commit()
+    if head.returncode:
+        assert name is None
+    else:
+        assert name is not None
+        assert head.stdout.startswith(name.removesuffix("+"))

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from louver.bench.problems import QUICK, SHAPES, SUSTAINED, GemmProblem, parse_dtypes, parse_shapes
+from louver.commands.bench import problems
+
+
+def test_the_compressed_weight_is_nine_sixteenths_of_a_dense_one() -> None:
+    assert GemmProblem(64, 16, 128, "f16").compressed_bytes * 16 == 64 * 128 * 2 * 9
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dtype", "rule"),
+    [
+        ((0, 16, 16), "f16", "at least 1"),
+        ((16, 16, 8), "f16", "multiples of 16"),
+        ((16, 16, 16), "f32", "f16 and bf16"),
+    ],
+)
+def test_refuses_what_cannot_be_compared(sizes: tuple[int, int, int], dtype: str, rule: str) -> None:
+    with pytest.raises(ValueError, match=rule):
+        GemmProblem(*sizes, dtype)
+
+
+def test_reads_lists() -> None:
+    assert parse_shapes("16x32x64, 128x16x256") == ((16, 32, 64), (128, 16, 256))
+    assert parse_dtypes("bf16, f16") == ("bf16", "f16")
+
+
+@pytest.mark.parametrize("text", ["", "16x32", "16x32x64x1", "16xax64", "16x-32x64", "16×32×64"])
+def test_refuses_what_is_no_shape(text: str) -> None:
+    with pytest.raises(ValueError, match="a shape is MxNxK"):
+        parse_shapes(text)
+
+
+def test_refuses_unknown_types() -> None:
+    with pytest.raises(ValueError, match="got 'e4m3'"):
+        parse_dtypes("f16,e4m3")
+
+
+def test_options_choose_problems() -> None:
+    everything = problems("f16,bf16", None, quick=False)
+    assert [problem.shape for problem in everything] == [*SHAPES, *SHAPES]
+    assert [str(problem) for problem in problems("bf16", "32x16x64", quick=False)] == ["32×16×64 bf16"]
+    assert tuple(problem.shape for problem in problems("f16", None, quick=True)) == QUICK
+    assert set(SUSTAINED) <= set(SHAPES)
+    with pytest.raises(ValueError, match="not both"):
+        problems("f16", "32x16x64", quick=True)

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from louver.bench.gemm import Measurement, pick_winners
+from louver.bench.host import HostTime
+from louver.bench.protocol import Protocol
+from louver.bench.record import gemm_record, host_record, write_record
+from louver.bench.sustained import Sustained
+from louver.commands.bench import host_table, picture, progress_line, show, sustained_table
+from louver.report.gemm import GemmRow, read_gemm
+from louver.report.gemm_table import gemm_table, geomean, mean_factor
+
+HEADER: dict[str, Any] = {"device": "a GPU", "versions": {"louver": "0", "ptxas": "13.5"}, "date": "2026-01-02"}
+FAST = {"ours": 100.0, "cublas": 150.0, "cusparselt": 110.0}
+SLOW = {"ours": 200.0, "cublas": 150.0}
+
+
+def measurements() -> list[Measurement]:
+    long = {"ours": Sustained(120.0, 1400.0, 690.0), "cublas": Sustained(180.0, None, None)}
+    return [
+        Measurement(GemmRow((512, 256, 1024), "f16", "linear", FAST), {"cusparselt": {"algorithm": 3}}, long),
+        Measurement(GemmRow((512, 64, 1024), "f16", "linear", SLOW), {"cusparselt": {"failed": "refused"}}, {}),
+        Measurement(GemmRow((512, 64, 1024), "bf16", "linear", FAST), {}, {}),
+    ]
+
+
+def text(table: Table) -> str:
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get()
+
+
+def test_a_record_comes_back_as_it_was_measured(tmp_path: Path) -> None:
+    path = write_record(tmp_path / "new" / "gemm.json", gemm_record(HEADER, Protocol(), measurements()))
+    record = read_gemm(path)
+    assert record.rows == tuple(measurement.row for measurement in measurements())
+    assert record.device == "a GPU"
+    assert record.versions == HEADER["versions"]
+    assert record.protocol == Protocol().describe()
+    assert [file.name for file in path.parent.iterdir()] == ["gemm.json"]
+
+
+def test_a_record_holds_notes_and_sustained_speed() -> None:
+    record = gemm_record(HEADER, Protocol(), measurements())
+    flops = 2 * 512 * 256 * 1024
+    ours = record["rows"][0]["sustained"]["ours"]
+    assert ours["tflops"] == pytest.approx(flops / 120e-6 / 1e12)
+    assert ours["tflop_per_joule"] == pytest.approx(flops / (120e-6 * 690) / 1e12)
+    assert record["rows"][0]["sustained"]["cublas"]["tflop_per_joule"] is None
+    assert record["rows"][1]["cusparselt_us"] is None
+    assert record["rows"][1]["notes"] == {"cusparselt": {"failed": "refused"}}
+    assert "1.5 s after 0.5 s" in record["sustained_protocol"]
+    assert "sustained_protocol" not in gemm_record(HEADER, Protocol(), measurements()[1:])
+
+
+def test_a_failed_write_leaves_the_old_record(tmp_path: Path) -> None:
+    path = write_record(tmp_path / "gemm.json", {"rows": [1]})
+    with pytest.raises(TypeError):
+        write_record(path, {"rows": [object()]})
+    assert json.loads(path.read_text()) == {"rows": [1]}
+
+
+def test_geometric_mean() -> None:
+    assert geomean([2.0, 8.0]) == pytest.approx(4.0)
+    assert geomean([1.37]) == pytest.approx(1.37)
+    for bad in ([], [1.0, 0.0]):
+        with pytest.raises(ValueError, match="positive numbers"):
+            geomean(bad)
+
+
+def test_means_are_over_the_rows_that_have_both() -> None:
+    rows = [measurement.row for measurement in measurements()[:2]]
+    assert mean_factor(rows, "cublas") == pytest.approx(math.sqrt(1.5 * 0.75))
+    assert mean_factor(rows, "cusparselt") == pytest.approx(1.1)
+    assert mean_factor(rows[1:], "cusparselt") is None
+
+
+def test_the_table_closes_each_type_with_its_means(tmp_path: Path) -> None:
+    record = read_gemm(write_record(tmp_path / "g.json", gemm_record(HEADER, Protocol(), measurements())))
+    lines = [line.split() for line in text(gemm_table(record, "title")).splitlines()]
+    tflops = [f"{2 * 512 * 256 * 1024 / us * 1e-6:.0f}" for us in (100, 150, 110)]
+    assert ["512×256×1024", "f16", *tflops, "1.50", "1.10"] in lines
+    assert ["geomean", "f16", "1.06", "1.10"] in lines
+    assert ["geomean", "bf16", "1.50", "1.10"] in lines
+    slow = next(line for line in lines if line[:2] == ["512×64×1024", "f16"])
+    assert slow[-1] == "–"
+
+
+def test_the_sustained_table_says_what_was_not_read() -> None:
+    lines = [line.split() for line in text(sustained_table(measurements()[:1], "title")).splitlines()]
+    assert any(line[-3:] == ["0.00", "1400", "690"] for line in lines)
+    assert any(line[-3:] == ["–", "–", "–"] for line in lines)
+
+
+def test_show_prints_sustained_only_where_taken() -> None:
+    for rows, expected in ((measurements(), True), (measurements()[1:], False)):
+        console = Console(width=200)
+        with console.capture() as captured:
+            show(rows, HEADER, Protocol(), console)
+        assert ("sustained" in captured.get()) is expected
+
+
+def test_progress_says_what_failed() -> None:
+    line = progress_line(measurements()[1], 3.2)
+    assert line.startswith("512×64×1024 f16: Louver 2:4")
+    assert "(3 s)" in line
+    assert line.endswith("cusparselt: refused")
+
+
+def test_the_winner_of_a_library_has_the_least_median() -> None:
+    times = {
+        "cusparselt 0": (1.0, 9.0, 9.0),
+        "cusparselt 4 transposed": (5.0, 5.0, 5.0),
+        "ours": (2.0,),
+        "cublas": (3.0,),
+    }
+    assert pick_winners(times) == {"ours": "ours", "cublas": "cublas", "cusparselt": "cusparselt 4 transposed"}
+    assert pick_winners({"ours": (2.0,)}) == {"ours": "ours"}
+
+
+def test_a_picture_is_drawn_from_the_record(tmp_path: Path) -> None:
+    path = write_record(tmp_path / "gemm.json", gemm_record(HEADER, Protocol(), measurements()))
+    assert picture(path, tmp_path / "gemm.png") == f"wrote {tmp_path / 'gemm.png'}"
+    assert (tmp_path / "gemm.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_a_plotting_library_the_record_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_record(tmp_path / "gemm.json", gemm_record(HEADER, Protocol(), measurements()))
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.backends.backend_agg", None)
+    said = picture(path, tmp_path / "gemm.png")
+    assert said.startswith("no picture")
+    assert f"louver plot {path}" in said
+
+
+def test_host_times_are_recorded_and_shown() -> None:
+    times = [HostTime("louver.linear", 8.1234, 7.9), HostTime("torch.mm", 9.3, 9.1)]
+    record = host_record(HEADER, times)
+    assert record["kind"] == "host"
+    assert record["rows"][0] == {"name": "louver.linear", "us": 8.123, "least_us": 7.9}
+    lines = [line.split() for line in text(host_table(times, "title")).splitlines()]
+    assert ["louver.linear", "8.12", "7.90"] in lines

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import louver
+from louver.bench.gemm import measure
+from louver.bench.host import measure_host
+from louver.bench.operands import make_operands
+from louver.bench.problems import GemmProblem
+from louver.bench.protocol import Protocol
+from louver.bench.verify import verify
+from louver.cli import app
+from louver.report.gemm import CONTENDERS, read_gemm
+
+BRIEF = Protocol(
+    rounds=2, burst_seconds=0.01, pause_seconds=0.0, rotation_bytes=1, settle_seconds=0.1, sustained_seconds=0.3
+)
+
+
+@pytest.fixture(scope="module")
+def torch() -> Any:
+    return pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_operands_hold_the_same_weights_in_both_forms(torch: Any, dtype: str) -> None:
+    operands = make_operands(torch, GemmProblem(48, 32, 208, dtype), sets=2)
+    for dense, sparse in zip(operands.dense, operands.sparse, strict=True):
+        bits = dense.cpu().view(torch.int16).numpy()
+        assert np.array_equal(sparse.dense().view(np.int16), bits)
+        assert louver.check(sparse.dense(), "2:4", exact=True).ok
+    assert not torch.equal(operands.dense[0], operands.dense[1])
+
+
+def test_verification_finds_one_wrong_output(torch: Any) -> None:
+    operands = make_operands(torch, GemmProblem(64, 16, 256, "f16"), sets=2)
+    y = operands.x @ operands.dense[1].t()
+    assert verify(torch, operands, 1, y).ok
+    assert not verify(torch, operands, 0, y).ok
+    y[:, 17] += 0.5
+    assert not verify(torch, operands, 1, y).ok
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_a_problem_is_measured(torch: Any, dtype: str) -> None:
+    problem = GemmProblem(512, 256, 512, dtype)
+    taken = measure(torch, problem, BRIEF, sustained=True)
+    assert {"ours", "cublas"} <= set(taken.row.times_us) <= set(CONTENDERS)
+    assert set(taken.sustained) == set(taken.row.times_us)
+    assert 0 < taken.notes["ours"]["error_over_bound"] <= 1
+    assert len(taken.notes["ours"]["bursts_us"]) == BRIEF.rounds
+
+
+def test_host_times_are_measured(torch: Any) -> None:
+    times = {taken.name: taken.us for taken in measure_host(torch)}
+    assert {"louver.linear", "torch.mm", "F.linear"} <= set(times)
+    assert all(0 < us < 1e5 for us in times.values())
+
+
+def test_the_command_writes_a_record(torch: Any, tmp_path: Path) -> None:
+    shape = ["--shapes", "256x128x256", "--dtype", "f16"]
+    result = CliRunner().invoke(app, ["bench", "gemm", *shape, "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    record = read_gemm(tmp_path / "gemm.json")
+    assert record.rows[0].shape == (256, 128, 256)
+    assert {"louver", "torch", "ptxas", "CUDA"} <= set(record.versions)
