@@ -1,0 +1,68 @@
+"""The library's products on the emulator: exact on every tile width and about the edges of tiles and of K steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from louver.emulator import Earliest, Latest, Order, Seeded
+from louver.frontend.problem import Problem
+from louver.isa.targets import SM_90A
+from louver.kernels.configure import TILE_N, choose, deepest
+from louver.kernels.emulate import emulate
+from louver.passes.pipeline import compile_product
+from louver.passes.schedule import Schedule
+from support.products import Operands, assert_exact, operands
+
+
+def run(
+    problem: Problem,
+    given: Operands,
+    order: Order,
+    *,
+    schedule: Schedule | None = None,
+    sm_count: int = 132,
+    aligned: bool = False,
+) -> None:
+    """Compile, run, compare every element."""
+    m, n, _ = given.sizes
+    chosen = schedule or choose(problem, m, n, SM_90A, 132, aligned_output=aligned)
+    stored = given.b.T if problem.b_layout == "k_major" else given.b
+    bias = given.bias if problem.bias else None
+    y, report = emulate(compile_product(problem, chosen), given.s, stored, bias, sm_count=sm_count, order=order)
+    assert report.products > 0
+    assert_exact(y.T if problem.kind == "linear" else y, given, bias=problem.bias is not None)
+
+
+@pytest.mark.parametrize("tile_n", TILE_N)
+def test_every_tile_width(rng: np.random.Generator, tile_n: int) -> None:
+    problem = Problem("linear", out="f32", bias="row")
+    schedule = deepest(problem, Schedule(tile_n=tile_n), SM_90A)
+    run(problem, operands(rng, 66, tile_n - 1, 70), Earliest(), schedule=schedule)
+
+
+@pytest.mark.parametrize("k", [1, 4, 63, 64, 65, 255, 256, 257, 511, 513, 600])
+def test_every_tail_of_k(rng: np.random.Generator, k: int) -> None:
+    run(Problem("matmul", out="f32"), operands(rng, 65, 8, k), Latest())
+    run(Problem("matmul", out="f32", b_layout="n_major"), operands(rng, 3, 9, k), Earliest())
+
+
+@pytest.mark.parametrize("m", [1, 63, 64, 65, 127, 129])
+@pytest.mark.parametrize("kind", ["linear", "matmul"])
+def test_every_tail_of_m(rng: np.random.Generator, kind: str, m: int) -> None:
+    run(Problem(kind, a="bf16", b="bf16", out="bf16"), operands(rng, m, 9, 66, "bf16"), Seeded(m))
+
+
+@pytest.mark.parametrize("order", [Earliest(), Latest()], ids=["earliest", "latest"])
+@pytest.mark.parametrize(("kind", "layout"), [("linear", "k_major"), ("matmul", "k_major"), ("matmul", "n_major")])
+def test_results_sent_by_bulk_copies(rng: np.random.Generator, kind: str, layout: str, order: Order) -> None:
+    # A row pitch of 16-byte multiples, sizes that are no multiples of the tile's.
+    problem = Problem(kind, out="f16", b_layout=layout, bias="row" if kind == "linear" else None)
+    schedule = deepest(problem, Schedule(tile_n=64, store="bulk"), SM_90A)
+    run(problem, operands(rng, 200, 72, 100), order, schedule=schedule, sm_count=2)
+
+
+@pytest.mark.parametrize("layout", ["k_major", "n_major"])
+def test_few_sms_and_a_short_ring(rng: np.random.Generator, layout: str) -> None:
+    problem = Problem("matmul", out="f32", b_layout=layout)
+    run(problem, operands(rng, 300, 130, 330), Seeded(3), schedule=Schedule(tile_n=64, stages=2), sm_count=1)
