@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +23,20 @@ WHEEL = "nvidia-cuda-nvcc"
 TIMEOUT = 600
 """Seconds after which an assembly is given up."""
 
+CONTEXT = 2
+"""Lines of PTX shown before and after the one that an error names."""
+
+LOSSES = ("Potential Performance Loss", "injected")
+"""What ptxas says when the machine code waits, or computes with fewer registers, than the PTX asks."""
+
 _MESSAGE = re.compile(
-    r"ptxas (?:<macro util>, )?(?:\S+, line (?P<line>\d+); )?(?P<kind>warning|error|fatal)\s*: (?P<text>.*)"
+    r"ptxas (?:<macro util>, )?(?:\S+, line (?P<line>\d+); )?(?P<kind>info|warning|error|fatal)\s*: (?P<text>.*)"
 )
-_CODE = re.compile(r"\((C\d+)\)")
+_CODE = re.compile(r"\((C\d+)\) *")
 _COMPILING = re.compile(r"Compiling entry function '(\S+)' for")
 _USED = re.compile(r"Used (\d+) registers")
+_BARRIERS = re.compile(r"used (\d+) barriers")
+_SHARED = re.compile(r"(\d+) bytes smem")
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
@@ -41,7 +50,10 @@ class AssemblyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """One warning. code: such as "C7510", or "". line: of the PTX text, or None. performance_loss: ptxas says so."""
+    """One warning, or one remark that has a code. code: such as "C7510", or "". line: of the PTX text, or None.
+
+    performance_loss: the machine code will be slower than the PTX asks for (serialized products, injected waits).
+    """
 
     code: str
     text: str
@@ -51,13 +63,17 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class KernelResources:
-    """What a kernel uses: registers per thread at entry; bytes of stack, and of registers spilled and read back."""
+    """What a kernel uses: registers per thread at entry; bytes of stack, and of registers spilled and read back, per thread;
+    named barriers; bytes of static shared memory.
+    """
 
     name: str
     registers: int
     stack_bytes: int
     spill_store_bytes: int
     spill_load_bytes: int
+    barriers: int
+    shared_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,60 +128,79 @@ def ptxas_version() -> str:
     return match.group(1) if match else printed.stdout.strip().splitlines()[-1]
 
 
-def assemble(ptx: str, target: str = "sm_90a") -> Assembly:
-    """Assemble PTX text for `target`. Raises AssemblyError when ptxas refuses it."""
+def assemble(ptx: str, target: str = "sm_90a", *, options: Sequence[str] = ()) -> Assembly:
+    """Assemble PTX text for `target`; options: further ones of ptxas, such as "-O1".
+
+    Raises AssemblyError when ptxas refuses the text or takes longer than `TIMEOUT`.
+    """
     with tempfile.TemporaryDirectory(prefix="louver-") as folder:
         source, result = Path(folder) / "module.ptx", Path(folder) / "module.cubin"
-        source.write_text(ptx)
+        source.write_text(ptx, encoding="utf-8")
         started = time.perf_counter()
-        command = [str(find_ptxas()), f"-arch={target}", "-v", "-o", str(result), str(source)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=TIMEOUT, check=False
-        )
+        command = [str(find_ptxas()), f"-arch={target}", "-v", *options, "-o", str(result), str(source)]
+        status, log = _run(command)
         seconds = time.perf_counter() - started
-        log = done.stdout + done.stderr
-        if done.returncode or not result.exists():
+        if status or not result.exists():
             raise AssemblyError(_explain(log, ptx, target))
         return Assembly(result.read_bytes(), _resources(log), _warnings(log), ptxas_version(), seconds)
 
 
+def _run(command: list[str]) -> tuple[int, str]:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise AssemblyError(f"ptxas must end within {TIMEOUT} s, got no result: make the kernel smaller") from None
+    return done.returncode, done.stdout + done.stderr
+
+
 def _resources(log: str) -> tuple[KernelResources, ...]:
-    found: list[KernelResources] = []
-    name, frame = "", (0, 0, 0)
-    for line in log.splitlines():
-        if match := _COMPILING.search(line):
-            name, frame = match.group(1), (0, 0, 0)
-        elif match := _FRAME.search(line):
-            stack, stores, loads = (int(part) for part in match.groups())
-            frame = (stack, stores, loads)
-        elif match := _USED.search(line):
-            found.append(KernelResources(name, int(match.group(1)), *frame))
-    return tuple(found)
+    """One record for each "Compiling entry function" and the lines up to the next; ptxas leaves out what is zero."""
+    names_and_texts = _COMPILING.split(log)[1:]
+    return tuple(
+        KernelResources(
+            name,
+            *_numbers(_USED, text, 1),
+            *_numbers(_FRAME, text, 3),
+            *_numbers(_BARRIERS, text, 1),
+            *_numbers(_SHARED, text, 1),
+        )
+        for name, text in zip(names_and_texts[::2], names_and_texts[1::2], strict=True)
+    )
+
+
+def _numbers(pattern: re.Pattern[str], text: str, count: int) -> tuple[int, ...]:
+    match = pattern.search(text)
+    return (0,) * count if match is None else tuple(int(group) for group in match.groups())
 
 
 def _warnings(log: str) -> tuple[Remark, ...]:
+    """Every warning, and every remark with a code: ptxas speaks of lost performance in both."""
     found: list[Remark] = []
-    for line in log.splitlines():
-        match = _MESSAGE.search(line)
-        lost = "Potential Performance Loss" in line
-        if not lost and (match is None or match["kind"] != "warning"):
+    for match in filter(None, map(_MESSAGE.search, log.splitlines())):
+        code = _CODE.search(match["text"])
+        if match["kind"] != "warning" and code is None:
             continue
-        text = match["text"] if match else line
-        code = _CODE.search(line)
-        number = int(match["line"]) if match and match["line"] else None
-        found.append(Remark(code.group(1) if code else "", text.strip(), number, lost))
+        text = _CODE.sub("", match["text"], count=1).strip()
+        number = int(match["line"]) if match["line"] else None
+        found.append(Remark(code.group(1) if code else "", text, number, any(loss in text for loss in LOSSES)))
     return tuple(found)
 
 
 def _explain(log: str, ptx: str, target: str) -> str:
-    """ptxas' messages, each with the PTX line that it names."""
+    """ptxas' messages, each with the PTX lines around the one that it names."""
     lines = ptx.splitlines()
     shown = [f"ptxas refuses the module for {target}:"]
-    for message in log.splitlines():
-        match = _MESSAGE.search(message)
-        if match is None or match["kind"] == "warning":
+    for match in filter(None, map(_MESSAGE.search, log.splitlines())):
+        if match["kind"] not in ("error", "fatal"):
             continue
         shown.append(f"  {match['text'].strip()}")
         if match["line"] and int(match["line"]) <= len(lines):
-            shown.append(f"    line {match['line']}: {lines[int(match['line']) - 1].strip()}")
+            shown += _around(lines, int(match["line"]))
     return "\n".join(shown) if len(shown) > 1 else f"{shown[0]}\n{log.strip()}"
+
+
+def _around(lines: list[str], number: int) -> list[str]:
+    near = range(max(1, number - CONTEXT), min(len(lines), number + CONTEXT) + 1)
+    return [f"  {'>' if each == number else ' '} line {each}: {lines[each - 1]}" for each in near]

@@ -14,6 +14,7 @@ from louver.ptx.assembler import TIMEOUT, tool_in_wheel
 WHEEL = "nvidia-cuda-nvdisasm"
 """The distribution that carries the disassembler."""
 
+_SPARSE_PRODUCT = re.compile(r"[A-Z]*MMA\.SP\b")
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)")
 
 
@@ -49,3 +50,13 @@ def disassemble(cubin: bytes) -> str:
 def opcodes(sass: str) -> Counter[str]:
     """How often each opcode stands in the text, qualifiers included (`HGMMA.SP.64x256x32.F32`, `USETMAXREG…`)."""
     return Counter(_INSTRUCTION.findall(sass))
+
+
+def count_opcode(sass: str, name: str) -> int:
+    """How many instructions have the opcode `name`, whatever their qualifiers: "USETMAXREG", "LDL", "HGMMA"."""
+    return sum(number for opcode, number in opcodes(sass).items() if opcode.split(".")[0] == name)
+
+
+def count_sparse_products(sass: str) -> int:
+    """How many sparse matrix products there are: HGMMA.SP, QGMMA.SP, IGMMA.SP, HMMA.SP and their like."""
+    return sum(number for opcode, number in opcodes(sass).items() if _SPARSE_PRODUCT.match(opcode))
