@@ -168,9 +168,11 @@ def check_async_use(warp: Warp, barrier: Mbarrier, lane: int) -> None:
 def _each(warp: Warp, address: Bits, local: bool = False) -> Iterator[tuple[Cta, Mbarrier, Mask]]:
     """(CTA, barrier, lanes) for each different barrier that the active lanes name."""
     lanes = warp.active_lanes()
-    for wanted in np.unique(address[lanes]).tolist():
-        chosen = warp.active & (address == wanted)
-        first = int(np.flatnonzero(chosen)[0])
+    used = address[lanes]
+    same = bool((used == used[0]).all())
+    for wanted in used[:1].tolist() if same else np.unique(used).tolist():
+        chosen = warp.active if same else warp.active & (address == wanted)
+        first = int(lanes[0] if same else np.flatnonzero(chosen)[0])
         cta, barrier = find(warp, int(wanted), first)
         if local and cta is not warp.cta:
             raise BarrierError("only barriers of the executing CTA can be waited for, got a peer's", lane=first)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -109,7 +108,7 @@ class Cluster:
         self.scheduler = Scheduler(order, first)
         self.bulk = BulkEngine(self)
         self.barrier = ClusterBarrier(self.agents)
-        self.counts: Counter[str] = Counter()
+        self.hits = [0] * len(program.steps)
         self.special_values = _launch_values(kernel, grid, first)
         self.ctas = [Cta(self, first + rank, rank) for rank in range(kernel.cluster)]
         self.warps = [warp for cta in self.ctas for warp in cta.warps]
@@ -136,7 +135,7 @@ class Cluster:
         """The warp has run to its end."""
         warp.done = True
         warp.stores.check_exit()
-        if unfinished := warp.hazards.check_exit():
+        if unfinished := warp.hazards.unfinished():
             raise ExitError(f"the warp ends with {unfinished} wgmma that it has not waited for")
         self.barrier.leave(warp)
         if all(other.done for other in warp.cta.warps):

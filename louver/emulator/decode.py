@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -24,13 +24,33 @@ Getter: TypeAlias = Callable[[Registers], Any]
 Kind = Literal["pure", "effect", "if", "else", "endif", "loop", "repeat"]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ProductRegisters:
+    """The register slots of one wgmma instruction.
+
+    fenced: those that must not have been touched since the last `wgmma.fence`: the accumulators and A fragments that the
+    PTX ISA names; it does not name metadata. inputs: A fragments and metadata, which are read until the product is done.
+    """
+
+    accumulators: tuple[int, ...]
+    accumulator_set: frozenset[int]
+    fenced: frozenset[int]
+    inputs: frozenset[int]
+    shape: str
+
+    @property
+    def count(self) -> int:
+        return len(self.accumulator_set | self.inputs)
+
+
 @dataclass(slots=True, eq=False)
 class Step:
     """One step of the flat program.
 
     position: index of the instruction or branch in program order. inputs: a getter for each input operand.
     sources: register slots that each input reads. outputs: the slots written, in operand order, vectors grouped.
-    watched: slots of this step that some wgmma uses (accumulators, A fragments, metadata); see `registers.py`.
+    product: of a wgmma. compute: of a pure instruction. result: the only slot written, where that is one scalar register.
+    watched_reads, watched_writes: slots of this step that some wgmma uses; see `hazards.py`.
     target: where "if", "else" and "repeat" jump to. condition: predicate slot of a guard or branch.
     """
 
@@ -46,9 +66,12 @@ class Step:
     inputs: tuple[Getter, ...] = ()
     sources: tuple[tuple[int, ...], ...] = ()
     outputs: tuple[tuple[int, ...], ...] = ()
+    compute: Callable[..., tuple[Any, ...]] | None = None
+    result: int | None = None
     watched_reads: tuple[int, ...] = ()
     watched_writes: tuple[int, ...] = ()
     target: int = 0
+    product: ProductRegisters | None = None
 
 
 @dataclass(eq=False)
@@ -143,6 +166,8 @@ class _Decoder:
             )
         pairs = list(zip(operands, node.args, strict=True))
         ins = [(o, a) for o, a in pairs if o.role != "out"]
+        outs = [(o, a) for o, a in pairs if o.role != "in"]
+        scalar = len(outs) == 1 and outs[0][0].count == 1 and not outs[0][0].braces
         return Step(
             kind="pure" if isinstance(node.op, Pure) else "effect",
             position=position,
@@ -154,7 +179,9 @@ class _Decoder:
             negated=node.guard_negated,
             inputs=tuple(self.getter(node.op, o, a) for o, a in ins),
             sources=tuple(self.registers(a) for _, a in ins),
-            outputs=tuple(self.registers(a) for o, a in pairs if o.role != "in"),
+            outputs=tuple(self.registers(a) for _, a in outs),
+            compute=node.op.compute if isinstance(node.op, Pure) else None,
+            result=self.registers(outs[0][1])[0] if scalar else None,
         )
 
     def slot(self, register: Reg) -> int:
@@ -219,22 +246,26 @@ def _vector(parts: Sequence[Getter]) -> Getter:
 
 def _watch(program: Program) -> None:
     """Mark, on each step, the registers whose use by a wgmma makes other accesses to them delicate."""
-    accumulators_and_inputs: set[int] = set()
+    delicate: set[int] = set()
     for step in program.steps:
         if isinstance(step.op, Wgmma):
-            for slots in (*step.outputs, *wgmma_inputs(step)):
-                accumulators_and_inputs.update(slots)
+            step.product = _product_registers(step, step.op)
+            delicate |= step.product.accumulator_set | step.product.inputs
     for step in program.steps:
-        if step.op is not None and not isinstance(step.op, Wgmma):
-            reads = {slot for slots in step.sources for slot in slots}
-            writes = {slot for slots in step.outputs for slot in slots}
-            step.watched_reads = tuple(sorted(reads & accumulators_and_inputs))
-            step.watched_writes = tuple(sorted(writes & accumulators_and_inputs))
+        if step.op is not None and step.product is None:
+            step.watched_reads = _among(step.sources, delicate)
+            step.watched_writes = _among(step.outputs, delicate)
 
 
-def wgmma_inputs(step: Step) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Slots of the A fragment and of the metadata that a wgmma step reads from registers; either may be empty."""
-    op = cast(Wgmma, step.op)
+def _among(groups: tuple[tuple[int, ...], ...], slots: set[int]) -> tuple[int, ...]:
+    return tuple(sorted({slot for group in groups for slot in group} & slots))
+
+
+def _product_registers(step: Step, op: Wgmma) -> ProductRegisters:
     by_name = dict(zip((o.name for o in op.operands if o.role != "out"), step.sources, strict=True))
+    accumulators = step.outputs[0]
     fragment = by_name["a"] if op.a_source == "registers" else ()
-    return fragment, by_name["sp-meta"] if op.sparse else ()
+    metadata = by_name["sp-meta"] if op.sparse else ()
+    fenced = frozenset((*accumulators, *fragment))
+    inputs = frozenset((*fragment, *metadata))
+    return ProductRegisters(accumulators, frozenset(accumulators), fenced, inputs, f"m64n{op.n} {op.d}")

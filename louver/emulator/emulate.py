@@ -27,10 +27,12 @@ INSTRUCTION_LIMIT = 20_000_000
 class Report:
     """What a run did. instructions: executed per warp, by mnemonic. bulk_loads, bulk_stores: bulk copies, per CTA written.
 
+    executed: positions in program order (as errors name them) of the instructions that at least one thread executed.
     products: warpgroup products (wgmma).
     """
 
     instructions: Counter[str]
+    executed: frozenset[int]
     bulk_loads: int
     bulk_stores: int
     products: int
@@ -53,7 +55,7 @@ def run(
     _check_launch(kernel, grid)
     parameters = Parameters(kernel, arguments, memory)
     program = decode(kernel, parameters.symbols())
-    total = Report(Counter(), 0, 0, 0)
+    total = Report(Counter(), frozenset(), 0, 0, 0)
     writes = Writes()
     firsts = list(range(0, grid, kernel.cluster))
     with np.errstate(all="ignore"):
@@ -102,8 +104,13 @@ def _explain(cluster: Cluster) -> str:
 
 def _add(total: Report, cluster: Cluster) -> Report:
     products = sum(group.completed for cta in cluster.ctas for group in cta.warpgroups)
+    hits = [(step, count) for step, count in zip(cluster.program.steps, cluster.hits, strict=True) if count]
+    counts = total.instructions.copy()
+    for step, count in hits:
+        counts[step.name] += count
     return Report(
-        total.instructions + cluster.counts,
+        counts,
+        total.executed | {step.position for step, _ in hits},
         total.bulk_loads + cluster.bulk.loads,
         total.bulk_stores + cluster.bulk.stores,
         total.products + products,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from louver.emulator.decode import Step
 from louver.emulator.errors import ConvergenceError, EmulationError, UninitialisedError
 from louver.emulator.text import register_text
 from louver.emulator.warp import Frame
-from louver.isa.instruction import LANES, STORAGE, Effect, Pure
+from louver.isa.instruction import LANES, STORAGE, Effect
 from louver.isa.machine import Mask, Suspend
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def run_burst(warp: Warp, limit: int) -> int:
 
 
 def _steps(warp: Warp, limit: int) -> int:
-    steps, counts = warp.cluster.program.steps, warp.cluster.counts
+    steps = warp.cluster.program.steps
     for count in range(limit):
         if warp.counter == len(steps):
             warp.cluster.exit(warp)
@@ -40,7 +40,6 @@ def _steps(warp: Warp, limit: int) -> int:
         if step.kind == "pure" or step.kind == "effect":
             if not _instruction(warp, step):
                 return count + 1
-            counts[step.name] += 1
         else:
             _BRANCHES[step.kind](warp, step)
     warp.cluster.scheduler.ready(warp)
@@ -65,30 +64,35 @@ def _instruction(warp: Warp, step: Step) -> bool:
     for index, value in enumerate(inputs):
         if value is None:
             _report_unwritten(warp, step, index)
-    op = step.op
-    if isinstance(op, Pure):
-        _write(warp, step, op.compute(*inputs))
-        warp.counter += 1
+    if step.compute is not None:
+        _write(warp, step, step.compute(*inputs))
+        _advance(warp)
         return True
-    assert isinstance(op, Effect)
-    result = op.execute(warp, *inputs)
+    result = cast(Effect, step.op).execute(warp, *inputs)
     if isinstance(result, Suspend):
         assert warp.sleeps_on is not None
         warp.cluster.scheduler.sleep(warp, warp.sleeps_on, result.reason)
         return False
     _write(warp, step, result)
-    warp.counter += 1
+    _advance(warp)
     if warp.polls is None:
         return True
-    warp.cluster.counts[step.name] += 1
     signal, warp.polls = warp.polls, None
     warp.cluster.scheduler.poll(warp, signal)
     return False
 
 
+def _advance(warp: Warp) -> None:
+    warp.cluster.hits[warp.counter] += 1
+    warp.counter += 1
+
+
 def _write(warp: Warp, step: Step, values: tuple[Any, ...]) -> None:
     full = warp.active is warp.exists
     registers = warp.registers
+    if full and step.result is not None:
+        registers[step.result] = values[0]
+        return
     for slots, value in zip(step.outputs, values, strict=False):
         rows = value if value.ndim == 2 else (value,)
         for slot, row in zip(slots, rows, strict=True):

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from louver.emulator.clocks import NOBODY, Row, meet
-from louver.emulator.decode import Step, wgmma_inputs
-from louver.emulator.errors import ConvergenceError, RegisterHazardError, UninitialisedError
+from louver.emulator.decode import Step
+from louver.emulator.errors import ConvergenceError
+from louver.emulator.hazards import RegisterHazards
 from louver.emulator.shared import Access
 from louver.emulator.waiters import Signal
 from louver.isa.instruction import LANES, Bits
@@ -32,11 +34,12 @@ WARPS = WARPGROUP_THREADS // LANES
 
 @dataclass(slots=True, eq=False)
 class Product:
-    """One wgmma. inputs: per warp, its operands after d, by name. seen: what all its threads had seen at issue."""
+    """One wgmma. names: its operands after d. inputs: per warp, their values by name. seen: what all its threads had seen at issue."""
 
     group: Warpgroup
     number: int
     step: Step
+    names: tuple[str, ...]
     inputs: dict[int, dict[str, Bits]] = field(default_factory=dict[int, "dict[str, Bits]"])
     seen: Row | None = None
 
@@ -46,10 +49,11 @@ class Product:
 
     def uniform(self, name: str) -> int:
         """The value of an operand that must agree in all threads."""
-        values = {int(value) for inputs in self.inputs.values() for value in np.unique(inputs[name])}
-        if len(values) > 1:
-            raise ConvergenceError(f"{name} must be the same in all threads of the warpgroup, got {sorted(values)[:4]}")
-        return values.pop()
+        found = self.gathered(name)
+        if (found != found[0]).any():
+            values: list[int] = np.unique(found).tolist()
+            raise ConvergenceError(f"{name} must be the same in all threads of the warpgroup, got {values[:4]}")
+        return int(found[0])
 
     def optional(self, name: str) -> int | None:
         """As `uniform`, or None when the form lacks the operand."""
@@ -102,12 +106,11 @@ class Warpgroup:
             raise ConvergenceError(
                 f"{self.name} has {len(self.warps)} warps: wgmma needs {WARPS}, so whole warpgroups in a CTA"
             )
-        product = self._take(warp)
-        names = [operand.name for operand in instruction.operands if operand.role == "in"]
-        product.inputs[warp.index % WARPS] = dict(zip(names, inputs, strict=True))
+        product = self._take(warp, instruction)
+        product.inputs[warp.index % WARPS] = dict(zip(product.names, inputs, strict=True))
         least = warp.clock.least()
         product.seen = least.copy() if product.seen is None else meet(product.seen, least)
-        warp.hazards.use(product)
+        warp.hazards.use(warp.step, product.number)
         if len(product.inputs) == WARPS:
             self._form(product)
 
@@ -129,10 +132,11 @@ class Warpgroup:
         self._start()
         self._signal.notify()
 
-    def _take(self, warp: Warp) -> Product:
+    def _take(self, warp: Warp, instruction: Wgmma) -> Product:
         number = warp.hazards.issued + 1
         if number > len(self._products):
-            self._products.append(Product(self, number, warp.step))
+            names = tuple(operand.name for operand in instruction.operands if operand.role == "in")
+            self._products.append(Product(self, number, warp.step, names))
         product = self._products[number - 1]
         if product.step is not warp.step:
             raise ConvergenceError(
@@ -142,7 +146,7 @@ class Warpgroup:
         return product
 
     def _form(self, product: Product) -> None:
-        where = product.instruction.shared_bytes(product.optional("a-desc"), product.uniform("b-desc"))
+        where = _shared_bytes(product.instruction, product.optional("a-desc"), product.uniform("b-desc"))
         shared = self.cta.shared
         shared.check_bounds(int(where.min()), int(where.max()))
         assert product.seen is not None
@@ -169,108 +173,7 @@ class Warpgroup:
         return f"wgmma {target} of {self.name}" + (f" (not issued by {', '.join(late)})" if late else "")
 
 
-class RegisterHazards:
-    """Which registers of one warp belong to unfinished products, and which were touched since the last `wgmma.fence`."""
-
-    def __init__(self, warp: Warp) -> None:
-        self._warp = warp
-        self.issued = 0
-        self._groups: list[int] = []
-        self._settled = 0
-        self._held: dict[int, tuple[int, tuple[int, ...]]] = {}
-        self._inputs: dict[int, int] = {}
-        self._touched: set[int] = set()
-        self._shapes: dict[int, str] = {}
-        self._fenced = False
-
-    def fence(self) -> None:
-        self._touched.clear()
-        self._shapes.clear()
-        self._fenced = True
-
-    def commit(self) -> None:
-        self._groups.append(self.issued)
-
-    def target(self, pending: int) -> int:
-        """Number of the last product that must be complete for at most `pending` groups to remain."""
-        return self._groups[-1 - pending] if pending < len(self._groups) else 0
-
-    def settle(self, target: int) -> None:
-        """Products up to `target` have been waited for: their registers are free."""
-        if target <= self._settled:
-            return
-        self._settled = target
-        self._held = {slot: held for slot, held in self._held.items() if held[0] > target}
-        self._inputs = {slot: number for slot, number in self._inputs.items() if number > target}
-
-    def touch(self, step: Step) -> None:
-        """An ordinary instruction is about to use watched registers."""
-        for slot in (*step.watched_reads, *step.watched_writes):
-            if slot in self._held:
-                raise RegisterHazardError(
-                    f"register {self._name(slot)} is an accumulator of wgmma {self._held[slot][0]}, "
-                    "which has not been waited for: wgmma.commit_group and wgmma.wait_group must come first"
-                )
-            self._touched.add(slot)
-        for slot in step.watched_writes:
-            if slot in self._inputs:
-                raise RegisterHazardError(
-                    f"register {self._name(slot)} is overwritten, but wgmma {self._inputs[slot]}, "
-                    "which has not been waited for, may still read it"
-                )
-
-    def use(self, product: Product) -> None:
-        """The warp issues a product."""
-        if not self._fenced:
-            raise RegisterHazardError("a wgmma.fence must come before the first wgmma of a warp")
-        accumulators = product.step.outputs[0]
-        fragment, metadata = wgmma_inputs(product.step)
-        self._check_budget(len(accumulators) + len(fragment) + len(metadata))
-        for slot in (*accumulators, *fragment):
-            if slot in self._touched:
-                raise RegisterHazardError(
-                    f"register {self._name(slot)} was used by other instructions since the last wgmma.fence: "
-                    "a wgmma.fence must come between"
-                )
-        self._check_accumulators(product, accumulators)
-        self.issued = product.number
-        for slot in accumulators:
-            self._held[slot] = (product.number, accumulators)
-            self._shapes[slot] = f"m64n{product.instruction.n} {product.instruction.d}"
-        for slot in (*fragment, *metadata):
-            self._inputs[slot] = product.number
-
-    def accumulators(self, slots: tuple[int, ...], needed: bool) -> NDArray[np.uint32]:
-        """The warp's accumulators, uint32 [count, 32]; when not `needed`, unwritten ones are zeros."""
-        values = [self._warp.registers[slot] for slot in slots]
-        if needed and any(value is None for value in values):
-            raise UninitialisedError("a wgmma with scale-d true reads accumulators that were never written")
-        return np.stack([np.zeros(LANES, np.uint32) if value is None else value for value in values]).astype(np.uint32)
-
-    def check_exit(self) -> int:
-        """Number of products issued but not waited for."""
-        return self.issued - self._settled
-
-    def _check_budget(self, needed: int) -> None:
-        held = self._warp.cta.pool.held(self._warp)
-        if needed > held:
-            raise RegisterHazardError(
-                f"the product alone needs {needed} registers a thread, but the warp holds {held}: setmaxnreg.inc must come first"
-            )
-
-    def _check_accumulators(self, product: Product, accumulators: tuple[int, ...]) -> None:
-        shape = f"m64n{product.instruction.n} {product.instruction.d}"
-        for slot in accumulators:
-            if slot in self._held and self._held[slot][1] != accumulators:
-                raise RegisterHazardError(
-                    f"register {self._name(slot)} is an accumulator of the unfinished wgmma {self._held[slot][0]} "
-                    "at another place or of another shape"
-                )
-            if self._shapes.get(slot, shape) != shape:
-                raise RegisterHazardError(
-                    f"register {self._name(slot)} was an accumulator of shape {self._shapes[slot]}, now {shape}: "
-                    "a wgmma.fence must come between"
-                )
-
-    def _name(self, slot: int) -> str:
-        return self._warp.cluster.register_name(slot)
+@lru_cache(maxsize=256)
+def _shared_bytes(op: Wgmma, a_desc: int | None, b_desc: int) -> NDArray[np.int64]:
+    """What a product reads; a kernel's loop asks for the same few operands again and again."""
+    return op.shared_bytes(a_desc, b_desc)
