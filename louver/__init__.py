@@ -12,21 +12,38 @@ if TYPE_CHECKING:
     from louver.formats.pattern import Pattern
     from louver.formats.prune import prune
     from louver.formats.tensor import SparseTensor
+    from louver.kernels.plan import Plan, plan, prepare
     from louver.kernels.products import linear, matmul
 
 __version__ = "0.1.0"
 
-__all__ = ["Pattern", "SparseTensor", "check", "compress", "linear", "load", "matmul", "prune", "save"]
+__all__ = [
+    "Pattern",
+    "Plan",
+    "SparseTensor",
+    "check",
+    "compress",
+    "linear",
+    "load",
+    "matmul",
+    "plan",
+    "prepare",
+    "prune",
+    "save",
+]
 
 # A name's module is imported when the name is first used, so that `import louver` costs little.
 _HOMES = {
     "Pattern": "louver.formats.pattern",
+    "Plan": "louver.kernels.plan",
     "SparseTensor": "louver.formats.tensor",
     "check": "louver.formats.check",
     "compress": "louver.formats.compress",
     "linear": "louver.kernels.products",
     "load": "louver.formats.file",
     "matmul": "louver.kernels.products",
+    "plan": "louver.kernels.plan",
+    "prepare": "louver.kernels.plan",
     "prune": "louver.formats.prune",
     "save": "louver.formats.file",
 }

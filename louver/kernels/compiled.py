@@ -9,7 +9,7 @@ from louver.frontend.problem import Problem
 from louver.passes.schedule import Schedule
 from louver.passes.signature import Signature
 from louver.ptx.assembler import ptxas_version
-from louver.runtime.cache import KernelCache, KernelRecord, problem_key, ptx_hash
+from louver.runtime.cache import KernelRecord, kernel_cache, problem_key, ptx_hash
 from louver.runtime.device import device
 from louver.runtime.module import LoadedKernel, load
 
@@ -20,12 +20,6 @@ class LoadedProduct:
 
     kernel: LoadedKernel
     signature: Signature
-
-
-@functools.cache
-def cache() -> KernelCache:
-    """The process's kernel cache."""
-    return KernelCache()
 
 
 def build_record(problem: Problem, schedule: Schedule, target: str) -> KernelRecord:
@@ -50,12 +44,27 @@ def build_record(problem: Problem, schedule: Schedule, target: str) -> KernelRec
 def record_of(problem: Problem, schedule: Schedule, target: str) -> KernelRecord:
     """The product's record from the cache, built when it is missing. Needs no GPU, so any process may do it ahead."""
     key = problem_key(problem, schedule, target=target, ptxas=ptxas_version())
-    return cache().get_or_build(key, lambda: build_record(problem, schedule, target))
+    return kernel_cache().get_or_build(key, lambda: build_record(problem, schedule, target))
+
+
+def is_loaded(problem: Problem, schedule: Schedule, ordinal: int) -> bool:
+    """Whether `loaded` has the kernel already, so that it neither compiles nor reads a file."""
+    return (problem, schedule, ordinal) in _loaded()
+
+
+def loaded(problem: Problem, schedule: Schedule, ordinal: int) -> LoadedProduct:
+    """The product's kernel, ready to launch on device `ordinal`; loaded once for the life of the process."""
+    key = (problem, schedule, ordinal)
+    found = _loaded().get(key)
+    return _loaded().setdefault(key, _load(*key)) if found is None else found
 
 
 @functools.cache
-def loaded(problem: Problem, schedule: Schedule, ordinal: int) -> LoadedProduct:
-    """The product's kernel, ready to launch on device `ordinal`."""
+def _loaded() -> dict[tuple[Problem, Schedule, int], LoadedProduct]:
+    return {}
+
+
+def _load(problem: Problem, schedule: Schedule, ordinal: int) -> LoadedProduct:
     record = record_of(problem, schedule, device(ordinal).target)
     signature = Signature.from_json(record.launch)
     kernel = load(

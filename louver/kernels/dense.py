@@ -91,4 +91,8 @@ def rows_of(out: ArrayView) -> ArrayView:
     """A two-dimensional output with contiguous rows, or ValueError."""
     if out.strides[1] != 1 and out.shape[1] > 1:
         raise ValueError(f"out's rows must be contiguous, got strides {list(out.strides)}")
+    if out.shape[0] > 1 and out.strides[0] < out.shape[1]:
+        raise ValueError(
+            f"out's rows must not overlap, got {out.shape[1]} columns and rows {out.strides[0]} elements apart"
+        )
     return out

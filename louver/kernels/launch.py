@@ -1,30 +1,28 @@
-"""Running a product on a device: buffers brought into the layout that the kernel reads, arguments bound, one launch."""
+"""One product ready to launch: a kernel on a device, its sparse operand, and the arguments that each call binds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import NamedTuple
 
-import numpy as np
-
-from louver.formats.tensor import SparseTensor
-from louver.frontend.problem import Problem
-from louver.isa.targets import target
+from louver.frontend.problem import BLayout
 from louver.isa.tensormap import TensorMap
-from louver.kernels.compiled import LoadedProduct, loaded
-from louver.kernels.configure import choose
+from louver.kernels.compiled import LoadedProduct
 from louver.kernels.dense import DenseMatrix
-from louver.kernels.operand import DeviceOperand, OperandStore
+from louver.kernels.operand import DeviceOperand
 from louver.passes.signature import MapParameter, PointerParameter, SizeParameter
-from louver.runtime.arrays import ArrayView, view
-from louver.runtime.copy2d import copy_matrix
-from louver.runtime.device import Device, device, require_device
-from louver.runtime.memory import DeviceArray, DeviceBuffer
-from louver.runtime.module import ArgumentPack
+from louver.runtime.arrays import ArrayView
+from louver.runtime.copy2d import copy_is_loaded, copy_matrix
+from louver.runtime.driver import is_capturing
+from louver.runtime.memory import DeviceBuffer
+from louver.runtime.module import ArgumentPack, ParamType
 from louver.runtime.tensormap import encode
 
 PITCH = 16
 """Bytes of which addresses and row pitches in a tensor map are multiples."""
+
+RECENT_MAPS = 64
+"""Encoded tensor maps that a launcher keeps: an address or shape seen lately is not encoded again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +36,16 @@ class Rows:
     element_bytes: int
     owner: object
 
+    @property
+    def aligned(self) -> bool:
+        """Whether a tensor map can describe it: address and pitch are multiples of 16 bytes, rows do not overlap."""
+        whole = self.address % PITCH == 0 and self.pitch % PITCH == 0
+        return whole and self.pitch >= self.inner * self.element_bytes
+
+    def moved(self, address: int) -> Rows:
+        """The same matrix elsewhere; its owner is the caller's to keep."""
+        return Rows(address, self.inner, self.rows, self.pitch, self.element_bytes, None)
+
     def tensor_map(self, parameter: MapParameter) -> TensorMap:
         """The map that a kernel's parameter asks for."""
         return TensorMap(
@@ -50,105 +58,118 @@ class Rows:
         )
 
 
-def run(
-    kind: str, s: SparseTensor, dense: DenseMatrix, bias: ArrayView | None, out: ArrayView, operands: OperandStore
-) -> None:
-    """Compute into `out`: [M, N] for "matmul", [N, M] for "linear". Host arrays go through device memory and are waited for."""
-    if out.device is None:
-        _run_host(kind, s, dense, bias, out, operands)
-        return
-    place = device(out.device)
-    stream = out.stream or 0
-    layout: Literal["k_major", "n_major"] = "k_major" if kind == "linear" or dense.layout != "n_major" else "n_major"
-    rows = _dense_rows(dense, layout, place, stream)
-    problem = Problem(
-        kind=cast(Literal["matmul", "linear"], kind),
-        a=s.dtype.name,
-        b=dense.array.element.name,
-        out=out.element.name,
-        b_layout=layout,
-        bias=None if bias is None else "row",
-    )
-    product = loaded(problem, choose(problem, s.shape[0], dense.n, target(place.target), place.sm_count), place.ordinal)
-    _launch(product, s, dense, rows, bias, out, operands.get(s, place.ordinal), place, stream)
+class Launcher:
+    """A loaded product with its sparse operand [m, k]. Threads may share it: a bound pack is never changed again."""
+
+    __slots__ = ("_maps", "_operand", "_shape", "_sm_count", "_types", "_values", "kernel", "signature")
+
+    def __init__(self, product: LoadedProduct, operand: DeviceOperand, shape: tuple[int, int]) -> None:
+        self.kernel = product.kernel
+        self.signature = product.signature
+        self._operand = operand
+        self._shape = shape
+        self._sm_count = product.kernel.device.sm_count
+        self._types: list[ParamType] = [_type(parameter) for parameter in product.signature.parameters]
+        self._values = Rows(
+            operand.values.address, operand.kept, shape[0], operand.pitch, operand.element_bytes, operand
+        )
+        self._maps: dict[tuple[str, int, int, int, int], bytes] = {}
+
+    def grid(self, n: int) -> int:
+        """CTAs of a launch for a dense operand [k, n]."""
+        return self.signature.grid(self._shape[0], n, self._sm_count)
+
+    def arguments(self, n: int, dense: Rows, out: Rows, bias: int) -> ArgumentPack:
+        """The arguments of a launch. bias: its address, 0 without one."""
+        m, k = self._shape
+        maps = {"a": self._values, "b": dense, "d": out}
+        pointers = {"metadata": self._operand.metadata.address, "d": out.address, "bias": bias}
+        sizes = {"M": m, "N": n, "K": k, "pitch": out.pitch // out.element_bytes}
+        pack = ArgumentPack(self._types)
+        for index, parameter in enumerate(self.signature.parameters):
+            match parameter:
+                case MapParameter():
+                    pack[index] = self._encoded(parameter, maps[parameter.operand])
+                case PointerParameter():
+                    pack[index] = pointers[parameter.name]
+                case SizeParameter():
+                    pack[index] = sizes[parameter.name]
+        return pack
+
+    def _encoded(self, parameter: MapParameter, rows: Rows) -> bytes:
+        key = (parameter.name, rows.address, rows.inner, rows.rows, rows.pitch)
+        found = self._maps.get(key)
+        if found is None:
+            found = encode(rows.tensor_map(parameter))
+            if len(self._maps) >= RECENT_MAPS:
+                self._maps.clear()
+            self._maps[key] = found
+        return found
 
 
-def _run_host(
-    kind: str, s: SparseTensor, dense: DenseMatrix, bias: ArrayView | None, out: ArrayView, operands: OperandStore
-) -> None:
-    place = require_device()
-    source = dense.array.to_numpy()
-    k_axis = 1 if kind == "linear" else 0
-    uploaded = view(DeviceArray.of(source, ordinal=place.ordinal))
-    strides = uploaded.strides
-    on_device = DenseMatrix(uploaded, dense.k, dense.n, strides[k_axis], strides[1 - k_axis])
-    vector = None if bias is None else view(DeviceArray.of(bias.to_numpy(), ordinal=place.ordinal))
-    result = DeviceArray.empty(out.shape, out.element, ordinal=place.ordinal)
-    run(kind, s, on_device, vector, view(result), operands)
-    if out.host is None:
-        raise ValueError("a host output has a NumPy view")
-    np.copyto(out.host, result.numpy())
+def rows_in_place(dense: DenseMatrix, layout: BLayout) -> Rows | None:
+    """The dense operand's rows where they are: along K if "k_major", along N if "n_major"; None where a copy is needed."""
+    walk = _walk(dense, layout)
+    if walk.inner > 1 and walk.inner_stride != 1:
+        return None
+    width = dense.array.element.bytes
+    # A single row has no neighbours: any legal pitch will do.
+    pitch = _whole(walk.inner * width) if walk.outer == 1 else walk.outer_stride * width
+    rows = Rows(dense.array.address, walk.inner, walk.outer, pitch, width, dense.array.owner)
+    return rows if rows.aligned else None
 
 
-def _dense_rows(dense: DenseMatrix, layout: Literal["k_major", "n_major"], place: Device, stream: int) -> Rows:
-    """The dense operand as a tensor map can read it: in place where its alignment allows, else a copy."""
-    element_bytes = dense.array.element.bytes
-    inner, outer = (dense.k, dense.n) if layout == "k_major" else (dense.n, dense.k)
-    inner_stride, outer_stride = (
-        (dense.k_stride, dense.n_stride) if layout == "k_major" else (dense.n_stride, dense.k_stride)
-    )
-    pitch = outer_stride * element_bytes
-    if outer == 1:
-        # A single row has no neighbours: any legal pitch will do.
-        pitch = -(-inner * element_bytes // PITCH) * PITCH
-    in_place = (inner_stride == 1 or inner == 1) and dense.array.address % PITCH == 0
-    if in_place and pitch % PITCH == 0 and pitch >= inner * element_bytes:
-        return Rows(dense.array.address, inner, outer, pitch, element_bytes, dense.array.owner)
-    pitch = -(-inner * element_bytes // PITCH) * PITCH
-    buffer = DeviceBuffer(outer * pitch, ordinal=place.ordinal, stream=stream)
+def output_rows(out: ArrayView) -> Rows:
+    """A two-dimensional output with contiguous rows."""
+    rows, inner = out.shape
+    width = out.element.bytes
+    pitch = _whole(inner * width) if rows == 1 else out.strides[0] * width
+    return Rows(out.address, inner, rows, pitch, width, out.owner)
+
+
+def copied_rows(dense: DenseMatrix, layout: BLayout, ordinal: int, stream: int) -> Rows:
+    """A copy of the dense operand with aligned rows; memory and copy are in the order of `stream`."""
+    walk = _walk(dense, layout)
+    width = dense.array.element.bytes
+    strides = (walk.outer_stride, walk.inner_stride)
+    if not copy_is_loaded(ordinal, width, strides) and is_capturing(stream):
+        raise RuntimeError(
+            "the kernels that copy operands must be loaded before a stream is captured: call louver.prepare before the "
+            "capture, or give an operand with rows of unit stride whose address and pitch are multiples of 16 bytes"
+        )
+    pitch = _whole(walk.inner * width)
+    buffer = DeviceBuffer(walk.outer * pitch, ordinal=ordinal, stream=stream)
     copy_matrix(
         source=dense.array.address,
-        shape=(outer, inner),
-        strides=(outer_stride, inner_stride),
-        element_bytes=element_bytes,
+        shape=(walk.outer, walk.inner),
+        strides=strides,
+        element_bytes=width,
         destination=buffer.address,
         pitch=pitch,
-        ordinal=place.ordinal,
+        ordinal=ordinal,
         stream=stream,
     )
-    return Rows(buffer.address, inner, outer, pitch, element_bytes, buffer)
+    return Rows(buffer.address, walk.inner, walk.outer, pitch, width, buffer)
 
 
-def _launch(
-    product: LoadedProduct,
-    s: SparseTensor,
-    dense: DenseMatrix,
-    rows: Rows,
-    bias: ArrayView | None,
-    out: ArrayView,
-    operand: DeviceOperand,
-    place: Device,
-    stream: int,
-) -> None:
-    m, k = s.shape
-    signature = product.signature
-    values = Rows(operand.values.address, s.kept, m, operand.pitch, s.dtype.bytes, operand)
-    maps = {"a": values, "b": rows}
-    pointers = {"metadata": operand.metadata.address, "d": out.address, "bias": 0 if bias is None else bias.address}
-    sizes = {"M": m, "N": dense.n, "K": k, "pitch": out.strides[0] if out.shape[0] > 1 else out.shape[1]}
-    pack = ArgumentPack([_type(parameter) for parameter in signature.parameters])
-    for index, parameter in enumerate(signature.parameters):
-        match parameter:
-            case MapParameter():
-                pack[index] = encode(maps[parameter.operand].tensor_map(parameter))
-            case PointerParameter():
-                pack[index] = pointers[parameter.name]
-            case SizeParameter():
-                pack[index] = sizes[parameter.name]
-    product.kernel.launch(signature.grid(m, dense.n, place.sm_count), pack, stream)
+class _Walk(NamedTuple):
+    inner: int
+    outer: int
+    inner_stride: int
+    outer_stride: int
 
 
-def _type(parameter: MapParameter | PointerParameter | SizeParameter) -> Literal["u32", "u64", "tensormap"]:
+def _walk(dense: DenseMatrix, layout: BLayout) -> _Walk:
+    if layout == "k_major":
+        return _Walk(dense.k, dense.n, dense.k_stride, dense.n_stride)
+    return _Walk(dense.n, dense.k, dense.n_stride, dense.k_stride)
+
+
+def _whole(nbytes: int) -> int:
+    return -(-nbytes // PITCH) * PITCH
+
+
+def _type(parameter: MapParameter | PointerParameter | SizeParameter) -> ParamType:
     match parameter:
         case MapParameter():
             return "tensormap"

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import functools
 import warnings
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.formats.dtypes import ElementType, element_type
+from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
+from louver.frontend.problem import Kind
 from louver.kernels import reference
-from louver.kernels.dense import DenseMatrix, as_tokens, check_output, matrix, rows_of
-from louver.kernels.operand import OperandStore
+from louver.kernels.request import Accumulate, Request, request
+from louver.kernels.state import states
 from louver.runtime.arrays import ArrayView, empty_like_kind, view
 from louver.runtime.device import NoDevice, current_device
-
-Accumulate = Literal["f32"]
-
-
-@functools.cache
-def operands() -> OperandStore:
-    """The process's device operands."""
-    return OperandStore()
 
 
 def matmul(s: SparseTensor, b: Any, out: Any = None, out_dtype: object = None, accumulate: Accumulate = "f32") -> Any:
@@ -33,24 +26,12 @@ def matmul(s: SparseTensor, b: Any, out: Any = None, out_dtype: object = None, a
     rows or columns of unit stride and 16-byte pitch are read in place, anything else is copied first. out: an array to
     write, its rows contiguous, not overlapping b; by default a new array of b's kind. out_dtype: f16, bf16 or f32;
     default `out`'s, else b's. accumulate: "f32".
-    On a GPU the work is sent to the caller's current stream and not waited for. Host arrays are copied in and out.
+    On a GPU the work is sent to the caller's current stream and not waited for. Host arrays are copied in and out. The
+    first call of its kind compiles and uploads, which a stream's capture forbids: `louver.prepare` does it ahead.
     Without a GPU the reference path computes the same, slowly, and says so once.
     Raises ValueError or TypeError with the rule, before anything is launched or written.
     """
-    _check_sparse(s, accumulate)
-    dense = view(b)
-    _check_dense(s, dense, "b")
-    if len(dense.shape) != 2 or dense.shape[0] != s.shape[1]:
-        raise ValueError(f"b must be [K, N] with K = {s.shape[1]}, got shape {list(dense.shape)}")
-    element = _output_element(out, out_dtype, dense)
-    shape = (s.shape[0], dense.shape[1])
-    target = None if out is None else check_output(view(out), shape, element, (dense,))
-    if _on_gpu(dense):
-        made = empty_like_kind(dense, shape, element) if out is None else out
-        _run("matmul", s, matrix(dense, k_axis=0), None, view(made) if target is None else target)
-        return made
-    y = reference.product(s.dense(), dense.to_numpy(), None, element.numpy)
-    return _deliver(y, dense, out)
+    return _product("matmul", s, b, None, out, out_dtype, accumulate)
 
 
 def linear(
@@ -60,72 +41,30 @@ def linear(
 
     bias: the element type of x. Everything else as in `matmul`; leading axes of x and out must flatten to one without a copy.
     """
-    _check_sparse(s, accumulate)
-    tokens = view(x)
-    _check_dense(s, tokens, "x")
-    if not tokens.shape or tokens.shape[-1] != s.shape[1]:
-        raise ValueError(f"x must be [..., K] with K = {s.shape[1]}, got shape {list(tokens.shape)}")
-    vector = None if bias is None else _bias(s, view(bias), tokens)
-    element = _output_element(out, out_dtype, tokens)
-    shape = (*tokens.shape[:-1], s.shape[0])
-    sources = (tokens,) if vector is None else (tokens, vector)
-    target = None if out is None else check_output(view(out), shape, element, sources)
-    if _on_gpu(tokens):
-        made = empty_like_kind(tokens, shape, element) if out is None else out
-        result = as_tokens(view(made) if target is None else target, "out")
-        _run("linear", s, matrix(as_tokens(tokens, "x"), k_axis=1), vector, result)
-        return made
-    flat = tokens.to_numpy().reshape(-1, tokens.shape[-1])
-    y = reference.product(s.dense(), flat.T, None if vector is None else vector.to_numpy(), element.numpy)
-    return _deliver(np.ascontiguousarray(y.T).reshape(shape), tokens, out)
+    return _product("linear", s, x, bias, out, out_dtype, accumulate)
 
 
-def _check_sparse(s: SparseTensor, accumulate: str) -> None:
-    if not isinstance(s, SparseTensor):
-        raise TypeError(f"s must be a louver.SparseTensor, got {type(s).__name__}: use louver.compress(w, '2:4')")
-    if str(s.pattern) != "2:4":
-        raise ValueError(f"products take the pattern 2:4, got {s.pattern}")
-    if len(s.shape) != 2 or s.axis != 1:
-        raise ValueError(
-            f"s must be a matrix that is sparse along its last axis, got shape {list(s.shape)}, axis {s.axis}"
-        )
-    if 0 in s.shape:
-        raise ValueError(f"s must have at least one row and one column, got shape {list(s.shape)}")
-    if s.dtype.name not in ("f16", "bf16"):
-        raise ValueError(f"products take f16 and bf16, got {s.dtype}")
-    if accumulate != "f32":
-        raise ValueError(f'accumulate must be "f32", got {accumulate!r}')
+def _product(
+    kind: Kind, s: SparseTensor, x: Any, bias: Any, out: Any, out_dtype: object, accumulate: Accumulate
+) -> Any:
+    options = (kind, out_dtype, accumulate)
+    state = states().find(s)
+    if state is not None:
+        y = state.warm.launch(options, x, bias, out)
+        if y is not None:
+            return y
+    asked = request(kind, s, x, bias, out, out_dtype, accumulate)
+    if not _on_gpu(asked.dense):
+        return _by_reference(asked, out)
+    from louver.kernels.execute import run
 
-
-def _check_dense(s: SparseTensor, dense: ArrayView, name: str) -> None:
-    if dense.element != s.dtype:
-        raise ValueError(f"{name} and s must have one element type, got {dense.element} and {s.dtype}: convert one")
-
-
-def _bias(s: SparseTensor, bias: ArrayView, tokens: ArrayView) -> ArrayView:
-    if bias.shape != (s.shape[0],):
-        raise ValueError(f"bias must be [out] with out = {s.shape[0]}, got shape {list(bias.shape)}")
-    if bias.element != tokens.element:
-        raise ValueError(f"bias and x must have one element type, got {bias.element} and {tokens.element}")
-    if bias.device != tokens.device:
-        raise ValueError(f"bias and x must be on one device, got {_where(bias)} and {_where(tokens)}")
-    if bias.device is not None and bias.strides != (1,) and bias.shape != (1,):
-        raise ValueError(f"bias must be contiguous, got stride {bias.strides[0]}: copy it")
-    return bias
-
-
-def _output_element(out: Any, out_dtype: object, dense: ArrayView) -> ElementType:
-    if out_dtype is None:
-        element = dense.element if out is None else view(out).element
-    else:
-        element = element_type(out_dtype)
-    if element.name not in ("f16", "bf16", "f32"):
-        raise ValueError(f"out_dtype must be f16, bf16 or f32, got {element}")
-    return element
-
-
-def _where(x: ArrayView) -> str:
-    return "the host" if x.device is None else f"cuda:{x.device}"
+    state = states().of(s)
+    made = empty_like_kind(asked.dense, asked.shape, asked.element) if out is None else out
+    result = view(made) if asked.out is None else asked.out
+    placed = run(state, asked, result)
+    if placed is not None:
+        state.warm.keep(options, (x, bias, out), asked, result, placed)
+    return made
 
 
 def _on_gpu(x: ArrayView) -> bool:
@@ -144,7 +83,16 @@ def _on_gpu(x: ArrayView) -> bool:
 
 @functools.cache
 def _say_once(reason: str) -> None:
-    warnings.warn(f"louver computes by the reference path on the CPU: {reason}", stacklevel=4)
+    warnings.warn(f"louver computes by the reference path on the CPU: {reason}", stacklevel=5)
+
+
+def _by_reference(asked: Request, out: Any) -> Any:
+    x = asked.dense.to_numpy()
+    bias = None if asked.bias is None else asked.bias.to_numpy()
+    if asked.kind == "matmul":
+        return _deliver(reference.product(asked.s.dense(), x, bias, asked.element.numpy), asked.dense, out)
+    y = reference.product(asked.s.dense(), x.reshape(-1, x.shape[-1]).T, bias, asked.element.numpy)
+    return _deliver(np.ascontiguousarray(y.T).reshape(asked.shape), asked.dense, out)
 
 
 def _deliver(y: NDArray[Any], like: ArrayView, out: Any) -> Any:
@@ -155,9 +103,3 @@ def _deliver(y: NDArray[Any], like: ArrayView, out: Any) -> Any:
         raise ValueError("out must be on the host, as the inputs are")
     host[...] = y
     return made
-
-
-def _run(kind: str, s: SparseTensor, dense: DenseMatrix, bias: ArrayView | None, out: ArrayView) -> None:
-    from louver.kernels.launch import run
-
-    run(kind, s, dense, bias, rows_of(out), operands())

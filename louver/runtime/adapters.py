@@ -83,7 +83,7 @@ def from_torch(x: Any) -> ArrayView:
     if x.layout is not torch.strided:
         raise ValueError(f"only strided tensors can be read in place, got layout {x.layout}: call to_dense() first")
     element = _element(x.dtype)
-    if element.name == "f32" and x.is_neg():
+    if x.is_neg():
         raise ValueError("the tensor's negation is still pending: call resolve_neg() first")
     if not x.is_cuda:
         if x.device.type != "cpu":
@@ -99,7 +99,7 @@ def from_torch(x: Any) -> ArrayView:
         device=ordinal,
         owner=x,
         kind="torch",
-        stream=_torch_stream(torch)(ordinal),
+        stream=torch_stream(torch)(ordinal),
         writable=_distinct(shape, strides),
     )
 
@@ -212,7 +212,7 @@ def _torch_host(torch: Any, x: Any, element: ElementType) -> NDArray[Any]:
 
 
 @functools.cache
-def _torch_stream(torch: Any) -> Any:
+def torch_stream(torch: Any) -> Any:
     """A function from a device's ordinal to its current stream's handle."""
     # What compiled torch code itself calls; the public way makes an object for each call.
     quick = getattr(torch._C, "_cuda_getCurrentRawStream", None)

@@ -51,12 +51,30 @@ def copy_matrix(
     """
     rows, columns = shape
     _check(source, shape, strides, element_bytes, destination, pitch)
-    kernel = _loaded(ordinal, element_bytes, is_transposed(strides))
+    transposed = is_transposed(strides)
+    kernel = _loaded(ordinal, element_bytes, transposed)
+    _ready()[ordinal, element_bytes, transposed] = kernel
     row_groups, column_groups = groups(rows, columns, _CTAS_PER_SM * kernel.device.sm_count)
     pack = ArgumentPack(_PARAMETERS)
     row_step, column_step = (stride * element_bytes for stride in strides)
     pack.bind(source, destination, row_step, column_step, pitch, rows, columns, row_groups, column_groups)
     kernel.launch(row_groups * column_groups, pack, stream)
+
+
+def load_copies(ordinal: int, element_bytes: int) -> None:
+    """Load the kernels that copy elements of a size, so that copies may be captured."""
+    for transposed in (False, True):
+        _ready()[ordinal, element_bytes, transposed] = _loaded(ordinal, element_bytes, transposed)
+
+
+def copy_is_loaded(ordinal: int, element_bytes: int, strides: tuple[int, int]) -> bool:
+    """Whether the kernel that copies a matrix of these strides is on the device, so that a copy may be captured."""
+    return (ordinal, element_bytes, is_transposed(strides)) in _ready()
+
+
+@functools.cache
+def _ready() -> dict[tuple[int, int, bool], LoadedKernel]:
+    return {}
 
 
 def is_transposed(strides: tuple[int, int]) -> bool:

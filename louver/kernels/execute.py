@@ -1,0 +1,68 @@
+"""Running a checked request on a device: operands brought into a layout that the kernel reads, a kernel chosen, one launch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from louver.frontend.problem import BLayout, Problem
+from louver.isa.targets import target
+from louver.kernels.configure import choose
+from louver.kernels.dense import DenseMatrix
+from louver.kernels.launch import copied_rows, output_rows, rows_in_place
+from louver.kernels.request import Request
+from louver.kernels.state import TensorState
+from louver.kernels.warm import Placed
+from louver.passes.schedule import Schedule
+from louver.runtime.arrays import ArrayView, view
+from louver.runtime.device import Device, device, require_device
+from louver.runtime.memory import DeviceArray
+
+
+def run(state: TensorState, request: Request, out: ArrayView, *, n: int | None = None) -> Placed | None:
+    """Compute into `out`, [M, N] for "matmul", [..., M] for "linear", in the order of its stream.
+
+    n: N to choose the kernel for; the request's own by default. Host arrays go through device memory and are waited for.
+    Returns what was launched if it can be launched again: None when an array was copied first.
+    """
+    if out.device is None:
+        _run_host(state, request, out)
+        return None
+    dense = request.operand()
+    layout = layout_of(request, dense)
+    result = output_rows(request.output(out))
+    place, stream = device(out.device), out.stream or 0
+    problem = request.problem(layout)
+    schedule = schedule_for(problem, request.s.shape[0], n or dense.n, place, aligned_output=result.aligned)
+    launcher = state.launcher(request.s, problem, schedule, place.ordinal, stream)
+    in_place = rows_in_place(dense, layout)
+    rows = copied_rows(dense, layout, place.ordinal, stream) if in_place is None else in_place
+    bias = 0 if request.bias is None else request.bias.address
+    pack = launcher.arguments(dense.n, rows, result, bias)
+    launcher.kernel.launch(launcher.grid(dense.n), pack, stream)
+    return None if in_place is None else Placed(launcher, dense.n, rows, result, pack)
+
+
+def layout_of(request: Request, dense: DenseMatrix) -> BLayout:
+    """The layout that the kernel reads the dense operand in, copied first if it must be."""
+    return "n_major" if request.kind == "matmul" and dense.layout == "n_major" else "k_major"
+
+
+def schedule_for(problem: Problem, m: int, n: int, place: Device, *, aligned_output: bool) -> Schedule:
+    """The schedule of a product with M = m and N = n on a device."""
+    return choose(problem, m, n, target(place.target), place.sm_count, aligned_output=aligned_output)
+
+
+def _run_host(state: TensorState, request: Request, out: ArrayView) -> None:
+    if out.host is None:
+        raise ValueError("a host output has a NumPy view")
+    place = require_device()
+
+    def uploaded(array: ArrayView) -> ArrayView:
+        return view(DeviceArray.of(array.to_numpy(), ordinal=place.ordinal))
+
+    bias = None if request.bias is None else uploaded(request.bias)
+    result = DeviceArray.empty(out.shape, out.element, ordinal=place.ordinal)
+    run(state, replace(request, dense=uploaded(request.dense), bias=bias, out=None), view(result))
+    np.copyto(out.host, result.numpy())

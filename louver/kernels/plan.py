@@ -1,0 +1,227 @@
+"""Plans: a product fixed for one sparse tensor, called with little host time; and making everything ready ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from louver.formats.dtypes import ElementType
+from louver.formats.tensor import SparseTensor
+from louver.frontend.problem import BLayout, Kind
+from louver.kernels.configure import TILE_N
+from louver.kernels.dense import matrix
+from louver.kernels.execute import layout_of, run, schedule_for
+from louver.kernels.launch import rows_in_place
+from louver.kernels.request import Request, check_bias, check_sparse, output_element, place_name, problem, request
+from louver.kernels.state import states
+from louver.kernels.warm import WarmCalls
+from louver.runtime.arrays import ArrayView, empty_like_kind, view
+from louver.runtime.copy2d import load_copies
+from louver.runtime.device import Device, require_device
+from louver.runtime.device import device as device_of
+
+TILES = 64
+"""Columns in whose multiples schedules see an N beyond the narrow tiles: they count tiles, of widths that are multiples."""
+
+
+class Plan:
+    """A product of one sparse tensor on one device, made by `louver.plan`. It keeps tensor, operand and bias.
+
+    kind, n, element: as planned; layout: of the dense operand. Threads may share a plan.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        s: SparseTensor,
+        n: int,
+        bias: Any,
+        element: ElementType,
+        layout: BLayout,
+        place: Device,
+    ) -> None:
+        self.kind: Kind = kind
+        self.n = n
+        self.element = element
+        self.layout: BLayout = layout
+        self.device = place
+        self._s = s
+        self._bias = bias
+        self._state = states().of(s)
+        self._warm = WarmCalls()
+
+    def __call__(self, x: Any, out: Any = None) -> Any:
+        """Compute into `out` and return it; without one, into a new array of x's kind.
+
+        x: [..., K] in a linear plan, [K, N] in a matmul plan, on the plan's device, of any N. It is read in place: rows of
+        unit stride in the plan's layout, address and row pitch multiples of 16 bytes. With `out` nothing is allocated; the
+        work goes to the caller's current stream, nothing is waited for, and the call may be captured into a CUDA graph.
+        Raises ValueError or TypeError with the rule, before anything is launched.
+        """
+        y = self._warm.launch(None, x, self._bias, out)
+        return self._checked(x, out) if y is None else y
+
+    def _checked(self, x: Any, out: Any) -> Any:
+        asked = request(self.kind, self._s, x, self._bias, out, self.element)
+        self._check_place(asked)
+        made = empty_like_kind(asked.dense, asked.shape, asked.element) if out is None else out
+        result = view(made) if asked.out is None else asked.out
+        placed = run(self._state, asked, result, n=self.n)
+        if placed is not None:
+            self._warm.keep(None, (x, self._bias, out), asked, result, placed)
+        return made
+
+    def _check_place(self, asked: Request) -> None:
+        if asked.dense.device != self.device.ordinal:
+            raise ValueError(
+                f"the plan is for arrays on {place_name(self.device.ordinal)}, got one on "
+                f"{place_name(asked.dense.device)}: make another plan"
+            )
+        dense = asked.operand()
+        if rows_in_place(dense, self.layout) is None or layout_of(asked, dense) != self.layout:
+            raise ValueError(
+                f"a plan reads its dense operand in place, {self.layout} with address and row pitch multiples of 16 bytes, "
+                f"got shape {list(asked.dense.shape)}, strides {list(asked.dense.strides)} and address "
+                f"{asked.dense.address:#x}: pad the rows, or call louver.{self.kind}, which copies"
+            )
+
+    def __repr__(self) -> str:
+        m, k = self._s.shape
+        return (
+            f"Plan({self.kind} {m}×{k} {self._s.dtype}, n={self.n}, {self.layout}, to {self.element}, on {self.device})"
+        )
+
+
+def plan(
+    kind: Kind,
+    s: SparseTensor,
+    n: int,
+    *,
+    bias: Any = None,
+    out_dtype: object = None,
+    like: Any = None,
+    layout: BLayout | None = None,
+) -> Plan:
+    """Fix operand, problem and kernel of a product, for calls with little host time.
+
+    `p = louver.plan("linear", s, n=256, like=x)`, then `p(x, out=y)`.
+
+    kind: "linear" or "matmul". n: N (tokens or columns) that the kernel is chosen for; calls may have any N. bias: [M] on the
+    device, for "linear"; read anew by each call. out_dtype: f16, bf16 or f32, by default s's element type. like: an array as
+    calls will have it, which gives the device and, for "matmul", the layout; by default the current device. layout: of a
+    matmul's b, "n_major" (row-major [K, N], the default) or "k_major" (its transpose).
+    Compiles and uploads what calls with aligned and other outputs need. Raises ValueError or TypeError for arguments that no
+    product has, NoDeviceError without a GPU, RuntimeError while the stream of `like` is being captured.
+    """
+    _check_kind(kind, layout)
+    check_sparse(s)
+    _check_range(n, n)
+    if bias is not None and kind != "linear":
+        raise ValueError("only linear products add a bias")
+    _check_bias_kind(kind, with_bias=bias is not None)
+    example = None if like is None else view(like)
+    place = require_device() if example is None else _place_of(example)
+    chosen = _layout(kind, example, layout)
+    element = output_element(out_dtype, s.dtype)
+    if bias is not None:
+        check_bias(s, view(bias), place.ordinal)
+    stream = 0 if example is None else example.stream or 0
+    _make_ready(s, (n,), kind, chosen, element, bias is not None, place, stream)
+    return Plan(kind, s, n, bias, element, chosen, place)
+
+
+def prepare(
+    s: SparseTensor,
+    n: int | tuple[int, int] = (1, 8192),
+    *,
+    kind: Kind = "linear",
+    bias: bool = False,
+    out_dtype: object = None,
+    layout: BLayout | None = None,
+    device: int | None = None,
+) -> None:
+    """Compile, load and upload ahead all that products of `s` with N in a range will use, so that their calls may be captured.
+
+    n: one N, or the least and the greatest. kind, bias (whether there will be one), out_dtype, layout: as in `plan`.
+    device: ordinal, by default the current one's. Kernels come from the cache on disk where they have been compiled before.
+    Raises ValueError or TypeError for arguments that no product has, NoDeviceError without a GPU.
+    """
+    _check_kind(kind, layout)
+    check_sparse(s)
+    low, high = (n, n) if isinstance(n, int) else n
+    _check_range(low, high)
+    _check_bias_kind(kind, with_bias=bias)
+    place = require_device() if device is None else device_of(device)
+    chosen = _layout(kind, None, layout)
+    element = output_element(out_dtype, s.dtype)
+    _make_ready(s, tuple(_classes(low, high)), kind, chosen, element, bias, place, 0)
+    load_copies(place.ordinal, s.dtype.bytes)
+
+
+def _make_ready(
+    s: SparseTensor,
+    sizes: Iterable[int],
+    kind: Kind,
+    layout: BLayout,
+    element: ElementType,
+    with_bias: bool,
+    place: Device,
+    stream: int,
+) -> None:
+    solved = problem(kind, s, layout, element, with_bias=with_bias)
+    state = states().of(s)
+    schedules = {
+        # In order, so that kernels are compiled from the narrowest tile to the widest.
+        schedule_for(solved, s.shape[0], n, place, aligned_output=aligned): None
+        for n in sizes
+        for aligned in (True, False)
+    }
+    for schedule in schedules:
+        state.launcher(s, solved, schedule, place.ordinal, stream)
+
+
+def _classes(low: int, high: int) -> Iterator[int]:
+    """One N for each class of a range whose members all get one schedule."""
+    n = low
+    while n <= high:
+        last = next((width for width in TILE_N if n <= width < TILES), -(-n // TILES) * TILES)
+        yield min(last, high)
+        n = last + 1
+
+
+def _check_kind(kind: str, layout: str | None) -> None:
+    if kind not in ("linear", "matmul"):
+        raise ValueError(f"kind is 'linear' or 'matmul', got {kind!r}")
+    if layout not in (None, "k_major", "n_major"):
+        raise ValueError(f"layout is 'k_major' or 'n_major', got {layout!r}")
+    if kind == "linear" and layout == "n_major":
+        raise ValueError("linear takes tokens as [N, K] with K contiguous, got layout 'n_major': use matmul")
+
+
+def _check_bias_kind(kind: Kind, *, with_bias: bool) -> None:
+    if with_bias and kind != "linear":
+        raise ValueError("only linear products add a bias, got one for matmul")
+
+
+def _check_range(low: int, high: int) -> None:
+    if not 1 <= low <= high:
+        raise ValueError(f"n is at least 1, a range from least to greatest, got {low} to {high}")
+
+
+def _place_of(example: ArrayView) -> Device:
+    if example.device is None:
+        raise ValueError("plans are for arrays on a device, got an array on the host as the example: move it there")
+    return device_of(example.device)
+
+
+def _layout(kind: Kind, example: ArrayView | None, layout: BLayout | None) -> BLayout:
+    if kind == "linear":
+        return "k_major"
+    if layout is not None or example is None:
+        return layout or "n_major"
+    if len(example.shape) != 2:
+        raise ValueError(f"b must be [K, N], got an example of shape {list(example.shape)}")
+    found = matrix(example, k_axis=0).layout
+    if found == "copy":
+        raise ValueError(f"a plan reads b in place, got an example without unit stride: {list(example.strides)}")
+    return found

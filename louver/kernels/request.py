@@ -1,0 +1,131 @@
+"""What a caller asks of a product, checked: the one place that every way into a product goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from louver.formats.dtypes import ElementType, element_type
+from louver.formats.tensor import SparseTensor
+from louver.frontend.problem import BLayout, Kind, Problem
+from louver.kernels.dense import DenseMatrix, as_tokens, check_output, matrix, rows_of
+from louver.runtime.arrays import ArrayView, view
+
+Accumulate = Literal["f32"]
+
+SPARSE = ("f16", "bf16")
+"""Element types of both operands."""
+
+OUTPUTS = ("f16", "bf16", "f32")
+"""Element types of results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A product of `s` with `dense`, checked.
+
+    dense: the caller's array, of any number of leading axes in a linear product. bias: [M] or None. element, shape: of the
+    output. out: the caller's output, None to make one.
+    """
+
+    kind: Kind
+    s: SparseTensor
+    dense: ArrayView
+    bias: ArrayView | None
+    element: ElementType
+    shape: tuple[int, ...]
+    out: ArrayView | None
+
+    def operand(self) -> DenseMatrix:
+        """The dense operand [K, N]. Raises ValueError for leading axes that no single stride walks."""
+        if self.kind == "linear":
+            return matrix(as_tokens(self.dense, "x"), k_axis=1)
+        return matrix(self.dense, k_axis=0)
+
+    def output(self, out: ArrayView) -> ArrayView:
+        """`out` as a matrix with contiguous rows, or ValueError."""
+        return rows_of(as_tokens(out, "out") if self.kind == "linear" else out)
+
+    def problem(self, layout: BLayout) -> Problem:
+        """The problem that a kernel solves, the dense operand in this layout."""
+        return problem(self.kind, self.s, layout, self.element, with_bias=self.bias is not None)
+
+
+def request(
+    kind: Kind, s: SparseTensor, x: Any, bias: Any, out: Any, out_dtype: Hashable, accumulate: str = "f32"
+) -> Request:
+    """Check the arguments of `matmul` or `linear`. Raises ValueError or TypeError with the rule that is broken."""
+    check_sparse(s, accumulate)
+    name = "x" if kind == "linear" else "b"
+    dense = view(x)
+    if dense.element != s.dtype:
+        raise ValueError(f"{name} and s must have one element type, got {dense.element} and {s.dtype}: convert one")
+    shape = _output_shape(kind, s, dense)
+    vector = None if bias is None else check_bias(s, view(bias), dense.device)
+    target = None if out is None else view(out)
+    element = output_element(out_dtype, dense.element if target is None else target.element)
+    if target is not None:
+        check_output(target, shape, element, (dense,) if vector is None else (dense, vector))
+    return Request(kind, s, dense, vector, element, shape, target)
+
+
+def check_sparse(s: object, accumulate: str = "f32") -> None:
+    """Raises TypeError or ValueError unless `s` is a matrix that products take."""
+    if not isinstance(s, SparseTensor):
+        raise TypeError(f"s must be a louver.SparseTensor, got {type(s).__name__}: use louver.compress(w, '2:4')")
+    if str(s.pattern) != "2:4":
+        raise ValueError(f"products take the pattern 2:4, got {s.pattern}")
+    if len(s.shape) != 2 or s.axis != 1:
+        raise ValueError(
+            f"s must be a matrix that is sparse along its last axis, got shape {list(s.shape)}, axis {s.axis}"
+        )
+    if 0 in s.shape:
+        raise ValueError(f"s must have at least one row and one column, got shape {list(s.shape)}")
+    if s.dtype.name not in SPARSE:
+        raise ValueError(f"products take f16 and bf16, got {s.dtype}")
+    if accumulate != "f32":
+        raise ValueError(f'accumulate must be "f32", got {accumulate!r}')
+
+
+def output_element(out_dtype: object, default: ElementType) -> ElementType:
+    """The output's element type: the one named, else the default. Raises ValueError for one that products do not write."""
+    element = default if out_dtype is None else element_type(out_dtype)
+    if element.name not in OUTPUTS:
+        raise ValueError(f"out_dtype must be f16, bf16 or f32, got {element}")
+    return element
+
+
+def problem(kind: Kind, s: SparseTensor, layout: BLayout, out: ElementType, *, with_bias: bool) -> Problem:
+    """The problem of a product of `s`, its dense operand in this layout."""
+    bias = "row" if with_bias else None
+    return Problem(kind=kind, a=s.dtype.name, b=s.dtype.name, out=out.name, b_layout=layout, bias=bias)
+
+
+def _output_shape(kind: Kind, s: SparseTensor, dense: ArrayView) -> tuple[int, ...]:
+    m, k = s.shape
+    if kind == "linear":
+        if not dense.shape or dense.shape[-1] != k:
+            raise ValueError(f"x must be [..., K] with K = {k}, got shape {list(dense.shape)}")
+        return (*dense.shape[:-1], m)
+    if len(dense.shape) != 2 or dense.shape[0] != k:
+        raise ValueError(f"b must be [K, N] with K = {k}, got shape {list(dense.shape)}")
+    return (m, dense.shape[1])
+
+
+def check_bias(s: SparseTensor, bias: ArrayView, device: int | None) -> ArrayView:
+    """The bias of a linear product on a device (None: the host), or ValueError with the rule that it breaks."""
+    if bias.shape != (s.shape[0],):
+        raise ValueError(f"bias must be [out] with out = {s.shape[0]}, got shape {list(bias.shape)}")
+    if bias.element != s.dtype:
+        raise ValueError(f"bias and x must have one element type, got {bias.element} and {s.dtype}")
+    if bias.device != device:
+        raise ValueError(f"bias and x must be on one device, got {place_name(bias.device)} and {place_name(device)}")
+    if bias.device is not None and bias.strides != (1,) and bias.shape != (1,):
+        raise ValueError(f"bias must be contiguous, got stride {bias.strides[0]}: copy it")
+    return bias
+
+
+def place_name(ordinal: int | None) -> str:
+    """Where an array of a device, None for the host, is."""
+    return "the host" if ordinal is None else f"cuda:{ordinal}"

@@ -1,0 +1,86 @@
+"""What has been made for each sparse tensor: operands on devices, launchers, warm calls. It goes when the tensor goes."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+
+from louver.formats.tensor import SparseTensor
+from louver.frontend.problem import Problem
+from louver.kernels.compiled import is_loaded, loaded
+from louver.kernels.launch import Launcher
+from louver.kernels.operand import DeviceOperand, upload
+from louver.kernels.warm import WarmCalls
+from louver.passes.schedule import Schedule
+from louver.runtime.driver import is_capturing
+
+
+class TensorState:
+    """What has been made for one sparse tensor. It does not keep the tensor."""
+
+    def __init__(self) -> None:
+        self.warm = WarmCalls()
+        self._operands: dict[int, DeviceOperand] = {}
+        self._launchers: dict[tuple[Problem, Schedule, int], Launcher] = {}
+        self._lock = threading.Lock()
+
+    def launcher(self, s: SparseTensor, problem: Problem, schedule: Schedule, ordinal: int, stream: int) -> Launcher:
+        """A product of `s`, the state's own tensor, on a device; compiled, loaded and uploaded the first time.
+
+        Raises RuntimeError when something is missing and `stream`, where the launch will go, is being captured.
+        """
+        key = (problem, schedule, ordinal)
+        found = self._launchers.get(key)
+        if found is None:
+            if not (ordinal in self._operands and is_loaded(*key)) and is_capturing(stream):
+                raise RuntimeError(
+                    "a product must be compiled and its operand uploaded before its stream is captured: call "
+                    f"louver.prepare(s, n=…, kind={problem.kind!r}, bias={problem.bias is not None}, "
+                    f"out_dtype={problem.out!r}, layout={problem.b_layout!r}) before the capture"
+                )
+            m, k = s.shape
+            found = self._launchers.setdefault(key, Launcher(loaded(*key), self._operand(s, ordinal), (m, k)))
+        return found
+
+    def _operand(self, s: SparseTensor, ordinal: int) -> DeviceOperand:
+        with self._lock:
+            if ordinal not in self._operands:
+                self._operands[ordinal] = upload(s, ordinal)
+            return self._operands[ordinal]
+
+
+class TensorStates:
+    """States by tensor, which are found by identity and dropped when it dies."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[weakref.ref[SparseTensor], TensorState]] = {}
+        self._lock = threading.Lock()
+
+    def find(self, s: SparseTensor) -> TensorState | None:
+        """The tensor's state, None for whatever has none."""
+        # A dictionary with weak keys costs the hot path four times as much.
+        kept = self._kept.get(id(s))
+        return kept[1] if kept is not None and kept[0]() is s else None
+
+    def of(self, s: SparseTensor) -> TensorState:
+        """The tensor's state, a new one the first time."""
+        with self._lock:
+            found = self.find(s)
+            if found is None:
+                found = TensorState()
+                number = id(s)
+                # Called when the tensor dies, at any time: it takes no lock.
+                self._kept[number] = (weakref.ref(s, lambda dead: self._drop(number, dead)), found)
+            return found
+
+    def _drop(self, number: int, dead: weakref.ref[SparseTensor]) -> None:
+        kept = self._kept.get(number)
+        if kept is not None and kept[0] is dead:
+            del self._kept[number]
+
+
+@functools.cache
+def states() -> TensorStates:
+    """The process's states."""
+    return TensorStates()
