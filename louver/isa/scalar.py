@@ -73,7 +73,7 @@ def _shift(left: bool) -> Function:
 
 
 def _quotient(a: Values, b: Values) -> Values:
-    """a / b towards zero; all ones where b is 0, as the hardware gives (PTX leaves it open)."""
+    """a / b towards zero; all ones where b is 0, which PTX leaves open."""
     nonzero = np.where(b == 0, np.ones_like(b), b)
     if a.dtype.kind == "u":
         return np.where(b == 0, ~np.zeros_like(a), a // nonzero)
@@ -83,7 +83,7 @@ def _quotient(a: Values, b: Values) -> Values:
 
 
 def _remainder(a: Values, b: Values) -> Values:
-    """What the quotient leaves; `a` where b is 0."""
+    """What the quotient leaves; `a` where b is 0, which PTX leaves open."""
     return np.where(b == 0, a, a - _quotient(a, b) * b)
 
 

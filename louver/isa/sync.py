@@ -203,7 +203,7 @@ class SetMaxRegisters(Effect):
     @property
     def requires(self) -> Requirement:
         """PTX 8.0, sm_90a."""
-        return SM90
+        return Requirement((8, 0), "sm_90a")
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Reallocate; an increase waits for free registers."""
