@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from louver.frontend.problem import Problem
+from louver.isa.targets import SM_90A
+from louver.kernels.configure import MAX_STAGES, MIN_N_MAJOR, TILE_N, choose, deepest
+from louver.passes.pipeline import compile_product
+from louver.passes.schedule import Schedule
+
+K_MAJOR, N_MAJOR = Problem("matmul"), Problem("matmul", b_layout="n_major")
+MANY = 1 << 20
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 16, 17, 33, 64, 65, 129, 256, 257, 5000])
+def test_the_narrowest_tile_that_holds_n(n: int) -> None:
+    tile_n = choose(K_MAJOR, MANY, n, SM_90A, 132).tile_n
+    assert tile_n in TILE_N
+    assert tile_n >= min(n, TILE_N[-1])
+    assert all(width < n for width in TILE_N if width < tile_n)
+
+
+@pytest.mark.parametrize("n", [1, 8, 63, 64, 65, 300])
+def test_n_major_tiles_hold_whole_swizzle_spans(n: int) -> None:
+    assert choose(N_MAJOR, MANY, n, SM_90A, 132).tile_n >= MIN_N_MAJOR
+
+
+def test_tiles_are_narrower_while_sms_would_idle() -> None:
+    assert choose(K_MAJOR, 128, 256, SM_90A, 132).tile_n == 128
+    assert choose(K_MAJOR, 128, 256, SM_90A, 2).tile_n == 256
+    assert choose(K_MAJOR, MANY, 256, SM_90A, 132).tile_n == 256
+
+
+def test_bulk_stores_only_where_the_output_allows() -> None:
+    assert choose(K_MAJOR, MANY, 256, SM_90A, 132).store == "direct"
+    assert choose(K_MAJOR, MANY, 256, SM_90A, 132, aligned_output=True).store == "bulk"
+    assert choose(Problem("matmul", out="f32"), MANY, 256, SM_90A, 132, aligned_output=True).store == "direct"
+
+
+@pytest.mark.parametrize("problem", [K_MAJOR, N_MAJOR, Problem("linear", bias="row")], ids=["k", "n", "linear"])
+def test_the_ring_is_as_deep_as_shared_memory_holds(problem: Problem) -> None:
+    deeper = 0
+    for n, aligned in itertools.product(TILE_N, (False, True)):
+        schedule = choose(problem, MANY, n, SM_90A, 132, aligned_output=aligned)
+        assert 2 <= schedule.stages <= MAX_STAGES
+        assert compile_product(problem, schedule).signature.shared_bytes <= SM_90A.max_shared_bytes
+        if schedule.stages < MAX_STAGES:
+            deeper += 1
+            with pytest.raises(ValueError, match="shared memory"):
+                compile_product(problem, replace(schedule, stages=schedule.stages + 1))
+    assert deeper
+
+
+def test_a_tile_that_does_not_fit_is_refused() -> None:
+    small = replace(SM_90A, max_shared_bytes=64 << 10)
+    with pytest.raises(ValueError, match="two stages of .* do not fit the 65536 bytes .* use a smaller tile"):
+        deepest(K_MAJOR, Schedule(tile_n=256), small)
