@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from louver.formats.dtypes import element_type
+from louver.isa.floating import f32_to_odd
 from louver.isa.instruction import Bits, Operand, Pure, RegType, Requirement
 from louver.isa.scalar import CANONICAL_NAN, VALUE
 
@@ -189,6 +190,35 @@ class IntegerToF32(Pure):
 
 
 @dataclass(frozen=True, slots=True)
+class IntegerToHalf(Pure):
+    """`cvt.rn.f16.s32 d, a` (or bf16, from u32): to nearest even, rounded once; too large gives infinity."""
+
+    to: Half
+    source: Literal["s32", "u32"]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a."""
+        return _out("b16"), Operand("a", "in", "b32")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"cvt.rn.{self.to}.{self.source}"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 7.8 and sm_90 for bf16."""
+        return Requirement((7, 8), "sm_90") if self.to == "bf16" else Requirement()
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        with np.errstate(over="ignore"):
+            odd = f32_to_odd(inputs[0].view(VALUE[self.source]).astype(np.float64))
+            return (odd.astype(element_type(self.to).numpy).view(np.uint16),)
+
+
+@dataclass(frozen=True, slots=True)
 class F32ToInteger(Pure):
     """`cvt.rni.s32.f32 d, a` (to nearest even) or `.rzi` (towards zero), or u32: saturates; NaN gives 0."""
 
@@ -207,10 +237,11 @@ class F32ToInteger(Pure):
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         """Lane by lane."""
-        value = inputs[0].view(np.float32).astype(np.float64)
+        value = inputs[0].view(np.float32)
+        value = np.where(np.isnan(value), np.float32(0), value).astype(np.float64)
         whole = np.rint(value) if self.rounding == "rni" else np.trunc(value)
         limits = np.iinfo(np.int32 if self.to == "s32" else np.uint32)
-        clipped = np.clip(np.where(np.isnan(whole), 0, whole), limits.min, limits.max)
+        clipped = np.clip(whole, limits.min, limits.max)
         return (clipped.astype(np.int64).astype(np.uint32),)
 
 

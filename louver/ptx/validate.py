@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 from louver.isa.instruction import REGISTER_BITS, Instruction, Operand
@@ -22,9 +23,9 @@ class ValidationError(ValueError):
 def validate(module: Module) -> None:
     """Raise `ValidationError` for the first rule that `module` breaks; the index is the node's place in `Block.walk`."""
     machine = target(module.target)
-    names = [kernel.name for kernel in module.kernels]
-    if len(set(names)) != len(names):
-        raise ValidationError(f"kernels of a module have different names, got {', '.join(names)}")
+    counts = Counter(kernel.name for kernel in module.kernels)
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise ValidationError(f"kernels of a module have different names, got several of {', '.join(twice)}")
     for kernel in module.kernels:
         _check_kernel(kernel, machine)
         _Instructions(kernel, machine).check()

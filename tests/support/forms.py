@@ -46,7 +46,7 @@ from louver.isa.matrix import LoadMatrix, StoreMatrix
 from louver.isa.memory import AtomicAdd, Load, LoadParameter, Store, SymbolAddress
 from louver.isa.move import Bitcast, Move, Pack, Select, Unpack
 from louver.isa.packed import PackedBinary, PackedFma
-from louver.isa.scalar import COMPARE, OPERATIONS, Binary, Compare, MultiplyAdd, MultiplyWide
+from louver.isa.scalar import COMPARE, OPERATIONS, Binary, Compare, MultiplyAdd, MultiplyWide, Not
 from louver.isa.special import SPECIAL, ActiveMask, Elect, ShuffleIndex, Special
 from louver.isa.sync import (
     BarrierArrive,
@@ -89,8 +89,6 @@ def pure_forms() -> Iterator[Pure]:
         yield from (PackedBinary(op, half) for op in ("add", "sub", "mul", "min", "max"))
     for fp8 in ("e4m3", "e5m2"):
         yield from (Fp8PairFromF32(fp8), HalfPairFromFp8(fp8))
-    from louver.isa.scalar import Not
-
     yield from (Not(kind) for kind in ("b16", "b32", "b64", "pred"))
 
 
@@ -122,8 +120,7 @@ def effect_forms() -> Iterator[Effect | Pure]:
 
 def form_name(form: Instruction) -> str:
     """A PTX name for the form's kernel."""
-    words = form.text(*(operand.name for operand in form.operands)).replace("::", "_")
-    return "k_" + "".join(c if c.isalnum() else "_" for c in words.split(" ")[0]) + f"_{abs(hash(form)) % 10**8}"
+    return "k_" + "".join(c if c.isalnum() else "_" for c in repr(form))
 
 
 def statement_kernel(name: str, forms: list[Instruction]) -> Kernel:
