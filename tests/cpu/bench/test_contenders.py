@@ -24,6 +24,7 @@ class Library:
         self.known = known
         self.pick = pick
         self.calls: list[tuple[Any, int, bool]] = []
+        self.cuda = SimpleNamespace(synchronize=lambda: None)
 
     def _cslt_compress(self, weight: Any) -> Any:
         return weight
