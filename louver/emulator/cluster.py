@@ -15,7 +15,6 @@ from louver.emulator.parameters import Parameters
 from louver.emulator.scheduler import Scheduler
 from louver.emulator.shared import SharedMemory
 from louver.emulator.sync import ClusterBarrier, NamedBarriers, RegisterPool
-from louver.emulator.text import register_text
 from louver.emulator.tiles import Tensor
 from louver.emulator.warp import Warp
 from louver.emulator.warpgroup import WARPS, Warpgroup
@@ -24,6 +23,7 @@ from louver.isa.instruction import LANES, Bits
 from louver.isa.machine import SHARED_CLUSTER_BIT
 from louver.isa.tensormap import TensorMap
 from louver.ptx.module import Kernel
+from louver.ptx.printer import register_name
 
 if TYPE_CHECKING:
     from louver.emulator.order import Order
@@ -151,8 +151,8 @@ class Cluster:
                     "a cluster barrier at the end must order them"
                 )
 
-    def register_name(self, slot: int) -> str:
-        return register_text(self.program.registers[slot])
+    def slot_name(self, slot: int) -> str:
+        return register_name(self.program.registers[slot])
 
 
 def _launch_values(kernel: Kernel, grid: int, first: int) -> dict[str, int]:

@@ -8,7 +8,6 @@ import numpy as np
 
 from louver.emulator.decode import Step
 from louver.emulator.errors import ConvergenceError, EmulationError, UninitialisedError
-from louver.emulator.text import register_text
 from louver.emulator.warp import Frame
 from louver.isa.instruction import LANES, STORAGE, Effect
 from louver.isa.machine import Mask, Suspend
@@ -112,7 +111,7 @@ def _chosen(warp: Warp, step: Step) -> Mask:
     assert step.condition is not None
     value = warp.registers[step.condition]
     if value is None:
-        name = register_text(warp.cluster.program.registers[step.condition])
+        name = warp.cluster.slot_name(step.condition)
         raise UninitialisedError(f"predicate {name} is read but was never written")
     chosen = warp.mask & (~value if step.negated else value)
     return warp.mask if np.array_equal(chosen, warp.mask) else chosen
@@ -174,5 +173,5 @@ _BRANCHES = {"if": _if, "else": _else, "endif": _endif, "loop": _loop, "repeat":
 
 def _report_unwritten(warp: Warp, step: Step, index: int) -> None:
     missing = [slot for slot in step.sources[index] if warp.registers[slot] is None]
-    names = ", ".join(register_text(warp.cluster.program.registers[slot]) for slot in missing[:4])
+    names = ", ".join(warp.cluster.slot_name(slot) for slot in missing[:4])
     raise UninitialisedError(f"{names} is read but was never written")

@@ -116,4 +116,4 @@ class RegisterHazards:
                 )
 
     def _name(self, slot: int) -> str:
-        return self._warp.cluster.register_name(slot)
+        return self._warp.cluster.slot_name(slot)

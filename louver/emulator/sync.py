@@ -12,13 +12,11 @@ from louver.emulator.errors import BarrierError, ConvergenceError, ExitError
 from louver.emulator.waiters import Signal
 from louver.isa.instruction import LANES
 from louver.isa.machine import Suspend
+from louver.isa.sync import NAMED_BARRIERS
 from louver.isa.targets import SM_90A, WARPGROUP_THREADS
 
 if TYPE_CHECKING:
     from louver.emulator.warp import Warp
-
-NAMED_BARRIERS = 16
-"""Named barriers of a CTA (PTX ISA, `bar`)."""
 
 
 @dataclass(slots=True, eq=False)

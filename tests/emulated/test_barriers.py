@@ -17,24 +17,25 @@ from louver.emulator import (
     UninitialisedError,
     UseBeforeArrivalError,
 )
-from louver.isa.barrier import MapShared, MbarrierInit
-from louver.isa.instruction import Operand
-from louver.isa.sync import SetMaxRegisters
+from louver.isa.barrier import (
+    MapShared,
+    MbarrierArrive,
+    MbarrierExpect,
+    MbarrierInit,
+    MbarrierInvalidate,
+    MbarrierTestWait,
+)
+from louver.isa.sync import BarrierArrive, SetMaxRegisters, WarpSync
 from louver.ptx.module import Address
-from support.emulated import ADDRESS, VALUE, Bench, Probe, every_order, kernel, launch, smem
+from support.emulated import Bench, Probe, every_order, kernel, launch, smem
 
 BAR = 2048
 """Offset of the barriers; data stands below."""
 
-ARRIVE_N = Probe("mbarrier.arrive.n", lambda w, a, n: w.mbarrier_arrive(a, n, None), (ADDRESS, VALUE))
-INVALIDATE = Probe("mbarrier.inval", lambda w, a: w.mbarrier_invalidate(a), (ADDRESS,))
-EXPECT = Probe("mbarrier.expect_tx", lambda w, a, n: w.mbarrier_expect(a, n), (ADDRESS, VALUE))
-TEST = Probe(
-    "mbarrier.test_wait",
-    lambda w, a, p: (w.mbarrier_test(a, p),),
-    (ADDRESS, VALUE),
-    (Operand("p", "out", "pred"),),
-)
+ARRIVE_N = MbarrierArrive(counted=True)
+INVALIDATE = MbarrierInvalidate()
+EXPECT = MbarrierExpect()
+TEST = MbarrierTestWait()
 
 
 def _expect(error, message, write, order=None, **options):
@@ -112,8 +113,6 @@ def test_a_wait_counts_for_the_threads_that_waited():
 
 
 def test_bar_warp_sync_shares_what_a_lane_waited_for():
-    sync = Probe("bar.warp.sync", lambda w: w.warp_sync())
-
     def write(k):
         k.init_barriers({BAR: 32}, 64)
         with k.warp(0):
@@ -122,7 +121,7 @@ def test_bar_warp_sync_shares_what_a_lane_waited_for():
         with k.warp(1):
             with k.lane(5):
                 k.await_(BAR, 0)
-            k.emit(sync)
+            k.emit(WarpSync(), 0xFFFFFFFF)
             k.load(k.sub(k.own(0), 128))
 
     launch(kernel(write, threads=64), Latest())
@@ -159,18 +158,15 @@ def test_neighbouring_bytes_are_independent():
 
 @every_order
 def test_named_barriers_order_their_warps_alone(order):
-    arrive = Probe("bar.arrive 2, 96", lambda w: w.barrier_arrive(2, 96))
-    sync = Probe("bar.sync 2, 96", lambda w: w.barrier_sync(2, 96))
-
     def write(k):
         with k.warp(0):
             k.store(k.own(0), k.special("%tid.x"))
-            k.emit(arrive)
+            k.emit(BarrierArrive(2, 96))
         with k.warp(1):
             k.store(k.own(0), k.special("%tid.x"))
-            k.emit(arrive)
+            k.emit(BarrierArrive(2, 96))
         with k.warp(2):
-            k.emit(sync)
+            k.sync(96, index=2)
             k.output("y", k.load(k.sub(k.own(0), 256)), k.and_(k.special("%tid.x"), 31))
 
     bench = Bench()
@@ -199,15 +195,15 @@ def test_named_barriers_are_checked():
     _expect(BarrierError, "named barrier 0 waits for 64 threads, but warp 1 of CTA 0 names 96", disagree, threads=96)
 
     def twice(k):
-        k.emit(Probe("bar", lambda w: w.barrier_arrive(1, 64)))
-        k.emit(Probe("bar", lambda w: w.barrier_arrive(1, 64)))
+        k.emit(BarrierArrive(1, 64))
+        k.emit(BarrierArrive(1, 64))
 
     _expect(BarrierError, "warp 0 of CTA 0 arrives twice at one turn of named barrier 1", twice, threads=64)
 
 
 def _arrive_once(k):
     with k.warp(0):
-        k.emit(Probe("bar", lambda w: w.barrier_arrive(1, 64)))
+        k.emit(BarrierArrive(1, 64))
 
 
 def test_a_named_barrier_that_never_completes_is_a_deadlock():
@@ -364,7 +360,7 @@ def test_polling_with_test_wait_ends(order):
     y = bench.output("y", 32)
     report = bench.run(kernel(_polling, threads=64, y="u64"), order)
     np.testing.assert_array_equal(y, np.arange(32))
-    assert report.instructions["mbarrier.test_wait"] < 10
+    assert report.instructions[TEST.mnemonic] < 10
 
 
 @every_order

@@ -20,11 +20,10 @@ from louver.emulator import (
     UseBeforeArrivalError,
 )
 from louver.isa.barrier import FenceMbarrierInit
-from louver.isa.bulk import BulkCommit
-from louver.isa.instruction import Operand
+from louver.isa.bulk import BulkCommit, BulkLoad, PrefetchTensorMap
 from louver.isa.tensormap import TensorMap
 from louver.ptx.module import Address
-from support.emulated import ADDRESS, VALUE, Bench, Probe, every_order, kernel, smem
+from support.emulated import Bench, every_order, kernel, smem
 
 ROWS, COLUMNS = 16, 32
 TILE = ROWS * COLUMNS * 4
@@ -352,13 +351,6 @@ def test_a_tensor_map_is_a_parameter():
         bench.run(kernel(lambda k: k.mov(1), x="tensormap"), Earliest())
 
 
-LINEAR = Probe(
-    "cp.async.bulk",
-    lambda w, to, source, size, bar: w.bulk_load(int(source[0]), int(to[0]), int(size[0]), int(bar[0])),
-    (ADDRESS, Operand("s", "in", "b64"), VALUE, ADDRESS),
-)
-
-
 @every_order
 @pytest.mark.parametrize(
     ("size", "to", "shift", "error"),
@@ -370,7 +362,7 @@ def test_linear_bulk_copies(rng, order, size, to, shift, error):
         k.init_barriers({FULL: 1}, 32)
         with k.thread(0):
             k.expect(FULL, size)
-            k.emit(LINEAR, smem(to), k.add(k.pointer("x"), shift), k.mov(size), smem(FULL))
+            k.emit(BulkLoad(), smem(to), Address(k.pointer("x"), shift), k.mov(size), smem(FULL))
         k.await_(FULL, 0)
         with k.if_(k.setp("lt", "u32", k.special("%tid.x"), 12)):
             k.output("y", k.load(k.own(to)))
@@ -389,8 +381,7 @@ def test_linear_bulk_copies(rng, order, size, to, shift, error):
 
 def test_the_address_of_a_scalar_is_no_tensor_map():
     def write(k):
-        probe = Probe("map", lambda w, a: (w.tensor_map(a), ())[1], (Operand("a", "in", "b64", kind="address"),))
-        k.emit(probe, Address("n"))
+        k.emit(PrefetchTensorMap(), Address(k.map("n")))
 
     with pytest.raises(LaunchError, match="address of a tensor map is expected, got that of 7"):
         Bench(arguments={"n": 7}).run(kernel(write, n="u32"), Earliest())
