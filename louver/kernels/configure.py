@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target
-from louver.passes.layout import dense_layout, output_layout, values_layout
+from louver.passes.layout import STAGED_BITS, dense_layout, output_layout, values_layout
 from louver.passes.schedule import Schedule
 
 TILE_N = (8, 16, 32, 64, 128, 256)
@@ -14,6 +15,9 @@ TILE_N = (8, 16, 32, 64, 128, 256)
 
 MIN_N_MAJOR = 64
 """Least tile width with an N-major dense operand: one swizzle span of 16-bit elements."""
+
+TILE_K = {16: 64, 8: 128}
+"""Dense K elements of a stage by bits of an element: 64 bytes of each row of stored values, 128 of the dense operand."""
 
 BARRIER_ROOM = 1024
 """Bytes of shared memory left for barriers."""
@@ -35,12 +39,13 @@ def choose(
     while tile_n > 128 and rows * -(-n // tile_n) < sm_count // 2:
         tile_n //= 2
     store = "bulk" if aligned_output and _bulk_stores(problem, tile_n) else "direct"
-    return deepest(problem, Schedule(tile_n=tile_n, stages=2, store=store), target)
+    tile_k = TILE_K[element_type(problem.b).bits]
+    return deepest(problem, Schedule(tile_n=tile_n, tile_k=tile_k, stages=2, store=store), target)
 
 
 def _bulk_stores(problem: Problem, tile_n: int) -> bool:
     least = 16 if problem.kind == "linear" else 64
-    return problem.out != "f32" and tile_n >= least
+    return element_type(problem.out).bits == STAGED_BITS and tile_n >= least
 
 
 def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:

@@ -1,0 +1,152 @@
+"""A device that records launches, and PyTorch tensors that are facts only, for tests of what products send to a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import itertools
+import math
+import struct
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from louver.kernels import compiled
+from louver.passes.signature import MapParameter, SizeParameter
+from support.fake_driver import FakeDriver
+
+
+@dataclass(frozen=True)
+class Map:
+    """A tensor map as the recording device encodes it."""
+
+    address: int
+    inner: int
+    rows: int
+    pitch: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    kernel: Any
+    grid: int
+    stream: int
+    arguments: dict[str, int | Map]
+
+
+@dataclass
+class FakeGpu(FakeDriver):
+    """A FakeDriver that reads products' arguments as their kernels would. encoded: tensor maps encoded so far."""
+
+    launches: list[Launch] = field(default_factory=list)
+    encoded: int = 0
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def encode(self, result: int, dtype: int, rank: int, address: int, sizes: int, strides: int, *rest: int) -> int:
+        inner, rows = (ctypes.c_uint64 * 2).from_address(sizes)
+        self.encoded += 1
+        pitch = ctypes.c_uint64.from_address(strides).value
+        ctypes.memmove(result, struct.pack("=4Q", address, inner, rows, pitch), 32)
+        return 0
+
+    def _cuModuleLoadData(self, cubin: bytes) -> str:
+        return hashlib.sha256(cubin).hexdigest()
+
+    def _cuLaunchKernel(self, *arguments: Any) -> None:
+        function, grid, stream, table = arguments[0], arguments[1], arguments[8], arguments[9]
+        product = next((p for p in compiled._loaded().values() if p.kernel._function == function), None)
+        if product is None:
+            self.launches.append(Launch(None, grid, stream, {}))
+            return
+        parameters = product.signature.parameters
+        pointers = (ctypes.c_void_p * len(parameters)).from_address(table)
+        read = {p.name: _read(p, pointer) for p, pointer in zip(parameters, pointers, strict=True)}
+        self.launches.append(Launch(product, grid, stream, read))
+
+
+def _read(parameter: Any, pointer: int | None) -> int | Map:
+    assert pointer is not None
+    if isinstance(parameter, MapParameter):
+        return Map(*struct.unpack("=4Q", ctypes.string_at(pointer, 32)))
+    narrow = isinstance(parameter, SizeParameter) and parameter.width == 32
+    return (ctypes.c_uint32 if narrow else ctypes.c_uint64).from_address(pointer).value
+
+
+class Dtype:
+    def __init__(self, name: str, nbytes: int) -> None:
+        self.name = name
+        self.nbytes = nbytes
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+
+_DTYPES = {name: Dtype(name, nbytes) for name, nbytes in (("float16", 2), ("bfloat16", 2), ("float32", 4))}
+_ADDRESSES = itertools.count(1 << 40, 1 << 32)
+
+
+class Tensor:
+    """What Louver asks a strided CUDA tensor. Memory is never read: addresses are far from the process's own."""
+
+    layout = "strided"
+    is_cuda = True
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: str = "float16",
+        *,
+        strides: tuple[int, ...] | None = None,
+        address: int | None = None,
+        ordinal: int = 0,
+        negative: bool = False,
+    ) -> None:
+        self.shape = shape
+        self.dtype = _DTYPES[dtype]
+        self._strides = strides or tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+        self.address = next(_ADDRESSES) if address is None else address
+        self.device = SimpleNamespace(type="cuda", index=ordinal)
+        self._negative = negative
+
+    def stride(self) -> tuple[int, ...]:
+        return self._strides
+
+    def data_ptr(self) -> int:
+        return self.address
+
+    def get_device(self) -> int:
+        return self.device.index
+
+    def is_neg(self) -> bool:
+        return self._negative
+
+    def new_empty(self, shape: tuple[int, ...], dtype: Dtype) -> Tensor:
+        return Tensor(shape, dtype.name, ordinal=self.device.index)
+
+
+class Parameter(Tensor):
+    pass
+
+
+@dataclass
+class FakeTorch:
+    """Stands in for the module torch. stream: handle of the current stream."""
+
+    stream: int = 0
+    made: int = 0
+    Tensor: type = Tensor
+    nn: Any = field(default_factory=lambda: SimpleNamespace(Parameter=Parameter))
+    strided: str = "strided"
+
+    def __post_init__(self) -> None:
+        self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: self.stream)
+        self.float16, self.bfloat16, self.float32 = _DTYPES.values()
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: Any) -> Tensor:
+        self.made += 1
+        return Tensor(shape, dtype.name, ordinal=device.index)
