@@ -8,7 +8,7 @@ import struct
 from typing import Any
 
 from louver.isa.tensormap import TensorMap
-from louver.runtime.driver import call, failure
+from louver.runtime.driver import INVALID_CONTEXT, call, device_context, failure
 from louver.runtime.module import TENSOR_MAP_BYTES
 
 _ALIGNMENT = 64
@@ -41,7 +41,7 @@ def encode(tensor_map: TensorMap) -> bytes:
         buffer, start + TENSOR_MAP_BYTES, *tensor_map.shape, *strides, *tensor_map.box, *_ONES[:rank]
     )
     lists = result + TENSOR_MAP_BYTES
-    code = _encode_tiled()(
+    arguments = (
         result,
         _DATA_TYPE[tensor_map.element_bytes],
         rank,
@@ -55,6 +55,11 @@ def encode(tensor_map: TensorMap) -> bytes:
         _L2_PROMOTION[tensor_map.l2_promotion],
         _FILL_ZEROS,
     )
+    code = _encode_tiled()(*arguments)
+    if code == INVALID_CONTEXT:
+        # The driver wants some context to be current, though the map belongs to none.
+        with device_context(0):
+            code = _encode_tiled()(*arguments)
     if code:
         raise failure(code, f"encoding {tensor_map}")
     return buffer.raw[start : start + TENSOR_MAP_BYTES]
