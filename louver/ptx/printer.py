@@ -67,7 +67,7 @@ def _argument(operand: Operand, arg: Arg) -> str:
         return _constant(arg)
     if isinstance(arg, Address):
         base = arg.base if isinstance(arg.base, str) else register_name(arg.base)
-        return f"[{base}{arg.offset:+d}]" if arg.offset else f"[{base}]"
+        return f"[{base}+{arg.offset}]" if arg.offset else f"[{base}]"
     if isinstance(arg, str):
         return arg
     parts = (register_name(part) if isinstance(part, Reg) else _constant(part) for part in arg)

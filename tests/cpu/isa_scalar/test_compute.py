@@ -18,6 +18,7 @@ from louver.isa.convert import (
     FromF32,
     HalfPairFromFp8,
     IntegerToF32,
+    IntegerToHalf,
     PairFromF32,
     SaturateInteger,
     ToF32,
@@ -294,6 +295,16 @@ def test_integers_to_floats_and_back(kind: str, rng: Random) -> None:
         for value, got in zip(x.tolist(), integers(whole, kind), strict=True):
             expected = 0 if math.isnan(value) else value if math.isinf(value) else function(value)
             assert got == min(max(expected, low), high)
+
+
+@pytest.mark.parametrize("kind", ["s32", "u32"])
+@pytest.mark.parametrize("to", ["f16", "bf16"])
+def test_integers_to_halves_round_once(to: str, kind: str, rng: Random) -> None:
+    # 2^24 + 2^16 + 1 is just above a tie of bf16; by way of f32 it would land on it.
+    near_tie = lanes([(1 << 24) + (1 << 16) + 1] * 4, kind)
+    a = np.concatenate([near_tie, random_integers(rng, kind)[4:]])
+    (result,) = IntegerToHalf(to, kind).compute(a)
+    _check_floats(result, [Fraction(x) if x else 0.0 for x in integers(a, kind)], to)
 
 
 @pytest.mark.parametrize(
