@@ -47,7 +47,9 @@ class NamedBarriers:
             raise BarrierError(
                 f"a named barrier counts whole warps of the CTA's {warp.cluster.kernel.threads} threads, got {threads}"
             )
-        turn = self._turns.setdefault(index, Turn(threads, self._agents.clock()))
+        if index not in self._turns:
+            self._turns[index] = Turn(threads, self._agents.clock())
+        turn = self._turns[index]
         if turn.threads != threads:
             raise BarrierError(
                 f"named barrier {index} waits for {turn.threads} threads, but {warp.name} names {threads}"

@@ -25,6 +25,7 @@ from louver.isa.descriptor import describe
 from louver.isa.memory import Load, Store
 from louver.isa.swizzle import Swizzle, Tile
 from louver.isa.sync import SetMaxRegisters
+from louver.isa.tensormap import TensorMap
 from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
 from louver.ptx.module import Address
 from support.emulated import Bench, Probe, every_order, kernel
@@ -451,3 +452,56 @@ def test_a_wait_without_products_passes():
         k.emit(Probe("wait", lambda w: w.wgmma_wait(3)))
 
     Bench().run(kernel(write, threads=128), Latest())
+
+
+def _two_rounds(k, pending):
+    """One stage, filled twice by bulk copies; `pending` products may be unfinished when it is released."""
+    full, empty = 8192, 8192 + 8
+    k.init_barriers({full: 1, empty: 4}, 256)
+    with k.thread(128):
+        for turn in range(2):
+            if turn:
+                k.await_(empty, 0)
+            k.expect(full, 2048 + N * 32)
+            k.bulk_load("a", [0, 0], A_AT, full)
+            k.bulk_load("b", [0, 0], B_AT, full)
+    with k.warpgroup(0):
+        d = accumulators(k)
+        a, b = descriptors(k)
+        always = k.setp("eq", "u32", k.mov(1), 1)
+        k.emit(WgmmaFence())
+        for turn in range(2):
+            k.await_(full, turn)
+            k.emit(DENSE, d, a, b, always)
+            k.emit(WgmmaCommit())
+            k.emit(WgmmaWait(0 if turn else pending))
+            if not turn:
+                with k.lane(0):
+                    k.arrive(empty)
+        store_all(k, d)
+
+
+@every_order
+def test_a_stage_is_released_only_after_its_product_is_done(rng, order):
+    for pending in (0, 1):
+        setup = Setup(rng)
+        memory, bench = setup.bench.memory, setup.bench
+        for name, array in (("a", setup.a), ("b", setup.b)):
+            array = memory.add(name, np.ascontiguousarray(array), writable=False)
+            bench.arguments[name] = TensorMap(
+                array.address, 2, (16, len(array.array)), (32,), (16, len(array.array)), 32
+            )
+        two = kernel(
+            lambda k, pending=pending: _two_rounds(k, pending),
+            threads=256,
+            shared=16384,
+            a="tensormap",
+            b="tensormap",
+            y="u64",
+        )
+        if pending:
+            with pytest.raises(OverwriteInUseError, match="is read by the wgmma of warp . of CTA 0"):
+                bench.run(two, order)
+        else:
+            bench.run(two, order)
+            np.testing.assert_array_equal(setup.result(), 2 * setup.expected())
