@@ -24,15 +24,14 @@ def branches() -> Kernel:
     lane = k.special("%tid.x")
     first = k.setp("eq", "u32", lane, 0)
     total = k.mov(0.5, kind="f32")
-    with k.if_(first, uniform=False) as branch:
-        with k.while_(lambda: k.setp("lt", "u32", index, n), uniform=True):
-            values = tuple(k.regs("b32", 4))
-            k.load_global(values, Address(k.mad_wide(index, 16, x), -16), read_only=True)
-            k.note("the tail of a row")
-            with k.if_(k.setp("gt", "s32", values[3], -7), negated=True), k.loop() as loop:
-                k.add(index, 2, into=index)
-                loop.repeat_if(k.setp("ne", "u32", index, 40), negated=True)
-            k.add(index, 1, into=index)
+    with k.if_(first, uniform=False) as branch, k.while_(lambda: k.setp("lt", "u32", index, n), uniform=True):
+        values = tuple(k.regs("b32", 4))
+        k.load_global(values, Address(k.mad_wide(index, 16, x), -16), read_only=True)
+        k.note("the tail of a row")
+        with k.if_(k.setp("gt", "s32", values[3], -7), negated=True), k.loop() as loop:
+            k.add(index, 2, into=index)
+            loop.repeat_if(k.setp("ne", "u32", index, 40), negated=True)
+        k.add(index, 1, into=index)
     with branch.otherwise():
         k.mov(-1.25, into=total)
     k.store_global(Address(x), k.mul_f32(total, scale), guard=first)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from louver.isa.wgmma import Wgmma
+from louver.ptx import sass
+from louver.ptx.assembler import assemble
+from louver.ptx.sass import (
+    DisassemblerMissingError,
+    count_opcode,
+    count_sparse_products,
+    disassemble,
+    find_nvdisasm,
+    opcodes,
+)
+from support import kernels
+from support.ptxas import chain, header
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize(
+    "kind,d,unit", [("f16", "f32", "HGMMA"), ("tf32", "f32", "HGMMA"), ("e4m3", "f32", "QGMMA"), ("s8", "s32", "IGMMA")]
+)
+def test_products_are_found(kind: str, d: str, unit: str, sparse: bool) -> None:
+    text = header((8, 6), "sm_90a") + chain("k", [Wgmma(64, kind, kind, d, sparse)])
+    found = disassemble(assemble(text).cubin)
+    assert count_opcode(found, unit) >= 1
+    assert count_sparse_products(found) == int(sparse)
+
+
+def test_opcodes_keep_their_qualifiers_and_lose_their_guards() -> None:
+    found = opcodes(
+        """
+        /*0000*/                   LDC R1, c[0x0][0x28] ;
+        /*0010*/              @!P0 BRA `(.L_x_1) ;
+        /*0020*/             @UP0  USETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xe8 ;
+        /*0030*/                   HGMMA.SP.64x256x32.F32 R24, gdesc[UR4], R24, UP0, R56, 0x0, gsb0 ;
+        /*0040*/               @P1 HGMMA.SP.64x256x32.F32 R24, gdesc[UR4], R24, UP0, R56, 0x1, gsb0 ;
+        /*0050*/                   STL [R1], R2 ;
+        """
+    )
+    assert found == {
+        "LDC": 1,
+        "BRA": 1,
+        "USETMAXREG.TRY_ALLOC.CTAPOOL": 1,
+        "HGMMA.SP.64x256x32.F32": 2,
+        "STL": 1,
+    }
+
+
+def test_opcodes_are_counted_whatever_their_qualifiers() -> None:
+    found = disassemble(assemble(kernels.AXPY).cubin)
+    assert count_opcode(found, "LDG") == 2 and count_opcode(found, "STG") == 1 and count_opcode(found, "FFMA") == 1
+    assert count_opcode(found, "LD") == 0 and count_sparse_products(found) == 0
+
+
+def test_what_is_no_cubin_is_refused() -> None:
+    with pytest.raises(ValueError, match="nvdisasm cannot read the cubin"):
+        disassemble(b"no machine code")
+
+
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    monkeypatch.setattr(sass, "WHEEL", "no-such-distribution")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    yield tmp_path
+
+
+def test_a_missing_disassembler_says_what_to_install(nowhere: Path) -> None:
+    with pytest.raises(DisassemblerMissingError, match="pip install no-such-distribution"):
+        disassemble(b"")
+
+
+def test_the_path_is_searched_next(nowhere: Path) -> None:
+    (nowhere / "nvdisasm").write_text("#!/bin/sh\n")
+    (nowhere / "nvdisasm").chmod(0o755)
+    assert find_nvdisasm() == nowhere / "nvdisasm"
