@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -49,6 +50,7 @@ def layout_of(request: Request, dense: DenseMatrix) -> BLayout:
     return "n_major" if request.kind == "matmul" and dense.layout == "n_major" else "k_major"
 
 
+@functools.lru_cache(maxsize=1024)
 def schedule_for(problem: Problem, m: int, n: int, place: Device, *, aligned_output: bool) -> Schedule:
     """The schedule of a product with M = m and N = n on a device."""
     return choose(problem, m, n, target(place.target), place.sm_count, aligned_output=aligned_output)

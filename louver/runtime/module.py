@@ -186,6 +186,7 @@ def _module(ordinal: int, cubin: bytes) -> Any:
     return call("cuModuleLoadData", cubin, doing=f"loading a cubin of {len(cubin)} bytes on device {ordinal}")
 
 
+@functools.cache
 def _offsets(types: tuple[ParamType, ...]) -> tuple[tuple[int, ...], int]:
     offsets: list[int] = []
     end = 0
