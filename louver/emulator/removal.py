@@ -12,6 +12,8 @@ from louver.emulator.decode import positions
 from louver.emulator.errors import EmulationError
 from louver.emulator.order import Earliest, Latest, Order, Seeded
 from louver.emulator.text import describe
+from louver.isa.bulk import BulkWait
+from louver.isa.wgmma import WgmmaWait
 from louver.ptx.module import Block, If, Imm, Inst, Kernel, Node, While
 
 SYNCHRONISATION = (
@@ -63,15 +65,25 @@ class Outcome:
 
 
 def removals(kernel: Kernel) -> Iterator[Removal]:
-    """Each piece of synchronisation taken out, one at a time, in program order. `kernel` itself stays as it is."""
+    """Each piece of synchronisation taken out, one at a time, in program order. `kernel` itself stays as it is.
+
+    Waits for groups are weakened as well, to leave one group more unfinished.
+    """
     for position, node in positions(kernel.body):
         if isinstance(node, While) and _waits(node):
             yield _changed(kernel, node, [], position, f"the loop around {describe(_polls(node)[0])}")
         elif isinstance(node, Inst) and node.op.mnemonic.startswith(SYNCHRONISATION):
             yield _changed(kernel, node, [], position, describe(node))
-            if node.op.mnemonic.startswith(EXPECTING_ARRIVAL):
-                args = (*node.args[:-1], Imm(0))
-                yield _changed(kernel, node, [replace(node, args=args)], position, f"the bytes of {describe(node)}")
+            yield from _weakened(kernel, node, position)
+
+
+def _weakened(kernel: Kernel, node: Inst, position: int) -> Iterator[Removal]:
+    if node.op.mnemonic.startswith(EXPECTING_ARRIVAL):
+        without = replace(node, args=(*node.args[:-1], Imm(0)))
+        yield _changed(kernel, node, [without], position, f"the bytes of {describe(node)}")
+    if isinstance(node.op, WgmmaWait | BulkWait):
+        later = replace(node, op=replace(node.op, pending=node.op.pending + 1))
+        yield _changed(kernel, node, [later], position, f"one group of {describe(node)}")
 
 
 def survey(kernel: Kernel, attempt: Callable[[Kernel, Order], None], orders: Sequence[Order] = ORDERS) -> list[Outcome]:

@@ -50,7 +50,7 @@ def test_every_removal_is_detected(rng):
     assert {removal.position for removal in removals(one)} <= report.executed | _loops(one)
     outcomes = survey(one, attempt)
     whats = [str(outcome.removal) for outcome in outcomes]
-    assert len(whats) == 16
+    assert len(whats) == 18
     assert [str(removal) for removal in undetected(outcomes)] == []
 
 
