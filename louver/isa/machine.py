@@ -75,7 +75,10 @@ class WarpState(Protocol):
         ...
 
     def mbarrier_pause(self, address: Bits, parity: Bits) -> Suspend | None:
-        """For `try_wait`: a `Suspend` while no active lane's phase is complete and other work can still run; None otherwise."""
+        """For `try_wait`: a `Suspend` while no active lane's phase is complete; None once `mbarrier_test` is to be asked.
+
+        `mbarrier_test` may still say no then, as after the hardware's time limit.
+        """
         ...
 
     def mbarrier_invalidate(self, address: Bits) -> None: ...
@@ -114,6 +117,7 @@ class WarpState(Protocol):
         """Start a tiled copy global to shared, innermost coordinate first, completing transaction bytes on `mbarrier`.
 
         multicast: None (own CTA), or a bit mask of CTA ranks whose windows and barriers (same offsets) are written.
+        One thread issues a bulk copy: more than one active lane is an error.
         """
         ...
 
@@ -140,7 +144,8 @@ class WarpState(Protocol):
         """Issue a warpgroup product: `d` names the accumulators by content, `inputs` the other operands in operand order.
 
         The emulator collects the four warps, runs `instruction.meaning` when it decides that the product completes,
-        and writes the accumulators back to the registers that this instruction names as "inout".
+        and writes the accumulators back to the registers that this instruction names as "inout". It reads the
+        accumulators then too: the content of `d` at issue is not used.
         """
         ...
 
