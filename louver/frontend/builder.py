@@ -6,12 +6,15 @@ are i64, so that a tensor may have more than 2^31 elements.
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, ModuleOp, TensorType, f32, i32, i64
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, ModuleOp, TensorType, i32, i64
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from louver.frontend.problem import Problem, Tile
+from louver.ir.arith import SIToFPOp
 from louver.ir.tile import (
     BroadcastOp,
     DescriptorLoadOp,
@@ -75,10 +78,11 @@ def _body(problem: Problem, tile: Tile, values: dict[str, SSAValue]) -> None:
     total = _sum(problem, tile, values["K"], (a_tensor, m), (b_tensor, n))
     if problem.bias is not None:
         bias = MakeTensorDescriptorOp(values["bias"], [values["M"]], [one], [tile.m])
-        total = _add_bias(total, _named("bias_tensor", bias), m)
+        total = _add_bias(problem, total, _named("bias_tensor", bias), m)
     result = total
     if problem.out != problem.accumulate:
-        result = _named("result", arith.TruncFOp(total, _like(total, element_attribute(problem.out))))
+        convert = SIToFPOp if problem.accumulate == "s32" else arith.TruncFOp
+        result = _named("result", convert(total, _like(total, element_attribute(problem.out))))
     if problem.out_layout == "transposed":
         d_tensor = _descriptor(values, "d", ("N", "M"), one, (tile.n, tile.m))
         DescriptorStoreOp(d_tensor, [n, m], _named("transposed", TransOp(result)))
@@ -105,8 +109,8 @@ def _sum(
     problem: Problem, tile: Tile, depth: SSAValue, a: tuple[SSAValue, SSAValue], b: tuple[SSAValue, SSAValue]
 ) -> SSAValue:
     """The sum over K, tile_k at a time; `a` and `b` are a descriptor and the tile's first element along M or N."""
-    type_ = TensorType(f32, [tile.m, tile.n])
-    zeros = _named("zeros", arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(type_, [0.0])))
+    type_ = TensorType(element_attribute(problem.accumulate), [tile.m, tile.n])
+    zeros = _named("zeros", arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(cast(Any, type_), [0])))
     zero = _named("zero", arith.ConstantOp(IntegerAttr(0, i32)))
     step = _named("tile_k", arith.ConstantOp(IntegerAttr(tile.k, i32)))
     body = Block(arg_types=[i32, type_])
@@ -124,12 +128,14 @@ def _sum(
     return _named("total", scf.ForOp(zero, depth, step, [zeros], body))
 
 
-def _add_bias(total: SSAValue, bias: SSAValue, m: SSAValue) -> SSAValue:
+def _add_bias(problem: Problem, total: SSAValue, bias: SSAValue, m: SSAValue) -> SSAValue:
     row = _named("bias_tile", DescriptorLoadOp(bias, [m]))
-    wide = _named("bias_wide", arith.ExtFOp(row, _like(row, f32)))
-    column = _named("bias_column", ExpandDimsOp(wide, 1))
-    shape = tensor_of(total).get_shape()
-    return _named("biased", arith.AddfOp(total, _named("bias_all", BroadcastOp(column, shape))))
+    if problem.bias_element != problem.accumulate:
+        row = _named("bias_wide", arith.ExtFOp(row, _like(row, element_attribute(problem.accumulate))))
+    column = _named("bias_column", ExpandDimsOp(row, 1))
+    every = _named("bias_all", BroadcastOp(column, tensor_of(total).get_shape()))
+    add = arith.AddiOp if problem.accumulate == "s32" else arith.AddfOp
+    return _named("biased", add(total, every))
 
 
 def _like(value: SSAValue, element: Attribute) -> TensorType[Attribute]:

@@ -8,15 +8,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from louver.isa.wgmma import ACCUMULATORS, FP8, INTEGER, TRANSPOSABLE
+
 Kind = Literal["matmul", "linear"]
 
 BLayout = Literal["k_major", "n_major"]
 
+_FLOATS = ("f16", "bf16", "f32")
+
 PRODUCTS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("f16", "f16"): ("f16", "bf16", "f32"),
-    ("bf16", "bf16"): ("f16", "bf16", "f32"),
+    ("f16", "f16"): _FLOATS,
+    ("bf16", "bf16"): _FLOATS,
+    **{(a, b): (*_FLOATS, "e4m3") for a in FP8 for b in FP8},
+    **{(a, b): ("s32", *_FLOATS) for a in INTEGER for b in INTEGER},
 }
-"""Element types of (sparse, dense) operand, and the output types that go with them; all accumulate in f32."""
+"""Element types of (sparse, dense) operand, and the output types that go with them.
+
+Products of floating-point numbers accumulate in f32, those of integers in s32, exactly and wrapping. e4m3 outputs saturate.
+"""
+
+BIAS: dict[str, tuple[str, ...]] = {"f32": _FLOATS, "s32": ("s32",)}
+"""Element types of a bias by the type that it is added in, the accumulator's."""
 
 PATTERNS = ("2:4",)
 """Patterns of the sparse operand, along K."""
@@ -24,13 +36,14 @@ PATTERNS = ("2:4",)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One product of a sparse `a` [M, K] with a dense operand; element types by name ("f16", "bf16", "f32").
+    """One product of a sparse `a` [M, K] with a dense operand; element types by name, see `PRODUCTS`.
 
     kind: "matmul" is `out[M, N] = a[M, K] @ b[K, N]`; "linear" is `out[N, M] = b[N, K] @ a[M, K].T`, where N counts
     tokens and M output features, all row-major.
     b_layout: "k_major" stores the dense operand as [N, K] with K contiguous, "n_major" as [K, N] with N contiguous.
-    `linear` has K-major tokens. bias: None, or "row" for a vector [M] of the operands' element type that is added before
-    the result is rounded to `out`.
+    8-bit ones and `linear`'s tokens are K-major. accumulate: "auto" becomes "f32", or "s32" for integers.
+    bias: None, or "row" for a vector [M] that is added to the sum before the result is rounded to `out`. bias_element: its
+    element type, see `BIAS`; "auto" becomes the operands' type, else the output's, else the accumulator's.
     """
 
     kind: Kind = "matmul"
@@ -38,14 +51,14 @@ class Problem:
     b: str = "f16"
     out: str = "f16"
     pattern: str = "2:4"
-    accumulate: Literal["f32"] = "f32"
+    accumulate: str = "auto"
     b_layout: BLayout = "k_major"
     bias: Literal["row"] | None = None
+    bias_element: str = "auto"
 
     def __post_init__(self) -> None:
         _member("kind", self.kind, ("matmul", "linear"))
         _member("pattern", self.pattern, PATTERNS)
-        _member("accumulate", self.accumulate, ("f32",))
         _member("b_layout", self.b_layout, ("k_major", "n_major"))
         _member("bias", self.bias, (None, "row"))
         outputs = PRODUCTS.get((self.a, self.b))
@@ -55,6 +68,16 @@ class Problem:
                 f"element types of a product are one of {known}, got {self.a}×{self.b}: convert one operand"
             )
         _member("out", self.out, outputs)
+        # The first accumulator is the widest.
+        accumulator = ACCUMULATORS[self.a, self.b][0]
+        self._settle("accumulate", (accumulator,), accumulator)
+        biases = BIAS[accumulator]
+        self._settle("bias_element", biases, next(t for t in (self.a, self.out, accumulator) if t in biases))
+        if self.b_layout == "n_major" and self.b not in TRANSPOSABLE:
+            raise ValueError(
+                f"the tensor cores transpose 16-bit operands only: an N-major dense operand is f16 or bf16, got {self.b}: "
+                "give it K-major, copied if need be"
+            )
         if self.kind == "linear" and self.b_layout != "k_major":
             raise ValueError("linear takes tokens as [N, K] with K contiguous, got b_layout 'n_major': use matmul")
 
@@ -63,10 +86,12 @@ class Problem:
         """Either way the last axis is contiguous: out is [M, N] if "row_major", [N, M] if "transposed"."""
         return "transposed" if self.kind == "linear" else "row_major"
 
-    @property
-    def bias_element(self) -> str:
-        """Element type of the bias vector."""
-        return self.a
+    def _settle(self, field: str, allowed: tuple[str, ...], auto: str) -> None:
+        """Check a field, and put the type that "auto" stands for in its place, so that equal problems compare equal."""
+        value = getattr(self, field)
+        _member(field, value, ("auto", *allowed))
+        if value == "auto":
+            object.__setattr__(self, field, auto)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from xdsl.context import Context
-from xdsl.dialects import arith, builtin, math, scf
+from xdsl.dialects import builtin, math, scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.parser import Parser
 
+from louver.ir.arith import ARITH
 from louver.ir.sched import SCHED
 from louver.ir.tile import TILE
 
@@ -14,7 +15,7 @@ from louver.ir.tile import TILE
 def make_context() -> Context:
     """A context with tile IR, schedule IR and the MLIR dialects that both use."""
     context = Context()
-    for dialect in (builtin.Builtin, arith.Arith, math.Math, scf.Scf, TILE, SCHED):
+    for dialect in (builtin.Builtin, ARITH, math.Math, scf.Scf, TILE, SCHED):
         context.load_dialect(dialect)
     return context
 

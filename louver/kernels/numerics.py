@@ -1,8 +1,8 @@
 """How exact a product must be: one bound, used by every test, benchmark and demo.
 
 Elementwise, against float64: |y - ref| <= u_out·|ref| + c·u_acc·Σ|a||b|. `c` counts the rounding errors that add up along
-K. They are random in sign for random data, so that c grows as √K; a bound for adversarial data would have c = K, and would
-let a missing term pass from K ≈ 4,000 on.
+K. They are random in sign for random data, so that c grows as the root of their number; a bound for adversarial data would
+grow as the number itself, and would let a missing term pass from K ≈ 4,000 on. Integers accumulate exactly, with c = 0.
 """
 
 from __future__ import annotations
@@ -14,14 +14,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-UNIT_ROUNDOFF = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
-"""Half the distance from 1 to the next number of each output type."""
+from louver.isa.wgmma import ACCUMULATORS, FP8
 
-SMALLEST_SUBNORMAL = {"f32": 2.0**-149, "f16": 2.0**-24, "bf16": 2.0**-133}
+UNIT_ROUNDOFF = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8, "e4m3": 2.0**-4, "s32": 0.0}
+"""Half the distance from 1 to the next number of each output type; 0 where results are exact."""
+
+SMALLEST_SUBNORMAL = {"f32": 2.0**-149, "f16": 2.0**-24, "bf16": 2.0**-133, "e4m3": 2.0**-9, "s32": 0.0}
 """Spacing of the numbers around zero, which bounds the rounding of tiny results."""
 
-ACCUMULATOR_UNIT = {"f32": 2.0**-23}
-"""Rounding unit of a sum in tensor cores: they truncate, so twice the unit roundoff of the type."""
+LARGEST = {"e4m3": 448.0}
+"""Greatest value of the output types that saturate."""
+
+ACCUMULATOR_UNIT = {"f32": 2.0**-23, "fp8": 2.0**-12, "s32": 0.0}
+"""Rounding unit of a sum in tensor cores.
+
+f32: they truncate, so twice the unit roundoff of the type. fp8: products of 8-bit floats, whose sums the hardware cuts to
+about 14 bits although the registers hold f32; 2^-12.0 of Σ|a||b| is the worst error of a single instruction measured on an
+H200 with f32 accumulators.
+"""
+
+ROUNDED_COLUMNS = {"f32": 1, "fp8": 64, "s32": 1}
+"""Dense columns that share one rounding error: the fp8 unit is that of an instruction of 64 columns."""
 
 Float64 = NDArray[np.float64]
 
@@ -36,9 +49,19 @@ class Agreement:
     violations: int
 
 
+def accumulation(operand: str) -> str:
+    """How sums of products of that element type round: a key of `ACCUMULATOR_UNIT`."""
+    if operand in FP8:
+        return "fp8"
+    return ACCUMULATORS[operand, operand][0]
+
+
 def coefficients(k: int, out: str, accumulate: str = "f32") -> tuple[float, float, float]:
-    """The bound's terms (r, s, t): an element may be wrong by r·|ref| + s + t·Σ|a||b|. For any array library."""
-    c = 4.0 + math.sqrt(k)
+    """The bound's terms (r, s, t): an element may be wrong by r·|ref| + s + t·Σ|a||b|. For any array library.
+
+    accumulate: a key of `ACCUMULATOR_UNIT`, see `accumulation`.
+    """
+    c = 4.0 + math.sqrt(k / ROUNDED_COLUMNS[accumulate])
     return UNIT_ROUNDOFF[out], SMALLEST_SUBNORMAL[out] / 2, c * ACCUMULATOR_UNIT[accumulate]
 
 
@@ -49,17 +72,24 @@ def bound(reference: Float64, magnitude: Float64, k: int, out: str, accumulate: 
     return np.asarray(allowed, dtype=np.float64)
 
 
-def compare(y: NDArray[Any], reference: Float64, magnitude: Float64, k: int, out: str) -> Agreement:
-    """Compare `y` with `reference` element by element; NaN agrees with NaN only, infinity with the same infinity."""
+def compare(
+    y: NDArray[Any], reference: Float64, magnitude: Float64, k: int, out: str, accumulate: str = "f32"
+) -> Agreement:
+    """Compare `y` with `reference` element by element; NaN agrees with NaN only, infinity with the same infinity.
+
+    The reference is clipped to the range of an output that saturates. accumulate: as in `coefficients`.
+    """
     if y.shape != reference.shape:
         raise ValueError(f"result and reference must have one shape, got {y.shape} and {reference.shape}")
     if y.size == 0:
         return Agreement(True, 0.0, (), 0)
+    if out in LARGEST:
+        reference = np.clip(reference, -LARGEST[out], LARGEST[out])
     got = y.astype(np.float64)
     finite = np.isfinite(reference)
     same = np.where(np.isnan(reference), np.isnan(got), got == reference)
-    with np.errstate(invalid="ignore", over="ignore"):
-        ratio = np.abs(got - reference) / bound(reference, magnitude, k, out)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        ratio = np.abs(got - reference) / bound(reference, magnitude, k, out, accumulate)
     ratio = np.where(finite, np.where(np.isfinite(got), ratio, np.inf), np.where(same, 0.0, np.inf))
     ratio = np.where(got == reference, 0.0, ratio)
     worst = int(np.argmax(ratio))

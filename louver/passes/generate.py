@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr, f32, i32
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr, i32
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from louver.ir.sched import ops
 from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
+from louver.ir.tile.elements import element_attribute
 from louver.isa.targets import Target
 from louver.isa.wgmma import Wgmma
 from louver.passes.generate_epilogue import build_epilogue, epilogue_vectors
@@ -74,7 +75,14 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         None
         if schedule.store == "direct"
         else output_layout(schedule, nest.store.element, transposed=nest.store.transposed),
-        Wgmma(n=schedule.tile_n, a=nest.a.element, b=nest.b.element, d="f32", sparse=True, transpose_b=major == "mn"),
+        Wgmma(
+            n=schedule.tile_n,
+            a=nest.a.element,
+            b=nest.b.element,
+            d=nest.accumulator,
+            sparse=True,
+            transpose_b=major == "mn",
+        ),
     )
     if schedule.cluster > 1 and plan.b.copies % schedule.cluster and plan.b.box[1] % (8 * schedule.cluster):
         raise ValueError(f"the dense tile cannot be shared by {schedule.cluster} CTAs: tile_n is {schedule.tile_n}")
@@ -316,7 +324,7 @@ def _load_metadata(metadata: SSAValue, step: SSAValue, register_set: int, ahead:
 
 
 def _store(plan: _Plan, values: dict[str, SSAValue], m: SSAValue, n: SSAValue) -> None:
-    body = Block(arg_types=[f32])
+    body = Block(arg_types=[element_attribute(plan.nest.accumulator)])
     with ImplicitBuilder(body):
         result = build_epilogue(plan.nest.epilogue, body.args[0], values)
         ops.YieldOp(operands=[result])

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import AnyFloat, BFloat16Type, Float16Type, Float32Type, StringAttr
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import AnyFloat, IntegerType, StringAttr, f32
+from xdsl.ir import Attribute, SSAValue
 
+from louver.ir.arith import SIToFPOp
 from louver.ir.sched import ops
+from louver.ir.tile.elements import element_attribute
 from louver.passes.product import Accumulator, Add, Cast, Expression, LoadVector, Multiply, walk
 
-FLOATS: dict[str, AnyFloat] = {"f32": Float32Type(), "f16": Float16Type(), "bf16": BFloat16Type()}
-"""Element types that an epilogue computes in."""
+COMPUTED = ("f32", "f16", "bf16", "s32")
+"""Element types that an epilogue computes in; it may store others."""
 
 
 def epilogue_vectors(expression: Expression) -> tuple[LoadVector, ...]:
@@ -27,36 +29,40 @@ def build_epilogue(expression: Expression, accumulator: SSAValue, parameters: Ma
             return accumulator
         case LoadVector(argument, element, axis):
             op = ops.VectorOp(
-                operands=[parameters[argument]], properties={"axis": StringAttr(axis)}, result_types=[_float(element)]
+                operands=[parameters[argument]],
+                properties={"axis": StringAttr(axis)},
+                result_types=[_computed(element)],
             )
             return op.result
         case Add(left, right):
-            return arith.AddfOp(
-                build_epilogue(left, accumulator, parameters), build_epilogue(right, accumulator, parameters)
-            ).result
+            one, other = (build_epilogue(side, accumulator, parameters) for side in (left, right))
+            add = arith.AddiOp if isinstance(one.type, IntegerType) else arith.AddfOp
+            return add(one, other).result
         case Multiply(left, right):
             return arith.MulfOp(
                 build_epilogue(left, accumulator, parameters), build_epilogue(right, accumulator, parameters)
             ).result
         case Cast(operand, to):
-            return _cast(build_epilogue(operand, accumulator, parameters), _float(to))
+            return _cast(build_epilogue(operand, accumulator, parameters), element_attribute(to))
 
 
-def _float(element: str) -> AnyFloat:
-    if element not in FLOATS:
-        raise ValueError(f"an epilogue computes in {', '.join(FLOATS)}, got {element}")
-    return FLOATS[element]
+def _computed(element: str) -> Attribute:
+    if element not in COMPUTED:
+        raise ValueError(f"an epilogue computes in {', '.join(COMPUTED)}, got {element}")
+    return element_attribute(element)
 
 
-def _cast(value: SSAValue, to: AnyFloat) -> SSAValue:
+def _cast(value: SSAValue, to: Attribute) -> SSAValue:
     source = value.type
     if source == to:
         return value
-    if not isinstance(source, AnyFloat):
-        raise ValueError(f"an epilogue casts floating-point values, got {source}")
+    if not isinstance(to, AnyFloat) or not isinstance(source, AnyFloat | IntegerType):
+        raise ValueError(f"an epilogue casts to floating-point types, got {source} to {to}")
+    if isinstance(source, IntegerType):
+        return SIToFPOp(value, to).result
     if to.bitwidth > source.bitwidth:
         return arith.ExtFOp(value, to).result
     if to.bitwidth == source.bitwidth:
-        wide = arith.ExtFOp(value, FLOATS["f32"]).result
+        wide = arith.ExtFOp(value, f32).result
         return arith.TruncFOp(wide, to).result
     return arith.TruncFOp(value, to).result

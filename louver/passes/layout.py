@@ -16,6 +16,9 @@ from louver.passes.schedule import Schedule
 SPAN = 128
 """Widest swizzle span in bytes: a box's inner dimension never exceeds it."""
 
+STAGED_BITS = 16
+"""Bits of the elements that bulk stores take: stmatrix moves matrices of such."""
+
 
 @dataclass(frozen=True, slots=True)
 class OperandLayout:
@@ -79,7 +82,7 @@ def output_layout(schedule: Schedule, element: str, *, transposed: bool) -> Oper
     """The staged output of one block of 64 rows: one box of 64 rows of m for each column (transposed), or boxes of 64 columns."""
     size = element_type(element).bits // 8
     inner = SPAN // size
-    if size != 2:
+    if 8 * size != STAGED_BITS:
         raise ValueError(f"bulk stores take 16-bit outputs (their transposition is 16-bit only), got {element}")
     if transposed:
         if schedule.tile_n < 16:

@@ -160,7 +160,7 @@ def _read_step(trace: Trace, loop: scf.ForOp) -> DotOp:
     step = trace.definition(end.arguments[0], end)
     if isinstance(step, DotOp) and step.c is partial:
         return step
-    if isinstance(step, arith.AddfOp) and partial in (step.lhs, step.rhs):
+    if isinstance(step, arith.AddfOp | arith.AddiOp) and partial in (step.lhs, step.rhs):
         dot = trace.definition(step.rhs if step.lhs is partial else step.lhs, step)
         if isinstance(dot, DotOp) and trace.is_zero(dot.c):
             return dot

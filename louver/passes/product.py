@@ -66,7 +66,7 @@ class LoadVector:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """left + right, both of one element type, rounded to it."""
+    """left + right, both of one element type, rounded to it; integers wrap."""
 
     left: Expression
     right: Expression

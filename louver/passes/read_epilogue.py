@@ -8,6 +8,7 @@ from typing import Literal
 from xdsl.dialects import arith, scf
 from xdsl.ir import Operation, SSAValue
 
+from louver.ir.arith import SIToFPOp
 from louver.ir.tile import BroadcastOp, DescriptorLoadOp, ExpandDimsOp, TransOp, element_name
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.passes.product import Accumulator, Add, Cast, Expression, LoadVector, Multiply, Size
@@ -66,11 +67,11 @@ class EpilogueReader:
             return Accumulator()
         op = self.trace.definition(value, user)
         match op:
-            case arith.AddfOp():
+            case arith.AddfOp() | arith.AddiOp():
                 return Add(self.read(op.lhs, axes, op), self.read(op.rhs, axes, op))
             case arith.MulfOp():
                 return Multiply(self.read(op.lhs, axes, op), self.read(op.rhs, axes, op))
-            case arith.ExtFOp() | arith.TruncFOp():
+            case arith.ExtFOp() | arith.TruncFOp() | SIToFPOp():
                 return Cast(self.read(op.input, axes, op), element_name(tensor_of(op.result).element_type))
             case TransOp():
                 order = op.order.get_values()

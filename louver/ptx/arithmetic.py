@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from louver.isa.convert import ConvertInteger, FromF32, Half, PairFromF32, ToF32
+from louver.isa.convert import (
+    ConvertInteger,
+    Fp8,
+    Fp8PairFromF32,
+    FromF32,
+    Half,
+    IntegerToF32,
+    IntegerToHalf,
+    PairFromF32,
+    ToF32,
+)
 from louver.isa.instruction import Instruction, RegType
 from louver.isa.move import Move, Pack, Select
 from louver.isa.scalar import Binary, Compare, MultiplyAdd, MultiplyWide
@@ -135,6 +145,12 @@ class Arithmetic(BuilderCore):
         self.emit(Pack("b64"), result, (low, high))
         return result
 
+    def pack_b32(self, low: Reg, high: Reg) -> Reg:
+        """Two 16-bit registers as one of 32 bits."""
+        result = self.reg("b32")
+        self.emit(Pack("b32"), result, (low, high))
+        return result
+
     def add_f32(self, a: Number, b: Number) -> Reg:
         """The rounded sum."""
         return self._result(Binary("add", "f32"), "f32", None, a, b)
@@ -150,6 +166,18 @@ class Arithmetic(BuilderCore):
     def pair_from_f32(self, to: Half, low: Reg, high: Reg) -> Reg:
         """Two 16-bit floats in one register."""
         return self._result(PairFromF32(to), "b32", None, high, low)
+
+    def fp8_pair_from_f32(self, to: Fp8, low: Reg, high: Reg) -> Reg:
+        """Two 8-bit floats in one 16-bit register; what is too large becomes the greatest finite value."""
+        return self._result(Fp8PairFromF32(to), "b16", None, high, low)
+
+    def half_from_s32(self, to: Half, a: Reg) -> Reg:
+        """A signed integer as a 16-bit float, to nearest even."""
+        return self._result(IntegerToHalf(to, "s32"), "b16", None, a)
+
+    def f32_from_s32(self, a: Reg) -> Reg:
+        """A signed integer as f32, to nearest even."""
+        return self._result(IntegerToF32("s32"), "f32", None, a)
 
     def to_f32(self, source: Half, a: Reg) -> Reg:
         """A 16-bit float as f32."""

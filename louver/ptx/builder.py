@@ -14,6 +14,7 @@ from louver.isa.barrier import (
     MbarrierTryWait,
 )
 from louver.isa.bulk import BulkCommit, BulkTensorLoad, BulkTensorStore, BulkWait, GenericParameter
+from louver.isa.bytes import StoreByte
 from louver.isa.instruction import RegType
 from louver.isa.matrix import StoreMatrix
 from louver.isa.memory import Load, LoadParameter, Store, SymbolAddress
@@ -61,6 +62,10 @@ class KernelBuilder(Arithmetic):
     def store_global(self, address: Address, value: Reg, *, guard: Reg | None = None) -> None:
         """Store one register."""
         self.emit(Store("global", value.type), address, value, guard=guard)
+
+    def store_byte(self, address: Address, value: Reg, *, guard: Reg | None = None) -> None:
+        """Store the low byte of a 16-bit register."""
+        self.emit(StoreByte(), address, value, guard=guard)
 
     def store_matrices(self, address: Address, registers: Sequence[Reg], *, transpose: bool) -> None:
         """Four 8×8 matrices of 16-bit elements to shared memory."""

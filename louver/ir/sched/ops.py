@@ -21,6 +21,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.irdl import (
     IRDLOperation,
+    base,
     irdl_op_definition,
     operand_def,
     opt_prop_def,
@@ -275,7 +276,7 @@ class MmaWaitOp(IRDLOperation):
 
 @irdl_op_definition
 class StoreOp(IRDLOperation):
-    """The epilogue: for each accumulator run the region (block argument: the f32 sum), and store what it yields.
+    """The epilogue: for each accumulator run the region (block argument: the sum), and store what it yields.
 
     `transposed`: the destination is [N, M] row-major, else [M, N]; `pitch` is its row pitch in elements.
     """
@@ -321,7 +322,7 @@ class VectorOp(IRDLOperation):
     name = "sched.vector"
     vector = operand_def(PointerType)
     axis = prop_def(StringAttr)
-    result = result_def(AnyFloatConstr)
+    result = result_def(AnyFloatConstr | base(IntegerType))
     assembly_format = "$vector `along` $axis `:` type($vector) `->` type($result) attr-dict"
 
     def verify_(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import Float8E4M3FNType, Float8E5M2Type, bf16, f16, f32, i8, i32
+from xdsl.dialects.builtin import Float8E4M3FNType, Float8E5M2Type, IntegerType, Signedness, bf16, f16, f32, i8, i32
 from xdsl.ir import Attribute
 
 ELEMENTS: dict[str, Attribute] = {
@@ -12,9 +12,11 @@ ELEMENTS: dict[str, Attribute] = {
     "e4m3": Float8E4M3FNType(),
     "e5m2": Float8E5M2Type(),
     "s8": i8,
+    "u8": IntegerType(8, Signedness.UNSIGNED),
     "s32": i32,
 }
-"""MLIR's type of each element type by name. Integers are signless: the operations say how they are read."""
+"""MLIR's type of each element type by name. Signed integers are MLIR's signless ones, which every operation of tile IR reads
+as signed; u8 has a type of its own, so that a dot knows."""
 
 _NAMES: dict[Attribute, str] = {type_: name for name, type_ in ELEMENTS.items()}
 
@@ -23,7 +25,7 @@ ACCUMULATORS: dict[tuple[str, str], tuple[str, ...]] = {
     ("bf16", "bf16"): ("f32",),
     ("f32", "f32"): ("f32",),
     **{(a, b): ("f32", "f16") for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")},
-    ("s8", "s8"): ("s32",),
+    **{(a, b): ("s32",) for a in ("s8", "u8") for b in ("s8", "u8")},
 }
 """Accumulator types of a product by operand types. f32 operands are read as tf32."""
 

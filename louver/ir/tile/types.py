@@ -49,7 +49,7 @@ class SparseFormat:
 
 
 FORMATS: dict[str, SparseFormat] = {
-    "NV24": SparseFormat("2:4", 4, ("f16", "bf16", "e4m3", "e5m2", "s8")),
+    "NV24": SparseFormat("2:4", 4, ("f16", "bf16", "e4m3", "e5m2", "s8", "u8")),
     "NV12": SparseFormat("1:2", 2, ("f32",)),
 }
 """Sparse encodings by name. Source: PTX ISA, sparse matrix storage of wgmma (tf32 is 1:2, all others 2:4)."""

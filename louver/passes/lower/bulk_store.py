@@ -14,7 +14,8 @@ from xdsl.ir import SSAValue
 
 from louver.formats.dtypes import element_type
 from louver.ir.sched import ops
-from louver.passes.lower.epilogue import evaluate, half, vectors
+from louver.passes.lower.convert import half, stored_pair
+from louver.passes.lower.epilogue import evaluate, vectors
 from louver.passes.lower.state import Lowering
 from louver.ptx.module import Address, Reg
 
@@ -113,17 +114,16 @@ def _stage_block(low: Lowering, op: ops.BulkStoreOp, block: int, lane: _Lane) ->
 
 def _packed(low: Lowering, op: ops.BulkStoreOp, block: int, group: int, rows: list[_Known]) -> list[Reg]:
     """The four registers of one stmatrix: for two column groups, both halves; neighbouring columns in one register."""
-    k = low.k
     element = half(op.element.data)
     packed: list[Reg] = []
     for each in (group, group + 1):
         columns = [_column_values(low, op, 8 * each + pair) for pair in (0, 1)]
         for index, row in enumerate(rows):
-            pair = [
+            low_column, high_column = (
                 evaluate(low, op, low.consumer.accumulators[block][4 * each + 2 * index + side], row | columns[side])
                 for side in (0, 1)
-            ]
-            packed.append(k.pair_from_f32(element, *pair))
+            )
+            packed.append(stored_pair(low, low_column, high_column, element))
     return packed
 
 

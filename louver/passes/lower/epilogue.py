@@ -9,11 +9,12 @@ from xdsl.dialects.builtin import Float32Type
 from xdsl.ir import Attribute, SSAValue
 
 from louver.formats.dtypes import element_type
+from louver.ir.arith import SIToFPOp
 from louver.ir.sched import ops
 from louver.ir.sched.types import PointerType
-from louver.isa.convert import Half
+from louver.passes.lower.convert import half, load_element, stored_bits
 from louver.passes.lower.state import Lowering
-from louver.ptx.module import Address, Reg
+from louver.ptx.module import Reg
 
 Epilogue: TypeAlias = ops.StoreOp | ops.BulkStoreOp
 """Operations that hold an epilogue region."""
@@ -31,24 +32,15 @@ def vectors(low: Lowering, op: Epilogue, axis: str, index: Reg, inside: Reg) -> 
             raise TypeError(f"a vector is read through a pointer, got {pointer}")
         element = pointer.element.data
         address = k.mad_wide(index, element_type(element).bytes, low.register(vector.vector))
-        loaded[vector.result] = _load_float(low, address, element, inside)
+        loaded[vector.result] = load_element(low, address, element, inside)
     return loaded
 
 
-def _load_float(low: Lowering, address: Reg, element: str, inside: Reg) -> Reg:
-    """One element as f32."""
-    k = low.k
-    if element == "f32":
-        value = k.mov(0.0, kind="f32")
-        k.load_global([value], Address(address), guard=inside)
-        return value
-    narrow = k.mov(0, kind="b16")
-    k.load_global([narrow], Address(address), guard=inside)
-    return k.to_f32(half(element), narrow)
-
-
 def evaluate(low: Lowering, op: Epilogue, accumulator: Reg, known: dict[SSAValue, Reg]) -> Reg:
-    """Run the region on one accumulator. Values are held as f32, rounded to their type after every operation."""
+    """Run the region on one accumulator.
+
+    Floating-point values are held as f32, rounded to their type after every operation; integers in 32 bits.
+    """
     values = {op.body.block.args[0]: accumulator, **known}
     for each in op.body.block.ops:
         match each:
@@ -60,8 +52,10 @@ def evaluate(low: Lowering, op: Epilogue, accumulator: Reg, known: dict[SSAValue
                 values[each.result] = _rounded(low, low.k.add_f32(values[each.lhs], values[each.rhs]), each.result.type)
             case arith.MulfOp():
                 values[each.result] = _rounded(low, low.k.mul_f32(values[each.lhs], values[each.rhs]), each.result.type)
-            case arith.TruncFOp():
-                values[each.result] = _truncated(low, values[each.input], each)
+            case arith.AddiOp():
+                values[each.result] = low.k.add(values[each.lhs], values[each.rhs])
+            case arith.TruncFOp() | SIToFPOp():
+                values[each.result] = _converted(low, values[each.input], each)
             case arith.ExtFOp():
                 values[each.result] = values[each.input]
             case _:
@@ -69,7 +63,7 @@ def evaluate(low: Lowering, op: Epilogue, accumulator: Reg, known: dict[SSAValue
     raise ValueError("an epilogue region ends with sched.yield")
 
 
-def _truncated(low: Lowering, value: Reg, op: arith.TruncFOp) -> Reg:
+def _converted(low: Lowering, value: Reg, op: arith.TruncFOp | SIToFPOp) -> Reg:
     """The last cast is the store's own rounding; any other one rounds and widens again."""
     if all(isinstance(use.operation, ops.YieldOp) for use in op.result.uses):
         return value
@@ -78,20 +72,6 @@ def _truncated(low: Lowering, value: Reg, op: arith.TruncFOp) -> Reg:
 
 def _rounded(low: Lowering, value: Reg, to: Attribute) -> Reg:
     if isinstance(to, Float32Type):
-        return value
+        return stored_bits(low, value, "f32")
     name = half(str(to))
-    return low.k.to_f32(name, low.k.from_f32(name, value))
-
-
-def stored_bits(low: Lowering, value: Reg, element: str) -> Reg:
-    """The value as the bits to store."""
-    return value if element == "f32" else low.k.from_f32(half(element), value)
-
-
-def half(element: str) -> Half:
-    """The 16-bit float type of that name."""
-    match element:
-        case "f16" | "bf16":
-            return element
-        case _:
-            raise ValueError(f"an epilogue reads and writes f32, f16 and bf16, got {element}")
+    return low.k.to_f32(name, stored_bits(low, value, name))

@@ -26,14 +26,14 @@ PADDING = 0x44444444
 def open_consumer(low: Lowering, blocks: int) -> None:
     """Registers that live through the role: accumulators and the metadata sets. All start defined."""
     k = low.k
-    count = low.kernel.mma.instruction().d_fragment.registers
+    d = low.kernel.mma.instruction().operands[0]
     low.consumer = ConsumerState(
-        accumulators=[k.regs("f32", count) for _ in range(blocks)],
+        accumulators=[k.regs(d.type, d.count) for _ in range(blocks)],
         metadata=[[k.regs("b32", 4) for _ in range(blocks)] for _ in range(SETS)],
     )
     for block in low.consumer.accumulators:
         for register in block:
-            k.mov(Imm(0.0), into=register)
+            k.mov(Imm(0.0 if d.type == "f32" else 0), into=register)
     for register in (r for each in low.consumer.metadata for block in each for r in block):
         k.mov(PADDING, into=register)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from louver.formats.dtypes import element_type
 from louver.ir.sched import ops
 from louver.ir.sched.types import PointerType
-from louver.passes.lower.epilogue import evaluate, stored_bits, vectors
+from louver.passes.lower.convert import store_element
+from louver.passes.lower.epilogue import evaluate, vectors
 from louver.passes.lower.state import Lowering
 from louver.ptx.module import Address, Reg
 
@@ -55,7 +56,7 @@ def _store_row(low: Lowering, op: ops.StoreOp, block: int, half: int, row: Reg, 
                 column_values = vectors(low, op, "n", k.add(first_column, column), inside)
                 result = evaluate(low, op, value, row_values | column_values)
                 offset = 0 if transposed else column * size
-                k.store_global(Address(here, offset), stored_bits(low, result, _element(op)), guard=inside)
+                store_element(low, Address(here, offset), result, _element(op), inside)
                 if column_step is not None and pair == 0:
                     here = k.add(address, column_step)
             if column_step is not None and group + 1 < tile_n // 8:

@@ -13,7 +13,28 @@ def test_a_problem_is_a_value() -> None:
 def test_layout_and_bias_follow() -> None:
     assert Problem("matmul").out_layout == "row_major"
     assert Problem("linear").out_layout == "transposed"
-    assert Problem("linear", "bf16", "bf16", "f32", bias="row").bias_element == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "out", "accumulate", "bias_element"),
+    [
+        ("bf16", "bf16", "f32", "f32", "bf16"),
+        ("e4m3", "e5m2", "f16", "f32", "f16"),
+        ("e5m2", "e4m3", "e4m3", "f32", "f32"),
+        ("s8", "u8", "bf16", "s32", "s32"),
+    ],
+)
+def test_what_is_left_out_follows_from_the_operands(
+    a: str, b: str, out: str, accumulate: str, bias_element: str
+) -> None:
+    problem = Problem("linear", a, b, out, bias="row")
+    assert (problem.accumulate, problem.bias_element) == (accumulate, bias_element)
+    assert problem == Problem("linear", a, b, out, bias="row", accumulate=accumulate, bias_element=bias_element)
+
+
+def test_a_bias_may_be_wider_than_the_operands() -> None:
+    assert Problem("linear", bias="row", bias_element="f32").bias_element == "f32"
+    assert Problem("linear", "e4m3", "e4m3", "f32", bias="row", bias_element="bf16").bias_element == "bf16"
 
 
 @pytest.mark.parametrize(
@@ -21,11 +42,17 @@ def test_layout_and_bias_follow() -> None:
     [
         ({"kind": "conv"}, "kind must be one of 'matmul', 'linear', got 'conv'"),
         ({"pattern": "3:4"}, "pattern must be one of '2:4', got '3:4'"),
-        ({"accumulate": "f16"}, "accumulate must be one of 'f32', got 'f16'"),
+        ({"accumulate": "f16"}, "accumulate must be one of 'auto', 'f32', got 'f16'"),
         ({"b_layout": "m_major"}, "b_layout must be one of 'k_major', 'n_major', got 'm_major'"),
         ({"bias": "column"}, "bias must be one of None, 'row', got 'column'"),
         ({"out": "s8"}, "out must be one of 'f16', 'bf16', 'f32', got 's8'"),
-        ({"b": "bf16"}, "one of f16×f16, bf16×bf16, got f16×bf16: convert one operand"),
+        ({"b": "bf16"}, "u8×u8, got f16×bf16: convert one operand"),
+        ({"a": "e4m3", "b": "s8"}, "got e4m3×s8: convert one operand"),
+        ({"a": "s8", "b": "s8", "out": "e4m3"}, "out must be one of 's32', 'f16', 'bf16', 'f32', got 'e4m3'"),
+        ({"a": "s8", "b": "s8", "accumulate": "f32"}, "accumulate must be one of 'auto', 's32', got 'f32'"),
+        ({"a": "u8", "b": "s8", "bias_element": "f32"}, "bias_element must be one of 'auto', 's32', got 'f32'"),
+        ({"a": "e4m3", "b": "e4m3", "bias_element": "e4m3"}, "'auto', 'f16', 'bf16', 'f32', got 'e4m3'"),
+        ({"a": "e4m3", "b": "e5m2", "b_layout": "n_major"}, "N-major dense operand is f16 or bf16, got e5m2"),
         ({"kind": "linear", "b_layout": "n_major"}, "linear takes tokens as [N, K] with K contiguous"),
     ],
 )

@@ -15,6 +15,7 @@ from xdsl.ir import Block
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import PRODUCTS, Problem, Tile
 from louver.ir.context import parse_ir
+from louver.isa.wgmma import TRANSPOSABLE
 from louver.passes.nest import (
     Accumulator,
     Add,
@@ -38,19 +39,32 @@ PROBLEMS = [
     for (a, b), outputs in PRODUCTS.items()
     for out, bias in itertools.product(outputs, (None, "row"))
     for kind, layout in (("matmul", "k_major"), ("matmul", "n_major"), ("linear", "k_major"))
+    if layout == "k_major" or b in TRANSPOSABLE
 ]
+
+MLIR = {
+    **{name: name for name in ("f16", "bf16", "f32")},
+    "e4m3": "f8E4M3FN",
+    "e5m2": "f8E5M2",
+    "s8": "i8",
+    "u8": "ui8",
+    "s32": "i32",
+}
+"""How tile IR spells element types."""
 
 
 def expected(problem: Problem, tile: Tile) -> ProductNest:
     epilogue: Expression = Accumulator()
     if problem.bias:
-        epilogue = Add(epilogue, Cast(LoadVector("bias", problem.a, "m"), "f32"))
-    if problem.out != "f32":
+        bias: Expression = LoadVector("bias", problem.bias_element, "m")
+        same = problem.bias_element == problem.accumulate
+        epilogue = Add(epilogue, bias if same else Cast(bias, problem.accumulate))
+    if problem.out != problem.accumulate:
         epilogue = Cast(epilogue, problem.out)
-    pointers = {"a": f'!tt.ptr<{problem.a}, #tt.sparse<"NV24">>', "b": f"!tt.ptr<{problem.b}>"}
-    pointers["d"] = f"!tt.ptr<{problem.out}>"
+    pointers = {"a": f'!tt.ptr<{MLIR[problem.a]}, #tt.sparse<"NV24">>', "b": f"!tt.ptr<{MLIR[problem.b]}>"}
+    pointers["d"] = f"!tt.ptr<{MLIR[problem.out]}>"
     if problem.bias:
-        pointers["bias"] = f"!tt.ptr<{problem.a}>"
+        pointers["bias"] = f"!tt.ptr<{MLIR[problem.bias_element]}>"
     scalars = dict.fromkeys("MNK", "i32") | dict.fromkeys(("stride_a", "stride_b", "stride_d"), "i64")
     return ProductNest(
         name=problem.kind,
@@ -60,7 +74,7 @@ def expected(problem: Problem, tile: Tile) -> ProductNest:
         tile_m=tile.m,
         tile_n=tile.n,
         tile_k=tile.k,
-        accumulator="f32",
+        accumulator=problem.accumulate,
         epilogue=epilogue,
         store=Store("d", problem.out, "stride_d", transposed=problem.kind == "linear"),
     )
