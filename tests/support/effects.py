@@ -1,0 +1,284 @@
+"""Kernels for instructions that touch memory, barriers and other lanes, with what they must leave in memory.
+
+Each case has one input and one output array, parameters `x` and `y`, and runs in one CTA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from louver.isa.barrier import (
+    MbarrierArrive,
+    MbarrierExpect,
+    MbarrierInit,
+    MbarrierInvalidate,
+    MbarrierTestWait,
+)
+from louver.isa.bulk import BulkLoad
+from louver.isa.bytes import LoadByte
+from louver.isa.bytes import StoreByte as StoreGlobalByte
+from louver.isa.matrix import LoadMatrix, StoreMatrix
+from louver.isa.memory import AtomicAdd, Load, Store
+from louver.isa.special import ActiveMask, Elect
+from louver.isa.sync import BarrierArrive, BarrierSync, WarpSync
+from louver.ptx.builder import KernelBuilder
+from louver.ptx.module import Address, Kernel, Param, Reg
+from support.scalar import WIDTH, random_integers
+
+SHARED = 4096
+Random = np.random.Generator
+
+
+@dataclass(frozen=True)
+class Case:
+    """kernel: to be launched in one CTA. x: its input. y: the output as it is before, expected: as it is afterwards."""
+
+    kernel: Kernel
+    x: np.ndarray
+    y: np.ndarray
+    expected: np.ndarray
+
+
+def cases() -> dict[str, Callable[[Random], Case]]:
+    """Functions that make each case from random numbers, by name."""
+    made = dict(_vector_cases())
+    for transpose in (False, True):
+        for count in (1, 2, 4):
+            suffix = f"{'-transposed' if transpose else ''}-x{count}"
+            made[f"stmatrix{suffix}"] = _bind(_store_matrix, transpose, count)
+            made[f"ldmatrix{suffix}"] = _bind(_load_matrix, transpose, count)
+    for kind in ("u32", "u64", "f32"):
+        made[f"red-{kind}"] = _bind(_reduce, kind)
+    made |= {"bytes": _bytes, "atom": _atomic, "lanes": _lanes, "mbarrier": _mbarrier, "bulk": _bulk, "named": _named}
+    return made
+
+
+def _bind(function: Callable[..., Case], *arguments: object) -> Callable[[Random], Case]:
+    return lambda rng: function(rng, *arguments)
+
+
+def _builder(threads: int = 32) -> KernelBuilder:
+    params = (Param("x", "u64"), Param("y", "u64"))
+    return KernelBuilder("effect", params, threads=threads, dynamic_shared=SHARED)
+
+
+def _at(k: KernelBuilder, name: str, index: Reg, size: int) -> Address:
+    return Address(k.mad_wide(index, size, k.ld_param(name)))
+
+
+def _vector_cases() -> Iterator[tuple[str, Callable[[Random], Case]]]:
+    for kind in ("b16", "b32", "b64", "f32"):
+        for count in (1, 2, 4):
+            if count * WIDTH.get(kind, 32) <= 128:
+                yield f"vector-{kind}-x{count}", _bind(_vectors, kind, count)
+
+
+def _vectors(rng: Random, kind: str, count: int) -> Case:
+    """Every lane's vector goes through shared memory to the lane before it."""
+    k = _builder()
+    size = count * WIDTH.get(kind, 32) // 8
+    lane = k.special("%laneid")
+    registers = tuple(k.regs(kind, count))  # type: ignore[arg-type]
+    vector = registers if count > 1 else registers[0]
+    k.emit(Load("global", kind, count, read_only=True, streaming=True), vector, _at(k, "x", lane, size))  # type: ignore[arg-type]
+    smem = k.shared_symbol()
+    k.emit(Store("shared", kind, count), Address(k.mad_lo(lane, size, smem), 64), vector)  # type: ignore[arg-type]
+    k.emit(WarpSync(), -1)
+    after = k.and_(k.add(lane, 1), 31)
+    k.emit(Load("shared", kind, count), vector, Address(k.mad_lo(after, size, smem), 64))  # type: ignore[arg-type]
+    k.emit(Store("global", kind, count), _at(k, "y", lane, size), vector)  # type: ignore[arg-type]
+    x = np.stack([random_integers(rng, "b32" if kind == "f32" else kind) for _ in range(count)], axis=1)
+    return Case(k.finish(), x, np.zeros_like(x), np.roll(x, -1, axis=0))
+
+
+def _bytes(rng: Random) -> Case:
+    """Single bytes at odd addresses; their neighbours stay."""
+    k = _builder()
+    lane = k.special("%laneid")
+    value = k.reg("b16")
+    k.emit(LoadByte(), value, Address(k.mad_wide(lane, 3, k.ld_param("x")), 1))
+    k.emit(StoreGlobalByte(), Address(k.mad_wide(lane, 2, k.ld_param("y")), 1), value)
+    x = rng.integers(0, 256, 100).astype(np.uint8)
+    y = np.full(64, 9, np.uint8)
+    expected = y.copy()
+    expected[1::2] = x[1 : 1 + 3 * 32 : 3][:32]
+    return Case(k.finish(), x, y, expected)
+
+
+def _row_order(rng: Random) -> np.ndarray:
+    """Which of 32 rows each lane's address names."""
+    return rng.permutation(32)
+
+
+def _store_matrix(rng: Random, transpose: bool, count: int) -> Case:
+    """Registers to rows of shared memory in a random order."""
+    k = _builder()
+    lane = k.special("%laneid")
+    words = tuple(k.regs("b32", 4))
+    k.emit(Load("global", "b32", 4), words, _at(k, "x", lane, 16))
+    order = k.reg("b32")
+    k.emit(Load("global", "b32"), order, Address(k.mad_wide(lane, 4, k.ld_param("x")), 512))
+    smem = k.shared_symbol()
+    blank = k.mov(0)
+    mine = Address(k.mad_lo(lane, 16, smem))
+    k.emit(Store("shared", "b32", 4), mine, (blank,) * 4)
+    k.emit(WarpSync(), -1)
+    k.emit(StoreMatrix(transpose, count), Address(k.mad_lo(order, 16, smem)), words[:count])  # type: ignore[arg-type]
+    k.emit(WarpSync(), -1)
+    k.emit(Load("shared", "b32", 4), words, mine)
+    k.emit(Store("global", "b32", 4), _at(k, "y", lane, 16), words)
+    halves, order_of = rng.integers(0, 1 << 16, (32, 4, 2)).astype(np.uint16), _row_order(rng)
+    rows = np.zeros((32, 8), np.uint16)
+    for matrix in range(count):
+        for row in range(8):
+            for column in range(8):
+                r, c = (column, row) if transpose else (row, column)
+                rows[order_of[8 * matrix + row], column] = halves[4 * r + c // 2, matrix, c % 2]
+    x = np.concatenate([halves.reshape(-1).view(np.uint32), order_of.astype(np.uint32)])
+    return Case(k.finish(), x, np.zeros(128, np.uint32), rows.reshape(-1).view(np.uint32))
+
+
+def _load_matrix(rng: Random, transpose: bool, count: int) -> Case:
+    """Rows of shared memory in a random order to registers."""
+    k = _builder()
+    lane = k.special("%laneid")
+    words = tuple(k.regs("b32", 4))
+    k.emit(Load("global", "b32", 4), words, _at(k, "x", lane, 16))
+    order = k.reg("b32")
+    k.emit(Load("global", "b32"), order, Address(k.mad_wide(lane, 4, k.ld_param("x")), 512))
+    smem = k.shared_symbol()
+    k.emit(Store("shared", "b32", 4), Address(k.mad_lo(lane, 16, smem)), words)
+    k.emit(WarpSync(), -1)
+    made = tuple(k.regs("b32", count))
+    k.emit(LoadMatrix(transpose, count), made, Address(k.mad_lo(order, 16, smem)))  # type: ignore[arg-type]
+    for index, register in enumerate(made):
+        k.store_global(Address(k.mad_wide(lane, 4 * count, k.ld_param("y")), 4 * index), register)
+    rows, order_of = rng.integers(0, 1 << 16, (32, 8)).astype(np.uint16), _row_order(rng)
+    halves = np.zeros((32, count, 2), np.uint16)
+    for matrix in range(count):
+        for row in range(8):
+            for column in range(8):
+                r, c = (column, row) if transpose else (row, column)
+                halves[4 * r + c // 2, matrix, c % 2] = rows[order_of[8 * matrix + row], column]
+    x = np.concatenate([rows.reshape(-1).view(np.uint32), order_of.astype(np.uint32)])
+    return Case(k.finish(), x, np.zeros(32 * count, np.uint32), halves.reshape(-1).view(np.uint32))
+
+
+def _reduce(rng: Random, kind: str) -> Case:
+    """64 threads add into five sums."""
+    k = _builder(threads=64)
+    register = {"u32": "b32", "u64": "b64", "f32": "f32"}[kind]
+    size = WIDTH.get(register, 32) // 8
+    tid = k.special("%tid.x")
+    value = k.reg(register)  # type: ignore[arg-type]
+    k.load_global((value,), _at(k, "x", tid, size))
+    bin_ = k.sub(tid, k.mul_lo(k.div(tid, 5), 5))
+    k.emit(AtomicAdd(kind), _at(k, "y", bin_, size), value)  # type: ignore[arg-type]
+    dtype = {"u32": np.uint32, "u64": np.uint64, "f32": np.float32}[kind]
+    x = rng.integers(0, 1 << 20, 64).astype(dtype)  # sums below 2^24 are exact in f32, in any order
+    y = rng.integers(0, 1 << 10, 5).astype(dtype)
+    expected = y + np.array([x[b::5].sum() for b in range(5)], dtype)
+    return Case(k.finish(), x, y, expected)
+
+
+def _atomic(rng: Random) -> Case:
+    """What was there comes back: one counter gives every lane a place of its own."""
+    k = _builder()
+    one = k.mov(1)
+    place = k.reg("b32")
+    k.emit(AtomicAdd("u32", returns=True), place, Address(k.ld_param("y")), one)
+    k.store_global(Address(k.mad_wide(place, 4, k.ld_param("y")), 4), k.mov(7))
+    y = np.zeros(33, np.uint32)
+    return Case(k.finish(), y.copy(), y, np.array([32, *[7] * 32], np.uint32))
+
+
+def _lanes(rng: Random) -> Case:
+    """One lane is elected; the active lanes of a branch and of the warp; values from other lanes."""
+    k = _builder()
+    lane = k.special("%laneid")
+    elected, mask, inside = k.reg("pred"), k.reg("b32"), k.mov(0)
+    k.emit(Elect(), elected)
+    k.emit(ActiveMask(), mask)
+    with k.if_(k.setp("ge", "u32", lane, 11)):
+        k.emit(ActiveMask(), inside)
+    value = k.reg("b32")
+    k.load_global((value,), _at(k, "x", lane, 4))
+    ones = k.selp(k.mov(1), k.mov(0), elected)
+    counted = k.mov(0)
+    for source in range(32):
+        k.add(counted, k.shuffle(ones, source), into=counted)
+    results = (counted, mask, inside, k.shuffle(value, k.xor(lane, 21)))
+    k.emit(Store("global", "b32", 4), _at(k, "y", lane, 16), results)
+    x = random_integers(rng, "b32")
+    expected = np.zeros((32, 4), np.uint32)
+    expected[:, 0], expected[:, 1] = 1, 0xFFFFFFFF
+    expected[11:, 2] = 0xFFFFFFFF << 11 & 0xFFFFFFFF
+    expected[:, 3] = x[np.arange(32) ^ 21]
+    return Case(k.finish(), x, np.zeros_like(expected), expected)
+
+
+def _mbarrier(rng: Random) -> Case:
+    """Arrivals by count complete a phase; a test does not wait; an invalidated barrier can be initialised again."""
+    k = _builder()
+    lane = k.special("%laneid")
+    bar = Address(k.shared_symbol(), 64)
+    before, between, after = (k.reg("pred") for _ in range(3))
+    with k.if_(k.setp("eq", "u32", lane, 0)):
+        k.emit(MbarrierInit(), bar, 5)
+        for state, count in ((before, 3), (between, 2)):
+            k.emit(MbarrierTestWait(), state, bar, 0)
+            k.emit(MbarrierArrive(counted=True), bar, count)
+        k.emit(MbarrierTestWait(), after, bar, 0)
+        k.emit(MbarrierInvalidate(), bar)
+        k.emit(MbarrierInit(), bar, 1)
+        k.emit(MbarrierArrive(), bar)
+        k.wait(bar, k.mov(0))
+        out = k.ld_param("y")
+        for index, state in enumerate((before, between, after)):
+            k.store_global(Address(out, 4 * index), k.selp(k.mov(1), k.mov(0), state))
+    return Case(k.finish(), np.zeros(1, np.uint32), np.full(3, 9, np.uint32), np.array([0, 0, 1], np.uint32))
+
+
+def _bulk(rng: Random) -> Case:
+    """A run of bytes by a bulk copy, announced without an arrival."""
+    k = _builder()
+    lane = k.special("%laneid")
+    smem = k.shared_symbol()
+    bar = Address(smem, 0)
+    with k.if_(k.setp("eq", "u32", lane, 0)):
+        k.emit(MbarrierInit(), bar, 1)
+        k.fence_mbarrier_init()
+        k.emit(MbarrierExpect(), bar, 272)
+        k.emit(BulkLoad(), Address(smem, 128), Address(k.ld_param("x"), 16), 272, bar)
+        k.emit(MbarrierArrive(), bar)
+    k.emit(WarpSync(), -1)
+    k.wait(bar, k.mov(0))
+    for offset in (0, 16, 144):
+        value = k.reg("b32")
+        k.emit(Load("shared", "b32"), value, Address(k.mad_lo(lane, 4, smem), 128 + offset))
+        k.store_global(Address(k.mad_wide(lane, 4, k.ld_param("y")), offset), value)
+    x = rng.integers(0, 1 << 32, 100, dtype=np.uint32)
+    return Case(k.finish(), x, np.zeros(68, np.uint32), x[4:72].copy())
+
+
+def _named(rng: Random) -> Case:
+    """Warp 0 writes and arrives; warp 1 waits at the same barrier and reads."""
+    k = _builder(threads=64)
+    tid, smem = k.special("%tid.x"), k.shared_symbol()
+    lane = k.and_(tid, 31)
+    first = k.setp("lt", "u32", tid, 32)
+    with k.if_(first, uniform=True) as branch:
+        value = k.reg("b32")
+        k.load_global((value,), _at(k, "x", lane, 4))
+        k.emit(Store("shared", "b32"), Address(k.mad_lo(lane, 4, smem)), value)
+        k.emit(BarrierArrive(3, 64))
+    with branch.otherwise():
+        k.emit(BarrierSync(3, 64))
+        got = k.reg("b32")
+        k.emit(Load("shared", "b32"), got, Address(k.mad_lo(k.xor(lane, 1), 4, smem)))
+        k.store_global(_at(k, "y", lane, 4), got)
+    x = random_integers(rng, "b32")
+    return Case(k.finish(), x, np.zeros_like(x), x[np.arange(32) ^ 1])
