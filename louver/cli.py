@@ -232,6 +232,22 @@ def gemm(
 
 
 @bench.command()
+def schedules(
+    dtype: Annotated[str, typer.Option(metavar="LIST", help="Element types.")] = "f16",
+    shapes: Annotated[
+        str | None, typer.Option(metavar="LIST", help="MxNxK, separated by commas. Default: seven large ones.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Two shapes only.")] = False,
+    out: BenchOut = Path("louver-bench"),
+) -> None:
+    """The library's schedule beside those that differ from it by one field: a table and a JSON record."""
+    from louver.commands.bench import bench_schedules, problems
+
+    with one_line_errors():
+        bench_schedules(problems(dtype, shapes, quick=quick), out, terminal())
+
+
+@bench.command()
 def host(out: BenchOut = Path("louver-bench")) -> None:
     """Host time of a warm call."""
     from louver.commands.bench import bench_host

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from louver.bench.machine import header, require_torch
 from louver.bench.problems import QUICK, SHAPES, SUSTAINED, GemmProblem, Shape, parse_dtypes, parse_shapes
 from louver.bench.protocol import Protocol
 from louver.bench.record import gemm_record, host_record, write_record
+from louver.bench.schedules import Rung, measure_schedules
 from louver.report.gemm import CONTENDERS, LABELS, GemmRecord
 from louver.report.gemm_table import gemm_table
 from louver.report.style import plain_table
@@ -62,6 +64,39 @@ def bench_host(out: Path, console: Console) -> None:
     console.print(host_table(times, f"host time of a warm call on {facts['device']}"))
     path = write_record(out / "host.json", host_record(facts, times))
     console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def bench_schedules(wanted: Sequence[GemmProblem], out: Path, console: Console) -> None:
+    """Time the library's schedule beside its neighbours, show tables, write `schedules.json` into `out`.
+
+    Raises CannotMeasureError where this machine cannot, ArithmeticError when a schedule computes wrongly.
+    """
+    torch = require_torch()
+    protocol, facts = Protocol(), header(torch)
+    rows: list[dict[str, Any]] = []
+    for problem in wanted:
+        rungs = measure_schedules(torch, problem, protocol)
+        console.print(schedules_table(problem, rungs, f"{problem} on {facts['device']}"))
+        rows.append({"shape": list(problem.shape), "dtype": problem.dtype, "schedules": [_rung(r) for r in rungs]})
+        write_record(out / "schedules.json", {**facts, "protocol": protocol.describe(), "rows": rows})
+        torch.cuda.empty_cache()
+
+
+def _rung(rung: Rung) -> dict[str, Any]:
+    return {"change": rung.change, "us": round(rung.seconds * 1e6, 3), "schedule": asdict(rung.schedule)}
+
+
+def schedules_table(problem: GemmProblem, rungs: Sequence[Rung], title: str) -> Table:
+    """Schedules, fastest first, and their speed in terms of the library's choice."""
+    table = plain_table(title)
+    table.add_column("changed from the library's choice")
+    for heading in ("TFLOP/s", "× chosen"):
+        table.add_column(heading, justify="right")
+    chosen = next(rung.seconds for rung in rungs if not rung.change)
+    for rung in rungs:
+        speed = f"{rung.tflops(problem):.0f}"
+        table.add_row(rung.change or "(nothing)", speed, f"{chosen / rung.seconds:.3f}")
+    return table
 
 
 def progress_line(measurement: Measurement, seconds: float) -> str:

@@ -84,7 +84,8 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
             transpose_b=major == "mn",
         ),
     )
-    if schedule.cluster > 1 and plan.b.copies % schedule.cluster and plan.b.box[1] % (8 * schedule.cluster):
+    shared = plan.b.box[1] // 8 if plan.b.major == "k" else plan.b.copies
+    if shared % schedule.cluster:
         raise ValueError(f"the dense tile cannot be shared by {schedule.cluster} CTAs: tile_n is {schedule.tile_n}")
     return ModuleOp([_kernel(plan)])
 

@@ -112,6 +112,13 @@ def test_n_major_tiles_are_whole_spans() -> None:
         generate(nest_of(Problem(b_layout="n_major"), schedule), schedule, SM_90A)
 
 
+@pytest.mark.parametrize(("layout", "tile_n"), [("n_major", 64), ("k_major", 8)])
+def test_a_tile_that_a_cluster_cannot_share_is_refused(layout: str, tile_n: int) -> None:
+    schedule = Schedule(tile_n=tile_n, cluster=2, stages=2)
+    with pytest.raises(ValueError, match="cannot be shared by 2 CTAs"):
+        generate(nest_of(Problem(b_layout=layout), schedule), schedule, SM_90A)
+
+
 def test_signature_needs_assigned_memory() -> None:
     module = generate(nest_of(Problem(), Schedule()), Schedule(), SM_90A)
     with pytest.raises(ValueError, match="run assign-shared-memory"):

@@ -1,0 +1,118 @@
+"""Schedules beside each other on one problem: the library's own choice, and what differs from it by one field."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from louver.bench.contenders import Contender
+from louver.bench.graph import prepare
+from louver.bench.operands import Operands, make_operands
+from louver.bench.problems import GemmProblem
+from louver.bench.protocol import Protocol, interleave, median
+from louver.bench.verify import verify
+from louver.frontend.problem import Problem
+from louver.isa.targets import target
+from louver.kernels.compiled import record_of
+from louver.kernels.configure import choose, deepest
+from louver.kernels.launch import Rows
+from louver.kernels.state import TensorState
+from louver.passes.schedule import Schedule
+from louver.runtime.device import Device, require_device
+
+ALTERNATIVES: tuple[Mapping[str, Any], ...] = (
+    {"raster": 4},
+    {"raster": 8},
+    {"raster": 32},
+    {"cluster": 2},
+    {"tile_n": 128},
+    {"tile_n": 192},
+    {"tile_m": 256, "tile_n": 128},
+    {"tile_m": 192, "tile_n": 192, "consumers": 3},
+    {"tile_k": 128},
+    {"store": "direct"},
+    {"stages": 3},
+    {"stages": 2},
+)
+"""Changes to the library's choice, one at a time. A tile's change of shape is one change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One schedule measured. change: what differs from the library's choice, "" for the choice itself; seconds: a launch."""
+
+    change: str
+    schedule: Schedule
+    seconds: float
+
+    def tflops(self, problem: GemmProblem) -> float:
+        """Dense-equivalent speed."""
+        return 2.0 * math.prod(problem.shape) / self.seconds / 1e12
+
+
+def candidates(problem: Problem, m: int, n: int, place: Device) -> dict[str, Schedule]:
+    """The library's choice, under "", and every alternative that differs from it and fits the target."""
+    machine = target(place.target)
+    base = choose(problem, m, n, machine, place.sm_count, aligned_output=True)
+    found = {"": base}
+    for change in ALTERNATIVES:
+        try:
+            changed = replace(base, **change)
+            if "stages" not in change:
+                changed = deepest(problem, changed, machine)
+        except ValueError:
+            continue
+        if changed != base:
+            found[", ".join(f"{name} {value}" for name, value in change.items())] = changed
+    return found
+
+
+def measure_schedules(torch: Any, gemm: GemmProblem, protocol: Protocol) -> list[Rung]:
+    """Time the candidates on one problem, fastest first. Raises ArithmeticError when one of them computes wrongly."""
+    place = require_device()
+    problem = Problem("linear", a=gemm.dtype, b=gemm.dtype, out=gemm.dtype)
+    schedules = candidates(problem, gemm.m, gemm.n, place)
+    _compile(problem, schedules.values(), place.target)
+    operands = make_operands(torch, gemm, protocol.sets(gemm.compressed_bytes))
+    states = [TensorState() for _ in operands.sparse]
+    contenders = {c: _contender(torch, c, problem, s, operands, states) for c, s in schedules.items()}
+    for change, contender in contenders.items():
+        operands.y.fill_(math.nan)
+        if not verify(torch, operands, 0, contender.result(0)).ok:
+            raise ArithmeticError(f"{schedules[change]} computes wrongly on {gemm}")
+    loads = {change: prepare(torch, c.call, operands.sets, protocol) for change, c in contenders.items()}
+    bursts = {change: load.burst for change, load in loads.items()}
+    times = interleave(bursts, protocol.rounds, lambda: time.sleep(protocol.pause_seconds))
+    rungs = [Rung(change, schedules[change], median(taken)) for change, taken in times.items()]
+    return sorted(rungs, key=lambda rung: rung.seconds)
+
+
+def _compile(problem: Problem, schedules: Iterable[Schedule], name: str) -> None:
+    """Compile side by side: a kernel takes half a second."""
+    wanted = list(schedules)
+    with ProcessPoolExecutor(min(len(wanted), os.cpu_count() or 1)) as pool:
+        list(pool.map(record_of, [problem] * len(wanted), wanted, [name] * len(wanted)))
+
+
+def _contender(
+    torch: Any, change: str, problem: Problem, schedule: Schedule, operands: Operands, states: list[TensorState]
+) -> Contender:
+    gemm, x, y = operands.problem, operands.x, operands.y
+    width = x.element_size()
+    launchers = [state.launcher(s, problem, schedule, 0, 0) for state, s in zip(states, operands.sparse, strict=True)]
+    dense = Rows(x.data_ptr(), gemm.k, gemm.n, gemm.k * width, width, x)
+    result = Rows(y.data_ptr(), gemm.m, gemm.n, gemm.m * width, width, y)
+    packs = [launcher.arguments(gemm.n, dense, result, 0) for launcher in launchers]
+
+    def call(index: int) -> Any:
+        at = index % len(launchers)
+        launcher = launchers[at]
+        launcher.kernel.launch(launcher.grid(gemm.n), packs[at], torch.cuda.current_stream().cuda_stream)
+        return y
+
+    return Contender(change or "chosen", call, "tokens", {})
