@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,18 +11,28 @@ import numpy as np
 from louver.formats.dtypes import raw_bits
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.isa.prepack import prepack
+from louver.runtime.driver import DriverError, DriverMissingError, call, device_context
 from louver.runtime.memory import DeviceBuffer
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceOperand:
-    """values: [rows, kept] of `element_bytes`, with `pitch` bytes a row. metadata: prepacked words."""
+    """values: [rows, kept] of `element_bytes`, with `pitch` bytes a row. metadata: prepacked words.
+
+    Products on any stream may read it until the end: the device is waited for before its memory is given back.
+    """
 
     values: DeviceBuffer
     kept: int
     pitch: int
     element_bytes: int
     metadata: DeviceBuffer
+
+    def __del__(self) -> None:
+        # The buffers are given back in the order of one stream, while the streams that read them are the callers'.
+        if not sys.is_finalizing():
+            with contextlib.suppress(DriverError, DriverMissingError), device_context(self.values.ordinal):
+                call("cuCtxSynchronize", doing="waiting for the products of a sparse tensor")
 
 
 def upload(s: SparseTensor, ordinal: int) -> DeviceOperand:

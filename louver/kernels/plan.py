@@ -27,7 +27,8 @@ TILES = 64
 class Plan:
     """A product of one sparse tensor on one device, made by `louver.plan`. It keeps tensor, operand and bias.
 
-    kind, n, element: as planned; layout: of the dense operand. Threads may share a plan.
+    kind, n, element: as planned; layout: of the dense operand. Threads may share a plan. A CUDA graph that captured a call
+    reads the operand on each replay: keep the plan, or the sparse tensor, as long as the graph.
     """
 
     def __init__(

@@ -331,8 +331,11 @@ def test_nothing_keeps_a_tensor_or_its_memory(gpu: FakeGpu, torch: FakeTorch, rn
     del s
     gc.collect()
     assert alive() is not None, "a plan keeps its tensor"
+    gpu.calls.clear()
     del p
     gc.collect()
+    names = [name for name, _ in gpu.calls if name in ("cuCtxSynchronize", "cuMemFreeAsync")]
+    assert names == ["cuCtxSynchronize", "cuMemFreeAsync", "cuMemFreeAsync"], "what still reads is waited for"
     assert alive() is None and not gpu.memory and not state.states()._kept
 
 
