@@ -37,7 +37,6 @@ from louver.isa.convert import (
     HalfPairFromFp8,
     IntegerToF32,
     IntegerToHalf,
-    IntegerToHalf,
     PairFromF32,
     SaturateInteger,
     ToF32,
@@ -89,7 +88,6 @@ def pure_forms() -> Iterator[Pure]:
     for half in ("f16", "bf16"):
         yield from (FromF32(half), PairFromF32(half), ToF32(half), PackedFma(half))
         yield from (IntegerToHalf(half, source) for source in ("s32", "u32"))
-        yield from (IntegerToHalf(half, kind) for kind in ("s32", "u32"))
         yield from (PackedBinary(op, half) for op in ("add", "sub", "mul", "min", "max"))
     for fp8 in ("e4m3", "e5m2"):
         yield from (Fp8PairFromF32(fp8), HalfPairFromFp8(fp8))
