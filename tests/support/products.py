@@ -45,17 +45,26 @@ def operands(
     k: int,
     dtype: str = "f16",
     data: Literal["integers", "normal"] = "integers",
+    *,
+    dense: str | None = None,
+    bias: str | None = None,
 ) -> Operands:
-    """Random operands of element type `dtype`: small integers, whose products have exact sums, or normally distributed."""
-    numpy = element_type(dtype).numpy
+    """Random operands of element type `dtype`, unless `dense` or `bias` name another one for theirs.
 
-    def draw(*shape: int) -> Array:
+    data: small integers, whose products have exact sums, or normally distributed; integer types then take all their values.
+    """
+
+    def draw(element: str, *shape: int) -> Array:
+        numpy = element_type(element).numpy
         if data == "integers":
-            return rng.integers(-LARGEST, LARGEST + 1, shape).astype(numpy)
-        return rng.standard_normal(shape, np.float32).astype(numpy)
+            return rng.integers(0 if element == "u8" else -LARGEST, LARGEST + 1, shape).astype(numpy)
+        if element_type(element).floating:
+            return rng.standard_normal(shape, np.float32).astype(numpy)
+        limits = np.iinfo(numpy)
+        return rng.integers(limits.min, limits.max, shape, dtype=numpy, endpoint=True)
 
-    a = louver.prune(draw(m, k), "2:4")
-    return Operands(a, louver.compress(a, "2:4"), draw(k, n), draw(m))
+    a = louver.prune(draw(dtype, m, k), "2:4")
+    return Operands(a, louver.compress(a, "2:4"), draw(dense or dtype, k, n), draw(bias or dtype, m))
 
 
 def assert_exact(y: Array, given: Operands, *, bias: bool = False) -> None:

@@ -12,6 +12,8 @@ GOLDEN = {
     "matmul": Problem(),
     "matmul_n_major_f32": Problem(b_layout="n_major", out="f32"),
     "linear_bias_bf16": Problem("linear", "bf16", "bf16", "bf16", bias="row"),
+    "linear_bias_e4m3_e5m2": Problem("linear", "e4m3", "e5m2", "bf16", bias="row"),
+    "matmul_bias_s8_u8": Problem("matmul", "s8", "u8", "f16", bias="row"),
 }
 
 
@@ -20,7 +22,16 @@ def test_text(name: str, golden: Golden) -> None:
     golden.check(f"ir/{name}.mlir", str(build_tile_ir(GOLDEN[name], Tile(128, 256, 64))))
 
 
-@pytest.mark.parametrize("problem", [Problem(), Problem("linear", bias="row"), Problem(b_layout="n_major", bias="row")])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem(),
+        Problem("linear", bias="row"),
+        Problem(b_layout="n_major", bias="row"),
+        Problem("linear", "u8", "s8", "bf16", bias="row"),
+        Problem("linear", "e5m2", "e4m3", "e4m3", bias="row"),
+    ],
+)
 def test_text_round_trips(problem: Problem) -> None:
     text = str(build_tile_ir(problem, Tile(64, 24, 32)))
     assert str(parse_ir(text)) == text

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import get_args
 
 import pytest
 
-from louver.frontend.problem import BLayout, Problem
+from louver.frontend.problem import PRODUCTS, BLayout, Problem
 from louver.isa.targets import SM_90A
+from louver.isa.wgmma import FP8, INTEGER
 from louver.kernels.configure import MIN_N_MAJOR, TILE_N, choose
 from louver.passes.pipeline import compile_product
 from louver.passes.schedule import Schedule
@@ -37,6 +39,41 @@ def every_product() -> list[Product]:
     ]
 
 
+EIGHT_BITS = {
+    **{(a, b): "QGMMA.SP.64x{n}x64.F32." + f"{a.upper()}.{b.upper()}" for a in FP8 for b in FP8},
+    **{(a, b): "IGMMA.SP.64x{n}x64." + f"{a.upper()}.{b.upper()}" for a in INTEGER for b in INTEGER},
+}
+"""The product that each mix of 8-bit types becomes, for a tile of width n."""
+
+
+def eight_bit_products() -> list[Product]:
+    """Every mix of 8-bit types, output and store, on the tiles that `choose` gives to many and to few columns."""
+    problems = [
+        Problem(kind, a, b, out, bias="row" if kind == "linear" else None)
+        for a, b in EIGHT_BITS
+        for out in PRODUCTS[a, b]
+        for kind in ("linear", "matmul")
+    ]
+    return [
+        (problem, schedule)
+        for problem in problems
+        for schedule in dict.fromkeys(
+            choose(problem, MANY, n, SM_90A, 132, aligned_output=aligned)
+            for n in (16, 256)
+            for aligned in (False, True)
+        )
+    ]
+
+
+def shown(product: Product) -> bool:
+    """Each mix, output, width and store, but not each of them with every other; the widest tiles more often."""
+    problem, schedule = product
+    outputs = PRODUCTS[problem.a, problem.b]
+    turn = (list(EIGHT_BITS).index((problem.a, problem.b)) + (problem.kind == "linear")) % len(outputs)
+    same = problem.a == problem.b and problem.a in ("e4m3", "s8")
+    return outputs[turn] == problem.out or (same and schedule.tile_n == 256)
+
+
 def _forms() -> list[tuple[str, BLayout, str | None]]:
     linear = [("linear", "k_major", bias) for bias in (None, "row")]
     return [*linear, *(("matmul", layout, None) for layout in get_args(BLayout))]
@@ -45,7 +82,7 @@ def _forms() -> list[tuple[str, BLayout, str | None]]:
 def name(product: Product) -> str:
     problem, schedule = product
     bias = "-bias" if problem.bias else ""
-    return f"{problem.kind}{bias}-{problem.b_layout}-{problem.a}-{problem.out}-n{schedule.tile_n}-{schedule.store}"
+    return f"{problem.kind}{bias}-{problem.b_layout}-{problem.a}-{problem.b}-{problem.out}-n{schedule.tile_n}-{schedule.store}"
 
 
 def representative(product: Product) -> bool:
@@ -58,25 +95,44 @@ def representative(product: Product) -> bool:
     return biased_if_linear and (wide or (problem.a == "f16" and problem.out == output))
 
 
-def marked(products: list[Product]) -> list[object]:
+def marked(products: list[Product], default: Callable[[Product], bool]) -> list[object]:
     return [
-        pytest.param(*product, id=name(product), marks=() if representative(product) else pytest.mark.slow)
+        pytest.param(*product, id=name(product), marks=() if default(product) else pytest.mark.slow)
         for product in products
     ]
 
 
-@pytest.mark.parametrize(("problem", "schedule"), marked(every_product()))
+@pytest.mark.parametrize(("problem", "schedule"), marked(every_product(), representative))
 def test_kernels_assemble_cleanly(problem: Problem, schedule: Schedule) -> None:
+    check_assembly(problem, schedule, f"HGMMA.SP.64x{schedule.tile_n}x32.F32")
+
+
+@pytest.mark.parametrize(("problem", "schedule"), marked(eight_bit_products(), shown))
+def test_kernels_of_8_bit_types_assemble_cleanly(problem: Problem, schedule: Schedule) -> None:
+    check_assembly(problem, schedule, EIGHT_BITS[problem.a, problem.b].format(n=schedule.tile_n))
+
+
+def check_assembly(problem: Problem, schedule: Schedule, sparse: str) -> None:
+    """Assembled without remarks, all of its products are those named `sparse`."""
     assembly = assemble(compile_product(problem, schedule).ptx)
     assert not [warning.text for warning in assembly.warnings]
     assert assembly.clean, assembly.kernels
     found = opcodes(disassemble(assembly.cubin))
-    sparse = f"HGMMA.SP.64x{schedule.tile_n}x32.F32"
-    # Two products of 32 columns a step: eight steps in the main loop's body, one in the rest.
-    assert sum(count for opcode, count in found.items() if opcode.startswith(sparse)) >= 2
-    assert not [opcode for opcode in found if opcode.startswith("HGMMA") and not opcode.startswith(sparse)]
+    # Two products of 64 bytes of K a step: eight in the main loop's body, two in the rest.
+    assert sum(count for opcode, count in found.items() if opcode.startswith(sparse)) >= 10
+    assert not [opcode for opcode in found if "GMMA" in opcode and not opcode.startswith(sparse)]
     assert {opcode.split(".")[1] for opcode in found if opcode.startswith("USETMAXREG")} == {"DEALLOC", "TRY_ALLOC"}
     assert any(opcode.startswith("UTMALDG") for opcode in found)
+
+
+def test_the_default_set_has_every_8_bit_mix_output_and_store() -> None:
+    chosen = [product for product in eight_bit_products() if shown(product)]
+    assert {(problem.a, problem.b) for problem, _ in chosen} == set(EIGHT_BITS)
+    assert {schedule.store for _, schedule in chosen} == {"direct", "bulk"}
+    assert {schedule.tile_n for _, schedule in chosen} == {16, 256}
+    for pair in EIGHT_BITS:
+        chosen_of_kind = {p.out for p, _ in chosen if (p.a in FP8) == (pair[0] in FP8)}
+        assert chosen_of_kind == set(PRODUCTS[pair])
 
 
 def test_the_default_set_has_every_width_and_store() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from louver.formats.dtypes import element_type
-from louver.kernels.numerics import bound, coefficients, compare
+from louver.kernels.numerics import accumulation, bound, coefficients, compare
 from louver.kernels.reference import exact_product, product
 
 
@@ -69,6 +69,46 @@ def test_the_bound_is_its_coefficients(rng: np.random.Generator) -> None:
         bound(reference, magnitude, 100, "bf16"), relative * np.abs(reference) + absolute + summed * magnitude
     )
     assert relative == 2.0**-8 and summed == 14 * 2.0**-23
+
+
+def test_8_bit_floats_have_a_wider_bound_and_integers_none(rng: np.random.Generator) -> None:
+    reference = np.array([10.0])
+    assert coefficients(64, "f32", "fp8") == (2.0**-24, 2.0**-150, 5 * 2.0**-12)
+    assert coefficients(4096, "f16", "fp8")[2] == 12 * 2.0**-12
+    assert coefficients(4096, "s32", "s32") == (0.0, 0.0, 0.0)
+    near = np.array([10.02], np.float32)
+    assert compare(near, reference, 2 * reference, 64, "f32", "fp8").ok
+    assert not compare(near, reference, 2 * reference, 64, "f32").ok
+    assert compare(np.array([10], np.int32), reference, reference, 64, "s32", "s32").ok
+    assert not compare(np.array([11], np.int32), reference, reference, 64, "s32", "s32").ok
+
+
+@pytest.mark.parametrize(
+    ("operand", "name"),
+    [("f16", "f32"), ("bf16", "f32"), ("e4m3", "fp8"), ("e5m2", "fp8"), ("s8", "s32"), ("u8", "s32")],
+)
+def test_how_products_of_each_type_round(operand: str, name: str) -> None:
+    assert accumulation(operand) == name
+
+
+def test_a_reference_is_clipped_where_the_output_saturates() -> None:
+    e4m3 = element_type("e4m3").numpy
+    reference = np.array([1e4, -np.inf, np.nan, 3.0])
+    y = np.array([448, -448, np.nan, 3.0], np.float32).astype(e4m3)
+    assert compare(y, reference, np.ones(4), 1, "e4m3").ok
+    assert compare(np.array([416.0]).astype(e4m3), reference[:1], np.ones(1), 1, "e4m3").violations == 1
+
+
+@pytest.mark.parametrize("out", ["s32", "f32", "f16", "bf16"])
+def test_integers_are_summed_exactly_and_rounded_once(out: str) -> None:
+    a = np.array([[127, 1], [-128, 1]], np.int8)
+    b = np.array([[200], [1]], np.uint8)
+    bias = np.array([(1 << 24) + (1 << 16) + 1 - 25401, np.iinfo(np.int32).min], np.int32)
+    y = product(a, b, bias, element_type(out).numpy)
+    # The second sum wraps around.
+    exact = [(1 << 24) + (1 << 16) + 1, (1 << 31) - 25599]
+    expected = {"s32": exact, "f32": np.float32(exact), "f16": [np.inf] * 2, "bf16": [(1 << 24) + (1 << 17), 1 << 31]}
+    np.testing.assert_array_equal(y[:, 0].astype(np.float64), np.array(expected[out], np.float64))
 
 
 def test_shapes_must_agree() -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from louver.formats.dtypes import element_type
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem, Tile
 from louver.ir.context import parse_ir
@@ -26,6 +27,11 @@ PROBLEMS = {
     ),
     "linear-narrow": (Problem("linear", out="f32"), Schedule(tile_n=8, stages=8)),
     "matmul-cluster": (Problem("matmul"), Schedule(cluster=2, stages=4)),
+    "linear-fp8-bias": (
+        Problem("linear", "e4m3", "e5m2", "bf16", bias="row"),
+        Schedule(tile_k=128, stages=4, store="bulk"),
+    ),
+    "matmul-int8": (Problem("matmul", "s8", "u8", "s32", bias="row"), Schedule(tile_n=48, tile_k=128)),
 }
 
 
@@ -60,8 +66,9 @@ def test_stages_do_not_overlap_and_bytes_add_up(name: str) -> None:
         assert start + size <= following
     assert spans[-1][0] + spans[-1][1] == kernel.shared_bytes.value.data
     full = next(op for op in barriers if op.sym_name.data == "full")
-    # One row of the sparse tile holds half its columns; the dense tile all of them; both have 2-byte elements.
-    expected = schedule.tile_k * (schedule.tile_m + 2 * schedule.tile_n)
+    # One row of the sparse tile holds half its columns; the dense tile all of them.
+    stored = schedule.tile_k * (schedule.tile_m // 2 + schedule.tile_n)
+    expected = stored * element_type(problem.a).bytes
     assert full.transaction_bytes.value.data == expected
     empty = next(op for op in barriers if op.sym_name.data == "empty")
     assert empty.arrivals.value.data == 4 * schedule.consumers * schedule.cluster
@@ -104,6 +111,19 @@ def test_stages_that_do_not_fit_are_refused() -> None:
     module = generate(nest_of(Problem(), schedule), schedule, SM_90A)
     with pytest.raises(ValueError, match="232448 bytes of shared memory, got a schedule that needs 245"):
         assign_shared_memory(module, SM_90A)
+
+
+def test_an_integer_product_needs_a_legal_width() -> None:
+    problem, schedule = Problem("linear", "s8", "s8", "s32"), Schedule(tile_n=40, tile_k=128)
+    with pytest.raises(ValueError, match="8, 16, 24, 32 or a multiple of 16 up to 256, got 40"):
+        generate(nest_of(problem, schedule), schedule, SM_90A)
+
+
+@pytest.mark.parametrize("out", ["f32", "e4m3"])
+def test_bulk_stores_take_16_bit_outputs(out: str) -> None:
+    problem, schedule = Problem("linear", "e4m3", "e4m3", out), Schedule(tile_k=128, store="bulk")
+    with pytest.raises(ValueError, match=f"bulk stores take 16-bit outputs .* got {out}"):
+        generate(nest_of(problem, schedule), schedule, SM_90A)
 
 
 def test_n_major_tiles_are_whole_spans() -> None:
