@@ -1,4 +1,4 @@
-"""Checks a PTX module before it is printed: operands, immediates, symbols, definite assignment, target, limits."""
+"""Checks a PTX module before it is printed: operands, symbols, convergence, definite assignment, target, limits."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from louver.isa.instruction import REGISTER_BITS, Instruction, Operand
+from louver.isa.memory import LoadParameter
 from louver.isa.targets import Target, target
 from louver.ptx.module import Address, Arg, Block, If, Imm, Inst, Kernel, Module, Reg
 
@@ -29,7 +30,7 @@ def validate(module: Module) -> None:
     for kernel in module.kernels:
         _check_kernel(kernel, machine)
         _Instructions(kernel, machine).check()
-        _Assignment(kernel).check()
+        _Flow(kernel).check()
 
 
 def check_arguments(op: Instruction, args: tuple[Arg, ...]) -> None:
@@ -123,7 +124,8 @@ class _Instructions:
     def __init__(self, kernel: Kernel, machine: Target) -> None:
         self._kernel = kernel
         self._machine = machine
-        self._symbols = {param.name for param in kernel.params}
+        self._params = {param.name: param.type for param in kernel.params}
+        self._symbols = set(self._params)
         if kernel.dynamic_shared:
             self._symbols.add(SHARED_SYMBOL)
 
@@ -152,6 +154,14 @@ class _Instructions:
             if isinstance(symbol, str) and symbol not in self._symbols:
                 known = ", ".join(sorted(self._symbols)) or "none"
                 raise ValueError(f"the kernel's symbols are {known}, got {symbol!r}")
+        if isinstance(node.op, LoadParameter):
+            self._parameter(node.op, node.args[1])
+
+    def _parameter(self, op: LoadParameter, arg: Arg) -> None:
+        """ptxas reads past a parameter's end without a word."""
+        if isinstance(arg, Address) and (arg.offset or self._params.get(str(arg.base)) != op.type):
+            declared = self._params.get(str(arg.base), "no parameter")
+            raise ValueError(f"reads the whole of a {op.type} parameter, got {arg.base} ({declared}) + {arg.offset}")
 
 
 def provides(name: str, needed: str) -> bool:
@@ -166,33 +176,45 @@ def _check_predicate(register: Reg) -> None:
         raise ValueError(f"a condition is a pred register, got {_shown(register)}")
 
 
-class _Assignment:
-    """No register is read before it is written on every path. A guarded write counts: what it skips is for tests to find."""
+class _Flow:
+    """Follows the paths through a kernel.
+
+    No register is read before it is written on every path; a guarded write counts, since tails are loaded and used under one
+    guard. Instructions that need the whole warp stand neither under a guard nor in a branch that may divide it.
+    """
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._index = 0
 
     def check(self) -> None:
-        self._block(self._kernel.body, set())
+        self._block(self._kernel.body, set(), whole=True)
 
-    def _block(self, block: Block, written: set[Reg]) -> None:
-        """Extends `written` by what `block` writes on every path."""
+    def _block(self, block: Block, written: set[Reg], *, whole: bool) -> None:
+        """Extends `written` by what `block` writes on every path. whole: no branch around it divides a warp."""
         for node in block.nodes:
             index, self._index = self._index, self._index + 1
             if isinstance(node, Inst):
-                self._read(_reads(node), written, index, node.op.mnemonic)
-                written.update(_writes(node))
+                self._instruction(node, written, index, whole)
             elif isinstance(node, If):
                 self._read((node.condition,), written, index, "if")
                 then, otherwise = set(written), set(written)
-                self._block(node.then, then)
+                self._block(node.then, then, whole=whole and node.uniform)
                 if node.otherwise is not None:
-                    self._block(node.otherwise, otherwise)
+                    self._block(node.otherwise, otherwise, whole=whole and node.uniform)
                 written.update(then & otherwise)
             else:
-                self._block(node.body, written)
+                self._block(node.body, written, whole=whole and node.uniform)
                 self._read((node.condition,), written, index, "while")
+
+    def _instruction(self, node: Inst, written: set[Reg], index: int, whole: bool) -> None:
+        if node.op.aligned and (node.guard is not None or not whole):
+            raise ValidationError(
+                f"{self._kernel.name}, instruction {index} ({node.op.mnemonic}): needs all lanes of the warp, got a guard or a "
+                "branch that may divide them: mark the branch uniform if its condition is, or move the instruction out"
+            )
+        self._read(_reads(node), written, index, node.op.mnemonic)
+        written.update(_writes(node))
 
     def _read(self, registers: Iterable[Reg], written: set[Reg], index: int, what: str) -> None:
         for register in registers:

@@ -48,3 +48,7 @@ def test_outputs_come_first_and_the_mnemonic_begins_the_text(form: Instruction) 
     assert roles == sorted(roles, key=lambda role: role == "in")
     assert form.text(*(operand.name for operand in form.operands)).startswith(form.mnemonic)
     assert form == form and hash(form) == hash(form)
+
+
+def test_each_form_is_listed_once() -> None:
+    assert len(set(FORMS)) == len(FORMS)

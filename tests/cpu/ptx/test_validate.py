@@ -127,6 +127,39 @@ def test_a_conditional_write_is_enough_where_it_is_guarded() -> None:
     check(set_(P0), set_(R0, guard=P0, guard_negated=True), use(R0))
 
 
+# --- convergence ---------------------------------------------------------------------------------------------------
+
+SYNC = Inst(BarrierSync(0, 128), ())
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [SYNC],
+        [set_(P0), If(P0, Block([SYNC]), Block([SYNC]), uniform=True)],
+        [set_(P0), While(Block([If(P0, Block([SYNC]), uniform=True)]), P0, uniform=True)],
+        [set_(P0), If(P0, Block()), SYNC],
+    ],
+)
+def test_whole_warps_may_meet(nodes: list[Node]) -> None:
+    check(*nodes)
+
+
+@pytest.mark.parametrize(
+    "nodes,index",
+    [
+        ([set_(P0), Inst(BarrierSync(0, 128), (), guard=P0)], 1),
+        ([set_(P0), If(P0, Block([SYNC]))], 2),
+        ([set_(P0), If(P0, Block(), Block([SYNC]))], 2),
+        ([set_(P0), While(Block([SYNC]), P0)], 2),
+        ([set_(P0), If(P0, Block([If(P0, Block([SYNC]), uniform=True)]))], 3),
+    ],
+)
+def test_parts_of_a_warp_may_not(nodes: list[Node], index: int) -> None:
+    with pytest.raises(ValidationError, match=rf"instruction {index} \(barrier.*needs all lanes of the warp"):
+        check(*nodes)
+
+
 # --- the rest ------------------------------------------------------------------------------------------------------
 
 
@@ -141,6 +174,8 @@ def test_a_conditional_write_is_enough_where_it_is_guarded() -> None:
             lambda: check(Inst(LoadParameter("u32"), (R0, Address("m")))),
             r"instruction 0 \(ld.param.u32\): the kernel's symbols are n, x, got 'm'",
         ),
+        (lambda: check(Inst(LoadParameter("u64"), (D0, Address("n")))), r"a u64 parameter, got n \(u32\) \+ 0"),
+        (lambda: check(Inst(LoadParameter("u32"), (R0, Address("n", 4)))), r"a u32 parameter, got n \(u32\) \+ 4"),
         (lambda: check(Inst(Load("shared", "b32"), (R0, Address("smem")))), "symbols are n, x, got 'smem'"),
         (
             lambda: check(Inst(SetMaxRegisters("inc", 240), ()), target="sm_100a"),
