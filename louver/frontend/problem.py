@@ -14,21 +14,25 @@ Kind = Literal["matmul", "linear"]
 
 BLayout = Literal["k_major", "n_major"]
 
-_FLOATS = ("f16", "bf16", "f32")
-
 PRODUCTS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("f16", "f16"): _FLOATS,
-    ("bf16", "bf16"): _FLOATS,
-    **{(a, b): (*_FLOATS, "e4m3") for a in FP8 for b in FP8},
-    **{(a, b): ("s32", *_FLOATS) for a in INTEGER for b in INTEGER},
+    ("f16", "f16"): ("f16", "bf16", "f32"),
+    ("bf16", "bf16"): ("bf16", "f16", "f32"),
+    **{(a, b): ("bf16", "f16", "f32", "e4m3") for a in FP8 for b in FP8},
+    **{(a, b): ("s32", "f16", "bf16", "f32") for a in INTEGER for b in INTEGER},
 }
-"""Element types of (sparse, dense) operand, and the output types that go with them.
+"""Element types of (sparse, dense) operand, and the output types that go with them, a library call's default first.
 
 Products of floating-point numbers accumulate in f32, those of integers in s32, exactly and wrapping. e4m3 outputs saturate.
 """
 
-BIAS: dict[str, tuple[str, ...]] = {"f32": _FLOATS, "s32": ("s32",)}
+BIAS: dict[str, tuple[str, ...]] = {"f32": ("f16", "bf16", "f32"), "s32": ("s32",)}
 """Element types of a bias by the type that it is added in, the accumulator's."""
+
+
+def accumulator_of(operand: str) -> str:
+    """What products of that element type accumulate in: "f32" or "s32", the widest that the hardware has."""
+    return ACCUMULATORS[operand, operand][0]
+
 
 PATTERNS = ("2:4",)
 """Patterns of the sparse operand, along K."""
@@ -68,8 +72,7 @@ class Problem:
                 f"element types of a product are one of {known}, got {self.a}×{self.b}: convert one operand"
             )
         _member("out", self.out, outputs)
-        # The first accumulator is the widest.
-        accumulator = ACCUMULATORS[self.a, self.b][0]
+        accumulator = accumulator_of(self.a)
         self._settle("accumulate", (accumulator,), accumulator)
         biases = BIAS[accumulator]
         self._settle("bias_element", biases, next(t for t in (self.a, self.out, accumulator) if t in biases))

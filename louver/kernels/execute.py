@@ -12,7 +12,7 @@ from louver.isa.targets import target
 from louver.kernels.configure import choose
 from louver.kernels.dense import DenseMatrix
 from louver.kernels.launch import copied_rows, output_rows, rows_in_place
-from louver.kernels.request import Request
+from louver.kernels.request import Request, default_layout
 from louver.kernels.state import TensorState
 from louver.kernels.warm import Placed
 from louver.passes.schedule import Schedule
@@ -47,7 +47,7 @@ def run(state: TensorState, request: Request, out: ArrayView, *, n: int | None =
 
 def layout_of(request: Request, dense: DenseMatrix) -> BLayout:
     """The layout that the kernel reads the dense operand in, copied first if it must be."""
-    return "n_major" if request.kind == "matmul" and dense.layout == "n_major" else "k_major"
+    return default_layout(request.kind, request.dense.element) if dense.layout == "n_major" else "k_major"
 
 
 @functools.lru_cache(maxsize=1024)

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.isa.wgmma import ACCUMULATORS, FP8
+from louver.frontend.problem import accumulator_of
+from louver.isa.wgmma import FP8
 
 UNIT_ROUNDOFF = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8, "e4m3": 2.0**-4, "s32": 0.0}
 """Half the distance from 1 to the next number of each output type; 0 where results are exact."""
@@ -51,9 +52,7 @@ class Agreement:
 
 def accumulation(operand: str) -> str:
     """How sums of products of that element type round: a key of `ACCUMULATOR_UNIT`."""
-    if operand in FP8:
-        return "fp8"
-    return ACCUMULATORS[operand, operand][0]
+    return "fp8" if operand in FP8 else accumulator_of(operand)
 
 
 def coefficients(k: int, out: str, accumulate: str = "f32") -> tuple[float, float, float]:

@@ -7,12 +7,22 @@ from typing import Any
 
 from louver.formats.dtypes import ElementType
 from louver.formats.tensor import SparseTensor
-from louver.frontend.problem import BLayout, Kind
+from louver.frontend.problem import BLayout, Kind, Problem
 from louver.kernels.configure import TILE_N
 from louver.kernels.dense import matrix
 from louver.kernels.execute import layout_of, run, schedule_for
 from louver.kernels.launch import rows_in_place
-from louver.kernels.request import Request, check_bias, check_sparse, output_element, place_name, problem, request
+from louver.kernels.request import (
+    Request,
+    check_bias,
+    check_operands,
+    check_sparse,
+    default_layout,
+    output_element,
+    place_name,
+    problem,
+    request,
+)
 from louver.kernels.state import states
 from louver.kernels.warm import WarmCalls
 from louver.runtime.arrays import ArrayView, empty_like_kind, view
@@ -27,7 +37,7 @@ TILES = 64
 class Plan:
     """A product of one sparse tensor on one device, made by `louver.plan`. It keeps tensor, operand and bias.
 
-    kind, n, element: as planned; layout: of the dense operand. Threads may share a plan. A CUDA graph that captured a call
+    kind, n: as planned. dense, layout: element type and layout of the dense operand. element: of the output. Threads may share a plan. A CUDA graph that captured a call
     reads the operand on each replay: keep the plan, or the sparse tensor, as long as the graph.
     """
 
@@ -37,12 +47,14 @@ class Plan:
         s: SparseTensor,
         n: int,
         bias: Any,
+        dense: ElementType,
         element: ElementType,
         layout: BLayout,
         place: Device,
     ) -> None:
         self.kind: Kind = kind
         self.n = n
+        self.dense = dense
         self.element = element
         self.layout: BLayout = layout
         self.device = place
@@ -78,6 +90,10 @@ class Plan:
                 f"the plan is for arrays on {place_name(self.device.ordinal)}, got one on "
                 f"{place_name(asked.dense.device)}: make another plan"
             )
+        if asked.dense.element != self.dense:
+            raise ValueError(
+                f"the plan is for dense operands of {self.dense}, got {asked.dense.element}: make another plan, with like=x"
+            )
         dense = asked.operand()
         if rows_in_place(dense, self.layout) is None or layout_of(asked, dense) != self.layout:
             raise ValueError(
@@ -108,9 +124,9 @@ def plan(
     `p = louver.plan("linear", s, n=256, like=x)`, then `p(x, out=y)`.
 
     kind: "linear" or "matmul". n: N (tokens or columns) that the kernel is chosen for; calls may have any N. bias: [M] on the
-    device, for "linear"; read anew by each call. out_dtype: f16, bf16 or f32, by default s's element type. like: an array as
-    calls will have it, which gives the device and, for "matmul", the layout; by default the current device. layout: of a
-    matmul's b, "n_major" (row-major [K, N], the default) or "k_major" (its transpose).
+    device, for "linear"; read anew by each call. out_dtype: as in `louver.matmul`. like: an array as calls will have it, which
+    gives the device, the element type and, for "matmul", the layout; by default the current device and s's element type.
+    layout: of a matmul's b, "n_major" (row-major [K, N], the default for 16-bit types) or "k_major" (its transpose).
     Compiles and uploads what calls with aligned and other outputs need. Raises ValueError or TypeError for arguments that no
     product has, NoDeviceError without a GPU, RuntimeError while the stream of `like` is being captured.
     """
@@ -122,13 +138,14 @@ def plan(
     _check_bias_kind(kind, with_bias=bias is not None)
     example = None if like is None else view(like)
     place = require_device() if example is None else _place_of(example)
-    chosen = _layout(kind, example, layout)
-    element = output_element(out_dtype, s.dtype)
-    if bias is not None:
-        check_bias(s, view(bias), place.ordinal)
+    dense = s.dtype if example is None else example.element
+    check_operands(kind, s, dense)
+    chosen = _layout(kind, dense, example, layout)
+    element = output_element(out_dtype, s.dtype, dense)
+    vector = None if bias is None else check_bias(s, view(bias), place.ordinal).element.name
     stream = 0 if example is None else example.stream or 0
-    _make_ready(s, (n,), kind, chosen, element, bias is not None, place, stream)
-    return Plan(kind, s, n, bias, element, chosen, place)
+    _make_ready(s, (n,), problem(kind, s, dense, chosen, element, vector), place, stream)
+    return Plan(kind, s, n, bias, dense, element, chosen, place)
 
 
 def prepare(
@@ -153,23 +170,14 @@ def prepare(
     _check_range(low, high)
     _check_bias_kind(kind, with_bias=bias)
     place = require_device() if device is None else device_of(device)
-    chosen = _layout(kind, None, layout)
-    element = output_element(out_dtype, s.dtype)
-    _make_ready(s, tuple(_classes(low, high)), kind, chosen, element, bias, place, 0)
+    chosen = _layout(kind, s.dtype, None, layout)
+    element = output_element(out_dtype, s.dtype, s.dtype)
+    solved = problem(kind, s, s.dtype, chosen, element, "auto" if bias else None)
+    _make_ready(s, tuple(_classes(low, high)), solved, place, 0)
     load_copies(place.ordinal, s.dtype.bytes)
 
 
-def _make_ready(
-    s: SparseTensor,
-    sizes: Iterable[int],
-    kind: Kind,
-    layout: BLayout,
-    element: ElementType,
-    with_bias: bool,
-    place: Device,
-    stream: int,
-) -> None:
-    solved = problem(kind, s, layout, element, with_bias=with_bias)
+def _make_ready(s: SparseTensor, sizes: Iterable[int], solved: Problem, place: Device, stream: int) -> None:
     state = states().of(s)
     schedules = {
         # In order, so that kernels are compiled from the narrowest tile to the widest.
@@ -215,11 +223,11 @@ def _place_of(example: ArrayView) -> Device:
     return device_of(example.device)
 
 
-def _layout(kind: Kind, example: ArrayView | None, layout: BLayout | None) -> BLayout:
+def _layout(kind: Kind, dense: ElementType, example: ArrayView | None, layout: BLayout | None) -> BLayout:
     if kind == "linear":
         return "k_major"
     if layout is not None or example is None:
-        return layout or "n_major"
+        return layout or default_layout(kind, dense)
     if len(example.shape) != 2:
         raise ValueError(f"b must be [K, N], got an example of shape {list(example.shape)}")
     found = matrix(example, k_axis=0).layout

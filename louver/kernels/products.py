@@ -19,13 +19,15 @@ from louver.runtime.arrays import ArrayView, empty_like_kind, view
 from louver.runtime.device import NoDevice, current_device
 
 
-def matmul(s: SparseTensor, b: Any, out: Any = None, out_dtype: object = None, accumulate: Accumulate = "f32") -> Any:
+def matmul(s: SparseTensor, b: Any, out: Any = None, out_dtype: object = None, accumulate: Accumulate = "auto") -> Any:
     """`s [M, K] @ b [K, N]` -> [M, N].
 
-    s: 2:4 sparse along K (its last axis), f16 or bf16. b: the same element type, on a GPU or on the host, any strides;
-    rows or columns of unit stride and 16-byte pitch are read in place, anything else is copied first. out: an array to
-    write, its rows contiguous, not overlapping b; by default a new array of b's kind. out_dtype: f16, bf16 or f32;
-    default `out`'s, else b's. accumulate: "f32".
+    s: 2:4 sparse along K (its last axis), f16, bf16, e4m3, e5m2, s8 or u8. b: the same element type (8-bit floats mix, and so
+    do 8-bit integers), on a GPU or on the host, any strides; rows or columns of unit stride and 16-byte pitch are read in
+    place, of 8-bit types columns only, anything else is copied first. out: an array to write, its rows contiguous, not
+    overlapping b; by default a new array of b's kind. out_dtype: f16, bf16, f32, for 8-bit floats also e4m3 (saturating),
+    for integers also s32; default `out`'s, else b's for 16-bit types, bf16 for 8-bit floats, s32 for integers.
+    accumulate: "auto": "f32", which for 8-bit floats keeps about 14 bits in hardware, or "s32" for integers, which wraps.
     On a GPU the work is sent to the caller's current stream and not waited for. Host arrays are copied in and out. The
     first call of its kind compiles and uploads, which a stream's capture forbids: `louver.prepare` does it ahead.
     Without a GPU the reference path computes the same, slowly, and says so once.
@@ -35,11 +37,16 @@ def matmul(s: SparseTensor, b: Any, out: Any = None, out_dtype: object = None, a
 
 
 def linear(
-    x: Any, s: SparseTensor, bias: Any = None, out: Any = None, out_dtype: object = None, accumulate: Accumulate = "f32"
+    x: Any,
+    s: SparseTensor,
+    bias: Any = None,
+    out: Any = None,
+    out_dtype: object = None,
+    accumulate: Accumulate = "auto",
 ) -> Any:
     """`x [..., K] @ s [out, K].T (+ bias [out])` -> [..., out], as `torch.nn.functional.linear`.
 
-    bias: the element type of x. Everything else as in `matmul`; leading axes of x and out must flatten to one without a copy.
+    bias: f16, bf16 or f32, or s32 for integers; added before the result is rounded. Everything else as in `matmul`; leading axes of x and out must flatten to one without a copy.
     """
     return _product("linear", s, x, bias, out, out_dtype, accumulate)
 

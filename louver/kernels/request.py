@@ -8,17 +8,15 @@ from typing import Any, Literal
 
 from louver.formats.dtypes import ElementType, element_type
 from louver.formats.tensor import SparseTensor
-from louver.frontend.problem import BLayout, Kind, Problem
+from louver.frontend.problem import BIAS, PRODUCTS, BLayout, Kind, Problem, accumulator_of
+from louver.isa.wgmma import TRANSPOSABLE
 from louver.kernels.dense import DenseMatrix, as_tokens, check_output, matrix, rows_of
 from louver.runtime.arrays import ArrayView, view
 
-Accumulate = Literal["f32"]
+Accumulate = Literal["auto", "f32", "s32"]
 
-SPARSE = ("f16", "bf16")
-"""Element types of both operands."""
-
-OUTPUTS = ("f16", "bf16", "f32")
-"""Element types of results."""
+SPARSE = tuple(dict.fromkeys(a for a, _ in PRODUCTS))
+"""Element types of the sparse operand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +47,28 @@ class Request:
 
     def problem(self, layout: BLayout) -> Problem:
         """The problem that a kernel solves, the dense operand in this layout."""
-        return problem(self.kind, self.s, layout, self.element, with_bias=self.bias is not None)
+        bias = None if self.bias is None else self.bias.element.name
+        return problem(self.kind, self.s, self.dense.element, layout, self.element, bias)
 
 
 def request(
-    kind: Kind, s: SparseTensor, x: Any, bias: Any, out: Any, out_dtype: Hashable, accumulate: str = "f32"
+    kind: Kind, s: SparseTensor, x: Any, bias: Any, out: Any, out_dtype: Hashable, accumulate: str = "auto"
 ) -> Request:
     """Check the arguments of `matmul` or `linear`. Raises ValueError or TypeError with the rule that is broken."""
     check_sparse(s, accumulate)
-    name = "x" if kind == "linear" else "b"
     dense = view(x)
-    if dense.element != s.dtype:
-        raise ValueError(f"{name} and s must have one element type, got {dense.element} and {s.dtype}: convert one")
+    check_operands(kind, s, dense.element)
     shape = _output_shape(kind, s, dense)
     vector = None if bias is None else check_bias(s, view(bias), dense.device)
     target = None if out is None else view(out)
-    element = output_element(out_dtype, dense.element if target is None else target.element)
+    wanted = target.element if out_dtype is None and target is not None else out_dtype
+    element = output_element(wanted, s.dtype, dense.element)
     if target is not None:
         check_output(target, shape, element, (dense,) if vector is None else (dense, vector))
     return Request(kind, s, dense, vector, element, shape, target)
 
 
-def check_sparse(s: object, accumulate: str = "f32") -> None:
+def check_sparse(s: object, accumulate: str = "auto") -> None:
     """Raises TypeError or ValueError unless `s` is a matrix that products take."""
     if not isinstance(s, SparseTensor):
         raise TypeError(f"s must be a louver.SparseTensor, got {type(s).__name__}: use louver.compress(w, '2:4')")
@@ -83,23 +81,53 @@ def check_sparse(s: object, accumulate: str = "f32") -> None:
     if 0 in s.shape:
         raise ValueError(f"s must have at least one row and one column, got shape {list(s.shape)}")
     if s.dtype.name not in SPARSE:
-        raise ValueError(f"products take f16 and bf16, got {s.dtype}")
-    if accumulate != "f32":
-        raise ValueError(f'accumulate must be "f32", got {accumulate!r}')
+        raise ValueError(f"products take {', '.join(SPARSE[:-1])} and {SPARSE[-1]}, got {s.dtype}")
+    if accumulate not in ("auto", accumulator_of(s.dtype.name)):
+        raise ValueError(
+            f'accumulate must be "auto" or "{accumulator_of(s.dtype.name)}" for {s.dtype}, got {accumulate!r}'
+        )
 
 
-def output_element(out_dtype: object, default: ElementType) -> ElementType:
-    """The output's element type: the one named, else the default. Raises ValueError for one that products do not write."""
-    element = default if out_dtype is None else element_type(out_dtype)
-    if element.name not in OUTPUTS:
-        raise ValueError(f"out_dtype must be f16, bf16 or f32, got {element}")
+def check_operands(kind: Kind, s: SparseTensor, dense: ElementType) -> None:
+    """Raises ValueError unless products take these element types together."""
+    name = "x" if kind == "linear" else "b"
+    if (s.dtype.name, dense.name) not in PRODUCTS:
+        raise ValueError(
+            f"{name} and s must have one element type, got {dense} and {s.dtype}: convert one (8-bit floats mix, and so do "
+            "8-bit integers)"
+        )
+
+
+def output_element(out_dtype: object, s: ElementType, dense: ElementType) -> ElementType:
+    """The output's element type: the one named, else the operands' default.
+
+    Raises ValueError for one that products of these operands do not write.
+    """
+    outputs = PRODUCTS[s.name, dense.name]
+    element = element_type(outputs[0] if out_dtype is None else out_dtype)
+    if element.name not in outputs:
+        raise ValueError(f"out_dtype must be {', '.join(outputs)} for operands of {s} and {dense}, got {element}")
     return element
 
 
-def problem(kind: Kind, s: SparseTensor, layout: BLayout, out: ElementType, *, with_bias: bool) -> Problem:
-    """The problem of a product of `s`, its dense operand in this layout."""
-    bias = "row" if with_bias else None
-    return Problem(kind=kind, a=s.dtype.name, b=s.dtype.name, out=out.name, b_layout=layout, bias=bias)
+def default_layout(kind: Kind, dense: ElementType) -> BLayout:
+    """How row-major data is read: tokens K-major, a matmul's operand N-major, unless the tensor cores cannot transpose it."""
+    return "n_major" if kind == "matmul" and dense.name in TRANSPOSABLE else "k_major"
+
+
+def problem(
+    kind: Kind, s: SparseTensor, dense: ElementType, layout: BLayout, out: ElementType, bias: str | None
+) -> Problem:
+    """The problem of a product of `s`, its dense operand in this layout. bias: its element type, "auto", or None for none."""
+    return Problem(
+        kind=kind,
+        a=s.dtype.name,
+        b=dense.name,
+        out=out.name,
+        b_layout=layout,
+        bias=None if bias is None else "row",
+        bias_element=bias or "auto",
+    )
 
 
 def _output_shape(kind: Kind, s: SparseTensor, dense: ArrayView) -> tuple[int, ...]:
@@ -117,8 +145,9 @@ def check_bias(s: SparseTensor, bias: ArrayView, device: int | None) -> ArrayVie
     """The bias of a linear product on a device (None: the host), or ValueError with the rule that it breaks."""
     if bias.shape != (s.shape[0],):
         raise ValueError(f"bias must be [out] with out = {s.shape[0]}, got shape {list(bias.shape)}")
-    if bias.element != s.dtype:
-        raise ValueError(f"bias and x must have one element type, got {bias.element} and {s.dtype}")
+    allowed = BIAS[accumulator_of(s.dtype.name)]
+    if bias.element.name not in allowed:
+        raise ValueError(f"bias must be of {' or '.join(allowed)} for operands of {s.dtype}, got {bias.element}")
     if bias.device != device:
         raise ValueError(f"bias and x must be on one device, got {place_name(bias.device)} and {place_name(device)}")
     if bias.device is not None and bias.strides != (1,) and bias.shape != (1,):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import louver
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
-from louver.kernels.numerics import compare
+from louver.kernels.numerics import accumulation, compare
 from louver.kernels.reference import exact_product
 
 Array = NDArray[Any]
@@ -76,5 +76,6 @@ def assert_exact(y: Array, given: Operands, *, bias: bool = False) -> None:
 def assert_close(y: Array, given: Operands, *, bias: bool = False) -> None:
     """`y` [M, N] keeps the bound of `louver.kernels.numerics` in every element."""
     reference, magnitude = exact_product(given.a, given.b, given.bias if bias else None)
-    agreement = compare(y, reference, magnitude, given.sizes[2], element_type(y.dtype).name)
+    accumulate = accumulation(element_type(given.a.dtype).name)
+    agreement = compare(y, reference, magnitude, given.sizes[2], element_type(y.dtype).name, accumulate)
     assert agreement.ok, agreement

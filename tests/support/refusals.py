@@ -83,7 +83,7 @@ REFUSALS = (
     Refusal("axis", "matmul", lambda xp, out: louver.matmul(sparse(axis=0), _b(xp), out=out), "along its last axis"),
     Refusal("s of three axes", "matmul", lambda xp, out: louver.matmul(sparse(shape=(2, M, K)), _b(xp), out=out), "must be a matrix"),
     Refusal("s without rows", "matmul", lambda xp, out: louver.matmul(sparse(shape=(0, K)), _b(xp), out=out), "at least one row"),
-    Refusal("type of s", "matmul", lambda xp, out: louver.matmul(sparse("f32"), _b(xp), out=out), "f16 and bf16"),
+    Refusal("type of s", "matmul", lambda xp, out: louver.matmul(sparse("f32"), _b(xp), out=out), "products take f16, bf16, .* and u8, got f32"),
     Refusal("accumulate", "matmul", lambda xp, out: louver.matmul(sparse(), _b(xp), out=out, accumulate="f16"), "accumulate"),  # type: ignore[arg-type]
     Refusal("out_dtype", "matmul", lambda xp, out: louver.matmul(sparse(), _b(xp), out=out, out_dtype="e4m3"), "out_dtype must be"),
     Refusal("out and out_dtype", "matmul", lambda xp, out: louver.matmul(sparse(), _b(xp), out=out, out_dtype="f32"), "out must have element type f32, got f16"),
@@ -97,7 +97,7 @@ REFUSALS = (
     Refusal("type of x", "linear", lambda xp, out: louver.linear(xp.full((N, K), "bf16"), sparse(), out=out), "one element type"),
     Refusal("shape of bias", "linear", lambda xp, out: louver.linear(_x(xp), sparse(), xp.full((M + 1,), "f16"), out=out), r"out = 70, got shape \[71\]"),
     Refusal("bias of two axes", "linear", lambda xp, out: louver.linear(_x(xp), sparse(), xp.full((1, M), "f16"), out=out), "bias must be"),
-    Refusal("type of bias", "linear", lambda xp, out: louver.linear(_x(xp), sparse(), xp.full((M,), "f32"), out=out), "bias and x must have one element type"),
+    Refusal("type of bias", "linear", lambda xp, out: louver.linear(_x(xp), sparse(), xp.full((M,), "s32"), out=out), "bias must be of f16 or bf16 or f32 for operands of f16, got s32"),
     Refusal("shape of linear's out", "linear", lambda xp, out: louver.linear(_x(xp), sparse(), out=out.T), r"shape \[24, 70\], got \[70, 24\]"),
     Refusal("out over bias", "linear", lambda xp, out: _overlapping_bias(xp), "overlap"),
 )  # fmt: skip
