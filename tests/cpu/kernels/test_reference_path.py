@@ -9,6 +9,8 @@ import pytest
 
 import louver
 from louver.formats.dtypes import element_type
+from louver.frontend.problem import BIAS, PRODUCTS, accumulator_of
+from louver.kernels.reference import exact_product
 from support.products import assert_close, assert_exact, operands
 from support.refusals import REFUSALS, K, M, N, Refusal, sparse
 
@@ -48,6 +50,58 @@ def test_random_products_keep_the_bound(rng: np.random.Generator, dtype: str) ->
     given = operands(rng, 40, 50, 600, dtype, "normal")
     assert_close(louver.matmul(given.s, given.b), given)
     assert_close(louver.linear(given.b.T, given.s, given.bias, out_dtype="f32").T, given, bias=True)
+
+
+EIGHT_BITS = [(a, b, out) for (a, b), outputs in PRODUCTS.items() for out in outputs if element_type(a).bits == 8]
+
+
+@pytest.mark.parametrize(("a", "b", "out"), EIGHT_BITS)
+def test_products_of_8_bit_types(rng: np.random.Generator, a: str, b: str, out: str) -> None:
+    given = operands(rng, 20, 9, 36, a, dense=b, bias=BIAS[accumulator_of(a)][-1])
+    y = louver.matmul(given.s, given.b, out_dtype=out)
+    assert y.dtype == element_type(out).numpy
+    z = louver.linear(given.b.T, given.s, given.bias, out_dtype=out)
+    exact, _ = exact_product(given.a, given.b)
+    biased, _ = exact_product(given.a, given.b, given.bias)
+    # No sum is greater than e4m3 holds; its values between 16 and 448 have steps that integers fall between.
+    np.testing.assert_array_equal(y.astype(np.float64), exact.astype(y.dtype).astype(np.float64))
+    np.testing.assert_array_equal(z.T.astype(np.float64), biased.astype(y.dtype).astype(np.float64))
+
+
+@pytest.mark.parametrize(("a", "b", "out"), [("e4m3", "e5m2", "bf16"), ("s8", "u8", "s32"), ("bf16", "bf16", "bf16")])
+def test_the_output_type_by_default(rng: np.random.Generator, a: str, b: str, out: str) -> None:
+    given = operands(rng, 20, 9, 36, a, dense=b)
+    assert element_type(louver.matmul(given.s, given.b).dtype).name == out
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "options", "message"),
+    [
+        ("e4m3", "s8", {}, "one element type, got s8 and e4m3: convert one"),
+        (
+            "s8",
+            "s8",
+            {"out_dtype": "e4m3"},
+            "out_dtype must be s32, f16, bf16, f32 for operands of s8 and s8, got e4m3",
+        ),
+        ("s8", "s8", {"accumulate": "f32"}, 'must be "auto" or "s32" for s8, got \'f32\''),
+        ("e4m3", "e4m3", {"accumulate": "s32"}, 'must be "auto" or "f32" for e4m3, got \'s32\''),
+        ("e4m3", "e4m3", {"out_dtype": "s32"}, "out_dtype must be bf16, f16, f32, e4m3 for operands"),
+    ],
+)
+def test_what_8_bit_products_do_not_do_is_refused(
+    rng: np.random.Generator, a: str, b: str, options: dict[str, str], message: str
+) -> None:
+    given = operands(rng, 20, 9, 36, a, dense=b)
+    with pytest.raises(ValueError) as caught:
+        louver.matmul(given.s, given.b, **options)
+    assert message in str(caught.value)
+
+
+def test_a_bias_of_another_kind_of_number_is_refused(rng: np.random.Generator) -> None:
+    given = operands(rng, 20, 9, 36, "s8", bias="f32")
+    with pytest.raises(ValueError, match="bias must be of s32 for operands of s8, got f32"):
+        louver.linear(given.b.T, given.s, given.bias)
 
 
 @pytest.mark.parametrize("leading", [(), (1,), (2, 3), (2, 1, 3)])
