@@ -69,7 +69,8 @@ class Signature:
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Signature:
         """The signature that `to_json` wrote."""
-        return cls(**{**facts, "parameters": tuple(_parameter(p) for p in facts["parameters"])})
+        fields: dict[str, Any] = {**facts, "parameters": tuple(_parameter(p) for p in facts["parameters"])}
+        return cls(**fields)
 
 
 def _parameter(facts: Mapping[str, Any]) -> Parameter:

@@ -18,6 +18,7 @@ from xdsl.dialects.builtin import (
     StringAttr,
     SymbolNameConstraint,
     UnitAttr,
+    i32,
 )
 from xdsl.irdl import (
     IRDLOperation,
@@ -41,7 +42,7 @@ I32Attr: TypeAlias = IntegerAttr[I32]
 
 def i32_attr(value: int) -> I32Attr:
     """A 32-bit integer attribute."""
-    return IntegerAttr(value, 32)
+    return IntegerAttr(value, i32)
 
 
 @irdl_op_definition
