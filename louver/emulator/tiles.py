@@ -19,7 +19,7 @@ from louver.emulator.memory import Allocation, GlobalMemory, check_writable
 from louver.emulator.shared import Where
 from louver.isa.machine import U8
 from louver.isa.swizzle import Swizzle
-from louver.isa.tensormap import SwizzleBytes, TensorMap
+from louver.isa.tensormap import COPY_CHUNK, SwizzleBytes, TensorMap
 
 TILE_ALIGNMENT = 128
 """Shared address of a tiled copy, in bytes."""
@@ -50,6 +50,7 @@ class Tensor:
 
     def load(self, coordinates: Sequence[int]) -> U8:
         """The box at `coordinates` (innermost first), zeros outside the tensor: uint8 [box_bytes], not swizzled."""
+        self._check_start(coordinates)
         box = np.zeros((*self.map.box[::-1], self.map.element_bytes), np.uint8)
         inside, box_slices = self._clip(self.allocation.data, coordinates)
         if inside is not None:
@@ -64,8 +65,13 @@ class Tensor:
         return box.reshape(-1)
 
     def store(self, coordinates: Sequence[int], data: U8) -> None:
-        """Write the box at `coordinates`; elements outside the tensor are dropped. data: uint8 [box_bytes]."""
+        """Write the box at `coordinates`; elements outside the tensor are dropped. data: uint8 [box_bytes].
+
+        Raises OutOfBoundsError where the hardware would write past the innermost dimension's end, in its last chunk.
+        """
         check_writable(self.allocation)
+        self._check_start(coordinates)
+        self._check_end(coordinates)
         inside, box_slices = self._clip(self.allocation.data, coordinates)
         if inside is None:
             return
@@ -74,6 +80,21 @@ class Tensor:
             shadow = self.part(self.allocation.initialised, coordinates)
             if shadow is not None:
                 shadow[...] = True
+
+    def _check_start(self, coordinates: Sequence[int]) -> None:
+        if coordinates[0] * self.map.element_bytes % COPY_CHUNK:
+            raise MisalignedError(
+                f"a tiled copy starts at a multiple of {COPY_CHUNK} bytes along the innermost dimension, got coordinate "
+                f"{coordinates[0]} of {self.map.element_bytes}-byte elements: the hardware stops with an illegal instruction"
+            )
+
+    def _check_end(self, coordinates: Sequence[int]) -> None:
+        end, inner = coordinates[0] + self.map.box[0], self.map.shape[0]
+        if end > inner > coordinates[0] and inner * self.map.element_bytes % COPY_CHUNK:
+            raise OutOfBoundsError(
+                f"a tiled store writes whole chunks of {COPY_CHUNK} bytes, so it would write past the {inner} elements of "
+                f"{self.allocation.name}'s innermost dimension"
+            )
 
     def part(self, plane: NDArray[Item], coordinates: Sequence[int]) -> NDArray[Item] | None:
         """The items of the box inside the tensor, of a plane with one item for each byte of the allocation; a view."""

@@ -7,6 +7,11 @@ from typing import Literal
 
 from louver.isa.targets import TENSOR_MAP_MAX_BOX
 
+COPY_CHUNK = 16
+"""Bytes along the innermost dimension that a tiled copy handles together. Seen on an H200, and nowhere documented: a copy whose
+innermost coordinate is no multiple of it ends in an illegal instruction, and a store writes whole chunks, past the end of the
+dimension when that is no multiple of it. A load gives zeros from the very end of the dimension on."""
+
 SwizzleBytes = Literal[0, 32, 64, 128]
 """Swizzle span in bytes; 0 is no swizzle."""
 
@@ -18,7 +23,7 @@ class TensorMap:
     address: bytes, a multiple of 16. element_bytes: 1, 2, 4 or 8. shape: elements per dimension.
     strides: bytes between neighbours in dimensions 1…, each a multiple of 16 (dimension 0 is contiguous).
     box: elements copied per dimension, each 1 to 256; the inner box's bytes are a multiple of 16 and fit the swizzle span.
-    Reads outside `shape` give zeros; writes outside are dropped. Source: CUDA driver API, cuTensorMapEncodeTiled.
+    Reads outside `shape` give zeros; writes outside are dropped, but see `COPY_CHUNK`. Source: CUDA driver API, cuTensorMapEncodeTiled.
     """
 
     address: int

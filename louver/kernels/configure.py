@@ -30,7 +30,7 @@ def choose(
 ) -> Schedule:
     """A schedule for `a [m, K] @ b [K, n]`: the narrowest tile that holds n, at most 256; narrower while SMs would idle.
 
-    aligned_output: the output's address and row pitch are multiples of 16 bytes, so that bulk copies can write it.
+    aligned_output: the output's address, row pitch and rows' bytes are multiples of 16, so that bulk copies can write it.
     """
     least = MIN_N_MAJOR if problem.b_layout == "n_major" else TILE_N[0]
     widths = [width for width in TILE_N if width >= least]

@@ -35,14 +35,17 @@ def run(state: TensorState, request: Request, out: ArrayView, *, n: int | None =
     result = output_rows(request.output(out))
     place, stream = device(out.device), out.stream or 0
     problem = request.problem(layout)
-    schedule = schedule_for(problem, request.s.shape[0], n or dense.n, place, aligned_output=result.aligned)
+    schedule = schedule_for(problem, request.s.shape[0], n or dense.n, place, aligned_output=result.bulk_writable)
     launcher = state.launcher(request.s, problem, schedule, place.ordinal, stream)
     in_place = rows_in_place(dense, layout)
     rows = copied_rows(dense, layout, place.ordinal, stream) if in_place is None else in_place
     bias = 0 if request.bias is None else request.bias.address
     pack = launcher.arguments(dense.n, rows, result, bias)
     launcher.kernel.launch(launcher.grid(dense.n), pack, stream)
-    return None if in_place is None else Placed(launcher, dense.n, rows, result, pack)
+    if in_place is None:
+        return None
+    # What is kept for the next call must not keep the caller's arrays.
+    return Placed(launcher, dense.n, rows.moved(rows.address), result.moved(result.address), pack)
 
 
 def layout_of(request: Request, dense: DenseMatrix) -> BLayout:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from louver.frontend.problem import BLayout
-from louver.isa.tensormap import TensorMap
+from louver.isa.tensormap import COPY_CHUNK, TensorMap
 from louver.kernels.compiled import LoadedProduct
 from louver.kernels.dense import DenseMatrix
 from louver.kernels.operand import DeviceOperand
@@ -41,6 +41,11 @@ class Rows:
         """Whether a tensor map can describe it: address and pitch are multiples of 16 bytes, rows do not overlap."""
         whole = self.address % PITCH == 0 and self.pitch % PITCH == 0
         return whole and self.pitch >= self.inner * self.element_bytes
+
+    @property
+    def bulk_writable(self) -> bool:
+        """Whether bulk copies may write it: they write whole chunks, so that rows must be made of them."""
+        return self.aligned and self.inner * self.element_bytes % COPY_CHUNK == 0
 
     def moved(self, address: int) -> Rows:
         """The same matrix elsewhere; its owner is the caller's to keep."""

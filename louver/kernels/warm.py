@@ -83,7 +83,7 @@ class WarmCall:
         if not (rows.aligned and self._writes_apart(dense, bias, out)):
             return None
         # The kernel was chosen for an output of this alignment.
-        if result.aligned != placed.out.aligned or out % result.element_bytes or bias % self._bias[1]:
+        if result.bulk_writable != placed.out.bulk_writable or out % result.element_bytes or bias % self._bias[1]:
             return None
         pack = placed.launcher.arguments(placed.n, rows, result, bias)
         if len(self._packs) >= RECENT_ADDRESSES:

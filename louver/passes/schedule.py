@@ -16,7 +16,7 @@ class Schedule:
     consumers: warpgroups that multiply, each tile_m / consumers rows. stages: depth of the shared-memory ring.
     cluster: CTAs along M that share each tile of the dense operand by multicast. raster: tiles along M walked before
     the next column of tiles. store: "direct" writes results from registers, for any output; "bulk" stages them in shared
-    memory and sends them by bulk copies, for 16-bit outputs whose address and row pitch are multiples of 16 bytes.
+    memory and sends them by bulk copies, for 16-bit outputs whose address, row pitch and row bytes are multiples of 16.
     """
 
     tile_m: int = 128
