@@ -111,8 +111,16 @@ def device_context(ordinal: int) -> Generator[None]:
 def is_capturing(stream: int) -> bool:
     """Whether work sent to `stream` (a CUstream handle, 0 the default stream) would touch a CUDA graph's capture now."""
     try:
-        return int(call("cuStreamIsCapturing", stream, doing="asking whether a stream is being captured")) != 0
+        return _is_capturing(stream)
     except DriverError as error:
         if error.code == CAPTURE_IMPLICIT:
             return True
-        raise
+        if error.code != INVALID_CONTEXT:
+            raise
+    # A thread that has not used the GPU yet has no context, and the driver wants one even for this question.
+    with device_context(0):
+        return _is_capturing(stream)
+
+
+def _is_capturing(stream: int) -> bool:
+    return int(call("cuStreamIsCapturing", stream, doing="asking whether a stream is being captured")) != 0
