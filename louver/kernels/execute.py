@@ -18,6 +18,7 @@ from louver.kernels.warm import Placed
 from louver.passes.schedule import Schedule
 from louver.runtime.arrays import ArrayView, view
 from louver.runtime.device import Device, device, require_device
+from louver.runtime.driver import device_context
 from louver.runtime.memory import DeviceArray
 
 
@@ -30,10 +31,16 @@ def run(state: TensorState, request: Request, out: ArrayView, *, n: int | None =
     if out.device is None:
         _run_host(state, request, out)
         return None
+    # A thread that has not used the GPU yet has no context; one is made current here rather than call by call.
+    with device_context(out.device):
+        return _run_device(state, request, out, n)
+
+
+def _run_device(state: TensorState, request: Request, out: ArrayView, n: int | None) -> Placed | None:
     dense = request.operand()
     layout = layout_of(request, dense)
     result = output_rows(request.output(out))
-    place, stream = device(out.device), out.stream or 0
+    place, stream = device(out.device or 0), out.stream or 0
     problem = request.problem(layout)
     schedule = schedule_for(problem, request.s.shape[0], n or dense.n, place, aligned_output=result.bulk_writable)
     launcher = state.launcher(request.s, problem, schedule, place.ordinal, stream)
