@@ -209,12 +209,14 @@ def plot(
 bench = typer.Typer(help="Time products beside the vendor's libraries. Needs a GPU and PyTorch.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 
+DTYPES_HELP = "Element types, separated by commas: f16, bf16, e4m3, int8."
+
 BenchOut = Annotated[Path, typer.Option(metavar="DIR", help="Where the results go.")]
 
 
 @bench.command()
 def gemm(
-    dtype: Annotated[str, typer.Option(metavar="LIST", help="Element types.")] = "f16,bf16",
+    dtype: Annotated[str, typer.Option(metavar="LIST", help=DTYPES_HELP)] = "f16,bf16",
     shapes: Annotated[
         str | None, typer.Option(metavar="LIST", help="MxNxK, separated by commas. Default: seven large ones.")
     ] = None,
@@ -233,7 +235,7 @@ def gemm(
 
 @bench.command()
 def schedules(
-    dtype: Annotated[str, typer.Option(metavar="LIST", help="Element types.")] = "f16",
+    dtype: Annotated[str, typer.Option(metavar="LIST", help=DTYPES_HELP)] = "f16",
     shapes: Annotated[
         str | None, typer.Option(metavar="LIST", help="MxNxK, separated by commas. Default: seven large ones.")
     ] = None,
@@ -248,9 +250,14 @@ def schedules(
 
 
 @bench.command()
-def host(out: BenchOut = Path("louver-bench")) -> None:
+def host(
+    dtype: Annotated[str, typer.Option(metavar="LIST", help=DTYPES_HELP)] = "f16",
+    out: BenchOut = Path("louver-bench"),
+) -> None:
     """Host time of a warm call."""
+    from louver.bench.host import problems
+    from louver.bench.problems import parse_dtypes
     from louver.commands.bench import bench_host
 
     with one_line_errors():
-        bench_host(out, terminal())
+        bench_host(problems(parse_dtypes(dtype)), out, terminal())

@@ -5,13 +5,24 @@ A ladder of schedules is more contenders of this kind: one for each `Schedule`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import louver
 from louver.bench.operands import Operands
 from louver.bench.protocol import Protocol
+
+REFUSALS = (RuntimeError, ValueError)
+"""What PyTorch raises where a library refuses a product."""
+
+DENSE_CALLS: Mapping[tuple[str, str], str] = {
+    ("f16", "f16"): "torch.mm",
+    ("bf16", "bf16"): "torch.mm",
+    ("e4m3", "f16"): "torch._scaled_mm",
+    ("s8", "s32"): "torch._int_mm",
+}
+"""PyTorch's dense product by cuBLAS, by element types of operands and result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +55,31 @@ def ours(operands: Operands) -> Contender:
 
 
 def cublas(torch: Any, operands: Operands) -> Contender:
-    """Dense `x @ w.T` with the pruned weights, zeros and all, writing to a given output."""
+    """Dense `x @ w.T` with the pruned weights, zeros and all, by the call that `DENSE_CALLS` names.
+
+    16-bit types write to a given output. e4m3 has scales of 1 and cuBLAS's fast accumulation.
+    Raises ValueError where PyTorch has no call for the problem's element types.
+    """
+    problem = operands.problem
+    name = DENSE_CALLS.get((problem.dtype, problem.out))
+    if name is None:
+        raise ValueError(f"PyTorch has no dense product of {problem.dtype} that writes {problem.out}")
+    multiply = _dense_product(torch, name, operands)
     transposed = [weight.t() for weight in operands.dense]
-    return Contender(
-        "cublas",
-        lambda index: torch.mm(operands.x, transposed[index % operands.sets], out=operands.y),
-        "tokens",
-        {},
-    )
+    return Contender("cublas", lambda index: multiply(transposed[index % operands.sets]), "tokens", {"call": name})
+
+
+def _dense_product(torch: Any, name: str, operands: Operands) -> Callable[[Any], Any]:
+    x, y = operands.x, operands.y
+    match name:
+        case "torch._scaled_mm":
+            one = torch.ones((), device="cuda")
+            scales = {"scale_a": one, "scale_b": one}
+            return lambda w: torch._scaled_mm(x, w, **scales, out_dtype=y.dtype, use_fast_accum=True)
+        case "torch._int_mm":
+            return lambda w: torch._int_mm(x, w)
+        case _:
+            return lambda w: torch.mm(x, w, out=y)
 
 
 class CuSparseLt:
@@ -61,6 +89,8 @@ class CuSparseLt:
         self._torch = torch
         self._operands = operands
         self._b = operands.x.t()
+        problem = operands.problem
+        self._options = {} if problem.out == problem.dtype else {"out_dtype": operands.y.dtype}
         self._weights = [torch._cslt_compress(weight) for weight in operands.dense]
 
     def contender(self, algorithm: int, *, transposed: bool) -> Contender:
@@ -68,7 +98,9 @@ class CuSparseLt:
 
         def call(index: int) -> Any:
             weight = self._weights[index % len(self._weights)]
-            return self._torch._cslt_sparse_mm(weight, self._b, alg_id=algorithm, transpose_result=transposed)
+            return self._torch._cslt_sparse_mm(
+                weight, self._b, alg_id=algorithm, transpose_result=transposed, **self._options
+            )
 
         name = f"cusparselt {algorithm}{' transposed' if transposed else ''}"
         details = {"algorithm": algorithm, "transposed": transposed}
@@ -91,7 +123,7 @@ class CuSparseLt:
 
     def searched(self) -> int:
         """The pick of the library's own search."""
-        return int(self._torch._cslt_sparse_mm_search(self._weights[0], self._b))
+        return int(self._torch._cslt_sparse_mm_search(self._weights[0], self._b, **self._options))
 
 
 def cusparselt_candidates(

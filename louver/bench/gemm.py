@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from louver.bench.contenders import Contender, CuSparseLt, cublas, cusparselt_candidates, ours
+from louver.bench.contenders import REFUSALS, Contender, CuSparseLt, cublas, cusparselt_candidates, ours
 from louver.bench.graph import ESTIMATE_REPLAYS, capture, prepare
 from louver.bench.operands import Operands, make_operands
 from louver.bench.problems import GemmProblem
@@ -34,7 +34,12 @@ class Measurement:
     def to_json(self) -> dict[str, Any]:
         """A row of the record, in the schema of `louver.report.gemm`."""
         times = {f"{name}_us": self.row.times_us.get(name) for name in CONTENDERS}
-        base = {"shape": list(self.row.shape), "dtype": self.row.dtype, "product": self.row.product}
+        base = {
+            "shape": list(self.row.shape),
+            "dtype": self.row.dtype,
+            "out": self.row.out,
+            "product": self.row.product,
+        }
         sustained = {name: taken.to_json(self.flops) for name, taken in self.sustained.items()}
         return {**base, **times, "notes": {k: dict(v) for k, v in self.notes.items()}, "sustained": sustained}
 
@@ -56,9 +61,8 @@ def measure(torch: Any, problem: GemmProblem, protocol: Protocol, *, sustained: 
     for name, winner in winners.items():
         facts = {"spread": round(spread(times[winner]), 4), "bursts_us": [round(t * 1e6, 3) for t in times[winner]]}
         notes.setdefault(name, {}).update(contenders[winner].details | facts)
-    row = GemmRow(
-        problem.shape, problem.dtype, "linear", {name: round(median(times[w]) * 1e6, 3) for name, w in winners.items()}
-    )
+    taken = {name: round(median(times[w]) * 1e6, 3) for name, w in winners.items()}
+    row = GemmRow(problem.shape, problem.dtype, "linear", taken, problem.out)
     long = {name: sustain(torch, loads[w], protocol) for name, w in winners.items()} if sustained else {}
     return Measurement(row, notes, long)
 
@@ -75,7 +79,7 @@ def _own(torch: Any, operands: Operands, notes: dict[str, dict[str, Any]]) -> di
     contender = ours(operands)
     worst = 0.0
     for index in range(operands.sets):
-        operands.y.fill_(math.nan)
+        operands.poison()
         agreement = verify(torch, operands, index, contender.result(index))
         if not agreement.ok:
             raise ArithmeticError(
@@ -90,11 +94,16 @@ def _own(torch: Any, operands: Operands, notes: dict[str, dict[str, Any]]) -> di
 def _vendors(
     torch: Any, operands: Operands, protocol: Protocol, notes: dict[str, dict[str, Any]]
 ) -> dict[str, Contender]:
-    found = _right(torch, operands, [cublas(torch, operands)], notes)
-    try:
-        found |= _cusparselt(torch, operands, protocol, notes)
-    except RuntimeError as error:
-        notes.setdefault("cusparselt", {})["failed"] = str(error).splitlines()[0]
+    libraries: dict[str, Callable[[], dict[str, Contender]]] = {
+        "cublas": lambda: _right(torch, operands, [cublas(torch, operands)], notes),
+        "cusparselt": lambda: _cusparselt(torch, operands, protocol, notes),
+    }
+    found: dict[str, Contender] = {}
+    for name, contenders in libraries.items():
+        try:
+            found |= contenders()
+        except REFUSALS as error:
+            notes.setdefault(name, {})["failed"] = _first_line(error)
     return found
 
 
@@ -120,13 +129,22 @@ def _cusparselt(
 def _right(
     torch: Any, operands: Operands, contenders: list[Contender], notes: dict[str, dict[str, Any]]
 ) -> dict[str, Contender]:
-    """Those of the contenders whose result for the first weight is right."""
+    """Those of the contenders that do not refuse, and whose result for the first weight is right."""
     right: dict[str, Contender] = {}
     for contender in contenders:
-        operands.y.fill_(math.nan)
-        agreement = verify(torch, operands, 0, contender.result(0))
-        if agreement.ok:
-            right[contender.name] = contender
+        operands.poison()
+        try:
+            agreement = verify(torch, operands, 0, contender.result(0))
+        except REFUSALS as error:
+            why = {f"failed: {contender.name}": _first_line(error)}
         else:
-            notes.setdefault(contender.name.split()[0], {})[f"wrong: {contender.name}"] = agreement.worst
+            if agreement.ok:
+                right[contender.name] = contender
+                continue
+            why = {f"wrong: {contender.name}": agreement.worst}
+        notes.setdefault(contender.name.split()[0], {}).update(why)
     return right
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

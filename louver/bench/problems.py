@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from louver.formats.dtypes import element_type
+from louver.report.gemm import types_of
 
 
 @dataclass(frozen=True, slots=True)
 class GemmProblem:
-    """`linear`: x [n, k] @ w [m, k].T -> [n, m], w 2:4 sparse; sizes in elements. dtype: of operands and result."""
+    """`linear`: x [n, k] @ w [m, k].T -> [n, m], w 2:4 sparse; sizes in elements. dtype: of the operands.
+
+    out: the result's element type, one of `OUTPUTS`; "auto" becomes the first.
+    """
 
     m: int
     n: int
     k: int
     dtype: str
+    out: str = "auto"
 
     def __post_init__(self) -> None:
         if min(self.m, self.n, self.k) < 1:
             raise ValueError(f"sizes are at least 1, got {self.m}x{self.n}x{self.k}")
-        if self.dtype not in DTYPES:
-            raise ValueError(f"element types are {' and '.join(DTYPES)}, got {self.dtype!r}")
-        # cuSPARSELt's rule for 16-bit types; a contender that refuses a problem leaves nothing to compare with.
-        if self.m % 16 or self.n % 16 or self.k % 16:
-            raise ValueError(f"measured sizes are multiples of 16, as cuSPARSELt needs, got {self.m}x{self.n}x{self.k}")
+        _known(self.dtype)
+        if self.out not in ("auto", *OUTPUTS[self.dtype]):
+            raise ValueError(
+                f"results of {self.dtype} are measured as {' or '.join(OUTPUTS[self.dtype])}, got {self.out!r}"
+            )
+        if self.out == "auto":
+            object.__setattr__(self, "out", OUTPUTS[self.dtype][0])
+        self._check_multiples()
+
+    def _check_multiples(self) -> None:
+        """A contender that refuses a problem leaves nothing to compare with."""
+        whole = WEIGHT_MULTIPLE[self.bits]
+        if self.m % whole or self.n % TOKENS_MULTIPLE or self.k % whole:
+            raise ValueError(
+                f"measured sizes are multiples of {TOKENS_MULTIPLE}, M and K of {whole} for {self.dtype}, as cuSPARSELt "
+                f"needs, got {self.m}x{self.n}x{self.k}"
+            )
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -29,15 +49,39 @@ class GemmProblem:
         return self.m, self.n, self.k
 
     @property
+    def bits(self) -> int:
+        """Bits of an operand's element."""
+        return element_type(self.dtype).bits
+
+    @property
     def compressed_bytes(self) -> int:
-        """Bytes of the compressed weight: half of its 16-bit values, and 1/8 byte of indices an element."""
-        return self.m * self.k * 9 // 8
+        """Bytes of the compressed weight: half of its values, and one bit of indices an element."""
+        return self.m * self.k * (self.bits // 2 + 1) // 8
 
     def __str__(self) -> str:
-        return f"{self.m}×{self.n}×{self.k} {self.dtype}"
+        return f"{self.m}×{self.n}×{self.k} {types_of(self.dtype, self.out)}"
 
 
-DTYPES = ("f16", "bf16")
+OUTPUTS: Mapping[str, tuple[str, ...]] = {
+    "f16": ("f16",),
+    "bf16": ("bf16",),
+    "e4m3": ("f16",),
+    "s8": ("f16", "s32"),
+}
+"""Element types of operands, and those of the results that each is measured with, every one a row of its own.
+
+s8: PyTorch's dense product writes s32 only, and cuSPARSELt is known by its f16 results.
+"""
+
+OTHER_NAMES: Mapping[str, str] = {"int8": "s8"}
+"""What users call a type, and its name."""
+
+WEIGHT_MULTIPLE: Mapping[int, int] = {16: 16, 8: 32}
+"""What cuSPARSELt wants M and K to be multiples of, by bits of an element."""
+
+TOKENS_MULTIPLE = 16
+"""What cuSPARSELt and cuBLAS's 8-bit products want N to be a multiple of."""
+
 Shape = tuple[int, int, int]
 
 SHAPES: tuple[Shape, ...] = (
@@ -60,12 +104,15 @@ def parse_shapes(text: str) -> tuple[Shape, ...]:
 
 
 def parse_dtypes(text: str) -> tuple[str, ...]:
-    """Element types from text such as "f16,bf16". Raises ValueError with the rule."""
-    names = tuple(part.strip() for part in text.split(","))
-    for name in names:
-        if name not in DTYPES:
-            raise ValueError(f"element types are {' and '.join(DTYPES)}, got {name!r}")
-    return names
+    """Element types from text such as "f16,int8". Raises ValueError with the rule."""
+    given = (part.strip() for part in text.split(","))
+    return tuple(_known(OTHER_NAMES.get(name, name)) for name in given)
+
+
+def _known(dtype: str) -> str:
+    if dtype not in OUTPUTS:
+        raise ValueError(f"measured element types are {', '.join([*OUTPUTS, *OTHER_NAMES])}, got {dtype!r}")
+    return dtype
 
 
 def _shape(text: str) -> Shape:

@@ -10,11 +10,13 @@ from typing import Any
 
 from louver.bench.gemm import Measurement
 from louver.bench.host import PROTOCOL, HostTime
+from louver.bench.operands import INT8_MOST, INT8_SCALE
 from louver.bench.protocol import Protocol
 from louver.report.gemm import SCHEMA
 
 DATA = (
-    "random normal weights pruned to 2:4 by magnitude (the dense product reads them with their zeros), random normal x"
+    "random normal weights pruned to 2:4 by magnitude (the dense product reads them with their zeros), random normal x; "
+    f"s8: normal numbers times {INT8_SCALE:g}, cut to ±{INT8_MOST}, of which some f16 results are out of range"
 )
 
 
@@ -31,7 +33,10 @@ def gemm_record(header: Mapping[str, Any], protocol: Protocol, rows: Sequence[Me
 
 def host_record(header: Mapping[str, Any], times: Sequence[HostTime]) -> dict[str, Any]:
     """A record of host times, in microseconds."""
-    rows = [{"name": t.name, "us": round(t.us, 3), "least_us": round(t.least_us, 3)} for t in times]
+    rows = [
+        {"name": t.name, "dtype": t.dtype, "out": t.out, "us": round(t.us, 3), "least_us": round(t.least_us, 3)}
+        for t in times
+    ]
     return {"schema": SCHEMA, "kind": "host", **header, "protocol": PROTOCOL, "rows": rows}
 
 

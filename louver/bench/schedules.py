@@ -34,6 +34,7 @@ ALTERNATIVES: tuple[Mapping[str, Any], ...] = (
     {"tile_n": 192},
     {"tile_m": 256, "tile_n": 128},
     {"tile_m": 192, "tile_n": 192, "consumers": 3},
+    {"tile_k": 64},
     {"tile_k": 128},
     {"store": "direct"},
     {"stages": 3},
@@ -75,14 +76,14 @@ def candidates(problem: Problem, m: int, n: int, place: Device) -> dict[str, Sch
 def measure_schedules(torch: Any, gemm: GemmProblem, protocol: Protocol) -> list[Rung]:
     """Time the candidates on one problem, fastest first. Raises ArithmeticError when one of them computes wrongly."""
     place = require_device()
-    problem = Problem("linear", a=gemm.dtype, b=gemm.dtype, out=gemm.dtype)
+    problem = Problem("linear", a=gemm.dtype, b=gemm.dtype, out=gemm.out)
     schedules = candidates(problem, gemm.m, gemm.n, place)
     _compile(problem, schedules.values(), place.target)
     operands = make_operands(torch, gemm, protocol.sets(gemm.compressed_bytes))
     states = [TensorState() for _ in operands.sparse]
     contenders = {c: _contender(torch, c, problem, s, operands, states) for c, s in schedules.items()}
     for change, contender in contenders.items():
-        operands.y.fill_(math.nan)
+        operands.poison()
         if not verify(torch, operands, 0, contender.result(0)).ok:
             raise ArithmeticError(f"{schedules[change]} computes wrongly on {gemm}")
     loads = {change: prepare(torch, c.call, operands.sets, protocol) for change, c in contenders.items()}
@@ -103,10 +104,8 @@ def _contender(
     torch: Any, change: str, problem: Problem, schedule: Schedule, operands: Operands, states: list[TensorState]
 ) -> Contender:
     gemm, x, y = operands.problem, operands.x, operands.y
-    width = x.element_size()
     launchers = [state.launcher(s, problem, schedule, 0, 0) for state, s in zip(states, operands.sparse, strict=True)]
-    dense = Rows(x.data_ptr(), gemm.k, gemm.n, gemm.k * width, width, x)
-    result = Rows(y.data_ptr(), gemm.m, gemm.n, gemm.m * width, width, y)
+    dense, result = _rows(x), _rows(y)
     packs = [launcher.arguments(gemm.n, dense, result, 0) for launcher in launchers]
 
     def call(index: int) -> Any:
@@ -116,3 +115,10 @@ def _contender(
         return y
 
     return Contender(change or "chosen", call, "tokens", {})
+
+
+def _rows(tensor: Any) -> Rows:
+    """A contiguous torch matrix."""
+    rows, inner = tensor.shape
+    width = tensor.element_size()
+    return Rows(tensor.data_ptr(), inner, rows, inner * width, width, tensor)

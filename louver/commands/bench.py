@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from louver.bench.gemm import Measurement, measure
 from louver.bench.host import HostTime, measure_host
 from louver.bench.machine import header, require_torch
-from louver.bench.problems import QUICK, SHAPES, SUSTAINED, GemmProblem, Shape, parse_dtypes, parse_shapes
+from louver.bench.problems import OUTPUTS, QUICK, SHAPES, SUSTAINED, GemmProblem, Shape, parse_dtypes, parse_shapes
 from louver.bench.protocol import Protocol
 from louver.bench.record import gemm_record, host_record, write_record
 from louver.bench.schedules import Rung, measure_schedules
-from louver.report.gemm import CONTENDERS, LABELS, GemmRecord
+from louver.report.gemm import CONTENDERS, LABELS, GemmRecord, types_of
 from louver.report.gemm_table import gemm_table
 from louver.report.style import plain_table
 
@@ -24,12 +24,17 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+REASONS = 2
+"""Reasons for a missing library that a line of progress has room for; the record has all."""
+
+
 def problems(dtypes: str, shapes: str | None, *, quick: bool) -> list[GemmProblem]:
     """The problems that the options ask for. Raises ValueError with the rule that they break."""
     if shapes is not None and quick:
         raise ValueError("--quick chooses the shapes: give it or --shapes, not both")
     chosen: tuple[Shape, ...] = parse_shapes(shapes) if shapes is not None else QUICK if quick else SHAPES
-    return [GemmProblem(*shape, dtype) for dtype in parse_dtypes(dtypes) for shape in chosen]
+    kinds = [(dtype, out) for dtype in parse_dtypes(dtypes) for out in OUTPUTS[dtype]]
+    return [GemmProblem(*shape, dtype, out) for dtype, out in kinds for shape in chosen]
 
 
 def bench_gemm(wanted: Sequence[GemmProblem], out: Path, console: Console, *, sustained: bool) -> None:
@@ -56,11 +61,11 @@ def bench_gemm(wanted: Sequence[GemmProblem], out: Path, console: Console, *, su
     console.print(picture(path, out / "gemm.png"), markup=False, highlight=False, soft_wrap=True)
 
 
-def bench_host(out: Path, console: Console) -> None:
+def bench_host(wanted: Sequence[GemmProblem], out: Path, console: Console) -> None:
     """Measure host times, show a table, write `host.json` into `out`. Raises CannotMeasureError."""
     torch = require_torch()
     facts = header(torch)
-    times = measure_host(torch)
+    times = [taken for problem in wanted for taken in measure_host(torch, problem)]
     console.print(host_table(times, f"host time of a warm call on {facts['device']}"))
     path = write_record(out / "host.json", host_record(facts, times))
     console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
@@ -77,7 +82,8 @@ def bench_schedules(wanted: Sequence[GemmProblem], out: Path, console: Console) 
     for problem in wanted:
         rungs = measure_schedules(torch, problem, protocol)
         console.print(schedules_table(problem, rungs, f"{problem} on {facts['device']}"))
-        rows.append({"shape": list(problem.shape), "dtype": problem.dtype, "schedules": [_rung(r) for r in rungs]})
+        types = {"dtype": problem.dtype, "out": problem.out}
+        rows.append({"shape": list(problem.shape), **types, "schedules": [_rung(r) for r in rungs]})
         write_record(out / "schedules.json", {**facts, "protocol": protocol.describe(), "rows": rows})
         torch.cuda.empty_cache()
 
@@ -100,12 +106,18 @@ def schedules_table(problem: GemmProblem, rungs: Sequence[Rung], title: str) -> 
 
 
 def progress_line(measurement: Measurement, seconds: float) -> str:
-    """One problem's result in a line; what a library failed at is said."""
+    """One problem's result in a line; why a library is missing is said."""
     row = measurement.row
     speeds = [f"{LABELS[name]} {row.tflops(name) or 0:.0f}" for name in CONTENDERS if name in row.times_us]
-    failed = [f"{name}: {note['failed']}" for name, note in measurement.notes.items() if "failed" in note]
+    missing = [f"{name}: {_absence(note)}" for name, note in measurement.notes.items() if name not in row.times_us]
     shape = "×".join(map(str, row.shape))
-    return "; ".join([f"{shape} {row.dtype}: {', '.join(speeds)} TFLOP/s ({seconds:.0f} s)", *failed])
+    return "; ".join([f"{shape} {row.types}: {', '.join(speeds)} TFLOP/s ({seconds:.0f} s)", *missing])
+
+
+def _absence(note: Mapping[str, Any]) -> str:
+    """Why a contender with these notes was not timed: its own failure, else those of its variants."""
+    reasons = [str(note["failed"])] if "failed" in note else [f"{k} ({v})" for k, v in note.items() if ": " in k]
+    return ", ".join(reasons[:REASONS])
 
 
 def show(rows: Sequence[Measurement], facts: dict[str, Any], protocol: Protocol, console: Console) -> None:
@@ -132,18 +144,19 @@ def sustained_table(rows: Sequence[Measurement], title: str) -> Table:
             numbers = [(energy, ".2f"), (taken.clock_mhz, ".0f"), (taken.power_w, ".0f")]
             cells = ["–" if value is None else format(value, form) for value, form in numbers]
             speed = f"{taken.tflops(measurement.flops):.0f}"
-            table.add_row("×".join(map(str, row.shape)), row.dtype, LABELS[name], speed, *cells)
+            table.add_row("×".join(map(str, row.shape)), row.types, LABELS[name], speed, *cells)
     return table
 
 
 def host_table(times: Sequence[HostTime], title: str) -> Table:
-    """Host times, fastest first."""
+    """Host times in the order given."""
     table = plain_table(title)
-    table.add_column("call")
+    for heading in ("type", "call"):
+        table.add_column(heading)
     for heading in ("µs", "best series"):
         table.add_column(heading, justify="right")
     for taken in times:
-        table.add_row(taken.name, f"{taken.us:.2f}", f"{taken.least_us:.2f}")
+        table.add_row(types_of(taken.dtype, taken.out), taken.name, f"{taken.us:.2f}", f"{taken.least_us:.2f}")
     return table
 
 

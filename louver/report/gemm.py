@@ -2,8 +2,9 @@
 
 The file is JSON:
 `{"schema": 1, "kind": "gemm", "device": …, "versions": {…}, "protocol": …, "rows": [{"shape": [M, N, K], "dtype": "f16",
-"product": "linear", "ours_us": 1.0, "cublas_us": 1.0, "cusparselt_us": null}, …]}`.
-M is rows of the sparse weight, N tokens. A time that was not taken is null. Rows and header may hold more.
+"out": "f16", "product": "linear", "ours_us": 1.0, "cublas_us": 1.0, "cusparselt_us": null}, …]}`.
+M is rows of the sparse weight, N tokens. `dtype` is the operands' type, `out` the result's, `dtype` where it is left out.
+A time that was not taken is null. Rows and header may hold more.
 """
 
 from __future__ import annotations
@@ -20,14 +21,23 @@ CONTENDERS = ("ours", "cublas", "cusparselt")
 LABELS: Mapping[str, str] = {"ours": "Louver 2:4", "cublas": "cuBLAS dense", "cusparselt": "cuSPARSELt 2:4"}
 
 
+def types_of(dtype: str, out: str | None) -> str:
+    """Element types of operands and result in words: "f16", or "s8→s32" where they differ. out: None for `dtype`."""
+    return dtype if out in (None, dtype) else f"{dtype}→{out}"
+
+
 @dataclass(frozen=True, slots=True)
 class GemmRow:
-    """One problem. shape: (M, N, K) in elements. times_us: microseconds by contender, absent where not taken."""
+    """One problem. shape: (M, N, K) in elements. times_us: microseconds by contender, absent where not taken.
+
+    out: the result's element type, None for the operands', `dtype`.
+    """
 
     shape: tuple[int, int, int]
     dtype: str
     product: str
     times_us: Mapping[str, float]
+    out: str | None = None
 
     def __post_init__(self) -> None:
         if len(self.shape) != 3 or min(self.shape) < 1:
@@ -35,6 +45,11 @@ class GemmRow:
         for name, time in self.times_us.items():
             if not (math.isfinite(time) and time > 0):
                 raise ValueError(f"{name}_us is a positive number of microseconds or null, got {time}")
+
+    @property
+    def types(self) -> str:
+        """The element types in words, see `types_of`."""
+        return types_of(self.dtype, self.out)
 
     def tflops(self, contender: str) -> float | None:
         """Dense-equivalent TFLOP/s: 2·M·N·K over the time, zeros counted; None when it was not timed."""
@@ -79,4 +94,5 @@ def _record(data: Any) -> GemmRecord:
 def _row(row: Mapping[str, Any]) -> GemmRow:
     m, n, k = (int(size) for size in row["shape"])
     taken = {name: float(row[f"{name}_us"]) for name in CONTENDERS if row.get(f"{name}_us") is not None}
-    return GemmRow((m, n, k), str(row["dtype"]), str(row.get("product", "linear")), taken)
+    dtype = str(row["dtype"])
+    return GemmRow((m, n, k), dtype, str(row.get("product", "linear")), taken, str(row.get("out", dtype)))

@@ -35,7 +35,7 @@ def mean_factor(rows: Sequence[GemmRow], over: str) -> float | None:
 
 
 def gemm_table(record: GemmRecord, title: str) -> Table:
-    """The rows by element type, each type closed by its geometric means."""
+    """The rows by element types, each kind closed by its geometric means."""
     table = plain_table(title)
     table.add_column("M×N×K", justify="right", no_wrap=True)
     table.add_column("type")
@@ -43,14 +43,14 @@ def gemm_table(record: GemmRecord, title: str) -> Table:
         table.add_column(f"{LABELS[contender]}\nTFLOP/s", justify="right")
     for over in CONTENDERS[1:]:
         table.add_column(f"×\n{LABELS[over]}", justify="right")
-    for dtype in dict.fromkeys(row.dtype for row in record.rows):
-        rows = [row for row in record.rows if row.dtype == dtype]
+    for types in dict.fromkeys(row.types for row in record.rows):
+        rows = [row for row in record.rows if row.types == types]
         for row in rows:
             speeds = [_number(row.tflops(contender), ".0f") for contender in CONTENDERS]
             factors = [_number(factor(row, over), ".2f") for over in CONTENDERS[1:]]
-            table.add_row("×".join(map(str, row.shape)), dtype, *speeds, *factors)
+            table.add_row("×".join(map(str, row.shape)), types, *speeds, *factors)
         means = [_number(mean_factor(rows, over), ".2f") for over in CONTENDERS[1:]]
-        table.add_row("geomean", dtype, *[""] * len(CONTENDERS), *means, style="bold", end_section=True)
+        table.add_row("geomean", types, *[""] * len(CONTENDERS), *means, style="bold", end_section=True)
     return table
 
 

@@ -48,17 +48,17 @@ def plot_layers(rows: Sequence[LayerRow], path: Path, title: str) -> Path:
 
 
 def plot_gemm(record: GemmRecord, path: Path, title: str = "2:4 products beside the vendor's libraries") -> Path:
-    """Dense-equivalent TFLOP/s by problem, one panel an element type; our bars carry the factor over cuBLAS.
+    """Dense-equivalent TFLOP/s by problem, one panel for each kind of element types; our bars carry the factor over cuBLAS.
 
     Returns `path`. Raises ValueError without rows and ModuleNotFoundError without Matplotlib.
     """
     if not record.rows:
         raise ValueError("a plot of products needs at least one row, got none: run the benchmark first")
-    dtypes = list(dict.fromkeys(row.dtype for row in record.rows))
-    widest = max(sum(row.dtype == dtype for row in record.rows) for dtype in dtypes)
-    figure, panels = _subplots(len(dtypes), (1.5 + max(4.0, 1.3 * widest) * len(dtypes), 4.2), sharey=True)
-    for axes, dtype in zip(panels, dtypes, strict=True):
-        _gemm_panel(axes, [row for row in record.rows if row.dtype == dtype], dtype)
+    kinds = list(dict.fromkeys(row.types for row in record.rows))
+    widest = max(sum(row.types == types for row in record.rows) for types in kinds)
+    figure, panels = _subplots(len(kinds), (1.5 + max(4.0, 1.3 * widest) * len(kinds), 4.2), sharey=True)
+    for axes, types in zip(panels, kinds, strict=True):
+        _gemm_panel(axes, [row for row in record.rows if row.types == types], types)
     panels[0].set_ylabel("dense-equivalent TFLOP/s")
     panels[0].legend(frameon=False, fontsize=8, loc="upper left", ncols=len(CONTENDERS))
     versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
@@ -66,7 +66,7 @@ def plot_gemm(record: GemmRecord, path: Path, title: str = "2:4 products beside 
     return _finish(figure, path, title, bottom=0.05)
 
 
-def _gemm_panel(axes: Any, rows: Sequence[GemmRow], dtype: str) -> None:
+def _gemm_panel(axes: Any, rows: Sequence[GemmRow], types: str) -> None:
     width = 0.8 / len(CONTENDERS)
     for index, contender in enumerate(CONTENDERS):
         places = [place + (index - 1) * width for place in range(len(rows))]
@@ -79,7 +79,7 @@ def _gemm_panel(axes: Any, rows: Sequence[GemmRow], dtype: str) -> None:
                     axes.annotate(
                         f"{height / dense:.2f}×", (place, height), ha="center", va="bottom", fontsize=7, color=INK
                     )
-    axes.set_title(dtype, fontsize=9, color=INK)
+    axes.set_title(types, fontsize=9, color=INK)
     axes.margins(y=0.18)
     _clean(axes, grid="y")
     axes.set_xticks(range(len(rows)), ["\n×".join(str(size) for size in row.shape) for row in rows], fontsize=7)

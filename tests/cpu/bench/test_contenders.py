@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from louver.bench import gemm
-from louver.bench.contenders import Contender, CuSparseLt, cusparselt_candidates
+from louver.bench.contenders import Contender, CuSparseLt, cublas, cusparselt_candidates
 from louver.bench.operands import Operands
 from louver.bench.problems import GemmProblem
 from louver.bench.protocol import Protocol
@@ -24,24 +25,98 @@ class Library:
         self.known = known
         self.pick = pick
         self.calls: list[tuple[Any, int, bool]] = []
+        self.options: list[dict[str, Any]] = []
         self.cuda = SimpleNamespace(synchronize=lambda: None)
 
     def _cslt_compress(self, weight: Any) -> Any:
         return weight
 
-    def _cslt_sparse_mm(self, weight: Any, b: Any, *, alg_id: int, transpose_result: bool) -> Any:
+    def _cslt_sparse_mm(self, weight: Any, b: Any, *, alg_id: int, transpose_result: bool, **options: Any) -> Any:
         if alg_id >= self.known:
             raise RuntimeError("algorithm out of range")
+        self.options.append(options)
         self.calls.append((weight, alg_id, transpose_result))
         return np.full((2, 3) if transpose_result else (3, 2), alg_id)
 
-    def _cslt_sparse_mm_search(self, weight: Any, b: Any) -> int:
+    def _cslt_sparse_mm_search(self, weight: Any, b: Any, **options: Any) -> int:
+        self.options.append(options)
         return self.pick
 
 
-def operands(weights: Sequence[Any] = ("w0", "w1", "w2")) -> Operands:
-    array = SimpleNamespace(t=lambda: "b", fill_=lambda _: None)
-    return Operands(GemmProblem(48, 32, 64, "f16"), array, array, tuple(weights), ())
+def operands(weights: Sequence[Any] = ("w0", "w1", "w2"), dtype: str = "f16", out: str = "auto") -> Operands:
+    array = SimpleNamespace(t=lambda: "b", fill_=lambda _: None, dtype="y's")
+    return Operands(GemmProblem(64, 32, 64, dtype, out), array, array, tuple(weights), ())
+
+
+class Dense:
+    """PyTorch's dense products: what each was called with."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any, Any, dict[str, Any]]] = []
+
+    def ones(self, shape: tuple[int, ...], device: str) -> str:
+        return f"1 {shape} {device}"
+
+    def mm(self, x: Any, w: Any, **options: Any) -> None:
+        self.calls.append(("torch.mm", x, w, options))
+
+    def _scaled_mm(self, x: Any, w: Any, **options: Any) -> None:
+        self.calls.append(("torch._scaled_mm", x, w, options))
+
+    def _int_mm(self, x: Any, w: Any, **options: Any) -> None:
+        self.calls.append(("torch._int_mm", x, w, options))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "out", "name"),
+    [
+        ("f16", "f16", "torch.mm"),
+        ("bf16", "bf16", "torch.mm"),
+        ("e4m3", "f16", "torch._scaled_mm"),
+        ("s8", "s32", "torch._int_mm"),
+    ],
+)
+def test_the_dense_product_is_the_one_of_its_types(dtype: str, out: str, name: str) -> None:
+    weights = [SimpleNamespace(t=lambda index=index: f"w{index}.T") for index in range(2)]
+    torch, given = Dense(), operands(weights, dtype, out)
+    contender = cublas(torch, given)
+    contender.call(0)
+    contender.call(3)
+    assert contender.details == {"call": name}
+    assert contender.order == "tokens"
+    assert [(call, x, w) for call, x, w, _ in torch.calls] == [(name, given.x, "w0.T"), (name, given.x, "w1.T")]
+    scale = "1 () cuda"
+    expected = {
+        "torch.mm": {"out": given.y},
+        "torch._scaled_mm": {"scale_a": scale, "scale_b": scale, "out_dtype": "y's", "use_fast_accum": True},
+        "torch._int_mm": {},
+    }
+    assert torch.calls[0][3] == expected[name]
+
+
+def test_no_dense_product_writes_halves_of_integers() -> None:
+    with pytest.raises(ValueError, match="no dense product of s8 that writes f16"):
+        cublas(Dense(), operands(dtype="s8", out="f16"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "out", "options"),
+    [("f16", "f16", {}), ("e4m3", "f16", {"out_dtype": "y's"}), ("s8", "s32", {"out_dtype": "y's"})],
+)
+def test_the_sparse_library_is_told_of_another_output_type(dtype: str, out: str, options: dict[str, str]) -> None:
+    torch = Library(3, 1)
+    library = CuSparseLt(torch, operands(dtype=dtype, out=out))
+    library.contender(2, transposed=False).call(0)
+    assert library.searched() == 1
+    assert torch.options == [options, options]
+
+
+@pytest.mark.parametrize(("dtype", "out"), [("f16", "f16"), ("e4m3", "f16"), ("s8", "f16"), ("s8", "s32")])
+def test_poison_is_no_result(dtype: str, out: str) -> None:
+    filled: list[float] = []
+    y = SimpleNamespace(fill_=filled.append)
+    Operands(GemmProblem(64, 32, 64, dtype, out), None, y, (), ()).poison()
+    assert filled[0] == -(2**31) if out == "s32" else math.isnan(filled[0])
 
 
 def test_algorithms_end_where_one_is_refused() -> None:
@@ -84,7 +159,7 @@ def test_a_wrong_result_of_ours_ends_the_benchmark(monkeypatch: pytest.MonkeyPat
     answers = iter([RIGHT, WRONG])
     monkeypatch.setattr(gemm, "ours", lambda _: Contender("ours", lambda _: None, "tokens", {}))
     monkeypatch.setattr(gemm, "verify", lambda *_: next(answers))
-    with pytest.raises(ArithmeticError, match=r"wrong for 48×32×64 f16, weight 1: 3 sampled .* the worst 7 times"):
+    with pytest.raises(ArithmeticError, match=r"wrong for 64×32×64 f16, weight 1: 3 sampled .* the worst 7 times"):
         gemm._own(None, operands(), {})
 
 
@@ -96,6 +171,28 @@ def test_a_wrong_library_is_left_out_and_noted(monkeypatch: pytest.MonkeyPatch) 
     notes: dict[str, dict[str, Any]] = {}
     assert list(gemm._right(None, operands(), contenders, notes)) == ["cublas", "cusparselt 1"]
     assert notes == {"cusparselt": {"wrong: cusparselt 0": 7.0}}
+
+
+def test_a_contender_that_refuses_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: int) -> Any:
+        raise RuntimeError("no such layout\nat line 3")
+
+    contenders = [
+        Contender("cusparselt 4 transposed", refuse, "tokens", {}),
+        Contender("cusparselt 4", lambda _: None, "tokens", {}),
+    ]
+    monkeypatch.setattr(gemm, "verify", lambda *_: RIGHT)
+    notes: dict[str, dict[str, Any]] = {}
+    assert list(gemm._right(None, operands(), contenders, notes)) == ["cusparselt 4"]
+    assert notes == {"cusparselt": {"failed: cusparselt 4 transposed": "no such layout"}}
+
+
+def test_a_missing_dense_product_leaves_the_sparse_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gemm, "_cusparselt", lambda *_: {"cusparselt 0": "there"})
+    notes: dict[str, dict[str, Any]] = {}
+    found = gemm._vendors(Dense(), operands(dtype="s8", out="f16"), Protocol(), notes)
+    assert found == {"cusparselt 0": "there"}
+    assert notes == {"cublas": {"failed": "PyTorch has no dense product of s8 that writes f16"}}
 
 
 def test_a_library_that_fails_is_left_out_and_noted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,9 +26,10 @@ SLOW = {"ours": 200.0, "cublas": 150.0}
 def measurements() -> list[Measurement]:
     long = {"ours": Sustained(120.0, 1400.0, 690.0), "cublas": Sustained(180.0, None, None)}
     return [
-        Measurement(GemmRow((512, 256, 1024), "f16", "linear", FAST), {"cusparselt": {"algorithm": 3}}, long),
-        Measurement(GemmRow((512, 64, 1024), "f16", "linear", SLOW), {"cusparselt": {"failed": "refused"}}, {}),
-        Measurement(GemmRow((512, 64, 1024), "bf16", "linear", FAST), {}, {}),
+        Measurement(GemmRow((512, 256, 1024), "f16", "linear", FAST, "f16"), {"cusparselt": {"algorithm": 3}}, long),
+        Measurement(GemmRow((512, 64, 1024), "f16", "linear", SLOW, "f16"), {"cusparselt": {"failed": "refused"}}, {}),
+        Measurement(GemmRow((512, 64, 1024), "bf16", "linear", FAST, "bf16"), {}, {}),
+        Measurement(GemmRow((512, 64, 1024), "s8", "linear", FAST, "s32"), {}, {}),
     ]
 
 
@@ -42,6 +43,7 @@ def text(table: Table) -> str:
 def test_a_record_comes_back_as_it_was_measured(tmp_path: Path) -> None:
     path = write_record(tmp_path / "new" / "gemm.json", gemm_record(HEADER, Protocol(), measurements()))
     record = read_gemm(path)
+    assert [row.types for row in record.rows] == ["f16", "f16", "bf16", "s8→s32"]
     assert record.rows == tuple(measurement.row for measurement in measurements())
     assert record.device == "a GPU"
     assert record.versions == HEADER["versions"]
@@ -91,6 +93,7 @@ def test_the_table_closes_each_type_with_its_means(tmp_path: Path) -> None:
     assert ["512×256×1024", "f16", *tflops, "1.50", "1.10"] in lines
     assert ["geomean", "f16", "1.06", "1.10"] in lines
     assert ["geomean", "bf16", "1.50", "1.10"] in lines
+    assert ["geomean", "s8→s32", "1.50", "1.10"] in lines
     slow = next(line for line in lines if line[:2] == ["512×64×1024", "f16"])
     assert slow[-1] == "–"
 
@@ -114,6 +117,19 @@ def test_progress_says_what_failed() -> None:
     assert line.startswith("512×64×1024 f16: Louver 2:4")
     assert "(3 s)" in line
     assert line.endswith("cusparselt: refused")
+
+
+def test_progress_says_why_no_variant_was_timed() -> None:
+    notes = {"cusparselt": {"algorithms": 3, "wrong: cusparselt 0": 7.0, "failed: cusparselt 1": "refused"}}
+    line = progress_line(Measurement(GemmRow((64, 32, 64), "s8", "linear", SLOW, "f16"), notes, {}), 1.0)
+    assert line.startswith("64×32×64 s8→f16:")
+    assert line.endswith("cusparselt: wrong: cusparselt 0 (7.0), failed: cusparselt 1 (refused)")
+
+
+def test_progress_does_not_speak_of_variants_that_lost() -> None:
+    notes = {"cusparselt": {"wrong: cusparselt 0": 7.0}}
+    line = progress_line(Measurement(GemmRow((64, 32, 64), "f16", "linear", FAST, "f16"), notes, {}), 1.0)
+    assert line.endswith("(1 s)")
 
 
 def test_the_winner_of_a_library_has_the_least_median() -> None:
@@ -142,9 +158,10 @@ def test_without_a_plotting_library_the_record_stays(tmp_path: Path, monkeypatch
 
 
 def test_host_times_are_recorded_and_shown() -> None:
-    times = [HostTime("louver.linear", 8.1234, 7.9), HostTime("torch.mm", 9.3, 9.1)]
+    times = [HostTime("louver.linear", 8.1234, 7.9, "f16", "f16"), HostTime("torch._int_mm", 9.3, 9.1, "s8", "s32")]
     record = host_record(HEADER, times)
     assert record["kind"] == "host"
-    assert record["rows"][0] == {"name": "louver.linear", "us": 8.123, "least_us": 7.9}
+    assert record["rows"][0] == {"name": "louver.linear", "dtype": "f16", "out": "f16", "us": 8.123, "least_us": 7.9}
     lines = [line.split() for line in text(host_table(times, "title")).splitlines()]
-    assert ["louver.linear", "8.12", "7.90"] in lines
+    assert ["f16", "louver.linear", "8.12", "7.90"] in lines
+    assert ["s8→s32", "torch._int_mm", "9.30", "9.10"] in lines
