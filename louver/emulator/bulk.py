@@ -71,6 +71,7 @@ class BulkEngine:
         tensor = self._cluster.tensor(tensor_map)
         place = signed_coordinates(coordinates)
         lane = warp.single_lane()
+        tensor.check_load(place)
         self._cluster.writes.load_box(tensor, place, warp.writer(), warp.clock.rows[lane])
         targets = _targets(warp, destination, multicast)
         _, offset = warp.shared_address(destination)
@@ -203,6 +204,7 @@ class BulkStores:
         access = Access(groups.agent, len(groups.closed) + 1, warp.clock.rows[lane], "a bulk store")
         cta.shared.async_read(where, access, [groups.agent])
         tensor, place = warp.cluster.tensor(tensor_map), signed_coordinates(coordinates)
+        tensor.check_store(place)
         # Nothing else in this kernel can know when the global writes are done, so they stay unordered.
         writer = replace(warp.writer(), agent=groups.agent, epoch=NEVER, name=f"a bulk store by {warp.name}")
         warp.cluster.writes.store_box(tensor, place, writer, warp.clock.rows[lane])

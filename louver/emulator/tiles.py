@@ -50,7 +50,6 @@ class Tensor:
 
     def load(self, coordinates: Sequence[int]) -> U8:
         """The box at `coordinates` (innermost first), zeros outside the tensor: uint8 [box_bytes], not swizzled."""
-        self._check_start(coordinates)
         box = np.zeros((*self.map.box[::-1], self.map.element_bytes), np.uint8)
         inside, box_slices = self._clip(self.allocation.data, coordinates)
         if inside is not None:
@@ -65,13 +64,7 @@ class Tensor:
         return box.reshape(-1)
 
     def store(self, coordinates: Sequence[int], data: U8) -> None:
-        """Write the box at `coordinates`; elements outside the tensor are dropped. data: uint8 [box_bytes].
-
-        Raises OutOfBoundsError where the hardware would write past the innermost dimension's end, in its last chunk.
-        """
-        check_writable(self.allocation)
-        self._check_start(coordinates)
-        self._check_end(coordinates)
+        """Write the box at `coordinates`; elements outside the tensor are dropped. data: uint8 [box_bytes]."""
         inside, box_slices = self._clip(self.allocation.data, coordinates)
         if inside is None:
             return
@@ -81,19 +74,33 @@ class Tensor:
             if shadow is not None:
                 shadow[...] = True
 
+    def check_load(self, coordinates: Sequence[int]) -> None:
+        """Raise MisalignedError where the hardware would not load the box at `coordinates`."""
+        self._check_start(coordinates)
+
+    def check_store(self, coordinates: Sequence[int]) -> None:
+        """Raise MisalignedError or OutOfBoundsError where the hardware would not store the box, or not only the box."""
+        check_writable(self.allocation)
+        self._check_start(coordinates)
+        self._check_end(coordinates)
+
     def _check_start(self, coordinates: Sequence[int]) -> None:
         if coordinates[0] * self.map.element_bytes % COPY_CHUNK:
             raise MisalignedError(
-                f"a tiled copy starts at a multiple of {COPY_CHUNK} bytes along the innermost dimension, got coordinate "
-                f"{coordinates[0]} of {self.map.element_bytes}-byte elements: the hardware stops with an illegal instruction"
+                f"a tiled copy starts at a multiple of {COPY_CHUNK} bytes along the innermost dimension, "
+                f"got coordinate {coordinates[0]} of {self.map.element_bytes}-byte elements: "
+                f"the hardware stops with an illegal instruction"
             )
 
     def _check_end(self, coordinates: Sequence[int]) -> None:
-        end, inner = coordinates[0] + self.map.box[0], self.map.shape[0]
-        if end > inner > coordinates[0] and inner * self.map.element_bytes % COPY_CHUNK:
+        inner = self.map.shape[0]
+        if coordinates[0] + self.map.box[0] <= inner or inner * self.map.element_bytes % COPY_CHUNK == 0:
+            return
+        if self.part(self.allocation.data, coordinates) is not None:
             raise OutOfBoundsError(
-                f"a tiled store writes whole chunks of {COPY_CHUNK} bytes, so it would write past the {inner} elements of "
-                f"{self.allocation.name}'s innermost dimension"
+                f"a tiled store writes whole chunks of {COPY_CHUNK} bytes, got {self.allocation.name} with an innermost "
+                f"dimension of {inner} elements of {self.map.element_bytes} bytes, which it would write past: "
+                f"store such rows element by element"
             )
 
     def part(self, plane: NDArray[Item], coordinates: Sequence[int]) -> NDArray[Item] | None:

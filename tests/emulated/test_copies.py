@@ -31,10 +31,10 @@ FULL, EMPTY = 6144, 6144 + 64
 SHARED = 8192
 
 
-def matrix(bench, name, array, swizzle=0, box=(COLUMNS, ROWS)):
-    """A tensor map over a row-major 2-D array of 4-byte elements."""
+def matrix(bench, name, array, swizzle=0, box=(COLUMNS, ROWS), columns=None):
+    """A tensor map over a row-major 2-D array of 4-byte elements, or over its first columns."""
     allocation = bench.memory.add(name, array)
-    rows, columns = array.shape
+    rows, columns = array.shape[0], columns or array.shape[1]
     strides = (array.strides[0],)
     bench.arguments[name] = TensorMap(allocation.address, 4, (columns, rows), strides, box, swizzle)
 
@@ -190,9 +190,10 @@ def test_bulk_copies_are_aligned_inside_the_window_and_issued_once(rng):
 
 
 @every_order
+@pytest.mark.parametrize("to", [-4, 12])
 @pytest.mark.parametrize("span", [0, 32, 64, 128])
-def test_tails_are_filled_with_zeros_and_dropped(rng, order, span):
-    """Copy a box that hangs over the tensor's end in and out again, through every swizzle."""
+def test_tails_are_filled_with_zeros_and_dropped(rng, order, span, to):
+    """Copy a box that hangs over the tensor's end in and out again, through every swizzle. Loads may end anywhere."""
     box = ((span or 128) // 4, ROWS)
     size = box[0] * box[1] * 4
 
@@ -202,22 +203,94 @@ def test_tails_are_filled_with_zeros_and_dropped(rng, order, span):
             k.expect(FULL, size)
             k.bulk_load("x", [4, 5], 1024, FULL)
             k.await_(FULL, 0)
-            k.bulk_store("y", [-1, 3], 1024)
+            k.bulk_store("y", [to, 3], 1024)
             k.bulk_commit_wait()
 
     bench = Bench()
-    x = rng.integers(1, 1 << 31, (13, 8), np.uint32)
+    x = rng.integers(1, 1 << 31, (13, 12), np.uint32)
     y = rng.integers(1, 1 << 31, (11, 20), np.uint32)
     expected = y.copy()
-    matrix(bench, "x", x, span, box)
+    matrix(bench, "x", x, span, box, columns=11)
     matrix(bench, "y", y, span, box)
     tile = np.zeros((ROWS, box[0]), np.uint32)
-    tile[:8, :4] = x[5:13, 4:8]
-    columns = min(box[0] - 1, 20)
-    expected[3:11, :columns] = tile[:8, 1 : 1 + columns]
+    tile[:8, :7] = x[5:13, 4:11]
+    low, high = max(to, 0), min(to + box[0], 20)
+    expected[3:11, low:high] = tile[:8, low - to : high - to]
     report = bench.run(kernel(write, shared=SHARED, x="tensormap", y="tensormap"), order)
     np.testing.assert_array_equal(y, expected)
     assert (report.bulk_loads, report.bulk_stores) == (1, 1)
+
+
+def _copy_rows(rng, order, *, columns, load_at=(0, 0), store_at=(0, 0)):
+    """Copy a box of 8 by 4 from x to y, matrices of 13 rows and `columns` columns; returns x and y [13, 12]."""
+
+    def write(k):
+        k.init_barriers({FULL: 1}, 32)
+        with k.thread(0):
+            k.expect(FULL, 128)
+            k.bulk_load("x", load_at, 1024, FULL)
+            k.await_(FULL, 0)
+            k.bulk_store("y", store_at, 1024)
+            k.bulk_commit_wait()
+
+    bench = Bench()
+    x, y = rng.integers(1, 1 << 31, (13, 12), np.uint32), np.zeros((13, 12), np.uint32)
+    matrix(bench, "x", x, box=(8, 4), columns=11)
+    matrix(bench, "y", y, box=(8, 4), columns=columns)
+    bench.run(kernel(write, shared=SHARED, x="tensormap", y="tensormap"), order)
+    return x, y
+
+
+@every_order
+@pytest.mark.parametrize("column", [-3, 1, 6])
+@pytest.mark.parametrize("direction", ["load", "store"])
+def test_a_tiled_copy_starts_at_a_whole_chunk(rng, order, direction, column):
+    with pytest.raises(
+        MisalignedError, match=f"multiple of 16 bytes .* coordinate {column} of 4-byte elements"
+    ) as caught:
+        _copy_rows(rng, order, columns=12, **{f"{direction}_at": (column, 2)})
+    names = {"load": "cp.async.bulk.tensor.2d.shared::cluster.global", "store": "cp.async.bulk.tensor.2d.global.shared"}
+    assert caught.value.place.instruction.startswith(names[direction])
+
+
+@every_order
+def test_a_tiled_store_would_write_past_rows_that_are_not_whole_chunks(rng, order):
+    with pytest.raises(
+        OutOfBoundsError, match="whole chunks of 16 bytes, got y .* of 11 elements of 4 bytes"
+    ) as caught:
+        _copy_rows(rng, order, columns=11, store_at=(4, 11))
+    assert caught.value.place.instruction.startswith("cp.async.bulk.tensor.2d.global.shared")
+
+
+@every_order
+@pytest.mark.parametrize("store_at", [(0, 11), (4, 13), (4, -4), (12, 0), (-4, 7)])
+def test_a_tiled_store_away_from_the_rows_ends_is_sound(rng, order, store_at):
+    x, y = _copy_rows(rng, order, columns=11, load_at=(0, 5), store_at=store_at)
+    expected = np.zeros_like(y)
+    for row in range(4):
+        for column in range(8):
+            to = store_at[0] + column, store_at[1] + row
+            if 0 <= to[0] < 11 and 0 <= to[1] < 13:
+                expected[to[1], to[0]] = x[5 + row, column]
+    np.testing.assert_array_equal(y, expected)
+
+
+@every_order
+def test_a_bulk_store_to_an_input_is_found_where_it_is_issued(order):
+    def write(k):
+        k.store(k.own(0), 1)
+        k.fence_async()
+        k.sync(32)
+        with k.thread(0):
+            k.bulk_store("y", [0, 0], 0)
+            k.bulk_commit_wait()
+
+    bench = Bench()
+    fixed = bench.memory.add("y", np.zeros((1, 32), np.uint32), writable=False)
+    bench.arguments["y"] = TensorMap(fixed.address, 4, (32, 1), (128,), (32, 1))
+    with pytest.raises(OutOfBoundsError, match="y is an input") as caught:
+        bench.run(kernel(write, shared=1024, y="tensormap"), order)
+    assert caught.value.place.instruction.startswith("cp.async.bulk.tensor.2d.global.shared")
 
 
 def _store_once(order, *, fence=True, sync=True, commit=True, wait=True, overwrite=False, threads=64, elected=0):

@@ -175,13 +175,14 @@ class Case:
         stored = np.zeros((m, pitch // 2), np.float16)
         stored[:, : values.shape[1]] = values
         a, b = (bench.memory.add(name, array, writable=False) for name, array in (("a", stored), ("b", x)))
+        # Bulk stores write whole chunks of 16 bytes, so the rows are made of them; b's missing rows are zeros.
         self.d = np.zeros((m, -(-n // 4) * 4), np.float32)
         d = bench.memory.add("d", self.d, initialised=False)
         blocks = np.concatenate([words] + [np.full_like(words[:1], 0x44444444)] * (2 - len(words)))
         bench.arguments = {
             "a": TensorMap(a.address, 2, (values.shape[1], m), (pitch,), (TILE_K // 2, TILE_M), 64),
             "b": TensorMap(b.address, 2, (x.shape[1], n), (x.strides[0],), (TILE_K, self.tile_n), 128),
-            "d": TensorMap(d.address, 4, (n, m), (self.d.strides[0],), (BOX, 64)),
+            "d": TensorMap(d.address, 4, self.d.shape[::-1], (self.d.strides[0],), (BOX, 64)),
             "meta": bench.memory.add("meta", blocks, writable=False),
             "steps": -(-k // TILE_K),
         }

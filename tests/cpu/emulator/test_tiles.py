@@ -24,35 +24,98 @@ def element_by_element(image, tensor_map, coordinates):
     return np.concatenate(out)
 
 
-@pytest.mark.parametrize(
+BOXES = pytest.mark.parametrize(
     ("shape", "strides", "box", "element"),
     [
-        ((37,), (), (16,), 1),
-        ((19, 7), (48,), (8, 4), 2),
-        ((5, 9, 3), (32, 304), (4, 4, 2), 4),
-        ((3, 4, 2, 3, 2), (32, 128, 256, 768), (2, 3, 2, 2, 2), 8),
+        ((37,), (), (32,), 1),
+        ((19, 7), (48,), (16, 4), 2),
+        ((5, 9, 3), (32, 304), (8, 4, 2), 4),
+        ((3, 4, 2, 3, 2), (32, 128, 256, 768), (4, 3, 2, 2, 2), 8),
     ],
 )
-def test_a_box_is_read_and_written_as_defined(rng, shape, strides, box, element):
-    extent = shape[0] * element + sum((n - 1) * s for n, s in zip(shape[1:], strides, strict=True))
+
+
+def extent(tensor_map):
+    strides = (tensor_map.element_bytes, *tensor_map.strides)
+    sizes = zip(tensor_map.shape, strides, strict=True)
+    return tensor_map.element_bytes + sum((n - 1) * stride for n, stride in sizes)
+
+
+def places(rng, tensor_map, count=20):
+    """Coordinates of boxes at and about the tensor, the innermost one at multiples of 16 bytes."""
+    chunk = 16 // tensor_map.element_bytes
+    for _ in range(count):
+        at = [int(rng.integers(-b, n + 1)) for b, n in zip(tensor_map.box, tensor_map.shape, strict=True)]
+        yield (at[0] // chunk * chunk, *at[1:])
+
+
+@BOXES
+def test_a_box_is_read_as_defined(rng, shape, strides, box, element):
     memory = GlobalMemory()
-    image = rng.integers(0, 256, extent, np.uint8)
-    source = memory.add("source", image.copy(), writable=False)
-    target = memory.add("target", np.zeros(extent, np.uint8), initialised=False)
-    maps = [TensorMap(a.address, element, shape, strides, box) for a in (source, target)]
-    read, written = (Tensor.bind(m, memory) for m in maps)
-    expected = np.zeros(extent, np.uint8)
-    for _ in range(20):
-        place = tuple(int(rng.integers(-b, n + 1)) for b, n in zip(box, shape, strict=True))
-        data = read.load(place)
-        np.testing.assert_array_equal(data, element_by_element(image, maps[0], place))
-        written.store(place, data)
-        for offset in itertools.product(*(range(b) for b in box)):
-            index = [c + o for c, o in zip(place, offset, strict=True)]
+    image = rng.integers(0, 256, extent(TensorMap(0, element, shape, strides, box)), np.uint8)
+    tensor_map = TensorMap(memory.add("x", image.copy(), writable=False).address, element, shape, strides, box)
+    tensor = Tensor.bind(tensor_map, memory)
+    for place in places(rng, tensor_map):
+        tensor.check_load(place)
+        np.testing.assert_array_equal(tensor.load(place), element_by_element(image, tensor_map, place))
+
+
+@BOXES
+def test_a_box_is_written_as_defined(rng, shape, strides, box, element):
+    """Into rows of whole chunks, which the hardware writes."""
+    shape = (-(-shape[0] * element // 16) * 16 // element, *shape[1:])
+    memory = GlobalMemory()
+    expected = np.zeros(extent(TensorMap(0, element, shape, strides, box)), np.uint8)
+    target = memory.add("target", expected.copy(), initialised=False)
+    tensor_map = TensorMap(target.address, element, shape, strides, box)
+    tensor = Tensor.bind(tensor_map, memory)
+    for place in places(rng, tensor_map):
+        data = rng.integers(0, 256, tensor_map.box_bytes, np.uint8)
+        tensor.check_store(place)
+        tensor.store(place, data)
+        items = iter(data.reshape(-1, element))
+        for offset in itertools.product(*(range(b) for b in box[::-1])):
+            item = next(items)
+            index = [c + o for c, o in zip(place, offset[::-1], strict=True)]
             if all(0 <= i < n for i, n in zip(index, shape, strict=True)):
                 at = sum(i * s for i, s in zip(index, (element, *strides), strict=True))
-                expected[at : at + element] = image[at : at + element]
+                expected[at : at + element] = item
     np.testing.assert_array_equal(target.array, expected)
+
+
+@BOXES
+def test_copies_start_at_whole_chunks(rng, shape, strides, box, element):
+    memory = GlobalMemory()
+    size = extent(TensorMap(0, element, shape, strides, box))
+    x = memory.add("x", rng.integers(0, 256, size, np.uint8))
+    tensor = Tensor.bind(TensorMap(x.address, element, shape, strides, box), memory)
+    for column in {1, 16 // element - 1, 16 // element + 1, -1}:
+        place = (column, *(0 for _ in shape[1:]))
+        with pytest.raises(MisalignedError, match=f"coordinate {column} of {element}-byte elements"):
+            tensor.check_load(place)
+        with pytest.raises(MisalignedError, match="a multiple of 16 bytes along the innermost dimension"):
+            tensor.check_store(place)
+
+
+@BOXES
+def test_stores_past_rows_of_other_sizes_than_whole_chunks_are_found(rng, shape, strides, box, element):
+    memory = GlobalMemory()
+    size = extent(TensorMap(0, element, shape, strides, box))
+    x = memory.add("x", rng.integers(0, 256, size, np.uint8))
+    tensor_map = TensorMap(x.address, element, shape, strides, box)
+    tensor = Tensor.bind(tensor_map, memory)
+    found = 0
+    for place in places(rng, tensor_map, 50):
+        touched = all(-b < c < n for c, b, n in zip(place, box, shape, strict=True))
+        if touched and place[0] + box[0] > shape[0]:
+            found += 1
+            with pytest.raises(
+                OutOfBoundsError, match=f"{shape[0]} elements of {element} bytes, which it would write past"
+            ):
+                tensor.check_store(place)
+        else:
+            tensor.check_store(place)
+    assert 0 < found < 50
 
 
 def test_the_swizzle_follows_absolute_addresses(rng):
@@ -93,4 +156,4 @@ def test_unwritten_bytes_and_inputs_are_protected():
     with pytest.raises(UninitialisedError, match="fresh that were never written"):
         Tensor.bind(TensorMap(fresh.address, 1, (16, 8), (16,), (16, 2)), memory).load((0, 0))
     with pytest.raises(OutOfBoundsError, match="fixed is an input"):
-        Tensor.bind(TensorMap(fixed.address, 1, (16, 8), (16,), (16, 2)), memory).store((0, 0), np.zeros(32, np.uint8))
+        Tensor.bind(TensorMap(fixed.address, 1, (16, 8), (16,), (16, 2)), memory).check_store((0, 0))
