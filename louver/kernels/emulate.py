@@ -41,15 +41,17 @@ def emulate(
     store = compiled.nest.store
     shape = (n, m) if store.transposed else (m, n)
     memory = GlobalMemory()
-    result = memory.add("d", np.zeros(shape, element_type(store.element).numpy), initialised=False)
+    output = element_type(store.element)
+    # Bulk copies need a row pitch of whole chunks; direct stores are given rows without a gap, the harder case.
+    pitch = row_pitch(shape[1], output) if compiled.schedule.store == "bulk" else shape[1] * output.bytes
+    result = memory.add("d", np.zeros((shape[0], pitch // output.bytes), output.numpy), initialised=False)
     maps = {"a": _rows(memory, "a", s.values), "b": _rows(memory, "b", dense)}
-    size = element_type(store.element).bytes
-    maps["d"] = Rows(result.address, shape[1], shape[0], shape[1] * size, size, result)
+    maps["d"] = Rows(result.address, shape[1], shape[0], pitch, output.bytes, result)
     words = prepack(s.indices, s.rows, s.size, s.dtype)
     pointers = {"metadata": memory.add("metadata", words, writable=False), "d": result}
     if bias is not None:
         pointers["bias"] = memory.add("bias", np.ascontiguousarray(bias), writable=False)
-    sizes = {"M": m, "N": n, "K": k, "pitch": shape[1]}
+    sizes = {"M": m, "N": n, "K": k, "pitch": pitch // output.bytes}
     arguments: dict[str, Argument] = {}
     for parameter in compiled.signature.parameters:
         match parameter:
@@ -60,7 +62,7 @@ def emulate(
             case SizeParameter():
                 arguments[parameter.name] = sizes[parameter.name]
     report = run(compiled.kernel, compiled.signature.grid(m, n, sm_count), arguments, memory=memory, order=order)
-    return result.array, report
+    return result.array[:, : shape[1]], report
 
 
 def _rows(memory: GlobalMemory, name: str, matrix: Array) -> Rows:

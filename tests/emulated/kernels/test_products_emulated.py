@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from louver.emulator import Earliest, Latest, Order, Seeded
+from louver.emulator import Earliest, Latest, Order, OutOfBoundsError, Seeded
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
 from louver.kernels.configure import TILE_N, choose, deepest
@@ -60,6 +60,23 @@ def test_results_sent_by_bulk_copies(rng: np.random.Generator, kind: str, layout
     problem = Problem(kind, out="f16", b_layout=layout, bias="row" if kind == "linear" else None)
     schedule = deepest(problem, Schedule(tile_n=64, store="bulk"), SM_90A)
     run(problem, operands(rng, 200, 72, 100), order, schedule=schedule, sm_count=2)
+
+
+@pytest.mark.parametrize("order", [Earliest(), Latest()], ids=["earliest", "latest"])
+@pytest.mark.parametrize(("m", "out"), [(201, "f16"), (68, "bf16"), (7, "f16")])
+def test_rows_that_are_not_whole_chunks_are_stored_directly(
+    rng: np.random.Generator, m: int, out: str, order: Order
+) -> None:
+    # "linear" stores rows of M elements; the row pitch is a multiple of 16 bytes, so that a tensor map can be made.
+    problem = Problem("linear", a=out, b=out, out=out)
+    given = operands(rng, m, 35, 100, out)
+    schedule = deepest(problem, Schedule(tile_n=64, store="bulk"), SM_90A)
+    with pytest.raises(OutOfBoundsError, match=f"innermost dimension of {m} elements of 2 bytes") as caught:
+        run(problem, given, order, schedule=schedule)
+    assert caught.value.place is not None
+    assert caught.value.place.instruction.startswith("cp.async.bulk.tensor.2d.global.shared")
+    assert choose(problem, m, 35, SM_90A, 132, aligned_output=True).store == "bulk"
+    run(problem, given, order, aligned=False)
 
 
 @pytest.mark.parametrize("layout", ["k_major", "n_major"])
