@@ -55,9 +55,9 @@ def ours(operands: Operands) -> Contender:
 
 
 def cublas(torch: Any, operands: Operands) -> Contender:
-    """Dense `x @ w.T` with the pruned weights, zeros and all, by the call that `DENSE_CALLS` names.
+    """Dense `x @ w.T` with the pruned weights, zeros and all, by the call that `DENSE_CALLS` names, to a given output.
 
-    16-bit types write to a given output. e4m3 has scales of 1 and cuBLAS's fast accumulation.
+    e4m3 has scales of 1 and cuBLAS's fast accumulation.
     Raises ValueError where PyTorch has no call for the problem's element types.
     """
     problem = operands.problem
@@ -75,9 +75,9 @@ def _dense_product(torch: Any, name: str, operands: Operands) -> Callable[[Any],
         case "torch._scaled_mm":
             one = torch.ones((), device="cuda")
             scales = {"scale_a": one, "scale_b": one}
-            return lambda w: torch._scaled_mm(x, w, **scales, out_dtype=y.dtype, use_fast_accum=True)
+            return lambda w: torch._scaled_mm(x, w, **scales, out_dtype=y.dtype, use_fast_accum=True, out=y)
         case "torch._int_mm":
-            return lambda w: torch._int_mm(x, w)
+            return lambda w: torch._int_mm(x, w, out=y)
         case _:
             return lambda w: torch.mm(x, w, out=y)
 

@@ -88,8 +88,14 @@ def test_the_dense_product_is_the_one_of_its_types(dtype: str, out: str, name: s
     scale = "1 () cuda"
     expected = {
         "torch.mm": {"out": given.y},
-        "torch._scaled_mm": {"scale_a": scale, "scale_b": scale, "out_dtype": "y's", "use_fast_accum": True},
-        "torch._int_mm": {},
+        "torch._scaled_mm": {
+            "scale_a": scale,
+            "scale_b": scale,
+            "out_dtype": "y's",
+            "use_fast_accum": True,
+            "out": given.y,
+        },
+        "torch._int_mm": {"out": given.y},
     }
     assert torch.calls[0][3] == expected[name]
 
