@@ -254,7 +254,7 @@ def host(
     dtype: Annotated[str, typer.Option(metavar="LIST", help=DTYPES_HELP)] = "f16",
     out: BenchOut = Path("louver-bench"),
 ) -> None:
-    """Host time of a warm call."""
+    """Host time of a warm call, in every form, and of the runtime's parts: a table and a JSON record."""
     from louver.bench.host import problems
     from louver.bench.problems import parse_dtypes
     from louver.commands.bench import bench_host

@@ -2,93 +2,116 @@
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from louver.bench.contenders import DENSE_CALLS, REFUSALS, Contender, CuSparseLt, cublas, ours
-from louver.bench.operands import Operands, make_operands
+from louver.bench.host_calls import CANNOT, calls_of
+from louver.bench.host_parts import runtime_parts
+from louver.bench.operands import make_operands
 from louver.bench.problems import OUTPUTS, GemmProblem
-from louver.bench.protocol import interleave, median
+from louver.report.gemm import types_of
+from louver.runtime.device import require_device
 
-SHAPE = (256, 64, 256)
-CALLS = 100
-ROUNDS = 15
+SHAPE = (4096, 16, 4096)
+"""M, N, K: few tokens, as in generation, where the host's time counts most."""
+
+CALLS = 64
+"""Calls of a batch: far fewer than the launches that a stream's queue holds, so that no call waits for a place in it."""
+
+BATCHES = 300
 PROTOCOL = (
-    f"linear of {'×'.join(map(str, SHAPE))}: series of {CALLS} calls to a drained stream, contenders interleaved, median of {ROUNDS} "
-    "series; nothing allocated by Louver and torch.mm (out=), a result by all others"
+    f"{SHAPE[1]} tokens, a weight of {SHAPE[0]}×{SHAPE[2]}, PyTorch tensors on the default stream, one thread. Each call is "
+    f"made {CALLS} times in a row, {BATCHES} times over and once before; the device is idle before each such batch. Of the "
+    "batches' times per call: median, least and 90th percentile. Every product's result is compared with float64 first."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class HostTime:
-    """A contender's host time. us: median microseconds of a call; least_us: of the best series.
+    """Microseconds of a call, over batches: us: median; least_us: the best; p90_us: 90th percentile.
 
-    dtype, out: element types of operands and result.
+    dtype, out: element types of operands and result; both empty for a part of the runtime, which has none.
     """
 
     name: str
     us: float
     least_us: float
-    dtype: str
-    out: str
+    p90_us: float
+    dtype: str = ""
+    out: str = ""
+
+    @property
+    def types(self) -> str:
+        """The element types, short."""
+        return types_of(self.dtype, self.out)
+
+
+@dataclass(slots=True)
+class HostTimes:
+    """What was measured, in order; `missing`: what could not be, by name and types, with the reason."""
+
+    times: list[HostTime] = field(default_factory=list[HostTime])
+    missing: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def problems(dtypes: Iterable[str]) -> list[GemmProblem]:
-    """A problem for each kind of result, of element types as `parse_dtypes` gives them.
-
-    Small: the GPU is done before the next call comes, so that no call waits for a place in the stream's queue.
-    """
+    """A problem for each kind of result, of element types as `parse_dtypes` gives them."""
     return [GemmProblem(*SHAPE, dtype, out) for dtype in dtypes for out in OUTPUTS[dtype]]
 
 
-def measure_host(torch: Any, problem: GemmProblem) -> list[HostTime]:
-    """Host times on the current device, slowest last. What PyTorch has no call for, or was built without, is left out."""
-    operands = make_operands(torch, problem, sets=1)
-    calls = {"louver.linear": _first(ours(operands)), **_vendors(torch, operands)}
-    for call in calls.values():
-        call()
+def measure_host(torch: Any, wanted: Iterable[GemmProblem], *, calls: int = CALLS, batches: int = BATCHES) -> HostTimes:
+    """Host times on the current device: the runtime's parts, then the products of each problem.
+
+    Raises ArithmeticError when a result of ours is wrong.
+    """
+    found = HostTimes()
     synchronize = torch.cuda.synchronize
-    series = {name: _series(call, CALLS, synchronize) for name, call in calls.items()}
-    times = interleave(series, ROUNDS, synchronize)
-    types = (problem.dtype, problem.out)
-    found = [HostTime(name, median(taken) * 1e6, min(taken) * 1e6, *types) for name, taken in times.items()]
-    return sorted(found, key=lambda host: host.us)
+
+    def taken(name: str, work: Callable[[], object], dtype: str = "", out: str = "") -> None:
+        found.times.append(summary(name, batch_times(work, synchronize, calls, batches), dtype, out))
+
+    for name, work in runtime_parts(torch, require_device()).items():
+        taken(name, work)
+    for problem in wanted:
+        operands = make_operands(torch, problem, sets=1)
+        for call in calls_of(torch, operands):
+            try:
+                work = call.ready(torch)
+            except CANNOT as error:
+                if call.ours:
+                    raise
+                found.missing[f"{call.name}, {problem}"] = str(error).partition("\n")[0]
+                continue
+            taken(call.name, work, problem.dtype, problem.out)
+    return found
 
 
-def _vendors(torch: Any, operands: Operands) -> dict[str, Callable[[], object]]:
-    """The libraries' calls that take the problem."""
-    makers: dict[str, Callable[[], Callable[[], object]]] = {
-        DENSE_CALLS.get((operands.problem.dtype, operands.problem.out), ""): lambda: _first(cublas(torch, operands)),
-        "torch._cslt_sparse_mm": lambda: _first(CuSparseLt(torch, operands).contender(0, transposed=True)),
-    }
-    if operands.problem.bits == 16:
-        makers["F.linear"] = lambda: lambda: torch.nn.functional.linear(operands.x, operands.dense[0])
-    calls: dict[str, Callable[[], object]] = {}
-    for name, make in makers.items():
-        try:
-            call = make()
-            call()
-        except REFUSALS:
-            continue
-        calls[name] = call
-    return calls
-
-
-def _first(contender: Contender) -> Callable[[], object]:
-    return lambda: contender.call(0)
-
-
-def _series(call: Callable[[], object], calls: int, synchronize: Callable[[], object]) -> Callable[[], float]:
-    """A function that gives the mean seconds of a call over a series."""
-
-    def run() -> float:
-        begin = time.perf_counter()
-        for _ in range(calls):
-            call()
-        taken = time.perf_counter() - begin
+def batch_times(
+    work: Callable[[], object],
+    synchronize: Callable[[], object],
+    calls: int,
+    batches: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[float]:
+    """Seconds of a call in each batch, after an untimed batch. synchronize: waits until the device is idle."""
+    for _ in range(calls):
+        work()
+    found: list[float] = []
+    for _ in range(batches):
         synchronize()
-        return taken / calls
+        begin = clock()
+        for _ in range(calls):
+            work()
+        found.append((clock() - begin) / calls)
+    synchronize()
+    return found
 
-    return run
+
+def summary(name: str, seconds: Sequence[float], dtype: str = "", out: str = "") -> HostTime:
+    """The figures of a call's batches, at least two."""
+    us = [taken * 1e6 for taken in seconds]
+    p90 = statistics.quantiles(us, n=10, method="inclusive")[-1]
+    return HostTime(name, statistics.median(us), min(us), p90, dtype, out)

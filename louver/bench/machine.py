@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import louver
 from louver.ptx.assembler import ptxas_version
@@ -53,6 +57,23 @@ def header(torch: Any) -> dict[str, Any]:
         "versions": {name: str(version) for name, version in versions.items() if version is not None},
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def host_header(torch: Any) -> dict[str, Any]:
+    """The header of host times, which depend on the processor and on the interpreter too."""
+    facts = header(torch)
+    versions = {**facts["versions"], "python": platform.python_version(), "numpy": np.__version__}
+    return {**facts, "cpu": f"{processor()}, {os.cpu_count()} cores", "versions": versions}
+
+
+def processor(path: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor's name, as Linux has it in `path`; its architecture where it has none."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
 
 
 def gpu_uuid(torch: Any) -> str:

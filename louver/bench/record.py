@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from louver.bench.gemm import Measurement
-from louver.bench.host import PROTOCOL, HostTime
+from louver.bench.host import PROTOCOL, HostTimes
 from louver.bench.operands import INT8_MOST, INT8_SCALE
 from louver.bench.protocol import Protocol
 from louver.report.gemm import SCHEMA
@@ -31,13 +32,14 @@ def gemm_record(header: Mapping[str, Any], protocol: Protocol, rows: Sequence[Me
     return {**record, "rows": [row.to_json() for row in rows]}
 
 
-def host_record(header: Mapping[str, Any], times: Sequence[HostTime]) -> dict[str, Any]:
-    """A record of host times, in microseconds."""
-    rows = [
-        {"name": t.name, "dtype": t.dtype, "out": t.out, "us": round(t.us, 3), "least_us": round(t.least_us, 3)}
-        for t in times
-    ]
-    return {"schema": SCHEMA, "kind": "host", **header, "protocol": PROTOCOL, "rows": rows}
+def host_record(header: Mapping[str, Any], found: HostTimes) -> dict[str, Any]:
+    """A record of host times, in microseconds. header: from `machine.host_header`."""
+    rows = [{name: _rounded(value) for name, value in asdict(row).items() if value != ""} for row in found.times]
+    return {"schema": SCHEMA, "kind": "host", **header, "protocol": PROTOCOL, "rows": rows, "missing": found.missing}
+
+
+def _rounded(value: str | float) -> str | float:
+    return value if isinstance(value, str) else round(value, 3)
 
 
 def write_record(path: Path, record: Mapping[str, Any]) -> Path:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from louver.bench.gemm import Measurement, measure
-from louver.bench.host import HostTime, measure_host
-from louver.bench.machine import header, require_torch
+from louver.bench.host import HostTimes, measure_host
+from louver.bench.machine import header, host_header, require_torch
 from louver.bench.problems import OUTPUTS, QUICK, SHAPES, SUSTAINED, GemmProblem, Shape, parse_dtypes, parse_shapes
 from louver.bench.protocol import Protocol
 from louver.bench.record import gemm_record, host_record, write_record
 from louver.bench.schedules import Rung, measure_schedules
-from louver.report.gemm import CONTENDERS, LABELS, GemmRecord, types_of
+from louver.report.gemm import CONTENDERS, LABELS, GemmRecord
 from louver.report.gemm_table import gemm_table
 from louver.report.style import plain_table
 
@@ -37,6 +37,12 @@ def problems(dtypes: str, shapes: str | None, *, quick: bool) -> list[GemmProble
     return [GemmProblem(*shape, dtype, out) for dtype, out in kinds for shape in chosen]
 
 
+def forbid_short_sums(torch: Any) -> None:
+    """Equal accuracy for all: 16-bit partial sums would make PyTorch's dense product less exact than the sparse ones."""
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+
+
 def bench_gemm(wanted: Sequence[GemmProblem], out: Path, console: Console, *, sustained: bool) -> None:
     """Measure the problems, show tables, write `gemm.json` (after every problem) and `gemm.png` into `out`.
 
@@ -44,9 +50,7 @@ def bench_gemm(wanted: Sequence[GemmProblem], out: Path, console: Console, *, su
     Raises CannotMeasureError where this machine cannot, ArithmeticError when a result of ours is wrong.
     """
     torch = require_torch()
-    # Equal accuracy for all: 16-bit partial sums would make the dense product less exact than the sparse ones.
-    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    forbid_short_sums(torch)
     protocol, facts = Protocol(), header(torch)
     rows: list[Measurement] = []
     path = out / "gemm.json"
@@ -62,12 +66,18 @@ def bench_gemm(wanted: Sequence[GemmProblem], out: Path, console: Console, *, su
 
 
 def bench_host(wanted: Sequence[GemmProblem], out: Path, console: Console) -> None:
-    """Measure host times, show a table, write `host.json` into `out`. Raises CannotMeasureError."""
+    """Measure host times, show a table, write `host.json` into `out`.
+
+    Raises CannotMeasureError where this machine cannot, ArithmeticError when a result of ours is wrong.
+    """
     torch = require_torch()
-    facts = header(torch)
-    times = [taken for problem in wanted for taken in measure_host(torch, problem)]
-    console.print(host_table(times, f"host time of a warm call on {facts['device']}"))
-    path = write_record(out / "host.json", host_record(facts, times))
+    forbid_short_sums(torch)
+    facts = host_header(torch)
+    found = measure_host(torch, wanted)
+    console.print(host_table(found, f"host time of a warm call, {facts['cpu']}, {facts['device']}"))
+    for name, reason in found.missing.items():
+        console.print(f"not measured: {name}: {reason}", markup=False, highlight=False)
+    path = write_record(out / "host.json", host_record(facts, found))
     console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -148,15 +158,15 @@ def sustained_table(rows: Sequence[Measurement], title: str) -> Table:
     return table
 
 
-def host_table(times: Sequence[HostTime], title: str) -> Table:
-    """Host times in the order given."""
+def host_table(found: HostTimes, title: str) -> Table:
+    """Host times in the order of measurement."""
     table = plain_table(title)
     for heading in ("type", "call"):
         table.add_column(heading)
-    for heading in ("µs", "best series"):
+    for heading in ("µs", "least", "90 %"):
         table.add_column(heading, justify="right")
-    for taken in times:
-        table.add_row(types_of(taken.dtype, taken.out), taken.name, f"{taken.us:.2f}", f"{taken.least_us:.2f}")
+    for row in found.times:
+        table.add_row(row.types, row.name, *(f"{us:.2f}" for us in (row.us, row.least_us, row.p90_us)))
     return table
 
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from louver.bench import machine
-from louver.bench.machine import CannotMeasureError, commit, header, nvidia_smi, require_torch
+from louver.bench.machine import CannotMeasureError, commit, header, host_header, nvidia_smi, processor, require_torch
 from louver.cli import app
 from louver.runtime.device import Device, NoDevice
 
@@ -100,3 +102,19 @@ def test_the_commit_is_this_checkouts() -> None:
     else:
         assert name is not None
         assert head.stdout.startswith(name.removesuffix("+"))
+
+
+def test_the_processor_is_named_where_the_system_says_it(tmp_path: Path) -> None:
+    listed = tmp_path / "cpuinfo"
+    listed.write_text("processor\t: 0\nmodel name\t: A Fast One @ 3 GHz\nprocessor\t: 1\nmodel name\t: Another\n")
+    assert processor(listed) == "A Fast One @ 3 GHz"
+    listed.write_text("processor\t: 0\n")
+    assert processor(listed) == processor(tmp_path / "none") == platform.machine()
+
+
+def test_host_times_name_the_processor_and_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    found(monkeypatch, H200, fake_torch(cuda=True))
+    facts = host_header(fake_torch(cuda=True))
+    assert facts["device"] == "a Hopper"
+    assert "cores" in facts["cpu"]
+    assert {"ptxas", "python", "numpy"} <= set(facts["versions"])

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from louver.bench.gemm import Measurement, pick_winners
-from louver.bench.host import HostTime
+from louver.bench.host import HostTime, HostTimes
 from louver.bench.protocol import Protocol
 from louver.bench.record import gemm_record, host_record, write_record
 from louver.bench.sustained import Sustained
@@ -158,10 +158,18 @@ def test_without_a_plotting_library_the_record_stays(tmp_path: Path, monkeypatch
 
 
 def test_host_times_are_recorded_and_shown() -> None:
-    times = [HostTime("louver.linear", 8.1234, 7.9, "f16", "f16"), HostTime("torch._int_mm", 9.3, 9.1, "s8", "s32")]
-    record = host_record(HEADER, times)
+    part = HostTime("empty launch", 2.5, 2.4, 2.61)
+    ours = HostTime("plan(x)", 8.1234, 7.9, 8.4, "f16", "f16")
+    found = HostTimes([part, ours, HostTime("torch._int_mm", 9.3, 9.1, 9.9, "s8", "s32")], {"torch.mm, 1×2×3": "why"})
+    record = host_record(HEADER, found)
     assert record["kind"] == "host"
-    assert record["rows"][0] == {"name": "louver.linear", "dtype": "f16", "out": "f16", "us": 8.123, "least_us": 7.9}
-    lines = [line.split() for line in text(host_table(times, "title")).splitlines()]
-    assert ["f16", "louver.linear", "8.12", "7.90"] in lines
-    assert ["s8→s32", "torch._int_mm", "9.30", "9.10"] in lines
+    assert record["device"] == HEADER["device"]
+    assert record["missing"] == {"torch.mm, 1×2×3": "why"}
+    assert record["rows"][0] == {"name": "empty launch", "us": 2.5, "least_us": 2.4, "p90_us": 2.61}
+    assert record["rows"][1] == {
+        "name": "plan(x)", "us": 8.123, "least_us": 7.9, "p90_us": 8.4, "dtype": "f16", "out": "f16"
+    }  # fmt: skip
+    lines = [line.split() for line in text(host_table(found, "title")).splitlines()]
+    assert ["empty", "launch", "2.50", "2.40", "2.61"] in lines
+    assert ["f16", "plan(x)", "8.12", "7.90", "8.40"] in lines
+    assert ["s8→s32", "torch._int_mm", "9.30", "9.10", "9.90"] in lines

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import louver
+from louver.bench import host
 from louver.bench.gemm import measure
 from louver.bench.host import measure_host
 from louver.bench.operands import make_operands
@@ -16,7 +18,7 @@ from louver.bench.protocol import Protocol
 from louver.bench.schedules import measure_schedules
 from louver.bench.verify import verify
 from louver.cli import app
-from louver.report.gemm import CONTENDERS, read_gemm
+from louver.report.gemm import CONTENDERS, read_gemm, types_of
 
 BRIEF = Protocol(
     rounds=2, burst_seconds=0.01, pause_seconds=0.0, rotation_bytes=1, settle_seconds=0.1, sustained_seconds=0.3
@@ -61,10 +63,27 @@ def test_a_problem_is_measured(torch: Any, dtype: str, out: str) -> None:
     assert len(taken.notes["ours"]["bursts_us"]) == BRIEF.rounds
 
 
-def test_host_times_are_measured(torch: Any) -> None:
-    times = {taken.name: taken.us for taken in measure_host(torch)}
-    assert {"louver.linear", "torch.mm", "F.linear"} <= set(times)
-    assert all(0 < us < 1e5 for us in times.values())
+@pytest.mark.parametrize(("dtype", "out"), [("f16", "f16"), ("bf16", "bf16"), ("e4m3", "f16"), ("s8", "s32")])
+def test_host_times_are_measured(torch: Any, dtype: str, out: str) -> None:
+    found = measure_host(torch, [GemmProblem(256, 16, 256, dtype, out)], calls=4, batches=3)
+    times = {taken.name: taken for taken in found.times}
+    wanted = {"empty launch", "encode a tensor map", "view of a torch tensor", "plan(x, out=y)", "louver.linear(x, s)"}
+    wanted |= {"louver.matmul(s, b)", "torch.empty"}
+    if dtype in ("f16", "bf16"):
+        wanted |= {"torch.mm(x, w.t(), out=y)", "louver.linear(x, s, bias)", "F.linear(x, w, bias)"}
+    assert wanted <= set(times)
+    assert all(0 < taken.least_us <= taken.us <= 1e5 for taken in times.values())
+    assert times["plan(x, out=y)"].types == types_of(dtype, out)
+
+
+def test_the_command_writes_host_times(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "SHAPE", (256, 16, 256))
+    result = CliRunner().invoke(app, ["bench", "host", "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    record = json.loads((tmp_path / "host.json").read_text(encoding="utf-8"))
+    assert {"device", "cpu", "date", "protocol", "missing"} <= set(record)
+    assert {"louver", "torch", "ptxas", "python"} <= set(record["versions"])
+    assert "plan with bias (x, out=y)" in {row["name"] for row in record["rows"]}
 
 
 def test_the_command_writes_a_record(torch: Any, tmp_path: Path) -> None:
