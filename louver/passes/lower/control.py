@@ -31,6 +31,7 @@ def enter(low: Lowering) -> None:
     rows = tile_m * low.cluster
     named["tiles_m"] = k.div(k.add(sizes["M"], rows - 1), rows)
     named["tiles_n"] = k.div(k.add(sizes["N"], tile_n - 1), tile_n)
+    # scale-d is a predicate register: PTX has no constant one.
     named["always"] = k.setp("eq", "u32", named["tid"], named["tid"])
     _initialise_barriers(low)
 
