@@ -49,10 +49,14 @@ class FloatType(StrEnum):
 
 
 class ProductType(StrEnum):
-    """Element types that products are compiled for."""
+    """Element types of both operands that products are compiled for."""
 
     f16 = "f16"
     bf16 = "bf16"
+    e4m3 = "e4m3"
+    e5m2 = "e5m2"
+    s8 = "s8"
+    u8 = "u8"
 
 
 class Product(StrEnum):
@@ -161,9 +165,7 @@ def prune(
 @app.command(name="compile")
 def compile_(
     problem: Annotated[str, typer.Option(metavar="M,N,K", help="Rows of the sparse weight, tokens, inner size.")],
-    dtype: Annotated[
-        ProductType, typer.Option(help="Element type of both operands and of the result.")
-    ] = ProductType.f16,
+    dtype: Annotated[ProductType, typer.Option(help="Element type of both operands.")] = ProductType.f16,
     product: Annotated[Product, typer.Option(help="Which product.")] = Product.linear,
     emit: Annotated[Stage, typer.Option(help="What to print.")] = Stage.ptx,
     target: Annotated[str, typer.Option(help="The GPU target.")] = "sm_90a",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from louver.frontend.problem import Kind, Problem
+from louver.formats.dtypes import element_type
+from louver.frontend.problem import PRODUCTS, Kind, Problem
 from louver.isa.targets import target as machine
+from louver.isa.tensormap import COPY_CHUNK
 from louver.kernels.configure import choose
 from louver.passes.pipeline import CompiledProduct, Stage, compile_product
 from louver.ptx.assembler import assemble
@@ -28,10 +30,16 @@ def parse_sizes(text: str) -> tuple[int, int, int]:
 
 
 def compile_for(sizes: tuple[int, int, int], dtype: str, product: str, target: str, *, bias: bool) -> CompiledProduct:
-    """The library's kernel for a product of `sizes` (M, N, K), which choose the schedule: the kernel takes any."""
-    problem = Problem(cast("Kind", product), dtype, dtype, dtype, bias="row" if bias else None)
+    """The library's kernel for a product of `sizes` (M, N, K), which choose the schedule: the kernel takes any.
+
+    dtype: of both operands; the output is what the library returns for them by default, contiguous.
+    """
+    out = PRODUCTS[dtype, dtype][0]
+    problem = Problem(cast("Kind", product), dtype, dtype, out, bias="row" if bias else None)
     m, n, _ = sizes
-    return compile_product(problem, choose(problem, m, n, machine(target), SM_COUNT), target)
+    row = (m if product == "linear" else n) * element_type(out).bytes
+    schedule = choose(problem, m, n, machine(target), SM_COUNT, aligned_output=row % COPY_CHUNK == 0)
+    return compile_product(problem, schedule, target)
 
 
 def compile_text(sizes: tuple[int, int, int], dtype: str, product: str, emit: str, target: str) -> str:

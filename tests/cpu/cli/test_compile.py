@@ -24,10 +24,16 @@ def test_each_stage_prints(cli: Cli, stage: str, signs: list[str]) -> None:
     assert all(sign in result.output for sign in signs)
 
 
-def test_sass_is_the_machine_code(cli: Cli) -> None:
-    result = cli("compile", "--problem", "300,40,136", "--emit", "sass")
+@pytest.mark.parametrize(("dtype", "opcode"), [("f16", "HGMMA.SP"), ("e4m3", "QGMMA.SP"), ("s8", "IGMMA.SP")])
+def test_sass_is_the_machine_code(cli: Cli, dtype: str, opcode: str) -> None:
+    result = cli("compile", "--problem", "300,40,136", "--dtype", dtype, "--emit", "sass")
     assert result.exit_code == 0, result.output
-    assert "HGMMA" in result.output and "USETMAXREG" in result.output
+    assert opcode in result.output and "USETMAXREG" in result.output
+
+
+def test_rows_of_whole_chunks_are_stored_in_bulk(cli: Cli) -> None:
+    aligned, odd = (cli("compile", "--problem", f"{m},64,136", "--emit", "sched").output for m in (304, 301))
+    assert "sched.bulk_store" in aligned and "sched.bulk_store" not in odd
 
 
 def test_all_prints_the_stages_in_order(cli: Cli) -> None:
