@@ -27,6 +27,10 @@ WORDS = 4
 _PADDING_BYTE = PADDING_CODE << 4 | PADDING_CODE
 
 
+LOAD_BYTES = WARPGROUP_THREADS * WORDS * 4
+"""Bytes of one load of a warpgroup: 64 rows by `columns_per_load` columns."""
+
+
 def columns_per_load(dtype: ElementType | str) -> int:
     """Dense columns of K that one 16-byte load a thread covers: 256, or 128 for tf32."""
     return WORDS * _layout(dtype).columns

@@ -17,6 +17,9 @@ MBARRIER_MAX_ARRIVALS = (1 << 20) - 1
 TENSOR_MAP_MAX_BOX = 256
 """Elements per dimension of a tensor map's box (CUDA driver API, cuTensorMapEncodeTiled)."""
 
+WARPS_PER_WARPGROUP = 4
+"""Warps of a warpgroup."""
+
 WARPGROUP_THREADS = 128
 """Threads of a warpgroup: four warps, the first with a warp index that is a multiple of 4."""
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 
 from louver.ir.sched import ops
-from louver.isa.targets import Target
+from louver.isa.targets import WARPS_PER_WARPGROUP, Target
 
 RING_ALIGNMENT = 1024
 """Bytes. A 128-byte-swizzled tile repeats every 1,024 bytes, and its descriptor's base offset is then 0."""
 
 BARRIER_BYTES = 8
-WARPS_PER_WARPGROUP = 4
 
 
 def assign_shared_memory(module: ModuleOp, target: Target) -> None:

@@ -16,18 +16,13 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 from louver.ir.sched import ops
 from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
 from louver.ir.tile.elements import element_attribute
+from louver.isa.prepack import WORDS, columns_per_load
 from louver.isa.targets import Target
 from louver.isa.wgmma import Wgmma
 from louver.passes.generate_epilogue import build_epilogue, epilogue_vectors
 from louver.passes.layout import OperandLayout, dense_layout, output_layout, values_layout
 from louver.passes.product import ProductNest
 from louver.passes.schedule import Schedule, register_split
-
-WORD_COLUMNS = 64
-"""Dense columns whose metadata one 32-bit word a lane holds (two k32 products of 16-bit types, one k64 of 8-bit types)."""
-
-LOAD_WORDS = 4
-"""Words of one 16-byte metadata load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +38,19 @@ class _Plan:
     mma: Wgmma
 
     @property
+    def word_columns(self) -> int:
+        """Dense columns whose metadata one word of a lane holds."""
+        return columns_per_load(self.mma.a) // WORDS
+
+    @property
     def words(self) -> int:
         """Metadata words a lane needs for a K step of one block of 64 rows."""
-        return self.schedule.tile_k // WORD_COLUMNS
+        return self.schedule.tile_k // self.word_columns
 
     @property
     def steps_per_load(self) -> int:
         """K steps that one 16-byte metadata load covers."""
-        return LOAD_WORDS // self.words
+        return WORDS // self.words
 
 
 def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
@@ -241,7 +241,7 @@ def _consumer(plan: _Plan, values: dict[str, SSAValue]) -> Block:
     with ImplicitBuilder(role):
         tile = Block(arg_types=[i32, i32])
         with ImplicitBuilder(tile):
-            _load_metadata(values["metadata"], _constant(0), 0, 0, LOAD_WORDS)
+            _load_metadata(values["metadata"], _constant(0), 0, 0, WORDS)
             main = Block(arg_types=[i32])
             with ImplicitBuilder(main):
                 for register_set in (0, 1):
@@ -267,7 +267,7 @@ def _main_step(plan: _Plan, values: dict[str, SSAValue], step: SSAValue, registe
     ops.ReleaseOp(properties={"barriers": StringAttr("empty"), "lag": ops.i32_attr(1)})
     if part == 0:
         ahead = (register_set + 1) * plan.steps_per_load
-        _load_metadata(values["metadata"], step, 1 - register_set, ahead, LOAD_WORDS)
+        _load_metadata(values["metadata"], step, 1 - register_set, ahead, WORDS)
     ops.AdvanceOp()
 
 
@@ -284,7 +284,7 @@ def _multiply(plan: _Plan, register_set: int, first_word: int, *, fence: bool) -
     if fence:
         ops.MmaFenceOp()
     depth = plan.mma.k
-    per_word = WORD_COLUMNS // depth
+    per_word = plan.word_columns // depth
     for block in range(plan.schedule.blocks):
         for index in range(plan.schedule.tile_k // depth):
             ops.MmaOp(

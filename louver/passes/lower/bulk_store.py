@@ -14,6 +14,7 @@ from xdsl.ir import SSAValue
 
 from louver.formats.dtypes import element_type
 from louver.ir.sched import ops
+from louver.isa.targets import WARPGROUP_THREADS
 from louver.passes.lower.convert import half, stored_pair
 from louver.passes.lower.epilogue import evaluate, vectors
 from louver.passes.lower.state import Lowering
@@ -25,7 +26,6 @@ _Known: TypeAlias = dict[SSAValue, Reg]
 LINE_BYTES = 128
 """Bytes of a staged line: 64 elements of 16 bits, one swizzle span."""
 
-WARPGROUP_THREADS = 128
 FIRST_BARRIER = 1
 """Named barrier of the first consumer warpgroup; 0 is the CTA's own."""
 

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.ir.sched import ops
+from louver.isa.targets import WARPS_PER_WARPGROUP
 from louver.passes.lower import bulk_store, multiply
 from louver.passes.lower.state import Lowering, RolePosition, TileState
 from louver.ptx.module import Address, Imm, Reg
-
-WARPS_PER_WARPGROUP = 4
 
 LowerBlock = Callable[[Block], None]
 

@@ -5,16 +5,11 @@ from __future__ import annotations
 from louver.ir.sched import ops
 from louver.ir.sched.types import MapType
 from louver.isa.descriptor import describe
+from louver.isa.prepack import LOAD_BYTES, WORDS, columns_per_load
 from louver.isa.swizzle import Swizzle, Tile
 from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
 from louver.passes.lower.state import ConsumerState, Lowering
 from louver.ptx.module import Address, Imm, Reg
-
-GROUP_COLUMNS = 256
-"""Dense columns that one 16-byte metadata load a lane covers (16- and 8-bit types)."""
-
-GROUP_BYTES = 128 * 16
-"""Bytes of prepacked metadata for 64 rows and one group of columns."""
 
 SETS = 2
 """Sets of metadata registers: one is refilled while products still read the other."""
@@ -29,7 +24,7 @@ def open_consumer(low: Lowering, blocks: int) -> None:
     d = low.kernel.mma.instruction().operands[0]
     low.consumer = ConsumerState(
         accumulators=[k.regs(d.type, d.count) for _ in range(blocks)],
-        metadata=[[k.regs("b32", 4) for _ in range(blocks)] for _ in range(SETS)],
+        metadata=[[k.regs("b32", WORDS) for _ in range(blocks)] for _ in range(SETS)],
     )
     for block in low.consumer.accumulators:
         for register in block:
@@ -45,14 +40,15 @@ def open_tile(low: Lowering, metadata: Reg, m: Reg) -> None:
     """
     k, consumer = low.k, low.consumer
     blocks = len(consumer.accumulators)
-    groups = k.shr(k.add(low.sizes["K"], GROUP_COLUMNS - 1), GROUP_COLUMNS.bit_length() - 1)
+    columns = columns_per_load(low.kernel.mma.a.data)
+    groups = k.shr(k.add(low.sizes["K"], columns - 1), columns.bit_length() - 1)
     last = k.shr(k.sub(low.sizes["M"], 1), 6)
     first = k.mad_lo(low.warpgroup, blocks, k.shr(m, 6))
     thread = k.mad_wide(k.and_(low.named["tid"], 127), 16, metadata)
     consumer.metadata_addresses = []
     for block in range(blocks):
         index = k.min(k.add(first, block), last)
-        offset = k.shl(k.mul_wide(index, groups), GROUP_BYTES.bit_length() - 1)
+        offset = k.shl(k.mul_wide(index, groups), LOAD_BYTES.bit_length() - 1)
         consumer.metadata_addresses.append(k.add(thread, offset))
 
 
@@ -60,7 +56,7 @@ def load_metadata(low: Lowering, op: ops.LoadMetadataOp) -> None:
     """Fill one register set, for every block of the warpgroup; past the last step the set keeps what it has."""
     k = low.k
     ahead, words = op.ahead.value.data, op.words.value.data
-    per_group = GROUP_COLUMNS // low.tile[2]
+    per_group = columns_per_load(low.kernel.mma.a.data) // low.tile[2]
     step = low.number(op.step)
     guard = None
     if isinstance(step, Reg) and ahead:
@@ -70,15 +66,15 @@ def load_metadata(low: Lowering, op: ops.LoadMetadataOp) -> None:
         address = base
         if isinstance(step, Reg):
             address = k.add(base, _step_offset(low, step, per_group, words))
-        place = Address(address, ahead // per_group * GROUP_BYTES)
+        place = Address(address, ahead // per_group * LOAD_BYTES)
         k.load_global(block[:words], place, guard=guard, read_only=True)
 
 
 def _step_offset(low: Lowering, step: Reg, per_group: int, words: int) -> Reg:
     """Bytes from a row block's first group to the words of `step`; whole groups where a load takes all four words."""
     k = low.k
-    offset = k.mul_wide(k.shr(step, per_group.bit_length() - 1), GROUP_BYTES)
-    if words == 4:
+    offset = k.mul_wide(k.shr(step, per_group.bit_length() - 1), LOAD_BYTES)
+    if words == WORDS:
         return offset
     return k.add(offset, k.mul_wide(k.and_(step, per_group - 1), words * 4))
 
