@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from louver.bench.problems import GemmProblem
-from louver.formats.compress import compress
 from louver.formats.dtypes import element_type
-from louver.formats.tensor import SparseTensor
+from louver.formats.pattern import Pattern
+from louver.formats.tensor import SparseTensor, aligned_rows
 
 INT8_SCALE, INT8_MOST = 30.0, 127
 """Normal numbers times the scale, cut to the range and to whole numbers, are the integers that are multiplied."""
 
-COMPRESSING = 8
-"""Threads that compress at most; beyond that memory is the limit."""
-
+PATTERN = Pattern(2, 4)
 
 NEVER = -(2**31)
 """An s32 that no sum of products of 8-bit integers reaches before K = 133,144."""
@@ -55,15 +51,11 @@ def make_operands(torch: Any, problem: GemmProblem, sets: int, seed: int = 0) ->
     def draw(rows: int) -> Any:
         return converted(torch, torch.randn(rows, problem.k, generator=generator, device="cuda"), problem.dtype)
 
-    def pack(weight: Any) -> SparseTensor:
-        return compressed(torch, weight, problem.dtype)
-
     x = draw(problem.n)
     y = torch.empty(problem.n, problem.m, dtype=torch_dtype(torch, problem.out), device="cuda")
-    dense = tuple(prune24(torch, draw(problem.m)) for _ in range(sets))
-    with ThreadPoolExecutor(min(COMPRESSING, os.cpu_count() or 1)) as pool:
-        sparse = tuple(pool.map(pack, dense))
-    return Operands(problem, x, y, dense, sparse)
+    weights = [prune24(torch, draw(problem.m)) for _ in range(sets)]
+    sparse = tuple(weight.compressed(torch, problem.dtype) for weight in weights)
+    return Operands(problem, x, y, tuple(weight.dense for weight in weights), sparse)
 
 
 def torch_dtype(torch: Any, name: str) -> Any:
@@ -78,17 +70,53 @@ def converted(torch: Any, normal: Any, dtype: str) -> Any:
     return normal.to(torch_dtype(torch, dtype))
 
 
-def prune24(torch: Any, weight: Any) -> Any:
-    """The two greatest magnitudes of every four neighbours along a row; zeros elsewhere."""
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """A pruned weight as torch tensors on one device, K a multiple of 8.
+
+    dense: [M, K] with zeros. values: [M, K / 2], those kept. indices: uint8 [M, K / 8], see `louver.formats.codes`.
+    """
+
+    dense: Any
+    values: Any
+    indices: Any
+
+    def compressed(self, torch: Any, dtype: str) -> SparseTensor:
+        """The same weight on the host, as Louver takes it."""
+        element = element_type(dtype)
+        # NumPy has neither bfloat16 nor 8-bit floats of its own: the bytes go over as integers.
+        values = self.values.cpu().view(torch.uint8).numpy().view(element.numpy)
+        return SparseTensor(
+            PATTERN, element, tuple(self.dense.shape), 1, aligned_rows(values), self.indices.cpu().numpy()
+        )
+
+
+def prune24(torch: Any, weight: Any) -> Pruned:
+    """Keep the two greatest magnitudes of every four neighbours along a row [M, K], of equal ones the first.
+
+    As `louver.prune` and `louver.compress` do, but on the weight's device: on the host a benchmark's hundreds of millions
+    of elements take minutes.
+    """
+    rows, size = weight.shape
+    bits = weight.view(torch.int16 if weight.element_size() == 2 else torch.uint8).reshape(-1, 4)
     # PyTorch compares no 8-bit floats. f32 holds every type here exactly.
-    groups = weight.float().reshape(-1, 4)
-    keep = torch.zeros_like(groups, dtype=torch.bool)
-    keep.scatter_(1, groups.abs().topk(2, dim=1).indices, True)
-    return torch.where(keep, groups, torch.zeros_like(groups)).reshape(weight.shape).to(weight.dtype)
+    kept = _two_greatest(weight.float().reshape(-1, 4).abs().unbind(1))
+    first = torch.where(kept[0], 0, torch.where(kept[1], 1, 2))
+    second = torch.where(kept[3], 3, torch.where(kept[2], 2, 1))
+    values = bits.gather(1, torch.stack([first, second], 1))
+    codes = (first | second << 2).to(torch.uint8).reshape(rows, size // 4)
+    dense = bits * torch.stack(kept, 1)
+    return Pruned(
+        dense.view(weight.dtype).reshape(rows, size),
+        values.view(weight.dtype).reshape(rows, size // 2),
+        codes[:, 0::2] | codes[:, 1::2] << 4,
+    )
 
 
-def compressed(torch: Any, weight: Any, dtype: str) -> SparseTensor:
-    """A pruned torch weight as a SparseTensor."""
-    # NumPy has neither bfloat16 nor 8-bit floats of its own: the bytes go over as integers.
-    bits = weight.cpu().view(torch.uint8).numpy()
-    return compress(bits.view(element_type(dtype).numpy), "2:4")
+def _two_greatest(planes: Any) -> list[Any]:
+    """Which of four numbers have fewer than two greater or earlier equal ones: four masks."""
+
+    def before(i: int, j: int) -> Any:
+        return planes[j] >= planes[i] if j < i else planes[j] > planes[i]
+
+    return [sum(before(i, j).int() for j in range(4) if j != i) < 2 for i in range(4)]

@@ -11,6 +11,7 @@ import louver
 from louver.bench.operands import INT8_MOST, make_operands, prune24
 from louver.bench.problems import GemmProblem
 from louver.bench.verify import in_f16_range, verify
+from louver.formats.dtypes import element_type
 
 KINDS = [("f16", "f16"), ("bf16", "bf16"), ("e4m3", "f16"), ("s8", "f16"), ("s8", "s32")]
 
@@ -74,8 +75,24 @@ def test_integers_fill_their_range_evenly_signed(torch: Any) -> None:
 def test_pruning_keeps_the_two_greatest(torch: Any, dtype: str) -> None:
     weight = torch.tensor([[1, -4, 3, 2, -8, 7, 6, -5]], dtype=torch.float32).to(getattr(torch, dtype))
     pruned = prune24(torch, weight)
-    assert pruned.dtype == weight.dtype
-    assert pruned.float().tolist() == [[0, -4, 3, 0, -8, 7, 0, 0]]
+    assert pruned.dense.dtype == pruned.values.dtype == weight.dtype
+    assert pruned.dense.float().tolist() == [[0, -4, 3, 0, -8, 7, 0, 0]]
+    assert pruned.values.float().tolist() == [[-4, 3, -8, 7]]
+    assert pruned.indices.tolist() == [[0b0100_1001]]
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "e4m3", "s8"])
+def test_pruning_and_compressing_are_the_librarys(torch: Any, dtype: str) -> None:
+    """On few distinct values, so that most groups hold equal magnitudes, zeros and zeros of either sign."""
+    weight = torch.randint(-3, 4, (48, 352), device="cpu").float()
+    weight[::3] *= -1
+    weight = weight.to(getattr(torch, element_type(dtype).numpy.name))
+    given = weight.view(torch.uint8).numpy().view(element_type(dtype).numpy)
+    found = prune24(torch, weight)
+    assert np.array_equal(found.dense.view(torch.uint8).numpy(), louver.prune(given, "2:4").view(np.uint8))
+    compressed = found.compressed(torch, dtype)
+    compressed.validate()
+    assert np.array_equal(compressed.dense().view(np.uint8), found.dense.view(torch.uint8).numpy())
 
 
 @pytest.mark.parametrize(("dtype", "out"), KINDS)
