@@ -226,13 +226,17 @@ def gemm(
     sustained: Annotated[
         bool, typer.Option("--sustained", help="Also seconds of load, with clock and power, for three shapes.")
     ] = False,
+    budget: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Stop before this time is up; the record says what is missing."),
+    ] = None,
     out: BenchOut = Path("louver-bench"),
 ) -> None:
     """Products of large matrices beside cuBLAS and cuSPARSELt: a table, a JSON record and a picture."""
     from louver.commands.bench import bench_gemm, problems
 
     with one_line_errors():
-        bench_gemm(problems(dtype, shapes, quick=quick), out, terminal(), sustained=sustained)
+        bench_gemm(problems(dtype, shapes, quick=quick), out, terminal(), sustained=sustained, budget=budget)
 
 
 @bench.command()

@@ -106,7 +106,7 @@ class CuSparseLt:
         details = {"algorithm": algorithm, "transposed": transposed}
         return Contender(name, call, "tokens" if transposed else "rows", details)
 
-    def algorithms(self, most: int = 64) -> Iterator[int]:
+    def algorithms(self, most: int) -> Iterator[int]:
         """The algorithms' ids, which the library does not say: they count up to the first that is refused.
 
         Asked in the library's own output order: with 0.8.0 some algorithms end in an illegal instruction when asked for a
@@ -130,7 +130,10 @@ def cusparselt_candidates(
     library: CuSparseLt, seconds: Callable[[Contender], float], protocol: Protocol
 ) -> tuple[list[Contender], int]:
     """The contenders worth a burst, and how many algorithms there are. seconds: a short timing of a contender."""
-    timed = {a: seconds(library.contender(a, transposed=False)) for a in library.algorithms()}
+    if protocol.most_algorithms == 1:
+        return [library.contender(0, transposed=t) for t in (True, False)], 1
+    known = library.algorithms(protocol.most_algorithms)
+    timed = {a: seconds(library.contender(a, transposed=False)) for a in known}
     fastest = sorted(timed, key=lambda algorithm: timed[algorithm])[: protocol.algorithms]
     picks = list(dict.fromkeys([*fastest, library.searched(), 0]))
     return [library.contender(a, transposed=t) for a in picks for t in (True, False)], len(timed)

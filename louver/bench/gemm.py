@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from louver.bench.contenders import REFUSALS, Contender, CuSparseLt, cublas, cusparselt_candidates, ours
 from louver.bench.graph import ESTIMATE_REPLAYS, capture, prepare
+from louver.bench.n_major import NMajor, measure_n_major
 from louver.bench.operands import Operands, make_operands
 from louver.bench.problems import GemmProblem
 from louver.bench.protocol import Protocol, interleave, median, spread
@@ -20,11 +22,17 @@ from louver.report.gemm import CONTENDERS, GemmRow
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A problem's times and what else is recorded of it. notes: by contender; sustained: by contender, maybe empty."""
+    """A problem's times and what else is recorded of it.
+
+    notes: by contender. sustained: by contender, maybe empty. n_major: of 8-bit operands. seconds: what measuring took, by
+    phase.
+    """
 
     row: GemmRow
     notes: Mapping[str, Mapping[str, Any]]
     sustained: Mapping[str, Sustained]
+    n_major: NMajor | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def flops(self) -> float:
@@ -41,7 +49,16 @@ class Measurement:
             "product": self.row.product,
         }
         sustained = {name: taken.to_json(self.flops) for name, taken in self.sustained.items()}
-        return {**base, **times, "notes": {k: dict(v) for k, v in self.notes.items()}, "sustained": sustained}
+        more = {} if self.n_major is None else {"n_major": self.n_major.to_json()}
+        notes = {name: dict(facts) for name, facts in self.notes.items()}
+        return {
+            **base,
+            **times,
+            "notes": notes,
+            "sustained": sustained,
+            **more,
+            "measuring_seconds": dict(self.seconds),
+        }
 
 
 def measure(torch: Any, problem: GemmProblem, protocol: Protocol, *, sustained: bool = False) -> Measurement:
@@ -50,21 +67,42 @@ def measure(torch: Any, problem: GemmProblem, protocol: Protocol, *, sustained: 
     A vendor's contender that fails or is wrong is left out, and its note says why.
     Raises ArithmeticError when our own result is wrong: there is nothing to time then.
     """
-    operands = make_operands(torch, problem, protocol.sets(problem.compressed_bytes))
+    phases = _Phases()
+    with phases.phase("operands"):
+        operands = make_operands(torch, problem, protocol.sets(problem.compressed_bytes))
     notes: dict[str, dict[str, Any]] = {}
-    contenders = _own(torch, operands, notes)
-    contenders |= _vendors(torch, operands, protocol, notes)
-    loads = {name: prepare(torch, c.call, operands.sets, protocol) for name, c in contenders.items()}
-    bursts = {name: load.burst for name, load in loads.items()}
-    times = interleave(bursts, protocol.rounds, lambda: time.sleep(protocol.pause_seconds))
+    with phases.phase("verify"):
+        contenders = _own(torch, operands, notes)
+    with phases.phase("libraries"):
+        contenders |= _vendors(torch, operands, protocol, notes)
+    with phases.phase("bursts"):
+        loads = {name: prepare(torch, c.call, operands.sets, protocol) for name, c in contenders.items()}
+        bursts = {name: load.burst for name, load in loads.items()}
+        times = interleave(bursts, protocol.rounds, lambda: time.sleep(protocol.pause_seconds))
     winners = pick_winners(times)
     for name, winner in winners.items():
         facts = {"spread": round(spread(times[winner]), 4), "bursts_us": [round(t * 1e6, 3) for t in times[winner]]}
         notes.setdefault(name, {}).update(contenders[winner].details | facts)
     taken = {name: round(median(times[w]) * 1e6, 3) for name, w in winners.items()}
     row = GemmRow(problem.shape, problem.dtype, "linear", taken, problem.out)
-    long = {name: sustain(torch, loads[w], protocol) for name, w in winners.items()} if sustained else {}
-    return Measurement(row, notes, long)
+    with phases.phase("sustained"):
+        long = {name: sustain(torch, loads[w], protocol) for name, w in winners.items()} if sustained else {}
+    with phases.phase("n_major"):
+        turned = measure_n_major(torch, operands, protocol) if problem.bits == 8 else None
+    return Measurement(row, notes, long, turned, phases.seconds)
+
+
+class _Phases:
+    """What each part of a measurement takes, in seconds."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def phase(self, name: str) -> Generator[None]:
+        begin = time.perf_counter()
+        yield
+        self.seconds[name] = round(time.perf_counter() - begin, 2)
 
 
 def pick_winners(times: Mapping[str, tuple[float, ...]]) -> dict[str, str]:
@@ -110,18 +148,21 @@ def _vendors(
 def _cusparselt(
     torch: Any, operands: Operands, protocol: Protocol, notes: dict[str, dict[str, Any]]
 ) -> dict[str, Contender]:
+    launches = -(-protocol.launches // operands.sets) * operands.sets
+
     def short(contender: Contender) -> float:
-        launches = -(-protocol.launches // operands.sets) * operands.sets
         return capture(torch, contender.call, launches).seconds(ESTIMATE_REPLAYS)
+
+    def rank(contender: Contender) -> float:
+        graph = capture(torch, contender.call, launches)
+        replays = protocol.rank_replays(graph.seconds(1) * launches)
+        time.sleep(protocol.pause_seconds)
+        return graph.seconds(replays)
 
     candidates, known = cusparselt_candidates(CuSparseLt(torch, operands), short, protocol)
     notes["cusparselt"] = {"algorithms": known}
-    times: dict[str, float] = {}
     right = _right(torch, operands, candidates, notes)
-    for name, contender in right.items():
-        load = prepare(torch, contender.call, operands.sets, protocol)
-        time.sleep(protocol.pause_seconds)
-        times[name] = load.burst()
+    times = {name: rank(contender) for name, contender in right.items()}
     finalists = sorted(times, key=lambda name: times[name])[: protocol.finalists]
     return {name: right[name] for name in finalists}
 

@@ -16,8 +16,9 @@ class Protocol:
     idle time before each burst, for the clock to recover. launches, graph_seconds: least number of launches and least
     duration of a graph. rotation_bytes: compressed weights that a graph walks through, so that they leave the L2 cache;
     most_sets: weights at most, which small ones reach first.
-    algorithms: those of cuSPARSELt that are the fastest in short runs and go on; finalists: its contenders that take
-    part in all rounds.
+    most_algorithms: algorithms of cuSPARSELt that are tried at most; with 1 there is nothing to choose from, and its own
+    search is not asked either. algorithms: those that are the fastest in short runs and go on, each timed for
+    rank_seconds; finalists: its contenders that take part in all rounds.
     settle_seconds, sustained_seconds: load before and during a sustained measurement.
     """
 
@@ -28,14 +29,19 @@ class Protocol:
     graph_seconds: float = 0.003
     rotation_bytes: int = 200_000_000
     most_sets: int = 64
-    algorithms: int = 5
+    most_algorithms: int = 64
+    algorithms: int = 4
+    rank_seconds: float = 0.03
     finalists: int = 2
     settle_seconds: float = 0.5
     sustained_seconds: float = 1.5
 
     def __post_init__(self) -> None:
-        if self.rounds < 1 or self.launches < 1:
-            raise ValueError(f"rounds and launches are at least 1, got {self.rounds} and {self.launches}")
+        if min(self.rounds, self.launches, self.most_algorithms) < 1:
+            raise ValueError(
+                f"rounds, launches and most_algorithms are at least 1, got {self.rounds}, {self.launches} and "
+                f"{self.most_algorithms}"
+            )
         if not 0 < self.graph_seconds <= self.burst_seconds or self.pause_seconds < 0:
             raise ValueError(
                 f"a graph lasts more than 0 s and at most a burst, and a pause 0 s or more, got {self.graph_seconds}, "
@@ -53,7 +59,11 @@ class Protocol:
 
     def burst_replays(self, graph_seconds: float) -> int:
         """Timed replays of a burst, at least 1. graph_seconds: duration of one replay."""
-        return max(1, int(self.burst_seconds / graph_seconds) - 1)
+        return _replays(self.burst_seconds, graph_seconds)
+
+    def rank_replays(self, graph_seconds: float) -> int:
+        """Timed replays of a run that ranks an algorithm, at least 1. graph_seconds: duration of one replay."""
+        return _replays(self.rank_seconds, graph_seconds)
 
     def describe(self) -> str:
         """The protocol in words, for the record."""
@@ -64,6 +74,11 @@ class Protocol:
             f"(at most {self.most_sets} weights); one process, same data, same output type. cuSPARSELt: the best of its "
             f"algorithms (the {self.algorithms} fastest in short runs, its search's pick, the default) in both output orders."
         )
+
+
+def _replays(seconds: float, graph_seconds: float) -> int:
+    """Timed replays that, with an untimed one before them, last for `seconds`."""
+    return max(1, int(seconds / graph_seconds) - 1)
 
 
 def interleave(

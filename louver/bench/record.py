@@ -21,14 +21,21 @@ DATA = (
 )
 
 
-def gemm_record(header: Mapping[str, Any], protocol: Protocol, rows: Sequence[Measurement]) -> dict[str, Any]:
-    """A record of products, in the schema of `louver.report.gemm`. header: from `machine.header`."""
+def gemm_record(
+    header: Mapping[str, Any], protocol: Protocol, rows: Sequence[Measurement], missing: Sequence[str] = ()
+) -> dict[str, Any]:
+    """A record of products, in the schema of `louver.report.gemm`.
+
+    header: from `machine.header`. missing: problems that there was no time for.
+    """
     record: dict[str, Any] = {"schema": SCHEMA, "kind": "gemm", **header, "protocol": protocol.describe(), "data": DATA}
     if any(row.sustained for row in rows):
         record["sustained_protocol"] = (
             f"graph replays for {protocol.sustained_seconds:g} s after {protocol.settle_seconds:g} s of the same; mean "
             "clocks.sm and power.draw.instant of nvidia-smi meanwhile"
         )
+    if missing:
+        record["missing"] = {"reason": "the time that the run was given ended", "problems": list(missing)}
     return {**record, "rows": [row.to_json() for row in rows]}
 
 

@@ -71,7 +71,11 @@ class Sampler:
         if self._process is None:
             return
         self._process.terminate()
-        self._process.wait(EXIT_SECONDS)
+        try:
+            self._process.wait(EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            # The tool may hang in the driver, on a machine under load. What it has said so far counts.
+            self._process.kill()
         self._thread.join(EXIT_SECONDS)
 
     def _read(self) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from louver.bench.budget import Budget
 from louver.bench.gemm import Measurement, measure
 from louver.bench.host import HostTimes, measure_host
 from louver.bench.machine import header, host_header, require_torch
@@ -43,26 +43,36 @@ def forbid_short_sums(torch: Any) -> None:
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
-def bench_gemm(wanted: Sequence[GemmProblem], out: Path, console: Console, *, sustained: bool) -> None:
+def bench_gemm(
+    wanted: Sequence[GemmProblem], out: Path, console: Console, *, sustained: bool, budget: float | None = None
+) -> None:
     """Measure the problems, show tables, write `gemm.json` (after every problem) and `gemm.png` into `out`.
 
-    sustained: also under sustained load, for the problems of `SUSTAINED`.
+    sustained: also under sustained load, for the problems of `SUSTAINED`. budget: seconds for all of it, see `Budget`; the
+    record names the problems that they did not suffice for.
     Raises CannotMeasureError where this machine cannot, ArithmeticError when a result of ours is wrong.
     """
+    time_left = Budget(budget)
     torch = require_torch()
     forbid_short_sums(torch)
     protocol, facts = Protocol(), header(torch)
     rows: list[Measurement] = []
     path = out / "gemm.json"
-    for problem in wanted:
-        begin = time.perf_counter()
-        rows.append(measure(torch, problem, protocol, sustained=sustained and problem.shape in SUSTAINED))
-        write_record(path, gemm_record(facts, protocol, rows))
-        torch.cuda.empty_cache()
-        console.print(progress_line(rows[-1], time.perf_counter() - begin), markup=False, highlight=False)
+    for index, problem in enumerate(wanted):
+        if not time_left.suffices():
+            missing = [str(left) for left in wanted[index:]]
+            write_record(path, gemm_record(facts, protocol, rows, missing))
+            console.print(f"no time left for {', '.join(missing)}", markup=False, highlight=False)
+            break
+        with time_left.spending() as spent:
+            rows.append(measure(torch, problem, protocol, sustained=sustained and problem.shape in SUSTAINED))
+            write_record(path, gemm_record(facts, protocol, rows))
+            torch.cuda.empty_cache()
+        console.print(progress_line(rows[-1], spent.seconds), markup=False, highlight=False)
     show(rows, facts, protocol, console)
     console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
-    console.print(picture(path, out / "gemm.png"), markup=False, highlight=False, soft_wrap=True)
+    if rows:
+        console.print(picture(path, out / "gemm.png"), markup=False, highlight=False, soft_wrap=True)
 
 
 def bench_host(wanted: Sequence[GemmProblem], out: Path, console: Console) -> None:
@@ -137,6 +147,23 @@ def show(rows: Sequence[Measurement], facts: dict[str, Any], protocol: Protocol,
     long = [row for row in rows if row.sustained]
     if long:
         console.print(sustained_table(long, f"the same under sustained load on {record.device}"))
+    if any(row.n_major is not None for row in rows):
+        console.print(n_major_table(rows, f"matmul of 8-bit operands that are contiguous along N, on {record.device}"))
+
+
+def n_major_table(rows: Sequence[Measurement], title: str) -> Table:
+    """What the transposing copy costs beside the product."""
+    table = plain_table(title)
+    table.add_column("M×N×K", justify="right", no_wrap=True)
+    table.add_column("type")
+    for heading in ("transposing copy µs", "GB/s", "product µs", "copy's part"):
+        table.add_column(heading, justify="right")
+    for measurement in rows:
+        row, taken = measurement.row, measurement.n_major
+        if taken is not None:
+            times = (f"{taken.copy_us:.1f}", f"{taken.gigabytes_per_second:.0f}", f"{taken.product_us:.1f}")
+            table.add_row("×".join(map(str, row.shape)), row.types, *times, f"{taken.share:.0%}")
+    return table
 
 
 def sustained_table(rows: Sequence[Measurement], title: str) -> Table:

@@ -126,7 +126,7 @@ def test_poison_is_no_result(dtype: str, out: str) -> None:
 
 
 def test_algorithms_end_where_one_is_refused() -> None:
-    assert list(CuSparseLt(Library(5, 0), operands()).algorithms()) == [0, 1, 2, 3, 4]
+    assert list(CuSparseLt(Library(5, 0), operands()).algorithms(most=64)) == [0, 1, 2, 3, 4]
     assert list(CuSparseLt(Library(5, 0), operands()).algorithms(most=3)) == [0, 1, 2]
 
 
@@ -159,6 +159,13 @@ def test_candidates_are_the_fastest_the_pick_and_the_default() -> None:
         (algorithm, transposed) for algorithm in (3, 1, 4, 0) for transposed in (True, False)
     ]
     assert len({contender.name for contender in found}) == 8
+
+
+def test_without_a_choice_the_default_is_alone_and_nothing_is_searched() -> None:
+    torch = Library(5, pick=4)
+    found, known = cusparselt_candidates(CuSparseLt(torch, operands()), lambda _: 1 / 0, Protocol(most_algorithms=1))
+    assert (known, torch.options, torch.calls) == (1, [], [])
+    assert [(c.details["algorithm"], c.details["transposed"]) for c in found] == [(0, True), (0, False)]
 
 
 def test_a_wrong_result_of_ours_ends_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:

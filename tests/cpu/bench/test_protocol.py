@@ -58,11 +58,25 @@ def test_graphs_hold_whole_rotations_and_bursts_stay_short(seconds: float, sets:
 
 @pytest.mark.parametrize(
     "change",
-    [{"rounds": 0}, {"launches": 0}, {"graph_seconds": 0.0}, {"graph_seconds": 1.0}, {"pause_seconds": -1.0}],
+    [
+        {"rounds": 0},
+        {"most_algorithms": 0},
+        {"launches": 0},
+        {"graph_seconds": 0.0},
+        {"graph_seconds": 1.0},
+        {"pause_seconds": -1.0},
+    ],
 )
 def test_refuses_what_cannot_be_timed(change: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="got"):
         Protocol(**change)  # pyright: ignore[reportArgumentType]
+
+
+def test_ranking_runs_are_shorter_than_bursts() -> None:
+    protocol = Protocol(rank_seconds=0.02, burst_seconds=0.1)
+    assert protocol.rank_replays(0.004) == 4
+    assert protocol.burst_replays(0.004) == 24
+    assert protocol.rank_replays(0.05) == 1
 
 
 def test_says_what_it_does() -> None:

@@ -11,10 +11,11 @@ from rich.table import Table
 
 from louver.bench.gemm import Measurement, pick_winners
 from louver.bench.host import HostTime, HostTimes
+from louver.bench.n_major import NMajor
 from louver.bench.protocol import Protocol
 from louver.bench.record import gemm_record, host_record, write_record
 from louver.bench.sustained import Sustained
-from louver.commands.bench import host_table, picture, progress_line, show, sustained_table
+from louver.commands.bench import host_table, n_major_table, picture, progress_line, show, sustained_table
 from louver.report.gemm import GemmRow, read_gemm
 from louver.report.gemm_table import gemm_table, geomean, mean_factor
 
@@ -62,6 +63,26 @@ def test_a_record_holds_notes_and_sustained_speed() -> None:
     assert record["rows"][1]["notes"] == {"cusparselt": {"failed": "refused"}}
     assert "1.5 s after 0.5 s" in record["sustained_protocol"]
     assert "sustained_protocol" not in gemm_record(HEADER, Protocol(), measurements()[1:])
+
+
+def test_a_record_says_what_there_was_no_time_for() -> None:
+    record = gemm_record(HEADER, Protocol(), measurements(), ["1×2×3 f16"])
+    assert record["missing"]["problems"] == ["1×2×3 f16"]
+    assert "missing" not in gemm_record(HEADER, Protocol(), measurements())
+
+
+def test_a_transposing_copy_is_recorded_and_shown_apart() -> None:
+    row = GemmRow((512, 64, 1024), "s8", "linear", FAST, "s32")
+    taken = Measurement(row, {}, {}, NMajor(10.0, 30.0, 64 * 1024), {"operands": 0.5})
+    found = gemm_record(HEADER, Protocol(), [taken])["rows"][0]
+    assert found["n_major"] == {"copy_us": 10.0, "product_us": 30.0, "copy_gigabytes_per_second": 13.1}
+    assert found["measuring_seconds"] == {"operands": 0.5}
+    lines = [line.split() for line in text(n_major_table([*measurements(), taken], "title")).splitlines()]
+    assert ["512×64×1024", "s8→s32", "10.0", "13", "30.0", "25%"] in lines
+    console = Console(width=200)
+    with console.capture() as captured:
+        show([taken], HEADER, Protocol(), console)
+    assert "contiguous along N" in captured.get()
 
 
 def test_a_failed_write_leaves_the_old_record(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from louver.bench import sustained
 from louver.bench.sustained import Sample, Sampler, mean_between, parse_sample
 
 
@@ -28,6 +29,18 @@ def test_without_the_tool_there_are_no_samples(monkeypatch: pytest.MonkeyPatch) 
     with Sampler("GPU-0") as sampler:
         pass
     assert sampler.samples == []
+
+
+def test_a_tool_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\ntrap '' TERM\necho 1, 2\nwhile :; do sleep 0.02; done\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(sustained, "EXIT_SECONDS", 0.5)
+    with Sampler("GPU-0") as sampler:
+        while not sampler.samples:
+            time.sleep(0.01)
+    assert sampler.samples[0].clock == 1
 
 
 def test_samples_come_in_while_it_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

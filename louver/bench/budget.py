@@ -1,0 +1,44 @@
+"""Time that a benchmark may take, in wall-clock seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+FINISH_SECONDS = 10.0
+"""What is kept back for tables and pictures."""
+
+
+@dataclass(slots=True)
+class Spent:
+    """What a part has taken, once it has ended."""
+
+    seconds: float = 0.0
+
+
+class Budget:
+    """Time for parts that take about as long as each other; it begins with the object.
+
+    seconds: for all of it, None for as long as it takes. Raises ValueError unless they are positive.
+    """
+
+    def __init__(self, seconds: float | None, clock: Callable[[], float] = time.perf_counter) -> None:
+        if seconds is not None and not seconds > 0:
+            raise ValueError(f"a budget is a positive number of seconds, got {seconds}")
+        self._clock = clock
+        self._end = None if seconds is None else clock() + seconds - FINISH_SECONDS
+        self._longest = 0.0
+
+    def suffices(self) -> bool:
+        """Whether a part as long as the longest so far ends in time."""
+        return self._end is None or self._clock() + self._longest <= self._end
+
+    @contextmanager
+    def spending(self) -> Generator[Spent]:
+        """One part."""
+        begin, spent = self._clock(), Spent()
+        yield spent
+        spent.seconds = self._clock() - begin
+        self._longest = max(self._longest, spent.seconds)
