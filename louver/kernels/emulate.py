@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from louver.emulator import Argument, GlobalMemory, Latest, Order, Report, run
 from louver.formats.dtypes import element_type, raw_bits
 from louver.formats.tensor import SparseTensor, row_pitch
-from louver.isa.prepack import prepack
+from louver.isa.prepack import prepack, prepack_values
 from louver.kernels.launch import Rows
 from louver.passes.pipeline import CompiledProduct
 from louver.passes.signature import MapParameter, PointerParameter, SizeParameter
@@ -49,6 +49,7 @@ def emulate(
     maps["d"] = Rows(result.address, shape[1], shape[0], pitch, output.bytes, result)
     words = prepack(s.indices, s.rows, s.size, s.dtype)
     pointers = {"metadata": memory.add("metadata", words, writable=False), "d": result}
+    pointers["values"] = memory.add("values", prepack_values(s.values, s.size, s.dtype), writable=False)
     if bias is not None:
         pointers["bias"] = memory.add("bias", np.ascontiguousarray(bias), writable=False)
     sizes = {"M": m, "N": n, "K": k, "pitch": pitch // output.bytes}

@@ -1,12 +1,9 @@
 """Product nest + Schedule -> schedule IR: one generator, so that a schedule stays a value.
 
-Roles: warpgroup 0 produces (one thread feeds the ring by bulk copies); the others multiply and store. Metadata goes from
-global memory straight to registers, in two sets: a set is refilled only after the wait that retires its last use.
+Roles: warpgroup 0 produces (one thread feeds the ring by bulk copies); the others multiply (`generate_multiply`) and store.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith
@@ -16,41 +13,14 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 from louver.ir.sched import ops
 from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
 from louver.ir.tile.elements import element_attribute
-from louver.isa.prepack import WORDS, columns_per_load
 from louver.isa.targets import Target
 from louver.isa.wgmma import Wgmma
 from louver.passes.generate_epilogue import build_epilogue, epilogue_vectors
-from louver.passes.layout import OperandLayout, dense_layout, output_layout, values_layout
+from louver.passes.generate_multiply import begin, constant, loop, multiply, name_tile
+from louver.passes.generation import Generation
+from louver.passes.layout import dense_layout, output_layout, values_layout
 from louver.passes.product import ProductNest
 from louver.passes.schedule import Schedule, register_split
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What the generator derives once from the nest, the schedule and the target."""
-
-    nest: ProductNest
-    schedule: Schedule
-    target: Target
-    a: OperandLayout
-    b: OperandLayout
-    d: OperandLayout | None
-    mma: Wgmma
-
-    @property
-    def word_columns(self) -> int:
-        """Dense columns whose metadata one word of a lane holds."""
-        return columns_per_load(self.mma.a) // WORDS
-
-    @property
-    def words(self) -> int:
-        """Metadata words a lane needs for a K step of one block of 64 rows."""
-        return self.schedule.tile_k // self.word_columns
-
-    @property
-    def steps_per_load(self) -> int:
-        """K steps that one 16-byte metadata load covers."""
-        return WORDS // self.words
 
 
 def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
@@ -66,11 +36,11 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
             f"{'K' if nest.a.k_major else 'M'} contiguous: mark the argument sparse"
         )
     major = "k" if nest.b.k_major else "mn"
-    plan = _Plan(
+    plan = Generation(
         nest,
         schedule,
         target,
-        values_layout(schedule, nest.a.element),
+        None if schedule.values == "registers" else values_layout(schedule, nest.a.element),
         dense_layout(schedule, nest.b.element, major),
         None
         if schedule.store == "direct"
@@ -81,6 +51,7 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
             b=nest.b.element,
             d=nest.accumulator,
             sparse=True,
+            a_source=schedule.values,
             transpose_b=major == "mn",
         ),
     )
@@ -90,13 +61,16 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
     return ModuleOp([_kernel(plan)])
 
 
-def _parameters(plan: _Plan) -> dict[str, Attribute]:
+def _parameters(plan: Generation) -> dict[str, Attribute]:
     nest = plan.nest
     b_box = list(plan.b.box)
     if _shares_rows(plan):
         b_box[1] //= plan.schedule.cluster
-    types: dict[str, Attribute] = {
-        "a_map": MapType.of("a", plan.a.box, plan.a.element_bytes, plan.a.swizzle),
+    if plan.a is None:
+        types: dict[str, Attribute] = {"values": PointerType(StringAttr("values"), StringAttr("u32"))}
+    else:
+        types = {"a_map": MapType.of("a", plan.a.box, plan.a.element_bytes, plan.a.swizzle)}
+    types |= {
         "b_map": MapType.of("b", b_box, plan.b.element_bytes, plan.b.swizzle),
         "metadata": PointerType(StringAttr("metadata"), StringAttr("u32")),
     }
@@ -113,12 +87,12 @@ def _parameters(plan: _Plan) -> dict[str, Attribute]:
     return types
 
 
-def _shares_rows(plan: _Plan) -> bool:
+def _shares_rows(plan: Generation) -> bool:
     """Whether a multicast splits each box by rows (K-major); an MN-major tile is shared out by whole boxes."""
     return plan.schedule.cluster > 1 and plan.b.major == "k"
 
 
-def _kernel(plan: _Plan) -> ops.KernelOp:
+def _kernel(plan: Generation) -> ops.KernelOp:
     schedule = plan.schedule
     types = _parameters(plan)
     body = Block(arg_types=list(types.values()))
@@ -126,7 +100,8 @@ def _kernel(plan: _Plan) -> ops.KernelOp:
         argument.name_hint = name
     values: dict[str, SSAValue] = dict(zip(types, body.args, strict=True))
     with ImplicitBuilder(body):
-        _ring("a", schedule.stages, plan.a.bytes)
+        if plan.a is not None:
+            _ring("a", schedule.stages, plan.a.bytes)
         _ring("b", schedule.stages, plan.b.bytes)
         if plan.d is not None:
             _ring("d", 1, plan.d.bytes * schedule.tile_m // 64)
@@ -164,21 +139,7 @@ def _role(name: str, first: int, warpgroups: int, registers: int, single: bool, 
     ops.RoleOp(properties=properties, regions=[Region(body)])
 
 
-def _tiles(plan: _Plan, body: Block) -> None:
-    body.args[0].name_hint, body.args[1].name_hint = "m", "n"
-    ops.TilesOp(properties={"raster": ops.i32_attr(plan.schedule.raster)}, regions=[Region(body)])
-
-
-def _loop(unroll: int, body: Block) -> None:
-    body.args[0].name_hint = "step"
-    ops.LoopOp(properties={"unroll": ops.i32_attr(unroll)}, regions=[Region(body)])
-
-
-def _constant(value: int) -> SSAValue:
-    return arith.ConstantOp(IntegerAttr(value, i32)).result
-
-
-def _producer(plan: _Plan, values: dict[str, SSAValue]) -> Block:
+def _producer(plan: Generation, values: dict[str, SSAValue]) -> Block:
     role = Block()
     with ImplicitBuilder(role):
         tile = Block(arg_types=[i32, i32])
@@ -186,30 +147,32 @@ def _producer(plan: _Plan, values: dict[str, SSAValue]) -> Block:
             step = Block(arg_types=[i32])
             with ImplicitBuilder(step):
                 _fill_stage(plan, values, tile.args[0], tile.args[1], step.args[0])
-            _loop(1, step)
-        _tiles(plan, tile)
+            loop(1, step)
+        name_tile(tile)
+        ops.TilesOp(properties={"raster": ops.i32_attr(plan.schedule.raster)}, regions=[Region(tile), []])
     return role
 
 
-def _fill_stage(plan: _Plan, values: dict[str, SSAValue], m: SSAValue, n: SSAValue, step: SSAValue) -> None:
+def _fill_stage(plan: Generation, values: dict[str, SSAValue], m: SSAValue, n: SSAValue, step: SSAValue) -> None:
     ops.AcquireOp(properties={"barriers": StringAttr("empty")})
     ops.ExpectOp(properties={"barriers": StringAttr("full")})
-    kept = arith.MuliOp(step, _constant(plan.a.box[0])).result
-    _bulk_load(values["a_map"], [kept, m], "a", 0, None)
-    k = arith.MuliOp(step, _constant(plan.schedule.tile_k)).result
+    if plan.a is not None:
+        kept = arith.MuliOp(step, constant(plan.a.box[0])).result
+        _bulk_load(values["a_map"], [kept, m], "a", 0, None)
+    k = arith.MuliOp(step, constant(plan.schedule.tile_k)).result
     k_major = plan.b.major == "k"
     share = _share(plan)
     copies = plan.b.copies if share is None or k_major else plan.b.copies // plan.schedule.cluster
     for copy in range(copies):
         moving = k if k_major else n
         if copy:
-            moving = arith.AddiOp(moving, _constant(copy * plan.b.copy_step[0])).result
+            moving = arith.AddiOp(moving, constant(copy * plan.b.copy_step[0])).result
         coordinates = [moving, n] if k_major else [moving, k]
         _bulk_load(values["b_map"], coordinates, "b", copy * plan.b.box_bytes, share)
     ops.AdvanceOp()
 
 
-def _share(plan: _Plan) -> ArrayAttr[IntegerAttr] | None:
+def _share(plan: Generation) -> ArrayAttr[IntegerAttr] | None:
     """How a multicast load moves with the CTA's rank: [coordinate, elements, shared-memory bytes]."""
     cluster = plan.schedule.cluster
     if cluster == 1:
@@ -236,95 +199,23 @@ def _bulk_load(
     ops.BulkLoadOp(operands=[source, coordinates], properties=properties)
 
 
-def _consumer(plan: _Plan, values: dict[str, SSAValue]) -> Block:
+def _consumer(plan: Generation, values: dict[str, SSAValue]) -> Block:
     role = Block()
     with ImplicitBuilder(role):
-        tile = Block(arg_types=[i32, i32])
+        tile, ahead = Block(arg_types=[i32, i32]), Block(arg_types=[i32, i32])
+        with ImplicitBuilder(ahead):
+            begin(plan, values)
         with ImplicitBuilder(tile):
-            _load_metadata(values["metadata"], _constant(0), 0, 0, WORDS)
-            main = Block(arg_types=[i32])
-            with ImplicitBuilder(main):
-                for register_set in (0, 1):
-                    for part in range(plan.steps_per_load):
-                        _main_step(plan, values, main.args[0], register_set, part)
-            _loop(2 * plan.steps_per_load, main)
-            ops.MmaWaitOp(properties={"pending": ops.i32_attr(0)})
-            ops.ReleaseOp(properties={"barriers": StringAttr("empty"), "lag": ops.i32_attr(1)})
-            rest = Block(arg_types=[i32])
-            with ImplicitBuilder(rest):
-                _rest_step(plan, values, rest.args[0])
-            _loop(1, rest)
+            multiply(plan, values)
+            ops.NextTileOp()
             _store(plan, values, tile.args[0], tile.args[1])
-        _tiles(plan, tile)
+        name_tile(tile)
+        name_tile(ahead)
+        ops.TilesOp(properties={"raster": ops.i32_attr(plan.schedule.raster)}, regions=[Region(tile), [Region(ahead)]])
     return role
 
 
-def _main_step(plan: _Plan, values: dict[str, SSAValue], step: SSAValue, register_set: int, part: int) -> None:
-    # The accumulators change hands only between tiles, so the first step of the body is fenced; from there on products
-    # of one shape follow each other.
-    _multiply(plan, register_set, part * plan.words, fence=(register_set, part) == (0, 0))
-    ops.MmaWaitOp(properties={"pending": ops.i32_attr(1)})
-    ops.ReleaseOp(properties={"barriers": StringAttr("empty"), "lag": ops.i32_attr(1)})
-    if part == 0:
-        ahead = (register_set + 1) * plan.steps_per_load
-        _load_metadata(values["metadata"], step, 1 - register_set, ahead, WORDS)
-    ops.AdvanceOp()
-
-
-def _rest_step(plan: _Plan, values: dict[str, SSAValue], step: SSAValue) -> None:
-    _load_metadata(values["metadata"], step, 0, 0, plan.words)
-    _multiply(plan, 0, 0, fence=True)
-    ops.MmaWaitOp(properties={"pending": ops.i32_attr(0)})
-    ops.ReleaseOp(properties={"barriers": StringAttr("empty"), "lag": ops.i32_attr(0)})
-    ops.AdvanceOp()
-
-
-def _multiply(plan: _Plan, register_set: int, first_word: int, *, fence: bool) -> None:
-    ops.WaitOp(properties={"barriers": StringAttr("full")})
-    if fence:
-        ops.MmaFenceOp()
-    depth = plan.mma.k
-    per_word = plan.word_columns // depth
-    for block in range(plan.schedule.blocks):
-        for index in range(plan.schedule.tile_k // depth):
-            ops.MmaOp(
-                properties={
-                    "a": StringAttr("a"),
-                    "a_offset": ops.i32_attr(_values_offset(plan, block, index)),
-                    "b": StringAttr("b"),
-                    "b_offset": ops.i32_attr(_dense_offset(plan, index)),
-                    "block": ops.i32_attr(block),
-                    "set": ops.i32_attr(register_set),
-                    "word": ops.i32_attr(first_word + index // per_word),
-                    "selector": ops.i32_attr(index % per_word),
-                }
-            )
-    ops.MmaCommitOp()
-
-
-def _values_offset(plan: _Plan, block: int, index: int) -> int:
-    """Bytes from the warpgroup's first row to the values of product `index` of row block `block`."""
-    row_bytes = plan.a.box[0] * plan.a.element_bytes
-    return block * 64 * row_bytes + index * plan.mma.k // 2 * plan.a.element_bytes
-
-
-def _dense_offset(plan: _Plan, index: int) -> int:
-    """Bytes from the dense tile's start to K column `index * k` of it."""
-    column = index * plan.mma.k
-    if plan.b.major == "mn":
-        return column * plan.b.box[0] * plan.b.element_bytes
-    box, inside = divmod(column, plan.b.box[0])
-    return box * plan.b.box_bytes + inside * plan.b.element_bytes
-
-
-def _load_metadata(metadata: SSAValue, step: SSAValue, register_set: int, ahead: int, words: int) -> None:
-    ops.LoadMetadataOp(
-        operands=[metadata, step],
-        properties={"set": ops.i32_attr(register_set), "ahead": ops.i32_attr(ahead), "words": ops.i32_attr(words)},
-    )
-
-
-def _store(plan: _Plan, values: dict[str, SSAValue], m: SSAValue, n: SSAValue) -> None:
+def _store(plan: Generation, values: dict[str, SSAValue], m: SSAValue, n: SSAValue) -> None:
     body = Block(arg_types=[element_attribute(plan.nest.accumulator)])
     with ImplicitBuilder(body):
         result = build_epilogue(plan.nest.epilogue, body.args[0], values)

@@ -17,6 +17,8 @@ class Schedule:
     cluster: CTAs along M that share each tile of the dense operand by multicast. raster: tiles along M walked before
     the next column of tiles. store: "direct" writes results from registers, for any output; "bulk" stages them in shared
     memory and sends them by bulk copies, for 16-bit outputs whose address, row pitch and row bytes are multiples of 16.
+    values: "shared" brings the sparse operand's values through the ring; "registers" loads them, prepacked, from global
+    memory straight into the registers that products read, so that the ring holds the dense operand alone.
     """
 
     tile_m: int = 128
@@ -27,11 +29,12 @@ class Schedule:
     cluster: Literal[1, 2] = 1
     raster: int = 16
     store: Literal["direct", "bulk"] = "direct"
+    values: Literal["shared", "registers"] = "shared"
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name != "store" and (not isinstance(value, int) or value < 1):
+            if field.type == "int" and (not isinstance(value, int) or value < 1):
                 raise ValueError(f"{field.name} must be a positive integer, got {value!r}")
         if self.tile_m % (64 * self.consumers):
             raise ValueError(
@@ -50,6 +53,8 @@ class Schedule:
             raise ValueError(f"cluster is 1 or 2 CTAs along M, got {self.cluster}")
         if self.store not in ("direct", "bulk"):
             raise ValueError(f'store is "direct" or "bulk", got {self.store!r}')
+        if self.values not in ("shared", "registers"):
+            raise ValueError(f'values is "shared" or "registers", got {self.values!r}')
         if self.consumers not in (1, 2, 3):
             raise ValueError(f"consumers is 1, 2 or 3 warpgroups, got {self.consumers}")
 

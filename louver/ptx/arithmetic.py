@@ -69,9 +69,9 @@ class Arithmetic(BuilderCore):
             return a
         return self._binary("sub", a, b)
 
-    def mul_lo(self, a: Number, b: Number) -> Reg:
+    def mul_lo(self, a: Number, b: Number, *, into: Reg | None = None) -> Reg:
         """The low half of a · b."""
-        return self._binary("mul.lo", a, b)
+        return self._binary("mul.lo", a, b, into)
 
     def mad_lo(self, a: Number, b: Number, c: Number) -> Reg:
         """The low half of a · b + c."""

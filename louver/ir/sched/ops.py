@@ -26,6 +26,7 @@ from xdsl.irdl import (
     irdl_op_definition,
     operand_def,
     opt_prop_def,
+    opt_region_def,
     prop_def,
     region_def,
     result_def,
@@ -121,30 +122,51 @@ class RoleOp(IRDLOperation):
 
 @irdl_op_definition
 class TilesOp(IRDLOperation):
-    """Walk this CTA's output tiles; block arguments: first row and first column of the tile, in elements.
+    """Walk this CTA's output tiles; block arguments of each region: first row and first column of a tile, in elements.
 
-    `raster`: tiles along M that are walked before the next column of tiles (for L2 reuse).
+    `raster`: tiles along M that are walked before the next column of tiles (for L2 reuse). `ahead`: what is begun for a tile
+    before its turn: for the first one at once, for the others where the body says `sched.next_tile`.
     """
 
     name = "sched.tiles"
     raster = prop_def(IntegerAttr[I32])
     body = region_def("single_block")
+    ahead = opt_region_def("single_block")
     traits = traits_def(NoTerminator(), HasParent(RoleOp))
-    assembly_format = "`raster` $raster $body attr-dict"
+    assembly_format = "`raster` $raster $body (`ahead` $ahead^)? attr-dict"
+
+    def verify_(self) -> None:
+        begins = [op for op in self.body.block.ops if isinstance(op, NextTileOp)]
+        if len(begins) != (0 if self.ahead is None else 1):
+            raise VerifyException(f"tiles with a region ahead hold one sched.next_tile, others none, got {len(begins)}")
+
+
+@irdl_op_definition
+class NextTileOp(IRDLOperation):
+    """Run the region `ahead` for the next tile: nothing in hand reads any more what it fills.
+
+    After the last tile it runs for that tile again, to no effect.
+    """
+
+    name = "sched.next_tile"
+    traits = traits_def(HasParent(TilesOp))
+    assembly_format = "attr-dict"
 
 
 @irdl_op_definition
 class LoopOp(IRDLOperation):
     """Walk K steps, `unroll` at a time while that many are left; block argument: the first of them (i32).
 
-    A loop goes on where the loop before it in the same tile stopped.
+    A loop goes on where the loop before it in the same tile stopped. `partial`: fewer than `unroll` + 1 steps are left, and the
+    body runs once, as far as there are.
     """
 
     name = "sched.loop"
     unroll = prop_def(IntegerAttr[I32])
+    partial = opt_prop_def(UnitAttr)
     body = region_def("single_block")
     traits = traits_def(NoTerminator(), HasParent(TilesOp))
-    assembly_format = "`unroll` $unroll $body attr-dict"
+    assembly_format = "(`partial` $partial^)? `unroll` $unroll $body attr-dict"
 
 
 @irdl_op_definition
@@ -215,7 +237,7 @@ class AdvanceOp(IRDLOperation):
 
 @irdl_op_definition
 class LoadMetadataOp(IRDLOperation):
-    """Load the metadata words of `steps` K steps from step `step` + `ahead` on into register set `set`, 16 bytes a lane.
+    """Load the four metadata words of the group of K steps that `step` + `ahead` begins into register set `set`.
 
     Past the last group nothing is loaded.
     """
@@ -225,10 +247,22 @@ class LoadMetadataOp(IRDLOperation):
     step = operand_def(IntegerType)
     set = prop_def(IntegerAttr[I32])
     ahead = prop_def(IntegerAttr[I32])
-    words = prop_def(IntegerAttr[I32])
-    assembly_format = (
-        "$metadata `[` $step `plus` $ahead `]` `words` $words `set` $set `:` type($metadata) `,` type($step) attr-dict"
-    )
+    assembly_format = "$metadata `[` $step `plus` $ahead `]` `set` $set `:` type($metadata) `,` type($step) attr-dict"
+
+
+@irdl_op_definition
+class LoadValuesOp(IRDLOperation):
+    """Load the sparse operand's prepacked values of step `step` + `ahead` into register slot `slot`, for every product of it.
+
+    Past the last step nothing is loaded.
+    """
+
+    name = "sched.load_values"
+    values = operand_def(PointerType)
+    step = operand_def(IntegerType)
+    slot = prop_def(IntegerAttr[I32])
+    ahead = prop_def(IntegerAttr[I32])
+    assembly_format = "$values `[` $step `plus` $ahead `]` `slot` $slot `:` type($values) `,` type($step) attr-dict"
 
 
 @irdl_op_definition
@@ -243,19 +277,32 @@ class MmaFenceOp(IRDLOperation):
 class MmaOp(IRDLOperation):
     """One sparse warpgroup product on the stage in hand, `a_offset` and `b_offset` bytes in.
 
+    slot, part: in place of `a`, the register slot that holds the values, and which product of the step this is.
     block: which 64 rows of the warpgroup. set, word, selector: its metadata register.
     """
 
     name = "sched.mma"
-    a = prop_def(SymbolNameConstraint())
-    a_offset = prop_def(IntegerAttr[I32])
+    a = opt_prop_def(SymbolNameConstraint())
+    a_offset = opt_prop_def(IntegerAttr[I32])
+    slot = opt_prop_def(IntegerAttr[I32])
+    part = opt_prop_def(IntegerAttr[I32])
     b = prop_def(SymbolNameConstraint())
     b_offset = prop_def(IntegerAttr[I32])
     block = prop_def(IntegerAttr[I32])
     set = prop_def(IntegerAttr[I32])
     word = prop_def(IntegerAttr[I32])
     selector = prop_def(IntegerAttr[I32])
-    assembly_format = "$a `plus` $a_offset `,` $b `plus` $b_offset `block` $block `metadata` $set `word` $word `selector` $selector attr-dict"
+    assembly_format = (
+        "($a^ `plus` $a_offset)? (`values` $slot^ `part` $part)? `,` $b `plus` $b_offset `block` $block `metadata` $set"
+        " `word` $word `selector` $selector attr-dict"
+    )
+
+    def verify_(self) -> None:
+        shared, registers = (self.a, self.a_offset), (self.slot, self.part)
+        if (None in shared) == (None in registers) or (None in shared) != (shared == (None, None)):
+            raise VerifyException(
+                "values come from a ring at an offset, or from a part of a register slot, of one of the two"
+            )
 
 
 @irdl_op_definition

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block
 
 from louver.ir.sched import ops
 from louver.isa.targets import WARPS_PER_WARPGROUP
-from louver.passes.lower import bulk_store, multiply
-from louver.passes.lower.state import Lowering, RolePosition, TileState
+from louver.passes.lower import bulk_store, operands
+from louver.passes.lower.state import Lowering, RolePosition, TileState, TileWalk
 from louver.ptx.module import Address, Imm, Reg
 
 LowerBlock = Callable[[Block], None]
@@ -76,19 +77,10 @@ def lower_role(low: Lowering, role: ops.RoleOp, lower_block: LowerBlock) -> None
 def _start_role(low: Lowering, role: ops.RoleOp, lower_block: LowerBlock) -> None:
     k = low.k
     low.position = RolePosition(stage=k.mov(0), parity=k.mov(0), previous=k.mov(0))
-    if _multiplies(role):
+    if any(isinstance(inner, ops.MmaOp) for inner in role.walk()):
         tile_m, _, _ = low.tile
-        multiply.open_consumer(low, tile_m // (64 * role.warpgroups.value.data))
+        operands.open_consumer(low, role, tile_m // (64 * role.warpgroups.value.data))
     lower_block(role.body.block)
-
-
-def _multiplies(op: Operation) -> bool:
-    return any(isinstance(inner, ops.MmaOp) for inner in op.walk())
-
-
-def _metadata(op: Operation) -> SSAValue:
-    """The metadata pointer that the products of a tile read."""
-    return next(inner.metadata for inner in op.walk() if isinstance(inner, ops.LoadMetadataOp))
 
 
 def lower_tiles(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock) -> None:
@@ -97,24 +89,53 @@ def lower_tiles(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock) -> None
     tile = k.div(k.special("%ctaid.x"), low.cluster)
     stride = k.div(k.special("%nctaid.x"), low.cluster)
     total = k.mul_lo(named["tiles_m"], named["tiles_n"])
-    with k.if_(k.setp("lt", "u32", tile, total), uniform=True), k.loop(uniform=True) as loop:
-        m, n = _tile_origin(low, tile, op.raster.value.data)
-        low.values[op.body.block.args[0]] = m
-        low.values[op.body.block.args[1]] = n
-        low.tile_state = TileState(step=k.mov(0))
-        if _multiplies(op):
-            multiply.open_tile(low, low.register(_metadata(op)), m)
-        lower_block(op.body.block)
-        k.add(tile, stride, into=tile)
-        loop.repeat_if(k.setp("lt", "u32", tile, total))
+    with k.if_(k.setp("lt", "u32", tile, total), uniform=True):
+        low.walk = walk = TileWalk(tile, stride, total, op.raster.value.data, k.mov(0), k.mov(0))
+        _move_to(low, tile, walk.m, walk.n)
+        _begin(low, op, lower_block, walk.m, walk.n)
+        with k.loop(uniform=True) as loop:
+            _bind(low, op.body.block, walk.m, walk.n)
+            low.tile_state = TileState(step=k.mov(0))
+            lower_block(op.body.block)
+            k.add(tile, stride, into=tile)
+            if walk.next_m is None or walk.next_n is None:
+                _move_to(low, tile, walk.m, walk.n)
+            else:
+                k.mov(walk.next_m, into=walk.m)
+                k.mov(walk.next_n, into=walk.n)
+            loop.repeat_if(k.setp("lt", "u32", tile, total))
     if any(isinstance(inner, ops.BulkStoreOp) for inner in op.body.block.ops):
         bulk_store.drain(low)
 
 
-def _tile_origin(low: Lowering, tile: Reg, raster: int) -> tuple[Reg, Reg]:
-    """First row and column of a tile, in elements."""
+def next_tile(low: Lowering, op: ops.NextTileOp, lower_block: LowerBlock) -> None:
+    """Begin the next tile; the last one stands in for what follows it, so that every address is one of the operand's."""
+    k, walk = low.k, low.walk
+    tiles = op.parent_op()
+    assert isinstance(tiles, ops.TilesOp)
+    walk.next_m, walk.next_n = k.mov(0), k.mov(0)
+    _move_to(low, k.min(k.add(walk.tile, walk.stride), k.sub(walk.total, 1)), walk.next_m, walk.next_n)
+    _begin(low, tiles, lower_block, walk.next_m, walk.next_n)
+
+
+def _begin(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock, m: Reg, n: Reg) -> None:
+    if op.ahead is None:
+        return
+    operands.open_tile(low, op, m)
+    _bind(low, op.ahead.block, m, n)
+    lower_block(op.ahead.block)
+
+
+def _bind(low: Lowering, block: Block, m: Reg, n: Reg) -> None:
+    low.values[block.args[0]] = m
+    low.values[block.args[1]] = n
+
+
+def _move_to(low: Lowering, tile: Reg, m: Reg, n: Reg) -> None:
+    """Set m and n to the tile's first row and column, in elements."""
     k, named = low.k, low.named
     tile_m, tile_n, _ = low.tile
+    raster = low.walk.raster
     band = k.mul_lo(named["tiles_n"], raster)
     band_index = k.div(tile, band)
     inside = k.sub(tile, k.mul_lo(band_index, band))
@@ -124,35 +145,55 @@ def _tile_origin(low: Lowering, tile: Reg, raster: int) -> tuple[Reg, Reg]:
     row = k.add(first_row, k.sub(inside, k.mul_lo(column, rows)))
     if low.cluster > 1:
         row = k.mad_lo(row, low.cluster, named["rank"])
-    return k.mul_lo(row, tile_m), k.mul_lo(column, tile_n)
+    k.mul_lo(row, tile_m, into=m)
+    k.mul_lo(column, tile_n, into=n)
 
 
 def lower_loop(low: Lowering, op: ops.LoopOp, lower_block: LowerBlock) -> None:
-    """Run the body while `unroll` whole steps are left."""
+    """Run the body while `unroll` whole steps are left, or once, as far as steps are left."""
     k, tile = low.k, low.tile_state
-    unroll = op.unroll.value.data
-    steps = low.named["steps"]
+    tile.unroll = op.unroll.value.data
+    low.values[op.body.block.args[0]] = tile.step
+    if op.partial is not None:
+        with ExitStack() as tile.leave:
+            tile.leave.enter_context(_if_left(low, 0))
+            _lower_body(low, op, lower_block)
+        tile.leave = None
+        k.mov(low.named["steps"], into=tile.step)
+        return
 
     def more() -> Reg:
-        return k.setp("le", "u32", k.add(tile.step, unroll), steps)
+        return k.setp("le", "u32", k.add(tile.step, tile.unroll), low.named["steps"])
 
     with k.if_(more(), uniform=True), k.loop(uniform=True) as loop:
-        low.values[op.body.block.args[0]] = tile.step
-        tile.advanced = 0
-        lower_block(op.body.block)
-        if tile.advanced != unroll:
-            raise ValueError(f"a loop over {unroll} steps must advance {unroll} times, got {tile.advanced}")
-        k.add(tile.step, unroll, into=tile.step)
+        _lower_body(low, op, lower_block)
+        k.add(tile.step, tile.unroll, into=tile.step)
         loop.repeat_if(more())
+
+
+def _lower_body(low: Lowering, op: ops.LoopOp, lower_block: LowerBlock) -> None:
+    tile = low.tile_state
+    lower_block(op.body.block)
+    if tile.advanced != tile.unroll:
+        raise ValueError(f"a loop over {tile.unroll} steps must advance {tile.unroll} times, got {tile.advanced}")
     tile.advanced = 0
+
+
+def _if_left(low: Lowering, done: int) -> AbstractContextManager[object]:
+    """A branch that is taken while there are more than `done` steps from the body's first on."""
+    k = low.k
+    left = k.setp("lt", "u32", k.add(low.tile_state.step, done), low.named["steps"])
+    return k.if_(left, uniform=True)
 
 
 def advance(low: Lowering) -> None:
     """Step to the next stage; the parity flips where the ring wraps."""
-    k, position = low.k, low.position
+    k, position, tile = low.k, low.position, low.tile_state
     k.mov(position.stage, into=position.previous)
     k.add(position.stage, 1, into=position.stage)
     wrapped = k.setp("eq", "u32", position.stage, low.stages)
     k.selp(Imm(0), position.stage, wrapped, into=position.stage)
     k.xor(position.parity, k.selp(Imm(1), Imm(0), wrapped), into=position.parity)
-    low.tile_state.advanced += 1
+    tile.advanced += 1
+    if tile.leave is not None and tile.advanced < tile.unroll:
+        tile.leave.enter_context(_if_left(low, tile.advanced))

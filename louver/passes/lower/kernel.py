@@ -8,7 +8,7 @@ from xdsl.ir import Attribute, Block, Operation
 
 from louver.ir.sched import ops
 from louver.ir.sched.types import MapType, PointerType, SizeType
-from louver.passes.lower import bulk_store, control, multiply, stages, store
+from louver.passes.lower import bulk_store, control, multiply, operands, stages, store
 from louver.passes.lower.state import Barriers, Lowering, Ring
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Imm, Kernel, Module, Param
@@ -108,8 +108,12 @@ def _lower_op(low: Lowering, op: Operation) -> None:
             stages.wait(low, op)
         case ops.ReleaseOp():
             stages.release(low, op)
+        case ops.NextTileOp():
+            control.next_tile(low, op, lambda block: _lower_block(low, block))
         case ops.LoadMetadataOp():
-            multiply.load_metadata(low, op)
+            operands.load_metadata(low, op)
+        case ops.LoadValuesOp():
+            operands.load_values(low, op)
         case ops.MmaFenceOp():
             multiply.fence(low)
         case ops.MmaOp():

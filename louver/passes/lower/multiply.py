@@ -1,82 +1,14 @@
-"""Metadata loads and warpgroup products."""
+"""Warpgroup products: their descriptors, operands and groups."""
 
 from __future__ import annotations
 
 from louver.ir.sched import ops
 from louver.ir.sched.types import MapType
 from louver.isa.descriptor import describe
-from louver.isa.prepack import LOAD_BYTES, WORDS, columns_per_load
 from louver.isa.swizzle import Swizzle, Tile
 from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
-from louver.passes.lower.state import ConsumerState, Lowering
-from louver.ptx.module import Address, Imm, Reg
-
-SETS = 2
-"""Sets of metadata registers: one is refilled while products still read the other."""
-
-PADDING = 0x44444444
-"""A metadata word of legal codes."""
-
-
-def open_consumer(low: Lowering, blocks: int) -> None:
-    """Registers that live through the role: accumulators and the metadata sets. All start defined."""
-    k = low.k
-    d = low.kernel.mma.instruction().operands[0]
-    low.consumer = ConsumerState(
-        accumulators=[k.regs(d.type, d.count) for _ in range(blocks)],
-        metadata=[[k.regs("b32", WORDS) for _ in range(blocks)] for _ in range(SETS)],
-    )
-    for block in low.consumer.accumulators:
-        for register in block:
-            k.mov(Imm(0.0 if d.type == "f32" else 0), into=register)
-    for register in (r for each in low.consumer.metadata for block in each for r in block):
-        k.mov(PADDING, into=register)
-
-
-def open_tile(low: Lowering, metadata: Reg, m: Reg) -> None:
-    """Addresses of this tile's metadata, one for each block of 64 rows.
-
-    A block past the last row reads the last block's words instead: its values are zeros, and any legal codes will do.
-    """
-    k, consumer = low.k, low.consumer
-    blocks = len(consumer.accumulators)
-    columns = columns_per_load(low.kernel.mma.a.data)
-    groups = k.shr(k.add(low.sizes["K"], columns - 1), columns.bit_length() - 1)
-    last = k.shr(k.sub(low.sizes["M"], 1), 6)
-    first = k.mad_lo(low.warpgroup, blocks, k.shr(m, 6))
-    thread = k.mad_wide(k.and_(low.named["tid"], 127), 16, metadata)
-    consumer.metadata_addresses = []
-    for block in range(blocks):
-        index = k.min(k.add(first, block), last)
-        offset = k.shl(k.mul_wide(index, groups), LOAD_BYTES.bit_length() - 1)
-        consumer.metadata_addresses.append(k.add(thread, offset))
-
-
-def load_metadata(low: Lowering, op: ops.LoadMetadataOp) -> None:
-    """Fill one register set, for every block of the warpgroup; past the last step the set keeps what it has."""
-    k = low.k
-    ahead, words = op.ahead.value.data, op.words.value.data
-    per_group = columns_per_load(low.kernel.mma.a.data) // low.tile[2]
-    step = low.number(op.step)
-    guard = None
-    if isinstance(step, Reg) and ahead:
-        guard = k.setp("lt", "u32", k.add(step, ahead), low.named["steps"])
-    registers = low.consumer.metadata[op.set.value.data]
-    for base, block in zip(low.consumer.metadata_addresses, registers, strict=True):
-        address = base
-        if isinstance(step, Reg):
-            address = k.add(base, _step_offset(low, step, per_group, words))
-        place = Address(address, ahead // per_group * LOAD_BYTES)
-        k.load_global(block[:words], place, guard=guard, read_only=True)
-
-
-def _step_offset(low: Lowering, step: Reg, per_group: int, words: int) -> Reg:
-    """Bytes from a row block's first group to the words of `step`; whole groups where a load takes all four words."""
-    k = low.k
-    offset = k.mul_wide(k.shr(step, per_group.bit_length() - 1), LOAD_BYTES)
-    if words == WORDS:
-        return offset
-    return k.add(offset, k.mul_wide(k.and_(step, per_group - 1), words * 4))
+from louver.passes.lower.state import Lowering
+from louver.ptx.module import Reg
 
 
 def mma(low: Lowering, op: ops.MmaOp) -> None:
@@ -87,11 +19,19 @@ def mma(low: Lowering, op: ops.MmaOp) -> None:
     k.emit(
         instruction,
         tuple(low.consumer.accumulators[block]),
-        _descriptor(low, op.a.data, _values_tile(low), op.a_offset.value.data, per_warpgroup=True),
+        _values_operand(low, op),
         _descriptor(low, op.b.data, _dense_tile(low, instruction), op.b_offset.value.data, per_warpgroup=False),
         low.consumer.metadata[op.set.value.data][block][op.word.value.data],
         _accumulate(low, op),
     )
+
+
+def _values_operand(low: Lowering, op: ops.MmaOp) -> Reg | tuple[Reg, ...]:
+    """A descriptor of the values in shared memory, or the registers that hold them."""
+    if op.slot is not None and op.part is not None:
+        return tuple(low.consumer.values[op.slot.value.data][op.block.value.data][op.part.value.data])
+    assert op.a is not None and op.a_offset is not None
+    return _descriptor(low, op.a.data, _values_tile(low), op.a_offset.value.data, per_warpgroup=True)
 
 
 def _accumulate(low: Lowering, op: ops.MmaOp) -> Reg:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from xdsl.ir import SSAValue
@@ -39,19 +40,45 @@ class RolePosition:
 
 @dataclass(slots=True)
 class TileState:
-    """Inside a tile: the first step of the loop body in hand, and how many steps the body has gone on since."""
+    """Inside a tile: the first step of the loop body in hand, and how many steps the body has gone on since.
+
+    leave: in a partial loop, the branches to leave by where no step is left, and the steps of its body.
+    """
 
     step: Reg
     advanced: int = 0
+    leave: ExitStack | None = None
+    unroll: int = 0
+
+
+@dataclass(slots=True)
+class TileWalk:
+    """A role's walk over its tiles: number of the tile in hand, distance to the next, number of tiles, the tile's origin.
+
+    next_m, next_n: origin of the tile that has been begun ahead.
+    """
+
+    tile: Reg
+    stride: Reg
+    total: Reg
+    raster: int
+    m: Reg
+    n: Reg
+    next_m: Reg | None = None
+    next_n: Reg | None = None
 
 
 @dataclass(slots=True)
 class ConsumerState:
-    """What a multiplying warpgroup holds: accumulators [block][register], metadata words [set][block][word], addresses."""
+    """What a multiplying warpgroup holds: accumulators [block][register], metadata words [set][block][word], values
+    [slot][block][product][register] (none when they are in shared memory), and by block the addresses of the last two.
+    """
 
     accumulators: list[list[Reg]]
     metadata: list[list[list[Reg]]]
-    metadata_addresses: list[Reg] = field(default_factory=list[Reg])
+    values: list[list[list[list[Reg]]]]
+    metadata_addresses: list[Reg]
+    value_addresses: list[Reg]
 
 
 @dataclass(slots=True)
@@ -72,6 +99,7 @@ class Lowering:
     named: dict[str, Reg] = field(default_factory=dict[str, Reg])
     warpgroup: Reg = field(init=False)
     position: RolePosition = field(init=False)
+    walk: TileWalk = field(init=False)
     tile_state: TileState = field(init=False)
     consumer: ConsumerState = field(init=False)
 

@@ -21,18 +21,21 @@ STRUCTURES = {
     "bulk": (Problem("linear"), Schedule(tile_n=16, stages=3, store="bulk"), 1),
     "cluster": (Problem("matmul"), Schedule(tile_n=64, stages=2, cluster=2, store="bulk"), 2),
     "two-blocks": (Problem("matmul", b_layout="n_major"), Schedule(tile_m=256, tile_n=64, tile_k=128, stages=2), 1),
+    "registers": (Problem("linear"), Schedule(tile_n=16, stages=3, values="registers"), 1),
 }
 
 
 def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator):
     """A function that runs a kernel in place of the compiled one, on two problems, and checks the results bit for bit.
 
-    Both have two tiles a CTA; one has more than two bodies of the main loop and a rest, the other only the rest.
+    Both have two tiles a CTA; one has two rounds of the main loop and all steps of the rest, the other only a few of them.
     """
     problems = []
     schedule = compiled.schedule
     m, n = 2 * schedule.tile_m * schedule.cluster, schedule.tile_n
-    for k in (64 * 17 + 8, 64 * 3 + 8):
+    round_steps = 512 // schedule.tile_k
+    for steps in (3 * round_steps - 1, 3):
+        k = schedule.tile_k * (steps - 1) + 8
         w = rng.integers(-4, 5, (m, k)).astype(np.float16)
         s = louver.compress(louver.prune(w, "2:4"), "2:4")
         x = rng.integers(-4, 5, (n, k)).astype(np.float16)

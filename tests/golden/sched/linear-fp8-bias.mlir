@@ -1,5 +1,5 @@
 builtin.module {
-  sched.kernel @linear params ["a_map", "b_map", "metadata", "d_map", "bias", "M", "N", "K"] threads 384 cluster 1 tile [128 : i32, 256 : i32, 128 : i32] mma <#builtin.int<256>, "e4m3", "e5m2", "f32", #builtin.int<0>> shared_bytes 229440 {
+  sched.kernel @linear params ["a_map", "b_map", "metadata", "d_map", "bias", "M", "N", "K"] threads 384 cluster 1 tile [128 : i32, 256 : i32, 128 : i32] mma <#builtin.int<256>, "e4m3", "e5m2", "f32", "shared", #builtin.int<0>> shared_bytes 229440 {
   ^bb0(%a_map: !sched.map<"a", [64, 128], 1, 64>, %b_map: !sched.map<"b", [128, 256], 1, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d_map: !sched.map<"d", [64, 256], 2, 128>, %bias: !sched.ptr<"bias", "bf16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>):
     sched.ring @a stages 4 bytes 8192 offset 0
     sched.ring @b stages 4 bytes 32768 offset 32768
@@ -26,8 +26,6 @@ builtin.module {
     sched.role @consumer warpgroups 2 from 1 registers 232 {
       sched.tiles raster 16 {
       ^bb0(%m_1: i32, %n_1: i32):
-        %4 = arith.constant 0 : i32
-        sched.load_metadata %metadata[%4 plus 0] words 4 set 0 : !sched.ptr<"metadata", "u32">, i32
         sched.loop unroll 4 {
         ^bb0(%step_1: i32):
           sched.wait @full
@@ -37,7 +35,7 @@ builtin.module {
           sched.mma_commit
           sched.mma_wait pending 1
           sched.release @empty lag 1
-          sched.load_metadata %metadata[%step_1 plus 2] words 4 set 1 : !sched.ptr<"metadata", "u32">, i32
+          sched.load_metadata %metadata[%step_1 plus 2] set 1 : !sched.ptr<"metadata", "u32">, i32
           sched.advance
           sched.wait @full
           sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 2 selector 0
@@ -52,7 +50,7 @@ builtin.module {
           sched.mma_commit
           sched.mma_wait pending 1
           sched.release @empty lag 1
-          sched.load_metadata %metadata[%step_1 plus 4] words 4 set 0 : !sched.ptr<"metadata", "u32">, i32
+          sched.load_metadata %metadata[%step_1 plus 4] set 0 : !sched.ptr<"metadata", "u32">, i32
           sched.advance
           sched.wait @full
           sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 2 selector 0
@@ -62,28 +60,48 @@ builtin.module {
           sched.release @empty lag 1
           sched.advance
         }
-        sched.mma_wait pending 0
-        sched.release @empty lag 1
-        sched.loop unroll 1 {
+        sched.loop partial unroll 3 {
         ^bb0(%step_2: i32):
-          sched.load_metadata %metadata[%step_2 plus 0] words 2 set 0 : !sched.ptr<"metadata", "u32">, i32
           sched.wait @full
           sched.mma_fence
           sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 0 selector 0
           sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 1 selector 0
           sched.mma_commit
-          sched.mma_wait pending 0
-          sched.release @empty lag 0
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.load_metadata %metadata[%step_2 plus 2] set 1 : !sched.ptr<"metadata", "u32">, i32
+          sched.advance
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 2 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 3 selector 0
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 0 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 1 word 1 selector 0
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.load_metadata %metadata[%step_2 plus 4] set 0 : !sched.ptr<"metadata", "u32">, i32
           sched.advance
         }
+        sched.mma_wait pending 0
+        sched.release @empty lag 1
+        sched.next_tile
         sched.bulk_store %d_map[%m_1, %n_1] as "bf16" through @d transposed : !sched.map<"d", [64, 256], 2, 128>, i32, i32 {
-        ^bb0(%5: f32):
-          %6 = sched.vector %bias along "m" : !sched.ptr<"bias", "bf16"> -> bf16
-          %7 = arith.extf %6 : bf16 to f32
-          %8 = arith.addf %5, %7 : f32
-          %9 = arith.truncf %8 : f32 to bf16
-          sched.yield %9 : bf16
+        ^bb0(%4: f32):
+          %5 = sched.vector %bias along "m" : !sched.ptr<"bias", "bf16"> -> bf16
+          %6 = arith.extf %5 : bf16 to f32
+          %7 = arith.addf %4, %6 : f32
+          %8 = arith.truncf %7 : f32 to bf16
+          sched.yield %8 : bf16
         }
+      } ahead {
+      ^bb0(%m_2: i32, %n_2: i32):
+        %9 = arith.constant 0 : i32
+        sched.load_metadata %metadata[%9 plus 0] set 0 : !sched.ptr<"metadata", "u32">, i32
       }
     }
   }

@@ -1,5 +1,5 @@
 builtin.module {
-  sched.kernel @matmul params ["a_map", "b_map", "metadata", "d", "M", "N", "K", "pitch"] threads 384 cluster 2 tile [128 : i32, 256 : i32, 64 : i32] mma <#builtin.int<256>, "f16", "f16", "f32", #builtin.int<0>> shared_bytes 163904 {
+  sched.kernel @matmul params ["a_map", "b_map", "metadata", "d", "M", "N", "K", "pitch"] threads 384 cluster 2 tile [128 : i32, 256 : i32, 64 : i32] mma <#builtin.int<256>, "f16", "f16", "f32", "shared", #builtin.int<0>> shared_bytes 163904 {
   ^bb0(%a_map: !sched.map<"a", [32, 128], 2, 64>, %b_map: !sched.map<"b", [64, 128], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>):
     sched.ring @a stages 4 bytes 8192 offset 0
     sched.ring @b stages 4 bytes 32768 offset 32768
@@ -25,8 +25,6 @@ builtin.module {
     sched.role @consumer warpgroups 2 from 1 registers 232 {
       sched.tiles raster 16 {
       ^bb0(%m_1: i32, %n_1: i32):
-        %4 = arith.constant 0 : i32
-        sched.load_metadata %metadata[%4 plus 0] words 4 set 0 : !sched.ptr<"metadata", "u32">, i32
         sched.loop unroll 8 {
         ^bb0(%step_1: i32):
           sched.wait @full
@@ -36,7 +34,7 @@ builtin.module {
           sched.mma_commit
           sched.mma_wait pending 1
           sched.release @empty lag 1
-          sched.load_metadata %metadata[%step_1 plus 4] words 4 set 1 : !sched.ptr<"metadata", "u32">, i32
+          sched.load_metadata %metadata[%step_1 plus 4] set 1 : !sched.ptr<"metadata", "u32">, i32
           sched.advance
           sched.wait @full
           sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 1 selector 0
@@ -65,7 +63,7 @@ builtin.module {
           sched.mma_commit
           sched.mma_wait pending 1
           sched.release @empty lag 1
-          sched.load_metadata %metadata[%step_1 plus 8] words 4 set 0 : !sched.ptr<"metadata", "u32">, i32
+          sched.load_metadata %metadata[%step_1 plus 8] set 0 : !sched.ptr<"metadata", "u32">, i32
           sched.advance
           sched.wait @full
           sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 1 selector 0
@@ -89,25 +87,73 @@ builtin.module {
           sched.release @empty lag 1
           sched.advance
         }
-        sched.mma_wait pending 0
-        sched.release @empty lag 1
-        sched.loop unroll 1 {
+        sched.loop partial unroll 7 {
         ^bb0(%step_2: i32):
-          sched.load_metadata %metadata[%step_2 plus 0] words 1 set 0 : !sched.ptr<"metadata", "u32">, i32
           sched.wait @full
           sched.mma_fence
           sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 0 selector 0
           sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 0 selector 1
           sched.mma_commit
-          sched.mma_wait pending 0
-          sched.release @empty lag 0
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.load_metadata %metadata[%step_2 plus 4] set 1 : !sched.ptr<"metadata", "u32">, i32
+          sched.advance
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 1 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 1 selector 1
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 2 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 2 selector 1
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 3 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 3 selector 1
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 0 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 1 word 0 selector 1
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.load_metadata %metadata[%step_2 plus 8] set 0 : !sched.ptr<"metadata", "u32">, i32
+          sched.advance
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 1 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 1 word 1 selector 1
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 2 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 1 word 2 selector 1
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
           sched.advance
         }
+        sched.mma_wait pending 0
+        sched.release @empty lag 1
+        sched.next_tile
         sched.store %d[%m_1, %n_1] : !sched.ptr<"d", "f16">, i32, i32 {
-        ^bb0(%5: f32):
-          %6 = arith.truncf %5 : f32 to f16
-          sched.yield %6 : f16
+        ^bb0(%4: f32):
+          %5 = arith.truncf %4 : f32 to f16
+          sched.yield %5 : f16
         }
+      } ahead {
+      ^bb0(%m_2: i32, %n_2: i32):
+        %6 = arith.constant 0 : i32
+        sched.load_metadata %metadata[%6 plus 0] set 0 : !sched.ptr<"metadata", "u32">, i32
       }
     }
   }

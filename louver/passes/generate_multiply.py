@@ -1,0 +1,127 @@
+"""The consumers' walk over K, as schedule IR: metadata and values in registers, products, waits and releases.
+
+Metadata goes from global memory straight to registers, in two sets; values do the same, in two batches, or come through the ring.
+A register is refilled only after the wait that retires the last product which reads it.
+"""
+
+from __future__ import annotations
+
+from xdsl.builder import ImplicitBuilder
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i32
+from xdsl.ir import Attribute, Block, Region, SSAValue
+
+from louver.ir.sched import ops
+from louver.passes.generation import Generation
+
+
+def constant(value: int) -> SSAValue:
+    """An i32 constant."""
+    return arith.ConstantOp(IntegerAttr(value, i32)).result
+
+
+def loop(unroll: int, body: Block, *, partial: bool = False) -> None:
+    """A loop over K steps with this body."""
+    body.args[0].name_hint = "step"
+    properties: dict[str, Attribute] = {"unroll": ops.i32_attr(unroll)}
+    if partial:
+        properties["partial"] = UnitAttr()
+    ops.LoopOp(properties=properties, regions=[Region(body)])
+
+
+def name_tile(block: Block) -> None:
+    """Name a tile's arguments."""
+    block.args[0].name_hint, block.args[1].name_hint = "m", "n"
+
+
+def begin(plan: Generation, values: dict[str, SSAValue]) -> None:
+    """What a tile loads ahead of its turn: the first metadata set, and the first batch of values."""
+    first = constant(0)
+    _load_metadata(values["metadata"], first, 0, 0)
+    if plan.a is None:
+        _load_values(plan, values["values"], first, 0)
+
+
+def multiply(plan: Generation, values: dict[str, SSAValue]) -> None:
+    """All K steps of a tile: the main loop, what is left of a round of it, and the wait for the last products."""
+    main = Block(arg_types=[i32])
+    with ImplicitBuilder(main):
+        for index in range(plan.unroll):
+            _step(plan, values, main.args[0], index)
+    loop(plan.unroll, main)
+    rest = Block(arg_types=[i32])
+    with ImplicitBuilder(rest):
+        for index in range(plan.unroll - 1):
+            _step(plan, values, rest.args[0], index)
+    loop(plan.unroll - 1, rest, partial=True)
+    ops.MmaWaitOp(properties={"pending": ops.i32_attr(0)})
+    ops.ReleaseOp(properties={"barriers": StringAttr("empty"), "lag": ops.i32_attr(1)})
+
+
+def _step(plan: Generation, values: dict[str, SSAValue], step: SSAValue, index: int) -> None:
+    """Step number `index` of a body that begins at `step`, with a multiple of `unroll` steps before it."""
+    register_set, part = divmod(index % (2 * plan.steps_per_load), plan.steps_per_load)
+    _products(plan, register_set, part * plan.words, index % (2 * plan.batch), fence=index % plan.fence_steps == 0)
+    ops.MmaWaitOp(properties={"pending": ops.i32_attr(1)})
+    ops.ReleaseOp(properties={"barriers": StringAttr("empty"), "lag": ops.i32_attr(1)})
+    if plan.a is None and index % plan.batch == 0:
+        _load_values(plan, values["values"], step, index + plan.batch)
+    if part == 0:
+        ahead = index + plan.steps_per_load
+        _load_metadata(values["metadata"], step, 1 - register_set, ahead)
+    ops.AdvanceOp()
+
+
+def _products(plan: Generation, register_set: int, first_word: int, slot: int, *, fence: bool) -> None:
+    ops.WaitOp(properties={"barriers": StringAttr("full")})
+    if fence:
+        ops.MmaFenceOp()
+    per_word = plan.word_columns // plan.mma.k
+    for block in range(plan.schedule.blocks):
+        for index in range(plan.products):
+            ops.MmaOp(
+                properties={
+                    **_values_of(plan, slot, block, index),
+                    "b": StringAttr("b"),
+                    "b_offset": ops.i32_attr(_dense_offset(plan, index)),
+                    "block": ops.i32_attr(block),
+                    "set": ops.i32_attr(register_set),
+                    "word": ops.i32_attr(first_word + index // per_word),
+                    "selector": ops.i32_attr(index % per_word),
+                }
+            )
+    ops.MmaCommitOp()
+
+
+def _values_of(plan: Generation, slot: int, block: int, index: int) -> dict[str, Attribute]:
+    """Where product `index` of row block `block` finds its values."""
+    if plan.a is None:
+        return {"slot": ops.i32_attr(slot), "part": ops.i32_attr(index)}
+    row_bytes = plan.a.box[0] * plan.a.element_bytes
+    # Bytes from the warpgroup's first row.
+    offset = block * 64 * row_bytes + index * plan.mma.k // 2 * plan.a.element_bytes
+    return {"a": StringAttr("a"), "a_offset": ops.i32_attr(offset)}
+
+
+def _dense_offset(plan: Generation, index: int) -> int:
+    """Bytes from the dense tile's start to K column `index * k` of it."""
+    column = index * plan.mma.k
+    if plan.b.major == "mn":
+        return column * plan.b.box[0] * plan.b.element_bytes
+    box, inside = divmod(column, plan.b.box[0])
+    return box * plan.b.box_bytes + inside * plan.b.element_bytes
+
+
+def _load_metadata(metadata: SSAValue, step: SSAValue, register_set: int, ahead: int) -> None:
+    properties: dict[str, Attribute] = {"set": ops.i32_attr(register_set), "ahead": ops.i32_attr(ahead)}
+    ops.LoadMetadataOp(operands=[metadata, step], properties=properties)
+
+
+def _load_values(plan: Generation, values: SSAValue, step: SSAValue, ahead: int) -> None:
+    """The batch that begins `ahead` steps after `step`."""
+    for each in range(ahead, ahead + plan.batch):
+        properties: dict[str, Attribute] = {
+            "slot": ops.i32_attr(each % (2 * plan.batch)),
+            "ahead": ops.i32_attr(each),
+        }
+        ops.LoadValuesOp(operands=[values, step], properties=properties)
