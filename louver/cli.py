@@ -202,7 +202,7 @@ def plot(
 ) -> None:
     """Draw a benchmark record: our products beside the vendor's libraries."""
     from louver.report.gemm import read_gemm
-    from louver.report.plots import plot_gemm
+    from louver.report.gemm_plot import plot_gemm
 
     with one_line_errors():
         typer.echo(f"wrote {plot_gemm(read_gemm(record), picture)}")

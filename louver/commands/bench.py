@@ -200,7 +200,7 @@ def host_table(found: HostTimes, title: str) -> Table:
 def picture(record: Path, path: Path) -> str:
     """Draw a record; what was written, or why nothing was: a measurement is not lost for want of a picture."""
     from louver.report.gemm import read_gemm
-    from louver.report.plots import plot_gemm
+    from louver.report.gemm_plot import plot_gemm
 
     try:
         return f"wrote {plot_gemm(read_gemm(record), path)}"

@@ -2,7 +2,8 @@
 
 The file is JSON:
 `{"schema": 1, "kind": "gemm", "device": …, "versions": {…}, "protocol": …, "rows": [{"shape": [M, N, K], "dtype": "f16",
-"out": "f16", "product": "linear", "ours_us": 1.0, "cublas_us": 1.0, "cusparselt_us": null}, …]}`.
+"out": "f16", "product": "linear", "ours_us": 1.0, "cublas_us": 1.0, "cusparselt_us": null,
+"sustained": {"ours": {"us": 1.0, "clock_mhz": 1400.0, "power_w": 690.0}, …}}, …]}`; `sustained` may be left out.
 M is rows of the sparse weight, N tokens. `dtype` is the operands' type, `out` the result's, `dtype` where it is left out.
 A time that was not taken is null. Rows and header may hold more.
 """
@@ -58,6 +59,27 @@ class GemmRow:
 
 
 @dataclass(frozen=True, slots=True)
+class SustainedRow:
+    """A contender of a row under sustained load. us: microseconds of a launch. clock_mhz, power_w: means, None if unread."""
+
+    row: GemmRow
+    contender: str
+    us: float
+    clock_mhz: float | None
+    power_w: float | None
+
+    def __post_init__(self) -> None:
+        for name, value in (("us", self.us), ("clock_mhz", self.clock_mhz), ("power_w", self.power_w)):
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name} of sustained {self.contender} is a positive number, got {value}")
+
+    @property
+    def tflops(self) -> float:
+        """Dense-equivalent TFLOP/s."""
+        return 2 * math.prod(self.row.shape) / self.us * 1e-6
+
+
+@dataclass(frozen=True, slots=True)
 class GemmRecord:
     """A whole file. versions: name to version, the driver and ptxas among them. protocol: how the times were taken."""
 
@@ -65,6 +87,7 @@ class GemmRecord:
     versions: Mapping[str, str]
     protocol: str
     rows: tuple[GemmRow, ...]
+    sustained: tuple[SustainedRow, ...] = ()
 
 
 def read_gemm(path: Path) -> GemmRecord:
@@ -88,7 +111,9 @@ def _record(data: Any) -> GemmRecord:
         raise ValueError(f"expected schema {SCHEMA} and kind 'gemm', got {header['schema']} and {header['kind']!r}")
     versions = {str(name): str(version) for name, version in header["versions"].items()}
     rows = tuple(_row(row) for row in header["rows"])
-    return GemmRecord(str(header["device"]), versions, str(header["protocol"]), rows)
+    pairs = zip(rows, header["rows"], strict=True)
+    sustained = tuple(taken for row, found in pairs for taken in _sustained(row, found.get("sustained", {})))
+    return GemmRecord(str(header["device"]), versions, str(header["protocol"]), rows, sustained)
 
 
 def _row(row: Mapping[str, Any]) -> GemmRow:
@@ -96,3 +121,14 @@ def _row(row: Mapping[str, Any]) -> GemmRow:
     taken = {name: float(row[f"{name}_us"]) for name in CONTENDERS if row.get(f"{name}_us") is not None}
     dtype = str(row["dtype"])
     return GemmRow((m, n, k), dtype, str(row.get("product", "linear")), taken, str(row.get("out", dtype)))
+
+
+def _sustained(row: GemmRow, found: Mapping[str, Mapping[str, Any]]) -> list[SustainedRow]:
+    def number(value: Any) -> float | None:
+        return None if value is None else float(value)
+
+    return [
+        SustainedRow(row, name, float(taken["us"]), number(taken.get("clock_mhz")), number(taken.get("power_w")))
+        for name, taken in found.items()
+        if name in CONTENDERS
+    ]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from louver.report.gemm import GemmRow, read_gemm
-from louver.report.plots import plot_gemm
+from louver.report.gemm_plot import plot_gemm
 
 
 def a_record() -> dict[str, Any]:
@@ -69,6 +69,32 @@ def test_plot_writes_a_png(tmp_path: Path) -> None:
     path = plot_gemm(record, tmp_path / "g.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     assert path.stat().st_size > 10_000
+
+
+def test_reads_what_was_sustained(tmp_path: Path) -> None:
+    data = a_record()
+    taken = {"us": 25.0, "clock_mhz": 1400.0, "power_w": None, "tflops": 1.0}
+    data["rows"][0]["sustained"] = {"ours": taken, "somebody": taken}
+    record = read_gemm(write(tmp_path / "g.json", data))
+    (found,) = record.sustained
+    assert found.row is record.rows[0]
+    assert (found.contender, found.us, found.clock_mhz, found.power_w) == ("ours", 25.0, 1400.0, None)
+    assert found.tflops == pytest.approx(2 * 4096 * 256 * 4096 / 25e-6 / 1e12)
+    data["rows"][0]["sustained"] = {"ours": taken | {"clock_mhz": 0}}
+    with pytest.raises(ValueError, match=r"clock_mhz of sustained ours is a positive number, got 0\.0"):
+        read_gemm(write(tmp_path / "g.json", data))
+
+
+@pytest.mark.parametrize("device", ["NVIDIA H200", "a GPU that nobody knows"])
+@pytest.mark.parametrize("sustained", [False, True])
+def test_plot_draws_both_widths_and_sustained_speed(tmp_path: Path, device: str, sustained: bool) -> None:
+    data = a_record() | {"device": device}
+    shape = {"shape": [4096, 8192, 8192], "dtype": "s8", "out": "s32", "ours_us": 300.0, "cublas_us": 600.0}
+    data["rows"].append(shape)
+    if sustained:
+        shape["sustained"] = {"ours": {"us": 330.0, "clock_mhz": 1350.0, "power_w": 690.0}}
+    path = plot_gemm(read_gemm(write(tmp_path / "g.json", data)), tmp_path / "new" / "g.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_plot_of_nothing_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,39 @@
+"""What all pictures share: colours, axes and how they are written. Matplotlib (the `plot` extra) is imported when one is drawn.
+
+Nothing here needs a display.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+INK, MUTED, GRID = "#1f2933", "#7b8794", "#e4e7eb"
+COLORS = {"ours": "#0f766e", "cublas": "#b0b7c0", "cusparselt": "#6b8fb5"}
+"""By contender: ours stands out."""
+
+
+def figure(width: float, height: float) -> Any:
+    """An empty figure, inches. Raises ModuleNotFoundError without Matplotlib."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    made: Any = Figure(figsize=(width, height), facecolor="white")
+    FigureCanvasAgg(made)
+    return made
+
+
+def clean(axes: Any, grid: str) -> None:
+    """No frame, quiet ticks, grid lines along one axis ("x", "y" or "both")."""
+    axes.grid(axis=grid, color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=INK, length=0, labelsize=8)
+    for side in ("top", "right", "left", "bottom"):
+        axes.spines[side].set_visible(False)
+
+
+def write(made: Any, path: Path) -> Path:
+    """Save as PNG; the folder is made where there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made.savefig(path, dpi=150)
+    return path
