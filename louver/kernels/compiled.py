@@ -59,6 +59,11 @@ def loaded(problem: Problem, schedule: Schedule, ordinal: int) -> LoadedProduct:
     return _loaded().setdefault(key, _load(*key)) if found is None else found
 
 
+def loaded_products() -> tuple[tuple[Problem, Schedule, int], ...]:
+    """What `loaded` has loaded in this process: problem, schedule and device of each kernel."""
+    return tuple(_loaded())
+
+
 @functools.cache
 def _loaded() -> dict[tuple[Problem, Schedule, int], LoadedProduct]:
     return {}
