@@ -6,13 +6,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from louver.bench.ready import prepare
     from louver.formats.check import check
     from louver.formats.compress import compress
     from louver.formats.file import load, save
     from louver.formats.pattern import Pattern
     from louver.formats.prune import prune
     from louver.formats.tensor import SparseTensor
-    from louver.kernels.plan import Plan, plan, prepare
+    from louver.kernels.plan import Plan, plan
     from louver.kernels.products import linear, matmul
 
 __version__ = "0.1.0"
@@ -43,7 +44,7 @@ _HOMES = {
     "load": "louver.formats.file",
     "matmul": "louver.kernels.products",
     "plan": "louver.kernels.plan",
-    "prepare": "louver.kernels.plan",
+    "prepare": "louver.bench.ready",
     "prune": "louver.formats.prune",
     "save": "louver.formats.file",
 }

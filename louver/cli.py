@@ -208,6 +208,32 @@ def plot(
         typer.echo(f"wrote {plot_gemm(read_gemm(record), picture)}")
 
 
+@app.command()
+def tune(
+    shapes: Annotated[str, typer.Option(metavar="LIST", help="MxNxK, separated by commas.")] = "4096x8192x8192",
+    dtype: Annotated[
+        str, typer.Option(metavar="LIST", help="Element types, separated by commas: f16, bf16, e4m3, int8, …")
+    ] = "f16",
+    kind: Annotated[Product, typer.Option(help="Which product.")] = Product.linear,
+    n: Annotated[
+        str | None, typer.Option("--n", metavar="A..B", help="A range of N in place of the shapes' own.")
+    ] = None,
+    out_dtype: Annotated[str | None, typer.Option(help="Output type. Default: what the library returns.")] = None,
+    table: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write what was found as a table for a package.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Only list what is kept; needs no GPU.")] = False,
+) -> None:
+    """Time schedules on the GPU at hand and keep the best for later calls."""
+    from louver.commands import tune as command
+
+    with one_line_errors():
+        if show:
+            command.show(terminal())
+        else:
+            command.run_tune(command.tasks(shapes, dtype, kind.value, out_dtype, n), table, terminal())
+
+
 bench = typer.Typer(help="Time products beside the vendor's libraries. Needs a GPU and PyTorch.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 

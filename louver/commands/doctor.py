@@ -46,6 +46,7 @@ def examine() -> tuple[Fact, ...]:
         ptxas(),
         nvdisasm(),
         cache_directory(),
+        tuned_schedules(),
         package("cuda-core", "cuda.core", "gpu", "loading and launching kernels"),
         driver(),
         gpu(),
@@ -83,6 +84,11 @@ def nvdisasm() -> Fact:
 def cache_directory() -> Fact:
     """Where compiled kernels are kept, if a file can be made there."""
     return _guarded("kernel cache", "optional", "warm starts from disk", _cache)
+
+
+def tuned_schedules() -> Fact:
+    """The schedules that were measured, and how many of them are passed over."""
+    return _guarded("tuned schedules", "optional", "schedules as measured (`louver tune --show` lists them)", _tuned)
 
 
 def driver() -> Fact:
@@ -162,6 +168,19 @@ def _cache() -> str:
     path.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=path):
         return str(path)
+
+
+def _tuned() -> str:
+    from louver.isa.targets import target
+    from louver.kernels.tuned import kept, tables
+    from louver.kernels.tuned_entry import Entry, status
+
+    machine = target(KERNEL_TARGET)
+    own = [status(found, machine) if isinstance(found, Entry) else str(found) for _, found in kept()]
+    package = [status(entry, machine) for entry in tables()]
+    reasons = [reason for reason in (*own, *package) if reason]
+    counts = f"{len(own)} of this user, {len(package)} of the package"
+    return f"{counts}; {len(reasons)} passed over, the first because {reasons[0]}" if reasons else counts
 
 
 def _driver() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,17 @@ from numpy.typing import NDArray
 from louver.emulator import Argument, GlobalMemory, Latest, Order, Report, run
 from louver.formats.dtypes import element_type, raw_bits
 from louver.formats.tensor import SparseTensor, row_pitch
+from louver.frontend.epilogue import ROW_VECTORS
 from louver.isa.prepack import prepack, prepack_values
 from louver.kernels.launch import Rows
+from louver.kernels.reference import Reads
 from louver.passes.pipeline import CompiledProduct
-from louver.passes.signature import MapParameter, PointerParameter, SizeParameter
+from louver.passes.signature import MapParameter, NumberParameter, PointerParameter, SizeParameter
 
 Array = NDArray[Any]
+
+C_GAP = 3
+"""Elements between the rows of `c`: it needs no alignment."""
 
 
 def emulate(
@@ -23,14 +29,16 @@ def emulate(
     s: SparseTensor,
     dense: Array,
     bias: Array | None = None,
+    reads: Reads | None = None,
     *,
     sm_count: int = 132,
     order: Order = Latest(),  # noqa: B008 - frozen
 ) -> tuple[Array, Report]:
     """The product's PTX on the CPU: its output, and what the run did.
 
-    dense: [N, K] or, with an N-major dense operand, [K, N]. bias: [M]. sm_count: SMs to pretend, which bounds the grid.
-    The output is [M, N], or [N, M] where the product stores it transposed ("linear").
+    dense: [N, K] or, with an N-major dense operand, [K, N]. bias: [M]. reads: what else the epilogue reads, by its options'
+    names, `c` like the output. sm_count: SMs to pretend, which bounds the grid.
+    The output is [M, N], or [N, M] where the product stores it transposed ("linear"); with M / 2 for M if it is gated.
     Raises EmulationError for a misuse found, ValueError for operands that are not the product's.
     """
     m, k = s.shape
@@ -39,7 +47,8 @@ def emulate(
         raise ValueError(f"axis {k_axis} of the dense operand must have K = {k} elements, got {list(dense.shape)}")
     n = dense.shape[1 - k_axis]
     store = compiled.nest.store
-    shape = (n, m) if store.transposed else (m, n)
+    rows = m // 2 if compiled.nest.gated else m
+    shape = (n, rows) if store.transposed else (rows, n)
     memory = GlobalMemory()
     output = element_type(store.element)
     # Bulk copies need a row pitch of whole chunks; direct stores are given rows without a gap, the harder case.
@@ -50,20 +59,34 @@ def emulate(
     words = prepack(s.indices, s.rows, s.size, s.dtype)
     pointers = {"metadata": memory.add("metadata", words, writable=False), "d": result}
     pointers["values"] = memory.add("values", prepack_values(s.values, s.size, s.dtype), writable=False)
-    if bias is not None:
-        pointers["bias"] = memory.add("bias", np.ascontiguousarray(bias), writable=False)
-    sizes = {"M": m, "N": n, "K": k, "pitch": pitch // output.bytes}
+    given = dict(reads or {}) | ({} if bias is None else {"bias": bias})
+    sizes = {"M": m, "N": n, "K": k, "pitch": pitch // output.bytes, "pitch_c": shape[1] + C_GAP}
     arguments: dict[str, Argument] = {}
     for parameter in compiled.signature.parameters:
         match parameter:
             case MapParameter():
                 arguments[parameter.name] = maps[parameter.operand].tensor_map(parameter)
-            case PointerParameter():
+            case PointerParameter() if parameter.name in pointers:
                 arguments[parameter.name] = pointers[parameter.name]
+            case PointerParameter():
+                part = _part(parameter.name, given, gated=compiled.nest.gated)
+                arguments[parameter.name] = memory.add(parameter.name, part, writable=False)
             case SizeParameter():
                 arguments[parameter.name] = sizes[parameter.name]
+            case NumberParameter():
+                arguments[parameter.name] = float(given[parameter.name])
     report = run(compiled.kernel, compiled.signature.grid(m, n, sm_count), arguments, memory=memory, order=order)
     return result.array[:, : shape[1]], report
+
+
+def _part(name: str, given: Mapping[str, Array | float], *, gated: bool) -> Array:
+    """What a pointer of the epilogue points to: vectors along the rows of a gated product are passed as two halves."""
+    whole = np.ascontiguousarray(given[name.removesuffix("_up")])
+    if name == "c":
+        return np.pad(whole.view(f"u{whole.itemsize}"), ((0, 0), (0, C_GAP))).view(whole.dtype)
+    if gated and name.removesuffix("_up") in ROW_VECTORS and whole.size > 1:
+        return np.ascontiguousarray(np.split(whole, 2)[name.endswith("_up")])
+    return np.atleast_1d(whole)
 
 
 def _rows(memory: GlobalMemory, name: str, matrix: Array) -> Rows:

@@ -8,12 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from louver.frontend.problem import BLayout, Problem
-from louver.isa.targets import target
-from louver.kernels.configure import choose
 from louver.kernels.dense import DenseMatrix
 from louver.kernels.launch import copied_rows, output_rows, rows_in_place
 from louver.kernels.request import Request, default_layout
 from louver.kernels.state import TensorState
+from louver.kernels.tuned import decide
 from louver.kernels.warm import Placed
 from louver.passes.schedule import Schedule
 from louver.runtime.arrays import ArrayView, view
@@ -42,7 +41,8 @@ def _run_device(state: TensorState, request: Request, out: ArrayView, n: int | N
     result = output_rows(request.output(out))
     place, stream = device(out.device or 0), out.stream or 0
     problem = request.problem(layout)
-    schedule = schedule_for(problem, request.s.shape[0], n or dense.n, place, aligned_output=result.bulk_writable)
+    m, k = request.s.shape
+    schedule = schedule_for(problem, m, n or dense.n, k, place, aligned_output=result.bulk_writable)
     launcher = state.launcher(request.s, problem, schedule, place.ordinal, stream)
     in_place = rows_in_place(dense, layout)
     rows = copied_rows(dense, layout, place.ordinal, stream) if in_place is None else in_place
@@ -61,9 +61,9 @@ def layout_of(request: Request, dense: DenseMatrix) -> BLayout:
 
 
 @functools.lru_cache(maxsize=1024)
-def schedule_for(problem: Problem, m: int, n: int, place: Device, *, aligned_output: bool) -> Schedule:
-    """The schedule of a product with M = m and N = n on a device."""
-    return choose(problem, m, n, target(place.target), place.sm_count, aligned_output=aligned_output)
+def schedule_for(problem: Problem, m: int, n: int, k: int, place: Device, *, aligned_output: bool) -> Schedule:
+    """The schedule of a product `a [m, k] @ b [k, n]` on a device: measured before, or the model's."""
+    return decide(problem, m, n, k, place, aligned_output=aligned_output).schedule
 
 
 def _run_host(state: TensorState, request: Request, out: ArrayView) -> None:

@@ -164,6 +164,22 @@ def prepare(
     device: ordinal, by default the current one's. Kernels come from the cache on disk where they have been compiled before.
     Raises ValueError or TypeError for arguments that no product has, NoDeviceError without a GPU.
     """
+    low, high, solved, place = wanted(s, n, kind=kind, bias=bias, out_dtype=out_dtype, layout=layout, device=device)
+    _make_ready(s, tuple(_classes(low, high)), solved, place, 0)
+    load_copies(place.ordinal, s.dtype.bytes)
+
+
+def wanted(
+    s: SparseTensor,
+    n: int | tuple[int, int],
+    *,
+    kind: Kind = "linear",
+    bias: bool = False,
+    out_dtype: object = None,
+    layout: BLayout | None = None,
+    device: int | None = None,
+) -> tuple[int, int, Problem, Device]:
+    """What `prepare` is asked for, checked: the least and the greatest N, the problem, the device."""
     _check_kind(kind, layout)
     check_sparse(s)
     low, high = (n, n) if isinstance(n, int) else n
@@ -172,16 +188,15 @@ def prepare(
     place = require_device() if device is None else device_of(device)
     chosen = _layout(kind, s.dtype, None, layout)
     element = output_element(out_dtype, s.dtype, s.dtype)
-    solved = problem(kind, s, s.dtype, chosen, element, "auto" if bias else None)
-    _make_ready(s, tuple(_classes(low, high)), solved, place, 0)
-    load_copies(place.ordinal, s.dtype.bytes)
+    return low, high, problem(kind, s, s.dtype, chosen, element, "auto" if bias else None), place
 
 
 def _make_ready(s: SparseTensor, sizes: Iterable[int], solved: Problem, place: Device, stream: int) -> None:
     state = states().of(s)
+    m, k = s.shape
     schedules = {
         # In order, so that kernels are compiled from the narrowest tile to the widest.
-        schedule_for(solved, s.shape[0], n, place, aligned_output=aligned): None
+        schedule_for(solved, m, n, k, place, aligned_output=aligned): None
         for n in sizes
         for aligned in (True, False)
     }

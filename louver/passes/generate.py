@@ -15,7 +15,7 @@ from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
 from louver.ir.tile.elements import element_attribute
 from louver.isa.targets import Target
 from louver.isa.wgmma import Wgmma
-from louver.passes.generate_epilogue import build_epilogue, epilogue_vectors
+from louver.passes.generate_epilogue import build_epilogue, epilogue_parameters
 from louver.passes.generate_multiply import begin, constant, loop, multiply, name_tile
 from louver.passes.generation import Generation
 from louver.passes.layout import dense_layout, output_layout, values_layout
@@ -35,6 +35,8 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
             f"the left operand must be 2:4 sparse with K contiguous, got pattern {nest.a.pattern} and "
             f"{'K' if nest.a.k_major else 'M'} contiguous: mark the argument sparse"
         )
+    if nest.gated and schedule.store == "bulk":
+        raise ValueError('gated products are stored directly, got store "bulk"')
     major = "k" if nest.b.k_major else "mn"
     plan = Generation(
         nest,
@@ -78,8 +80,7 @@ def _parameters(plan: Generation) -> dict[str, Attribute]:
         types["d"] = PointerType(StringAttr("d"), StringAttr(nest.store.element))
     else:
         types["d_map"] = MapType.of("d", plan.d.box, plan.d.element_bytes, plan.d.swizzle)
-    for vector in epilogue_vectors(nest.epilogue):
-        types[vector.argument] = PointerType(StringAttr(vector.argument), StringAttr(vector.element))
+    types |= epilogue_parameters(nest.epilogue)
     for size in ("M", "N", "K"):
         types[size] = SizeType(StringAttr(size), IntAttr(32))
     if plan.d is None:
@@ -216,9 +217,9 @@ def _consumer(plan: Generation, values: dict[str, SSAValue]) -> Block:
 
 
 def _store(plan: Generation, values: dict[str, SSAValue], m: SSAValue, n: SSAValue) -> None:
-    body = Block(arg_types=[element_attribute(plan.nest.accumulator)])
+    body = Block(arg_types=[element_attribute(plan.nest.accumulator)] * (2 if plan.nest.gated else 1))
     with ImplicitBuilder(body):
-        result = build_epilogue(plan.nest.epilogue, body.args[0], values)
+        result = build_epilogue(plan.nest.epilogue, body.args, values)
         ops.YieldOp(operands=[result])
     properties: dict[str, Attribute] = {"transposed": UnitAttr()} if plan.nest.store.transposed else {}
     if plan.d is None:

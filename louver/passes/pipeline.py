@@ -15,6 +15,7 @@ from louver.passes.generate import generate
 from louver.passes.lower import lower
 from louver.passes.nest import read_nest
 from louver.passes.product import ProductNest
+from louver.passes.protocol.check import check_protocol
 from louver.passes.read_signature import read_signature
 from louver.passes.schedule import Schedule
 from louver.passes.signature import Signature
@@ -55,7 +56,7 @@ class CompiledProduct:
 
 
 def compile_tile_ir(tile_ir: ModuleOp, schedule: Schedule, target_name: str = "sm_90a") -> CompiledProduct:
-    """Tile IR to PTX: read-nest, generate-schedule, assign-shared-memory, lower-to-ptx, print-ptx.
+    """Tile IR to PTX: read-nest, generate-schedule, assign-shared-memory, check-protocol, lower-to-ptx, print-ptx.
 
     Raises ValueError with the rule for what cannot be compiled; nothing is assembled here.
     """
@@ -66,6 +67,7 @@ def compile_tile_ir(tile_ir: ModuleOp, schedule: Schedule, target_name: str = "s
     sched = generate(nest, schedule, machine)
     assign_shared_memory(sched, machine)
     sched.verify()
+    check_protocol(sched)
     module = lower(sched, machine.name)
     return CompiledProduct(schedule, machine, tile_ir, nest, sched, module, print_module(module), read_signature(sched))
 

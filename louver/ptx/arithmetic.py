@@ -139,6 +139,10 @@ class Arithmetic(BuilderCore):
         """The 64-bit register of a 32-bit value."""
         return self._result(ConvertInteger("u64", "u32"), "b64", None, a)
 
+    def low_half(self, a: Reg) -> Reg:
+        """The low 16 bits of a 32-bit register."""
+        return self._result(ConvertInteger("u16", "u32"), "b16", None, a)
+
     def pack_b64(self, low: Reg, high: Reg) -> Reg:
         """Two 32-bit registers as one of 64 bits."""
         result = self.reg("b64")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.ir import Dialect
 
-from louver.ir.sched import ops, types
+from louver.ir.sched import epilogue, ops, types
 
 SCHED = Dialect(
     "sched",
@@ -31,6 +31,8 @@ SCHED = Dialect(
         ops.StoreOp,
         ops.BulkStoreOp,
         ops.VectorOp,
+        epilogue.ScalarOp,
+        epilogue.MatrixOp,
         ops.YieldOp,
     ],
     [types.MapType, types.PointerType, types.SizeType, types.WgmmaAttr],

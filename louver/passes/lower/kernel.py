@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.dialects.builtin import Float32Type, IntegerAttr, ModuleOp
 from xdsl.ir import Attribute, Block, Operation
 
 from louver.ir.sched import ops
@@ -49,10 +49,12 @@ def _param(name: str, kind: Attribute) -> Param:
             return Param(name, "tensormap")
         case PointerType():
             return Param(name, "u64")
+        case Float32Type():
+            return Param(name, "f32")
         case SizeType():
             return Param(name, "u64" if kind.width.data == 64 else "u32")
         case _:
-            raise ValueError(f"a kernel's parameter is a tensor map, a pointer or a size, got {kind}")
+            raise ValueError(f"a kernel's parameter is a tensor map, a pointer, a number or a size, got {kind}")
 
 
 def _layout(kernel: ops.KernelOp) -> tuple[dict[str, Ring], dict[str, Barriers], int]:

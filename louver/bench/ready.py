@@ -1,0 +1,41 @@
+"""`louver.prepare`: make all ready ahead, and time schedules first where that is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from louver.formats.tensor import SparseTensor
+from louver.kernels import plan
+
+
+def prepare(s: SparseTensor, n: int | tuple[int, int] = (1, 8192), *, tune: bool = False, **options: Any) -> None:
+    """Compile, load and upload ahead all that products of `s` with N in a range will use, so that their calls may be captured.
+
+    n: one N, or the least and the greatest. options: as in `louver.kernels.plan.prepare`: kind ("linear" or "matmul"), bias
+    (whether there will be one), out_dtype, layout (of a matmul's b), device (ordinal, by default the current one's).
+    Kernels come from the cache on disk where they have been compiled before.
+    tune: time schedules first, on random data, for each size class of N, and keep the best for this and later processes, as
+    `louver tune` does: minutes, with PyTorch, on its current device.
+    Raises ValueError or TypeError for arguments that no product has, NoDeviceError without a GPU, CannotMeasureError where
+    tuning cannot run, RuntimeError when the stream that it would time on is being captured.
+    """
+    if tune:
+        _tune(s, n, options)
+    plan.prepare(s, n, **options)
+
+
+def _tune(s: SparseTensor, n: int | tuple[int, int], options: dict[str, Any]) -> None:
+    from louver.bench.machine import require_torch
+    from louver.bench.tune import classes_between, tune_and_keep
+    from louver.bench.tune_run import Task
+
+    low, high, problem, place = plan.wanted(s, n, **options)
+    torch = require_torch()
+    current = torch.cuda.current_device()
+    if place.ordinal != current:
+        raise ValueError(
+            f"tuning runs on PyTorch's current device, {current}, got {place.ordinal}: make it current first"
+        )
+    m, k = s.shape
+    for _ in tune_and_keep(torch, [Task(problem, m, each, k) for each in classes_between(low, high)], place):
+        pass

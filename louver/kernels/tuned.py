@@ -1,0 +1,154 @@
+"""Schedules that were measured: kept by device, problem and size class, used while they fit this Louver, never trusted.
+
+Entries come from the user's cache directory, where `louver tune` puts them, one file each, or from a table in the package.
+Whatever is missing, of another version, unreadable or not legal any more is passed over with a reason, and the model in
+`configure` chooses.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from louver.frontend.problem import Problem
+from louver.isa.targets import target
+from louver.kernels.configure import choose
+from louver.kernels.tuned_entry import Entry, Place, Sizes, UnusableEntryError, place_of, problem_facts, size_class
+from louver.passes.schedule import Schedule
+from louver.runtime.cache import cache_directory
+from louver.runtime.device import Device
+
+SCHEMA = 1
+"""Version of the files' form."""
+
+Origin: TypeAlias = Literal["tuned", "table", "model"]
+"""Where a schedule comes from: measured on this machine, from the package's table, or computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The schedule that a product runs with, where it comes from, and why not from a better place ("" where it does)."""
+
+    schedule: Schedule
+    origin: Origin
+    reason: str
+
+
+def decide(problem: Problem, m: int, n: int, k: int, place: Device, *, aligned_output: bool) -> Decision:
+    """The schedule of `a [m, k] @ b [k, n]` on a device: tuned here, else from the package's table, else the model's."""
+    machine = target(place.target)
+    wanted = place_of(problem, m, n, k, place.name, aligned_output=aligned_output)
+    reasons: list[str] = []
+    for origin, look in _SOURCES.items():
+        try:
+            entry = look(wanted)
+            if entry is not None:
+                return Decision(entry.usable(problem, machine), origin, "; ".join(reasons))
+            reasons.append(f"no entry ({origin})")
+        except UnusableEntryError as error:
+            reasons.append(f"entry passed over ({origin}): {error}")
+    chosen = choose(problem, m, n, machine, place.sm_count, aligned_output=aligned_output)
+    return Decision(chosen, "model", "; ".join(reasons))
+
+
+def keep(entry: Entry, directory: Path | None = None) -> Path:
+    """Write an entry whole, or not at all, in place of the one before; any number of processes may. Raises OSError."""
+    path = _path(entry.place, directory)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump({"schema": SCHEMA, **asdict(entry)}, file, indent=1, ensure_ascii=False)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def kept(directory: Path | None = None) -> Iterator[tuple[Path, Entry | UnusableEntryError]]:
+    """Every entry of the user's directory, or why it cannot be read."""
+    for path in sorted(_directory(directory).glob("*.json")):
+        try:
+            entry = _read(path)
+        except UnusableEntryError as error:
+            yield path, error
+        else:
+            if entry is not None:
+                yield path, entry
+
+
+@functools.cache
+def tables() -> tuple[Entry, ...]:
+    """The entries that the package brings along."""
+    folder = files("louver.kernels").joinpath("tables")
+    found = sorted((each for each in folder.iterdir() if each.name.endswith(".json")), key=lambda each: each.name)
+    return tuple(entry for each in found for entry in read_table(each.read_text(encoding="utf-8")))
+
+
+def read_table(text: str) -> Iterator[Entry]:
+    """The entries of a table: a device, and rows of a problem's fields, the sizes that it covers and a schedule's fields."""
+    table = json.loads(text)
+    for row in table["entries"]:
+        facts = problem_facts(Problem(**row["problem"]))
+        for m, n, k in row["sizes"]:
+            sizes = (size_class(m), size_class(n), size_class(k))
+            yield Entry(Place(table["device"], facts, sizes, row["aligned_output"]), row["schedule"])
+
+
+def _in_table(wanted: Place) -> Entry | None:
+    return next((entry for entry in tables() if entry.place == wanted), None)
+
+
+def _in_directory(wanted: Place) -> Entry | None:
+    entry = _read(_path(wanted, None))
+    if entry is not None and entry.place != wanted:
+        raise UnusableEntryError("it is for another place than its name says")
+    return entry
+
+
+_SOURCES: Mapping[Origin, Callable[[Place], Entry | None]] = {"tuned": _in_directory, "table": _in_table}
+
+
+def _read(path: Path) -> Entry | None:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnusableEntryError(f"it cannot be read: {error}") from error
+    try:
+        facts = json.loads(text)
+        if facts.pop("schema") != SCHEMA:
+            raise UnusableEntryError("its form is of another version: run louver tune again")
+        place = facts.pop("place")
+        shape = facts.pop("shape")
+        return Entry(
+            Place(place["device"], place["problem"], _sizes(place["sizes"]), bool(place["aligned_output"])),
+            shape=None if shape is None else _sizes(shape),
+            **facts,
+        )
+    except UnusableEntryError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UnusableEntryError(f"it is damaged ({type(error).__name__}: {error}): run louver tune again") from error
+
+
+def _sizes(given: Any) -> Sizes:
+    m, n, k = (int(size) for size in given)
+    return m, n, k
+
+
+def _directory(directory: Path | None) -> Path:
+    return (cache_directory() if directory is None else directory) / "tuned"
+
+
+def _path(place: Place, directory: Path | None) -> Path:
+    return _directory(directory) / f"{place.key}.json"

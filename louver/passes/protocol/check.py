@@ -1,0 +1,164 @@
+"""`check-protocol`: every kernel's roles keep the rules of its stages, barriers and registers, whatever runs first.
+
+The roles run on a model, over tiles that take every loop several times and turn the ring round. Clocks (`barriers`) say what
+happens before what in every interleaving. Checked: a stage is overwritten only after the last product that reads it has
+been waited for; a product reads a stage after its bytes have arrived, and the metadata and values of its own step;
+phases count what arrives in them, and none can be mistaken for another; registers are refilled after their products;
+accumulators are read after all products; no wait is for ever; each stage that was acquired is released.
+A bulk store waits for its own staging area in its lowering: here it must share it with nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from xdsl.dialects.builtin import ModuleOp
+
+from louver.ir.sched import ops
+from louver.passes.protocol.agents import Agent, warps_of
+from louver.passes.protocol.barriers import Barrier
+from louver.passes.protocol.events import Event, Walk, words_a_step
+from louver.passes.protocol.refuse import ProtocolError, broken
+from louver.passes.protocol.stages import Stage
+
+ROUNDS = 3
+"""Times that the ring goes round at least: a stage's third phase has the parity of its first."""
+
+BARRIER_BYTES = 8
+
+
+def check_protocol(module: ModuleOp) -> None:
+    """Check every kernel of schedule IR whose shared memory is assigned; raises ProtocolError with the rule that is broken."""
+    for kernel in module.body.block.ops:
+        if isinstance(kernel, ops.KernelOp):
+            _check_memory(kernel)
+            _check_kernel(kernel)
+
+
+def _check_memory(kernel: ops.KernelOp) -> None:
+    """Rings and barriers lie apart, inside the CTA's shared memory; a staging area is filled by its stores alone."""
+    spans: list[tuple[int, int, str]] = []
+    for op in kernel.body.block.ops:
+        if isinstance(op, ops.RingOp | ops.BarriersOp):
+            size = op.bytes.value.data if isinstance(op, ops.RingOp) else BARRIER_BYTES
+            if op.offset is None:
+                raise ValueError(f"shared memory is assigned before the check, got none for @{op.sym_name.data}")
+            begin = op.offset.value.data
+            spans.append((begin, begin + op.stages.value.data * size, op.sym_name.data))
+    end = 0 if kernel.shared_bytes is None else kernel.shared_bytes.value.data
+    spans.sort()
+    limits = [begin for begin, _, _ in spans[1:]] + [end]
+    for (begin, last, name), limit in zip(spans, limits, strict=True):
+        if last > limit:
+            raise ValueError(
+                f"rings and barriers lie apart in shared memory, got bytes {begin} to {last} for @{name}, and what follows "
+                f"(or the end) at {limit}"
+            )
+    copied = {op.ring.data for op in kernel.walk() if isinstance(op, ops.BulkLoadOp)}
+    for op in kernel.walk():
+        if isinstance(op, ops.BulkStoreOp) and op.ring.data in copied:
+            raise ProtocolError(
+                "a staging area is filled by its stores alone", f"copies into @{op.ring.data}", str(op).splitlines()[0]
+            )
+
+
+def _check_kernel(kernel: ops.KernelOp) -> None:
+    roles = [op for op in kernel.body.block.ops if isinstance(op, ops.RoleOp)]
+    ctas = range(kernel.cluster.value.data)
+    lengths = _lengths(kernel)
+    words = words_a_step(kernel)
+    traces = [list(Walk(role, lengths, words).events()) for role in roles]
+    holders = [(role, trace, cta) for role, trace in zip(roles, traces, strict=True) for cta in ctas]
+    count = sum(role.warpgroups.value.data if role.single is None else 1 for role, _, _ in holders)
+    barriers = _barriers(kernel, count)
+    rings = [_rings(kernel) for _ in ctas]
+    size = count + sum(len(stages) for each in barriers for stages in each.values())
+    agents: list[tuple[Agent, list[Event]]] = []
+    for role, trace, cta in holders:
+        single = role.single is not None
+        for _ in range(1 if single else role.warpgroups.value.data):
+            agents.append((Agent(len(agents), cta, warps_of(single=single), [0] * size, barriers, rings), trace))
+    _run(agents)
+    for each in barriers:
+        _check_end(each, traces)
+
+
+def _lengths(kernel: ops.KernelOp) -> list[int]:
+    """K steps of tiles that take each loop never, once and twice, in turns, until the ring has gone round."""
+    unroll = max((op.unroll.value.data for op in kernel.walk() if isinstance(op, ops.LoopOp)), default=1)
+    depth = max((op.stages.value.data for op in kernel.body.block.ops if isinstance(op, ops.RingOp)), default=1)
+    pattern = [3 * unroll - 1, unroll, 1]
+    lengths = list(pattern)
+    while sum(lengths) < ROUNDS * depth + 1:
+        lengths += pattern
+    return lengths
+
+
+def _barriers(kernel: ops.KernelOp, agents: int) -> list[dict[str, list[Barrier]]]:
+    """Barriers of each CTA; their clocks' places follow the agents'."""
+    declared = [op for op in kernel.body.block.ops if isinstance(op, ops.BarriersOp)]
+    ctas = kernel.cluster.value.data
+    size = agents + ctas * sum(op.stages.value.data for op in declared)
+    indices: Iterator[int] = iter(range(agents, size))
+    return [{op.sym_name.data: _phased(op, indices, size) for op in declared} for _ in range(ctas)]
+
+
+def _phased(op: ops.BarriersOp, indices: Iterator[int], size: int) -> list[Barrier]:
+    if op.arrivals is None:
+        raise ValueError(f"arrivals are counted before the check, got none for @{op.sym_name.data}")
+    arrivals = op.arrivals.value.data
+    expected = 0 if op.transaction_bytes is None else op.transaction_bytes.value.data
+    return [
+        Barrier(op.sym_name.data, stage, next(indices), arrivals, expected, [0] * size)
+        for stage in range(op.stages.value.data)
+    ]
+
+
+def _rings(kernel: ops.KernelOp) -> dict[str, list[Stage]]:
+    return {
+        op.sym_name.data: [
+            Stage(op.sym_name.data, number, op.bytes.value.data) for number in range(op.stages.value.data)
+        ]
+        for op in kernel.body.block.ops
+        if isinstance(op, ops.RingOp)
+    }
+
+
+def _run(agents: Sequence[tuple[Agent, Sequence[Event]]]) -> None:
+    """Each role goes on until it must wait, in turns, until all have ended."""
+    done = [0] * len(agents)
+    moved = True
+    while moved:
+        moved = False
+        for number, (agent, trace) in enumerate(agents):
+            begun = done[number]
+            while done[number] < len(trace) and agent.run(trace[done[number]]):
+                done[number] += 1
+            moved |= done[number] > begun
+    stuck = [(agent, trace[count]) for (agent, trace), count in zip(agents, done, strict=True) if count < len(trace)]
+    if stuck:
+        raise _never(stuck)
+    for agent, trace in agents:
+        if trace:
+            agent.finish(trace[-1])
+
+
+def _never(stuck: Sequence[tuple[Agent, Event]]) -> ProtocolError:
+    """The error for waits that never end, each of them named once: one is the cause of the others."""
+    awaited = [agent.awaited(event) for agent, event in stuck]
+    waits = dict.fromkeys(f"phase {barrier.phase} of {barrier.place} with {barrier.progress}" for barrier in awaited)
+    return broken("every wait ends", f"ones that do not, for {', and for '.join(waits)}", stuck[0][1])
+
+
+def _check_end(barriers: dict[str, list[Barrier]], traces: Sequence[Sequence[Event]]) -> None:
+    """All that was acquired has been released; no phase is left begun."""
+    taken = [event for trace in traces for event in trace if event.action.kind == "acquire"]
+    for name, stages in barriers.items():
+        for barrier in stages:
+            rounds = [e for e in taken if e.action.barriers == name and e.position % len(stages) == barrier.stage]
+            if barrier.arrived or barrier.received or (rounds and barrier.phase != len(rounds)):
+                raise ProtocolError(
+                    "every stage that is acquired is released, and every phase ends",
+                    f"{barrier.phase} phases of {barrier.place} for {len(rounds)} acquires, the next with {barrier.progress}",
+                    f"sched.barriers @{name}",
+                )

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from louver.bench import machine
+from louver.bench.tune import Tuned
+from louver.bench.tune_run import Task
+from louver.bench.tune_search import Found
+from louver.commands import tune as command
+from louver.commands.tune import parse_range, tasks
+from louver.frontend.problem import Problem
+from louver.kernels.tuned import keep, read_table, tables
+from louver.kernels.tuned_entry import Entry, place_of
+from louver.passes.schedule import Schedule
+from louver.ptx.assembler import ptxas_version
+from louver.runtime.cache import source_hash
+from louver.runtime.device import Device, NoDevice
+
+if TYPE_CHECKING:
+    from conftest import Cli
+
+PLACE = Device(0, "Some GPU", (9, 0), 132, 232448, 60 << 20, 141 << 30, (13, 0))
+BASE, BEST = Schedule(stages=4, store="bulk"), Schedule(stages=4, store="bulk", raster=4)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOUVER_CACHE_DIR", str(tmp_path))
+    return tmp_path / "tuned"
+
+
+def kept(**changed: Any) -> Path:
+    place = place_of(Problem("linear"), 512, 512, 512, "Some GPU", aligned_output=True)
+    return keep(
+        replace(Entry(place, asdict(BEST), 9.5, 10.0, (512, 512, 512), source_hash(), ptxas_version()), **changed)
+    )
+
+
+def test_tasks_of_the_options() -> None:
+    found = tasks("4096x8192x8192,64x16x32", "f16,int8", "linear", None, None)
+    assert [(task.problem.a, task.problem.out, task.m, task.n) for task in found] == [
+        ("f16", "f16", 4096, 8192),
+        ("f16", "f16", 64, 16),
+        ("s8", "s32", 4096, 8192),
+        ("s8", "s32", 64, 16),
+    ]
+    ranged = tasks("512x1x512", "e4m3", "matmul", "f16", "1..100")
+    assert [task.n for task in ranged] == [8, 16, 32, 64, 100]
+    assert {(task.problem.out, task.problem.b_layout) for task in ranged} == {("f16", "k_major")}
+    assert tasks("512x1x512,512x2x512", "f16", "matmul", None, "7")[0].problem.b_layout == "n_major"
+    assert len(tasks("512x1x512,512x2x512", "f16", "matmul", None, "7")) == 1
+
+
+@pytest.mark.parametrize("text", ["", "a", "1..", "..5", "1-5", "1..x"])
+def test_ranges_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"LEAST..GREATEST, such as 1..8192, or one N, got"):
+        parse_range(text)
+
+
+def test_other_types_are_refused(cli: Cli) -> None:
+    assert "element types are f16, bf16, e4m3" in cli.refused("tune", "--dtype", "f64")
+    assert "a shape is MxNxK" in cli.refused("tune", "--shapes", "4096")
+    assert "out must be one of" in cli.refused("tune", "--out-dtype", "f64")
+
+
+def test_without_a_gpu_there_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "current_device", lambda: NoDevice("no driver here"))
+    assert "need a GPU, got none: no driver here" in cli.refused("tune")
+
+
+def test_show_lists_what_is_kept_and_why_it_is_passed_over(cli: Cli, cache: Path) -> None:
+    kept()
+    used = cli("tune", "--show")
+    assert used.exit_code == 0, used.output
+    assert "Some GPU" in used.output and "raster=4" in used.output and "512×512×512" in used.output
+    assert "NVIDIA H200" in used.output and "4096×8192×8192" in used.output
+    assert "passed over" not in used.output
+    kept(ptxas="1.0")
+    (cache / "odd.json").write_text("{")
+    shown = cli("tune", "--show").output
+    assert "passed over: it was measured with ptxas 1.0" in shown
+    assert "odd.json" in shown and "it is damaged" in shown
+
+
+def test_doctor_counts_tuned_schedules(cli: Cli) -> None:
+    kept(louver="0" * 64)
+    output = cli("doctor").output
+    counts = (
+        f"1 of this user, {len(tables())} of the package; 1 passed over, the first because it was measured with another"
+    )
+    assert counts in output
+
+
+def test_tuning_says_what_it_found_and_writes_a_table(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fake(torch: Any, wanted: list[Task], place: Device) -> Any:
+        for task in wanted:
+            yield Tuned(task, Found(BEST, BASE, {BEST: 9e-6, BASE: 10e-6}), {Schedule(): "no"})
+
+    monkeypatch.setattr(command, "require_torch", lambda: None)
+    monkeypatch.setattr(command, "require_device", lambda: PLACE)
+    monkeypatch.setattr(command, "tune_and_keep", fake)
+    path = tmp_path / "gpu.json"
+    result = cli("tune", "--shapes", "512x512x512,1024x512x512", "--table", path)
+    assert result.exit_code == 0, result.output
+    assert "linear 512×512×512 f16×f16→f16 k_major: 9.0 µs, 1.111× the model: raster 4" in result.output
+    assert "2 schedules timed, 1 refused" in result.output
+    (row,) = json.loads(path.read_text())["entries"]
+    assert row["sizes"] == [[512, 512, 512], [1024, 512, 512]]
+    entries = list(read_table(path.read_text()))
+    assert entries[0].place == place_of(Problem("linear"), 512, 512, 512, "Some GPU", aligned_output=True)
+    assert entries[0].schedule == asdict(BEST)

@@ -1,0 +1,323 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.irdl import IRDLOperation, irdl_op_definition
+from xdsl.utils.exceptions import VerifyException
+
+from louver.bench.tune_search import neighbours
+from louver.frontend.builder import build_tile_ir
+from louver.frontend.problem import Problem, Tile
+from louver.ir.sched import ops
+from louver.isa.targets import SM_90A
+from louver.kernels.configure import TILE_N, choose
+from louver.kernels.tuned import tables
+from louver.kernels.tuned_entry import problem_of
+from louver.passes.assign import assign_shared_memory
+from louver.passes.generate import generate
+from louver.passes.nest import read_nest
+from louver.passes.protocol.check import check_protocol
+from louver.passes.protocol.refuse import ProtocolError
+from louver.passes.schedule import Schedule
+
+MANY = 1 << 20
+PROBLEMS = {
+    "f16": Problem("linear"),
+    "bf16-n-major": Problem("matmul", a="bf16", b="bf16", out="bf16", b_layout="n_major"),
+    "e4m3": Problem("linear", "e4m3", "e4m3", "f16", bias="row"),
+    "s8": Problem("matmul", "s8", "s8", "s32"),
+}
+
+
+def assigned(problem: Problem, schedule: Schedule) -> ModuleOp:
+    tile = Tile(schedule.tile_m, schedule.tile_n, schedule.tile_k)
+    module = generate(read_nest(build_tile_ir(problem, tile)), schedule, SM_90A)
+    assign_shared_memory(module, SM_90A)
+    return module
+
+
+def schedules(problem: Problem) -> Iterator[Schedule]:
+    """All that the model chooses, and what a search tries around the choice for the widest tile."""
+    for n in TILE_N:
+        for aligned in (False, True):
+            chosen = choose(problem, MANY, n, SM_90A, 132, aligned_output=aligned)
+            yield chosen
+            if n == TILE_N[-1]:
+                yield from neighbours(problem, chosen, n, SM_90A, aligned=aligned)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_every_configuration_of_the_model_and_of_the_search_keeps_the_rules(name: str) -> None:
+    problem = PROBLEMS[name]
+    checked: set[Schedule] = set()
+    for schedule in schedules(problem):
+        key = replace(schedule, raster=16)
+        if key in checked:
+            continue
+        checked.add(key)
+        try:
+            module = assigned(problem, schedule)
+        except (ValueError, VerifyException):
+            continue  # not every neighbour can be generated
+        check_protocol(module)
+    assert len(checked) > 10
+
+
+def test_every_schedule_of_the_package_s_tables_keeps_the_rules() -> None:
+    checked: set[tuple[Problem, Schedule]] = set()
+    for entry in tables():
+        problem = problem_of(entry.place)
+        schedule = entry.usable(problem, SM_90A)
+        if (problem, schedule) not in checked:
+            checked.add((problem, schedule))
+            check_protocol(assigned(problem, schedule))
+    assert checked
+
+
+def test_the_check_costs_milliseconds() -> None:
+    module = assigned(PROBLEMS["f16"], Schedule(stages=4))
+    times: list[float] = []
+    for _ in range(5):
+        begin = time.process_time()
+        check_protocol(module)
+        times.append(time.process_time() - begin)
+    assert min(times) < 0.05
+
+
+# What is done to schedule IR, and the rule that it then breaks. Each is given the kernel.
+
+BASE = Schedule(stages=4)
+CLUSTER = Schedule(stages=4, cluster=2)
+
+
+def found(kernel: ops.KernelOp, kind: type[Any], index: int = 0, role: str = "") -> Any:
+    inside = [op for op in kernel.walk() if isinstance(op, ops.RoleOp) and op.sym_name.data == role]
+    return [op for op in (inside[0] if role else kernel).walk() if isinstance(op, kind)][index]
+
+
+def drop(kind: type[Any], index: int = 0, role: str = "") -> Callable[[ops.KernelOp], None]:
+    return lambda kernel: found(kernel, kind, index, role).detach()
+
+
+def barriers(kernel: ops.KernelOp, name: str) -> ops.BarriersOp:
+    return next(op for op in kernel.walk() if isinstance(op, ops.BarriersOp) and op.sym_name.data == name)
+
+
+def set_number(kind: type[Any], field: str, value: int, index: int = 0) -> Callable[[ops.KernelOp], None]:
+    return lambda kernel: setattr(found(kernel, kind, index), field, ops.i32_attr(value))
+
+
+def add(name: str, field: str, more: int) -> Callable[[ops.KernelOp], None]:
+    def change(kernel: ops.KernelOp) -> None:
+        op = barriers(kernel, name)
+        setattr(op, field, ops.i32_attr(getattr(op, field).value.data + more))
+
+    return change
+
+
+def swap_sets(kernel: ops.KernelOp) -> None:
+    for op in kernel.walk():
+        if isinstance(op, ops.MmaOp):
+            op.set = ops.i32_attr(1 - op.set.value.data)
+
+
+def refill_in_use(kernel: ops.KernelOp) -> None:
+    """The set of the products in flight, before they are waited for."""
+    wait = found(kernel, ops.MmaWaitOp)
+    copy = next(op for op in kernel.walk() if isinstance(op, ops.LoadMetadataOp) and op.parent is wait.parent).clone()
+    copy.set = found(kernel, ops.MmaOp).set
+    wait.parent.insert_op_before(copy, wait)
+
+
+def expect_twice(kernel: ops.KernelOp) -> None:
+    op = found(kernel, ops.ExpectOp)
+    op.parent.insert_op_before(op.clone(), op)
+
+
+def release_twice(kernel: ops.KernelOp) -> None:
+    op = found(kernel, ops.ReleaseOp)
+    op.parent.insert_op_after(op.clone(), op)
+
+
+def overlap(kernel: ops.KernelOp) -> None:
+    ring = next(op for op in kernel.walk() if isinstance(op, ops.RingOp) and op.sym_name.data == "b")
+    ring.offset = ops.i32_attr(ring.offset.value.data - 1024)
+
+
+MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
+    "no wait for a stage": (BASE, drop(ops.WaitOp), "reads a stage only after its bytes have arrived, got stage 0"),
+    "no acquire": (BASE, drop(ops.AcquireOp), "only when it knows that the one before has ended|has been waited for"),
+    "no release": (
+        BASE,
+        drop(ops.ReleaseOp, 1),
+        "every wait ends, got ones that do not, for phase . of stage . of @empty",
+    ),
+    "no expect": (
+        BASE,
+        drop(ops.ExpectOp),
+        "every wait ends, .* stage 0 of @full with 0 of 1 arrivals and 40960 of 40960 bytes",
+    ),
+    "expected twice": (
+        BASE,
+        expect_twice,
+        "a phase gets the arrivals and the bytes that it counts, no more, got 2 of 1",
+    ),
+    "released twice": (BASE, release_twice, "a phase counts all that arrive|knows that the one before|no more"),
+    "too few bytes": (BASE, add("full", "transaction_bytes", -16), "bytes that it counts, no more"),
+    "too many bytes": (BASE, add("full", "transaction_bytes", 16), "every wait ends, .* of @full .* of 40976 bytes"),
+    "too few arrivals": (BASE, add("empty", "arrivals", -4), "before has ended|counts all that arrive"),
+    "too many arrivals": (BASE, add("empty", "arrivals", 4), "every wait ends, .* of @empty .* 8 of 12 arrivals"),
+    "no wait for products": (BASE, drop(ops.MmaWaitOp), "released only after the wait that retires the products"),
+    "waits for one group less": (
+        BASE,
+        set_number(ops.MmaWaitOp, "pending", 2),
+        "released only after the wait that retires",
+    ),
+    "released a step early": (BASE, set_number(ops.ReleaseOp, "lag", 0), "released only after the wait that retires"),
+    "released a step late": (
+        BASE,
+        set_number(ops.ReleaseOp, "lag", 2),
+        "a phase counts all that arrive in it, so that it ends after the last of them",
+    ),
+    "the other set": (
+        BASE,
+        swap_sets,
+        "reads the metadata and the values of its own step, got nothing in metadata set 1",
+    ),
+    "a set refilled in use": (
+        BASE,
+        refill_in_use,
+        "refilled only after the wait .* in flight that read metadata set 0",
+    ),
+    "metadata of another step": (
+        BASE,
+        set_number(ops.LoadMetadataOp, "ahead", 0, 1),
+        "its own step, got those of tile 0",
+    ),
+    "no fence": (BASE, drop(ops.MmaFenceOp), "only after a fence that follows other accesses"),
+    "no commit": (BASE, drop(ops.MmaCommitOp), "released only after the wait that retires"),
+    "a copy is missing": (BASE, drop(ops.BulkLoadOp), "every wait ends, .* of @full"),
+    "a copy in the wrong place": (
+        BASE,
+        set_number(ops.BulkLoadOp, "offset", 1024),
+        "fill the 8192 bytes of a stage side",
+    ),
+    "rings overlap": (BASE, overlap, "rings and barriers lie apart in shared memory, got bytes 0 to 32768 for @a"),
+    "cluster: no wait": (CLUSTER, drop(ops.WaitOp), "reads a stage only after its bytes have arrived"),
+    "cluster: half the arrivals": (CLUSTER, add("empty", "arrivals", -8), "before has ended|counts all that arrive"),
+    "cluster: no acquire": (CLUSTER, drop(ops.AcquireOp), "has been waited for|knows that the one before"),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_broken_schedule_is_refused(name: str) -> None:
+    schedule, change, message = MUTATIONS[name]
+    module = assigned(PROBLEMS["f16"], schedule)
+    check_protocol(module)
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    change(kernel)
+    with pytest.raises(ValueError, match=message):
+        check_protocol(module)
+
+
+def last_before_store(kernel: ops.KernelOp) -> None:
+    waits = [op for op in kernel.walk() if isinstance(op, ops.MmaWaitOp) and op.pending.value.data == 0]
+    for op in waits:
+        op.pending = ops.i32_attr(1)
+
+
+def test_accumulators_are_stored_after_all_products() -> None:
+    module = assigned(PROBLEMS["f16"], BASE)
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    last_before_store(kernel)
+    for op in [op for op in kernel.walk() if isinstance(op, ops.ReleaseOp)]:
+        op.detach()
+    with pytest.raises(ProtocolError, match="read only after the wait that retires all products|every wait ends"):
+        check_protocol(module)
+
+
+def test_a_staging_area_is_nobody_else_s() -> None:
+    module = assigned(PROBLEMS["e4m3"], Schedule(tile_k=128, stages=4, store="bulk"))
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    found(kernel, ops.BulkStoreOp).ring = StringAttr("b")
+    with pytest.raises(ProtocolError, match="a staging area is filled by its stores alone, got copies into @b"):
+        check_protocol(module)
+
+
+def test_errors_name_the_operation_its_role_and_step() -> None:
+    module = assigned(PROBLEMS["f16"], BASE)
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    found(kernel, ops.WaitOp).detach()
+    with pytest.raises(ProtocolError) as caught:
+        check_protocol(module)
+    assert "sched.mma" in caught.value.operation
+    assert "(role @consumer, tile 0, step 0)" in caught.value.operation
+
+
+def test_an_operation_without_a_rule_is_not_passed_over() -> None:
+    @irdl_op_definition
+    class Nap(IRDLOperation):
+        name = "sched.nap"
+        assembly_format = "attr-dict"
+
+    module = assigned(PROBLEMS["f16"], BASE)
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    wait = found(kernel, ops.WaitOp)
+    wait.parent.insert_op_before(Nap(), wait)
+    with pytest.raises(ValueError, match=r"the check has no rule for sched.nap"):
+        check_protocol(module)
+
+
+def test_memory_is_assigned_before_the_check() -> None:
+    schedule = BASE
+    nest = read_nest(build_tile_ir(PROBLEMS["f16"], Tile(schedule.tile_m, schedule.tile_n, schedule.tile_k)))
+    with pytest.raises(ValueError, match="shared memory is assigned before the check, got none for @a"):
+        check_protocol(generate(nest, schedule, SM_90A))
+
+
+registers = pytest.mark.skipif(
+    all(field.name != "values" for field in fields(Schedule)), reason="schedules have values in shared memory only"
+)
+
+
+@registers
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda op: setattr(op, "ahead", ops.i32_attr(op.ahead.value.data + 1)), "of its own step, got .* in slot"),
+        (
+            lambda op: setattr(op, "slot", ops.i32_attr(op.slot.value.data ^ 1)),
+            "in flight that read slot|of its own step",
+        ),
+        (lambda op: op.detach(), "of its own step, got"),
+    ],
+    ids=["another step", "another slot", "none"],
+)
+def test_values_in_registers_are_those_of_their_step(change: Callable[[Any], None], message: str) -> None:
+    module = assigned(PROBLEMS["f16"], Schedule(stages=4, values="registers"))
+    check_protocol(module)
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    loads = [op for op in kernel.walk() if op.name == "sched.load_values"]
+    change(loads[-1])
+    with pytest.raises(ProtocolError, match=message):
+        check_protocol(module)
+
+
+def test_pipeline_runs_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    from louver.passes import pipeline
+
+    seen: list[ModuleOp] = []
+    monkeypatch.setattr(pipeline, "check_protocol", seen.append)
+    compiled = pipeline.compile_product(PROBLEMS["f16"], BASE)
+    assert seen == [compiled.sched]
