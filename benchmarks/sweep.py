@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from louver.bench.machine import host_header, require_torch
+from louver.bench.machine import CannotMeasureError, host_header, require_torch
 from louver.bench.record import write_record
 from louver.bench.sweep.pool import sweep
 
@@ -26,7 +26,10 @@ def main() -> int:
     parser.add_argument("--workers", type=int, help="processes; default: one a core, at most 15")
     parser.add_argument("--out", type=Path, help="write the record as JSON")
     args = parser.parse_args()
-    facts = host_header(require_torch())
+    try:
+        facts = host_header(require_torch())
+    except CannotMeasureError as error:
+        parser.error(str(error))
     found = sweep(args.cases, args.seed, lambda line: print(line, flush=True), args.workers)
     record = {**facts, "protocol": " ".join(str(__doc__).split()), "seed": args.seed, **found.to_json()}
     if args.out is not None:

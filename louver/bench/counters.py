@@ -1,0 +1,152 @@
+"""Hardware counters of kernels, by Nsight Compute: which are asked for, and reading what the tool says of them."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PLACES = ("/usr/local/cuda/bin", "/opt/nvidia/nsight-compute")
+SECONDS = 150
+"""Longest run of the tool."""
+
+METRICS: Mapping[str, tuple[str, ...]] = {
+    "nanoseconds": ("gpu__time_duration.sum",),
+    "cycles": ("sm__cycles_elapsed.max",),
+    "clock_hz": ("sm__cycles_elapsed.avg.per_second",),
+    "tensor_active_percent": (
+        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+        "sm__pipe_tensor_op_gmma_cycles_active.avg.pct_of_peak_sustained_elapsed",
+        "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_elapsed",
+    ),
+    "sm_throughput_percent": ("sm__throughput.avg.pct_of_peak_sustained_elapsed",),
+    "bank_reads_percent": ("l1tex__data_bank_reads.avg.pct_of_peak_sustained_elapsed",),
+    "bank_writes_percent": ("l1tex__data_bank_writes.avg.pct_of_peak_sustained_elapsed",),
+    "l2_sectors": ("lts__t_sectors.sum",),
+    "memory_bytes_read": ("dram__bytes_read.sum",),
+    "memory_bytes_written": ("dram__bytes_write.sum",),
+    "instructions": ("smsp__inst_executed.sum", "sm__inst_executed.sum"),
+    "registers": ("launch__registers_per_thread",),
+    "shared_bytes": ("launch__shared_mem_per_block",),
+    "threads": ("launch__block_size",),
+    "ctas": ("launch__grid_size",),
+}
+"""What is wanted, and the tool's names for it: the first that the chip has."""
+
+ALWAYS = "launch__"
+"""Names of this kind are of the launch, not of the chip, and are not listed with its counters."""
+
+REFUSED = re.compile(r"(ERR_NVGPUCTRPERM|==ERROR==|No kernels were profiled|driver resource was unavailable)")
+
+
+class NoCountersError(OSError):
+    """No counters on this machine: the tool is missing, or may not read them."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCounters:
+    """A kernel's name and counters by the names of `METRICS`, without those that the tool did not give."""
+
+    kernel: str
+    values: Mapping[str, float]
+
+
+def find_ncu() -> Path:
+    """Nsight Compute's command line from the PATH or where NVIDIA's packages put it. Raises NoCountersError without it."""
+    found = shutil.which("ncu")
+    if found is not None:
+        return Path(found)
+    for place in PLACES:
+        for path in sorted(Path(place).rglob("ncu")) if Path(place).is_dir() else ():
+            if path.is_file() and os.access(path, os.X_OK):
+                return path
+    raise NoCountersError(f"no ncu on the PATH or in {', '.join(PLACES)}: install Nsight Compute")
+
+
+def choose_metrics(known: Iterable[str]) -> dict[str, str]:
+    """For each wanted counter the tool's name. known: counters of the chip without suffixes, empty for not known: the first."""
+    chip = set(known)
+    chosen: dict[str, str] = {}
+    for name, candidates in METRICS.items():
+        for candidate in candidates:
+            if not chip or candidate.startswith(ALWAYS) or candidate.partition(".")[0] in chip:
+                chosen[name] = candidate
+                break
+    return chosen
+
+
+def known_metrics(ncu: Path) -> list[str]:
+    """The chip's counters, as the tool lists them; empty where it does not."""
+    try:
+        done = subprocess.run([str(ncu), "--query-metrics"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    words = (line.split() for line in done.stdout.splitlines())
+    return [line[0] for line in words if line and "__" in line[0]]
+
+
+def profile(ncu: Path, metrics: Mapping[str, str], command: Sequence[str], log: Path) -> list[KernelCounters]:
+    """Run a command under the tool; counters of every kernel between its profiler's start and stop, in order.
+
+    log: a file for what the tool says. Raises NoCountersError with its reason when it gives none.
+    """
+    options = ["--clock-control", "none", "--profile-from-start", "off", "--csv", "--page", "raw"]
+    options += ["--print-units", "base", "--log-file", str(log), "--metrics", ",".join(metrics.values())]
+    try:
+        done = subprocess.run(
+            [str(ncu), *options, *command], capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as late:
+        raise NoCountersError(f"ncu took more than {SECONDS} s") from late
+    said = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    found = parse_counters(said, metrics)
+    if not found:
+        raise NoCountersError(_reason(said, done.stdout + done.stderr))
+    return found
+
+
+def parse_counters(text: str, metrics: Mapping[str, str]) -> list[KernelCounters]:
+    """The kernels of ncu's raw page as CSV; lines of other kinds around it are left out."""
+    lines = text.splitlines()
+    first = next((index for index, line in enumerate(lines) if line.startswith('"ID"')), None)
+    if first is None:
+        return []
+    # The line below the names holds units.
+    rows = [row for row in csv.DictReader(lines[first:]) if (row.get("ID") or "").isdecimal()]
+    return [KernelCounters(row["Kernel Name"], _values(row, metrics)) for row in rows]
+
+
+def _values(row: Mapping[str, str], metrics: Mapping[str, str]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, metric in metrics.items():
+        try:
+            found[name] = float((row.get(metric) or "").replace(",", ""))
+        except ValueError:
+            continue
+    return found
+
+
+def _reason(said: str, printed: str) -> str:
+    """Why there are no counters: the tool's own words, else the end of what was printed."""
+    lines = [line.strip() for line in f"{said}\n{printed}".splitlines() if line.strip()]
+    refused = [line for line in lines if REFUSED.search(line)]
+    return "; ".join(refused[:2]) or "; ".join(lines[-3:]) or "ncu said nothing"
+
+
+def by_contender(
+    kernels: Iterable[KernelCounters], order: Sequence[str], separator: str
+) -> dict[str, list[KernelCounters]]:
+    """The kernels of each contender: `order` names them, and a kernel whose name has `separator` in it stands before each."""
+    found: dict[str, list[KernelCounters]] = {name: [] for name in order}
+    current = -1
+    for kernel in kernels:
+        if separator in kernel.kernel:
+            current += 1
+        elif 0 <= current < len(order):
+            found[order[current]].append(kernel)
+    return found
