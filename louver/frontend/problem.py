@@ -8,25 +8,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from louver.frontend.epilogue import ADDENDS, NO_EPILOGUE, Epilogue
 from louver.isa.wgmma import ACCUMULATORS, FP8, INTEGER, TRANSPOSABLE
 
 Kind = Literal["matmul", "linear"]
 
 BLayout = Literal["k_major", "n_major"]
 
+EIGHT_BITS = ("e4m3", "e5m2", "s8")
+"""Output types of 8 bits, which every product has."""
+
 PRODUCTS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("f16", "f16"): ("f16", "bf16", "f32"),
-    ("bf16", "bf16"): ("bf16", "f16", "f32"),
-    **{(a, b): ("bf16", "f16", "f32", "e4m3") for a in FP8 for b in FP8},
-    **{(a, b): ("s32", "f16", "bf16", "f32") for a in INTEGER for b in INTEGER},
+    ("f16", "f16"): ("f16", "bf16", "f32", *EIGHT_BITS),
+    ("bf16", "bf16"): ("bf16", "f16", "f32", *EIGHT_BITS),
+    **{(a, b): ("bf16", "f16", "f32", *EIGHT_BITS) for a in FP8 for b in FP8},
+    **{(a, b): ("s32", "f16", "bf16", "f32", *EIGHT_BITS) for a in INTEGER for b in INTEGER},
 }
 """Element types of (sparse, dense) operand, and the output types that go with them, a library call's default first.
 
-Products of floating-point numbers accumulate in f32, those of integers in s32, exactly and wrapping. e4m3 outputs saturate.
+Products of floating-point numbers accumulate in f32, those of integers in s32, exactly and wrapping. 8-bit outputs saturate,
+and s8 is rounded to nearest even; NaN becomes 0 there.
 """
 
-BIAS: dict[str, tuple[str, ...]] = {"f32": ("f16", "bf16", "f32"), "s32": ("s32",)}
-"""Element types of a bias by the type that it is added in, the accumulator's."""
+BIAS: dict[str, tuple[str, ...]] = {"f32": ADDENDS, "s32": ("s32",)}
+"""Element types of a bias by the type that it is added in: the accumulator's, or f32 where an epilogue has other steps."""
 
 
 def accumulator_of(operand: str) -> str:
@@ -47,7 +52,8 @@ class Problem:
     b_layout: "k_major" stores the dense operand as [N, K] with K contiguous, "n_major" as [K, N] with N contiguous.
     8-bit ones and `linear`'s tokens are K-major. accumulate: "auto" becomes "f32", or "s32" for integers.
     bias: None, or "row" for a vector [M] that is added to the sum before the result is rounded to `out`. bias_element: its
-    element type, see `BIAS`; "auto" becomes the operands' type, else the output's, else the accumulator's.
+    element type, see `BIAS`; "auto" becomes the operands' type, else the output's, else the one it is added in.
+    epilogue: the other steps between the sum and the output.
     """
 
     kind: Kind = "matmul"
@@ -59,6 +65,7 @@ class Problem:
     b_layout: BLayout = "k_major"
     bias: Literal["row"] | None = None
     bias_element: str = "auto"
+    epilogue: Epilogue = NO_EPILOGUE
 
     def __post_init__(self) -> None:
         _member("kind", self.kind, ("matmul", "linear"))
@@ -74,8 +81,10 @@ class Problem:
         _member("out", self.out, outputs)
         accumulator = accumulator_of(self.a)
         self._settle("accumulate", (accumulator,), accumulator)
-        biases = BIAS[accumulator]
-        self._settle("bias_element", biases, next(t for t in (self.a, self.out, accumulator) if t in biases))
+        biases = BIAS[self.sum]
+        self._settle("bias_element", biases, next(t for t in (self.a, self.out, self.sum) if t in biases))
+        if self.out == "s32" and self.epilogue.floating:
+            raise ValueError("an epilogue computes in f32, whose results are not stored as s32: store f32, f16 or s8")
         if self.b_layout == "n_major" and self.b not in TRANSPOSABLE:
             raise ValueError(
                 f"the tensor cores transpose 16-bit operands only: an N-major dense operand is f16 or bf16, got {self.b}: "
@@ -88,6 +97,16 @@ class Problem:
     def out_layout(self) -> Literal["row_major", "transposed"]:
         """Either way the last axis is contiguous: out is [M, N] if "row_major", [N, M] if "transposed"."""
         return "transposed" if self.kind == "linear" else "row_major"
+
+    @property
+    def sum(self) -> str:
+        """What the epilogue begins with: the accumulator's type, f32 where steps follow."""
+        return "f32" if self.epilogue.floating else accumulator_of(self.a)
+
+    @property
+    def rows_per_output(self) -> int:
+        """Sparse rows that make one row of the output: 2 for gated products."""
+        return 2 if self.epilogue.gated else 1
 
     def _settle(self, field: str, allowed: tuple[str, ...], auto: str) -> None:
         """Check a field, and put the type that "auto" stands for in its place, so that equal problems compare equal."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.dialects import arith
 from xdsl.dialects.arith import floatingPointLike, signlessIntegerLike
-from xdsl.ir import Attribute, Dialect, SSAValue
+from xdsl.ir import Attribute, Dialect, Operation, SSAValue
 from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, result_def, traits_def
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
@@ -26,15 +26,41 @@ class SIToFPOp(IRDLOperation):
         super().__init__(operands=[value], result_types=[to])
 
     def verify_(self) -> None:
-        source, result = as_tensor(self.input.type), as_tensor(self.result.type)
-        shapes = [None if tensor is None else tensor.get_shape() for tensor in (source, result)]
-        if shapes[0] != shapes[1]:
-            raise VerifyException(f"a conversion keeps the shape, got {self.input.type} to {self.result.type}")
+        _verify_shapes(self.input, self.result)
 
+
+@irdl_op_definition
+class FPToSIOp(IRDLOperation):
+    """Floating-point numbers as signed integers, towards zero: of a scalar, or of every element of a tensor.
+
+    What is out of range is undefined in MLIR; here it saturates, and NaN becomes 0.
+    """
+
+    name = "arith.fptosi"
+    input = operand_def(floatingPointLike)
+    result = result_def(signlessIntegerLike)
+    traits = traits_def(Pure())
+    assembly_format = "$input attr-dict `:` type($input) `to` type($result)"
+
+    def __init__(self, value: SSAValue, to: Attribute) -> None:
+        super().__init__(operands=[value], result_types=[to])
+
+    def verify_(self) -> None:
+        _verify_shapes(self.input, self.result)
+
+
+def _verify_shapes(source: SSAValue, result: SSAValue) -> None:
+    tensors = as_tensor(source.type), as_tensor(result.type)
+    shapes = [None if tensor is None else tensor.get_shape() for tensor in tensors]
+    if shapes[0] != shapes[1]:
+        raise VerifyException(f"a conversion keeps the shape, got {source.type} to {result.type}")
+
+
+_OURS: dict[type[Operation], type[Operation]] = {arith.SIToFPOp: SIToFPOp, arith.FPToSIOp: FPToSIOp}
 
 ARITH = Dialect(
     "arith",
-    [SIToFPOp if op is arith.SIToFPOp else op for op in arith.Arith.operations],
+    [_OURS.get(op, op) for op in arith.Arith.operations],
     list(arith.Arith.attributes),
 )
 """The dialect as Louver reads it."""

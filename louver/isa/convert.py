@@ -245,6 +245,26 @@ class F32ToInteger(Pure):
         return (clipped.astype(np.int64).astype(np.uint32),)
 
 
+@dataclass(frozen=True, slots=True)
+class RoundToEven(Pure):
+    """`cvt.rni.f32.f32 d, a`: to the nearest whole number, ties to the even one; NaN results are canonical."""
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a."""
+        return _out("f32"), Operand("a", "in", "f32")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "cvt.rni.f32.f32"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        value = inputs[0].view(np.float32)
+        return (np.where(np.isnan(value), CANONICAL_NAN, np.rint(value).view(np.uint32)),)
+
+
 INTEGER_CONVERSIONS: dict[tuple[str, str], tuple[RegType, RegType]] = {
     ("u64", "u32"): ("b64", "b32"),
     ("s64", "s32"): ("b64", "b32"),

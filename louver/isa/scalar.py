@@ -87,14 +87,15 @@ def _remainder(a: Values, b: Values) -> Values:
     return np.where(b == 0, a, a - _quotient(a, b) * b)
 
 
-def _extreme(greater: bool) -> Function:
-    """The lesser or greater float: a number before NaN, and -0 below +0."""
+def _extreme(greater: bool, *, spread_nan: bool = False) -> Function:
+    """The lesser or greater float, and -0 below +0: a number before NaN, unless NaN is to spread."""
 
     def choose(a: Values, b: Values) -> Values:
         first = np.where(a == b, np.signbit(a), a < b) | np.isnan(b)
         if greater:
             first = np.where(a == b, np.signbit(b), a > b) | np.isnan(b)
-        return np.where(first & ~np.isnan(a), a, b)
+        chosen = np.where(first & ~np.isnan(a), a, b)
+        return np.where(np.isnan(a), a, np.where(np.isnan(b), b, chosen)) if spread_nan else chosen
 
     return choose
 
@@ -121,6 +122,8 @@ FLOATING: dict[str, Function] = {
     "mul": lambda a, b: a * b,
     "min": _extreme(greater=False),
     "max": _extreme(greater=True),
+    "min.NaN": _extreme(greater=False, spread_nan=True),
+    "max.NaN": _extreme(greater=True, spread_nan=True),
 }
 COMPARE: dict[str, Function] = {
     "eq": lambda a, b: a == b,

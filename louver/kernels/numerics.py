@@ -17,14 +17,29 @@ from numpy.typing import NDArray
 from louver.frontend.problem import accumulator_of
 from louver.isa.wgmma import FP8
 
-UNIT_ROUNDOFF = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8, "e4m3": 2.0**-4, "s32": 0.0}
-"""Half the distance from 1 to the next number of each output type; 0 where results are exact."""
+UNIT_ROUNDOFF = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8, "e4m3": 2.0**-4, "e5m2": 2.0**-3, "s8": 0.0, "s32": 0.0}
+"""Half the distance from 1 to the next number of each output type; 0 for integers."""
 
-SMALLEST_SUBNORMAL = {"f32": 2.0**-149, "f16": 2.0**-24, "bf16": 2.0**-133, "e4m3": 2.0**-9, "s32": 0.0}
-"""Spacing of the numbers around zero, which bounds the rounding of tiny results."""
+SMALLEST_SUBNORMAL = {
+    "f32": 2.0**-149,
+    "f16": 2.0**-24,
+    "bf16": 2.0**-133,
+    "e4m3": 2.0**-9,
+    "e5m2": 2.0**-16,
+    "s8": 1.0,
+    "s32": 0.0,
+}
+"""Spacing of the numbers around zero, which bounds the rounding of tiny results; s32 outputs are exact."""
 
-LARGEST = {"e4m3": 448.0}
-"""Greatest value of the output types that saturate."""
+LIMITS = {"e4m3": (-448.0, 448.0), "e5m2": (-57344.0, 57344.0), "s8": (-128.0, 127.0)}
+"""Least and greatest value of the output types that saturate."""
+
+ACTIVATION_ERROR = 2.0**-20
+"""Greatest error of an activation, over the magnitude of its argument: gelu, gelu_tanh and silu are made of the hardware's
+approximations of 2^x and 1/x, each within 2^-22 relatively, and of f32 steps. relu is exact."""
+
+ACTIVATION_SLOPE = 1.13
+"""Greatest slope of an activation (gelu's is 1.129), by which an error of its argument grows."""
 
 ACCUMULATOR_UNIT = {"f32": 2.0**-23, "fp8": 2.0**-12, "s32": 0.0}
 """Rounding unit of a sum in tensor cores.
@@ -50,9 +65,14 @@ class Agreement:
     violations: int
 
 
-def accumulation(operand: str) -> str:
-    """How sums of products of that element type round: a key of `ACCUMULATOR_UNIT`."""
-    return "fp8" if operand in FP8 else accumulator_of(operand)
+def accumulation(operand: str, *, floating: bool = False) -> str:
+    """How sums of products of that element type round: a key of `ACCUMULATOR_UNIT`.
+
+    floating: they are rounded to f32 for an epilogue, integers too.
+    """
+    if operand in FP8:
+        return "fp8"
+    return "f32" if floating else accumulator_of(operand)
 
 
 def coefficients(k: int, out: str, accumulate: str = "f32") -> tuple[float, float, float]:
@@ -82,8 +102,8 @@ def compare(
         raise ValueError(f"result and reference must have one shape, got {y.shape} and {reference.shape}")
     if y.size == 0:
         return Agreement(True, 0.0, (), 0)
-    if out in LARGEST:
-        reference = np.clip(reference, -LARGEST[out], LARGEST[out])
+    if out in LIMITS:
+        reference = np.clip(reference, *LIMITS[out])
     got = y.astype(np.float64)
     finite = np.isfinite(reference)
     same = np.where(np.isnan(reference), np.isnan(got), got == reference)

@@ -1,49 +1,109 @@
-"""The epilogue graph as schedule IR: one accumulator in, the value to store out."""
+"""The epilogue graph as schedule IR: one sum in (or two of a gated product), the value to store out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import AnyFloat, IntegerType, StringAttr, f32
+from xdsl.dialects.builtin import AnyFloat, FloatAttr, IntAttr, IntegerType, StringAttr, UnitAttr, f32
 from xdsl.ir import Attribute, SSAValue
 
-from louver.ir.arith import SIToFPOp
+from louver.ir.arith import FPToSIOp, SIToFPOp
+from louver.ir.elementwise import apply_step
 from louver.ir.sched import ops
+from louver.ir.sched.epilogue import MatrixOp, ScalarOp
+from louver.ir.sched.types import PointerType, SizeType
 from louver.ir.tile.elements import element_attribute
-from louver.passes.product import Accumulator, Add, Cast, Expression, LoadVector, Multiply, walk
+from louver.passes.product import (
+    Accumulator,
+    Apply,
+    Cast,
+    Constant,
+    Expression,
+    LoadMatrix,
+    LoadScalar,
+    LoadVector,
+    Number,
+    walk,
+)
 
 COMPUTED = ("f32", "f16", "bf16", "s32")
 """Element types that an epilogue computes in; it may store others."""
 
 
-def epilogue_vectors(expression: Expression) -> tuple[LoadVector, ...]:
-    """The vectors that the epilogue reads, each once, in the order of first use."""
-    return tuple(dict.fromkeys(node for node in walk(expression) if isinstance(node, LoadVector)))
+def epilogue_parameters(expression: Expression) -> dict[str, Attribute]:
+    """The kernel's parameters that the epilogue reads, by name, in the order of first use: pointers, f32 numbers, pitches."""
+    types: dict[str, Attribute] = {}
+    for node in walk(expression):
+        match node:
+            case LoadScalar(argument, element) | LoadVector(argument, element) | LoadMatrix(argument, element):
+                types[argument] = PointerType(StringAttr(argument), StringAttr(element))
+            case Number(argument):
+                types[argument] = f32
+            case _:
+                pass
+        if isinstance(node, LoadMatrix):
+            pitch = pitch_name(node.argument)
+            types[pitch] = SizeType(StringAttr(pitch), IntAttr(64))
+    return types
 
 
-def build_epilogue(expression: Expression, accumulator: SSAValue, parameters: Mapping[str, SSAValue]) -> SSAValue:
-    """Emit the operations of `expression` at the builder's insertion point and return the value to store."""
-    match expression:
-        case Accumulator():
-            return accumulator
-        case LoadVector(argument, element, axis):
-            op = ops.VectorOp(
-                operands=[parameters[argument]],
-                properties={"axis": StringAttr(axis)},
-                result_types=[_computed(element)],
-            )
-            return op.result
-        case Add(left, right):
-            one, other = (build_epilogue(side, accumulator, parameters) for side in (left, right))
-            add = arith.AddiOp if isinstance(one.type, IntegerType) else arith.AddfOp
-            return add(one, other).result
-        case Multiply(left, right):
-            return arith.MulfOp(
-                build_epilogue(left, accumulator, parameters), build_epilogue(right, accumulator, parameters)
-            ).result
-        case Cast(operand, to):
-            return _cast(build_epilogue(operand, accumulator, parameters), element_attribute(to))
+def pitch_name(argument: str) -> str:
+    """The parameter with the row pitch, in elements, of an array that an epilogue reads."""
+    return f"pitch_{argument}"
+
+
+def build_epilogue(expression: Expression, sums: Sequence[SSAValue], parameters: Mapping[str, SSAValue]) -> SSAValue:
+    """Emit the operations of `expression` at the builder's insertion point and return the value to store.
+
+    sums: one for each `Accumulator.part`. Equal parts of the expression are emitted once.
+    """
+    return _Builder(sums, parameters).build(expression)
+
+
+@dataclass(frozen=True, slots=True)
+class _Builder:
+    sums: Sequence[SSAValue]
+    parameters: Mapping[str, SSAValue]
+    built: dict[Expression, SSAValue] = field(default_factory=dict[Expression, SSAValue])
+
+    def build(self, expression: Expression) -> SSAValue:
+        found = self.built.get(expression)
+        if found is None:
+            found = self.built[expression] = self._build(expression)
+        return found
+
+    def _build(self, expression: Expression) -> SSAValue:
+        match expression:
+            case Accumulator(part):
+                return self.sums[part]
+            case Number(argument):
+                return self.parameters[argument]
+            case Constant(value, element):
+                type_ = _computed(element)
+                if not isinstance(type_, AnyFloat):
+                    raise ValueError(f"constants of an epilogue are floating-point numbers, got {element}")
+                return arith.ConstantOp(FloatAttr(value, type_)).result
+            case LoadScalar(argument, element):
+                return ScalarOp(operands=[self.parameters[argument]], result_types=[_computed(element)]).result
+            case LoadVector(argument, element, axis):
+                return ops.VectorOp(
+                    operands=[self.parameters[argument]],
+                    properties={"axis": StringAttr(axis)},
+                    result_types=[_computed(element)],
+                ).result
+            case LoadMatrix(argument, element, _, transposed):
+                return MatrixOp(
+                    operands=[self.parameters[argument], self.parameters[pitch_name(argument)]],
+                    properties={"transposed": UnitAttr()} if transposed else {},
+                    result_types=[_computed(element)],
+                ).result
+            case Apply(step, operands):
+                return apply_step(step, *(self.build(operand) for operand in operands)).results[0]
+            case Cast(operand, to):
+                return _cast(self.build(operand), element_attribute(to))
 
 
 def _computed(element: str) -> Attribute:
@@ -56,8 +116,10 @@ def _cast(value: SSAValue, to: Attribute) -> SSAValue:
     source = value.type
     if source == to:
         return value
+    if isinstance(to, IntegerType) and isinstance(source, AnyFloat):
+        return FPToSIOp(value, cast(Attribute, to)).result
     if not isinstance(to, AnyFloat) or not isinstance(source, AnyFloat | IntegerType):
-        raise ValueError(f"an epilogue casts to floating-point types, got {source} to {to}")
+        raise ValueError(f"an epilogue casts to floating-point types, and from them to integers, got {source} to {to}")
     if isinstance(source, IntegerType):
         return SIToFPOp(value, to).result
     if to.bitwidth > source.bitwidth:

@@ -16,14 +16,18 @@ from louver.ir.tile import DescriptorLoadOp, DescriptorStoreOp, DotOp, FuncOp, S
 from louver.ir.tile.types import tensor_of
 from louver.passes.product import (
     Accumulator,
-    Add,
+    Apply,
     Argument,
     Cast,
+    Constant,
     Expression,
     Load,
+    LoadMatrix,
+    LoadScalar,
     LoadVector,
-    Multiply,
+    Number,
     ProductNest,
+    Quotient,
     Size,
     Store,
     walk,
@@ -34,14 +38,18 @@ from louver.passes.trace import Position, Trace, View
 
 __all__ = [
     "Accumulator",
-    "Add",
+    "Apply",
     "Argument",
     "Cast",
+    "Constant",
     "Expression",
     "Load",
+    "LoadMatrix",
+    "LoadScalar",
     "LoadVector",
-    "Multiply",
+    "Number",
     "ProductNest",
+    "Quotient",
     "Size",
     "Store",
     "UnsupportedKernelError",
@@ -62,10 +70,15 @@ def read_nest(module: ModuleOp) -> ProductNest:
     trace = Trace(function)
     store = _only_store(function)
     trace.explained.add(store)
-    total, transposed = find_sum(store.src, store)
+    total, transposed, gated = find_sum(store.src, store)
     product = _read_sum(trace, total)
-    positions: dict[Axis, Position] = {"m": product.m, "n": product.n}
-    extents: dict[Axis, Size] = {"m": product.a.extent, "n": product.b.extent}
+    rows, m = product.a.extent, product.m
+    if gated:
+        # Two rows of the sum make one of the output.
+        rows = rows // 2 if isinstance(rows, int) else Quotient(str(rows), 2)
+        m = Position(m.axis, m.scale // 2)
+    positions: dict[Axis, Position] = {"m": m, "n": product.n}
+    extents: dict[Axis, Size] = {"m": rows, "n": product.b.extent}
     axes: Axes = ("n", "m") if transposed else ("m", "n")
     epilogue = EpilogueReader(trace, total, positions, extents).read(store.src, axes, store)
     target = trace.view(store.desc, store)
@@ -86,6 +99,7 @@ def read_nest(module: ModuleOp) -> ProductNest:
         accumulator=element_name(tensor_of(total).element_type),
         epilogue=epilogue,
         store=Store(target.argument, target.element, target.strides[0], transposed),
+        gated=gated,
     )
 
 

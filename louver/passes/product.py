@@ -9,8 +9,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Size: TypeAlias = str | int
-"""A size or stride in elements: the name of the kernel argument that holds it, or a constant."""
+
+@dataclass(frozen=True, slots=True)
+class Quotient:
+    """A size: the kernel argument of that name divided by a constant, rounded down."""
+
+    argument: str
+    divisor: int
+
+    def __str__(self) -> str:
+        return f"{self.argument}/{self.divisor}"
+
+
+Size: TypeAlias = str | int | Quotient
+"""A size or stride in elements: the name of the kernel argument that holds it, that divided, or a constant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +64,43 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """The sum of products, in the nest's accumulator type."""
+    """The sum of products, in the nest's accumulator type.
+
+    part: of a gated product, whose output has half of the sum's rows, which one of the two sums that meet in an output: 0 or 1.
+    Output row 8i + r has row 16i + r of the sums as part 0 and row 16i + 8 + r as part 1.
+    """
+
+    part: Literal[0, 1] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number."""
+
+    value: float
+    element: str
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """An f32 argument of the kernel, passed by value."""
+
+    argument: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadScalar:
+    """The one element that a pointer argument points to."""
+
+    argument: str
+    element: str
 
 
 @dataclass(frozen=True, slots=True)
 class LoadVector:
-    """Element m ("m") or n ("n") of a contiguous vector argument with as many elements as that axis has; zero beyond it."""
+    """Element m ("m") or n ("n") of a contiguous vector argument with as many elements as that axis of the output has; zero
+    beyond it.
+    """
 
     argument: str
     element: str
@@ -65,42 +108,56 @@ class LoadVector:
 
 
 @dataclass(frozen=True, slots=True)
-class Add:
-    """left + right, both of one element type, rounded to it; integers wrap."""
+class LoadMatrix:
+    """Element (m, n) of an array argument of the output's sizes; zero outside.
 
-    left: Expression
-    right: Expression
+    transposed: it is stored as [N, M]. stride: its row pitch in elements.
+    """
+
+    argument: str
+    element: str
+    stride: Size
+    transposed: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Multiply:
-    """left · right, both of one element type, rounded to it."""
+class Apply:
+    """An elementwise step (`louver.isa.elementwise`) of operands of one element type, rounded to it; integers are only added,
+    and wrap.
+    """
 
-    left: Expression
-    right: Expression
+    step: str
+    operands: tuple[Expression, ...]
+
+    @classmethod
+    def of(cls, step: str, *operands: Expression) -> Apply:
+        """The step on these operands."""
+        return cls(step, operands)
 
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """The operand converted to element type `to`, to nearest even."""
+    """The operand converted to element type `to`: to nearest even, of floats to integers towards zero."""
 
     operand: Expression
     to: str
 
 
-Expression: TypeAlias = Accumulator | LoadVector | Add | Multiply | Cast
+Leaf: TypeAlias = Accumulator | Constant | Number | LoadScalar | LoadVector | LoadMatrix
+
+Expression: TypeAlias = Leaf | Apply | Cast
 """What is computed for each element (m, n) of the output, from the sum of products."""
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
     """The expression's nodes, operands before users, left before right; a node that is used twice comes twice."""
     match expression:
-        case Add(left, right) | Multiply(left, right):
-            yield from walk(left)
-            yield from walk(right)
+        case Apply(operands=operands):
+            for operand in operands:
+                yield from walk(operand)
         case Cast(operand):
             yield from walk(operand)
-        case Accumulator() | LoadVector():
+        case _:
             pass
     yield expression
 
@@ -111,7 +168,7 @@ class ProductNest:
 
     name: the function's. arguments: in order. a: [M, K]; b: [K, N] in index order, whatever its layout.
     m, n, k: the product's sizes. tile_m, tile_n, tile_k: elements. accumulator: element type of the sum, which starts
-    at zero. epilogue: its element type is the store's.
+    at zero. epilogue: its element type is the store's. gated: the output has M / 2 rows, see `Accumulator`.
     """
 
     name: str
@@ -124,6 +181,7 @@ class ProductNest:
     accumulator: str
     epilogue: Expression
     store: Store
+    gated: bool = False
 
     def __post_init__(self) -> None:
         if self.a.depth != self.b.depth:

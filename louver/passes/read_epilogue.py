@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from xdsl.dialects import arith, scf
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from louver.ir.arith import SIToFPOp
-from louver.ir.tile import BroadcastOp, DescriptorLoadOp, ExpandDimsOp, TransOp, element_name
+from louver.ir.arith import FPToSIOp, SIToFPOp
+from louver.ir.elementwise import step_of
+from louver.ir.tile import (
+    BroadcastOp,
+    DescriptorLoadOp,
+    ExpandDimsOp,
+    LoadOp,
+    PointerType,
+    ReshapeOp,
+    SplatOp,
+    SplitOp,
+    TransOp,
+    element_name,
+)
 from louver.ir.tile.types import as_tensor, tensor_of
-from louver.passes.product import Accumulator, Add, Cast, Expression, LoadVector, Multiply, Size
+from louver.passes.product import (
+    Accumulator,
+    Apply,
+    Cast,
+    Constant,
+    Expression,
+    LoadMatrix,
+    LoadScalar,
+    LoadVector,
+    Number,
+    Size,
+)
 from louver.passes.refusal import unsupported
 from louver.passes.trace import Position, Trace
 
@@ -19,10 +43,51 @@ Axis = Literal["m", "n"]
 Axes = tuple[Axis | None, ...]
 """Which axis of the product each dimension of a tensor runs along; None where it has one element for all of them."""
 
+GATE_ROWS = 8
+"""Rows of one part of a gated product that follow each other: a lane's accumulators hold rows r and r + 8 of 16."""
 
-def find_sum(value: SSAValue, store: Operation) -> tuple[SSAValue, bool]:
-    """The loop result that `value` [rows, columns] is computed from, and whether it is transposed on the way."""
-    found: dict[tuple[SSAValue, bool], None] = {}
+
+class Part(NamedTuple):
+    """One of the two parts of a gated sum: the sum, which part, and the operations that take it out."""
+
+    total: SSAValue
+    number: Literal[0, 1]
+    operations: tuple[Operation, ...]
+
+
+def gated_part(value: SSAValue) -> Part | None:
+    """What `value` [M / 2, N] is if it is every other block of 8 rows of a sum [M, N]; None otherwise.
+
+    As Triton writes it: reshape to [M/16, 2, 8, N], permute to [M/16, 8, N, 2], split, reshape to [M/2, N].
+    """
+    join = value.owner
+    split = join.src.owner if isinstance(join, ReshapeOp) else None
+    turn = split.src.owner if isinstance(split, SplitOp) else None
+    divide = turn.src.owner if isinstance(turn, TransOp) else None
+    if not (isinstance(join, ReshapeOp) and isinstance(split, SplitOp) and isinstance(turn, TransOp)):
+        return None
+    if not isinstance(divide, ReshapeOp) or not isinstance(divide.src.owner, scf.ForOp):
+        return None
+    rows, columns = tensor_of(divide.src).get_shape()
+    blocks = (rows // (2 * GATE_ROWS), 2, GATE_ROWS, columns)
+    if tensor_of(divide.result).get_shape() != blocks or turn.order.get_values() != (0, 2, 3, 1):
+        return None
+    if tensor_of(value).get_shape() != (rows // 2, columns):
+        return None
+    return Part(divide.src, 0 if join.src is split.first else 1, (join, split, turn, divide))
+
+
+class Source(NamedTuple):
+    """Where a store's value comes from: the loop result, whether it is transposed on the way, and whether it is gated."""
+
+    total: SSAValue
+    transposed: bool
+    gated: bool
+
+
+def find_sum(value: SSAValue, store: Operation) -> Source:
+    """The sum that `value` [rows, columns] is computed from."""
+    found: dict[Source, None] = {}
     seen: set[tuple[SSAValue, bool]] = set()
     pending = [(value, False)]
     while pending:
@@ -32,8 +97,11 @@ def find_sum(value: SSAValue, store: Operation) -> tuple[SSAValue, bool]:
         seen.add(item)
         current, transposed = item
         op = current.owner
-        if isinstance(op, scf.ForOp):
-            found[item] = None
+        part = gated_part(current)
+        if part is not None:
+            found[Source(part.total, transposed, True)] = None
+        elif isinstance(op, scf.ForOp):
+            found[Source(current, transposed, False)] = None
         elif isinstance(op, Operation):
             flips = isinstance(op, TransOp)
             pending += [(operand, transposed != flips) for operand in op.operands if _is_matrix(operand)]
@@ -53,25 +121,35 @@ def _is_matrix(value: SSAValue) -> bool:
 class EpilogueReader:
     """Reads expressions over `total`, the sum of products.
 
-    positions and extents: where a tile starts along each axis of the product, and the product's size there.
+    positions and extents: where a tile of the output starts along each axis, and the output's size there.
     """
 
     trace: Trace
     total: SSAValue
     positions: dict[Axis, Position]
     extents: dict[Axis, Size]
+    known: dict[tuple[SSAValue, Axes], Expression] = field(default_factory=dict[tuple[SSAValue, Axes], Expression])
 
     def read(self, value: SSAValue, axes: Axes, user: Operation) -> Expression:
         """The expression of a tensor whose dimensions run along `axes`."""
+        found = self.known.get((value, axes))
+        if found is None:
+            found = self.known[value, axes] = self._read(value, axes, user)
+        return found
+
+    def _read(self, value: SSAValue, axes: Axes, user: Operation) -> Expression:
         if value is self.total:
             return Accumulator()
+        part = gated_part(value)
+        if part is not None and part.total is self.total:
+            self.trace.explained.update(part.operations)
+            return Accumulator(part.number)
         op = self.trace.definition(value, user)
+        step = step_of(op)
+        if step is not None:
+            return Apply(step, tuple(self.read(operand, axes, op) for operand in op.operands))
         match op:
-            case arith.AddfOp() | arith.AddiOp():
-                return Add(self.read(op.lhs, axes, op), self.read(op.rhs, axes, op))
-            case arith.MulfOp():
-                return Multiply(self.read(op.lhs, axes, op), self.read(op.rhs, axes, op))
-            case arith.ExtFOp() | arith.TruncFOp() | SIToFPOp():
+            case arith.ExtFOp() | arith.TruncFOp() | SIToFPOp() | FPToSIOp():
                 return Cast(self.read(op.input, axes, op), element_name(tensor_of(op.result).element_type))
             case TransOp():
                 order = op.order.get_values()
@@ -81,15 +159,31 @@ class EpilogueReader:
             case ExpandDimsOp():
                 axis = op.axis.value.data
                 return self.read(op.src, axes[:axis] + axes[axis + 1 :], op)
+            case SplatOp():
+                return self._scalar(op)
+            case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as numbers):
+                return _constant(numbers, op)
             case DescriptorLoadOp():
-                return self._vector(op, axes)
+                return self._vector(op, axes) if len(axes) == 1 else self._matrix(op, axes)
             case _:
-                raise unsupported("an epilogue adds, multiplies, casts and broadcasts", op)
+                raise unsupported("an epilogue applies elementwise steps, casts and broadcasts", op)
+
+    def _scalar(self, op: SplatOp) -> Expression:
+        """One number for all elements: an f32 argument, or what a pointer argument points to."""
+        names, value = self.trace.names, op.src
+        if isinstance(value, BlockArgument):
+            if value not in names or str(value.type) != "f32":
+                raise unsupported("a number in an epilogue is an f32 argument or is loaded through one", op)
+            return Number(names[value])
+        load = self.trace.definition(value, op)
+        if not isinstance(load, LoadOp) or load.ptr not in names or not isinstance(load.ptr.type, PointerType):
+            raise unsupported("a number in an epilogue is an f32 argument or is loaded through one", load)
+        return LoadScalar(names[load.ptr], element_name(load.ptr.type.pointee))
 
     def _vector(self, op: DescriptorLoadOp, axes: Axes) -> LoadVector:
-        if len(axes) != 1 or axes[0] is None:
-            raise unsupported("an epilogue reads vectors along one axis of the product", op)
         axis = axes[0]
+        if axis is None:
+            raise unsupported("an epilogue reads vectors along one axis of the product", op)
         view = self.trace.view(op.desc, op)
         if view.pattern is not None:
             raise unsupported("an epilogue reads dense vectors", op)
@@ -98,6 +192,27 @@ class EpilogueReader:
         if self.trace.position(op.offsets[0], op) != self.positions[axis]:
             raise unsupported(f"a vector along {axis} must be read where the tile starts", op)
         return LoadVector(view.argument, view.element, axis)
+
+    def _matrix(self, op: DescriptorLoadOp, axes: Axes) -> LoadMatrix:
+        along: list[Axis] = [axis for axis in axes if axis is not None]
+        if len(axes) != 2 or sorted(along) != ["m", "n"]:
+            raise unsupported("an epilogue reads vectors, and arrays of the output's shape", op)
+        view = self.trace.view(op.desc, op)
+        if view.pattern is not None or view.sizes != tuple(self.extents[axis] for axis in along):
+            raise unsupported("an array that an epilogue reads is dense and has the output's sizes", op)
+        if [self.trace.position(offset, op) for offset in op.offsets] != [self.positions[axis] for axis in along]:
+            raise unsupported("an array that an epilogue reads must be read where the tile is stored", op)
+        return LoadMatrix(view.argument, view.element, view.strides[0], transposed=along == ["n", "m"])
+
+
+def _constant(numbers: DenseIntOrFPElementsAttr, op: Operation) -> Constant:
+    values = set(numbers.iter_values())
+    if len(values) != 1:
+        raise unsupported("a constant in an epilogue is one number for all elements", op)
+    (value,) = values
+    if isinstance(value, tuple):
+        raise unsupported("a constant in an epilogue is a real number", op)
+    return Constant(float(value), element_name(numbers.get_element_type()))
 
 
 def _before_broadcast(op: BroadcastOp, axes: Axes) -> Axes:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import Float32Type, ModuleOp
 
 from louver.ir.sched import ops
 from louver.ir.sched.types import MapType, PointerType, SizeType
-from louver.passes.signature import MapParameter, Parameter, PointerParameter, Signature, SizeParameter
+from louver.passes.signature import MapParameter, NumberParameter, Parameter, PointerParameter, Signature, SizeParameter
 
 
 def read_signature(module: ModuleOp) -> Signature:
@@ -37,7 +37,9 @@ def _parameter(name: str, kind: object) -> Parameter:
             return MapParameter(name, kind.operand.data, (inner, outer), kind.element_bytes.data, kind.span)
         case PointerType():
             return PointerParameter(name, kind.element.data)
+        case Float32Type():
+            return NumberParameter(name)
         case SizeType():
             return SizeParameter(name, 64 if kind.width.data == 64 else 32)
         case _:
-            raise ValueError(f"a kernel's parameter is a tensor map, a pointer or a size, got {kind}")
+            raise ValueError(f"a kernel's parameter is a tensor map, a pointer, a number or a size, got {kind}")

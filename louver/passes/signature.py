@@ -25,7 +25,7 @@ class MapParameter:
 
 @dataclass(frozen=True, slots=True)
 class PointerParameter:
-    """The address of "metadata" (prepacked words), "d" (the output) or a vector of the epilogue."""
+    """The address of "metadata" (prepacked words), "d" (the output) or an array, vector or number that the epilogue reads."""
 
     name: str
     element: str
@@ -33,13 +33,20 @@ class PointerParameter:
 
 @dataclass(frozen=True, slots=True)
 class SizeParameter:
-    """M, N, K, or the output's row pitch ("pitch", elements); unsigned."""
+    """M, N, K, or a row pitch in elements: the output's ("pitch") or that of an array of the epilogue ("pitch_c"); unsigned."""
 
     name: str
     width: Literal[32, 64]
 
 
-Parameter: TypeAlias = MapParameter | PointerParameter | SizeParameter
+@dataclass(frozen=True, slots=True)
+class NumberParameter:
+    """An f32 of the epilogue, passed by value."""
+
+    name: str
+
+
+Parameter: TypeAlias = MapParameter | PointerParameter | SizeParameter | NumberParameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,7 @@ class Signature:
 
     def to_json(self) -> dict[str, Any]:
         """JSON values that `from_json` reads back."""
-        kinds = {MapParameter: "map", PointerParameter: "pointer", SizeParameter: "size"}
+        kinds = {MapParameter: "map", PointerParameter: "pointer", SizeParameter: "size", NumberParameter: "number"}
         parameters = [{"kind": kinds[type(p)], **asdict(p)} for p in self.parameters]
         return {**asdict(self), "parameters": parameters}
 
@@ -81,7 +88,9 @@ def _parameter(facts: Mapping[str, Any]) -> Parameter:
             return MapParameter(box=(inner, outer), **fields)
         case "pointer":
             return PointerParameter(**fields)
+        case "number":
+            return NumberParameter(**fields)
         case kind if kind == "size":
             return SizeParameter(**fields)
         case kind:
-            raise ValueError(f"a parameter is a map, a pointer or a size, got {kind!r}")
+            raise ValueError(f"a parameter is a map, a pointer, a number or a size, got {kind!r}")

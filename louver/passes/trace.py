@@ -20,7 +20,7 @@ from louver.ir.tile import (
     element_name,
     sparse_encoding,
 )
-from louver.passes.product import Argument, Size
+from louver.passes.product import Argument, Quotient, Size
 from louver.passes.refusal import unsupported
 
 PAD_ZERO = 1
@@ -99,11 +99,16 @@ class Trace:
         return not any(op.value.iter_values())
 
     def size(self, index: Index, user: Operation) -> Size:
-        """A size or stride: an argument, widened or not, or a constant."""
+        """A size or stride: an argument, widened or not, that divided by a constant, or a constant."""
         constant = self.constant(index)
         if constant is not None:
             return constant
         value = cast(SSAValue, index)
+        if isinstance(value.owner, arith.DivSIOp | arith.DivUIOp):
+            divisor, whole = self.constant(value.owner.rhs), value.owner.lhs
+            if divisor is not None and divisor > 0 and whole in self.names:
+                self.explained.add(value.owner)
+                return Quotient(self.names[whole], divisor)
         if isinstance(value.owner, arith.ExtSIOp):
             self.explained.add(value.owner)
             value = value.owner.input

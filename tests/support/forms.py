@@ -38,6 +38,7 @@ from louver.isa.convert import (
     IntegerToF32,
     IntegerToHalf,
     PairFromF32,
+    RoundToEven,
     SaturateInteger,
     ToF32,
 )
@@ -81,7 +82,7 @@ def pure_forms() -> Iterator[Pure]:
     for kind in ("b16", "b32", "b64", "f32"):
         yield from (Move(kind), Select(kind))
     yield from (Move("pred"), Pack("b64"), Pack("b32"), Unpack("b64"), Unpack("b32"), Bitcast("b32"), Bitcast("f32"))
-    yield from (Fma(), InsertField(), PermuteBytes(), SaturateInteger("s8"), SaturateInteger("u8"))
+    yield from (Fma(), RoundToEven(), InsertField(), PermuteBytes(), SaturateInteger("s8"), SaturateInteger("u8"))
     yield from (Sign(op, kind) for op in ("neg", "abs") for kind in ("s32", "s64", "f32"))
     yield from (Approximate(op) for op in APPROXIMATIONS)
     yield from (ConvertInteger(to, source) for to, source in INTEGER_CONVERSIONS)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from xdsl.ir import Dialect
 
-from louver.ir.tile.compute import BroadcastOp, DotOp, ExpandDimsOp, SplatOp, TransOp
+from louver.ir.tile.compute import BroadcastOp, DotOp, ExpandDimsOp, ReshapeOp, SplatOp, SplitOp, TransOp
 from louver.ir.tile.elements import ACCUMULATORS, ELEMENTS, element_attribute, element_name
 from louver.ir.tile.function import FuncOp, GetNumProgramsOp, GetProgramIdOp, ReturnOp
 from louver.ir.tile.memory import (
@@ -38,6 +38,8 @@ TILE = Dialect(
         StoreOp,
         DotOp,
         TransOp,
+        ReshapeOp,
+        SplitOp,
         SplatOp,
         ExpandDimsOp,
         BroadcastOp,
@@ -66,9 +68,11 @@ __all__ = [
     "MakeTensorDescriptorOp",
     "MakeTensorPtrOp",
     "PointerType",
+    "ReshapeOp",
     "ReturnOp",
     "SparseAttr",
     "SplatOp",
+    "SplitOp",
     "StoreOp",
     "TransOp",
     "element_attribute",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import ClassVar
 
 from xdsl.dialects.builtin import I32, DenseArrayBase, IntegerAttr, StringAttr, TensorType, i32
@@ -127,6 +128,52 @@ class TransOp(IRDLOperation):
 
 
 @irdl_op_definition
+class ReshapeOp(IRDLOperation):
+    """The elements in row-major order, in another shape."""
+
+    name = "tt.reshape"
+    src = operand_def(TensorType)
+    result = result_def(TensorType)
+    irdl_options = (ParsePropInAttrDict(),)
+    traits = traits_def(Pure())
+    assembly_format = "$src attr-dict `:` type($src) `->` type($result)"
+
+    def __init__(self, src: SSAValue, shape: Sequence[int]) -> None:
+        super().__init__(operands=[src], result_types=[TensorType(tensor_of(src).element_type, shape)])
+
+    def verify_(self) -> None:
+        source, result = tensor_of(self.src), tensor_of(self.result)
+        if source.element_type != result.element_type or prod(source.get_shape()) != prod(result.get_shape()):
+            raise VerifyException(f"a reshape keeps every element, got {source} to {result}")
+
+
+@irdl_op_definition
+class SplitOp(IRDLOperation):
+    """A tensor whose last dimension has two elements, as the tensor of the first ones and the tensor of the second ones."""
+
+    name = "tt.split"
+    T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
+    src = operand_def(TensorType)
+    first = result_def(T)
+    second = result_def(T)
+    traits = traits_def(Pure())
+    assembly_format = "$src attr-dict `:` type($src) `->` type($first)"
+
+    def __init__(self, src: SSAValue) -> None:
+        tensor = tensor_of(src)
+        part = TensorType(tensor.element_type, tensor.get_shape()[:-1])
+        super().__init__(operands=[src], result_types=[part, part])
+
+    def verify_(self) -> None:
+        source = tensor_of(self.src)
+        if source.get_num_dims() == 0 or source.get_shape()[-1] != 2:
+            raise VerifyException(f"a split halves a last dimension of 2 elements, got {source}")
+        part = TensorType(source.element_type, source.get_shape()[:-1])
+        for result in self.results:
+            _verify_result(self, part, result.type)
+
+
+@irdl_op_definition
 class SplatOp(IRDLOperation):
     """A tensor of one scalar."""
 
@@ -135,6 +182,9 @@ class SplatOp(IRDLOperation):
     result = result_def(TensorType)
     traits = traits_def(Pure())
     assembly_format = "$src attr-dict `:` type($src) `->` type($result)"
+
+    def __init__(self, src: SSAValue, shape: Sequence[int]) -> None:
+        super().__init__(operands=[src], result_types=[TensorType(src.type, shape)])
 
     def verify_(self) -> None:
         if self.result.type.element_type != self.src.type:

@@ -262,6 +262,11 @@ class LoadOp(IRDLOperation):
         " `:` custom<LoadType>(type($ptr), type($result), type($mask), type($other))"
     )
 
+    @classmethod
+    def through(cls, ptr: SSAValue) -> LoadOp:
+        """A plain load through a pointer."""
+        return cls(operands=[ptr, None, None], result_types=[loaded_type(ptr.type)])
+
     def verify_(self) -> None:
         loaded = loaded_type(self.ptr.type)
         if self.result.type != loaded:

@@ -8,20 +8,33 @@ r of matrix q, whose half is q & 1 and whose group is g + (q >> 1).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
-
-from xdsl.ir import SSAValue
 
 from louver.formats.dtypes import element_type
 from louver.ir.sched import ops
 from louver.isa.targets import WARPGROUP_THREADS
 from louver.passes.lower.convert import half, stored_pair
-from louver.passes.lower.epilogue import evaluate, vectors
+from louver.passes.lower.epilogue import (
+    Known,
+    arrays,
+    evaluate,
+    first_output_row,
+    reads_arrays,
+    reads_columns,
+    scalars,
+    vectors,
+)
 from louver.passes.lower.state import Lowering
 from louver.ptx.module import Address, Reg
 
-_Known: TypeAlias = dict[SSAValue, Reg]
-"""Values of an epilogue that are known for one row or column."""
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A row or column that a thread holds: its index, whether the output has it, and what the epilogue reads along it."""
+
+    index: Reg
+    inside: Reg
+    known: Known
+
 
 LINE_BYTES = 128
 """Bytes of a staged line: 64 elements of 16 bits, one swizzle span."""
@@ -48,8 +61,9 @@ def bulk_store(low: Lowering, op: ops.BulkStoreOp) -> None:
     lane = k.and_(low.named["tid"], 31)
     matrix = k.shr(lane, 3)
     place = _Lane(k.and_(matrix, 1), k.shr(matrix, 1), k.and_(lane, 7), k.and_(low.named["warp"], 3))
+    numbers = scalars(low, op)
     for block in range(len(low.consumer.accumulators)):
-        _stage_block(low, op, block, place)
+        _stage_block(low, op, block, place, numbers)
     k.fence_proxy_async()
     _warpgroup_barrier(low)
     with k.if_(_leader(low)):
@@ -88,11 +102,11 @@ def _block_start(low: Lowering, op: ops.BulkStoreOp, block: int) -> tuple[Reg, i
     return start, low.rings[op.ring.data].offset + block * _block_bytes(low)
 
 
-def _stage_block(low: Lowering, op: ops.BulkStoreOp, block: int, lane: _Lane) -> None:
+def _stage_block(low: Lowering, op: ops.BulkStoreOp, block: int, lane: _Lane, numbers: Known) -> None:
     k = low.k
     _, tile_n, _ = low.tile
     start, offset = _block_start(low, op, block)
-    rows = _row_values(low, op, block)
+    rows = _rows(low, op, block, numbers)
     if op.transposed is not None:
         # A line is one column n, 64 rows along it: the chunk is the warp's pair of halves, the line within 8 swizzles it.
         chunk = k.xor(k.add(k.shl(lane.warp, 1), lane.half), lane.line)
@@ -112,43 +126,55 @@ def _stage_block(low: Lowering, op: ops.BulkStoreOp, block: int, lane: _Lane) ->
         k.store_matrices(Address(base, offset + group // 8 * 64 * LINE_BYTES), values, transpose=False)
 
 
-def _packed(low: Lowering, op: ops.BulkStoreOp, block: int, group: int, rows: list[_Known]) -> list[Reg]:
+def _packed(low: Lowering, op: ops.BulkStoreOp, block: int, group: int, rows: list[_Line]) -> list[Reg]:
     """The four registers of one stmatrix: for two column groups, both halves; neighbouring columns in one register."""
     element = half(op.element.data)
     packed: list[Reg] = []
     for each in (group, group + 1):
-        columns = [_column_values(low, op, 8 * each + pair) for pair in (0, 1)]
+        columns = [_column(low, op, 8 * each + pair) for pair in (0, 1)]
         for index, row in enumerate(rows):
             low_column, high_column = (
-                evaluate(low, op, low.consumer.accumulators[block][4 * each + 2 * index + side], row | columns[side])
+                evaluate(
+                    low,
+                    op,
+                    low.consumer.accumulators[block][4 * each + 2 * index + side],
+                    _known(low, op, row, columns[side]),
+                )
                 for side in (0, 1)
             )
             packed.append(stored_pair(low, low_column, high_column, element))
     return packed
 
 
-def _row_values(low: Lowering, op: ops.BulkStoreOp, block: int) -> list[_Known]:
-    """The epilogue's vectors along m, for both rows that this thread holds of a block."""
+def _rows(low: Lowering, op: ops.BulkStoreOp, block: int, numbers: Known) -> list[_Line]:
+    """Both rows that this thread holds of a block, with the epilogue's vectors along m."""
     k = low.k
-    blocks = len(low.consumer.accumulators)
-    lane = k.and_(low.named["tid"], 31)
-    first = k.add(low.number(op.row), k.mul_lo(low.warpgroup, 64 * blocks))
-    first = k.add(first, k.mad_lo(k.and_(low.named["warp"], 3), 16, k.shr(lane, 2)))
-    values: list[_Known] = []
+    first = first_output_row(low, op)
+    rows: list[_Line] = []
     for offset in (0, 8):
         row = k.add(first, 64 * block + offset)
-        values.append(vectors(low, op, "m", row, k.setp("lt", "u32", row, low.sizes["M"])))
-    return values
+        inside = k.setp("lt", "u32", row, low.sizes["M"])
+        rows.append(_Line(row, inside, numbers | vectors(low, op, "m", row, inside)))
+    return rows
 
 
-def _column_values(low: Lowering, op: ops.BulkStoreOp, offset: int) -> _Known:
-    """The epilogue's vectors along n, for one column that this thread holds."""
+def _column(low: Lowering, op: ops.BulkStoreOp, offset: int) -> _Line | None:
+    """One column that this thread holds, with the epilogue's vectors along n; None where it reads nothing there."""
     k = low.k
-    if not any(isinstance(each, ops.VectorOp) and each.axis.data == "n" for each in op.body.block.ops):
-        return {}
+    if not reads_columns(op):
+        return None
     pair = k.shl(k.and_(low.named["tid"], 3), 1)
     column = k.add(k.add(low.number(op.column), pair), offset)
-    return vectors(low, op, "n", column, k.setp("lt", "u32", column, low.sizes["N"]))
+    inside = k.setp("lt", "u32", column, low.sizes["N"])
+    return _Line(column, inside, vectors(low, op, "n", column, inside))
+
+
+def _known(low: Lowering, op: ops.BulkStoreOp, row: _Line, column: _Line | None) -> Known:
+    """What the epilogue reads for one element."""
+    if column is None:
+        return row.known
+    inside = low.k.and_pred(row.inside, column.inside) if reads_arrays(op) else column.inside
+    return row.known | column.known | arrays(low, op, row.index, column.index, inside)
 
 
 def _send_block(low: Lowering, op: ops.BulkStoreOp, block: int) -> None:

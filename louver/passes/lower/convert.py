@@ -8,8 +8,8 @@ from louver.passes.lower.state import Lowering
 from louver.ptx.module import Address, Reg
 
 
-def load_element(low: Lowering, address: Reg, element: str, inside: Reg) -> Reg:
-    """One element of a vector; 0 where it is not `inside`."""
+def load_element(low: Lowering, address: Reg, element: str, inside: Reg | None) -> Reg:
+    """One element; 0 where it is not `inside`, None for everywhere."""
     k = low.k
     if element in ("f32", "s32"):
         value = k.mov(0.0, kind="f32") if element == "f32" else k.mov(0)
@@ -42,9 +42,11 @@ def stored_bits(low: Lowering, value: Reg, element: str) -> Reg:
             return k.half_from_s32(element, value) if integer else k.from_f32(element, value)
         case "e4m3" | "e5m2" if not integer:
             return k.fp8_pair_from_f32(element, value, value)
+        case "s8" if integer:
+            return k.low_half(value)
         case _:
             held = "integers" if integer else "floating-point values"
-            raise ValueError(f"{held} are not stored as {element}: store f32, f16 or bf16")
+            raise ValueError(f"{held} are not stored as {element}: store f32, f16 or bf16, or cast to it first")
 
 
 def stored_pair(low: Lowering, first: Reg, second: Reg, element: Half) -> Reg:

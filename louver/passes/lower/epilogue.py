@@ -1,66 +1,167 @@
-"""The epilogue graph of a store, on one accumulator at a time."""
+"""The epilogue graph of a store, on one element of the output at a time.
+
+What the graph reads besides the sums is loaded as seldom as its place allows: scalars once a tile, vectors once a row or
+column, arrays once an element.
+"""
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import Float32Type
-from xdsl.ir import Attribute, SSAValue
+from xdsl.dialects.builtin import Float32Type, FloatAttr
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.formats.dtypes import element_type
-from louver.ir.arith import SIToFPOp
+from louver.ir.arith import FPToSIOp, SIToFPOp
+from louver.ir.elementwise import step_of
 from louver.ir.sched import ops
+from louver.ir.sched.epilogue import MatrixOp, ScalarOp
 from louver.ir.sched.types import PointerType
+from louver.isa.convert import F32ToInteger
+from louver.isa.elementwise import STEPS
+from louver.isa.instruction import Instruction
 from louver.passes.lower.convert import half, load_element, stored_bits
 from louver.passes.lower.state import Lowering
-from louver.ptx.module import Reg
+from louver.ptx.module import Imm, Reg
 
 Epilogue: TypeAlias = ops.StoreOp | ops.BulkStoreOp
 """Operations that hold an epilogue region."""
 
+Known: TypeAlias = dict[SSAValue, "Reg | Imm"]
+"""Values of an epilogue that are known where it is evaluated."""
 
-def vectors(low: Lowering, op: Epilogue, axis: str, index: Reg, inside: Reg) -> dict[SSAValue, Reg]:
-    """The epilogue's vectors along `axis`, loaded at `index`; 0 outside."""
+
+def is_gated(op: Epilogue) -> bool:
+    """Whether two sums make one element of the output, in half as many rows."""
+    return len(op.body.block.args) == 2
+
+
+def output_rows(low: Lowering, op: Epilogue) -> Reg:
+    """Rows of the output: M, or half of it for a gated product."""
+    rows = low.sizes["M"]
+    return low.k.shr(rows, 1) if is_gated(op) else rows
+
+
+def first_output_row(low: Lowering, op: Epilogue) -> Reg:
+    """The first row of the output that this thread holds, of the warpgroup's first block of 64 rows of sums.
+
+    Of a block it holds rows r and r + 8, or row r of a gated product, whose output has 32 rows a block.
+    """
     k = low.k
-    loaded: dict[SSAValue, Reg] = {}
+    rows = 64 * len(low.consumer.accumulators)
+    warp, lane = k.and_(low.named["warp"], 3), k.and_(low.named["tid"], 31)
+    first = k.add(low.number(op.row), k.mul_lo(low.warpgroup, rows))
+    first = k.add(first, k.mul_lo(warp, 16))
+    if is_gated(op):
+        first = k.shr(first, 1)
+    return k.add(first, k.shr(lane, 2))
+
+
+def scalars(low: Lowering, op: Epilogue) -> Known:
+    """The epilogue's numbers, those in memory loaded."""
+    loaded: Known = {}
+    for each in op.body.block.ops:
+        for operand in each.operands:
+            if operand in low.values and isinstance(operand.type, Float32Type):
+                loaded[operand] = low.values[operand]
+        if isinstance(each, ScalarOp):
+            # Read where all threads read it: no bound to check.
+            loaded[each.result] = load_element(low, low.register(each.pointer), _element(each.pointer), None)
+    return loaded
+
+
+def vectors(low: Lowering, op: Epilogue, axis: str, index: Reg, inside: Reg) -> Known:
+    """The epilogue's vectors along `axis`, loaded at `index`; 0 outside."""
+    loaded: Known = {}
     for vector in op.body.block.ops:
         if not isinstance(vector, ops.VectorOp) or vector.axis.data != axis:
             continue
-        pointer = vector.vector.type
-        if not isinstance(pointer, PointerType):
-            raise TypeError(f"a vector is read through a pointer, got {pointer}")
-        element = pointer.element.data
-        address = k.mad_wide(index, element_type(element).bytes, low.register(vector.vector))
+        element = _element(vector.vector)
+        address = low.k.mad_wide(index, element_type(element).bytes, low.register(vector.vector))
         loaded[vector.result] = load_element(low, address, element, inside)
     return loaded
 
 
-def evaluate(low: Lowering, op: Epilogue, accumulator: Reg, known: dict[SSAValue, Reg]) -> Reg:
-    """Run the region on one accumulator.
+def reads_arrays(op: Epilogue) -> bool:
+    """Whether the epilogue reads arrays of the output's sizes."""
+    return any(isinstance(each, MatrixOp) for each in op.body.block.ops)
+
+
+def reads_columns(op: Epilogue) -> bool:
+    """Whether what the epilogue reads differs from column to column."""
+    along_n = any(isinstance(each, ops.VectorOp) and each.axis.data == "n" for each in op.body.block.ops)
+    return along_n or reads_arrays(op)
+
+
+def arrays(low: Lowering, op: Epilogue, row: Reg, column: Reg, inside: Reg) -> Known:
+    """The epilogue's arrays, loaded at an element of the output; 0 where it is not inside."""
+    k = low.k
+    loaded: Known = {}
+    for each in op.body.block.ops:
+        if not isinstance(each, MatrixOp):
+            continue
+        element = _element(each.matrix)
+        outer, inner = (row, column) if each.transposed is None else (column, row)
+        index = k.mad_lo(k.widen_u64(outer), low.register(each.pitch), k.widen_u64(inner))
+        address = k.mad_lo(index, element_type(element).bytes, low.register(each.matrix))
+        loaded[each.result] = load_element(low, address, element, inside)
+    return loaded
+
+
+def _element(pointer: SSAValue) -> str:
+    if not isinstance(pointer.type, PointerType):
+        raise TypeError(f"an epilogue reads through pointers, got {pointer.type}")
+    return pointer.type.element.data
+
+
+def evaluate(low: Lowering, op: Epilogue, sums: Reg | Sequence[Reg], known: Known) -> Reg:
+    """Run the region on one accumulator, or on both of a gated product.
 
     Floating-point values are held as f32, rounded to their type after every operation; integers in 32 bits.
     """
-    values = {op.body.block.args[0]: accumulator, **known}
-    for each in op.body.block.ops:
+    block = op.body.block
+    given = [sums] if isinstance(sums, Reg) else sums
+    values: Known = {**dict(zip(block.args, given, strict=True)), **known}
+    for each in block.ops:
         match each:
-            case ops.VectorOp():
+            case ops.VectorOp() | ScalarOp() | MatrixOp():
                 pass
             case ops.YieldOp():
-                return values[each.value]
-            case arith.AddfOp():
-                values[each.result] = _rounded(low, low.k.add_f32(values[each.lhs], values[each.rhs]), each.result.type)
-            case arith.MulfOp():
-                values[each.result] = _rounded(low, low.k.mul_f32(values[each.lhs], values[each.rhs]), each.result.type)
+                return _register(low, values[each.value])
+            case arith.ConstantOp(value=FloatAttr() as number):
+                values[each.result] = Imm(float(number.value.data))
             case arith.AddiOp():
                 values[each.result] = low.k.add(values[each.lhs], values[each.rhs])
             case arith.TruncFOp() | SIToFPOp():
-                values[each.result] = _converted(low, values[each.input], each)
+                values[each.result] = _converted(low, _register(low, values[each.input]), each)
+            case FPToSIOp():
+                values[each.result] = _emit(low, F32ToInteger("s32", "rzi"), values[each.input])
             case arith.ExtFOp():
                 values[each.result] = values[each.input]
             case _:
-                raise ValueError(f"an epilogue adds, multiplies and casts, got {each.name}: it has no lowering")
+                values[each.results[0]] = _step(low, each, values)
     raise ValueError("an epilogue region ends with sched.yield")
+
+
+def _step(low: Lowering, op: Operation, values: Known) -> Reg:
+    name = step_of(op)
+    if name is None:
+        raise ValueError(f"an epilogue applies elementwise steps and casts, got {op.name}: it has no lowering")
+    result = STEPS[name].lower(partial(_emit, low), *(values[operand] for operand in op.operands))
+    return _rounded(low, result, op.results[0].type)
+
+
+def _emit(low: Lowering, instruction: Instruction, *args: Any) -> Reg:
+    result = low.k.reg(instruction.operands[0].type)
+    low.k.emit(instruction, result, *args)
+    return result
+
+
+def _register(low: Lowering, value: Reg | Imm) -> Reg:
+    return value if isinstance(value, Reg) else low.k.mov(value, kind="f32")
 
 
 def _converted(low: Lowering, value: Reg, op: arith.TruncFOp | SIToFPOp) -> Reg:

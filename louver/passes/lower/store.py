@@ -9,7 +9,16 @@ from louver.formats.dtypes import element_type
 from louver.ir.sched import ops
 from louver.ir.sched.types import PointerType
 from louver.passes.lower.convert import store_element
-from louver.passes.lower.epilogue import evaluate, vectors
+from louver.passes.lower.epilogue import (
+    Known,
+    arrays,
+    evaluate,
+    first_output_row,
+    is_gated,
+    output_rows,
+    scalars,
+    vectors,
+)
 from louver.passes.lower.state import Lowering
 from louver.ptx.module import Address, Reg
 
@@ -20,20 +29,30 @@ HALVES = (0, 8)
 def store(low: Lowering, op: ops.StoreOp) -> None:
     """Store the warpgroup's rows of the tile; elements outside M × N are dropped."""
     k = low.k
-    blocks = len(low.consumer.accumulators)
-    warp = k.and_(low.named["warp"], 3)
+    gated = is_gated(op)
     lane = k.and_(low.named["tid"], 31)
-    first_row = k.add(low.number(op.row), k.mul_lo(low.warpgroup, 64 * blocks))
-    first_row = k.add(first_row, k.mad_lo(warp, 16, k.shr(lane, 2)))
+    first_row = first_output_row(low, op)
     first_column = k.add(low.number(op.column), k.shl(k.and_(lane, 3), 1))
-    for block in range(blocks):
+    numbers = scalars(low, op)
+    for block in range(len(low.consumer.accumulators)):
+        if gated:
+            _store_row(low, op, block, (0, 1), k.add(first_row, 32 * block), first_column, numbers)
+            continue
         for half, offset in enumerate(HALVES):
             row = k.add(first_row, 64 * block + offset)
-            _store_row(low, op, block, half, row, first_column)
+            _store_row(low, op, block, (half,), row, first_column, numbers)
 
 
-def _store_row(low: Lowering, op: ops.StoreOp, block: int, half: int, row: Reg, first_column: Reg) -> None:
-    """All columns of one row that this thread holds."""
+def _store_row(
+    low: Lowering,
+    op: ops.StoreOp,
+    block: int,
+    halves: tuple[int, ...],
+    row: Reg,
+    first_column: Reg,
+    numbers: Known,
+) -> None:
+    """All columns of one row of the output that this thread holds, from the sums in these row halves."""
     k = low.k
     _, tile_n, _ = low.tile
     size = element_type(_element(op)).bytes
@@ -44,18 +63,18 @@ def _store_row(low: Lowering, op: ops.StoreOp, block: int, half: int, row: Reg, 
     element = k.add(k.mul_lo(k.widen_u64(major), pitch), k.widen_u64(minor))
     address = k.add(base, k.shl(element, size.bit_length() - 1))
     column_step = k.shl(pitch, size.bit_length() - 1) if transposed else None
-    row_inside = k.setp("lt", "u32", row, low.sizes["M"])
-    row_values = vectors(low, op, "m", row, row_inside)
+    row_inside = k.setp("lt", "u32", row, output_rows(low, op))
+    known = numbers | vectors(low, op, "m", row, row_inside)
     with k.if_(row_inside):
         for group in range(tile_n // 8):
             here = address
             for pair in (0, 1):
-                column = 8 * group + pair
-                inside = k.setp("lt", "u32", k.add(first_column, column), low.sizes["N"])
-                value = low.consumer.accumulators[block][4 * group + 2 * half + pair]
-                column_values = vectors(low, op, "n", k.add(first_column, column), inside)
-                result = evaluate(low, op, value, row_values | column_values)
-                offset = 0 if transposed else column * size
+                column = k.add(first_column, 8 * group + pair)
+                inside = k.setp("lt", "u32", column, low.sizes["N"])
+                sums = [low.consumer.accumulators[block][4 * group + 2 * half + pair] for half in halves]
+                read = vectors(low, op, "n", column, inside) | arrays(low, op, row, column, inside)
+                result = evaluate(low, op, sums, known | read)
+                offset = 0 if transposed else (8 * group + pair) * size
                 store_element(low, Address(here, offset), result, _element(op), inside)
                 if column_step is not None and pair == 0:
                     here = k.add(address, column_step)

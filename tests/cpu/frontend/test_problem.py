@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem, Tile
 
 
@@ -45,10 +46,18 @@ def test_a_bias_may_be_wider_than_the_operands() -> None:
         ({"accumulate": "f16"}, "accumulate must be one of 'auto', 'f32', got 'f16'"),
         ({"b_layout": "m_major"}, "b_layout must be one of 'k_major', 'n_major', got 'm_major'"),
         ({"bias": "column"}, "bias must be one of None, 'row', got 'column'"),
-        ({"out": "s8"}, "out must be one of 'f16', 'bf16', 'f32', got 's8'"),
+        ({"out": "u8"}, "out must be one of 'f16', 'bf16', 'f32', 'e4m3', 'e5m2', 's8', got 'u8'"),
         ({"b": "bf16"}, "u8×u8, got f16×bf16: convert one operand"),
         ({"a": "e4m3", "b": "s8"}, "got e4m3×s8: convert one operand"),
-        ({"a": "s8", "b": "s8", "out": "e4m3"}, "out must be one of 's32', 'f16', 'bf16', 'f32', got 'e4m3'"),
+        (
+            {"a": "s8", "b": "s8", "out": "u8"},
+            "out must be one of 's32', 'f16', 'bf16', 'f32', 'e4m3', 'e5m2', 's8', got 'u8'",
+        ),
+        ({"a": "s8", "b": "s8", "out": "s32", "epilogue": Epilogue(alpha=True)}, "not stored as s32"),
+        (
+            {"a": "s8", "b": "s8", "bias_element": "s32", "epilogue": Epilogue(alpha=True)},
+            "'auto', 'f16', 'bf16', 'f32'",
+        ),
         ({"a": "s8", "b": "s8", "accumulate": "f32"}, "accumulate must be one of 'auto', 's32', got 'f32'"),
         ({"a": "u8", "b": "s8", "bias_element": "f32"}, "bias_element must be one of 'auto', 's32', got 'f32'"),
         ({"a": "e4m3", "b": "e4m3", "bias_element": "e4m3"}, "'auto', 'f16', 'bf16', 'f32', got 'e4m3'"),
@@ -66,3 +75,29 @@ def test_what_is_not_offered_is_refused(fields: dict[str, str], message: str) ->
 def test_tile_sizes_are_positive(sizes: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="tile sizes are at least 1"):
         Tile(*sizes)
+
+
+def test_integer_sums_become_floats_where_steps_follow() -> None:
+    plain, scaled = (
+        Problem("linear", "s8", "s8", "f16", "2:4", bias="row", epilogue=e) for e in (Epilogue(), Epilogue(alpha=True))
+    )
+    assert (plain.sum, plain.bias_element) == ("s32", "s32")
+    assert (scaled.sum, scaled.bias_element, scaled.accumulate) == ("f32", "f16", "s32")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"scale": "column"}, "scale must be one of None, 'tensor', 'row', got 'column'"),
+        ({"dense_scale": "row"}, "dense_scale must be one of None, 'tensor', 'column', got 'row'"),
+        ({"dense_bias": "s32"}, "dense_bias must be one of None, 'f16', 'bf16', 'f32', got 's32'"),
+        ({"c": "e4m3"}, "c must be one of None, 'f16', 'bf16', 'f32', got 'e4m3'"),
+        ({"activation": "swish"}, "activation must be one of None, 'relu', 'gelu', 'gelu_tanh', 'silu', got 'swish'"),
+        ({"out_scale": "row"}, "out_scale must be one of None, 'number', 'tensor', got 'row'"),
+        ({"gated": True, "c": "f16"}, "a gated product adds no c"),
+    ],
+)
+def test_what_an_epilogue_does_not_do_is_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        Epilogue(**fields)  # pyright: ignore[reportArgumentType]
+    assert message in str(caught.value)

@@ -20,6 +20,7 @@ from louver.isa.convert import (
     IntegerToF32,
     IntegerToHalf,
     PairFromF32,
+    RoundToEven,
     SaturateInteger,
     ToF32,
 )
@@ -426,3 +427,19 @@ def _check_floats(bits: np.ndarray, exact: list[Fraction | float], kind: str) ->
 
 def test_signed_reads_twos_complement() -> None:
     assert [signed(x, 8) for x in (0, 127, 128, 255)] == [0, 127, -128, -1]
+
+
+def test_extremes_that_spread_nan() -> None:
+    nan, one, zero, minus_zero = 0x7FC00001, 0x3F800000, 0, 1 << 31
+    canonical = 0x7FFFFFFF
+    cases = [(nan, one, canonical, canonical), (one, nan, canonical, canonical), (zero, minus_zero, minus_zero, zero)]
+    for a, b, least, greatest in [*cases, (one, zero, zero, one), (minus_zero, one, minus_zero, one)]:
+        first, second = np.full(32, a, np.uint32), np.full(32, b, np.uint32)
+        assert int(Binary("min.NaN", "f32").compute(first, second)[0][0]) == least
+        assert int(Binary("max.NaN", "f32").compute(first, second)[0][0]) == greatest
+
+
+def test_rounding_to_whole_numbers() -> None:
+    x = np.array([0.5, 1.5, -2.5, 2.4999998, -0.2, 3e9, np.inf, np.nan] * 4, np.float32)
+    (result,) = RoundToEven().compute(x.view(np.uint32))
+    assert result.view(np.float32)[:7].tolist() == [0, 2, -2, 2, 0, 3e9, np.inf] and int(result[7]) == 0x7FFFFFFF

@@ -18,13 +18,13 @@ from louver.ir.context import parse_ir
 from louver.isa.wgmma import TRANSPOSABLE
 from louver.passes.nest import (
     Accumulator,
-    Add,
+    Apply,
     Argument,
     Cast,
+    Constant,
     Expression,
     Load,
     LoadVector,
-    Multiply,
     ProductNest,
     Store,
     read_nest,
@@ -53,14 +53,25 @@ MLIR = {
 """How tile IR spells element types."""
 
 
+def stored(epilogue: Expression, problem: Problem) -> Expression:
+    if problem.out == problem.accumulate:
+        return epilogue
+    if problem.accumulate == "s32" and problem.out in ("e4m3", "e5m2", "s8"):
+        epilogue = Cast(epilogue, "f32")
+    if problem.out == "s8":
+        low, high = (Constant(limit, "f32") for limit in (-128.0, 127.0))
+        clamped = Apply.of("minimum", Apply.of("maximum", epilogue, low), high)
+        epilogue = Apply.of("round_even", clamped)
+    return Cast(epilogue, problem.out)
+
+
 def expected(problem: Problem, tile: Tile) -> ProductNest:
     epilogue: Expression = Accumulator()
     if problem.bias:
         bias: Expression = LoadVector("bias", problem.bias_element, "m")
         same = problem.bias_element == problem.accumulate
-        epilogue = Add(epilogue, bias if same else Cast(bias, problem.accumulate))
-    if problem.out != problem.accumulate:
-        epilogue = Cast(epilogue, problem.out)
+        epilogue = Apply.of("add", epilogue, bias if same else Cast(bias, problem.accumulate))
+    epilogue = stored(epilogue, problem)
     pointers = {"a": f'!tt.ptr<{MLIR[problem.a]}, #tt.sparse<"NV24">>', "b": f"!tt.ptr<{MLIR[problem.b]}>"}
     pointers["d"] = f"!tt.ptr<{MLIR[problem.out]}>"
     if problem.bias:
@@ -154,7 +165,7 @@ def test_a_kernel_as_triton_prints_it() -> None:
     nest = read_nest(parse_ir((INPUTS / "triton_descriptors.mlir").read_text()))
     assert nest.a == Load("arg0", "f16", None, "arg4", "arg6", "arg7", k_major=True)
     assert nest.b == Load("arg1", "f16", None, "arg5", "arg6", "arg8", k_major=True)
-    assert nest.epilogue == Cast(Add(Accumulator(), LoadVector("arg3", "f32", "m")), "f16")
+    assert nest.epilogue == Cast(Apply.of("add", Accumulator(), LoadVector("arg3", "f32", "m")), "f16")
     assert nest.store == Store("arg2", "f16", "arg9", transposed=True)
     assert (nest.tile_m, nest.tile_n, nest.tile_k) == (128, 256, 64)
 
@@ -228,15 +239,15 @@ def test_an_epilogue_along_both_axes() -> None:
             ),
         )
     )
-    biased = Add(Accumulator(), Cast(LoadVector("bias", "f16", "m"), "f32"))
-    assert nest.epilogue == Cast(Multiply(LoadVector("scale", "f32", "n"), biased), "f16")
+    biased = Apply.of("add", Accumulator(), Cast(LoadVector("bias", "f16", "m"), "f32"))
+    assert nest.epilogue == Cast(Apply.of("multiply", LoadVector("scale", "f32", "n"), biased), "f16")
     assert [type(node).__name__ for node in walk(nest.epilogue)] == [
         "LoadVector",
         "Accumulator",
         "LoadVector",
         "Cast",
-        "Add",
-        "Multiply",
+        "Apply",
+        "Apply",
         "Cast",
     ]
 
@@ -249,7 +260,7 @@ def test_a_value_may_be_used_twice() -> None:
             ("arith.truncf %total", "arith.truncf %twice"),
         )
     )
-    assert nest.epilogue == Cast(Add(Accumulator(), Accumulator()), "f16")
+    assert nest.epilogue == Cast(Apply.of("add", Accumulator(), Accumulator()), "f16")
 
 
 def test_a_bias_added_after_the_transposition() -> None:
@@ -269,4 +280,4 @@ def test_a_bias_added_after_the_transposition() -> None:
         )
     )
     assert nest.store.transposed
-    assert nest.epilogue == Add(Cast(Accumulator(), "f16"), LoadVector("bias", "f16", "m"))
+    assert nest.epilogue == Apply.of("add", Cast(Accumulator(), "f16"), LoadVector("bias", "f16", "m"))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from louver.frontend.builder import build_tile_ir
+from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem
 from louver.ir.context import parse_ir
 from louver.passes.nest import UnsupportedKernelError, read_nest
@@ -177,10 +178,10 @@ REFUSED = [
         "a step over K adds one dot to the accumulator, got: %next = arith.mulf",
     ),
     (
-        "an epilogue that subtracts",
+        "an epilogue with a remainder",
         BIASED,
-        [("arith.addf %total", "arith.subf %total")],
-        "an epilogue adds, multiplies, casts and broadcasts, got: %biased = arith.subf",
+        [("arith.addf %total", "math.powf %total")],
+        "an epilogue applies elementwise steps, casts and broadcasts, got: %biased = math.powf",
     ),
     (
         "a bias of another length",
@@ -195,20 +196,55 @@ REFUSED = [
         "a vector along m must be read where the tile starts",
     ),
     (
-        "a matrix to add",
+        "a matrix of another tile",
         Problem(out="f32"),
         [
             (
                 "    %d_tensor =",
                 "    %x_tensor = tt.make_tensor_descriptor %d, [%M, %N], [%stride_d, 1] : <f32>, <tensor<128x64xf32>>\n"
-                "    %x = tt.descriptor_load %x_tensor[%m, %n] "
+                "    %x = tt.descriptor_load %x_tensor[%n, %m] "
                 ": !tt.tensordesc<tensor<128x64xf32>> -> tensor<128x64xf32>\n"
                 "    %sum = arith.addf %total, %x : tensor<128x64xf32>\n"
                 "    %d_tensor =",
             ),
             ("%d_tensor[%m, %n], %total", "%d_tensor[%m, %n], %sum"),
         ],
-        "an epilogue reads vectors along one axis of the product, got: %x = tt.descriptor_load",
+        "an array that an epilogue reads must be read where the tile is stored, got: %x = tt.descriptor_load",
+    ),
+    (
+        "a matrix of other sizes",
+        Problem(epilogue=Epilogue(c="f16")),
+        [("%c, [%M, %N]", "%c, [%N, %M]")],
+        "an array that an epilogue reads is dense and has the output's sizes, got: %c_tile",
+    ),
+    (
+        "a number that is computed",
+        Problem(epilogue=Epilogue(alpha=True)),
+        [
+            (
+                "%alpha_all = tt.splat %alpha",
+                "%twice = arith.addf %alpha, %alpha : f32\n    %alpha_all = tt.splat %twice",
+            )
+        ],
+        "a number in an epilogue is an f32 argument or is loaded through one, got: %twice = arith.addf",
+    ),
+    (
+        "rows of gate and up in other blocks",
+        Problem(epilogue=Epilogue(gated=True)),
+        [
+            ("tensor<128x64xf32> -> tensor<8x2x8x64xf32>", "tensor<128x64xf32> -> tensor<16x2x4x64xf32>"),
+            ("tensor<8x2x8x64xf32> -> tensor<8x8x64x2xf32>", "tensor<16x2x4x64xf32> -> tensor<16x4x64x2xf32>"),
+            ("tensor<8x8x64x2xf32> -> tensor<8x8x64xf32>", "tensor<16x4x64x2xf32> -> tensor<16x4x64xf32>"),
+            ("%0 : tensor<8x8x64xf32>", "%0 : tensor<16x4x64xf32>"),
+            ("%1 : tensor<8x8x64xf32>", "%1 : tensor<16x4x64xf32>"),
+        ],
+        "a store must have one sum of products as source, in one orientation; there are 0",
+    ),
+    (
+        "a gated output of other sizes",
+        Problem(epilogue=Epilogue(gated=True)),
+        [("%d, [%M_out, %N]", "%d, [%M, %N]")],
+        "the stored tensor must have the product's sizes",
     ),
     (
         "a descriptor that is chosen",
@@ -405,13 +441,13 @@ def test_a_refusal_names_the_source_line(location: str) -> None:
     where = LOCATIONS[location]
     module = rewritten(
         BIASED,
-        ("%biased = arith.addf", "%biased = arith.divf"),
+        ("%biased = arith.addf", "%biased = math.powf"),
         ("    %result =", f"      loc({location})\n    %result ="),
     )
     with pytest.raises(UnsupportedKernelError) as caught:
         read_nest(module)
     assert caught.value.location == where
-    assert caught.value.operation.startswith("%biased = arith.divf")
+    assert caught.value.operation.startswith("%biased = math.powf")
     assert ("got:" if where is None else f"got at {where}:") in str(caught.value)
 
 

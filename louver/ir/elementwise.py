@@ -1,0 +1,39 @@
+"""Elementwise steps as MLIR's operations: the table of `louver.isa.elementwise`, looked up both ways."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from xdsl.dialects import arith, math
+from xdsl.dialects.builtin import IntegerType
+from xdsl.ir import Operation, SSAValue
+
+from louver.ir.tile.types import as_tensor
+from louver.isa.elementwise import STEPS
+
+_CLASSES: dict[str, type[Operation]] = {op.name: op for op in (*arith.Arith.operations, *math.Math.operations)}
+
+STEP_OPERATIONS: dict[str, type[Operation]] = {name: _CLASSES[step.operation] for name, step in STEPS.items()}
+"""The operation of each step."""
+
+_STEPS: dict[type[Operation], str] = {op: name for name, op in STEP_OPERATIONS.items()}
+
+
+def step_of(op: Operation) -> str | None:
+    """The step that an operation on floats, or a sum of integers, is; None for any other operation."""
+    return "add" if isinstance(op, arith.AddiOp) else _STEPS.get(type(op))
+
+
+def apply_step(step: str, *operands: SSAValue) -> Operation:
+    """The operation that applies a step to scalars or tensors of one type. Integers are only added."""
+    if not _is_integer(operands[0]):
+        return cast(Any, STEP_OPERATIONS[step])(*operands)
+    if step != "add":
+        raise ValueError(f"integers are added only, got {step}: convert them to f32 first")
+    one, other = operands
+    return arith.AddiOp(one, other)
+
+
+def _is_integer(value: SSAValue) -> bool:
+    tensor = as_tensor(value.type)
+    return isinstance(value.type if tensor is None else tensor.element_type, IntegerType)

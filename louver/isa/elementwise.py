@@ -1,0 +1,109 @@
+"""Elementwise steps of an epilogue: one table of MLIR's operation, the meaning with NumPy, and the instructions in f32.
+
+Another step is an entry here: tile IR with its operation is then read, scheduled and lowered, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.isa.convert import RoundToEven
+from louver.isa.floating import Approximate, Fma, Sign
+from louver.isa.instruction import Instruction
+from louver.isa.move import Select
+from louver.isa.scalar import Binary, Compare
+
+Values = NDArray[Any]
+
+ERF = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
+"""erf(x) = 1 - (t·a1 + t²·a2 + … + t⁵·a5)·exp(-x²) for x >= 0, with t = 1 / (1 + `ERF_T`·x), to 1.5e-7.
+Source: Abramowitz and Stegun, 7.1.26."""
+
+ERF_T = 0.3275911
+
+
+class Emit(Protocol):
+    """Appends an instruction to a kernel and returns the register of its result."""
+
+    def __call__(self, op: Instruction, *args: Any) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One elementwise operation on f32.
+
+    operation: MLIR's name of it. arity: operands. meaning: of float32 or float64 arrays. lower: emits it on registers or
+    constants and returns the result's register.
+    """
+
+    operation: str
+    arity: int
+    meaning: Callable[..., Values]
+    lower: Callable[..., Any]
+
+
+def _erf_exact(x: Values) -> Values:
+    """erf in float64, by the C library."""
+    return np.vectorize(math.erf, otypes=[np.float64])(x)
+
+
+def _erf(emit: Emit, x: Any) -> Any:
+    size = emit(Sign("abs", "f32"), x)
+    t = emit(Approximate("rcp"), emit(Fma(), size, ERF_T, 1.0))
+    total: Any = ERF[-1]
+    for coefficient in reversed(ERF[:-1]):
+        total = emit(Fma(), total, t, coefficient)
+    falling = _exp(emit, emit(Sign("neg", "f32"), emit(_MULTIPLY, x, x)))
+    rest = emit(_MULTIPLY, emit(_MULTIPLY, total, t), falling)
+    above = emit(Binary("sub", "f32"), 1.0, rest)
+    return emit(Select("f32"), emit(Sign("neg", "f32"), above), above, emit(Compare("lt", "f32"), x, 0.0))
+
+
+_MULTIPLY = Binary("mul", "f32")
+
+
+def _exp(emit: Emit, x: Any) -> Any:
+    return emit(Approximate("ex2"), emit(_MULTIPLY, x, math.log2(math.e)))
+
+
+def _divide(emit: Emit, a: Any, b: Any) -> Any:
+    return emit(_MULTIPLY, a, emit(Approximate("rcp"), b))
+
+
+def _one(instruction: Instruction) -> Callable[..., Any]:
+    """The lowering to one instruction."""
+
+    def lower(emit: Emit, *args: Any) -> Any:
+        return emit(instruction, *args)
+
+    return lower
+
+
+STEPS: dict[str, Step] = {
+    "add": Step("arith.addf", 2, np.add, _one(Binary("add", "f32"))),
+    "subtract": Step("arith.subf", 2, np.subtract, _one(Binary("sub", "f32"))),
+    "multiply": Step("arith.mulf", 2, np.multiply, _one(_MULTIPLY)),
+    "divide": Step("arith.divf", 2, np.divide, _divide),
+    "negate": Step("arith.negf", 1, np.negative, _one(Sign("neg", "f32"))),
+    "maximum": Step("arith.maximumf", 2, np.maximum, _one(Binary("max.NaN", "f32"))),
+    "minimum": Step("arith.minimumf", 2, np.minimum, _one(Binary("min.NaN", "f32"))),
+    "maximum_number": Step("arith.maxnumf", 2, np.fmax, _one(Binary("max", "f32"))),
+    "minimum_number": Step("arith.minnumf", 2, np.fmin, _one(Binary("min", "f32"))),
+    "exp": Step("math.exp", 1, np.exp, _exp),
+    "exp2": Step("math.exp2", 1, np.exp2, _one(Approximate("ex2"))),
+    "tanh": Step("math.tanh", 1, np.tanh, _one(Approximate("tanh"))),
+    "erf": Step("math.erf", 1, _erf_exact, _erf),
+    "round_even": Step("math.roundeven", 1, np.rint, _one(RoundToEven())),
+}
+"""The steps by name.
+
+maximum, minimum: NaN if an operand is; the others of the kind take a number before NaN. divide: a · (1/b) with the hardware's
+reciprocal, to 2^-21 relatively; infinite for |b| below 2^-126. exp: to (1 + |x|)·2^-22 relatively. exp2 and tanh: the
+hardware's own, to 2^-22 and 2^-10 relatively. erf: to 2^-21 absolutely.
+"""
