@@ -1,7 +1,8 @@
-"""One small product checked exactly, without torch: `python benchmarks/one_product.py M N K DTYPE`.
+"""One small product checked exactly, without torch: `python benchmarks/one_product.py M N K A B`, A and B element types.
 
-What the sanitizer runs: linear with bias, and matmul with a dense operand that is N-major, that is copied first, and that
-is on the device already. Exit status 1 when an element differs from the float64 reference, 3 without a GPU.
+What the sanitizer runs: linear to every output type, matmul with a dense operand that is N-major, that is copied first, and
+that is on the device already, and linear with each option that the library has, in its first form. Exit status 1 when an
+element differs from the float64 reference, 3 without a GPU.
 """
 
 from __future__ import annotations
@@ -13,52 +14,94 @@ import numpy as np
 from numpy.typing import NDArray
 
 import louver
+from louver.bench.sweep.expected import Expected, greatest
+from louver.bench.sweep.options import OPTIONS, Draft, Option, Setting, available
 from louver.formats.dtypes import element_type
+from louver.formats.tensor import SparseTensor
+from louver.frontend.problem import PRODUCTS
 from louver.kernels.reference import exact_product
 from louver.runtime.device import Device, current_device
 from louver.runtime.memory import DeviceArray
 
+LARGEST_INTEGER = 2
+"""Of the data: sums stay exact in every type that accumulates."""
+
+ELSEWHERE = ("gated", "accumulate")
+"""Options that need other weights, or are not exact."""
+
 
 def differing(y: NDArray[Any], reference: NDArray[np.float64]) -> int:
     """Elements that are not the reference, rounded once."""
-    return int((y != reference.astype(y.dtype)).sum())
+    element = element_type(y.dtype)
+    most = greatest(element.name)
+    clipped = np.clip(reference, -most, most)
+    rounded = clipped if element.floating else np.rint(clipped)
+    return int((y.astype(np.float64) != rounded.astype(y.dtype).astype(np.float64)).sum())
 
 
-def products(m: int, n: int, k: int, dtype: str) -> dict[str, int]:
+def draw(rng: np.random.Generator, shape: tuple[int, ...], element: str) -> NDArray[Any]:
+    least = 0 if element == "u8" else -LARGEST_INTEGER
+    return rng.integers(least, LARGEST_INTEGER + 1, shape).astype(element_type(element).numpy)
+
+
+def with_option(option: Option, setting: Setting, s: SparseTensor, x: NDArray[Any], plain: NDArray[np.float64]) -> int:
+    """How many elements of linear with an option in its first form differ."""
+    m, n = plain.shape
+    result = np.zeros((n, m), element_type(setting.out).numpy)
+
+    def place(array: NDArray[Any], element: str) -> tuple[Any, Any]:
+        given = np.asarray(array).astype(element_type(element).numpy)
+        return given, given.astype(np.float64)
+
+    expected = Expected(np, plain, np.zeros_like(plain))
+    draft = Draft(np.random.default_rng(7), setting, m, n, True, place, expected, result)
+    option.apply(draft, option.forms(setting)[0])
+    y = louver.linear(x, s, out_dtype=setting.out, **draft.arguments)
+    return differing(y.T, draft.expected.value)
+
+
+def products(m: int, n: int, k: int, a_type: str, b_type: str) -> dict[str, int]:
     """How many elements differ, by product."""
     rng = np.random.default_rng(m + n + k)
-    numpy = element_type(dtype).numpy
-    a = louver.prune(rng.integers(-4, 5, (m, k)).astype(numpy), "2:4")
-    s = louver.compress(a, "2:4")
-    b, bias = rng.integers(-4, 5, (k, n)).astype(numpy), rng.integers(-4, 5, m).astype(numpy)
+    a = louver.prune(draw(rng, (m, k), a_type), "2:4")
+    s, b = louver.compress(a, "2:4"), draw(rng, (k, n), b_type)
     plain, _ = exact_product(a, b)
-    biased, _ = exact_product(a, b, bias)
-    padded = np.zeros((k, -(-n // 8) * 8), numpy)
+    padded = np.zeros((k, -(-n // 16) * 16), b.dtype)
     padded[:, :n] = b
     whole, _ = exact_product(a, padded)
-    return {
-        "linear with bias": differing(louver.linear(b.T, s, bias).T, biased),
-        "linear to f32": differing(louver.linear(DeviceArray.of(b.T), s, out_dtype="f32").numpy().T, plain),
-        "matmul": differing(louver.matmul(s, b), plain),
-        "matmul, aligned rows": differing(louver.matmul(s, DeviceArray.of(padded)).numpy(), whole),
+    found = {
+        f"linear to {out}": differing(louver.linear(DeviceArray.of(b.T), s, out_dtype=out).numpy().T, plain)
+        for out in PRODUCTS[a_type, b_type]
     }
+    found["matmul"] = differing(louver.matmul(s, b), plain)
+    found["matmul, aligned rows"] = differing(louver.matmul(s, DeviceArray.of(padded)).numpy(), whole)
+    for option in OPTIONS:
+        integer = option.name == "integer bias"
+        setting = Setting("linear", a_type, b_type, "s32" if integer else "f32")
+        # Sums of integers take a bias of another type only beside other options.
+        lone = element_type(a_type).floating or option.name != "bias"
+        if option.name not in ELSEWHERE and lone and available(option, "linear") and option.forms(setting):
+            found[f"linear with {option.name}"] = with_option(option, setting, s, np.ascontiguousarray(b.T), plain)
+    return found
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("m", "n", "k"):
         parser.add_argument(name, type=int)
-    parser.add_argument("dtype", choices=["f16", "bf16"])
+    for name in ("a", "b"):
+        parser.add_argument(name, choices=sorted({pair[0] for pair in PRODUCTS}))
     args = parser.parse_args()
     found = current_device()
     if not isinstance(found, Device):
         print(found)
         return 3
-    wrong = {name: count for name, count in products(args.m, args.n, args.k, args.dtype).items() if count}
+    counted = products(args.m, args.n, args.k, args.a, args.b)
+    wrong = {name: count for name, count in counted.items() if count}
     for name, count in wrong.items():
         print(f"{name}: {count} elements differ")
     if not wrong:
-        print("exact")
+        print(f"exact: {', '.join(counted)}")
     return 1 if wrong else 0
 
 

@@ -1,7 +1,8 @@
 """compute-sanitizer over small products: `python benchmarks/sanitize.py --out FILE.json`.
 
-Protocol: benchmarks/one_product.py (which checks its results) first runs alone for each shape, so that its kernels are
-compiled; then memcheck, racecheck and synccheck run it for each shape, side by side on one GPU. The summary lines are the
+Protocol: benchmarks/one_product.py (which checks its results: every output type, both products, every option) first runs alone
+for each shape and pair of element types, so that its kernels are compiled; then memcheck, racecheck and synccheck run it for
+each, side by side on one GPU. The summary lines are the
 tool's own. Exit status 1 unless all are clean, 3 where there is no compute-sanitizer.
 """
 
@@ -24,8 +25,14 @@ from louver.ptx.assembler import ptxas_version
 from louver.runtime.device import require_device
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
-SHAPES = (("200", "72", "1000", "f16"), ("129", "257", "513", "bf16"), ("1", "1", "3", "f16"))
-SECONDS = 120
+SHAPES = (
+    ("200", "72", "1000", "f16", "f16"),
+    ("129", "257", "513", "bf16", "bf16"),
+    ("1", "1", "3", "f16", "f16"),
+    ("200", "72", "1000", "e4m3", "e5m2"),
+    ("129", "257", "513", "s8", "u8"),
+)
+SECONDS = 240
 PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", "/opt/nvidia")
 SHOWN_LINES = 60
 
@@ -109,7 +116,7 @@ def main() -> int:
             print(f"{' '.join(shape)} without the sanitizer: status {status}\n{output}")
     for finding in findings:
         lines = "; ".join(finding.summary) or "no summary"
-        print(f"{finding.tool:10} {finding.shape:18} {finding.seconds:6.1f} s  status {finding.status}  {lines}")
+        print(f"{finding.tool:10} {finding.shape:24} {finding.seconds:6.1f} s  status {finding.status}  {lines}")
         if not finding.clean:
             print(finding.said)
     record = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import louver
@@ -53,7 +53,7 @@ def measure_n_major(torch: Any, operands: Operands, protocol: Protocol) -> NMajo
     n_major = operands.x.view(torch.uint8).t().contiguous().view(operands.x.dtype)
     product = torch.empty(problem.m, problem.n, dtype=operands.y.dtype, device=operands.y.device)
     for b in (n_major, k_major):
-        product.zero_()
+        replace(operands, y=product).poison()
         louver.matmul(operands.sparse[0], b, out=product)
         agreement = verify(torch, operands, 0, product.t())
         if not agreement.ok:
