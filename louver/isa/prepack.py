@@ -1,4 +1,4 @@
-"""A sparse operand in the order in which a warpgroup loads it: metadata words from natural indices, and values; and back.
+"""Metadata in the order in which a warpgroup loads it: from natural indices, and back.
 
 A prepacked array is uint32 [rows/64, K/columns, 128 threads, 4 words], C-contiguous: one 16-byte load of each thread brings
 the four words for `columns` consecutive columns of K of one 64-row block, and a warpgroup's load is 2,048 bytes in a row.
@@ -9,10 +9,6 @@ the four words for `columns` consecutive columns of K of one 64-row block, and a
     tf32     2      32              2 (selectors 0, 1)    128
 
 Rows are padded to a multiple of 64 and K to whole loads with the legal code 0x4.
-
-Prepacked values are uint32 [rows/64, products, 128 threads, 4 registers], C-contiguous: one 16-byte load of each thread brings
-operand A of one product (64 rows by 32 bytes of stored values) into registers, in `fragments.operand_a`'s order. Rows and K
-are padded as the metadata is, with zeros.
 """
 
 from __future__ import annotations
@@ -93,64 +89,6 @@ def unpack(words: NDArray[np.uint32], rows: int, k: int, dtype: ElementType | st
         natural = np.ascontiguousarray(words.reshape(blocks, loads, 4, 8, 2, 2, WORDS).transpose(0, 2, 5, 3, 1, 6, 4))
     groups = -(-k // layout.group)
     return natural.view(np.uint8).reshape(blocks * ROWS, -1)[:rows, : -(-groups // 2)].copy()
-
-
-VALUE_BYTES = 32
-"""Bytes of stored values that a row gives to one product, whatever the type."""
-
-VALUE_REGISTERS = 4
-"""Registers of a thread that hold operand A of one product."""
-
-VALUE_LOAD_BYTES = ROWS * VALUE_BYTES
-"""Bytes of one product's values: a warpgroup's load."""
-
-
-def products_per_load(dtype: ElementType | str) -> int:
-    """Products along K whose metadata one 16-byte load a thread covers."""
-    return columns_per_load(dtype) * element_type(dtype).bytes // (2 * VALUE_BYTES)
-
-
-def prepacked_values_shape(rows: int, k: int, dtype: ElementType | str) -> tuple[int, int, int, int]:
-    """The shape of the prepacked values of a sparse matrix with `rows` rows and `k` dense columns."""
-    blocks, loads, threads, _ = prepacked_shape(rows, k, dtype)
-    return blocks, loads * products_per_load(dtype), threads, VALUE_REGISTERS
-
-
-def prepack_values(values: NDArray[np.generic], k: int, dtype: ElementType | str) -> NDArray[np.uint32]:
-    """The registers that each thread supplies as operand A, uint32 [rows/64, products, 128, 4], rows and K padded with zeros.
-
-    values: stored values [rows, kept], of the element type or its raw bits. k: dense columns.
-    Raises ValueError for values of another shape or width.
-    """
-    rows, kept = values.shape if values.ndim == 2 else (0, 0)
-    blocks, products, threads, registers = prepacked_values_shape(max(rows, 1), k, dtype)
-    size = element_type(dtype).bytes
-    if rows < 1 or values.dtype.itemsize != size or kept * size > products * VALUE_BYTES or 2 * kept < k:
-        raise ValueError(
-            f"the stored values of {k} dense columns of {dtype} are [rows, half of them], {size} bytes each, got "
-            f"{values.dtype} {list(values.shape)}"
-        )
-    whole = np.zeros((blocks * ROWS, products * VALUE_BYTES), np.uint8)
-    whole[:rows, : kept * size] = np.ascontiguousarray(values).view(np.uint8)
-    words = whole.view("<u4").reshape(blocks, 4, 2, 8, products, 2, 4)
-    order = (0, 4, 1, 3, 6, 5, 2)  # block, product, warp, row in 8, word in 4, half of the words, row + 8
-    return np.ascontiguousarray(words.transpose(order)).reshape(blocks, products, threads, registers)
-
-
-def unpack_values(
-    words: NDArray[np.uint32], rows: int, kept: int, k: int, dtype: ElementType | str
-) -> NDArray[np.generic]:
-    """Stored values, raw bits [rows, kept], from prepacked ones: the inverse of `prepack_values`."""
-    element = element_type(dtype)
-    shape = prepacked_values_shape(rows, k, dtype)
-    if words.shape != shape or words.dtype != np.uint32:
-        raise ValueError(
-            f"the values of {rows} x {k} of {dtype} prepack to uint32 {list(shape)}, got {words.dtype} {list(words.shape)}"
-        )
-    blocks, products, _, _ = shape
-    pieces = np.ascontiguousarray(words).reshape(blocks, products, 4, 8, 4, 2, 2)
-    natural = np.ascontiguousarray(pieces.transpose(0, 2, 6, 3, 1, 5, 4)).reshape(blocks * ROWS, -1)
-    return natural.view(element.bits_dtype)[:rows, :kept].copy()
 
 
 def _layout(dtype: ElementType | str) -> MetadataMap:

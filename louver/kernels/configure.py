@@ -51,9 +51,7 @@ def _bulk_stores(problem: Problem, tile_n: int) -> bool:
 def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
     """The schedule with as many stages as shared memory holds, at most 8."""
     major = "k" if problem.b_layout == "k_major" else "mn"
-    stage = dense_layout(schedule, problem.b, major).bytes
-    if schedule.values == "shared":
-        stage += values_layout(schedule, problem.a).bytes
+    stage = values_layout(schedule, problem.a).bytes + dense_layout(schedule, problem.b, major).bytes
     staging = 0
     if schedule.store == "bulk":
         transposed = problem.kind == "linear"

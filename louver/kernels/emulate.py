@@ -12,7 +12,7 @@ from louver.emulator import Argument, GlobalMemory, Latest, Order, Report, run
 from louver.formats.dtypes import element_type, raw_bits
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.frontend.epilogue import ROW_VECTORS
-from louver.isa.prepack import prepack, prepack_values
+from louver.isa.prepack import prepack
 from louver.kernels.launch import Rows
 from louver.kernels.reference import Reads
 from louver.passes.pipeline import CompiledProduct
@@ -58,7 +58,6 @@ def emulate(
     maps["d"] = Rows(result.address, shape[1], shape[0], pitch, output.bytes, result)
     words = prepack(s.indices, s.rows, s.size, s.dtype)
     pointers = {"metadata": memory.add("metadata", words, writable=False), "d": result}
-    pointers["values"] = memory.add("values", prepack_values(s.values, s.size, s.dtype), writable=False)
     given = dict(reads or {}) | ({} if bias is None else {"bias": bias})
     sizes = {"M": m, "N": n, "K": k, "pitch": pitch // output.bytes, "pitch_c": shape[1] + C_GAP}
     arguments: dict[str, Argument] = {}

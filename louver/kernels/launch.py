@@ -88,8 +88,7 @@ class Launcher:
         """The arguments of a launch. bias: its address, 0 without one."""
         m, k = self._shape
         maps = {"a": self._values, "b": dense, "d": out}
-        held = {"values": self._operand.values.address, "metadata": self._operand.metadata.address}
-        pointers = {**held, "d": out.address, "bias": bias}
+        pointers = {"metadata": self._operand.metadata.address, "d": out.address, "bias": bias}
         sizes = {"M": m, "N": n, "K": k, "pitch": out.pitch // out.element_bytes}
         pack = ArgumentPack(self._types)
         for index, parameter in enumerate(self.signature.parameters):

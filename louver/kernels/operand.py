@@ -1,29 +1,23 @@
-"""The sparse operand on a device: its values as they are or prepacked, its metadata prepacked."""
+"""The sparse operand on a device: its values as they are, its metadata prepacked."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from louver.formats.dtypes import raw_bits
 from louver.formats.tensor import SparseTensor, row_pitch
-from louver.isa.prepack import prepack, prepack_values
+from louver.isa.prepack import prepack
 from louver.runtime.driver import DriverError, DriverMissingError, call, device_context
 from louver.runtime.memory import DeviceBuffer
-
-ValueForm: TypeAlias = Literal["shared", "registers"]
-"""Where a schedule's products read the values from, which decides how they lie in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceOperand:
-    """values: [rows, kept] of `element_bytes`, with `pitch` bytes a row ("shared"), or prepacked ("registers").
-    metadata: prepacked words.
+    """values: [rows, kept] of `element_bytes`, with `pitch` bytes a row. metadata: prepacked words.
 
     Products on any stream may read it until the end: the device is waited for before its memory is given back.
     """
@@ -41,19 +35,14 @@ class DeviceOperand:
                 call("cuCtxSynchronize", doing="waiting for the products of a sparse tensor")
 
 
-def upload(s: SparseTensor, ordinal: int, form: ValueForm = "shared") -> DeviceOperand:
+def upload(s: SparseTensor, ordinal: int) -> DeviceOperand:
     """The operand on device `ordinal`, complete when this returns."""
     pitch = row_pitch(s.kept, s.dtype)
-    whole = _padded_rows(s, pitch) if form == "shared" else prepack_values(s.values, s.size, s.dtype)
+    whole = np.zeros((s.rows, pitch // s.dtype.bytes), s.dtype.bits_dtype)
+    whole[:, : s.kept] = raw_bits(s.values)
     words = prepack(s.indices, s.rows, s.size, s.dtype)
     values = DeviceBuffer(whole.nbytes, ordinal=ordinal)
     values.write(whole)
     metadata = DeviceBuffer(words.nbytes, ordinal=ordinal)
     metadata.write(words)
     return DeviceOperand(values, s.kept, pitch, s.dtype.bytes, metadata)
-
-
-def _padded_rows(s: SparseTensor, pitch: int) -> NDArray[np.generic]:
-    whole = np.zeros((s.rows, pitch // s.dtype.bytes), s.dtype.bits_dtype)
-    whole[:, : s.kept] = raw_bits(s.values)
-    return whole

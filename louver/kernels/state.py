@@ -10,7 +10,7 @@ from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem
 from louver.kernels.compiled import is_loaded, loaded
 from louver.kernels.launch import Launcher
-from louver.kernels.operand import DeviceOperand, ValueForm, upload
+from louver.kernels.operand import DeviceOperand, upload
 from louver.kernels.warm import WarmCalls
 from louver.passes.schedule import Schedule
 from louver.runtime.driver import is_capturing
@@ -21,7 +21,7 @@ class TensorState:
 
     def __init__(self) -> None:
         self.warm = WarmCalls()
-        self._operands: dict[tuple[int, ValueForm], DeviceOperand] = {}
+        self._operands: dict[int, DeviceOperand] = {}
         self._launchers: dict[tuple[Problem, Schedule, int], Launcher] = {}
         self._lock = threading.Lock()
 
@@ -33,24 +33,21 @@ class TensorState:
         key = (problem, schedule, ordinal)
         found = self._launchers.get(key)
         if found is None:
-            if not ((ordinal, schedule.values) in self._operands and is_loaded(*key)) and is_capturing(stream):
+            if not (ordinal in self._operands and is_loaded(*key)) and is_capturing(stream):
                 raise RuntimeError(
                     "a product must be compiled and its operand uploaded before its stream is captured: call "
                     f"louver.prepare(s, n=…, kind={problem.kind!r}, bias={problem.bias is not None}, "
                     f"out_dtype={problem.out!r}, layout={problem.b_layout!r}) before the capture"
                 )
             m, k = s.shape
-            found = self._launchers.setdefault(
-                key, Launcher(loaded(*key), self._operand(s, ordinal, schedule.values), (m, k))
-            )
+            found = self._launchers.setdefault(key, Launcher(loaded(*key), self._operand(s, ordinal), (m, k)))
         return found
 
-    def _operand(self, s: SparseTensor, ordinal: int, form: ValueForm) -> DeviceOperand:
-        key = (ordinal, form)
+    def _operand(self, s: SparseTensor, ordinal: int) -> DeviceOperand:
         with self._lock:
-            if key not in self._operands:
-                self._operands[key] = upload(s, ordinal, form)
-            return self._operands[key]
+            if ordinal not in self._operands:
+                self._operands[ordinal] = upload(s, ordinal)
+            return self._operands[ordinal]
 
 
 class TensorStates:

@@ -42,7 +42,7 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         nest,
         schedule,
         target,
-        None if schedule.values == "registers" else values_layout(schedule, nest.a.element),
+        values_layout(schedule, nest.a.element),
         dense_layout(schedule, nest.b.element, major),
         None
         if schedule.store == "direct"
@@ -68,11 +68,8 @@ def _parameters(plan: Generation) -> dict[str, Attribute]:
     b_box = list(plan.b.box)
     if _shares_rows(plan):
         b_box[1] //= plan.schedule.cluster
-    if plan.a is None:
-        types: dict[str, Attribute] = {"values": PointerType(StringAttr("values"), StringAttr("u32"))}
-    else:
-        types = {"a_map": MapType.of("a", plan.a.box, plan.a.element_bytes, plan.a.swizzle)}
-    types |= {
+    types: dict[str, Attribute] = {
+        "a_map": MapType.of("a", plan.a.box, plan.a.element_bytes, plan.a.swizzle),
         "b_map": MapType.of("b", b_box, plan.b.element_bytes, plan.b.swizzle),
         "metadata": PointerType(StringAttr("metadata"), StringAttr("u32")),
     }
@@ -101,8 +98,7 @@ def _kernel(plan: Generation) -> ops.KernelOp:
         argument.name_hint = name
     values: dict[str, SSAValue] = dict(zip(types, body.args, strict=True))
     with ImplicitBuilder(body):
-        if plan.a is not None:
-            _ring("a", schedule.stages, plan.a.bytes)
+        _ring("a", schedule.stages, plan.a.bytes)
         _ring("b", schedule.stages, plan.b.bytes)
         if plan.d is not None:
             _ring("d", 1, plan.d.bytes * schedule.tile_m // 64)
@@ -157,9 +153,8 @@ def _producer(plan: Generation, values: dict[str, SSAValue]) -> Block:
 def _fill_stage(plan: Generation, values: dict[str, SSAValue], m: SSAValue, n: SSAValue, step: SSAValue) -> None:
     ops.AcquireOp(properties={"barriers": StringAttr("empty")})
     ops.ExpectOp(properties={"barriers": StringAttr("full")})
-    if plan.a is not None:
-        kept = arith.MuliOp(step, constant(plan.a.box[0])).result
-        _bulk_load(values["a_map"], [kept, m], "a", 0, None)
+    kept = arith.MuliOp(step, constant(plan.a.box[0])).result
+    _bulk_load(values["a_map"], [kept, m], "a", 0, None)
     k = arith.MuliOp(step, constant(plan.schedule.tile_k)).result
     k_major = plan.b.major == "k"
     share = _share(plan)
@@ -205,7 +200,7 @@ def _consumer(plan: Generation, values: dict[str, SSAValue]) -> Block:
     with ImplicitBuilder(role):
         tile, ahead = Block(arg_types=[i32, i32]), Block(arg_types=[i32, i32])
         with ImplicitBuilder(ahead):
-            begin(plan, values)
+            begin(values)
         with ImplicitBuilder(tile):
             multiply(plan, values)
             ops.NextTileOp()

@@ -1,7 +1,6 @@
 """The consumers' walk over K, as schedule IR: metadata and values in registers, products, waits and releases.
 
-Metadata goes from global memory straight to registers, in two sets; values do the same, in two batches, or come through the ring.
-A register is refilled only after the wait that retires the last product which reads it.
+Metadata goes from global memory straight to registers, in two sets; values stay in the ring, or go on to registers. A register is refilled only after the wait that retires the last product which reads it.
 """
 
 from __future__ import annotations
@@ -13,6 +12,9 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from louver.ir.sched import ops
 from louver.passes.generation import Generation
+
+SLOTS = 2
+"""Register slots of values: products of one step may still read theirs while the next step's are loaded."""
 
 
 def constant(value: int) -> SSAValue:
@@ -34,12 +36,9 @@ def name_tile(block: Block) -> None:
     block.args[0].name_hint, block.args[1].name_hint = "m", "n"
 
 
-def begin(plan: Generation, values: dict[str, SSAValue]) -> None:
-    """What a tile loads ahead of its turn: the first metadata set, and the first batch of values."""
-    first = constant(0)
-    _load_metadata(values["metadata"], first, 0, 0)
-    if plan.a is None:
-        _load_values(plan, values["values"], first, 0)
+def begin(values: dict[str, SSAValue]) -> None:
+    """What a tile loads ahead of its turn: the first metadata set."""
+    _load_metadata(values["metadata"], constant(0), 0, 0)
 
 
 def multiply(plan: Generation, values: dict[str, SSAValue]) -> None:
@@ -60,22 +59,26 @@ def multiply(plan: Generation, values: dict[str, SSAValue]) -> None:
 
 def _step(plan: Generation, values: dict[str, SSAValue], step: SSAValue, index: int) -> None:
     """Step number `index` of a body that begins at `step`, with a multiple of `unroll` steps before it."""
-    register_set, part = divmod(index % (2 * plan.steps_per_load), plan.steps_per_load)
-    _products(plan, register_set, part * plan.words, index % (2 * plan.batch), fence=index % plan.fence_steps == 0)
+    register_set, part = divmod(index, plan.steps_per_load)
+    ops.WaitOp(properties={"barriers": StringAttr("full")})
+    if plan.in_registers:
+        # The products that read this slot last were waited for in the step before.
+        properties: dict[str, Attribute] = {"ring": StringAttr("a"), "slot": ops.i32_attr(index % SLOTS)}
+        ops.LoadValuesOp(properties=properties)
+    # Accumulators change hands only between tiles, so that the first step of a body is fenced; from there on products of
+    # one shape follow each other. Values loaded into registers are fenced every time.
+    if index == 0 or plan.in_registers:
+        ops.MmaFenceOp()
+    _products(plan, register_set, part * plan.words, index % SLOTS)
     ops.MmaWaitOp(properties={"pending": ops.i32_attr(1)})
     ops.ReleaseOp(properties={"barriers": StringAttr("empty"), "lag": ops.i32_attr(1)})
-    if plan.a is None and index % plan.batch == 0:
-        _load_values(plan, values["values"], step, index + plan.batch)
     if part == 0:
         ahead = index + plan.steps_per_load
         _load_metadata(values["metadata"], step, 1 - register_set, ahead)
     ops.AdvanceOp()
 
 
-def _products(plan: Generation, register_set: int, first_word: int, slot: int, *, fence: bool) -> None:
-    ops.WaitOp(properties={"barriers": StringAttr("full")})
-    if fence:
-        ops.MmaFenceOp()
+def _products(plan: Generation, register_set: int, first_word: int, slot: int) -> None:
     per_word = plan.word_columns // plan.mma.k
     for block in range(plan.schedule.blocks):
         for index in range(plan.products):
@@ -95,7 +98,7 @@ def _products(plan: Generation, register_set: int, first_word: int, slot: int, *
 
 def _values_of(plan: Generation, slot: int, block: int, index: int) -> dict[str, Attribute]:
     """Where product `index` of row block `block` finds its values."""
-    if plan.a is None:
+    if plan.in_registers:
         return {"slot": ops.i32_attr(slot), "part": ops.i32_attr(index)}
     row_bytes = plan.a.box[0] * plan.a.element_bytes
     # Bytes from the warpgroup's first row.
@@ -115,13 +118,3 @@ def _dense_offset(plan: Generation, index: int) -> int:
 def _load_metadata(metadata: SSAValue, step: SSAValue, register_set: int, ahead: int) -> None:
     properties: dict[str, Attribute] = {"set": ops.i32_attr(register_set), "ahead": ops.i32_attr(ahead)}
     ops.LoadMetadataOp(operands=[metadata, step], properties=properties)
-
-
-def _load_values(plan: Generation, values: SSAValue, step: SSAValue, ahead: int) -> None:
-    """The batch that begins `ahead` steps after `step`."""
-    for each in range(ahead, ahead + plan.batch):
-        properties: dict[str, Attribute] = {
-            "slot": ops.i32_attr(each % (2 * plan.batch)),
-            "ahead": ops.i32_attr(each),
-        }
-        ops.LoadValuesOp(operands=[values, step], properties=properties)

@@ -17,8 +17,8 @@ class Schedule:
     cluster: CTAs along M that share each tile of the dense operand by multicast. raster: tiles along M walked before
     the next column of tiles. store: "direct" writes results from registers, for any output; "bulk" stages them in shared
     memory and sends them by bulk copies, for 16-bit outputs whose address, row pitch and row bytes are multiples of 16.
-    values: "shared" brings the sparse operand's values through the ring; "registers" loads them, prepacked, from global
-    memory straight into the registers that products read, so that the ring holds the dense operand alone.
+    values: "shared": products read the sparse operand's values in the ring; "registers": each warp loads its part of them from
+    the ring first, which leaves the products' own way to shared memory to the dense operand.
     """
 
     tile_m: int = 128

@@ -252,17 +252,12 @@ class LoadMetadataOp(IRDLOperation):
 
 @irdl_op_definition
 class LoadValuesOp(IRDLOperation):
-    """Load the sparse operand's prepacked values of step `step` + `ahead` into register slot `slot`, for every product of it.
-
-    Past the last step nothing is loaded.
-    """
+    """Load the values of the stage in hand into register slot `slot`, for every product of the step."""
 
     name = "sched.load_values"
-    values = operand_def(PointerType)
-    step = operand_def(IntegerType)
+    ring = prop_def(SymbolNameConstraint())
     slot = prop_def(IntegerAttr[I32])
-    ahead = prop_def(IntegerAttr[I32])
-    assembly_format = "$values `[` $step `plus` $ahead `]` `slot` $slot `:` type($values) `,` type($step) attr-dict"
+    assembly_format = "$ring `slot` $slot attr-dict"
 
 
 @irdl_op_definition

@@ -31,7 +31,7 @@ def _values_operand(low: Lowering, op: ops.MmaOp) -> Reg | tuple[Reg, ...]:
     if op.slot is not None and op.part is not None:
         return tuple(low.consumer.values[op.slot.value.data][op.block.value.data][op.part.value.data])
     assert op.a is not None and op.a_offset is not None
-    return _descriptor(low, op.a.data, _values_tile(low), op.a_offset.value.data, per_warpgroup=True)
+    return _descriptor(low, op.a.data, values_tile(low), op.a_offset.value.data, per_warpgroup=True)
 
 
 def _accumulate(low: Lowering, op: ops.MmaOp) -> Reg:
@@ -50,7 +50,7 @@ def _map(low: Lowering, operand: str) -> MapType:
     raise ValueError(f"the kernel has no tensor map for operand {operand}")
 
 
-def _values_tile(low: Lowering) -> Tile:
+def values_tile(low: Lowering) -> Tile:
     """The stored values of a stage: K-major rows of one swizzle span."""
     kind = _map(low, "a")
     return Tile("k", low.tile[0], kind.box.data[0].data * kind.element_bytes.data, Swizzle(kind.span))

@@ -71,14 +71,14 @@ class TileWalk:
 @dataclass(slots=True)
 class ConsumerState:
     """What a multiplying warpgroup holds: accumulators [block][register], metadata words [set][block][word], values
-    [slot][block][product][register] (none when they are in shared memory), and by block the addresses of the last two.
+    [slot][block][product][register] with a lane's offset in a stage for each product (none when they stay in shared memory).
     """
 
     accumulators: list[list[Reg]]
     metadata: list[list[list[Reg]]]
-    values: list[list[list[list[Reg]]]]
     metadata_addresses: list[Reg]
-    value_addresses: list[Reg]
+    values: list[list[list[list[Reg]]]]
+    value_offsets: list[Reg] = field(default_factory=list[Reg])
 
 
 @dataclass(slots=True)

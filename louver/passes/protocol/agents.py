@@ -56,8 +56,11 @@ class Agent:
                 self.open = Group(self.index)
             case "mma_wait":
                 self._retire(event.action.number)
-            case "metadata" | "values":
+            case "metadata":
                 self._fill(event)
+            case "values":
+                self._fill(event)
+                self._read_stage(event, _given(event.action.reads))
             case "fence":
                 self.fenced = True
                 self.unfenced.clear()
@@ -119,13 +122,17 @@ class Agent:
     def _multiply(self, event: Event) -> None:
         reads = _given(event.action.reads)
         self._check_registers(event, reads)
+        self._read_stage(event, reads)
+        self.open.sets.add(reads.register_set)
+        if reads.slot is not None:
+            self.open.slots.add(reads.slot)
+
+    def _read_stage(self, event: Event, reads: Reads) -> None:
+        """A load of values counts as a part of the products that follow it: it is over before they begin."""
         for ring in reads.rings:
             stages = self.rings[self.cta][ring]
             stages[event.position % len(stages)].read(self.open, event.position, self.clock, event)
         self.open.positions.add(event.position)
-        self.open.sets.add(reads.register_set)
-        if reads.slot is not None:
-            self.open.slots.add(reads.slot)
 
     def _check_registers(self, event: Event, reads: Reads) -> None:
         if not self.fenced or reads.slot in self.unfenced:

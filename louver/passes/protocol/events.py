@@ -74,7 +74,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What products read: rings, metadata words by register set, the slot of values."""
+    """What products read: rings, metadata words by register set, the slot of values. Of a load of values: rings, its slot."""
 
     rings: tuple[str, ...]
     register_set: int
@@ -173,8 +173,7 @@ class Walk:
             case ops.LoadMetadataOp():
                 return self._metadata(op)
             case ops.LoadValuesOp():
-                step = self._value(op.step) + op.ahead.value.data
-                return Fill(op.slot.value.data, self.tile, {0: step} if step < self.lengths[self.tile] else {})
+                return Fill(op.slot.value.data, self.tile, {0: self.step})
             case _:
                 return None
 
@@ -214,7 +213,7 @@ def _action(op: Operation, role: str) -> Action | None:
         case ops.LoadMetadataOp():
             return Action("metadata", op, role)
         case ops.LoadValuesOp():
-            return Action("values", op, role)
+            return Action("values", op, role, reads=Reads((op.ring.data,), -1, frozenset(), op.slot.value.data))
         case ops.MmaFenceOp():
             return Action("fence", op, role)
         case ops.MmaOp():

@@ -10,16 +10,7 @@ from hypothesis import strategies as st
 import louver
 from louver.formats.dtypes import element_type
 from louver.isa.metadata import MAPS
-from louver.isa.fragments import operand_a
-from louver.isa.prepack import (
-    columns_per_load,
-    prepack,
-    prepack_values,
-    prepacked_shape,
-    prepacked_values_shape,
-    unpack,
-    unpack_values,
-)
+from louver.isa.prepack import columns_per_load, prepack, prepacked_shape, unpack
 from support.warpgroup import natural_indices
 
 TYPES = ("f16", "bf16", "e4m3", "e5m2", "s8", "u8", "tf32")
@@ -129,36 +120,3 @@ def test_what_compress_makes_is_what_the_product_reads(pattern, dtype, rng):
     back = np.zeros_like(dense)
     np.put_along_axis(back, layout.columns_of(natural), sparse.values[:, : k // 2], axis=1)
     assert np.array_equal(back, dense)
-
-
-@pytest.mark.parametrize("dtype", ["f16", "bf16", "e4m3", "s8", "tf32"])
-@pytest.mark.parametrize(("rows", "kept"), [(64, 128), (1, 1), (130, 70), (63, 17)])
-def test_each_value_register_is_what_the_fragment_says(dtype, rows, kept, rng):
-    element = element_type(dtype)
-    bits = rng.integers(1, 256, (rows, kept, element.bytes), dtype=np.uint8).view(element.bits_dtype)[..., 0]
-    words = prepack_values(bits, 2 * kept, dtype)
-    blocks, products, threads, registers = words.shape
-    assert words.shape == prepacked_values_shape(rows, 2 * kept, dtype) and (threads, registers) == (128, 4)
-    columns = 32 // element.bytes
-    padded = np.zeros((blocks * 64, products * columns), element.bits_dtype)
-    padded[:rows, :kept] = bits
-    fragment = operand_a(element.bits)
-    for block, product in np.ndindex(blocks, products):
-        part = padded[64 * block : 64 * (block + 1), columns * product : columns * (product + 1)]
-        assert np.array_equal(words[block, product].T, fragment.gather(part))
-    assert np.array_equal(unpack_values(words, rows, kept, 2 * kept, dtype), bits)
-
-
-@pytest.mark.parametrize(
-    ("shape", "dtype"), [((4, 3), np.uint16), ((4, 400), np.uint16), ((4, 8), np.uint8), ((8,), np.uint16)]
-)
-def test_values_of_another_shape_are_refused(shape, dtype):
-    with pytest.raises(
-        ValueError, match=r"stored values of 16 dense columns of f16 are \[rows, half of them\], 2 bytes each"
-    ):
-        prepack_values(np.ones(shape, dtype), 16, "f16")
-
-
-def test_prepacked_values_of_another_shape_are_refused():
-    with pytest.raises(ValueError, match=r"prepack to uint32 \[1, 8, 128, 4\], got uint32 \[1, 4, 128, 4\]"):
-        unpack_values(np.zeros((1, 4, 128, 4), np.uint32), 64, 128, 256, "f16")

@@ -62,9 +62,3 @@ def test_every_tail_of_k(rng: np.random.Generator, k: int, order: Order) -> None
 def test_every_tail_of_m(rng: np.random.Generator, m: int) -> None:
     schedule = deepest(Problem(), replace(REGISTERS, tile_n=64), SM_90A)
     check(rng, Problem("matmul", b_layout="n_major"), (m, 40, 130), schedule, Seeded(m))
-
-
-def test_the_ring_holds_the_dense_operand_alone() -> None:
-    wide = Schedule(stages=2, store="bulk")
-    shared, registers = (deepest(Problem(), replace(wide, values=v), SM_90A).stages for v in ("shared", "registers"))
-    assert (shared, registers) == (4, 5)
