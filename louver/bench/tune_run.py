@@ -18,6 +18,7 @@ from louver.bench.protocol import Protocol, interleave, median
 from louver.bench.verify import SAMPLE, in_f16_range
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
+from louver.frontend.epilogue import NO_EPILOGUE
 from louver.frontend.problem import Problem
 from louver.isa.tensormap import COPY_CHUNK
 from louver.kernels.compiled import record_of
@@ -45,6 +46,10 @@ class Task:
     def __post_init__(self) -> None:
         if min(self.m, self.n, self.k) < 1:
             raise ValueError(f"sizes are at least 1, got {self.m}x{self.n}x{self.k}")
+        if self.problem.epilogue != NO_EPILOGUE:
+            raise ValueError(
+                f"schedules are tuned for products with a bias at most, got {self.problem.epilogue}: the model chooses for it"
+            )
 
     @property
     def aligned_output(self) -> bool:
