@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 from louver.frontend.problem import accumulator_of
 from louver.isa.wgmma import FP8
 
-UNIT_ROUNDOFF = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8, "e4m3": 2.0**-4, "e5m2": 2.0**-3, "s8": 0.0, "s32": 0.0}
+UNIT_ROUNDOFF = {
+    "f32": 2.0**-24,
+    "f16": 2.0**-11,
+    "bf16": 2.0**-8,
+    "e4m3": 2.0**-4,
+    "e5m2": 2.0**-3,
+    "s8": 0.0,
+    "s32": 0.0,
+}
 """Half the distance from 1 to the next number of each output type; 0 for integers."""
 
 SMALLEST_SUBNORMAL = {
