@@ -10,20 +10,25 @@ if TYPE_CHECKING:
     from louver.formats.check import check
     from louver.formats.compress import compress
     from louver.formats.file import load, save
+    from louver.formats.gated import GatedTensor, gated
     from louver.formats.pattern import Pattern
     from louver.formats.prune import prune
     from louver.formats.tensor import SparseTensor
+    from louver.frontend.epilogue import Epilogue
     from louver.kernels.plan import Plan, plan
     from louver.kernels.products import linear, matmul
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Epilogue",
+    "GatedTensor",
     "Pattern",
     "Plan",
     "SparseTensor",
     "check",
     "compress",
+    "gated",
     "linear",
     "load",
     "matmul",
@@ -35,11 +40,14 @@ __all__ = [
 
 # A name's module is imported when the name is first used, so that `import louver` costs little.
 _HOMES = {
+    "Epilogue": "louver.frontend.epilogue",
+    "GatedTensor": "louver.formats.gated",
     "Pattern": "louver.formats.pattern",
     "Plan": "louver.kernels.plan",
     "SparseTensor": "louver.formats.tensor",
     "check": "louver.formats.check",
     "compress": "louver.formats.compress",
+    "gated": "louver.formats.gated",
     "linear": "louver.kernels.products",
     "load": "louver.formats.file",
     "matmul": "louver.kernels.products",

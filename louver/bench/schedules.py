@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -20,6 +21,7 @@ from louver.frontend.problem import Problem
 from louver.isa.targets import target
 from louver.kernels.compiled import record_of
 from louver.kernels.configure import choose, deepest
+from louver.kernels.fused import NOTHING_BOUND
 from louver.kernels.launch import Rows
 from louver.kernels.state import TensorState
 from louver.passes.schedule import Schedule
@@ -96,7 +98,9 @@ def measure_schedules(torch: Any, gemm: GemmProblem, protocol: Protocol) -> list
 def _compile(problem: Problem, schedules: Iterable[Schedule], name: str) -> None:
     """Compile side by side: a kernel takes half a second."""
     wanted = list(schedules)
-    with ProcessPoolExecutor(min(len(wanted), os.cpu_count() or 1)) as pool:
+    # A fork of a process that has threads and a GPU context may hang.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(len(wanted), os.cpu_count() or 1), mp_context=context) as pool:
         list(pool.map(record_of, [problem] * len(wanted), wanted, [name] * len(wanted)))
 
 
@@ -106,7 +110,7 @@ def _contender(
     gemm, x, y = operands.problem, operands.x, operands.y
     launchers = [state.launcher(s, problem, schedule, 0, 0) for state, s in zip(states, operands.sparse, strict=True)]
     dense, result = _rows(x), _rows(y)
-    packs = [launcher.arguments(gemm.n, dense, result, 0) for launcher in launchers]
+    packs = [launcher.arguments(gemm.n, dense, result, NOTHING_BOUND) for launcher in launchers]
 
     def call(index: int) -> Any:
         at = index % len(launchers)

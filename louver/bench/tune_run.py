@@ -18,9 +18,11 @@ from louver.bench.protocol import Protocol, interleave, median
 from louver.bench.verify import SAMPLE, in_f16_range
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
+from louver.frontend.epilogue import NO_EPILOGUE
 from louver.frontend.problem import Problem
 from louver.isa.tensormap import COPY_CHUNK
 from louver.kernels.compiled import record_of
+from louver.kernels.fused import NOTHING_BOUND, Bound
 from louver.kernels.launch import Rows
 from louver.kernels.numerics import accumulation, compare
 from louver.kernels.state import TensorState
@@ -45,6 +47,10 @@ class Task:
     def __post_init__(self) -> None:
         if min(self.m, self.n, self.k) < 1:
             raise ValueError(f"sizes are at least 1, got {self.m}x{self.n}x{self.k}")
+        if self.problem.epilogue != NO_EPILOGUE:
+            raise ValueError(
+                f"schedules are tuned for products with a bias at most, got {self.problem.epilogue}: the model chooses for it"
+            )
 
     @property
     def aligned_output(self) -> bool:
@@ -99,8 +105,8 @@ class Bench:
             for state, s in zip(self._states, self.sparse, strict=True)
         ]
         dense, result = _rows(self.operand), _rows(self.y)
-        bias = 0 if self.bias is None else int(self.bias.data_ptr())
-        packs = [launcher.arguments(n, dense, result, bias) for launcher in made]
+        bound = NOTHING_BOUND if self.bias is None else Bound({"bias": int(self.bias.data_ptr())}, {}, 0)
+        packs = [launcher.arguments(n, dense, result, bound) for launcher in made]
 
         def call(index: int) -> None:
             at = index % len(made)

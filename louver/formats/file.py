@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from louver.formats.container import FormatError, array_bytes, read, type_name, write
 from louver.formats.dtypes import element_type
+from louver.formats.gated import GatedTensor
 from louver.formats.pattern import Pattern
 from louver.formats.tensor import SparseTensor, aligned_rows
 
@@ -40,6 +41,10 @@ def save(
         raise ValueError(f"the metadata key {KEY!r} is Louver's own: leave it out")
     arrays: dict[str, NDArray[Any]] = {}
     for name, tensor in tensors.items():
+        if isinstance(tensor, GatedTensor):
+            raise ValueError(
+                f"{name} is a gated pair: save its parts() under two names, and call louver.gated after loading"
+            )
         for stored, array in _parts(name, tensor).items():
             if stored in arrays:
                 raise ValueError(f"two tensors need the stored name {stored!r}: rename one")

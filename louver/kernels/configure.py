@@ -45,7 +45,8 @@ def choose(
 
 def _bulk_stores(problem: Problem, tile_n: int) -> bool:
     least = 16 if problem.kind == "linear" else 64
-    return element_type(problem.out).bits == STAGED_BITS and tile_n >= least
+    # Gated products have half as many rows to store as a staged block holds.
+    return element_type(problem.out).bits == STAGED_BITS and tile_n >= least and not problem.epilogue.gated
 
 
 def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:

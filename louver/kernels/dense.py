@@ -68,31 +68,42 @@ def _flatten(axes: Sequence[tuple[int, int]], width: int) -> tuple[int, int | No
 
 
 def check_output(
-    out: ArrayView, shape: tuple[int, ...], element: ElementType, sources: tuple[ArrayView, ...]
+    out: ArrayView,
+    shape: tuple[int, ...],
+    element: ElementType,
+    sources: tuple[ArrayView, ...],
+    c: ArrayView | None = None,
 ) -> ArrayView:
-    """The caller's output, or ValueError with the rule that it breaks."""
+    """The caller's output, or ValueError with the rule that it breaks. c: an input that may be the output itself."""
     if out.shape != shape:
         raise ValueError(f"out must have shape {list(shape)}, got {list(out.shape)}")
     if out.element != element:
         raise ValueError(f"out must have element type {element}, got {out.element}")
     if not out.writable:
         raise ValueError("out must be writable, each element on its own, got a read-only or broadcast array")
-    for source in sources:
+    for source in sources if c is None or same_place(out, c) else (*sources, c):
         if out.device != source.device:
             raise ValueError(
                 f"out must be on the inputs' device, got {out.device} and {source.device} (None: the host)"
             )
         if overlaps(out, source):
-            raise ValueError("out must not overlap an input: the kernel writes it while it reads")
+            raise ValueError(
+                "out must not overlap an input, unless it is c itself: the kernel writes it while it reads"
+            )
     return out
 
 
-def rows_of(out: ArrayView) -> ArrayView:
-    """A two-dimensional output with contiguous rows, or ValueError."""
+def same_place(a: ArrayView, b: ArrayView) -> bool:
+    """Whether two arrays are the same elements in the same order."""
+    return (a.address, a.device, a.element, a.shape, a.strides) == (b.address, b.device, b.element, b.shape, b.strides)
+
+
+def rows_of(out: ArrayView, name: str = "out") -> ArrayView:
+    """A two-dimensional array with contiguous rows, or ValueError."""
     if out.strides[1] != 1 and out.shape[1] > 1:
-        raise ValueError(f"out's rows must be contiguous, got strides {list(out.strides)}")
+        raise ValueError(f"{name}'s rows must be contiguous, got strides {list(out.strides)}")
     if out.shape[0] > 1 and out.strides[0] < out.shape[1]:
         raise ValueError(
-            f"out's rows must not overlap, got {out.shape[1]} columns and rows {out.strides[0]} elements apart"
+            f"{name}'s rows must not overlap, got {out.shape[1]} columns and rows {out.strides[0]} elements apart"
         )
     return out

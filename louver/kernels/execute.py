@@ -46,8 +46,8 @@ def _run_device(state: TensorState, request: Request, out: ArrayView, n: int | N
     launcher = state.launcher(request.s, problem, schedule, place.ordinal, stream)
     in_place = rows_in_place(dense, layout)
     rows = copied_rows(dense, layout, place.ordinal, stream) if in_place is None else in_place
-    bias = 0 if request.bias is None else request.bias.address
-    pack = launcher.arguments(dense.n, rows, result, bias)
+    fused = request.fused
+    pack = launcher.arguments(dense.n, rows, result, fused.bind(fused.places))
     launcher.kernel.launch(launcher.grid(dense.n), pack, stream)
     if in_place is None:
         return None
@@ -74,7 +74,10 @@ def _run_host(state: TensorState, request: Request, out: ArrayView) -> None:
     def uploaded(array: ArrayView) -> ArrayView:
         return view(DeviceArray.of(array.to_numpy(), ordinal=place.ordinal))
 
-    bias = None if request.bias is None else uploaded(request.bias)
     result = DeviceArray.empty(out.shape, out.element, ordinal=place.ordinal)
-    run(state, replace(request, dense=uploaded(request.dense), bias=bias, out=None), view(result))
+    run(
+        state,
+        replace(request, dense=uploaded(request.dense), fused=request.fused.moved(uploaded), out=None),
+        view(result),
+    )
     np.copyto(out.host, result.numpy())

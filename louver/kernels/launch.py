@@ -9,8 +9,9 @@ from louver.frontend.problem import BLayout
 from louver.isa.tensormap import COPY_CHUNK, TensorMap
 from louver.kernels.compiled import LoadedProduct
 from louver.kernels.dense import DenseMatrix
+from louver.kernels.fused import Bound
 from louver.kernels.operand import DeviceOperand
-from louver.passes.signature import MapParameter, PointerParameter, SizeParameter
+from louver.passes.signature import MapParameter, NumberParameter, Parameter, PointerParameter, SizeParameter
 from louver.runtime.arrays import ArrayView
 from louver.runtime.copy2d import copy_is_loaded, copy_matrix
 from louver.runtime.driver import is_capturing
@@ -84,12 +85,12 @@ class Launcher:
         """CTAs of a launch for a dense operand [k, n]."""
         return self.signature.grid(self._shape[0], n, self._sm_count)
 
-    def arguments(self, n: int, dense: Rows, out: Rows, bias: int) -> ArgumentPack:
-        """The arguments of a launch. bias: its address, 0 without one."""
+    def arguments(self, n: int, dense: Rows, out: Rows, bound: Bound) -> ArgumentPack:
+        """The arguments of a launch. bound: the epilogue's."""
         m, k = self._shape
         maps = {"a": self._values, "b": dense, "d": out}
-        pointers = {"metadata": self._operand.metadata.address, "d": out.address, "bias": bias}
-        sizes = {"M": m, "N": n, "K": k, "pitch": out.pitch // out.element_bytes}
+        pointers = {**bound.pointers, "metadata": self._operand.metadata.address, "d": out.address}
+        sizes = {"M": m, "N": n, "K": k, "pitch": out.pitch // out.element_bytes, "pitch_c": bound.pitch_c}
         pack = ArgumentPack(self._types)
         for index, parameter in enumerate(self.signature.parameters):
             match parameter:
@@ -99,6 +100,8 @@ class Launcher:
                     pack[index] = pointers[parameter.name]
                 case SizeParameter():
                     pack[index] = sizes[parameter.name]
+                case NumberParameter():
+                    pack[index] = bound.numbers[parameter.name]
         return pack
 
     def _encoded(self, parameter: MapParameter, rows: Rows) -> bytes:
@@ -174,7 +177,7 @@ def _whole(nbytes: int) -> int:
     return -(-nbytes // PITCH) * PITCH
 
 
-def _type(parameter: MapParameter | PointerParameter | SizeParameter) -> ParamType:
+def _type(parameter: Parameter) -> ParamType:
     match parameter:
         case MapParameter():
             return "tensormap"
@@ -182,3 +185,5 @@ def _type(parameter: MapParameter | PointerParameter | SizeParameter) -> ParamTy
             return "u64"
         case SizeParameter():
             return "u64" if parameter.width == 64 else "u32"
+        case NumberParameter():
+            return "f32"

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from louver.formats.dtypes import ElementType
+from louver.formats.gated import GatedTensor
 from louver.formats.tensor import SparseTensor
+from louver.frontend.epilogue import NO_EPILOGUE, Activation, Epilogue
 from louver.frontend.problem import BLayout, Kind, Problem
 from louver.kernels.configure import TILE_N
 from louver.kernels.dense import matrix
 from louver.kernels.execute import layout_of, run, schedule_for
+from louver.kernels.fused import NOTHING, Given, Target, fuse, place_name
 from louver.kernels.launch import rows_in_place
 from louver.kernels.request import (
     Request,
-    check_bias,
     check_operands,
     check_sparse,
     default_layout,
     output_element,
-    place_name,
+    output_rows_of,
     problem,
     request,
 )
@@ -33,12 +36,17 @@ from louver.runtime.device import device as device_of
 TILES = 64
 """Columns in whose multiples schedules see an N beyond the narrow tiles: they count tiles, of widths that are multiples."""
 
+_CHANGING = ("dense_bias", "dense_scale", "c", "alpha", "beta")
+"""Options that a plan's calls may give anew."""
+
 
 class Plan:
-    """A product of one sparse tensor on one device, made by `louver.plan`. It keeps tensor, operand and bias.
+    """A product of one sparse tensor on one device, made by `louver.plan`. It keeps tensor, operand and options.
 
-    kind, n: as planned. dense, layout: element type and layout of the dense operand. element: of the output. Threads may share a plan. A CUDA graph that captured a call
-    reads the operand on each replay: keep the plan, or the sparse tensor, as long as the graph.
+    kind, n, activation: as planned. dense, layout: element type and layout of the dense operand. element: of the output.
+    epilogue, bias: the steps between sum and output, and the bias's element type. Threads may share a plan. A CUDA graph that captured a call reads the operand,
+    and the options' arrays, on each replay: keep the plan, or the sparse tensor and the arrays, as long as the graph; numbers
+    are those of the captured call.
     """
 
     def __init__(
@@ -46,7 +54,10 @@ class Plan:
         kind: Kind,
         s: SparseTensor,
         n: int,
-        bias: Any,
+        given: Given,
+        activation: Activation | None,
+        epilogue: Epilogue,
+        bias: str | None,
         dense: ElementType,
         element: ElementType,
         layout: BLayout,
@@ -59,29 +70,48 @@ class Plan:
         self.layout: BLayout = layout
         self.device = place
         self._s = s
-        self._bias = bias
+        self.activation: Activation | None = activation
+        self.epilogue = epilogue
+        self.bias = bias
+        self._given = given
         self._state = states().of(s)
         self._warm = WarmCalls()
 
-    def __call__(self, x: Any, out: Any = None) -> Any:
+    def __call__(
+        self,
+        x: Any,
+        out: Any = None,
+        *,
+        dense_bias: Any = None,
+        dense_scale: Any = None,
+        c: Any = None,
+        alpha: float | None = None,
+        beta: float | None = None,
+    ) -> Any:
         """Compute into `out` and return it; without one, into a new array of x's kind.
 
         x: [..., K] in a linear plan, [K, N] in a matmul plan, on the plan's device, of any N. It is read in place: rows of
         unit stride in the plan's layout, address and row pitch multiples of 16 bytes. With `out` nothing is allocated; the
         work goes to the caller's current stream, nothing is waited for, and the call may be captured into a CUDA graph.
-        Raises ValueError or TypeError with the rule, before anything is launched.
+        The options take the place of those that the plan was made with, and must ask for the same epilogue: they are what
+        changes with x. Raises ValueError or TypeError with the rule, before anything is launched.
         """
-        y = self._warm.launch(None, x, self._bias, out)
-        return self._checked(x, out) if y is None else y
+        given = self._given
+        changed = (dense_bias, dense_scale, c, alpha, beta)
+        if any(value is not None for value in changed):
+            names = zip(_CHANGING, changed, strict=True)
+            given = given._replace(**{name: value for name, value in names if value is not None})
+        y = self._warm.launch(None, x, given, out)
+        return self._checked(x, given, out) if y is None else y
 
-    def _checked(self, x: Any, out: Any) -> Any:
-        asked = request(self.kind, self._s, x, self._bias, out, self.element)
+    def _checked(self, x: Any, given: Given, out: Any) -> Any:
+        asked = request(self.kind, self._s, x, given, self.activation, out, self.element, like=self.epilogue)
         self._check_place(asked)
         made = empty_like_kind(asked.dense, asked.shape, asked.element) if out is None else out
         result = view(made) if asked.out is None else asked.out
         placed = run(self._state, asked, result, n=self.n)
         if placed is not None:
-            self._warm.keep(None, (x, self._bias, out), asked, result, placed)
+            self._warm.keep(None, (x, given, out), asked, result, placed)
         return made
 
     def _check_place(self, asked: Request) -> None:
@@ -93,6 +123,11 @@ class Plan:
         if asked.dense.element != self.dense:
             raise ValueError(
                 f"the plan is for dense operands of {self.dense}, got {asked.dense.element}: make another plan, with like=x"
+            )
+        if asked.fused.epilogue != self.epilogue or asked.fused.bias != self.bias:
+            raise ValueError(
+                f"the plan is for {self.epilogue} and a bias of {self.bias}, got options for {asked.fused.epilogue} and a bias "
+                f"of {asked.fused.bias}: make another plan"
             )
         dense = asked.operand()
         if rows_in_place(dense, self.layout) is None or layout_of(asked, dense) != self.layout:
@@ -118,34 +153,47 @@ def plan(
     out_dtype: object = None,
     like: Any = None,
     layout: BLayout | None = None,
+    dense_bias: Any = None,
+    scale: Any = None,
+    dense_scale: Any = None,
+    c: Any = None,
+    out_scale: Any = None,
+    alpha: float | None = None,
+    beta: float | None = None,
+    activation: Activation | None = None,
 ) -> Plan:
     """Fix operand, problem and kernel of a product, for calls with little host time.
 
     `p = louver.plan("linear", s, n=256, like=x)`, then `p(x, out=y)`.
 
-    kind: "linear" or "matmul". n: N (tokens or columns) that the kernel is chosen for; calls may have any N. bias: [M] on the
-    device, for "linear"; read anew by each call. out_dtype: as in `louver.matmul`. like: an array as calls will have it, which
-    gives the device, the element type and, for "matmul", the layout; by default the current device and s's element type.
-    layout: of a matmul's b, "n_major" (row-major [K, N], the default for 16-bit types) or "k_major" (its transpose).
+    kind: "linear" or "matmul". n: N (tokens or columns) that the kernel is chosen for; calls may have any N. out_dtype: as in
+    `louver.matmul`. like: an array as calls will have it, which gives the device, the element type and, for "matmul", the
+    layout; by default the current device and s's element type. layout: of a matmul's b, "n_major" (row-major [K, N], the
+    default for 16-bit types) or "k_major" (its transpose). bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta,
+    activation: as in `louver.matmul`, arrays on the device, for N = n (c [n, out] or [out, n]); the calls read the arrays
+    anew, and may give others.
     Compiles and uploads what calls with aligned and other outputs need. Raises ValueError or TypeError for arguments that no
     product has, NoDeviceError without a GPU, RuntimeError while the stream of `like` is being captured.
     """
     _check_kind(kind, layout)
     check_sparse(s)
     _check_range(n, n)
-    if bias is not None and kind != "linear":
-        raise ValueError("only linear products add a bias")
-    _check_bias_kind(kind, with_bias=bias is not None)
     example = None if like is None else view(like)
     place = require_device() if example is None else _place_of(example)
     dense = s.dtype if example is None else example.element
     check_operands(kind, s, dense)
     chosen = _layout(kind, dense, example, layout)
-    element = output_element(out_dtype, s.dtype, dense)
-    vector = None if bias is None else check_bias(s, view(bias), place.ordinal).element.name
+    given = Given(bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta)
+    if all(value is None for value in given):
+        given = NOTHING
+    outputs = output_rows_of(s)
+    shape = (n, outputs) if kind == "linear" else (outputs, n)
+    fused = fuse(Target(kind, s, shape, n, place.ordinal, isinstance(s, GatedTensor)), given, activation)
+    element = output_element(out_dtype, s.dtype, dense, fused.epilogue)
     stream = 0 if example is None else example.stream or 0
-    _make_ready(s, (n,), problem(kind, s, dense, chosen, element, vector), place, stream)
-    return Plan(kind, s, n, bias, dense, element, chosen, place)
+    solved = problem(kind, s, dense, chosen, element, fused.bias, fused.epilogue)
+    _make_ready(s, (n,), solved, place, stream)
+    return Plan(kind, s, n, given, activation, fused.epilogue, fused.bias, dense, element, chosen, place)
 
 
 def prepare(
@@ -157,14 +205,18 @@ def prepare(
     out_dtype: object = None,
     layout: BLayout | None = None,
     device: int | None = None,
+    epilogue: Epilogue = NO_EPILOGUE,
 ) -> None:
     """Compile, load and upload ahead all that products of `s` with N in a range will use, so that their calls may be captured.
 
     n: one N, or the least and the greatest. kind, bias (whether there will be one), out_dtype, layout: as in `plan`.
-    device: ordinal, by default the current one's. Kernels come from the cache on disk where they have been compiled before.
+    device: ordinal, by default the current one's. epilogue: which other options there will be; that a weight is gated need not
+    be said. Kernels come from the cache on disk where they have been compiled before.
     Raises ValueError or TypeError for arguments that no product has, NoDeviceError without a GPU.
     """
-    low, high, solved, place = wanted(s, n, kind=kind, bias=bias, out_dtype=out_dtype, layout=layout, device=device)
+    low, high, solved, place = wanted(
+        s, n, kind=kind, bias=bias, out_dtype=out_dtype, layout=layout, device=device, epilogue=epilogue
+    )
     _make_ready(s, tuple(_classes(low, high)), solved, place, 0)
     load_copies(place.ordinal, s.dtype.bytes)
 
@@ -178,17 +230,18 @@ def wanted(
     out_dtype: object = None,
     layout: BLayout | None = None,
     device: int | None = None,
+    epilogue: Epilogue = NO_EPILOGUE,
 ) -> tuple[int, int, Problem, Device]:
     """What `prepare` is asked for, checked: the least and the greatest N, the problem, the device."""
     _check_kind(kind, layout)
     check_sparse(s)
     low, high = (n, n) if isinstance(n, int) else n
     _check_range(low, high)
-    _check_bias_kind(kind, with_bias=bias)
     place = require_device() if device is None else device_of(device)
     chosen = _layout(kind, s.dtype, None, layout)
-    element = output_element(out_dtype, s.dtype, s.dtype)
-    return low, high, problem(kind, s, s.dtype, chosen, element, "auto" if bias else None), place
+    steps = replace(epilogue, gated=isinstance(s, GatedTensor))
+    element = output_element(out_dtype, s.dtype, s.dtype, steps)
+    return low, high, problem(kind, s, s.dtype, chosen, element, "auto" if bias else None, steps), place
 
 
 def _make_ready(s: SparseTensor, sizes: Iterable[int], solved: Problem, place: Device, stream: int) -> None:
@@ -220,11 +273,6 @@ def _check_kind(kind: str, layout: str | None) -> None:
         raise ValueError(f"layout is 'k_major' or 'n_major', got {layout!r}")
     if kind == "linear" and layout == "n_major":
         raise ValueError("linear takes tokens as [N, K] with K contiguous, got layout 'n_major': use matmul")
-
-
-def _check_bias_kind(kind: Kind, *, with_bias: bool) -> None:
-    if with_bias and kind != "linear":
-        raise ValueError("only linear products add a bias, got one for matmul")
 
 
 def _check_range(low: int, high: int) -> None:

@@ -11,29 +11,61 @@ from numpy.typing import NDArray
 
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
+from louver.frontend.epilogue import Activation
 from louver.frontend.problem import Kind
 from louver.kernels import reference
+from louver.kernels.fused import NOTHING, Given
 from louver.kernels.request import Accumulate, Request, request
 from louver.kernels.state import states
 from louver.runtime.arrays import ArrayView, empty_like_kind, view
 from louver.runtime.device import NoDevice, current_device
 
 
-def matmul(s: SparseTensor, b: Any, out: Any = None, out_dtype: object = None, accumulate: Accumulate = "auto") -> Any:
-    """`s [M, K] @ b [K, N]` -> [M, N].
+def matmul(
+    s: SparseTensor,
+    b: Any,
+    out: Any = None,
+    out_dtype: object = None,
+    accumulate: Accumulate = "auto",
+    *,
+    bias: Any = None,
+    dense_bias: Any = None,
+    scale: Any = None,
+    dense_scale: Any = None,
+    c: Any = None,
+    out_scale: Any = None,
+    alpha: float | None = None,
+    beta: float | None = None,
+    activation: Activation | None = None,
+) -> Any:
+    """`s [M, K] @ b [K, N]` -> [M, N], and in the same kernel, all of it optional,
+
+        out_scale · activation(alpha · scale · dense_scale · (s @ b) + bias + dense_bias + beta · c)
 
     s: 2:4 sparse along K (its last axis), f16, bf16, e4m3, e5m2, s8 or u8. b: the same element type (8-bit floats mix, and so
     do 8-bit integers), on a GPU or on the host, any strides; rows or columns of unit stride and 16-byte pitch are read in
     place, of 8-bit types columns only, anything else is copied first. out: an array to write, its rows contiguous, not
-    overlapping b; by default a new array of b's kind. out_dtype: f16, bf16, f32, for 8-bit floats also e4m3 (saturating),
-    for integers also s32; default `out`'s, else b's for 16-bit types, bf16 for 8-bit floats, s32 for integers.
+    overlapping an input (it may be `c` itself); by default a new array of b's kind. out_dtype: f16, bf16, f32, e4m3, e5m2, s8
+    (8-bit ones saturate, s8 is rounded to nearest even and NaN becomes 0), for integers also s32; default `out`'s, else b's
+    for 16-bit types, bf16 for 8-bit floats, s32 for integers, or f16 with an epilogue.
     accumulate: "auto": "f32", which for 8-bit floats keeps about 14 bits in hardware, or "s32" for integers, which wraps.
+
+    bias: [M], dense_bias: [N], c: [M, N] with contiguous rows; each f16, bf16 or f32. Without any other option integer products
+    take a bias of s32 instead, added exactly. alpha, beta (1 by default): numbers. scale, dense_scale: what the values of s
+    and of b stand for: a number, one f32 on the device, or f32 for each sparse row [M], for each dense column [N]. out_scale:
+    a number or one f32 on the device. Numbers are passed by value: a new one compiles nothing. activation: "relu"; "gelu" by
+    the error function; "gelu_tanh", its approximation; "silu": x / (1 + exp(-x)); but for relu within 2^-20 of |x|, x being
+    the argument. All this is computed in f32; sums of integers are rounded to f32 first. NaN stays NaN.
+    A gated pair (`louver.gated`) gives activation(gate) · up: s has M = 2·F rows, the output F; bias and scale have 2·F
+    elements, the gate's first; there is no c.
+
     On a GPU the work is sent to the caller's current stream and not waited for. Host arrays are copied in and out. The
     first call of its kind compiles and uploads, which a stream's capture forbids: `louver.prepare` does it ahead.
     Without a GPU the reference path computes the same, slowly, and says so once.
     Raises ValueError or TypeError with the rule, before anything is launched or written.
     """
-    return _product("matmul", s, b, None, out, out_dtype, accumulate)
+    given = _given(bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta)
+    return _product("matmul", s, b, given, activation, out, out_dtype, accumulate)
 
 
 def linear(
@@ -43,24 +75,50 @@ def linear(
     out: Any = None,
     out_dtype: object = None,
     accumulate: Accumulate = "auto",
+    *,
+    dense_bias: Any = None,
+    scale: Any = None,
+    dense_scale: Any = None,
+    c: Any = None,
+    out_scale: Any = None,
+    alpha: float | None = None,
+    beta: float | None = None,
+    activation: Activation | None = None,
 ) -> Any:
     """`x [..., K] @ s [out, K].T (+ bias [out])` -> [..., out], as `torch.nn.functional.linear`.
 
-    bias: f16, bf16 or f32, or s32 for integers; added before the result is rounded. Everything else as in `matmul`; leading axes of x and out must flatten to one without a copy.
+    The options are those of `matmul`: bias and scale go with the outputs [out], dense_bias and dense_scale with the tokens,
+    [tokens] or as x's leading axes with or without a last axis of 1, c has the output's shape. Leading axes of x, c and out
+    must flatten to one without a copy.
     """
-    return _product("linear", s, x, bias, out, out_dtype, accumulate)
+    given = _given(bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta)
+    return _product("linear", s, x, given, activation, out, out_dtype, accumulate)
+
+
+def _given(*options: Any) -> Given:
+    for option in options:
+        if option is not None:
+            return Given(*options)
+    return NOTHING
 
 
 def _product(
-    kind: Kind, s: SparseTensor, x: Any, bias: Any, out: Any, out_dtype: object, accumulate: Accumulate
+    kind: Kind,
+    s: SparseTensor,
+    x: Any,
+    given: Given,
+    activation: Activation | None,
+    out: Any,
+    out_dtype: object,
+    accumulate: Accumulate,
 ) -> Any:
-    options = (kind, out_dtype, accumulate)
+    options = (kind, out_dtype, accumulate, activation)
     state = states().find(s)
     if state is not None:
-        y = state.warm.launch(options, x, bias, out)
+        y = state.warm.launch(options, x, given, out)
         if y is not None:
             return y
-    asked = request(kind, s, x, bias, out, out_dtype, accumulate)
+    asked = request(kind, s, x, given, activation, out, out_dtype, accumulate)
     if not _on_gpu(asked.dense):
         return _by_reference(asked, out)
     from louver.kernels.execute import run
@@ -70,7 +128,7 @@ def _product(
     result = view(made) if asked.out is None else asked.out
     placed = run(state, asked, result)
     if placed is not None:
-        state.warm.keep(options, (x, bias, out), asked, result, placed)
+        state.warm.keep(options, (x, given, out), asked, result, placed)
     return made
 
 
@@ -94,12 +152,20 @@ def _say_once(reason: str) -> None:
 
 
 def _by_reference(asked: Request, out: Any) -> Any:
+    fused, linear_ = asked.fused, asked.kind == "linear"
     x = asked.dense.to_numpy()
-    bias = None if asked.bias is None else asked.bias.to_numpy()
-    if asked.kind == "matmul":
-        return _deliver(reference.product(asked.s.dense(), x, bias, asked.element.numpy), asked.dense, out)
-    y = reference.product(asked.s.dense(), x.reshape(-1, x.shape[-1]).T, bias, asked.element.numpy)
-    return _deliver(np.ascontiguousarray(y.T).reshape(asked.shape), asked.dense, out)
+    dense = x.reshape(-1, x.shape[-1]).T if linear_ else x
+    reads: dict[str, NDArray[Any] | float] = {name: array.to_numpy() for name, array in fused.arrays.items()}
+    bias = reads.pop("bias", None)
+    c = reads.get("c")
+    if c is not None and linear_:
+        reads["c"] = np.asarray(c).reshape(-1, asked.shape[-1]).T
+    bound = fused.bind(fused.places)
+    reads |= bound.numbers
+    y = reference.product(
+        asked.s.dense(), dense, None if bias is None else np.asarray(bias), asked.element.numpy, fused.epilogue, reads
+    )
+    return _deliver(np.ascontiguousarray(y.T).reshape(asked.shape) if linear_ else y, asked.dense, out)
 
 
 def _deliver(y: NDArray[Any], like: ArrayView, out: Any) -> Any:

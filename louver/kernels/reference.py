@@ -79,7 +79,7 @@ def _finished(total: Array, bias: Array | None, epilogue: Epilogue, reads: Reads
             y = _activated(gate, epilogue) * up
         else:
             y = _activated(_affine(total, bias, epilogue, reads), epilogue)
-        return y if epilogue.out_scale is None else y * _as(y, reads["out_scale"])
+        return y if epilogue.out_scale is None else y * _as(y, reads["out_scale"]).reshape(())
 
 
 def _magnitude(total: Array, magnitude: Array, bias: Array | None, epilogue: Epilogue, reads: Reads) -> Array:
@@ -96,7 +96,7 @@ def _magnitude(total: Array, magnitude: Array, bias: Array | None, epilogue: Epi
         else:
             argument = _affine(total, bias, epilogue, reads)
             result = _through_activation(argument, _affine(magnitude, size, epilogue, absolute), epilogue)
-        return result if epilogue.out_scale is None else result * absolute["out_scale"]
+        return result if epilogue.out_scale is None else result * absolute["out_scale"].reshape(())
 
 
 def _through_activation(argument: Array, magnitude: Array, epilogue: Epilogue) -> Array:
@@ -132,7 +132,7 @@ def _affine(total: Array, bias: Array | None, epilogue: Epilogue, reads: Reads) 
     if bias is not None:
         y = y + _as(y, bias)[:, None]
     if epilogue.dense_bias is not None:
-        y = y + _as(y, reads["dense_bias"])[None, :]
+        y = y + _as(y, reads["dense_bias"]).reshape(1, -1)
     if epilogue.c is not None:
         y = y + _as(y, reads["c"]) * _as(y, reads["beta"])
     return y

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal
 
 from louver.formats.dtypes import ElementType, element_type
+from louver.formats.gated import GatedTensor
 from louver.formats.tensor import SparseTensor
-from louver.frontend.problem import BIAS, PRODUCTS, BLayout, Kind, Problem, accumulator_of
+from louver.frontend.epilogue import NO_EPILOGUE, Activation, Epilogue
+from louver.frontend.problem import PRODUCTS, BLayout, Kind, Problem, accumulator_of
 from louver.isa.wgmma import TRANSPOSABLE
 from louver.kernels.dense import DenseMatrix, as_tokens, check_output, matrix, rows_of
+from louver.kernels.fused import Fused, Given, Target, fuse
 from louver.runtime.arrays import ArrayView, view
 
 Accumulate = Literal["auto", "f32", "s32"]
@@ -23,14 +27,14 @@ SPARSE = tuple(dict.fromkeys(a for a, _ in PRODUCTS))
 class Request:
     """A product of `s` with `dense`, checked.
 
-    dense: the caller's array, of any number of leading axes in a linear product. bias: [M] or None. element, shape: of the
-    output. out: the caller's output, None to make one.
+    dense: the caller's array, of any number of leading axes in a linear product. fused: the epilogue's options. element,
+    shape: of the output. out: the caller's output, None to make one.
     """
 
     kind: Kind
     s: SparseTensor
     dense: ArrayView
-    bias: ArrayView | None
+    fused: Fused
     element: ElementType
     shape: tuple[int, ...]
     out: ArrayView | None
@@ -47,25 +51,43 @@ class Request:
 
     def problem(self, layout: BLayout) -> Problem:
         """The problem that a kernel solves, the dense operand in this layout."""
-        bias = None if self.bias is None else self.bias.element.name
-        return problem(self.kind, self.s, self.dense.element, layout, self.element, bias)
+        fused = self.fused
+        return problem(self.kind, self.s, self.dense.element, layout, self.element, fused.bias, fused.epilogue)
 
 
 def request(
-    kind: Kind, s: SparseTensor, x: Any, bias: Any, out: Any, out_dtype: Hashable, accumulate: str = "auto"
+    kind: Kind,
+    s: SparseTensor,
+    x: Any,
+    given: Given,
+    activation: Activation | None,
+    out: Any,
+    out_dtype: Hashable,
+    accumulate: str = "auto",
+    like: Epilogue | None = None,
 ) -> Request:
-    """Check the arguments of `matmul` or `linear`. Raises ValueError or TypeError with the rule that is broken."""
+    """Check the arguments of `matmul` or `linear`. Raises ValueError or TypeError with the rule that is broken.
+
+    like: the epilogue that is expected, see `Target`.
+    """
     check_sparse(s, accumulate)
     dense = view(x)
     check_operands(kind, s, dense.element)
     shape = _output_shape(kind, s, dense)
-    vector = None if bias is None else check_bias(s, view(bias), dense.device)
+    n = prod(shape) // output_rows_of(s)
+    fused = fuse(Target(kind, s, shape, n, dense.device, isinstance(s, GatedTensor), like), given, activation)
     target = None if out is None else view(out)
     wanted = target.element if out_dtype is None and target is not None else out_dtype
-    element = output_element(wanted, s.dtype, dense.element)
+    element = output_element(wanted, s.dtype, dense.element, fused.epilogue)
     if target is not None:
-        check_output(target, shape, element, (dense,) if vector is None else (dense, vector))
-    return Request(kind, s, dense, vector, element, shape, target)
+        read = tuple(array for name, array in fused.arrays.items() if name != "c")
+        check_output(target, shape, element, (dense, *read), fused.arrays.get("c"))
+    return Request(kind, s, dense, fused, element, shape, target)
+
+
+def output_rows_of(s: SparseTensor) -> int:
+    """Outputs for each dense column: the sparse rows, or half of them for a gated pair."""
+    return s.shape[0] // 2 if isinstance(s, GatedTensor) else s.shape[0]
 
 
 def check_sparse(s: object, accumulate: str = "auto") -> None:
@@ -98,15 +120,20 @@ def check_operands(kind: Kind, s: SparseTensor, dense: ElementType) -> None:
         )
 
 
-def output_element(out_dtype: object, s: ElementType, dense: ElementType) -> ElementType:
-    """The output's element type: the one named, else the operands' default.
+def output_element(
+    out_dtype: object, s: ElementType, dense: ElementType, epilogue: Epilogue = NO_EPILOGUE
+) -> ElementType:
+    """The output's element type: the one named, else the operands' default, of those that the epilogue can store.
 
     Raises ValueError for one that products of these operands do not write.
     """
-    outputs = PRODUCTS[s.name, dense.name]
+    outputs = [name for name in PRODUCTS[s.name, dense.name] if name != "s32" or not epilogue.floating]
     element = element_type(outputs[0] if out_dtype is None else out_dtype)
     if element.name not in outputs:
-        raise ValueError(f"out_dtype must be {', '.join(outputs)} for operands of {s} and {dense}, got {element}")
+        steps = " with an epilogue, which computes in f32," if epilogue.floating and element.name == "s32" else ""
+        raise ValueError(
+            f"out_dtype must be {', '.join(outputs)}{steps} for operands of {s} and {dense}, got {element}"
+        )
     return element
 
 
@@ -116,7 +143,13 @@ def default_layout(kind: Kind, dense: ElementType) -> BLayout:
 
 
 def problem(
-    kind: Kind, s: SparseTensor, dense: ElementType, layout: BLayout, out: ElementType, bias: str | None
+    kind: Kind,
+    s: SparseTensor,
+    dense: ElementType,
+    layout: BLayout,
+    out: ElementType,
+    bias: str | None,
+    epilogue: Epilogue = NO_EPILOGUE,
 ) -> Problem:
     """The problem of a product of `s`, its dense operand in this layout. bias: its element type, "auto", or None for none."""
     return Problem(
@@ -127,11 +160,12 @@ def problem(
         b_layout=layout,
         bias=None if bias is None else "row",
         bias_element=bias or "auto",
+        epilogue=epilogue,
     )
 
 
 def _output_shape(kind: Kind, s: SparseTensor, dense: ArrayView) -> tuple[int, ...]:
-    m, k = s.shape
+    m, k = output_rows_of(s), s.shape[1]
     if kind == "linear":
         if not dense.shape or dense.shape[-1] != k:
             raise ValueError(f"x must be [..., K] with K = {k}, got shape {list(dense.shape)}")
@@ -139,22 +173,3 @@ def _output_shape(kind: Kind, s: SparseTensor, dense: ArrayView) -> tuple[int, .
     if len(dense.shape) != 2 or dense.shape[0] != k:
         raise ValueError(f"b must be [K, N] with K = {k}, got shape {list(dense.shape)}")
     return (m, dense.shape[1])
-
-
-def check_bias(s: SparseTensor, bias: ArrayView, device: int | None) -> ArrayView:
-    """The bias of a linear product on a device (None: the host), or ValueError with the rule that it breaks."""
-    if bias.shape != (s.shape[0],):
-        raise ValueError(f"bias must be [out] with out = {s.shape[0]}, got shape {list(bias.shape)}")
-    allowed = BIAS[accumulator_of(s.dtype.name)]
-    if bias.element.name not in allowed:
-        raise ValueError(f"bias must be of {' or '.join(allowed)} for operands of {s.dtype}, got {bias.element}")
-    if bias.device != device:
-        raise ValueError(f"bias and x must be on one device, got {place_name(bias.device)} and {place_name(device)}")
-    if bias.device is not None and bias.strides != (1,) and bias.shape != (1,):
-        raise ValueError(f"bias must be contiguous, got stride {bias.strides[0]}: copy it")
-    return bias
-
-
-def place_name(ordinal: int | None) -> str:
-    """Where an array of a device, None for the host, is."""
-    return "the host" if ordinal is None else f"cuda:{ordinal}"

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from louver.kernels.dense import same_place
+from louver.kernels.fused import NOT_FUSED, NOTHING, Fused, Given, Place
 from louver.kernels.launch import Launcher, Rows
 from louver.kernels.request import Request
 from louver.runtime.adapters import torch_stream
@@ -37,22 +39,24 @@ class Placed:
 
 
 class WarmCall:
-    """One kind of call: everything is fixed but the addresses of the dense operand, the bias and the output."""
+    """One kind of call: everything is fixed but the places of its arrays and the values of its numbers."""
 
     __slots__ = (
-        "_bias",
-        "_dense",
+        "_c_is_like_out",
         "_dense_bytes",
+        "_fused",
         "_grid",
         "_kernel",
         "_out_bytes",
         "_packs",
         "_placed",
+        "_reads",
         "dtype",
         "shape",
     )
 
     def __init__(self, request: Request, out: ArrayView, placed: Placed) -> None:
+        fused = request.fused
         self.shape = request.shape
         self.dtype = out.owner.dtype
         self._placed = placed
@@ -60,42 +64,56 @@ class WarmCall:
         self._grid = placed.launcher.grid(placed.n)
         self._dense_bytes = _extent(request.dense)
         self._out_bytes = _extent(out)
-        # The bias's bytes and element size; without one, its address of 0 is apart from every output and aligned.
-        self._bias = (0, 1) if request.bias is None else (_extent(request.bias), request.bias.element.bytes)
-        bias = 0 if request.bias is None else request.bias.address
-        self._packs: dict[tuple[int, int, int], ArgumentPack] = {
-            (request.dense.address, bias, out.address): placed.pack
+        c = fused.arrays.get("c")
+        self._c_is_like_out = c is not None and same_place(replace(c, address=out.address), out)
+        # What is kept must not keep the caller's arrays: their facts are enough.
+        self._fused = fused.moved_to_facts()
+        self._reads = [(name, self._fused.arrays.get(name)) for name in Given._fields]
+        self._packs: dict[tuple[Place, ...], ArgumentPack] = {
+            (request.dense.address, out.address, *_placed(fused)): placed.pack
         }
 
-    def launch(self, dense: int, bias: int, out: int, stream: int) -> bool:
-        """Launch on these addresses; False, and nothing launched, when they need the checks of a first call."""
-        pack = self._packs.get((dense, bias, out))
+    def launch(self, places: tuple[Any, ...], stream: int) -> bool:
+        """Launch with dense operand, output and options at these places; False, and nothing launched, when they need the
+        checks of a first call.
+        """
+        pack = self._packs.get(places)
         if pack is None:
-            pack = self._bind(dense, bias, out)
+            pack = self._bind(*places)
             if pack is None:
                 return False
         self._kernel.launch(self._grid, pack, stream)
         return True
 
-    def _bind(self, dense: int, bias: int, out: int) -> ArgumentPack | None:
+    def _bind(self, dense: int, out: int, *options: Place) -> ArgumentPack | None:
         placed = self._placed
         rows, result = placed.dense.moved(dense), placed.out.moved(out)
-        if not (rows.aligned and self._writes_apart(dense, bias, out)):
+        if not (rows.aligned and self._writes_apart(out, dense, self._dense_bytes)):
             return None
         # The kernel was chosen for an output of this alignment.
-        if result.bulk_writable != placed.out.bulk_writable or out % result.element_bytes or bias % self._bias[1]:
+        if result.bulk_writable != placed.out.bulk_writable or out % result.element_bytes:
             return None
-        pack = placed.launcher.arguments(placed.n, rows, result, bias)
+        if options and not self._may_read(out, options):
+            return None
+        pack = placed.launcher.arguments(placed.n, rows, result, self._fused.bind(options))
         if len(self._packs) >= RECENT_ADDRESSES:
             self._packs.clear()
-        self._packs[dense, bias, out] = pack
+        self._packs[dense, out, *options] = pack
         return pack
 
-    def _writes_apart(self, dense: int, bias: int, out: int) -> bool:
-        """Whether the output's bytes lie before or behind each input's; other ways to be apart need the full check."""
-        end = out + self._out_bytes
-        after_dense, after_bias = dense + self._dense_bytes, bias + self._bias[0]
-        return (end <= dense or after_dense <= out) and (end <= bias or after_bias <= out)
+    def _may_read(self, out: int, options: tuple[Place, ...]) -> bool:
+        """Whether the options' arrays are aligned to their elements, and apart from the output or, `c` only, the output."""
+        for (name, array), place in zip(self._reads, options, strict=True):
+            if array is None or not isinstance(place, int):
+                continue
+            whole = name == "c" and place == out and self._c_is_like_out
+            if place % array.element.bytes or not (whole or self._writes_apart(out, place, _extent(array))):
+                return False
+        return True
+
+    def _writes_apart(self, out: int, place: int, nbytes: int) -> bool:
+        """Whether the output's bytes lie before or behind an input's; other ways to be apart need the full check."""
+        return out + self._out_bytes <= place or place + nbytes <= out
 
 
 class WarmCalls:
@@ -108,43 +126,51 @@ class WarmCalls:
         self._types: tuple[type, ...] = ()
         self._stream: Callable[[int], int] = _no_stream
 
-    def launch(self, options: Hashable, x: Any, bias: Any, out: Any) -> Any:
+    def launch(self, options: Hashable, x: Any, given: Given, out: Any) -> Any:
         """The output, its computation sent to torch's current stream; None, and nothing done, unless the call is known.
 
-        options: all that decides about the call besides the arrays.
+        options: all that decides about the call besides arrays and numbers.
         """
-        if type(x) not in self._types:
+        types = self._types
+        if type(x) not in types:
             return None
         try:
-            call = self._calls.get(self._key(options, x, bias, out))
+            call = self._calls.get(self._key(options, x, given, out))
         except (RuntimeError, TypeError):
             # Tensors without strides (sparse, nested), options that are none: the checks say what is wrong.
             return None
         if call is None:
             return None
         made = x.new_empty(call.shape, dtype=call.dtype) if out is None else out
-        stream = self._stream(x.get_device())
-        done = call.launch(x.data_ptr(), 0 if bias is None else bias.data_ptr(), made.data_ptr(), stream)
-        return made if done else None
+        places = (x.data_ptr(), made.data_ptr())
+        if given is not NOTHING:
+            places += tuple([_place(value, types) for value in given])
+        return made if call.launch(places, self._stream(x.get_device())) else None
 
     def keep(
-        self, options: Hashable, arrays: tuple[Any, Any, Any], request: Request, out: ArrayView, placed: Placed
+        self, options: Hashable, arrays: tuple[Any, Given, Any], request: Request, out: ArrayView, placed: Placed
     ) -> None:
-        """Remember a call that was checked and launched, if its arrays are torch tensors. arrays: x, bias and out as given."""
+        """Remember a call that was checked and launched, if its arrays are torch tensors. arrays: x, options, out as given."""
         if out.kind != "torch":
             return
         if not self._types:
             torch: Any = sys.modules["torch"]
             self._stream = torch_stream(torch)
             self._types = (torch.Tensor, torch.nn.Parameter)
-        if not all(array is None or type(array) in self._types for array in arrays):
+        x, given, result = arrays
+        if type(x) not in self._types:
+            return
+        try:
+            key = self._key(options, x, given, result)
+        except TypeError:
             return
         if len(self._calls) >= RECENT_CALLS:
             self._calls.clear()
-        self._calls[self._key(options, *arrays)] = WarmCall(request, out, placed)
+        self._calls[key] = WarmCall(request, out, placed)
 
-    def _key(self, options: Hashable, x: Any, bias: Any, out: Any) -> Hashable:
-        """All that the checks look at but for addresses. Raises for what only the checks can judge."""
+    def _key(self, options: Hashable, x: Any, given: Given, out: Any) -> Hashable:
+        """All that the checks look at but for addresses and numbers. Raises for what only the checks can judge."""
+        types = self._types
         return (
             options,
             x.dtype,
@@ -152,15 +178,36 @@ class WarmCalls:
             x.stride(),
             x.get_device(),
             x.is_neg(),
-            None if bias is None else _facts(bias, self._types),
-            None if out is None else _facts(out, self._types),
+            None if given is NOTHING else tuple([_facts(value, types) for value in given]),
+            None if out is None else _facts(out, types),
         )
 
 
-def _facts(tensor: Any, types: tuple[type, ...]) -> Hashable:
-    if type(tensor) not in types:
-        raise TypeError("only plain tensors are known by their facts")
-    return (tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device(), tensor.is_neg())
+def _facts(value: Any, types: tuple[type, ...]) -> Hashable:
+    """A tensor's facts, or that it is a number or nothing."""
+    if value is None:
+        return None
+    if type(value) in types:
+        return (value.dtype, value.shape, value.stride(), value.get_device(), value.is_neg())
+    if type(value) in (float, int):
+        return float
+    raise TypeError("only plain tensors and numbers are known by their facts")
+
+
+def _place(value: Any, types: tuple[type, ...]) -> Any:
+    """A tensor's address or a number, which a text stands for where equal numbers differ."""
+    if value is None:
+        return None
+    if type(value) in types:
+        return value.data_ptr()
+    return value or repr(value)
+
+
+def _placed(fused: Fused) -> tuple[Any, ...]:
+    """The places of checked options, as `_place` has them."""
+    if fused is NOT_FUSED or not (fused.arrays or fused.numbers):
+        return ()
+    return tuple(repr(place) if isinstance(place, float) and not place else place for place in fused.places)
 
 
 def _extent(array: ArrayView) -> int:

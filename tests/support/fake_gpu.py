@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from louver.kernels import compiled
-from louver.passes.signature import MapParameter, SizeParameter
+from louver.passes.signature import MapParameter, NumberParameter, SizeParameter
 from support.fake_driver import FakeDriver
 
 
@@ -31,7 +31,7 @@ class Launch:
     kernel: Any
     grid: int
     stream: int
-    arguments: dict[str, int | Map]
+    arguments: dict[str, int | float | Map]
 
 
 @dataclass
@@ -66,10 +66,12 @@ class FakeGpu(FakeDriver):
         self.launches.append(Launch(product, grid, stream, read))
 
 
-def _read(parameter: Any, pointer: int | None) -> int | Map:
+def _read(parameter: Any, pointer: int | None) -> int | float | Map:
     assert pointer is not None
     if isinstance(parameter, MapParameter):
         return Map(*struct.unpack("=4Q", ctypes.string_at(pointer, 32)))
+    if isinstance(parameter, NumberParameter):
+        return ctypes.c_float.from_address(pointer).value
     narrow = isinstance(parameter, SizeParameter) and parameter.width == 32
     return (ctypes.c_uint32 if narrow else ctypes.c_uint64).from_address(pointer).value
 

@@ -18,7 +18,7 @@ from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
 from louver.isa.wgmma import INTEGER
 
-REFUSALS = (RuntimeError, ValueError, TypeError, NotImplementedError)
+REFUSALS = (RuntimeError, ValueError, TypeError)
 """What counts as a wrong outcome, not as a broken sweep."""
 
 

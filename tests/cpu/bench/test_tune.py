@@ -15,6 +15,7 @@ from louver.bench.machine import CannotMeasureError
 from louver.bench.tune import Tuned, classes_between, entry_of, tune_and_keep
 from louver.bench.tune_run import Task, set_up
 from louver.bench.tune_search import GAIN, NUMBERS, TILES, neighbours, search
+from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
 from louver.kernels import compiled
@@ -137,6 +138,8 @@ def test_an_empty_range_is_refused() -> None:
         list(classes_between(5, 4))
     with pytest.raises(ValueError, match="sizes are at least 1, got 0x1x1"):
         Task(PROBLEM, 0, 1, 1)
+    with pytest.raises(ValueError, match="products with a bias at most, got Epilogue"):
+        Task(Problem("linear", epilogue=Epilogue(activation="gelu")), 1, 1, 1)
 
 
 def fake_torch(*, stream: int = 0) -> Any:

@@ -1,0 +1,91 @@
+"""Two weights of a gated layer as one sparse tensor, whose product gives activation(gate · x) · (up · x)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.formats.dtypes import raw_bits
+from louver.formats.tensor import SparseTensor, aligned_rows, empty_rows
+
+GATE_ROWS: Final = 8
+"""Rows of the gate, and then of the up projection, that follow each other: a lane of the tensor cores holds sums of rows r and
+r + 8 of 16, so that both factors of an output meet in one lane."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class GatedTensor(SparseTensor):
+    """The sparse tensor [2·F, K] of a gated pair [F, K], made by `louver.gated`: 8 rows of the gate, 8 of the up projection, …
+
+    `louver.linear` and `matmul` give F outputs for it. `parts` gives the pair back, `dense()` the rows in this order.
+    """
+
+    def parts(self) -> tuple[SparseTensor, SparseTensor]:
+        """Gate and up projection, [F, K] each."""
+        rows, size = self.shape
+        values = raw_bits(self.values).reshape(-1, 2, GATE_ROWS, self.kept)
+        indices = self.indices.reshape(-1, 2, GATE_ROWS, self.indices.shape[1])
+        gate, up = (
+            SparseTensor(
+                self.pattern,
+                self.dtype,
+                (rows // 2, size),
+                1,
+                aligned_rows(np.ascontiguousarray(values[:, i]).reshape(-1, self.kept).view(self.dtype.numpy)),
+                np.ascontiguousarray(indices[:, i]).reshape(rows // 2, -1),
+            )
+            for i in (0, 1)
+        )
+        return gate, up
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return gated, self.parts()
+
+    def __repr__(self) -> str:
+        rows, size = self.shape
+        return f"GatedTensor({self.pattern} {self.dtype} 2 × [{rows // 2}, {size}], {self.nbytes:,} bytes)"
+
+
+def gated(gate: SparseTensor, up: SparseTensor) -> GatedTensor:
+    """Both weights of a gated layer as one.
+
+    `louver.linear(x, louver.gated(gate, up), activation="silu")` is silu(x @ gate.T) · (x @ up.T), [..., F].
+    gate, up: sparse along their last axis, of one shape [F, K], pattern and element type; F is a multiple of 8.
+    Both are copied. Raises TypeError or ValueError with the rule.
+    """
+    pair: dict[str, object] = {"gate": gate, "up": up}
+    for name, s in pair.items():
+        if not isinstance(s, SparseTensor) or isinstance(s, GatedTensor):
+            raise TypeError(
+                f"{name} must be a louver.SparseTensor, got {type(s).__name__}: use louver.compress(w, '2:4')"
+            )
+        if len(s.shape) != 2 or s.axis != 1:
+            raise ValueError(f"{name} must be a matrix that is sparse along its last axis, got {s!r}")
+    if (gate.shape, gate.dtype, gate.pattern) != (up.shape, up.dtype, up.pattern):
+        raise ValueError(f"gate and up must have one shape, element type and pattern, got {gate!r} and {up!r}")
+    rows, size = gate.shape
+    if rows % GATE_ROWS:
+        raise ValueError(
+            f"gate and up must have a multiple of {GATE_ROWS} rows, got {rows}: append rows of zeros, whose outputs are act(0) · 0"
+        )
+    values = empty_rows(2 * rows, gate.kept, gate.dtype)
+    raw_bits(values)[...] = _interleaved(raw_bits(gate.values), raw_bits(up.values))
+    return GatedTensor(
+        gate.pattern,
+        gate.dtype,
+        (2 * rows, size),
+        1,
+        values,
+        np.ascontiguousarray(_interleaved(gate.indices, up.indices)),
+        gate.negative_zeros_dropped + up.negative_zeros_dropped,
+    )
+
+
+def _interleaved(gate: NDArray[Any], up: NDArray[Any]) -> NDArray[Any]:
+    """Blocks of 8 rows by turns."""
+    rows, columns = gate.shape
+    blocks = [np.ascontiguousarray(part).reshape(-1, GATE_ROWS, columns) for part in (gate, up)]
+    return np.stack(blocks, axis=1).reshape(2 * rows, columns)
