@@ -39,6 +39,9 @@ ALTERNATIVES: tuple[Mapping[str, Any], ...] = (
     {"tile_k": 64},
     {"tile_k": 128},
     {"store": "direct"},
+    {"staging": 16},
+    {"staging": 32},
+    {"staging": 128},
     {"stages": 3},
     {"stages": 2},
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target
-from louver.passes.layout import STAGED_BITS, dense_layout, output_layout, values_layout
+from louver.passes.layout import dense_layout, output_layout, stageable, values_layout
 from louver.passes.schedule import Schedule
 
 TILE_N = (8, 16, 32, 64, 128, 256)
@@ -38,15 +38,11 @@ def choose(
     rows = -(-m // Schedule().tile_m)
     while tile_n > 128 and rows * -(-n // tile_n) < sm_count // 2:
         tile_n //= 2
-    store = "bulk" if aligned_output and _bulk_stores(problem, tile_n) else "direct"
-    tile_k = TILE_K[element_type(problem.b).bits]
-    return deepest(problem, Schedule(tile_n=tile_n, tile_k=tile_k, stages=2, store=store), target)
-
-
-def _bulk_stores(problem: Problem, tile_n: int) -> bool:
-    least = 16 if problem.kind == "linear" else 64
     # Gated products have half as many rows to store as a staged block holds.
-    return element_type(problem.out).bits == STAGED_BITS and tile_n >= least and not problem.epilogue.gated
+    bulk = aligned_output and stageable(tile_n, problem.out) and not problem.epilogue.gated
+    tile_k = TILE_K[element_type(problem.b).bits]
+    store = "bulk" if bulk else "direct"
+    return deepest(problem, Schedule(tile_n=tile_n, tile_k=tile_k, stages=2, store=store), target)
 
 
 def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
@@ -56,7 +52,7 @@ def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
     staging = 0
     if schedule.store == "bulk":
         transposed = problem.kind == "linear"
-        staging = output_layout(schedule, problem.out, transposed=transposed).bytes * schedule.tile_m // 64
+        staging = output_layout(schedule, problem.out, transposed=transposed).bytes
     stages = (target.max_shared_bytes - BARRIER_ROOM - staging) // stage
     if stages < 2:
         raise ValueError(

@@ -101,7 +101,7 @@ def _kernel(plan: Generation) -> ops.KernelOp:
         _ring("a", schedule.stages, plan.a.bytes)
         _ring("b", schedule.stages, plan.b.bytes)
         if plan.d is not None:
-            _ring("d", 1, plan.d.bytes * schedule.tile_m // 64)
+            _ring("d", 1, plan.d.bytes)
         for name in ("full", "empty"):
             ops.BarriersOp(properties={"sym_name": StringAttr(name), "stages": ops.i32_attr(schedule.stages)})
         producer, consumer = register_split(schedule, plan.target)
@@ -220,5 +220,9 @@ def _store(plan: Generation, values: dict[str, SSAValue], m: SSAValue, n: SSAVal
     if plan.d is None:
         ops.StoreOp(operands=[values["d"], m, n], properties=properties, regions=[Region(body)])
         return
-    properties |= {"ring": StringAttr("d"), "element": StringAttr(plan.nest.store.element)}
+    properties |= {
+        "ring": StringAttr("d"),
+        "element": StringAttr(plan.nest.store.element),
+        "columns": ops.i32_attr(plan.d.columns),
+    }
     ops.BulkStoreOp(operands=[values["d_map"], m, n], properties=properties, regions=[Region(body)])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from louver.isa.prepack import WORDS, columns_per_load
 from louver.isa.targets import Target
 from louver.isa.wgmma import Wgmma
-from louver.passes.layout import OperandLayout
+from louver.passes.layout import OperandLayout, OutputLayout
 from louver.passes.product import ProductNest
 from louver.passes.schedule import Schedule
 
@@ -21,7 +21,7 @@ class Generation:
     target: Target
     a: OperandLayout
     b: OperandLayout
-    d: OperandLayout | None
+    d: OutputLayout | None
     mma: Wgmma
 
     @property

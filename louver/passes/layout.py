@@ -6,6 +6,7 @@ products, the signature into tensor maps.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,8 +17,11 @@ from louver.passes.schedule import Schedule
 SPAN = 128
 """Widest swizzle span in bytes: a box's inner dimension never exceeds it."""
 
-STAGED_BITS = 16
-"""Bits of the elements that bulk stores take: stmatrix moves matrices of such."""
+STAGED_BYTES = 32
+"""Bytes of columns that are staged together, two 16-byte pieces of a line: a chunk's columns are made of such."""
+
+STAGED_WORDS = 64
+"""Columns of 32-bit results staged at a time: two chunks then take what one of 16-bit results takes at the widest tile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +82,58 @@ def dense_layout(schedule: Schedule, element: str, major: Literal["k", "mn"]) ->
     )
 
 
-def output_layout(schedule: Schedule, element: str, *, transposed: bool) -> OperandLayout:
-    """The staged output of one block of 64 rows: one box of 64 rows of m for each column (transposed), or boxes of 64 columns."""
-    size = element_type(element).bits // 8
-    inner = SPAN // size
-    if 8 * size != STAGED_BITS:
-        raise ValueError(f"bulk stores take 16-bit outputs (their transposition is 16-bit only), got {element}")
-    if transposed:
-        if schedule.tile_n < 16:
-            raise ValueError(f"bulk stores take tiles of at least 16 columns, got {schedule.tile_n}: store directly")
-        return OperandLayout((inner, schedule.tile_n), 1, (0, 0), 128, size, "mn")
-    if schedule.tile_n % inner:
+@dataclass(frozen=True, slots=True)
+class OutputLayout:
+    """How warpgroups stage an output: chunks of 64 rows of m by `columns` columns of n, in turn, each in one of `buffers`.
+
+    box: elements that a copy sends, innermost first. swizzle: span in bytes, which is a staged line. element_bytes: bytes of
+    an element. warpgroups: those that store, each with buffers of its own.
+    """
+
+    columns: int
+    box: tuple[int, int]
+    swizzle: SwizzleBytes
+    element_bytes: int
+    buffers: int
+    warpgroups: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the staging area."""
+        return 64 * self.columns * self.element_bytes * self.buffers * self.warpgroups
+
+
+def output_layout(schedule: Schedule, element: str, *, transposed: bool) -> OutputLayout:
+    """The staged output: boxes of lines along n, 64 rows of them, or (transposed) of lines along m, one for each column.
+
+    A tile is staged `schedule.staging` columns at a time; by default 8- and 16-bit results at once and 32-bit results
+    64 columns at a time. There are two buffers where there is more than one chunk. Raises ValueError for tiles and chunks
+    that are not made of 32 bytes of columns.
+    """
+    size = element_type(element).bytes
+    if not stageable(schedule.tile_n, element):
         raise ValueError(
-            f"bulk stores of rows take tiles of a multiple of {inner} columns, got {schedule.tile_n}: store directly"
+            f"bulk stores of {element} take tiles of a multiple of {STAGED_BYTES // size} columns, got {schedule.tile_n}: "
+            "store directly"
         )
-    return OperandLayout((inner, 64), schedule.tile_n // inner, (inner, 0), 128, size, "k")
+    columns = schedule.staging or (math.gcd(schedule.tile_n, STAGED_WORDS) if size == 4 else schedule.tile_n)
+    if columns * size % STAGED_BYTES:
+        raise ValueError(
+            f"{element} is staged in multiples of {STAGED_BYTES // size} columns, got staging {columns}: stage more at a time"
+        )
+    if transposed:
+        span = min(SPAN, 64 * size)
+        box = (span // size, columns)
+    else:
+        span = math.gcd(SPAN, columns * size)
+        box = (span // size, 64)
+    buffers = min(2, schedule.blocks * schedule.tile_n // columns)
+    return OutputLayout(columns, box, _span(span), size, buffers, schedule.consumers)
+
+
+def stageable(tile_n: int, element: str) -> bool:
+    """Whether bulk stores take tiles of that many columns."""
+    return tile_n * element_type(element).bytes % STAGED_BYTES == 0
 
 
 def _span(size: int) -> SwizzleBytes:

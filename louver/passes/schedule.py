@@ -16,7 +16,8 @@ class Schedule:
     consumers: warpgroups that multiply, each tile_m / consumers rows. stages: depth of the shared-memory ring.
     cluster: CTAs along M that share each tile of the dense operand by multicast. raster: tiles along M walked before
     the next column of tiles. store: "direct" writes results from registers, for any output; "bulk" stages them in shared
-    memory and sends them by bulk copies, for 16-bit outputs whose address, row pitch and row bytes are multiples of 16.
+    memory and sends them by bulk copies, for outputs whose address, row pitch and row bytes are multiples of 16.
+    staging: columns that a warpgroup stages at a time for a bulk store; None lets `layout.output_layout` choose.
     values: "shared": products read the sparse operand's values in the ring; "registers": each warp loads its part of them from
     the ring first, which leaves the products' own way to shared memory to the dense operand.
     """
@@ -29,6 +30,7 @@ class Schedule:
     cluster: Literal[1, 2] = 1
     raster: int = 16
     store: Literal["direct", "bulk"] = "direct"
+    staging: int | None = None
     values: Literal["shared", "registers"] = "shared"
 
     def __post_init__(self) -> None:
@@ -53,6 +55,8 @@ class Schedule:
             raise ValueError(f"cluster is 1 or 2 CTAs along M, got {self.cluster}")
         if self.store not in ("direct", "bulk"):
             raise ValueError(f'store is "direct" or "bulk", got {self.store!r}')
+        if self.staging is not None and (self.staging < 1 or self.tile_n % self.staging):
+            raise ValueError(f"staging divides tile_n, {self.tile_n}, got {self.staging}")
         if self.values not in ("shared", "registers"):
             raise ValueError(f'values is "shared" or "registers", got {self.values!r}')
         if self.consumers not in (1, 2, 3):

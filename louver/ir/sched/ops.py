@@ -339,8 +339,10 @@ class StoreOp(IRDLOperation):
 
 @irdl_op_definition
 class BulkStoreOp(IRDLOperation):
-    """The epilogue by way of shared memory: as `store`, but each warpgroup stages its rows in `ring` and sends them by bulk
-    copies through the tensor map `destination`, which drops what is outside. The copies run on while the role goes on.
+    """The epilogue by way of shared memory: as `store`, but each warpgroup stages its rows in `ring`, `columns` columns of 64
+    rows at a time, and sends them by bulk copies through the tensor map `destination`, which drops what is outside. The
+    warpgroups share the ring's one stage; each takes turns in as many buffers as its share holds. The copies run on while
+    the role goes on.
     """
 
     name = "sched.bulk_store"
@@ -349,11 +351,12 @@ class BulkStoreOp(IRDLOperation):
     column = operand_def(IntegerType)
     ring = prop_def(SymbolNameConstraint())
     element = prop_def(StringAttr)
+    columns = prop_def(IntegerAttr[I32])
     transposed = opt_prop_def(UnitAttr)
     body = region_def("single_block")
     traits = traits_def(HasParent(TilesOp))
     assembly_format = (
-        "$destination `[` $row `,` $column `]` `as` $element `through` $ring (`transposed` $transposed^)? `:`"
+        "$destination `[` $row `,` $column `]` `as` $element `through` $ring `columns` $columns (`transposed` $transposed^)? `:`"
         " type($destination) `,` type($row) `,` type($column) $body attr-dict"
     )
 

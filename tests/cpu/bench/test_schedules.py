@@ -15,7 +15,7 @@ PLACE = Device(0, "a Hopper", (9, 0), 132, 232448, 60 << 20, 141 << 30, (13, 0))
         ("f16", "f16", 64, "bulk"),
         ("e4m3", "f16", 128, "bulk"),
         ("s8", "f16", 128, "bulk"),
-        ("s8", "s32", 128, "direct"),
+        ("s8", "s32", 128, "bulk"),
     ],
 )
 def test_alternatives_differ_from_the_choice_in_what_they_say(dtype: str, out: str, tile_k: int, store: str) -> None:

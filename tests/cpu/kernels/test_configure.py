@@ -37,10 +37,39 @@ def test_tiles_are_narrower_while_sms_would_idle() -> None:
 def test_bulk_stores_only_where_the_output_allows() -> None:
     assert choose(K_MAJOR, MANY, 256, SM_90A, 132).store == "direct"
     assert choose(K_MAJOR, MANY, 256, SM_90A, 132, aligned_output=True).store == "bulk"
-    assert choose(Problem("matmul", out="f32"), MANY, 256, SM_90A, 132, aligned_output=True).store == "direct"
 
 
-@pytest.mark.parametrize("problem", [K_MAJOR, N_MAJOR, Problem("linear", bias="row")], ids=["k", "n", "linear"])
+@pytest.mark.parametrize("kind", ["linear", "matmul"])
+@pytest.mark.parametrize(
+    ("operand", "out", "least"), [("s8", "s32", 8), ("f16", "f32", 8), ("bf16", "f16", 16), ("e4m3", "e4m3", 32)]
+)
+def test_every_width_of_output_is_stored_in_bulk(kind: str, operand: str, out: str, least: int) -> None:
+    problem = Problem(kind, operand, operand, out)
+    for n in TILE_N:
+        schedule = choose(problem, MANY, n, SM_90A, 132, aligned_output=True)
+        assert schedule.tile_n == n
+        assert schedule.store == ("bulk" if n >= least else "direct")
+
+
+@pytest.mark.parametrize(
+    "problem", [Problem("linear", "s8", "s8", "s32"), Problem("matmul", out="f32"), K_MAJOR], ids=["s32", "f32", "f16"]
+)
+def test_staging_costs_one_stage(problem: Problem) -> None:
+    direct = choose(problem, MANY, 256, SM_90A, 132)
+    assert choose(problem, MANY, 256, SM_90A, 132, aligned_output=True).stages == direct.stages - 1
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        K_MAJOR,
+        N_MAJOR,
+        Problem("linear", bias="row"),
+        Problem("linear", "s8", "s8", "s32"),
+        Problem("matmul", "e4m3", "e4m3", "e4m3"),
+    ],
+    ids=["k", "n", "linear", "s32", "e4m3"],
+)
 def test_the_ring_is_as_deep_as_shared_memory_holds(problem: Problem) -> None:
     deeper = 0
     for n, aligned in itertools.product(TILE_N, (False, True)):

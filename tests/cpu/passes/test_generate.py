@@ -31,6 +31,7 @@ PROBLEMS = {
         Problem("linear", "e4m3", "e5m2", "bf16", bias="row"),
         Schedule(tile_k=128, stages=4, store="bulk"),
     ),
+    "linear-f32-bulk": (Problem("linear", out="f32"), Schedule(stages=4, store="bulk")),
     "matmul-int8": (Problem("matmul", "s8", "u8", "s32", bias="row"), Schedule(tile_n=48, tile_k=128)),
 }
 
@@ -119,10 +120,21 @@ def test_an_integer_product_needs_a_legal_width() -> None:
         generate(nest_of(problem, schedule), schedule, SM_90A)
 
 
-@pytest.mark.parametrize("out", ["f32", "e4m3"])
-def test_bulk_stores_take_16_bit_outputs(out: str) -> None:
-    problem, schedule = Problem("linear", "e4m3", "e4m3", out), Schedule(tile_k=128, store="bulk")
-    with pytest.raises(ValueError, match=f"bulk stores take 16-bit outputs .* got {out}"):
+@pytest.mark.parametrize(
+    ("out", "tile_n", "multiple"), [("f16", 8, 16), ("bf16", 24, 16), ("e4m3", 16, 32), ("e4m3", 240, 32)]
+)
+def test_bulk_stores_take_tiles_of_32_bytes_of_columns(out: str, tile_n: int, multiple: int) -> None:
+    problem = Problem("linear", "e4m3", "e4m3", out)
+    schedule = Schedule(tile_n=tile_n, tile_k=128, stages=2, store="bulk")
+    with pytest.raises(ValueError, match=f"{out} take tiles of a multiple of {multiple} columns, got {tile_n}: store"):
+        generate(nest_of(problem, schedule), schedule, SM_90A)
+
+
+@pytest.mark.parametrize(("out", "staging", "multiple"), [("f16", 8, 16), ("e4m3", 16, 32), ("f32", 4, 8)])
+def test_staged_columns_are_made_of_32_bytes(out: str, staging: int, multiple: int) -> None:
+    problem = Problem("matmul", "e4m3", "e4m3", out)
+    schedule = Schedule(tile_n=64, tile_k=128, stages=2, store="bulk", staging=staging)
+    with pytest.raises(ValueError, match=f"{out} is staged in multiples of {multiple} columns, got staging {staging}"):
         generate(nest_of(problem, schedule), schedule, SM_90A)
 
 

@@ -27,6 +27,8 @@ def test_default_fills_whole_warpgroups() -> None:
         ({"cluster": 3}, "cluster is 1 or 2"),
         ({"consumers": 4, "tile_m": 256}, "consumers is 1, 2 or 3"),
         ({"raster": 0}, "raster must be a positive integer"),
+        ({"staging": 96}, "staging divides tile_n, 256, got 96"),
+        ({"staging": 0}, "staging divides tile_n, 256, got 0"),
         ({"tile_n": 64.0}, "tile_n must be a positive integer"),
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 import louver
 from louver.emulator import Order
 from louver.emulator.removal import survey, undetected
+from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
 from louver.kernels import reference
 from louver.kernels.emulate import emulate
@@ -20,6 +21,7 @@ STRUCTURES = {
     "direct": (Problem("linear", bias="row"), Schedule(tile_n=16, stages=3), 1),
     "bulk": (Problem("linear"), Schedule(tile_n=16, stages=3, store="bulk"), 1),
     "cluster": (Problem("matmul"), Schedule(tile_n=64, stages=2, cluster=2, store="bulk"), 2),
+    "chunks": (Problem("linear", out="f32"), Schedule(tile_n=48, stages=2, store="bulk", staging=16), 1),
     "two-blocks": (Problem("matmul", b_layout="n_major"), Schedule(tile_m=256, tile_n=64, tile_k=128, stages=2), 1),
     "registers": (Problem("linear"), Schedule(tile_n=16, stages=3, values="registers"), 1),
 }
@@ -41,7 +43,7 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator):
         x = rng.integers(-4, 5, (n, k)).astype(np.float16)
         has_bias = any(parameter.name == "bias" for parameter in compiled.signature.parameters)
         bias = rng.integers(-4, 5, m).astype(np.float16) if has_bias else None
-        y = reference.product(s.dense(), x.T, bias, np.dtype(np.float16))
+        y = reference.product(s.dense(), x.T, bias, element_type(compiled.nest.store.element).numpy)
         dense = x if compiled.nest.b.k_major else np.ascontiguousarray(x.T)
         problems.append((s, dense, bias, y.T if compiled.nest.store.transposed else y))
 

@@ -90,7 +90,7 @@ builtin.module {
         sched.mma_wait pending 0
         sched.release @empty lag 1
         sched.next_tile
-        sched.bulk_store %d_map[%m_1, %n_1] as "bf16" through @d transposed : !sched.map<"d", [64, 256], 2, 128>, i32, i32 {
+        sched.bulk_store %d_map[%m_1, %n_1] as "bf16" through @d columns 256 transposed : !sched.map<"d", [64, 256], 2, 128>, i32, i32 {
         ^bb0(%4: f32):
           %5 = sched.vector %bias along "m" : !sched.ptr<"bias", "bf16"> -> bf16
           %6 = arith.extf %5 : bf16 to f32
