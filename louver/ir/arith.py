@@ -1,14 +1,18 @@
-"""MLIR's `arith` dialect, with conversions of integers on tensors: xDSL's take scalars only."""
+"""MLIR's `arith` dialect, with conversions of integers, comparisons and choices on tensors: xDSL's take scalars only."""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from xdsl.dialects import arith
 from xdsl.dialects.arith import floatingPointLike, signlessIntegerLike
+from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import Attribute, Dialect, Operation, SSAValue
 from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, result_def, traits_def
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
 from louver.ir.tile.types import as_tensor
 
 
@@ -49,6 +53,53 @@ class FPToSIOp(IRDLOperation):
         _verify_shapes(self.input, self.result)
 
 
+class _Resize(IRDLOperation):
+    input = operand_def(signlessIntegerLike)
+    result = result_def(signlessIntegerLike)
+    traits = traits_def(Pure())
+    assembly_format = "$input attr-dict `:` type($input) `to` type($result)"
+    GROWS: ClassVar[bool] = True
+
+    def __init__(self, value: SSAValue, to: Attribute) -> None:
+        super().__init__(operands=[value], result_types=[to])
+
+    def verify_(self) -> None:
+        _verify_shapes(self.input, self.result)
+        if (_bits(self.result) > _bits(self.input)) != self.GROWS:
+            more = "more" if self.GROWS else "fewer"
+            raise VerifyException(f"{self.name} gives integers of {more} bits, got {self.input.type} to {self.result.type}")
+
+
+@irdl_op_definition
+class ExtSIOp(_Resize):
+    """Signed integers in more bits: a scalar, or every element of a tensor."""
+
+    name = "arith.extsi"
+
+
+@irdl_op_definition
+class ExtUIOp(_Resize):
+    """Unsigned integers in more bits: a scalar, or every element of a tensor."""
+
+    name = "arith.extui"
+
+
+@irdl_op_definition
+class TruncIOp(_Resize):
+    """The low bits of integers: of a scalar, or of every element of a tensor."""
+
+    name = "arith.trunci"
+    GROWS: ClassVar[bool] = False
+
+
+def _bits(value: SSAValue) -> int:
+    tensor = as_tensor(value.type)
+    element = value.type if tensor is None else tensor.element_type
+    if not isinstance(element, IntegerType):
+        raise VerifyException(f"expected integers of a stated width, got {value.type}")
+    return element.width.data
+
+
 def _verify_shapes(source: SSAValue, result: SSAValue) -> None:
     tensors = as_tensor(source.type), as_tensor(result.type)
     shapes = [None if tensor is None else tensor.get_shape() for tensor in tensors]
@@ -56,7 +107,16 @@ def _verify_shapes(source: SSAValue, result: SSAValue) -> None:
         raise VerifyException(f"a conversion keeps the shape, got {source.type} to {result.type}")
 
 
-_OURS: dict[type[Operation], type[Operation]] = {arith.SIToFPOp: SIToFPOp, arith.FPToSIOp: FPToSIOp}
+_OURS: dict[type[Operation], type[Operation]] = {
+    arith.SIToFPOp: SIToFPOp,
+    arith.FPToSIOp: FPToSIOp,
+    arith.ExtSIOp: ExtSIOp,
+    arith.ExtUIOp: ExtUIOp,
+    arith.TruncIOp: TruncIOp,
+    arith.CmpiOp: CmpiOp,
+    arith.CmpfOp: CmpfOp,
+    arith.SelectOp: SelectOp,
+}
 
 ARITH = Dialect(
     "arith",

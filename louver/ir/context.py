@@ -8,6 +8,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.parser import Parser
 
 from louver.ir.arith import ARITH
+from louver.ir.llvm import LLVM
 from louver.ir.sched import SCHED
 from louver.ir.tile import TILE
 
@@ -15,7 +16,7 @@ from louver.ir.tile import TILE
 def make_context() -> Context:
     """A context with tile IR, schedule IR and the MLIR dialects that both use."""
     context = Context()
-    for dialect in (builtin.Builtin, ARITH, math.Math, scf.Scf, TILE, SCHED):
+    for dialect in (builtin.Builtin, ARITH, math.Math, scf.Scf, LLVM, TILE, SCHED):
         context.load_dialect(dialect)
     return context
 

@@ -8,8 +8,9 @@ from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import Operation, SSAValue
 
+from louver.ir.comparisons import FLOAT_PREDICATES, CmpfOp, SelectOp
 from louver.ir.tile.types import as_tensor
-from louver.isa.elementwise import STEPS
+from louver.isa.elementwise import CHOICES, STEPS
 
 _CLASSES: dict[str, type[Operation]] = {op.name: op for op in (*arith.Arith.operations, *math.Math.operations)}
 
@@ -24,8 +25,30 @@ def step_of(op: Operation) -> str | None:
     return "add" if isinstance(op, arith.AddiOp) else _STEPS.get(type(op))
 
 
+_CHOICES: dict[str, str] = {choice.predicate: name for name, choice in CHOICES.items()}
+
+
+def choice_of(comparison: CmpfOp, select: SelectOp) -> tuple[str, tuple[SSAValue, ...]] | None:
+    """The choice (of `louver.isa.elementwise.CHOICES`) that both make together, and its operands; None if there is no such.
+
+    A comparison that holds for NaN is its opposite, with the numbers to choose from exchanged.
+    """
+    predicate, numbers = comparison.name_of_predicate, (select.lhs, select.rhs)
+    if predicate not in _CHOICES and predicate in FLOAT_PREDICATES:
+        # In MLIR's order, 15 - p is the predicate that holds exactly where p does not.
+        predicate, numbers = FLOAT_PREDICATES[15 - FLOAT_PREDICATES.index(predicate)], (select.rhs, select.lhs)
+    name = _CHOICES.get(predicate)
+    return None if name is None else (name, (comparison.lhs, comparison.rhs, *numbers))
+
+
 def apply_step(step: str, *operands: SSAValue) -> Operation:
-    """The operation that applies a step to scalars or tensors of one type. Integers are only added."""
+    """The operation that applies a step to scalars or tensors of one type. Integers are only added.
+
+    A choice makes two operations, of which the last is returned: call it where an implicit builder inserts them.
+    """
+    if step in CHOICES:
+        a, b, x, y = operands
+        return SelectOp(CmpfOp(a, b, CHOICES[step].predicate).result, x, y)
     if not _is_integer(operands[0]):
         return cast(Any, STEP_OPERATIONS[step])(*operands)
     if step != "add":

@@ -107,3 +107,29 @@ maximum, minimum: NaN if an operand is; the others of the kind take a number bef
 reciprocal, to 2^-21 relatively; infinite for |b| below 2^-126. exp: to (1 + |x|)·2^-22 relatively. exp2 and tanh: the
 hardware's own, to 2^-22 and 2^-10 relatively. erf: to 2^-21 absolutely.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of two numbers by how two others compare; the second one where an operand of the comparison is NaN.
+
+    predicate: MLIR's name of the comparison. compare: PTX's. meaning: of arrays.
+    """
+
+    predicate: str
+    compare: str
+    meaning: Callable[..., Values]
+
+    def lower(self, emit: Emit, a: Any, b: Any, x: Any, y: Any) -> Any:
+        """Emit it in f32 on registers or constants: x where a and b compare so, else y."""
+        return emit(Select("f32"), x, y, emit(Compare(self.compare, "f32"), a, b))
+
+
+CHOICES: dict[str, Choice] = {
+    "where_equal": Choice("oeq", "eq", lambda a, b, x, y: np.where(a == b, x, y)),
+    "where_greater": Choice("ogt", "gt", lambda a, b, x, y: np.where(a > b, x, y)),
+    "where_greater_equal": Choice("oge", "ge", lambda a, b, x, y: np.where(a >= b, x, y)),
+    "where_less": Choice("olt", "lt", lambda a, b, x, y: np.where(a < b, x, y)),
+    "where_less_equal": Choice("ole", "le", lambda a, b, x, y: np.where(a <= b, x, y)),
+}
+"""Steps of four operands: those compared, and those chosen from."""

@@ -6,7 +6,7 @@ line; nothing is dropped silently.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import ModuleOp
@@ -82,7 +82,8 @@ def read_nest(module: ModuleOp) -> ProductNest:
     axes: Axes = ("n", "m") if transposed else ("m", "n")
     epilogue = EpilogueReader(trace, total, positions, extents).read(store.src, axes, store)
     target = trace.view(store.desc, store)
-    if target.sizes != tuple(extents[axis] for axis in axes if axis):
+    stored = [extents[axis] for axis in axes if axis]
+    if not all(trace.same(size, extent) for size, extent in zip(target.sizes, stored, strict=True)):
         raise unsupported("the stored tensor must have the product's sizes", store)
     if [trace.position(offset, store) for offset in store.offsets] != [positions[axis] for axis in axes if axis]:
         raise unsupported("a tile must be stored where its operands were read", store)
@@ -100,6 +101,7 @@ def read_nest(module: ModuleOp) -> ProductNest:
         epilogue=epilogue,
         store=Store(target.argument, target.element, target.strides[0], transposed),
         gated=gated,
+        equal=tuple(sorted(trace.equal)),
     )
 
 
@@ -158,11 +160,19 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
         raise unsupported(f"tiles of {tile_m}×{tile_n} must start at multiples of it, not of {m.scale}×{n.scale}", dot)
     if m.axis == n.axis:
         raise unsupported("rows and columns of tiles must be numbered by different axes of the grid", dot)
-    if a.depth != b.depth:
+    if not trace.same(a.depth, b.depth):
         raise unsupported(f"both operands must have the same K, not {a.depth} and {b.depth}", dot)
-    if trace.constant(loop.lb) != 0 or trace.constant(loop.step) != tile_k or trace.size(loop.ub, loop) != a.depth:
+    ends = trace.constant(loop.lb) == 0 and _ends_at(trace, trace.size(loop.ub, loop), a.depth, tile_k)
+    if not ends or trace.constant(loop.step) != tile_k:
         raise unsupported(f"the loop over K must run from 0 to {a.depth} in steps of {tile_k}", loop)
-    return _Sum(a, b, m, n, tile_k)
+    return _Sum(a, replace(b, depth=a.depth), m, n, tile_k)
+
+
+def _ends_at(trace: Trace, end: Size, depth: Size, step: int) -> bool:
+    """Whether a loop to `end` goes through all of K: the last step may go on beyond it, where zeros are read."""
+    if isinstance(end, int) and isinstance(depth, int):
+        return -(-end // step) == -(-depth // step)
+    return trace.same(end, depth)
 
 
 def _read_step(trace: Trace, loop: scf.ForOp) -> DotOp:

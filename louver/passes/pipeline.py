@@ -11,6 +11,7 @@ from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem, Tile
 from louver.isa.targets import Target, target
 from louver.passes.assign import assign_shared_memory
+from louver.passes.canonicalize import canonicalize
 from louver.passes.generate import generate
 from louver.passes.lower import lower
 from louver.passes.nest import read_nest
@@ -56,14 +57,14 @@ class CompiledProduct:
 
 
 def compile_tile_ir(tile_ir: ModuleOp, schedule: Schedule, target_name: str = "sm_90a") -> CompiledProduct:
-    """Tile IR to PTX: read-nest, generate-schedule, assign-shared-memory, check-protocol, lower-to-ptx, print-ptx.
+    """Tile IR to PTX: canonicalize-kernel, read-nest, generate-schedule, assign-shared-memory, check-protocol, lower-to-ptx, print-ptx.
 
     Raises ValueError with the rule for what cannot be compiled; nothing is assembled here.
     """
     machine = target(target_name)
     if not machine.has("wgmma.sp"):
         raise ValueError(f"products are scheduled for sm_90a, got {target_name}: it has no warpgroup products")
-    nest = read_nest(tile_ir)
+    nest = read_nest(canonicalize(tile_ir))
     sched = generate(nest, schedule, machine)
     assign_shared_memory(sched, machine)
     sched.verify()

@@ -122,8 +122,8 @@ class LoadMatrix:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """An elementwise step (`louver.isa.elementwise`) of operands of one element type, rounded to it; integers are only added,
-    and wrap.
+    """An elementwise step or choice (`louver.isa.elementwise`) of operands of one element type, rounded to it; integers are
+    only added, and wrap.
     """
 
     step: str
@@ -169,6 +169,8 @@ class ProductNest:
     name: the function's. arguments: in order. a: [M, K]; b: [K, N] in index order, whatever its layout.
     m, n, k: the product's sizes. tile_m, tile_n, tile_k: elements. accumulator: element type of the sum, which starts
     at zero. epilogue: its element type is the store's. gated: the output has M / 2 rows, see `Accumulator`.
+    equal: pairs of sizes, arguments or numbers as text, that a launch must find equal: descriptors that come as arguments
+    have sizes of their own.
     """
 
     name: str
@@ -182,6 +184,7 @@ class ProductNest:
     epilogue: Expression
     store: Store
     gated: bool = False
+    equal: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if self.a.depth != self.b.depth:

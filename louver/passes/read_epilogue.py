@@ -10,11 +10,14 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from louver.ir.arith import FPToSIOp, SIToFPOp
-from louver.ir.elementwise import step_of
+from louver.ir.comparisons import CmpfOp, SelectOp
+from louver.ir.elementwise import choice_of, step_of
 from louver.ir.tile import (
     BroadcastOp,
+    ClampFOp,
     DescriptorLoadOp,
     ExpandDimsOp,
+    FpToFpOp,
     LoadOp,
     PointerType,
     ReshapeOp,
@@ -149,6 +152,10 @@ class EpilogueReader:
         if step is not None:
             return Apply(step, tuple(self.read(operand, axes, op) for operand in op.operands))
         match op:
+            case FpToFpOp():
+                if op.rounding is not None and op.rounding.data != "rtne":
+                    raise unsupported("an epilogue rounds to nearest even (rtne)", op)
+                return Cast(self.read(op.src, axes, op), element_name(tensor_of(op.result).element_type))
             case arith.ExtFOp() | arith.TruncFOp() | SIToFPOp() | FPToSIOp():
                 return Cast(self.read(op.input, axes, op), element_name(tensor_of(op.result).element_type))
             case TransOp():
@@ -161,6 +168,10 @@ class EpilogueReader:
                 return self.read(op.src, axes[:axis] + axes[axis + 1 :], op)
             case SplatOp():
                 return self._scalar(op)
+            case SelectOp():
+                return self._choice(op, axes)
+            case ClampFOp():
+                return self._clamped(op, axes)
             case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as numbers):
                 return _constant(numbers, op)
             case DescriptorLoadOp():
@@ -180,6 +191,19 @@ class EpilogueReader:
             raise unsupported("a number in an epilogue is an f32 argument or is loaded through one", load)
         return LoadScalar(names[load.ptr], element_name(load.ptr.type.pointee))
 
+    def _choice(self, op: SelectOp, axes: Axes) -> Expression:
+        comparison = self.trace.definition(op.cond, op)
+        found = choice_of(comparison, op) if isinstance(comparison, CmpfOp) else None
+        if found is None:
+            raise unsupported("an epilogue chooses by one comparison of floating-point numbers", comparison)
+        name, operands = found
+        return Apply(name, tuple(self.read(operand, axes, comparison) for operand in operands))
+
+    def _clamped(self, op: ClampFOp, axes: Axes) -> Expression:
+        x, low, high = (self.read(operand, axes, op) for operand in (op.x, op.low, op.high))
+        number = "" if op.propagate_nan.data == "all" else "_number"
+        return Apply.of(f"minimum{number}", Apply.of(f"maximum{number}", x, low), high)
+
     def _vector(self, op: DescriptorLoadOp, axes: Axes) -> LoadVector:
         axis = axes[0]
         if axis is None:
@@ -187,7 +211,7 @@ class EpilogueReader:
         view = self.trace.view(op.desc, op)
         if view.pattern is not None:
             raise unsupported("an epilogue reads dense vectors", op)
-        if view.sizes != (self.extents[axis],):
+        if not self.trace.same(view.sizes[0], self.extents[axis]):
             raise unsupported(f"a vector along {axis} must have the product's size there, {self.extents[axis]}", op)
         if self.trace.position(op.offsets[0], op) != self.positions[axis]:
             raise unsupported(f"a vector along {axis} must be read where the tile starts", op)
@@ -198,7 +222,8 @@ class EpilogueReader:
         if len(axes) != 2 or sorted(along) != ["m", "n"]:
             raise unsupported("an epilogue reads vectors, and arrays of the output's shape", op)
         view = self.trace.view(op.desc, op)
-        if view.pattern is not None or view.sizes != tuple(self.extents[axis] for axis in along):
+        whole = all(self.trace.same(size, self.extents[axis]) for size, axis in zip(view.sizes, along, strict=True))
+        if view.pattern is not None or not whole:
             raise unsupported("an array that an epilogue reads is dense and has the output's sizes", op)
         if [self.trace.position(offset, op) for offset in op.offsets] != [self.positions[axis] for axis in along]:
             raise unsupported("an array that an epilogue reads must be read where the tile is stored", op)

@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.traits import is_side_effect_free
 
+from louver.ir.arith import ExtSIOp
 from louver.ir.tile import (
     FuncOp,
     GetProgramIdOp,
@@ -20,6 +21,7 @@ from louver.ir.tile import (
     element_name,
     sparse_encoding,
 )
+from louver.passes.host_descriptors import host_sizes
 from louver.passes.product import Argument, Quotient, Size
 from louver.passes.refusal import unsupported
 
@@ -49,11 +51,16 @@ class View:
 
 @dataclass(slots=True)
 class Trace:
-    """A kernel being read. `explained` collects the operations that have been understood."""
+    """A kernel being read.
+
+    explained: the operations that have been understood so far. equal: sizes that were taken for equal so far, because the
+    caller gives each descriptor its own.
+    """
 
     function: FuncOp
     names: dict[SSAValue, str] = field(init=False)
     explained: set[Operation] = field(default_factory=set[Operation])
+    equal: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
     def __post_init__(self) -> None:
         names: dict[SSAValue, str] = {}
@@ -109,12 +116,22 @@ class Trace:
             if divisor is not None and divisor > 0 and whole in self.names:
                 self.explained.add(value.owner)
                 return Quotient(self.names[whole], divisor)
-        if isinstance(value.owner, arith.ExtSIOp):
+        if isinstance(value.owner, ExtSIOp):
             self.explained.add(value.owner)
             value = value.owner.input
         if value not in self.names:
             raise unsupported("sizes and strides must be arguments or constants", self._culprit(value, user))
         return self.names[value]
+
+    def same(self, one: Size, other: Size) -> bool:
+        """Whether two sizes are equal, or one of them is a descriptor's own, which a launch then finds equal to the other."""
+        if one == other:
+            return True
+        described = {self.names[value] for value in host_sizes(self.function)}
+        if one not in described and other not in described:
+            return False
+        self.equal.add((min(str(one), str(other)), max(str(one), str(other))))
+        return True
 
     def position(self, index: Index, user: Operation) -> Position:
         """A tile's first element: a program number times a constant."""

@@ -1,13 +1,23 @@
 """The `tile` dialect: Triton's operations, under their own names, as far as a product needs them, with sparse types.
 
-Sources: Triton's `tt` dialect as versions 3.4 to 3.6 print it; `arith`, `math` and `scf` are MLIR's.
+Sources: Triton's `tt` dialect as versions 3.4 to 3.9 print it; `arith`, `math` and `scf` are MLIR's.
 """
 
 from __future__ import annotations
 
 from xdsl.ir import Dialect
 
-from louver.ir.tile.compute import BroadcastOp, DotOp, ExpandDimsOp, ReshapeOp, SplatOp, SplitOp, TransOp
+from louver.ir.tile.compute import (
+    BroadcastOp,
+    ClampFOp,
+    DotOp,
+    ExpandDimsOp,
+    FpToFpOp,
+    ReshapeOp,
+    SplatOp,
+    SplitOp,
+    TransOp,
+)
 from louver.ir.tile.elements import ACCUMULATORS, ELEMENTS, element_attribute, element_name
 from louver.ir.tile.function import FuncOp, GetNumProgramsOp, GetProgramIdOp, ReturnOp
 from louver.ir.tile.memory import (
@@ -19,6 +29,8 @@ from louver.ir.tile.memory import (
     MakeTensorPtrOp,
     StoreOp,
 )
+from louver.ir.tile.pointers import AddPtrOp, MakeRangeOp
+from louver.ir.tile.reduce import ReduceOp, ReduceReturnOp
 from louver.ir.tile.syntax import Index
 from louver.ir.tile.types import FORMATS, AnyTensor, DescriptorType, PointerType, SparseAttr, sparse_encoding
 
@@ -43,6 +55,12 @@ TILE = Dialect(
         SplatOp,
         ExpandDimsOp,
         BroadcastOp,
+        ClampFOp,
+        FpToFpOp,
+        MakeRangeOp,
+        AddPtrOp,
+        ReduceOp,
+        ReduceReturnOp,
     ],
     [SparseAttr, PointerType, DescriptorType],
 )
@@ -52,22 +70,28 @@ __all__ = [
     "ELEMENTS",
     "FORMATS",
     "TILE",
+    "AddPtrOp",
     "AdvanceOp",
     "AnyTensor",
     "BroadcastOp",
+    "ClampFOp",
     "DescriptorLoadOp",
     "DescriptorStoreOp",
     "DescriptorType",
     "DotOp",
     "ExpandDimsOp",
+    "FpToFpOp",
     "FuncOp",
     "GetNumProgramsOp",
     "GetProgramIdOp",
     "Index",
     "LoadOp",
+    "MakeRangeOp",
     "MakeTensorDescriptorOp",
     "MakeTensorPtrOp",
     "PointerType",
+    "ReduceOp",
+    "ReduceReturnOp",
     "ReshapeOp",
     "ReturnOp",
     "SparseAttr",

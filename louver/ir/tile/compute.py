@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import ClassVar
 
+from xdsl.dialects.arith import floatingPointLike
 from xdsl.dialects.builtin import I32, DenseArrayBase, IntegerAttr, StringAttr, TensorType, i32
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
@@ -25,7 +26,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.tile import syntax
 from louver.ir.tile.elements import ACCUMULATORS, element_name
-from louver.ir.tile.types import AnyTensor, sparse_encoding, tensor_of
+from louver.ir.tile.types import AnyTensor, as_tensor, sparse_encoding, tensor_of
 
 
 @irdl_op_definition
@@ -243,6 +244,50 @@ class BroadcastOp(IRDLOperation):
         fits = len(sizes) == len(wanted) and all(size in (1, to) for size, to in zip(sizes, wanted, strict=True))
         if not fits:
             raise VerifyException(f"a broadcast repeats dimensions of one element, got {source} to {result}")
+
+
+@irdl_op_definition
+class ClampFOp(IRDLOperation):
+    """Each element kept between two bounds; `propagateNan = all` gives NaN where an operand is, `none` takes a number first."""
+
+    name = "tt.clampf"
+    T: ClassVar = VarConstraint("T", floatingPointLike)
+    x = operand_def(T)
+    low = operand_def(T)
+    high = operand_def(T)
+    propagate_nan = prop_def(StringAttr, prop_name="propagateNan")
+    result = result_def(T)
+    traits = traits_def(Pure())
+    custom_directives = (syntax.Word,)
+    assembly_format = (
+        "$x `,` $low `,` $high `,` `propagateNan` `=` custom<Word>($propagateNan) attr-dict `:` type($result)"
+    )
+
+    def verify_(self) -> None:
+        if self.propagate_nan.data not in ("none", "all"):
+            raise VerifyException(f"propagateNan is none or all, got {self.propagate_nan.data}")
+
+
+@irdl_op_definition
+class FpToFpOp(IRDLOperation):
+    """Floating-point numbers in another type, to or from 8 bits; where it has fewer bits, `rounding` says how."""
+
+    name = "tt.fp_to_fp"
+    src = operand_def(floatingPointLike)
+    rounding = opt_prop_def(StringAttr)
+    result = result_def(floatingPointLike)
+    traits = traits_def(Pure())
+    custom_directives = (syntax.Word,)
+    assembly_format = (
+        "$src (`,` `rounding` `=` custom<Word>($rounding)^)? attr-dict `:` type($src) `->` type($result)"
+    )
+
+    def verify_(self) -> None:
+        if self.rounding is not None and self.rounding.data not in ("rtne", "rtz"):
+            raise VerifyException(f"rounding is rtne (to nearest even) or rtz (towards zero), got {self.rounding.data}")
+        source, result = as_tensor(self.src.type), as_tensor(self.result.type)
+        if (source and source.get_shape()) != (result and result.get_shape()):
+            raise VerifyException(f"a conversion keeps the shape, got {self.src.type} to {self.result.type}")
 
 
 def _verify_result(op: IRDLOperation, expected: Attribute, actual: Attribute) -> None:

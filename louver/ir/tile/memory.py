@@ -272,8 +272,9 @@ class LoadOp(IRDLOperation):
         if self.result.type != loaded:
             raise VerifyException(f"a load through {self.ptr.type} gives {loaded}, got {self.result.type}")
         _verify_mask(self, self.mask, loaded)
-        if self.other is not None and self.other.type != loaded:
-            raise VerifyException(f"the fill value of a load of {loaded} has its type, got {self.other.type}")
+        fill = syntax.fill_type(loaded)
+        if self.other is not None and self.other.type != fill:
+            raise VerifyException(f"the fill value of a load of {fill} has its type, got {self.other.type}")
         _verify_boundary(self.ptr.type, self.boundary_check)
 
 

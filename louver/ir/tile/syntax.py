@@ -220,7 +220,7 @@ class LoadType(CustomDirective):
         self.pointer.set(state, [pointer])
         self.result.set(state, [loaded])
         _set_optional(state, self.mask, mask_type(loaded))
-        _set_optional(state, self.other, loaded)
+        _set_optional(state, self.other, fill_type(loaded))
 
     def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
         self.pointer.print(printer, state, op)
@@ -258,6 +258,13 @@ def _parse_pointer(parser: Parser) -> tuple[Attribute, Attribute]:
         return pointer, loaded_type(pointer)
     except VerifyException as error:
         parser.raise_error(str(error), start, parser.pos)
+
+
+def fill_type(value: Attribute) -> Attribute:
+    """The type of what a load gives where its mask is false: that of `value`, dense."""
+    if tensor := as_tensor(value):
+        return TensorType(tensor.element_type, tensor.get_shape())
+    return value
 
 
 def mask_type(value: Attribute) -> Attribute:

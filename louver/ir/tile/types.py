@@ -150,10 +150,26 @@ class PointerType(ParametrizedAttribute, TypeAttribute):
 
 @irdl_attr_definition
 class DescriptorType(ParametrizedAttribute, TypeAttribute):
-    """A tensor in global memory, read and written a block at a time: `!tt.tensordesc<tensor<128x64xf16>>`."""
+    """A tensor in global memory, read and written a block at a time: `!tt.tensordesc<tensor<128x64xf16>>`.
+
+    Newer Tritons print `!tt.tensordesc<128x64xf16>`, which is read too.
+    """
 
     name = "tt.tensordesc"
     block: AnyTensor
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        with parser.in_angle_brackets():
+            full = parser.parse_optional_type()
+            if full is not None:
+                return [full]
+            shape, element = parser.parse_ranked_shape()
+            return [TensorType(element, shape)]
+
+    def print_parameters(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_attribute(self.block)
 
     def verify(self) -> None:
         rank = self.block.get_num_dims()

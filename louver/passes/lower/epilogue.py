@@ -16,12 +16,13 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.formats.dtypes import element_type
 from louver.ir.arith import FPToSIOp, SIToFPOp
-from louver.ir.elementwise import step_of
+from louver.ir.comparisons import CmpfOp, SelectOp
+from louver.ir.elementwise import choice_of, step_of
 from louver.ir.sched import ops
 from louver.ir.sched.epilogue import MatrixOp, ScalarOp
 from louver.ir.sched.types import PointerType
 from louver.isa.convert import F32ToInteger
-from louver.isa.elementwise import STEPS
+from louver.isa.elementwise import CHOICES, STEPS
 from louver.isa.instruction import Instruction
 from louver.isa.special import FULL_MASK
 from louver.isa.sync import WarpSync
@@ -178,6 +179,11 @@ def evaluate(low: Lowering, op: Epilogue, sums: Reg | Sequence[Reg], known: Know
                 values[each.result] = _converted(low, _register(low, values[each.input]), each)
             case FPToSIOp():
                 values[each.result] = _emit(low, F32ToInteger("s32", "rzi"), values[each.input])
+            case CmpfOp():
+                # Its choice emits it.
+                pass
+            case SelectOp():
+                values[each.result] = _chosen(low, each, values)
             case arith.ExtFOp():
                 values[each.result] = values[each.input]
             case _:
@@ -191,6 +197,15 @@ def _step(low: Lowering, op: Operation, values: Known) -> Reg:
         raise ValueError(f"an epilogue applies elementwise steps and casts, got {op.name}: it has no lowering")
     result = STEPS[name].lower(partial(_emit, low), *(values[operand] for operand in op.operands))
     return _rounded(low, result, op.results[0].type)
+
+
+def _chosen(low: Lowering, op: SelectOp, values: Known) -> Reg:
+    """One of two values, both in the result's type already."""
+    found = choice_of(op.cond.owner, op) if isinstance(op.cond.owner, CmpfOp) else None
+    if found is None:
+        raise ValueError(f"an epilogue chooses by an ordered comparison of floating-point numbers, got {op.cond.owner}")
+    name, operands = found
+    return CHOICES[name].lower(partial(_emit, low), *(values[operand] for operand in operands))
 
 
 def _emit(low: Lowering, instruction: Instruction, *args: Any) -> Reg:

@@ -1,0 +1,138 @@
+"""Triton kernels in: Triton's own frontend makes TTIR, without a GPU and without torch, and it becomes tile IR.
+
+Triton is an extra (`pip install 'louver[triton]'`, versions 3.4 and newer) and is imported when a kernel comes in.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
+
+from louver.frontend.ttir import read_ttir, sparse_mark
+from louver.isa.targets import target as machine
+
+
+def triton_to_tile_ir(
+    kernel: Any,
+    signature: Mapping[str, str],
+    constexprs: Mapping[str, Any],
+    *,
+    sparse: Mapping[str, str] | None = None,
+    target: str = "sm_90a",
+) -> ModuleOp:
+    """A `triton.jit` function as verified tile IR; its operations know their lines in the user's file.
+
+    signature: Triton's types of the arguments by name, such as "*fp16", "i32", "fp32" or "tensordesc<fp16[128,64]>" (of
+    what is not a constexpr). constexprs: values of the others; as Triton does, pass a stride of 1 as one. sparse: patterns
+    of the sparse arguments, such as {"a": "2:4"}: attributes of those arguments, which `propagate_sparsity` makes types of.
+    Raises ImportError where Triton is missing, ValueError for arguments that are not the kernel's, Triton's CompilationError
+    for a kernel that it refuses, and UnsupportedKernelError for operations that tile IR does not have.
+    """
+    names = _argument_names(kernel)
+    _check_arguments(names, signature, constexprs, sparse or {})
+    text = _ttir(kernel, names, signature, constexprs, sparse or {}, target)
+    return read_ttir(text, name=names_of(kernel), names=[name for name in names if name not in constexprs])
+
+
+def triton_to_ttir(
+    kernel: Any,
+    signature: Mapping[str, str],
+    constexprs: Mapping[str, Any],
+    *,
+    sparse: Mapping[str, str] | None = None,
+    target: str = "sm_90a",
+) -> str:
+    """What `triton_to_tile_ir` reads: TTIR after inlining, canonicalization and CSE, with source locations."""
+    names = _argument_names(kernel)
+    _check_arguments(names, signature, constexprs, sparse or {})
+    return _ttir(kernel, names, signature, constexprs, sparse or {}, target)
+
+
+def names_of(kernel: Any) -> str:
+    """The kernel's name."""
+    return str(kernel.fn.__name__)
+
+
+def _argument_names(kernel: Any) -> list[str]:
+    names = getattr(kernel, "arg_names", None)
+    if names is None or not hasattr(kernel, "fn"):
+        raise ValueError(f"a kernel is a function decorated with triton.jit, got {type(kernel).__name__}: {kernel!r}")
+    return list(names)
+
+
+def _check_arguments(
+    names: list[str], signature: Mapping[str, str], constexprs: Mapping[str, Any], sparse: Mapping[str, str]
+) -> None:
+    for name in [*signature, *constexprs]:
+        if name not in names:
+            raise ValueError(f"the kernel's arguments are {', '.join(names)}, got {name!r}")
+    for name in names:
+        if (name in signature) == (name in constexprs):
+            what = "both" if name in signature else "neither"
+            raise ValueError(f"each argument is in the signature or among the constexprs, got {name!r} in {what}")
+    for name, pattern in sparse.items():
+        kind = signature.get(name, "a constexpr")
+        if not kind.startswith(("*", "tensordesc<")):
+            raise ValueError(f"a sparse argument is a pointer or a descriptor, got {name!r}: {kind}")
+        sparse_mark(pattern)
+
+
+def _ttir(
+    kernel: Any,
+    names: list[str],
+    signature: Mapping[str, str],
+    constexprs: Mapping[str, Any],
+    sparse: Mapping[str, str],
+    target: str,
+) -> str:
+    compiler, backends, library = _import_triton()
+    source: Any = compiler.ASTSource(
+        kernel,
+        {name: signature.get(name, "constexpr") for name in names},
+        {(names.index(name),): value for name, value in constexprs.items()},
+        {(names.index(name),): [[sparse_mark(pattern), 1]] for name, pattern in sparse.items()},
+    )
+    gpu: Any = backends.GPUTarget("cuda", _capability(target), 32)
+    backend: Any = compiler.make_backend(gpu)
+    options: Any = backend.parse_options({})
+    context: Any = library.ir.context()
+    library.ir.load_dialects(context)
+    backend.load_dialects(context)
+    arguments = (gpu, options, backend.get_codegen_implementation(options), backend.get_module_map(), context)
+    # Triton 3.4 does not pass the target.
+    count = len(inspect.signature(source.make_ir).parameters)
+    module: Any = source.make_ir(*arguments[-count:])
+    _simplify(library, module, context)
+    return str(module)
+
+
+def _simplify(library: Any, module: Any, context: Any) -> None:
+    """Only what keeps the kernel as written: Triton's own pipeline would take block pointers apart."""
+    manager: Any = library.ir.pass_manager(context)
+    for name in ("add_inliner", "add_canonicalizer", "add_cse", "add_symbol_dce"):
+        getattr(library.passes.common, name)(manager)
+    # Triton 3.5 wants a name for its dumps.
+    try:
+        manager.run(module, "louver")
+    except TypeError:
+        manager.run(module)
+
+
+def _capability(target: str) -> int:
+    """90 of "sm_90a"."""
+    return int(machine(target).name.removeprefix("sm_").rstrip("a"))
+
+
+def _import_triton() -> tuple[Any, Any, Any]:
+    try:
+        return (
+            import_module("triton.compiler.compiler"),
+            import_module("triton.backends.compiler"),
+            import_module("triton._C.libtriton"),
+        )
+    except ImportError as error:
+        raise ImportError("kernels written in Triton need it: pip install 'louver[triton]'") from error

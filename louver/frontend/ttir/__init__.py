@@ -1,0 +1,7 @@
+"""Triton's IR as text, in: source locations, operations that Louver has, arguments and their marks."""
+
+from __future__ import annotations
+
+from louver.frontend.ttir.read import SPARSE_MARK, read_ttir, sparse_mark
+
+__all__ = ["SPARSE_MARK", "read_ttir", "sparse_mark"]

@@ -1,0 +1,119 @@
+"""Triton's IR as text -> tile IR."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp
+from xdsl.ir import Attribute
+from xdsl.parser import Parser
+from xdsl.utils.exceptions import ParseError, VerifyException
+
+from louver.frontend.ttir.locations import resolve_locations
+from louver.ir.context import make_context
+from louver.ir.refusal import UnsupportedKernelError
+from louver.ir.tile import DescriptorType, FuncOp, SparseAttr
+
+SPARSE_MARK = "louver.sparse."
+"""An argument's attribute `louver.sparse.NV24` says which sparse encoding it has; its value means nothing."""
+
+_OPERATION = re.compile(r'^\s*(?:%[\w.$:#, %-]+ = )?"?([a-z_]\w*(?:\.\w+)+)"?(?=[ ("<]|$)')
+_LOCATION = re.compile(r' loc\("((?:[^"\\]|\\.)*)":(\d+):(\d+)\)\s*$')
+
+
+def sparse_mark(pattern: str) -> str:
+    """The attribute that marks an argument as sparse in a pattern such as "2:4". Raises ValueError for an unknown one."""
+    return SPARSE_MARK + SparseAttr.of_pattern(pattern).format_name.data
+
+
+def read_ttir(
+    text: str, *, name: str = "<ttir>", sparse: Mapping[str, str] | None = None, names: Sequence[str] | None = None
+) -> ModuleOp:
+    """A module that Triton (3.4 to 3.9) printed, with or without locations, as verified tile IR.
+
+    sparse: patterns by argument name; they become attributes of the arguments, beside those that the text has
+    (`propagate_sparsity` makes types of them). names: of the kernel's arguments, a descriptor counting as one; by default
+    those of the text. What a descriptor argument brings with it is named `x.shape.0`, `x.stride.0` and so on.
+    Operations keep their source locations. Raises UnsupportedKernelError, which names operation and source line, for
+    operations that tile IR does not have, and ValueError for `sparse` or `names` that do not fit or text that is damaged.
+    """
+    resolved = resolve_locations(text)
+    context = make_context()
+    for line in resolved.splitlines():
+        found = _OPERATION.match(line)
+        if found and context.get_optional_op(found[1]) is None:
+            raise _refused(f"{found[1]} is not supported", line)
+    try:
+        module = Parser(context, resolved, name).parse_module()
+        module.verify()
+    except ParseError as error:
+        line = resolved[: error.span.start].count("\n")
+        raise _refused(f"a kernel's text must be tile IR ({error.span.input.name}: {error.msg})", resolved.splitlines()[line]) from error
+    except VerifyException as error:
+        raise ValueError(f"the kernel's tile IR is not valid: {error}") from error
+    function = _kernel(module)
+    if names is not None:
+        _name_arguments(function, names)
+    _name_descriptors(function)
+    if sparse:
+        _mark(function, sparse)
+    return module
+
+
+def _refused(rule: str, line: str) -> UnsupportedKernelError:
+    found = _LOCATION.search(line)
+    where = None if found is None else ":".join(found.groups())
+    return UnsupportedKernelError(rule, _LOCATION.sub("", line).strip(), where)
+
+
+def _kernel(module: ModuleOp) -> FuncOp:
+    kernels = [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]
+    if len(kernels) != 1:
+        raise ValueError(f"a module holds one kernel, got {len(kernels)}: compile one kernel at a time")
+    return kernels[0]
+
+
+def _groups(function: FuncOp) -> list[list[int]]:
+    """Numbers of arguments that belong together: a descriptor and its sizes and strides, or one other argument."""
+    types = [argument.type for argument in function.body.block.args]
+    groups: list[list[int]] = []
+    index = 0
+    while index < len(types):
+        type_ = types[index]
+        count = 1 + 2 * type_.block.get_num_dims() if isinstance(type_, DescriptorType) else 1
+        groups.append(list(range(index, index + count)))
+        index += count
+    if index != len(types):
+        raise ValueError("a descriptor argument is followed by its sizes and strides, got too few arguments")
+    return groups
+
+
+def _name_arguments(function: FuncOp, names: Sequence[str]) -> None:
+    groups = _groups(function)
+    if len(groups) != len(names):
+        raise ValueError(f"names are given for each of {len(groups)} arguments, got {len(names)}: {', '.join(names)}")
+    for group, name in zip(groups, names, strict=True):
+        function.body.block.args[group[0]].name_hint = name
+
+
+def _name_descriptors(function: FuncOp) -> None:
+    arguments = function.body.block.args
+    for group in _groups(function):
+        rank = len(group) // 2
+        name = arguments[group[0]].name_hint or f"arg{group[0]}"
+        for position, index in enumerate(group[1:]):
+            part = "shape" if position < rank else "stride"
+            arguments[index].name_hint = f"{name}.{part}.{position % rank}"
+
+
+def _mark(function: FuncOp, sparse: Mapping[str, str]) -> None:
+    arguments = function.body.block.args
+    known = [argument.name_hint or f"arg{index}" for index, argument in enumerate(arguments)]
+    given = function.arg_attrs or ArrayAttr([DictionaryAttr({})] * len(arguments))
+    marks: list[dict[str, Attribute]] = [dict(attributes.data) for attributes in given]
+    for name, pattern in sparse.items():
+        if name not in known:
+            raise ValueError(f"a sparse argument is one of {', '.join(known)}, got {name!r}")
+        marks[known.index(name)][sparse_mark(pattern)] = IntegerAttr(1, 32)
+    function.arg_attrs = ArrayAttr([DictionaryAttr(mark) for mark in marks])

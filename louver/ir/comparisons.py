@@ -1,0 +1,150 @@
+"""MLIR's comparisons and choices, `arith.cmpi`, `arith.cmpf` and `arith.select`, of scalars and of tensors: xDSL's take scalars."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self, cast
+
+from xdsl.dialects.arith import floatingPointLike, signlessIntegerLike
+from xdsl.dialects.builtin import IntegerAttr, IntegerType, TensorType, i1
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import (
+    AnyAttr,
+    IRDLOperation,
+    VarConstraint,
+    irdl_op_definition,
+    operand_def,
+    prop_def,
+    result_def,
+    traits_def,
+)
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import Pure
+from xdsl.utils.exceptions import VerifyException
+
+from louver.ir.tile.types import as_tensor
+
+INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
+FLOAT_PREDICATES = (
+    "false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true",
+)  # fmt: skip
+"""Predicates in the order of MLIR's numbers for them; of floats, o is false and u is true where an operand is NaN."""
+
+
+def truth_type(type_: Attribute) -> Attribute:
+    """i1, or a tensor of i1 in the shape of a tensor: what a comparison of such values gives."""
+    tensor = as_tensor(type_)
+    return i1 if tensor is None else TensorType(i1, tensor.get_shape())
+
+
+class _Comparison(IRDLOperation):
+    PREDICATES: ClassVar[tuple[str, ...]]
+    traits = traits_def(Pure())
+
+    def __init__(self, lhs: SSAValue, rhs: SSAValue, predicate: str) -> None:
+        number = IntegerAttr(self.PREDICATES.index(predicate), 64)
+        super().__init__(
+            operands=[lhs, rhs], properties={"predicate": number}, result_types=[truth_type(lhs.type)]
+        )
+
+    @property
+    def name_of_predicate(self) -> str:
+        """Such as "slt" or "oge"."""
+        return self.PREDICATES[cast("IntegerAttr[IntegerType]", self.properties["predicate"]).value.data]
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        word = parser.parse_identifier()
+        if word not in cls.PREDICATES:
+            parser.raise_error(f"a predicate of {cls.name} is one of {', '.join(cls.PREDICATES)}, got {word!r}")
+        parser.parse_punctuation(",")
+        lhs = parser.parse_unresolved_operand()
+        parser.parse_punctuation(",")
+        rhs = parser.parse_unresolved_operand()
+        parser.parse_punctuation(":")
+        type_ = parser.parse_type()
+        return cls(*parser.resolve_operands([lhs, rhs], [type_, type_], parser.pos), word)
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(f" {self.name_of_predicate}, ")
+        printer.print_operand(self.operands[0])
+        printer.print_string(", ")
+        printer.print_operand(self.operands[1])
+        printer.print_string(" : ")
+        printer.print_attribute(self.operands[0].type)
+
+    def verify_(self) -> None:
+        if self.results[0].type != truth_type(self.operands[0].type):
+            raise VerifyException(
+                f"{self.name} gives {truth_type(self.operands[0].type)}, got {self.results[0].type}"
+            )
+
+
+@irdl_op_definition
+class CmpiOp(_Comparison):
+    """A comparison of integers: `s` predicates read them as signed, `u` as unsigned."""
+
+    name = "arith.cmpi"
+    PREDICATES: ClassVar[tuple[str, ...]] = INTEGER_PREDICATES
+    T: ClassVar = VarConstraint("T", signlessIntegerLike)
+    predicate = prop_def(IntegerAttr[IntegerType])
+    lhs = operand_def(T)
+    rhs = operand_def(T)
+    result = result_def(signlessIntegerLike)
+
+
+@irdl_op_definition
+class CmpfOp(_Comparison):
+    """A comparison of floating-point numbers."""
+
+    name = "arith.cmpf"
+    PREDICATES: ClassVar[tuple[str, ...]] = FLOAT_PREDICATES
+    T: ClassVar = VarConstraint("T", floatingPointLike)
+    predicate = prop_def(IntegerAttr[IntegerType])
+    lhs = operand_def(T)
+    rhs = operand_def(T)
+    result = result_def(signlessIntegerLike)
+
+
+@irdl_op_definition
+class SelectOp(IRDLOperation):
+    """`lhs` where `cond`, else `rhs`; the condition is one i1, or a tensor of i1 in the operands' shape."""
+
+    name = "arith.select"
+    T: ClassVar = VarConstraint("T", AnyAttr())
+    cond = operand_def(signlessIntegerLike)
+    lhs = operand_def(T)
+    rhs = operand_def(T)
+    result = result_def(T)
+    traits = traits_def(Pure())
+
+    def __init__(self, cond: SSAValue, lhs: SSAValue, rhs: SSAValue) -> None:
+        super().__init__(operands=[cond, lhs, rhs], result_types=[lhs.type])
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        operands = [parser.parse_unresolved_operand()]
+        for _ in range(2):
+            parser.parse_punctuation(",")
+            operands.append(parser.parse_unresolved_operand())
+        parser.parse_punctuation(":")
+        condition, type_ = i1, parser.parse_type()
+        if parser.parse_optional_punctuation(","):
+            condition, type_ = type_, parser.parse_type()
+        return cls(*parser.resolve_operands(operands, [condition, type_, type_], parser.pos))
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_list(self.operands, printer.print_operand)
+        printer.print_string(" : ")
+        if self.cond.type != i1:
+            printer.print_attribute(self.cond.type)
+            printer.print_string(", ")
+        printer.print_attribute(self.result.type)
+
+    def verify_(self) -> None:
+        if self.cond.type not in (i1, truth_type(self.result.type)):
+            raise VerifyException(
+                f"a choice between {self.result.type} needs a condition of i1 or {truth_type(self.result.type)}, "
+                f"got {self.cond.type}"
+            )

@@ -1,0 +1,252 @@
+"""describe-tiles: loads and stores through block pointers and tensors of pointers go through descriptors instead.
+
+A descriptor reads zeros outside of its tensor and drops what is written there. So masks become sizes; what a program reads
+beyond the last row (unmasked, or wrapped to the first rows by `%`) becomes zeros, which is the same kernel as long as the
+rows that these give are not stored: a store's own mask or shape says its sizes, and `read_nest` takes a kernel only if
+they are those of its operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i32, i64
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from louver.ir.arith import ExtSIOp
+from louver.ir.tile import (
+    DescriptorLoadOp,
+    DescriptorStoreOp,
+    ExpandDimsOp,
+    FuncOp,
+    Index,
+    LoadOp,
+    MakeTensorDescriptorOp,
+    StoreOp,
+    TransOp,
+)
+from louver.ir.tile.types import as_tensor
+from louver.passes.access import Access, Dimension, access
+from louver.passes.affine import Affine, Iteration
+from louver.passes.integers import constant_integer, steps_of
+from louver.passes.masks import read_mask
+from louver.passes.polynomial import ONE, Polynomial
+from louver.passes.refusal import unsupported
+from louver.passes.remove_dead import remove_dead
+
+PAD_ZERO = 1
+"""A block pointer's `padding` that reads zeros outside the tensor. Source: Triton's PaddingOption."""
+
+
+def describe_tiles(module: ModuleOp) -> None:
+    """Rewrite in place; kernels that use descriptors alone stay as they are.
+
+    Refuses, with operation and source line, what is no tile of a tensor: offsets that are not affine, masks that are no bounds,
+    a tensor without a contiguous dimension, and stores that nothing bounds.
+    """
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+        tiles = [op for op in function.body.walk() if isinstance(op, LoadOp | StoreOp) and _shape(op) is not None]
+        if tiles:
+            _Describer(function, Affine()).rewrite(tiles)
+            remove_dead(function)
+
+
+def _shape(op: LoadOp | StoreOp) -> tuple[int, ...] | None:
+    tensor = as_tensor(op.result.type if isinstance(op, LoadOp) else op.value.type)
+    return None if tensor is None else tensor.get_shape()
+
+
+@dataclass(slots=True)
+class _Describer:
+    function: FuncOp
+    affine: Affine
+
+    def rewrite(self, tiles: Sequence[LoadOp | StoreOp]) -> None:
+        found = [(op, self._access(op)) for op in tiles]
+        sizes = self._sizes([each for _, each in found])
+        for op, each in found:
+            if isinstance(op, LoadOp):
+                self._load(op, each, sizes)
+            else:
+                self._store(op, each)
+
+    def _access(self, op: LoadOp | StoreOp) -> Access:
+        shape = _shape(op)
+        assert shape is not None
+        if isinstance(op, LoadOp):
+            if op.padding is not None and op.padding.value.data != PAD_ZERO:
+                raise unsupported("a block pointer must read zeros outside its tensor", op)
+            if op.other is not None and not _is_zero(op.other):
+                raise unsupported("a masked load must give zeros where its mask is false", op)
+        bounds = [] if op.mask is None else read_mask(self.affine, op.mask, op)
+        found = access(self.affine.pointer(op.ptr, op), shape, bounds, op)
+        if found.base not in self.function.body.block.args:
+            raise unsupported("a tile is counted from a pointer argument", op)
+        if not found.dimensions:
+            raise unsupported("a tile has more than one element", op)
+        return found
+
+    def _sizes(self, found: Sequence[Access]) -> dict[Polynomial, Polynomial | None]:
+        """Sizes by where a tile starts, for dimensions that no mask bounds; None where there is more than one."""
+        known: dict[Polynomial, Polynomial | None] = {}
+        pairs = [(each.first, each.size) for one in found for each in one.dimensions if each.size is not None]
+        for loop in [op for op in self.function.body.walk() if isinstance(op, scf.ForOp)]:
+            step, steps = constant_integer(loop.step), steps_of(loop.ub)
+            whole = loop.ub
+            if step == 1 and steps is not None:
+                whole, step = steps
+            if step is not None and step > 1:
+                times = Polynomial.number(step) * Polynomial.atom(Iteration(loop))
+                pairs.append((times, self.affine.integer(whole)))
+        for first, size in pairs:
+            known[first] = size if known.get(first, size) == size else None
+        return known
+
+    def _load(self, op: LoadOp, found: Access, sizes: dict[Polynomial, Polynomial | None]) -> None:
+        ordered = _contiguous_last(found, op)
+        complete = [each.size or sizes.get(each.first) for each in ordered]
+        for each, size in zip(ordered, complete, strict=True):
+            if size is None:
+                rule = f"dimension {each.number} of a tile must end somewhere: mask it (offsets < size), here or at the store"
+                raise unsupported(rule, op)
+        descriptor = self._descriptor(op, found.base, ordered, complete)
+        indices = [self._first(each.first, op) for each in ordered]
+        value: SSAValue = _before(op, DescriptorLoadOp(descriptor, indices)).results[0]
+        numbers = [each.number for each in ordered]
+        if numbers != sorted(numbers):
+            order = [numbers.index(number) for number in sorted(numbers)]
+            value = _before(op, TransOp(value, order)).results[0]
+        for number in range(len(_shape(op) or ())):
+            if number not in numbers:
+                value = _before(op, ExpandDimsOp(value, number)).results[0]
+        value.name_hint = op.result.name_hint
+        op.result.replace_all_uses_with(value)
+        Rewriter.erase_op(op)
+
+    def _store(self, op: StoreOp, found: Access) -> None:
+        ordered = _contiguous_last(found, op)
+        for each in ordered:
+            if each.size is None or each.wrapped:
+                rule = f"a store must be masked along dimension {each.number} (offsets < size), or go through a block pointer"
+                raise unsupported(rule, op)
+        numbers = [each.number for each in ordered]
+        if len(numbers) != len(_shape(op) or ()):
+            raise unsupported("a stored tile has more than one element along each dimension", op)
+        descriptor = self._descriptor(op, found.base, ordered, [each.size for each in ordered])
+        indices = [self._first(each.first, op) for each in ordered]
+        value = op.value
+        if numbers != sorted(numbers):
+            value = _before(op, TransOp(value, numbers)).results[0]
+        _before(op, DescriptorStoreOp(descriptor, indices, value))
+        Rewriter.erase_op(op)
+
+    def _descriptor(
+        self, op: Operation, base: SSAValue, ordered: Sequence[Dimension], sizes: Sequence[Polynomial | None]
+    ) -> SSAValue:
+        """Make it where the kernel starts, of arguments and numbers."""
+        start = self.function.body.block.first_op
+        assert start is not None
+        steps: list[Index] = []
+        for each in ordered:
+            step = self._argument(each.stride, "a stride", op)
+            if isinstance(step, SSAValue) and step.type != i64:
+                step = _insert(start, ExtSIOp(step, i64), op).results[0]
+            steps.append(step)
+        extents: list[Index] = []
+        for size in sizes:
+            assert size is not None
+            extent = self._argument(size, "a size", op)
+            if isinstance(extent, SSAValue) and extent.type != i32:
+                raise unsupported(f"sizes are 32-bit integers, not {extent.type}", op)
+            extents.append(extent)
+        made = MakeTensorDescriptorOp(base, extents, steps, [each.extent for each in ordered])
+        name = base.name_hint
+        made.result.name_hint = None if name is None else f"{name}_tensor"
+        return _insert(start, made, op).results[0]
+
+    def _argument(self, value: Polynomial, what: str, op: Operation) -> Index:
+        constant = value.constant
+        if constant is not None:
+            return constant
+        for monomial, factor in value:
+            (atom, power), *others = monomial
+            if not others and factor == power == 1 and len(value.terms) == 1 and isinstance(atom, SSAValue):
+                if atom in self.function.body.block.args:
+                    return atom
+        raise unsupported(f"{what} of a tensor is an argument or a number", op)
+
+    def _first(self, value: Polynomial, op: Operation) -> Index:
+        """The index where a tile starts: a value that the kernel has already, or a multiple of a number that it has."""
+        for known, polynomial in self.affine.known.items():
+            if polynomial == value and known.type == i32 and _dominates(known, op):
+                return known
+        constant = value.constant
+        if constant is not None:
+            return _before(op, arith.ConstantOp(IntegerAttr(constant, i32))).results[0]
+        if len(value.terms) == 1:
+            ((monomial, factor),) = value.terms
+            (atom, power), *others = monomial
+            if not others and power == 1:
+                number = self._number(atom, factor)
+                if number is not None and number[0].type == i32:
+                    return _multiple(*number, op)
+        raise unsupported("a tile starts at a multiple of a program's number or of a loop's", op)
+
+    def _number(self, atom: object, factor: int) -> tuple[SSAValue, int] | None:
+        if isinstance(atom, SSAValue):
+            return atom, factor
+        if isinstance(atom, Iteration):
+            first, step = constant_integer(atom.loop.lb), constant_integer(atom.loop.step)
+            if first == 0 and step and factor % step == 0:
+                return atom.loop.body.block.args[0], factor // step
+        return None
+
+
+def _multiple(value: SSAValue, factor: int, op: Operation) -> SSAValue:
+    if factor == 1:
+        return value
+    constant = _before(op, arith.ConstantOp(IntegerAttr(factor, i32))).results[0]
+    return _before(op, arith.MuliOp(value, constant)).results[0]
+
+
+def _contiguous_last(found: Access, op: Operation) -> list[Dimension]:
+    """The dimensions in the order in which a descriptor has them."""
+    contiguous = [each for each in found.dimensions if each.stride == Polynomial.of({ONE: 1})]
+    if not contiguous:
+        raise unsupported("one dimension of a tile must be contiguous: pass its stride, 1, as a constexpr", op)
+    last = contiguous[-1]
+    return [*(each for each in found.dimensions if each is not last), last]
+
+
+def _is_zero(value: SSAValue) -> bool:
+    op = value.owner
+    if not isinstance(op, arith.ConstantOp):
+        return False
+    values = getattr(op.value, "iter_values", None)
+    return values is not None and not any(values())
+
+
+def _insert(before: Operation, new: Operation, like: Operation) -> Operation:
+    new.location = like.location
+    Rewriter.insert_op(new, InsertPoint.before(before))
+    return new
+
+
+def _before(op: Operation, new: Operation) -> Operation:
+    return _insert(op, new, op)
+
+
+def _dominates(value: SSAValue, op: Operation) -> bool:
+    """Whether `value` is known wherever `op` runs."""
+    home = value.owner if isinstance(value.owner, Block) else value.owner.parent
+    inner: Operation | None = op
+    while inner is not None and inner.parent is not home:
+        inner = inner.parent_op()
+    if inner is None:
+        return False
+    return isinstance(value.owner, Block) or value.owner.is_before_in_block(inner)
+
+

@@ -1,0 +1,64 @@
+"""make-host-descriptors: a descriptor that comes as an argument is made in the kernel instead, of a pointer.
+
+Triton passes such a descriptor's sizes and strides as arguments behind it. Its sizes are marked, because a kernel that gets
+M, N and K with each of its operands leaves it to its caller that they agree.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, ModuleOp, NoneAttr, UnitAttr
+from xdsl.ir import Attribute, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from louver.ir.tile import DescriptorType, FuncOp, MakeTensorDescriptorOp, PointerType
+from louver.passes.refusal import unsupported
+
+SIZE_MARK = "louver.descriptor_size"
+"""The attribute of an argument that is a size of a descriptor, as the caller described a tensor."""
+
+
+def make_host_descriptors(module: ModuleOp) -> None:
+    """Replace descriptor arguments by pointers, in place. Refuses a kernel whose descriptors have no sizes and strides."""
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+        block = function.body.block
+        found = [index for index, type_ in enumerate(block.arg_types) if isinstance(type_, DescriptorType)]
+        if not found:
+            continue
+        given = function.arg_attrs or ArrayAttr([DictionaryAttr({})] * len(block.args))
+        attributes: list[dict[str, Attribute]] = [dict(each.data) for each in given]
+        for index in reversed(found):
+            for size in _make(function, index):
+                attributes[size][SIZE_MARK] = UnitAttr()
+        function.function_type = FunctionType.from_lists(list(block.arg_types), list(function.function_type.outputs))
+        function.arg_attrs = ArrayAttr([DictionaryAttr(each) for each in attributes])
+
+
+def _make(function: FuncOp, index: int) -> range:
+    """Make the descriptor of argument `index` in the kernel; returns the numbers of the arguments with its sizes."""
+    block = function.body.block
+    argument = block.args[index]
+    assert isinstance(argument.type, DescriptorType)
+    tile = argument.type.block
+    rank = tile.get_num_dims()
+    sizes, strides = (block.args[index + 1 + part * rank : index + 1 + (part + 1) * rank] for part in (0, 1))
+    if [str(value.type) for value in (*sizes, *strides)] != ["i32"] * rank + ["i64"] * rank:
+        raise unsupported("a descriptor argument is followed by its sizes (i32) and strides (i64)", function)
+    encoding = None if isinstance(tile.encoding, NoneAttr) else tile.encoding
+    uses = list(argument.uses)
+    pointer = Rewriter.replace_value_with_new_type(argument, PointerType(tile.element_type, encoding))
+    # Its last dimension is contiguous: the host checks that when a descriptor is made.
+    made = MakeTensorDescriptorOp(pointer, list(sizes), [*strides[:-1], 1], tile.get_shape())
+    made.location = function.location
+    made.result.name_hint = None if pointer.name_hint is None else f"{pointer.name_hint}_tensor"
+    Rewriter.insert_op(made, InsertPoint.at_start(block))
+    for use in uses:
+        use.operation.operands[use.index] = made.result
+    return range(index + 1, index + 1 + rank)
+
+
+def host_sizes(function: FuncOp) -> frozenset[SSAValue]:
+    """The arguments that are marked as a descriptor's sizes."""
+    if function.arg_attrs is None:
+        return frozenset()
+    arguments = zip(function.body.block.args, function.arg_attrs.data, strict=True)
+    return frozenset(argument for argument, attributes in arguments if SIZE_MARK in attributes.data)

@@ -1,0 +1,48 @@
+"""Integers in tile IR: which are constants, and which are sizes divided into steps."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr
+from xdsl.ir import SSAValue
+
+from louver.ir.arith import ExtSIOp
+
+
+def constant_integer(value: SSAValue) -> int | None:
+    """The integer that a scalar, or every element of a tensor, always is; None if there is no such."""
+    op = value.owner
+    if not isinstance(op, arith.ConstantOp):
+        return None
+    if isinstance(op.value, IntegerAttr):
+        return op.value.value.data
+    if isinstance(op.value, DenseIntOrFPElementsAttr):
+        found = {element for element in op.value.iter_values() if isinstance(element, int)}
+        return cast(int, found.pop()) if len(found) == 1 else None
+    return None
+
+
+def without_extension(value: SSAValue) -> SSAValue:
+    """The value before it was given more bits, which keeps it as it is."""
+    while isinstance(value.owner, ExtSIOp):
+        value = value.owner.input
+    return value
+
+
+def steps_of(value: SSAValue) -> tuple[SSAValue, int] | None:
+    """The whole and the step if `value` is a number of steps rounded up, as `tl.cdiv` and MLIR write it; else None."""
+    match value.owner:
+        case arith.CeilDivSIOp(lhs=whole, rhs=by):
+            step = constant_integer(by)
+        case arith.DivSIOp(lhs=above, rhs=by) if isinstance(above.owner, arith.AddiOp):
+            step, whole = constant_integer(by), above.owner.lhs
+            added = constant_integer(above.owner.rhs)
+            if added is None:
+                added, whole = constant_integer(whole), above.owner.rhs
+            if step is None or added != step - 1:
+                return None
+        case _:
+            return None
+    return None if step is None or step < 1 else (whole, step)

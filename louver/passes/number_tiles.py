@@ -1,0 +1,239 @@
+"""number-tiles: how a kernel numbers its output tiles becomes one program for each along two axes of the grid.
+
+A kernel whose programs are numbered along one axis works out the tile's row and column itself, in groups that share operands
+in a cache, say. The schedule has an order of its own, so only one thing matters: that every tile is computed exactly once. That
+is found out by running the numbering: it is integer arithmetic on the program's number and on the counts of tiles, and
+it is run for grids of few tiles and around one, two and three times each number in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from louver.ir.arith import ExtSIOp
+from louver.ir.comparisons import CmpiOp, SelectOp
+from louver.ir.tile import (
+    DescriptorLoadOp,
+    DescriptorStoreOp,
+    FuncOp,
+    GetNumProgramsOp,
+    GetProgramIdOp,
+    Index,
+    MakeTensorDescriptorOp,
+)
+from louver.passes.integers import constant_integer, without_extension
+from louver.passes.refusal import unsupported
+from louver.passes.remove_dead import remove_dead
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One way in which tiles are counted. number: the tile's; size: elements of the output there; tile: elements of one."""
+
+    number: SSAValue
+    size: Index
+    tile: int
+
+
+def number_tiles(module: ModuleOp) -> None:
+    """Rewrite in place; kernels that take a program's number along each of two axes stay as they are.
+
+    Refuses a numbering that leaves out a tile or computes one twice, and one that is made of anything but the program's number,
+    the output's sizes and constants.
+    """
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+        for store in [op for op in function.body.walk() if isinstance(op, DescriptorStoreOp)]:
+            axes = _axes(store)
+            if axes is None or all(isinstance(axis.number.owner, GetProgramIdOp) for axis in axes):
+                continue
+            _require_bijection(axes, store)
+            numbers = [op for op in function.body.walk() if isinstance(op, GetProgramIdOp | GetNumProgramsOp)]
+            _replace(function, axes)
+            remove_dead(function)
+            for op in numbers:
+                if op.parent is not None:
+                    raise unsupported("a program's number says which tile it computes, and nothing else", op)
+
+
+def _axes(store: DescriptorStoreOp) -> tuple[Axis, Axis] | None:
+    """The two numbers that say where a tile is stored; None where it is not stored at such."""
+    made = store.desc.owner
+    if not isinstance(made, MakeTensorDescriptorOp) or len(store.offsets) != 2:
+        return None
+    found: list[Axis] = []
+    for offset, size in zip(store.offsets, made.sizes, strict=True):
+        product = None if isinstance(offset, int) else offset.owner
+        if not isinstance(product, arith.MuliOp):
+            return None
+        for number, tile in ((product.lhs, product.rhs), (product.rhs, product.lhs)):
+            elements = constant_integer(tile)
+            if elements is not None and elements > 0:
+                found.append(Axis(number, size if isinstance(size, int) else without_extension(size), elements))
+                break
+        else:
+            return None
+    return found[0], found[1]
+
+
+def _replace(function: FuncOp, axes: tuple[Axis, Axis]) -> None:
+    start = function.body.block.first_op
+    assert start is not None
+    for place, axis in enumerate(axes):
+        program = GetProgramIdOp(place)
+        program.location = _owner_location(axis.number, function).location
+        program.result.name_hint = axis.number.name_hint
+        Rewriter.insert_op(program, InsertPoint.before(start))
+        axis.number.replace_all_uses_with(program.result)
+
+
+def _owner_location(value: SSAValue, function: FuncOp) -> Operation:
+    return function if isinstance(value.owner, Block) else value.owner
+
+
+def _require_bijection(axes: tuple[Axis, Axis], store: Operation) -> None:
+    rows, columns = axes
+    if rows.number is columns.number:
+        raise unsupported("rows and columns of tiles must be numbered apart", store)
+    culprit = rows.number.owner if isinstance(rows.number.owner, Operation) else store
+    used = _program_axes(axes)
+    if used not in ([0], [0, 1]):
+        raise unsupported("tiles are numbered along the grid's axis x, or along x and y", culprit)
+    orders: list[Callable[[int, int], tuple[int, ...]]] = [lambda m, n: (m * n,)]
+    if len(used) == 2:
+        orders = [lambda m, n: (m, n), lambda m, n: (n, m)]
+    if not any(all(_covers(axes, order(m, n), m, n) for m, n in _grids(axes)) for order in orders):
+        raise unsupported("every tile of the output must be computed by exactly one program", culprit)
+
+
+def _program_axes(axes: tuple[Axis, Axis]) -> list[int]:
+    found = {op.axis.value.data for op in _operations(axes) if isinstance(op, GetProgramIdOp | GetNumProgramsOp)}
+    return sorted(found)
+
+
+def _operations(axes: tuple[Axis, Axis]) -> set[Operation]:
+    """Everything that the numbers are computed by."""
+    found: set[Operation] = set()
+    pending = [axis.number for axis in axes]
+    while pending:
+        op = pending.pop().owner
+        if isinstance(op, Operation) and op not in found:
+            found.add(op)
+            pending += op.operands
+    return found
+
+
+def _grids(axes: tuple[Axis, Axis]) -> Iterator[tuple[int, int]]:
+    """Counts of tiles to try."""
+    tiles = {axis.tile for axis in axes} | {axis.tile - 1 for axis in axes}
+    constants = {constant_integer(op.results[0]) for op in _operations(axes) if isinstance(op, arith.ConstantOp)}
+    numbers = {value for value in constants if value is not None and 1 < value <= 64 and value not in tiles} | {8}
+    near = {times * value + more for value in numbers for times in (1, 2, 3) for more in (-1, 0, 1)}
+    counts = sorted({1, 2, 3, 5, 7} | near)
+    fixed = [-(-axis.size // axis.tile) if isinstance(axis.size, int) else None for axis in axes]
+    for m in counts if fixed[0] is None else [fixed[0]]:
+        for n in counts if fixed[1] is None else [fixed[1]]:
+            if n in (1, 2, 3, 5) or m in (1, 2, 3, 5) or (m + n) % 3 == 0 or len(counts) < 12:
+                yield m, n
+
+
+def _covers(axes: tuple[Axis, Axis], grid: tuple[int, ...], m: int, n: int) -> bool:
+    """Whether the programs of `grid` compute each of m × n tiles once, whatever is left of the last ones."""
+    programs = np.meshgrid(*(np.arange(count) for count in grid), indexing="ij")
+    for rest in (0, 1):
+        sizes = {axis.size: count * axis.tile - rest for axis, count in zip(axes, (m, n), strict=True)}
+        run = _Numbering([each.ravel().astype(np.int64) for each in programs], grid, sizes, {})
+        row, column = (run.value(axis.number) for axis in axes)
+        if not (((row >= 0) & (row < m) & (column >= 0) & (column < n)).all()):
+            return False
+        if np.unique(row * n + column).size != m * n:
+            return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbering:
+    """Runs the arithmetic for all programs of a grid at once."""
+
+    programs: list[Integers]
+    grid: tuple[int, ...]
+    sizes: dict[Index, int]
+    known: dict[SSAValue, Integers]
+
+    def value(self, value: SSAValue) -> Integers:
+        found = self.known.get(value)
+        if found is None:
+            found = self.known[value] = self._value(value)
+        return found
+
+    def _value(self, value: SSAValue) -> Integers:
+        shape = self.programs[0].shape
+        if value in self.sizes:
+            return np.full(shape, self.sizes[value], np.int64)
+        constant = constant_integer(value)
+        if constant is not None:
+            return np.full(shape, constant, np.int64)
+        op = value.owner
+        match op:
+            case GetProgramIdOp():
+                return self.programs[op.axis.value.data]
+            case GetNumProgramsOp():
+                return np.full(shape, self.grid[op.axis.value.data], np.int64)
+            case ExtSIOp():
+                return self.value(op.input)
+            case SelectOp():
+                return np.where(self.value(op.cond) != 0, self.value(op.lhs), self.value(op.rhs))
+            case CmpiOp() if op.name_of_predicate in _COMPARISONS:
+                return _COMPARISONS[op.name_of_predicate](self.value(op.lhs), self.value(op.rhs)).astype(np.int64)
+            case _ if isinstance(op, tuple(_BINARY)):
+                return _BINARY[type(op)](self.value(op.operands[0]), self.value(op.operands[1]))
+            case Operation():
+                raise unsupported("tiles are numbered by integer arithmetic on programs, sizes and constants", op)
+            case _:
+                block = op.parent_op()
+                assert block is not None
+                raise unsupported(
+                    f"tiles are numbered by the output's sizes and the program; {value.name_hint or 'an argument'} is another "
+                    "argument: make it a constexpr",
+                    block,
+                )
+
+
+def _quotient(a: Integers, b: Integers) -> Integers:
+    """Rounded towards zero; 0 where b is 0, which no program of a grid may meet."""
+    safe = np.where(b == 0, 1, b)
+    return np.where(b == 0, 0, np.sign(a) * np.sign(safe) * (np.abs(a) // np.abs(safe)))
+
+
+_BINARY: dict[type[Operation], Callable[[Integers, Integers], Integers]] = {
+    arith.AddiOp: np.add,
+    arith.SubiOp: np.subtract,
+    arith.MuliOp: np.multiply,
+    arith.DivSIOp: _quotient,
+    arith.CeilDivSIOp: lambda a, b: _quotient(a + b - 1, b),
+    arith.RemSIOp: lambda a, b: a - _quotient(a, b) * b,
+    arith.MinSIOp: np.minimum,
+    arith.MaxSIOp: np.maximum,
+    arith.AndIOp: np.bitwise_and,
+    arith.OrIOp: np.bitwise_or,
+    arith.XOrIOp: np.bitwise_xor,
+}
+
+_COMPARISONS: dict[str, Callable[[Integers, Integers], NDArray[np.bool_]]] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "slt": np.less,
+    "sle": np.less_equal,
+    "sgt": np.greater,
+    "sge": np.greater_equal,
+}
+

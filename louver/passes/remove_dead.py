@@ -1,0 +1,80 @@
+"""remove-dead: values that nothing uses go, and so do pointers that a loop carries only to move them on."""
+
+from __future__ import annotations
+
+from xdsl.dialects import scf
+from xdsl.ir import Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.transforms.dead_code_elimination import is_trivially_dead, would_be_trivially_dead
+
+from louver.ir.tile import FuncOp, PointerType
+from louver.ir.tile.types import as_tensor
+
+
+def remove_dead(function: FuncOp) -> None:
+    """In place."""
+    _sweep(function)
+    for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
+        _drop_carried(loop)
+    _sweep(function)
+
+
+def _sweep(function: FuncOp) -> None:
+    """Erase operations without effects and users, users first."""
+    for op in reversed(list(function.body.walk())):
+        if is_trivially_dead(op):
+            Rewriter.erase_op(op)
+
+
+def _is_pointer(value: SSAValue) -> bool:
+    tensor = as_tensor(value.type)
+    return isinstance(value.type if tensor is None else tensor.element_type, PointerType)
+
+
+def _drop_carried(loop: scf.ForOp) -> None:
+    """The loop without the pointers that it carries for themselves alone."""
+    block, end = loop.body.block, loop.body.block.last_op
+    assert isinstance(end, scf.YieldOp)
+    carried = range(len(loop.iter_args))
+    idle = [
+        index
+        for index in carried
+        if _is_pointer(loop.iter_args[index])
+        and loop.results[index].first_use is None
+        and _only_reaches(block.args[index + 1], end, index)
+    ]
+    if not idle:
+        return
+    kept = [index for index in carried if index not in idle]
+    new_end = scf.YieldOp(*(end.operands[index] for index in kept))
+    new_end.location = end.location
+    Rewriter.replace_op(end, new_end, [])
+    for op in reversed(list(block.ops)):
+        if is_trivially_dead(op):
+            Rewriter.erase_op(op)
+    for index in reversed(idle):
+        block.erase_arg(block.args[index + 1])
+    body = Region()
+    loop.body.move_blocks(body)
+    new = scf.ForOp(loop.lb, loop.ub, loop.step, [loop.iter_args[index] for index in kept], body)
+    new.attributes, new.location = dict(loop.attributes), loop.location
+    Rewriter.insert_op(new, InsertPoint.before(loop))
+    for index, result in zip(kept, new.results, strict=True):
+        result.name_hint = loop.results[index].name_hint
+        loop.results[index].replace_all_uses_with(result)
+    Rewriter.erase_op(loop)
+
+
+def _only_reaches(value: SSAValue, end: Operation, index: int) -> bool:
+    """Whether all that is made of a carried value without effects is what the loop passes on in its place."""
+    pending = [value]
+    while pending:
+        for use in pending.pop().uses:
+            if use.operation is end:
+                if use.index != index:
+                    return False
+            elif use.operation.parent is not end.parent or use.operation.regions or not would_be_trivially_dead(use.operation):
+                return False
+            else:
+                pending += use.operation.results
+    return True
