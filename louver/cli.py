@@ -169,12 +169,14 @@ def compile_(
     product: Annotated[Product, typer.Option(help="Which product.")] = Product.linear,
     emit: Annotated[Stage, typer.Option(help="What to print.")] = Stage.ptx,
     target: Annotated[str, typer.Option(help="The GPU target.")] = "sm_90a",
+    accumulate: Annotated[str, typer.Option(help="auto, f32, f16, fast, promoted or s32.")] = "auto",
 ) -> None:
     """Compile a product and print a stage of it. Needs no GPU."""
     from louver.commands.compile import compile_text, parse_sizes
 
     with one_line_errors():
-        typer.echo(compile_text(parse_sizes(problem), dtype.value, product.value, emit.value, target))
+        sizes = parse_sizes(problem)
+        typer.echo(compile_text(sizes, dtype.value, product.value, emit.value, target, accumulate))
 
 
 @app.command()

@@ -36,6 +36,8 @@ ALTERNATIVES: tuple[Mapping[str, Any], ...] = (
     {"tile_n": 192},
     {"tile_m": 256, "tile_n": 128},
     {"tile_m": 192, "tile_n": 192, "consumers": 3},
+    {"tile_m": 256, "tile_n": 256, "consumers": 4, "staging": 32},
+    {"tile_m": 256, "tile_n": 256, "consumers": 2, "staging": 32},
     {"tile_k": 64},
     {"tile_k": 128},
     {"store": "direct"},

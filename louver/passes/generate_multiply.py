@@ -43,23 +43,31 @@ def begin(values: dict[str, SSAValue]) -> None:
 
 def multiply(plan: Generation, values: dict[str, SSAValue]) -> None:
     """All K steps of a tile: the main loop, what is left of a round of it, and the wait for the last products."""
+    if plan.group:
+        ops.ClearOp()
     main = Block(arg_types=[i32])
     with ImplicitBuilder(main):
         for index in range(plan.unroll):
-            _step(plan, values, main.args[0], index)
+            _step(plan, values, main.args[0], index, plan.group)
     loop(plan.unroll, main)
     rest = Block(arg_types=[i32])
     with ImplicitBuilder(rest):
         for index in range(plan.unroll - 1):
-            _step(plan, values, rest.args[0], index)
+            # Nobody knows here which step will be the last, so that each of them is promoted by itself.
+            _step(plan, values, rest.args[0], index, min(plan.group, 1))
     loop(plan.unroll - 1, rest, partial=True)
-    ops.MmaWaitOp(properties={"pending": ops.i32_attr(0)})
-    ops.ReleaseOp(properties={"barriers": StringAttr("empty"), "lag": ops.i32_attr(1)})
+    if not plan.group:
+        ops.MmaWaitOp(properties={"pending": ops.i32_attr(0)})
+        _release(1)
 
 
-def _step(plan: Generation, values: dict[str, SSAValue], step: SSAValue, index: int) -> None:
-    """Step number `index` of a body that begins at `step`, with a multiple of `unroll` steps before it."""
+def _step(plan: Generation, values: dict[str, SSAValue], step: SSAValue, index: int, group: int) -> None:
+    """Step number `index` of a body that begins at `step`, with a multiple of `unroll` steps before it.
+
+    group: steps of the body whose sums are promoted together, 0 for none.
+    """
     register_set, part = divmod(index, plan.steps_per_load)
+    begins, ends = (index % group == 0, index % group == group - 1) if group else (False, False)
     ops.WaitOp(properties={"barriers": StringAttr("full")})
     if plan.in_registers:
         # The products that read this slot last were waited for in the step before.
@@ -67,18 +75,27 @@ def _step(plan: Generation, values: dict[str, SSAValue], step: SSAValue, index: 
         ops.LoadValuesOp(properties=properties)
     # Accumulators change hands only between tiles, so that the first step of a body is fenced; from there on products of
     # one shape follow each other. Values loaded into registers are fenced every time.
-    if index == 0 or plan.in_registers:
+    if index == 0 or begins or plan.in_registers:
         ops.MmaFenceOp()
-    _products(plan, register_set, part * plan.words, index % SLOTS)
-    ops.MmaWaitOp(properties={"pending": ops.i32_attr(1)})
-    ops.ReleaseOp(properties={"barriers": StringAttr("empty"), "lag": ops.i32_attr(1)})
+    _products(plan, register_set, part * plan.words, index % SLOTS, fresh=begins)
+    if not begins:
+        ops.MmaWaitOp(properties={"pending": ops.i32_attr(1)})
+        _release(1)
     if part == 0:
         ahead = index + plan.steps_per_load
         _load_metadata(values["metadata"], step, 1 - register_set, ahead)
+    if ends:
+        ops.MmaWaitOp(properties={"pending": ops.i32_attr(0)})
+        _release(0)
+        ops.PromoteOp()
     ops.AdvanceOp()
 
 
-def _products(plan: Generation, register_set: int, first_word: int, slot: int) -> None:
+def _release(lag: int) -> None:
+    ops.ReleaseOp(properties={"barriers": StringAttr("empty"), "lag": ops.i32_attr(lag)})
+
+
+def _products(plan: Generation, register_set: int, first_word: int, slot: int, *, fresh: bool) -> None:
     per_word = plan.word_columns // plan.mma.k
     for block in range(plan.schedule.blocks):
         for index in range(plan.products):
@@ -91,6 +108,7 @@ def _products(plan: Generation, register_set: int, first_word: int, slot: int) -
                     "set": ops.i32_attr(register_set),
                     "word": ops.i32_attr(first_word + index // per_word),
                     "selector": ops.i32_attr(index % per_word),
+                    **({"fresh": UnitAttr()} if fresh and index == 0 else {}),
                 }
             )
     ops.MmaCommitOp()

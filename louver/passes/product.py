@@ -169,6 +169,7 @@ class ProductNest:
     name: the function's. arguments: in order. a: [M, K]; b: [K, N] in index order, whatever its layout.
     m, n, k: the product's sizes. tile_m, tile_n, tile_k: elements. accumulator: element type of the sum, which starts
     at zero. epilogue: its element type is the store's. gated: the output has M / 2 rows, see `Accumulator`.
+    promoted: the columns of K that tensor cores sum before f32 additions take over, at most; None for all of K.
     """
 
     name: str
@@ -182,6 +183,7 @@ class ProductNest:
     epilogue: Expression
     store: Store
     gated: bool = False
+    promoted: int | None = None
 
     def __post_init__(self) -> None:
         if self.a.depth != self.b.depth:

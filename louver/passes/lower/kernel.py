@@ -120,6 +120,10 @@ def _lower_op(low: Lowering, op: Operation) -> None:
             multiply.fence(low)
         case ops.MmaOp():
             multiply.mma(low, op)
+        case ops.ClearOp():
+            multiply.clear(low)
+        case ops.PromoteOp():
+            multiply.promote(low)
         case ops.MmaCommitOp():
             multiply.commit(low)
         case ops.MmaWaitOp():

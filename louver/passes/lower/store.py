@@ -71,7 +71,7 @@ def _store_row(
             for pair in (0, 1):
                 column = k.add(first_column, 8 * group + pair)
                 inside = k.setp("lt", "u32", column, low.sizes["N"])
-                sums = [low.consumer.accumulators[block][4 * group + 2 * half + pair] for half in halves]
+                sums = [low.sum_at(block, 4 * group + 2 * half + pair) for half in halves]
                 read = vectors(low, op, "n", column, inside) | arrays(low, op, row, column, inside)
                 result = evaluate(low, op, sums, known | read)
                 offset = 0 if transposed else (8 * group + pair) * size
