@@ -84,7 +84,7 @@ def candidates(problem: Problem, m: int, n: int, place: Device) -> dict[str, Sch
 def measure_schedules(torch: Any, gemm: GemmProblem, protocol: Protocol) -> list[Rung]:
     """Time the candidates on one problem, fastest first. Raises ArithmeticError when one of them computes wrongly."""
     place = require_device()
-    problem = Problem("linear", a=gemm.dtype, b=gemm.dtype, out=gemm.out)
+    problem = Problem("linear", a=gemm.dtype, b=gemm.dtype, out=gemm.out, accumulate=gemm.accumulate)
     schedules = candidates(problem, gemm.m, gemm.n, place)
     _compile(problem, schedules.values(), place.target)
     operands = make_operands(torch, gemm, protocol.sets(gemm.compressed_bytes))

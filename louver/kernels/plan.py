@@ -216,7 +216,7 @@ def prepare(
 ) -> None:
     """Compile, load and upload ahead all that products of `s` with N in a range will use, so that their calls may be captured.
 
-    n: one N, or the least and the greatest. kind, bias (whether there will be one), out_dtype, layout: as in `plan`.
+    n: one N, or the least and the greatest. kind, bias (whether there will be one), out_dtype, layout, accumulate: as in `plan`.
     device: ordinal, by default the current one's. epilogue: which other options there will be; that a weight is gated need not
     be said. Kernels come from the cache on disk where they have been compiled before.
     Raises ValueError or TypeError for arguments that no product has, NoDeviceError without a GPU.

@@ -55,7 +55,9 @@ class Request:
         """The problem that a kernel solves, the dense operand in this layout."""
         fused = self.fused
         accumulate = self.accumulate
-        return problem(self.kind, self.s, self.dense.element, layout, self.element, fused.bias, fused.epilogue, accumulate)
+        return problem(
+            self.kind, self.s, self.dense.element, layout, self.element, fused.bias, fused.epilogue, accumulate
+        )
 
 
 def request(

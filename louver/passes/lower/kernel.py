@@ -116,24 +116,33 @@ def _lower_op(low: Lowering, op: Operation) -> None:
             operands.load_metadata(low, op)
         case ops.LoadValuesOp():
             operands.load_values(low, op)
-        case ops.MmaFenceOp():
-            multiply.fence(low)
-        case ops.MmaOp():
-            multiply.mma(low, op)
-        case ops.ClearOp():
-            multiply.clear(low)
-        case ops.PromoteOp():
-            multiply.promote(low)
-        case ops.MmaCommitOp():
-            multiply.commit(low)
-        case ops.MmaWaitOp():
-            multiply.wait_products(low, op)
+        case ops.MmaFenceOp() | ops.MmaOp() | ops.MmaCommitOp() | ops.MmaWaitOp() | ops.ClearOp() | ops.PromoteOp():
+            _lower_products(low, op)
         case ops.StoreOp():
             store.store(low, op)
         case ops.BulkStoreOp():
             bulk_store.bulk_store(low, op)
         case _:
             _lower_arithmetic(low, op)
+
+
+def _lower_products(
+    low: Lowering,
+    op: ops.MmaFenceOp | ops.MmaOp | ops.MmaCommitOp | ops.MmaWaitOp | ops.ClearOp | ops.PromoteOp,
+) -> None:
+    match op:
+        case ops.MmaFenceOp():
+            multiply.fence(low)
+        case ops.MmaOp():
+            multiply.mma(low, op)
+        case ops.MmaCommitOp():
+            multiply.commit(low)
+        case ops.MmaWaitOp():
+            multiply.wait_products(low, op)
+        case ops.ClearOp():
+            multiply.clear(low)
+        case ops.PromoteOp():
+            multiply.promote(low)
 
 
 def _lower_arithmetic(low: Lowering, op: Operation) -> None:

@@ -64,7 +64,14 @@ def given_of(rng: np.random.Generator, problem: Problem, m: int, n: int, k: int,
 
 
 def check(
-    rng: np.random.Generator, problem: Problem, schedule: Schedule, m: int, n: int, k: int, order: Order, sm_count: int = 2
+    rng: np.random.Generator,
+    problem: Problem,
+    schedule: Schedule,
+    m: int,
+    n: int,
+    k: int,
+    order: Order,
+    sm_count: int = 2,
 ) -> None:
     """Integers to the bit, normal data by the bound, and sums in f16 as the reference path rounds them."""
     bias = problem.bias is not None
@@ -113,7 +120,9 @@ def test_several_tiles_of_one_cta_in_every_order_of_events(rng: np.random.Genera
 def test_every_output(rng: np.random.Generator, out: str, mode: str) -> None:
     problem = problem_of("linear", mode, out)
     given = given_of(rng, problem, 80, 48, 130, "normal")
-    results = [run(problem, fitting(problem, Schedule(tile_n=32, stages=2), s), given, Latest()) for s in ("direct", "bulk")]
+    results = [
+        run(problem, fitting(problem, Schedule(tile_n=32, stages=2), s), given, Latest()) for s in ("direct", "bulk")
+    ]
     np.testing.assert_array_equal(results[0].astype(np.float64), results[1].astype(np.float64))
     exact, magnitude = reference.exact_product(given.a, given.b)
     agreement = compare(results[0], exact, magnitude, 130, out, accumulation(problem.a, problem.accumulate))
