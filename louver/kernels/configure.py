@@ -43,8 +43,7 @@ def choose(
         tile_n //= 2
     if problem.accumulate == "promoted" and tile_n > 128:
         tile_n = _promoted_width(n)
-    # Gated products have half as many rows to store as a staged block holds.
-    bulk = aligned_output and stageable(tile_n, problem.out) and not problem.epilogue.gated
+    bulk = aligned_output and stageable(tile_n, problem.out) and _staged(problem)
     tile_k = TILE_K[element_type(problem.b).bits]
     store = "bulk" if bulk else "direct"
     schedule = Schedule(tile_n=tile_n, tile_k=tile_k, stages=2, store=store)
@@ -59,6 +58,13 @@ def _promoted_width(n: int) -> int:
     """The tile width with promoted sums, which take as many registers again: 192, unless that wastes much more than 128."""
     wide, narrow = (-(-n // width) * width for width in (192, 128))
     return 192 if wide <= narrow + narrow // 16 else 128
+
+
+def _staged(problem: Problem) -> bool:
+    """Whether the epilogue goes well with staging: gated products have half as many rows to store as a staged block holds, and
+    the steps of gelu, begun for many columns at once, do not fit the registers beside the accumulators.
+    """
+    return not problem.epilogue.gated and problem.epilogue.activation != "gelu"
 
 
 def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
