@@ -7,7 +7,7 @@ from dataclasses import replace
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target
-from louver.passes.layout import dense_layout, output_layout, stageable, values_layout
+from louver.passes.layout import dense_layout, metadata_bytes, output_layout, stageable, values_layout
 from louver.passes.schedule import Schedule, check_registers
 
 TILE_N = (8, 16, 32, 64, 128, 256)
@@ -68,12 +68,16 @@ def _staged(problem: Problem) -> bool:
 
 
 def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
-    """The schedule with as many stages as shared memory holds, at most 8. Raises ValueError where two do not fit, or the sums
-    do not fit the registers.
+    """The schedule with as many stages as shared memory holds, at most 8; 1 without a producer.
+
+    Raises ValueError where two stages do not fit, or the sums do not fit the registers.
     """
     check_registers(schedule, problem.accumulator, target, promoted=problem.accumulate == "promoted")
+    if not schedule.specialized:
+        return schedule
     major = "k" if problem.b_layout == "k_major" else "mn"
     stage = values_layout(schedule, problem.a).bytes + dense_layout(schedule, problem.b, major).bytes
+    stage += metadata_bytes(schedule, problem.a)
     staging = 0
     if schedule.store == "bulk":
         transposed = problem.kind == "linear"

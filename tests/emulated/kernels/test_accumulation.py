@@ -33,6 +33,8 @@ SCHEDULES = {
     "four consumers": Schedule(tile_m=256, tile_n=32, stages=2, consumers=4),
     "a few columns at a time": Schedule(tile_n=64, stages=2, staging=32),
     "cluster": Schedule(tile_n=32, stages=2, cluster=2),
+    "nothing in flight": Schedule(tile_n=32, stages=2, in_flight=0),
+    "metadata in the stages": Schedule(tile_n=32, stages=2, metadata="barrier"),
     "values in registers": Schedule(tile_n=32, stages=2, values="registers"),
 }
 
