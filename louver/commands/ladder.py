@@ -36,7 +36,7 @@ def bench_ladder(wanted: Sequence[str], out: Path, console: Console, *, quick: b
     path, found = out / "ladder.json", list[dict[str, Any]]()
     for dtype in wanted:
         found.append(measure_ladder(torch, dtype, protocol))
-        record = {"schema": SCHEMA, "kind": "ladder", **facts, "protocol": protocol.describe(), "ladders": found}
+        record = {"schema": SCHEMA, "kind": "ladder", **facts, "protocol": protocol.describe_bursts(), "ladders": found}
         write_record(path, record)
         console.print(ladder_table(ladder_of(found[-1]), facts["device"]))
         torch.cuda.empty_cache()

@@ -42,11 +42,11 @@ def _panel(axes: Any, ladder: Ladder, device: str) -> None:
     for place, (rung, speed) in enumerate(zip(ladder.rungs, speeds, strict=True)):
         part = ladder.efficiency(rung, device)
         text = f" {speed:,.0f}" + ("" if part is None else f"  {part:.0%}")
-        axes.annotate(text, (speed, place), va="center", fontsize=7, color=INK)
+        axes.annotate(text, (max(speed, rung.claim or 0), place), va="center", fontsize=7, color=INK)
     if claims:
         places, values = zip(*claims, strict=True)
         axes.plot(values, places, "D", color=COLORS["cusparselt"], markersize=5, label="the worklog's claim")
-        axes.legend(loc="lower right", frameon=False, fontsize=7)
+        axes.legend(loc="upper right", frameon=False, fontsize=7)
     axes.set_yticks(range(len(speeds)), [rung.change for rung in ladder.rungs], fontsize=7)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.18 * max([*speeds, *(value for _, value in claims)]))
