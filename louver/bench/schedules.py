@@ -36,6 +36,8 @@ ALTERNATIVES: tuple[Mapping[str, Any], ...] = (
     {"tile_n": 192},
     {"tile_m": 256, "tile_n": 128},
     {"tile_m": 192, "tile_n": 192, "consumers": 3},
+    {"tile_m": 256, "tile_n": 256, "consumers": 4, "staging": 32},
+    {"tile_m": 256, "tile_n": 256, "consumers": 2, "staging": 32},
     {"tile_k": 64},
     {"tile_k": 128},
     {"store": "direct"},
@@ -82,9 +84,22 @@ def candidates(problem: Problem, m: int, n: int, place: Device) -> dict[str, Sch
 def measure_schedules(torch: Any, gemm: GemmProblem, protocol: Protocol) -> list[Rung]:
     """Time the candidates on one problem, fastest first. Raises ArithmeticError when one of them computes wrongly."""
     place = require_device()
-    problem = Problem("linear", a=gemm.dtype, b=gemm.dtype, out=gemm.out)
+    problem = Problem("linear", a=gemm.dtype, b=gemm.dtype, out=gemm.out, accumulate=gemm.accumulate)
     schedules = candidates(problem, gemm.m, gemm.n, place)
-    _compile(problem, schedules.values(), place.target)
+    times = time_schedules(torch, gemm, schedules, protocol)
+    rungs = [Rung(change, schedules[change], seconds) for change, seconds in times.items()]
+    return sorted(rungs, key=lambda rung: rung.seconds)
+
+
+def time_schedules(
+    torch: Any, gemm: GemmProblem, schedules: Mapping[str, Schedule], protocol: Protocol
+) -> dict[str, float]:
+    """Seconds of a launch by the schedules' names, each verified first, then timed in bursts, interleaved.
+
+    Raises ArithmeticError when one of them computes wrongly.
+    """
+    problem = Problem("linear", a=gemm.dtype, b=gemm.dtype, out=gemm.out)
+    _compile(problem, schedules.values(), require_device().target)
     operands = make_operands(torch, gemm, protocol.sets(gemm.compressed_bytes))
     states = [TensorState() for _ in operands.sparse]
     contenders = {c: _contender(torch, c, problem, s, operands, states) for c, s in schedules.items()}
@@ -95,8 +110,7 @@ def measure_schedules(torch: Any, gemm: GemmProblem, protocol: Protocol) -> list
     loads = {change: prepare(torch, c.call, operands.sets, protocol) for change, c in contenders.items()}
     bursts = {change: load.burst for change, load in loads.items()}
     times = interleave(bursts, protocol.rounds, lambda: time.sleep(protocol.pause_seconds))
-    rungs = [Rung(change, schedules[change], median(taken)) for change, taken in times.items()]
-    return sorted(rungs, key=lambda rung: rung.seconds)
+    return {change: median(taken) for change, taken in times.items()}
 
 
 def _compile(problem: Problem, schedules: Iterable[Schedule], name: str) -> None:

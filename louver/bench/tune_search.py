@@ -24,6 +24,8 @@ TILES: tuple[Mapping[str, int], ...] = tuple(
         (128, 8, 2),
         (256, 128, 2),
         (192, 192, 3),
+        (256, 256, 4),
+        (256, 256, 2),
         (64, 256, 1),
         (64, 128, 1),
     )
@@ -36,6 +38,9 @@ NUMBERS: Mapping[str, tuple[int, ...]] = {
     "stages": tuple(range(2, MAX_STAGES + 1)),
 }
 """Values of the fields that are numbers. A field that is a choice of names or a yes and no tries all; others stay."""
+
+APART = ("specialized",)
+"""Fields that the search leaves alone: a schedule without a producer differs by more than one thing, and is for comparison."""
 
 GAIN = 0.005
 """Part of the time that a change must save to be taken: less is noise."""
@@ -101,7 +106,7 @@ def _changes() -> Iterator[Mapping[str, Any]]:
     yield from TILES
     hints = get_type_hints(Schedule)
     for field in fields(Schedule):
-        for value in _values(field.name, hints[field.name]):
+        for value in () if field.name in APART else _values(field.name, hints[field.name]):
             yield {field.name: value}
 
 

@@ -12,9 +12,10 @@ from louver.emulator import Argument, GlobalMemory, Latest, Order, Report, run
 from louver.formats.dtypes import element_type, raw_bits
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.frontend.epilogue import ROW_VECTORS
-from louver.isa.prepack import prepack
+from louver.isa.prepack import prepack, split
 from louver.kernels.launch import Rows
 from louver.kernels.reference import Reads
+from louver.passes.layout import metadata_words
 from louver.passes.pipeline import CompiledProduct
 from louver.passes.signature import MapParameter, NumberParameter, PointerParameter, SizeParameter
 
@@ -56,7 +57,7 @@ def emulate(
     result = memory.add("d", np.zeros((shape[0], pitch // output.bytes), output.numpy), initialised=False)
     maps = {"a": _rows(memory, "a", s.values), "b": _rows(memory, "b", dense)}
     maps["d"] = Rows(result.address, shape[1], shape[0], pitch, output.bytes, result)
-    words = prepack(s.indices, s.rows, s.size, s.dtype)
+    words = split(prepack(s.indices, s.rows, s.size, s.dtype), metadata_words(compiled.schedule, s.dtype.name))
     pointers = {"metadata": memory.add("metadata", words, writable=False), "d": result}
     given = dict(reads or {}) | ({} if bias is None else {"bias": bias})
     sizes = {"M": m, "N": n, "K": k, "pitch": pitch // output.bytes, "pitch_c": shape[1] + C_GAP}

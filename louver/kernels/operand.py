@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from louver.formats.dtypes import raw_bits
 from louver.formats.tensor import SparseTensor, row_pitch
-from louver.isa.prepack import prepack
+from louver.isa.prepack import WORDS, prepack, split
 from louver.runtime.driver import DriverError, DriverMissingError, call, device_context
 from louver.runtime.memory import DeviceBuffer
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceOperand:
-    """values: [rows, kept] of `element_bytes`, with `pitch` bytes a row. metadata: prepacked words.
+    """values: [rows, kept] of `element_bytes`, with `pitch` bytes a row. metadata: prepacked, so many words a load.
 
     Products on any stream may read it until the end: the device is waited for before its memory is given back.
     """
@@ -35,14 +35,23 @@ class DeviceOperand:
                 call("cuCtxSynchronize", doing="waiting for the products of a sparse tensor")
 
 
-def upload(s: SparseTensor, ordinal: int) -> DeviceOperand:
-    """The operand on device `ordinal`, complete when this returns."""
+def upload(s: SparseTensor, ordinal: int, words: int = WORDS) -> DeviceOperand:
+    """The operand on device `ordinal`, complete when this returns. words: of a load of metadata, see `louver.isa.prepack`."""
     pitch = row_pitch(s.kept, s.dtype)
     whole = np.zeros((s.rows, pitch // s.dtype.bytes), s.dtype.bits_dtype)
     whole[:, : s.kept] = raw_bits(s.values)
-    words = prepack(s.indices, s.rows, s.size, s.dtype)
     values = DeviceBuffer(whole.nbytes, ordinal=ordinal)
     values.write(whole)
-    metadata = DeviceBuffer(words.nbytes, ordinal=ordinal)
-    metadata.write(words)
-    return DeviceOperand(values, s.kept, pitch, s.dtype.bytes, metadata)
+    return DeviceOperand(values, s.kept, pitch, s.dtype.bytes, _metadata(s, ordinal, words))
+
+
+def with_words(operand: DeviceOperand, s: SparseTensor, words: int) -> DeviceOperand:
+    """The operand of the same tensor, its values in the same place, with metadata of another number of words a load."""
+    return replace(operand, metadata=_metadata(s, operand.values.ordinal, words))
+
+
+def _metadata(s: SparseTensor, ordinal: int, words: int) -> DeviceBuffer:
+    prepacked = split(prepack(s.indices, s.rows, s.size, s.dtype), words)
+    buffer = DeviceBuffer(prepacked.nbytes, ordinal=ordinal)
+    buffer.write(prepacked)
+    return buffer

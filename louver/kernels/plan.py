@@ -17,6 +17,7 @@ from louver.kernels.execute import layout_of, run, schedule_for
 from louver.kernels.fused import NOTHING, Given, Target, fuse, place_name
 from louver.kernels.launch import rows_in_place
 from louver.kernels.request import (
+    Accumulate,
     Request,
     check_operands,
     check_sparse,
@@ -44,7 +45,7 @@ class Plan:
     """A product of one sparse tensor on one device, made by `louver.plan`. It keeps tensor, operand and options.
 
     kind, n, activation: as planned. dense, layout: element type and layout of the dense operand. element: of the output.
-    epilogue, bias: the steps between sum and output, and the bias's element type. Threads may share a plan. A CUDA graph that captured a call reads the operand,
+    epilogue, bias: the steps between sum and output, and the bias's element type. accumulate: as planned. Threads may share a plan. A CUDA graph that captured a call reads the operand,
     and the options' arrays, on each replay: keep the plan, or the sparse tensor and the arrays, as long as the graph; numbers
     are those of the captured call.
     """
@@ -62,12 +63,14 @@ class Plan:
         element: ElementType,
         layout: BLayout,
         place: Device,
+        accumulate: str = "auto",
     ) -> None:
         self.kind: Kind = kind
         self.n = n
         self.dense = dense
         self.element = element
         self.layout: BLayout = layout
+        self.accumulate = accumulate
         self.device = place
         self._s = s
         self.activation: Activation | None = activation
@@ -97,15 +100,16 @@ class Plan:
         changes with x. Raises ValueError or TypeError with the rule, before anything is launched.
         """
         given = self._given
-        changed = (dense_bias, dense_scale, c, alpha, beta)
-        if any(value is not None for value in changed):
-            names = zip(_CHANGING, changed, strict=True)
-            given = given._replace(**{name: value for name, value in names if value is not None})
+        if not (dense_bias is None and dense_scale is None and c is None and alpha is None and beta is None):
+            changed = zip(_CHANGING, (dense_bias, dense_scale, c, alpha, beta), strict=True)
+            given = given._replace(**{name: value for name, value in changed if value is not None})
         y = self._warm.launch(None, x, given, out)
         return self._checked(x, given, out) if y is None else y
 
     def _checked(self, x: Any, given: Given, out: Any) -> Any:
-        asked = request(self.kind, self._s, x, given, self.activation, out, self.element, like=self.epilogue)
+        asked = request(
+            self.kind, self._s, x, given, self.activation, out, self.element, self.accumulate, like=self.epilogue
+        )
         self._check_place(asked)
         made = empty_like_kind(asked.dense, asked.shape, asked.element) if out is None else out
         result = view(made) if asked.out is None else asked.out
@@ -161,6 +165,7 @@ def plan(
     alpha: float | None = None,
     beta: float | None = None,
     activation: Activation | None = None,
+    accumulate: Accumulate = "auto",
 ) -> Plan:
     """Fix operand, problem and kernel of a product, for calls with little host time.
 
@@ -170,13 +175,13 @@ def plan(
     `louver.matmul`. like: an array as calls will have it, which gives the device, the element type and, for "matmul", the
     layout; by default the current device and s's element type. layout: of a matmul's b, "n_major" (row-major [K, N], the
     default for 16-bit types) or "k_major" (its transpose). bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta,
-    activation: as in `louver.matmul`, arrays on the device, for N = n (c [n, out] or [out, n]); the calls read the arrays
-    anew, and may give others.
+    activation, accumulate: as in `louver.matmul`, arrays on the device, for N = n (c [n, out] or [out, n]); the calls read the
+    arrays anew, and may give others.
     Compiles and uploads what calls with aligned and other outputs need. Raises ValueError or TypeError for arguments that no
     product has, NoDeviceError without a GPU, RuntimeError while the stream of `like` is being captured.
     """
     _check_kind(kind, layout)
-    check_sparse(s)
+    check_sparse(s, accumulate)
     _check_range(n, n)
     example = None if like is None else view(like)
     place = require_device() if example is None else _place_of(example)
@@ -191,9 +196,9 @@ def plan(
     fused = fuse(Target(kind, s, shape, n, place.ordinal, isinstance(s, GatedTensor)), given, activation)
     element = output_element(out_dtype, s.dtype, dense, fused.epilogue)
     stream = 0 if example is None else example.stream or 0
-    solved = problem(kind, s, dense, chosen, element, fused.bias, fused.epilogue)
+    solved = problem(kind, s, dense, chosen, element, fused.bias, fused.epilogue, accumulate)
     _make_ready(s, (n,), solved, place, stream)
-    return Plan(kind, s, n, given, activation, fused.epilogue, fused.bias, dense, element, chosen, place)
+    return Plan(kind, s, n, given, activation, fused.epilogue, fused.bias, dense, element, chosen, place, accumulate)
 
 
 def prepare(
@@ -206,16 +211,25 @@ def prepare(
     layout: BLayout | None = None,
     device: int | None = None,
     epilogue: Epilogue = NO_EPILOGUE,
+    accumulate: Accumulate = "auto",
 ) -> None:
     """Compile, load and upload ahead all that products of `s` with N in a range will use, so that their calls may be captured.
 
-    n: one N, or the least and the greatest. kind, bias (whether there will be one), out_dtype, layout: as in `plan`.
+    n: one N, or the least and the greatest. kind, bias (whether there will be one), out_dtype, layout, accumulate: as in `plan`.
     device: ordinal, by default the current one's. epilogue: which other options there will be; that a weight is gated need not
     be said. Kernels come from the cache on disk where they have been compiled before.
     Raises ValueError or TypeError for arguments that no product has, NoDeviceError without a GPU.
     """
     low, high, solved, place = wanted(
-        s, n, kind=kind, bias=bias, out_dtype=out_dtype, layout=layout, device=device, epilogue=epilogue
+        s,
+        n,
+        kind=kind,
+        bias=bias,
+        out_dtype=out_dtype,
+        layout=layout,
+        device=device,
+        epilogue=epilogue,
+        accumulate=accumulate,
     )
     _make_ready(s, tuple(_classes(low, high)), solved, place, 0)
     load_copies(place.ordinal, s.dtype.bytes)
@@ -231,17 +245,19 @@ def wanted(
     layout: BLayout | None = None,
     device: int | None = None,
     epilogue: Epilogue = NO_EPILOGUE,
+    accumulate: Accumulate = "auto",
 ) -> tuple[int, int, Problem, Device]:
     """What `prepare` is asked for, checked: the least and the greatest N, the problem, the device."""
     _check_kind(kind, layout)
-    check_sparse(s)
+    check_sparse(s, accumulate)
     low, high = (n, n) if isinstance(n, int) else n
     _check_range(low, high)
     place = require_device() if device is None else device_of(device)
     chosen = _layout(kind, s.dtype, None, layout)
     steps = replace(epilogue, gated=isinstance(s, GatedTensor))
     element = output_element(out_dtype, s.dtype, s.dtype, steps)
-    return low, high, problem(kind, s, s.dtype, chosen, element, "auto" if bias else None, steps), place
+    addend = "auto" if bias else None
+    return low, high, problem(kind, s, s.dtype, chosen, element, addend, steps, accumulate), place
 
 
 def _make_ready(s: SparseTensor, sizes: Iterable[int], solved: Problem, place: Device, stream: int) -> None:

@@ -171,6 +171,7 @@ class ProductNest:
     at zero. epilogue: its element type is the store's. gated: the output has M / 2 rows, see `Accumulator`.
     equal: pairs of sizes, arguments or numbers as text, that a launch must find equal: descriptors that come as arguments
     have sizes of their own.
+    promoted: the columns of K that tensor cores sum before f32 additions take over, at most; None for all of K.
     """
 
     name: str
@@ -185,6 +186,7 @@ class ProductNest:
     store: Store
     gated: bool = False
     equal: tuple[tuple[str, str], ...] = ()
+    promoted: int | None = None
 
     def __post_init__(self) -> None:
         if self.a.depth != self.b.depth:

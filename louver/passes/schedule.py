@@ -20,6 +20,12 @@ class Schedule:
     staging: columns that a warpgroup stages at a time for a bulk store; None lets `layout.output_layout` choose.
     values: "shared": products read the sparse operand's values in the ring; "registers": each warp loads its part of them from
     the ring first, which leaves the products' own way to shared memory to the dense operand.
+    specialized: a warpgroup of its own feeds the ring; False: one warpgroup does all in turn (copies, waits, multiplies, waits).
+    metadata: "global": words go from global memory straight to registers, 256 columns at a time, ahead of their products;
+    "stage": by bulk copies into the stage, with its operands; "barrier": the same on barriers of their own, so that they are in
+    registers before the operands arrive.
+    in_flight: groups of products (one a step) still running when the next step begins; a stage is released when its group has
+    ended, so `in_flight` steps later.
     """
 
     tile_m: int = 128
@@ -32,6 +38,9 @@ class Schedule:
     store: Literal["direct", "bulk"] = "direct"
     staging: int | None = None
     values: Literal["shared", "registers"] = "shared"
+    specialized: bool = True
+    metadata: Literal["global", "stage", "barrier"] = "global"
+    in_flight: Literal[0, 1] = 1
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -49,8 +58,6 @@ class Schedule:
             raise ValueError(f"tile_n is a multiple of 8, at most 256, got {self.tile_n}")
         if self.tile_k not in (64, 128):
             raise ValueError(f"tile_k is 64 or 128, got {self.tile_k}")
-        if self.stages < 2:
-            raise ValueError(f"a ring needs at least 2 stages, so that a copy can run ahead, got {self.stages}")
         if self.cluster not in (1, 2):
             raise ValueError(f"cluster is 1 or 2 CTAs along M, got {self.cluster}")
         if self.store not in ("direct", "bulk"):
@@ -59,13 +66,32 @@ class Schedule:
             raise ValueError(f"staging divides tile_n, {self.tile_n}, got {self.staging}")
         if self.values not in ("shared", "registers"):
             raise ValueError(f'values is "shared" or "registers", got {self.values!r}')
-        if self.consumers not in (1, 2, 3):
-            raise ValueError(f"consumers is 1, 2 or 3 warpgroups, got {self.consumers}")
+        if self.consumers not in (1, 2, 3, 4):
+            raise ValueError(f"consumers is 1 to 4 warpgroups, got {self.consumers}")
+        if type(self.specialized) is not bool:
+            raise ValueError(f"specialized is True or False, got {self.specialized!r}")
+        if self.metadata not in ("global", "stage", "barrier"):
+            raise ValueError(f'metadata is "global", "stage" or "barrier", got {self.metadata!r}')
+        if type(self.in_flight) is not int or self.in_flight not in (0, 1):
+            raise ValueError(f"in_flight is 0 or 1 groups of products, got {self.in_flight!r}")
+        self._check_depth()
+
+    def _check_depth(self) -> None:
+        if not self.specialized and (self.consumers, self.stages) != (1, 1):
+            raise ValueError(
+                "without a producer one warpgroup copies, waits and multiplies in turn: consumers is 1 and stages 1, got "
+                f"{self.consumers} and {self.stages}"
+            )
+        if self.stages == 1 and (self.in_flight, self.values) != (0, "shared"):
+            raise ValueError(
+                "a ring needs at least 2 stages, so that a copy can run ahead; with 1 nothing is left in flight and values "
+                f'are read in shared memory: in_flight 0 and values "shared", got {self.in_flight} and {self.values!r}'
+            )
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA: one producer warpgroup and the consumers."""
-        return 128 * (1 + self.consumers)
+        """Threads of a CTA: a producer warpgroup, if there is one, and the consumers."""
+        return 128 * (int(self.specialized) + self.consumers)
 
     @property
     def blocks(self) -> int:
@@ -73,10 +99,37 @@ class Schedule:
         return self.tile_m // (64 * self.consumers)
 
 
+WORKING_REGISTERS = 24
+"""Registers of a consumer beside its accumulators, at least: metadata, addresses, descriptors."""
+
+
+def accumulator_registers(schedule: Schedule, accumulator: str, *, promoted: bool) -> int:
+    """Registers of a consumer's thread that hold sums of that element type; promoted ones are held beside the others."""
+    columns = schedule.tile_n // (4 if accumulator == "f16" else 2)
+    return schedule.blocks * columns * (2 if promoted else 1)
+
+
+def check_registers(schedule: Schedule, accumulator: str, target: Target, *, promoted: bool) -> None:
+    """Raises ValueError for sums that a consumer's registers cannot hold. Targets that share out no registers are not checked."""
+    if not target.setmaxnreg_step:
+        return
+    needed = accumulator_registers(schedule, accumulator, promoted=promoted) + WORKING_REGISTERS
+    _, held = register_split(schedule, target)
+    if needed > min(held, target.registers_per_thread):
+        kind = f"promoted {accumulator}" if promoted else accumulator
+        raise ValueError(
+            f"a thread of {schedule.consumers} consumer warpgroups has {held} registers, got a tile of {schedule.tile_m}×"
+            f"{schedule.tile_n} whose {kind} sums and the rest need {needed}: use a smaller tile"
+        )
+
+
 def register_split(schedule: Schedule, target: Target) -> tuple[int, int]:
-    """setmaxnreg targets (producer, consumer): the CTA's registers shared out so that consumers hold their accumulators."""
-    per_thread = target.registers_per_sm // 128
-    producer = 24 if schedule.consumers > 2 else 40
-    consumer = (per_thread - producer) // schedule.consumers
+    """setmaxnreg targets (producer, consumer): the CTA's registers shared out so that consumers hold their accumulators.
+
+    A CTA begins with as many registers a thread as all of its threads can have, in whole steps; more there are not to share.
+    """
     step = target.setmaxnreg_step
+    entry = target.registers_per_sm // schedule.threads // step * step
+    producer = 24 if schedule.consumers > 2 else 40
+    consumer = (entry * (1 + schedule.consumers) - producer) // schedule.consumers
     return producer, min(target.setmaxnreg_max, consumer // step * step)

@@ -10,7 +10,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation, SSAValue
 
-from louver.ir.sched import ops
+from louver.ir.sched import ops, staged
 from louver.ir.sched.types import MapType
 from louver.isa.prepack import WORDS, columns_per_load
 
@@ -26,6 +26,8 @@ Kind: TypeAlias = Literal[
     "mma",
     "commit",
     "mma_wait",
+    "clear",
+    "promote",
     "store",
 ]
 
@@ -74,12 +76,16 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What products read: rings, metadata words by register set, the slot of values. Of a load of values: rings, its slot."""
+    """What products read: rings, metadata words by register set, the slot of values. Of a load of values: rings, its slot.
+
+    fresh: by product, in order, the block that it adds to and whether it begins that anew.
+    """
 
     rings: tuple[str, ...]
     register_set: int
     words: frozenset[int]
     slot: int | None
+    fresh: tuple[tuple[int, bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +166,11 @@ class Walk:
             self.step += 1
             self.position += 1
             return
+        if isinstance(op, staged.OneThreadOp):
+            # What the thread learns there the others learn at the wait that follows, which it lets pass.
+            for inner in op.body.block.ops:
+                yield from self._one(inner)
+            return
         if op not in self._actions:
             self._actions[op] = _action(op, self.role.sym_name.data)
         action = self._actions[op]
@@ -172,6 +183,8 @@ class Walk:
         match op:
             case ops.LoadMetadataOp():
                 return self._metadata(op)
+            case staged.ReadMetadataOp():
+                return Fill(op.set.value.data, self.tile, dict.fromkeys(range(self.words), self.step))
             case ops.LoadValuesOp():
                 return Fill(op.slot.value.data, self.tile, {0: self.step})
             case _:
@@ -210,8 +223,12 @@ def _action(op: Operation, role: str) -> Action | None:
             return Action("release", op, role, op.barriers.data, op.lag.value.data)
         case ops.BulkLoadOp():
             return Action("load", op, role, op.barriers.data, copy=_copy(op))
+        case staged.CopyMetadataOp():
+            return Action("load", op, role, op.barriers.data, copy=Copy(op.ring.data, 0, op.bytes.value.data, None))
         case ops.LoadMetadataOp():
             return Action("metadata", op, role)
+        case staged.ReadMetadataOp():
+            return Action("metadata", op, role, reads=Reads((op.ring.data,), op.set.value.data, frozenset(), None))
         case ops.LoadValuesOp():
             return Action("values", op, role, reads=Reads((op.ring.data,), -1, frozenset(), op.slot.value.data))
         case ops.MmaFenceOp():
@@ -224,6 +241,10 @@ def _action(op: Operation, role: str) -> Action | None:
             return Action("commit", op, role)
         case ops.MmaWaitOp():
             return Action("mma_wait", op, role, number=op.pending.value.data)
+        case ops.ClearOp():
+            return Action("clear", op, role)
+        case ops.PromoteOp():
+            return Action("promote", op, role)
         case ops.StoreOp() | ops.BulkStoreOp():
             return Action("store", op, role)
         case _ if op.name.startswith("sched."):
@@ -244,10 +265,12 @@ def _source(op: ops.MmaOp) -> tuple[object, ...]:
 
 
 def _reads(op: ops.MmaOp) -> Reads:
-    words = {op.word.value.data}
+    run = [op]
     following = op.next_op
     while isinstance(following, ops.MmaOp) and _source(following) == _source(op):
-        words.add(following.word.value.data)
+        run.append(following)
         following = following.next_op
+    words = frozenset(each.word.value.data for each in run)
+    fresh = tuple((each.block.value.data, each.fresh is not None) for each in run)
     rings = (op.b.data,) if op.a is None else (op.a.data, op.b.data)
-    return Reads(rings, op.set.value.data, frozenset(words), None if op.slot is None else op.slot.value.data)
+    return Reads(rings, op.set.value.data, words, None if op.slot is None else op.slot.value.data, fresh)

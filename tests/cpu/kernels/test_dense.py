@@ -7,7 +7,7 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 
 from louver.formats.dtypes import ELEMENT_TYPES
-from louver.kernels.dense import as_tokens, check_output, matrix, rows_of
+from louver.kernels.dense import as_tokens, check_output, matrix, rows_of, same_place
 from louver.runtime.arrays import view
 
 F16 = ELEMENT_TYPES["f16"]
@@ -93,3 +93,11 @@ def test_rows_of_outputs_are_contiguous() -> None:
     assert rows_of(view(array(4, 9)[:, 2:3])).shape == (4, 1)
     with pytest.raises(ValueError, match=r"rows must be contiguous, got strides \[1, 9\]"):
         rows_of(view(array(4, 9).T))
+
+
+def test_an_output_of_one_row_may_be_c_itself_whatever_its_stride() -> None:
+    base = np.zeros((4, 8), np.float16)
+    out, c = view(base[:1]), view(base[:1].reshape(8)[None])
+    assert same_place(out, c)
+    assert not same_place(view(base[:2]), view(base[:4:2]))
+    assert not same_place(view(base[:1]), view(base[1:2]))

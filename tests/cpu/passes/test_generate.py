@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from xdsl.utils.exceptions import VerifyException
 
 from louver.formats.dtypes import element_type
 from louver.frontend.builder import build_tile_ir
@@ -17,6 +18,7 @@ from louver.passes.product import ProductNest
 from louver.passes.read_signature import read_signature
 from louver.passes.schedule import Schedule
 from louver.passes.signature import Signature
+from support.fused import EPILOGUES, FULL
 from support.golden import Golden
 
 PROBLEMS = {
@@ -32,6 +34,19 @@ PROBLEMS = {
         Schedule(tile_k=128, stages=4, store="bulk"),
     ),
     "linear-f32-bulk": (Problem("linear", out="f32"), Schedule(stages=4, store="bulk")),
+    "linear-alone": (
+        Problem("linear"),
+        Schedule(tile_m=64, tile_n=64, consumers=1, stages=1, specialized=False, in_flight=0),
+    ),
+    "linear-fp8-metadata-barrier": (
+        Problem("linear", "e4m3", "e4m3", "f16"),
+        Schedule(tile_k=128, stages=3, metadata="barrier"),
+    ),
+    "linear-gated": (
+        Problem("linear", bias="row", epilogue=EPILOGUES["gated-scaled"]),
+        Schedule(tile_n=128, stages=3),
+    ),
+    "matmul-fused": (Problem("matmul", out="e4m3", epilogue=FULL), Schedule(tile_n=64, stages=3)),
     "matmul-int8": (Problem("matmul", "s8", "u8", "s32", bias="row"), Schedule(tile_n=48, tile_k=128)),
 }
 
@@ -167,9 +182,38 @@ def test_a_wait_that_nobody_serves_is_refused() -> None:
         assign_shared_memory(module, SM_90A)
 
 
+def test_what_one_thread_begins_is_waited_for_next() -> None:
+    problem, schedule = PROBLEMS["linear-alone"]
+    module = generate(nest_of(problem, schedule), schedule, SM_90A)
+    (kernel,) = module.body.block.ops
+    next(op for op in kernel.walk() if isinstance(op, ops.WaitOp)).detach()
+    with pytest.raises(VerifyException, match=r"a sched.wait on barriers that the region expects bytes on, \['full'\]"):
+        module.verify()
+
+
+@pytest.mark.parametrize(("dtype", "tile_k", "bytes_"), [("f16", 64, 1024), ("f16", 128, 2048), ("e4m3", 128, 2048)])
+def test_a_stage_holds_the_metadata_of_its_step(dtype: str, tile_k: int, bytes_: int) -> None:
+    schedule = Schedule(tile_k=tile_k, stages=2, metadata="stage")
+    module = generate(nest_of(Problem("linear", dtype, dtype, "f16"), schedule), schedule, SM_90A)
+    assign_shared_memory(module, SM_90A)
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    rings = {op.sym_name.data: op.bytes.value.data for op in kernel.body.block.ops if isinstance(op, ops.RingOp)}
+    # One bit for each dense element of the tile.
+    assert rings["metadata"] == bytes_ == 128 * tile_k // 8
+    full = next(op for op in kernel.walk() if isinstance(op, ops.BarriersOp) and op.sym_name.data == "full")
+    assert full.transaction_bytes.value.data == sum(rings.values())
+
+
 def test_schedules_differ_in_one_field_only_where_they_say_so() -> None:
     base = Schedule()
     assert replace(base, stages=3) != base
     assert generate(nest_of(Problem(), base), replace(base, raster=4), SM_90A).is_structurally_equivalent(
         generate(nest_of(Problem(), base), replace(base, raster=4), SM_90A)
     )
+
+
+def test_gated_products_are_stored_directly() -> None:
+    problem, schedule = Problem("linear", epilogue=EPILOGUES["gated"]), Schedule(tile_n=64, stages=2, store="bulk")
+    with pytest.raises(ValueError, match='gated products are stored directly, got store "bulk"'):
+        generate(nest_of(problem, schedule), schedule, SM_90A)
