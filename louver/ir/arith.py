@@ -67,7 +67,9 @@ class _Resize(IRDLOperation):
         _verify_shapes(self.input, self.result)
         if (_bits(self.result) > _bits(self.input)) != self.GROWS:
             more = "more" if self.GROWS else "fewer"
-            raise VerifyException(f"{self.name} gives integers of {more} bits, got {self.input.type} to {self.result.type}")
+            raise VerifyException(
+                f"{self.name} gives integers of {more} bits, got {self.input.type} to {self.result.type}"
+            )
 
 
 @irdl_op_definition
@@ -97,7 +99,7 @@ def _bits(value: SSAValue) -> int:
     element = value.type if tensor is None else tensor.element_type
     if not isinstance(element, IntegerType):
         raise VerifyException(f"expected integers of a stated width, got {value.type}")
-    return element.width.data
+    return element.bitwidth
 
 
 def _verify_shapes(source: SSAValue, result: SSAValue) -> None:

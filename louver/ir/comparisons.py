@@ -43,9 +43,7 @@ class _Comparison(IRDLOperation):
 
     def __init__(self, lhs: SSAValue, rhs: SSAValue, predicate: str) -> None:
         number = IntegerAttr(self.PREDICATES.index(predicate), 64)
-        super().__init__(
-            operands=[lhs, rhs], properties={"predicate": number}, result_types=[truth_type(lhs.type)]
-        )
+        super().__init__(operands=[lhs, rhs], properties={"predicate": number}, result_types=[truth_type(lhs.type)])
 
     @property
     def name_of_predicate(self) -> str:
@@ -63,7 +61,8 @@ class _Comparison(IRDLOperation):
         rhs = parser.parse_unresolved_operand()
         parser.parse_punctuation(":")
         type_ = parser.parse_type()
-        return cls(*parser.resolve_operands([lhs, rhs], [type_, type_], parser.pos), word)
+        one, other = parser.resolve_operands([lhs, rhs], [type_, type_], parser.pos)
+        return cls(one, other, word)
 
     def print(self, printer: Printer) -> None:
         printer.print_string(f" {self.name_of_predicate}, ")
@@ -75,9 +74,7 @@ class _Comparison(IRDLOperation):
 
     def verify_(self) -> None:
         if self.results[0].type != truth_type(self.operands[0].type):
-            raise VerifyException(
-                f"{self.name} gives {truth_type(self.operands[0].type)}, got {self.results[0].type}"
-            )
+            raise VerifyException(f"{self.name} gives {truth_type(self.operands[0].type)}, got {self.results[0].type}")
 
 
 @irdl_op_definition
@@ -131,7 +128,8 @@ class SelectOp(IRDLOperation):
         condition, type_ = i1, parser.parse_type()
         if parser.parse_optional_punctuation(","):
             condition, type_ = type_, parser.parse_type()
-        return cls(*parser.resolve_operands(operands, [condition, type_, type_], parser.pos))
+        chosen = parser.resolve_operands(operands, [condition, type_, type_], parser.pos)
+        return cls(*chosen)
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")

@@ -31,7 +31,7 @@ ERF_T = 0.3275911
 class Emit(Protocol):
     """Appends an instruction to a kernel and returns the register of its result."""
 
-    def __call__(self, op: Instruction, *args: Any) -> Any: ...
+    def __call__(self, op: Instruction, /, *args: Any) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +113,16 @@ hardware's own, to 2^-22 and 2^-10 relatively. erf: to 2^-21 absolutely.
 class Choice:
     """One of two numbers by how two others compare; the second one where an operand of the comparison is NaN.
 
-    predicate: MLIR's name of the comparison. compare: PTX's. meaning: of arrays.
+    predicate: MLIR's name of the comparison. compare: PTX's. holds: where arrays compare so.
     """
 
     predicate: str
     compare: str
-    meaning: Callable[..., Values]
+    holds: Callable[..., NDArray[np.bool_]]
+
+    def meaning(self, a: Values, b: Values, x: Values, y: Values) -> Values:
+        """Of float32 or float64 arrays."""
+        return np.where(self.holds(a, b), x, y)
 
     def lower(self, emit: Emit, a: Any, b: Any, x: Any, y: Any) -> Any:
         """Emit it in f32 on registers or constants: x where a and b compare so, else y."""
@@ -126,10 +130,10 @@ class Choice:
 
 
 CHOICES: dict[str, Choice] = {
-    "where_equal": Choice("oeq", "eq", lambda a, b, x, y: np.where(a == b, x, y)),
-    "where_greater": Choice("ogt", "gt", lambda a, b, x, y: np.where(a > b, x, y)),
-    "where_greater_equal": Choice("oge", "ge", lambda a, b, x, y: np.where(a >= b, x, y)),
-    "where_less": Choice("olt", "lt", lambda a, b, x, y: np.where(a < b, x, y)),
-    "where_less_equal": Choice("ole", "le", lambda a, b, x, y: np.where(a <= b, x, y)),
+    "where_equal": Choice("oeq", "eq", np.equal),
+    "where_greater": Choice("ogt", "gt", np.greater),
+    "where_greater_equal": Choice("oge", "ge", np.greater_equal),
+    "where_less": Choice("olt", "lt", np.less),
+    "where_less_equal": Choice("ole", "le", np.less_equal),
 }
 """Steps of four operands: those compared, and those chosen from."""

@@ -84,7 +84,9 @@ def _strided(offset: Polynomial, number: int, extent: int, op: Operation) -> Dim
     if isinstance(atom, Wrapped):
         first = atom.index - Polynomial.atom(Lane(number))
         if lanes(first) or any(isinstance(each, Iteration) for each in first.atoms):
-            raise unsupported("a wrapped index (%) counts by ones and is the same in every iteration: mask it along K", op)
+            raise unsupported(
+                "a wrapped index (%) counts by ones and is the same in every iteration: mask it along K", op
+            )
         return replace(dimension, first=first, size=atom.size, wrapped=True)
     return dimension
 

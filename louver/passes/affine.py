@@ -7,7 +7,8 @@ amount each time are their first value plus `Iteration` times that amount.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Generator, Hashable
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -160,14 +161,33 @@ class Affine:
         return Polynomial.atom(value)
 
     def _counted(self, value: BlockArgument) -> Polynomial:
-        """A loop's number counts iterations; any other argument is itself."""
+        """A loop's number counts iterations, and so does what it carries and adds the same to each time."""
         loop = value.block.parent_op()
-        if not isinstance(loop, scf.ForOp) or value.index:
+        if not isinstance(loop, scf.ForOp):
             return Polynomial.atom(value)
-        first, step = constant_integer(loop.lb), constant_integer(loop.step)
-        if first is None or step is None:
-            return Polynomial.atom(value)
-        return Polynomial.number(first) + Polynomial.number(step) * Polynomial.atom(Iteration(loop))
+        times = Polynomial.atom(Iteration(loop))
+        if value.index == 0:
+            first, step = constant_integer(loop.lb), constant_integer(loop.step)
+            if first is None or step is None:
+                return Polynomial.atom(value)
+            return Polynomial.number(first) + Polynomial.number(step) * times
+        end = loop.body.block.last_op
+        assert end is not None
+        with self._supposing():
+            self.known[value] = Polynomial.atom(value)
+            moved_on = self.integer(end.operands[value.index - 1]) - Polynomial.atom(value)
+        if _is_fixed(moved_on, loop):
+            return self.integer(loop.iter_args[value.index - 1]) + times * moved_on
+        if as_tensor(value.type) is not None:
+            raise unsupported("integers that a loop carries grow by the same amount for all lanes and iterations", end)
+        return Polynomial.atom(value)
+
+    @contextmanager
+    def _supposing(self) -> Generator[None]:
+        """Forget afterwards what is read inside, because it rests on an assumption."""
+        saved = dict(self.known), dict(self.pointers)
+        yield
+        self.known, self.pointers = saved
 
     def pointer(self, value: SSAValue, user: Operation) -> Pointer:
         """A pointer, a tensor of pointers or a block pointer; `user` is named where there is no operation to name."""
@@ -227,14 +247,16 @@ class Affine:
         assert end is not None
         passed_on = end.operands[value.index - 1]
         # Read the body as if the pointer stood at the origin of a tensor of its own: what comes out is the move.
-        if isinstance(start, Elements):
-            self.pointers[value] = Elements(value, Polynomial.number(0))
-        else:
-            self.pointers[value] = Tile(value, start.sizes, start.strides, (Polynomial.number(0),) * len(start.first))
-        moved_on = self.pointer(passed_on, end)
+        with self._supposing():
+            if isinstance(start, Elements):
+                self.pointers[value] = Elements(value, Polynomial.number(0))
+            else:
+                self.pointers[value] = Tile(
+                    value, start.sizes, start.strides, (Polynomial.number(0),) * len(start.first)
+                )
+            moved_on = self.pointer(passed_on, end)
         if moved_on.base is not value:
             raise unsupported("a pointer that a loop carries is moved on by a fixed amount", end)
-        self._forget(value)
         times = Polynomial.atom(Iteration(loop))
         if isinstance(start, Elements) and isinstance(moved_on, Elements):
             self._require_fixed(moved_on.offset, loop, end)
@@ -245,14 +267,15 @@ class Affine:
         first = tuple(a + times * step for a, step in zip(start.first, moved_on.first, strict=True))
         return replace(start, first=first)
 
-    def _forget(self, origin: SSAValue) -> None:
-        """Drop what was read as if `origin` were a tensor of its own."""
-        self.pointers = {value: each for value, each in self.pointers.items() if each.base is not origin}
-
     def _require_fixed(self, step: Polynomial, loop: scf.ForOp, end: Operation) -> None:
-        changing = [atom for atom in step.atoms if not isinstance(atom, SSAValue) or _inside(atom, loop)]
-        if changing:
-            raise unsupported("a pointer that a loop carries is moved on by the same amount for all lanes and iterations", end)
+        if not _is_fixed(step, loop):
+            rule = "a pointer that a loop carries is moved on by the same amount for all lanes and iterations"
+            raise unsupported(rule, end)
+
+
+def _is_fixed(step: Polynomial, loop: scf.ForOp) -> bool:
+    """Whether it has neither lanes nor what changes in the loop."""
+    return all(isinstance(atom, SSAValue) and not _inside(cast(SSAValue, atom), loop) for atom in step.atoms)
 
 
 def renumbering(op: ExpandDimsOp | TransOp) -> Callable[[int], int]:

@@ -6,9 +6,11 @@ the first element of each.
 
 from __future__ import annotations
 
+from typing import cast
+
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IntegerAttr, IntegerType, ModuleOp
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.passes.integers import constant_integer, steps_of
@@ -52,9 +54,7 @@ def _end(loop: scf.ForOp, step: int) -> SSAValue | None:
 
 
 def _constant(loop: scf.ForOp, value: int) -> SSAValue:
-    type_ = loop.lb.type
-    assert isinstance(type_, IntegerType) and isinstance(loop.parent, Block)
-    op = arith.ConstantOp(IntegerAttr(value, type_))
+    op = arith.ConstantOp(IntegerAttr(value, cast(IntegerType, loop.lb.type)))
     op.location = loop.location
     Rewriter.insert_op(op, InsertPoint.before(loop))
     return op.result

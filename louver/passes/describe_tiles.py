@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i32, i64
@@ -171,11 +172,9 @@ class _Describer:
         constant = value.constant
         if constant is not None:
             return constant
-        for monomial, factor in value:
-            (atom, power), *others = monomial
-            if not others and factor == power == 1 and len(value.terms) == 1 and isinstance(atom, SSAValue):
-                if atom in self.function.body.block.args:
-                    return atom
+        atoms = [each for each in self.function.body.block.args if Polynomial.atom(each) == value]
+        if atoms:
+            return atoms[0]
         raise unsupported(f"{what} of a tensor is an argument or a number", op)
 
     def _first(self, value: Polynomial, op: Operation) -> Index:
@@ -197,7 +196,7 @@ class _Describer:
 
     def _number(self, atom: object, factor: int) -> tuple[SSAValue, int] | None:
         if isinstance(atom, SSAValue):
-            return atom, factor
+            return cast(SSAValue, atom), factor
         if isinstance(atom, Iteration):
             first, step = constant_integer(atom.loop.lb), constant_integer(atom.loop.step)
             if first == 0 and step and factor % step == 0:
@@ -248,5 +247,3 @@ def _dominates(value: SSAValue, op: Operation) -> bool:
     if inner is None:
         return False
     return isinstance(value.owner, Block) or value.owner.is_before_in_block(inner)
-
-

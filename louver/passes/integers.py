@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr
 from xdsl.ir import SSAValue
@@ -20,7 +18,7 @@ def constant_integer(value: SSAValue) -> int | None:
         return op.value.value.data
     if isinstance(op.value, DenseIntOrFPElementsAttr):
         found = {element for element in op.value.iter_values() if isinstance(element, int)}
-        return cast(int, found.pop()) if len(found) == 1 else None
+        return found.pop() if len(found) == 1 else None
     return None
 
 

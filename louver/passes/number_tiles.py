@@ -21,7 +21,6 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from louver.ir.arith import ExtSIOp
 from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.tile import (
-    DescriptorLoadOp,
     DescriptorStoreOp,
     FuncOp,
     GetNumProgramsOp,
@@ -236,4 +235,3 @@ _COMPARISONS: dict[str, Callable[[Integers, Integers], NDArray[np.bool_]]] = {
     "sgt": np.greater,
     "sge": np.greater_equal,
 }
-

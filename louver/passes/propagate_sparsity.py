@@ -66,7 +66,9 @@ def encoded(type_: Attribute, encoding: SparseAttr) -> Attribute:
             return DescriptorType(_encoded_tensor(type_.block, encoding))
         case PointerType():
             tile = as_tensor(type_.pointee)
-            return PointerType(type_.pointee, encoding) if tile is None else PointerType(_encoded_tensor(tile, encoding))
+            return (
+                PointerType(type_.pointee, encoding) if tile is None else PointerType(_encoded_tensor(tile, encoding))
+            )
         case _:
             tensor = as_tensor(type_)
             if tensor is None:
@@ -125,7 +127,9 @@ def _spread(pending: list[SSAValue]) -> None:
                 if found is None:
                     pending.append(_encode(result, encoding, use.operation))
                 elif found != encoding:
-                    raise unsupported(f"values that meet must have one encoding, not {found} and {encoding}", use.operation)
+                    raise unsupported(
+                        f"values that meet must have one encoding, not {found} and {encoding}", use.operation
+                    )
 
 
 def _results(op: Operation, index: int, value: SSAValue) -> Sequence[SSAValue]:

@@ -73,7 +73,11 @@ def _only_reaches(value: SSAValue, end: Operation, index: int) -> bool:
             if use.operation is end:
                 if use.index != index:
                     return False
-            elif use.operation.parent is not end.parent or use.operation.regions or not would_be_trivially_dead(use.operation):
+            elif (
+                use.operation.parent is not end.parent
+                or use.operation.regions
+                or not would_be_trivially_dead(use.operation)
+            ):
                 return False
             else:
                 pending += use.operation.results

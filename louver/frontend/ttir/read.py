@@ -49,7 +49,9 @@ def read_ttir(
         module.verify()
     except ParseError as error:
         line = resolved[: error.span.start].count("\n")
-        raise _refused(f"a kernel's text must be tile IR ({error.span.input.name}: {error.msg})", resolved.splitlines()[line]) from error
+        raise _refused(
+            f"a kernel's text must be tile IR ({error.span.input.name}: {error.msg})", resolved.splitlines()[line]
+        ) from error
     except VerifyException as error:
         raise ValueError(f"the kernel's tile IR is not valid: {error}") from error
     function = _kernel(module)

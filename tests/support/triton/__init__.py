@@ -1,0 +1,1 @@
+"""Triton kernels for tests, and the script that keeps what Triton makes of them."""
