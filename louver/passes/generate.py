@@ -72,6 +72,10 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
     return ModuleOp([_kernel(plan)])
 
 
+_RESERVED = ("a_map", "b_map", "d_map", "metadata", "d", "M", "N", "K", "pitch")
+"""Parameters that every product has."""
+
+
 def _parameters(plan: Generation) -> dict[str, Attribute]:
     nest = plan.nest
     b_box = list(plan.b.box)
@@ -86,11 +90,15 @@ def _parameters(plan: Generation) -> dict[str, Attribute]:
         types["d"] = PointerType(StringAttr("d"), StringAttr(nest.store.element))
     else:
         types["d_map"] = MapType.of("d", plan.d.box, plan.d.element_bytes, plan.d.swizzle)
-    types |= epilogue_parameters(nest.epilogue)
+    read = epilogue_parameters(nest.epilogue)
+    types |= read
     for size in ("M", "N", "K"):
         types[size] = SizeType(StringAttr(size), IntAttr(32))
     if plan.d is None:
         types["pitch"] = SizeType(StringAttr("pitch"), IntAttr(64))
+    taken = [name for name in read if name in _RESERVED]
+    if taken:
+        raise ValueError(f"an epilogue's arguments are not called {', '.join(_RESERVED)}, got {taken[0]!r}: rename it")
     return types
 
 

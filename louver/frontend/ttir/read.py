@@ -12,7 +12,7 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 
 from louver.frontend.ttir.locations import resolve_locations
 from louver.ir.context import make_context
-from louver.ir.refusal import UnsupportedKernelError
+from louver.ir.refusal import UnsupportedKernelError, unsupported
 from louver.ir.tile import DescriptorType, FuncOp, SparseAttr
 
 SPARSE_MARK = "louver.sparse."
@@ -46,14 +46,12 @@ def read_ttir(
             raise _refused(f"{found[1]} is not supported", line)
     try:
         module = Parser(context, resolved, name).parse_module()
-        module.verify()
     except ParseError as error:
         line = resolved[: error.span.start].count("\n")
         raise _refused(
             f"a kernel's text must be tile IR ({error.span.input.name}: {error.msg})", resolved.splitlines()[line]
         ) from error
-    except VerifyException as error:
-        raise ValueError(f"the kernel's tile IR is not valid: {error}") from error
+    _verify(module)
     function = _kernel(module)
     if names is not None:
         _name_arguments(function, names)
@@ -61,6 +59,19 @@ def read_ttir(
     if sparse:
         _mark(function, sparse)
     return module
+
+
+def _verify(module: ModuleOp) -> None:
+    """Refuse the innermost operation that is not valid tile IR."""
+    try:
+        module.verify()
+    except VerifyException:
+        for op in module.walk(reverse=True):
+            try:
+                op.verify(verify_nested_ops=False)
+            except VerifyException as error:
+                raise unsupported(str(error), op) from error
+        raise
 
 
 def _refused(rule: str, line: str) -> UnsupportedKernelError:

@@ -1,0 +1,95 @@
+"""Triton's own frontend, where it is installed: the same tile IR as from kept texts, and arguments that are not the kernel's."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from louver.frontend.triton import triton_to_tile_ir
+from louver.passes.canonicalize import canonicalize
+from louver.passes.nest import read_nest
+from support.triton.cases import CASES, KEPT_CASES, TILE, Case, kept
+from support.triton.texts import nest
+
+
+@pytest.fixture(scope="module")
+def triton() -> Any:
+    return pytest.importorskip("triton", reason="Triton is not installed: pip install 'louver[triton]'")
+
+
+@pytest.fixture(scope="module")
+def kernels(triton: Any) -> Any:
+    from support.triton import kernels
+
+    return kernels
+
+
+def compiled(name: str, triton: Any, kernels: Any) -> Any:
+    version = tuple(int(part) for part in triton.__version__.split(".")[:2])
+    if CASES[name].oldest and version > (3, 6):
+        pytest.skip("block pointers are gone from Triton 3.7 on")
+    return CASES[name].compile(kernels)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_version_means_the_same(name: str, triton: Any, kernels: Any) -> None:
+    product = read_nest(canonicalize(compiled(name, triton, kernels)))
+    if name == "eight_bit_blocks":
+        # Newer versions negate where older ones subtract from 0.
+        assert (product.a, product.b, product.store) == (nest(name).a, nest(name).b, nest(name).store)
+    else:
+        assert product == nest(name)
+
+
+@pytest.mark.parametrize(("name", "version"), KEPT_CASES)
+def test_the_kept_text_is_what_triton_makes(name: str, version: str, triton: Any, kernels: Any) -> None:
+    if not triton.__version__.startswith(f"{version}."):
+        pytest.skip(f"Triton {version} made this text; {triton.__version__} is installed")
+    from support.triton.keep import text
+
+    assert text(CASES[name]).rstrip() == kept(name, version).rstrip()
+
+
+def test_what_triton_refuses_is_its_own_error(triton: Any, kernels: Any) -> None:
+    case = CASES["made_descriptors"]
+    with pytest.raises(triton.CompilationError):
+        triton_to_tile_ir(kernels.made_descriptors, case.signature, {**TILE, "BK": 48}, sparse={"a": "2:4"})
+
+
+ERRORS = [
+    (lambda case: Case(case.kernel, case.signature | {"e": "i32"}, TILE), r"arguments are d, a, b, .*got 'e'"),
+    (lambda case: Case(case.kernel, case.signature, {"BM": 128, "BN": 64}), "got 'BK' in neither"),
+    (lambda case: Case(case.kernel, case.signature, TILE | {"M": 4}), "got 'M' in both"),
+    (lambda case: Case(case.kernel, case.signature, TILE, {"M": "2:4"}), "a pointer or a descriptor, got 'M': i32"),
+    (lambda case: Case(case.kernel, case.signature, TILE, {"BM": "2:4"}), "got 'BM': a constexpr"),
+    (
+        lambda case: Case(case.kernel, case.signature, TILE, {"a": "3:4"}),
+        "patterns with an encoding are 2:4, 1:2, got '3:4'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), ERRORS, ids=[message for _, message in ERRORS])
+def test_arguments_that_are_not_the_kernels(change: Any, message: str, kernels: Any) -> None:
+    with pytest.raises(ValueError, match=message):
+        change(CASES["made_descriptors"]).compile(kernels)
+
+
+def test_a_kernel_is_a_jit_function() -> None:
+    with pytest.raises(
+        ValueError, match="a kernel is a function decorated with triton.jit, got builtin_function_or_method"
+    ):
+        triton_to_tile_ir(len, {}, {})
+
+
+def test_without_triton_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Kernel:
+        arg_names = ("a",)
+        fn = len
+
+    for name in ("triton", "triton.compiler.compiler"):
+        monkeypatch.setitem(__import__("sys").modules, name, None)
+    with pytest.raises(ImportError, match=re.escape("pip install 'louver[triton]'")):
+        triton_to_tile_ir(Kernel(), {"a": "*fp16"}, {})

@@ -1,0 +1,158 @@
+"""Triton's IR as text, in: what Triton 3.6 and 3.9 made of every case, locations, names, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from xdsl.dialects.builtin import FileLineColLoc
+
+from louver.frontend.ttir import read_ttir, sparse_mark
+from louver.frontend.ttir.locations import resolve_locations
+from louver.ir.context import parse_ir
+from louver.ir.refusal import UnsupportedKernelError
+from louver.ir.tile import DotOp, FuncOp
+from support.golden import Golden
+from support.triton.cases import CASES, KEPT_CASES, kept
+from support.triton.texts import changed
+
+ROOT = Path(__file__).resolve().parents[3]
+KERNELS = "tests/support/triton/kernels.py"
+
+
+@pytest.mark.parametrize(("name", "version"), KEPT_CASES)
+def test_what_triton_prints_is_read(name: str, version: str, golden: Golden) -> None:
+    module = read_ttir(kept(name, version))
+    golden.check(f"ttir/{version}/{name}.mlir", str(module))
+    assert str(parse_ir(str(module))) == str(module)
+
+
+@pytest.mark.parametrize(("name", "version"), KEPT_CASES)
+def test_operations_know_their_lines(name: str, version: str) -> None:
+    module = read_ttir(kept(name, version))
+    (dot,) = (op for op in module.walk() if isinstance(op, DotOp))
+    assert isinstance(dot.location, FileLineColLoc)
+    assert dot.location.filename.data == KERNELS
+    lines = (ROOT / KERNELS).read_text(encoding="utf-8").splitlines()
+    assert "tl.dot(" in lines[dot.location.line.data - 1]
+    files = {op.location.filename.data for op in module.walk() if isinstance(op.location, FileLineColLoc)}
+    assert files == {KERNELS}
+
+
+def test_what_the_library_inlines_is_the_users_line() -> None:
+    text = (
+        "module {\n"
+        "  tt.func public @k(%x: i32) {\n"
+        "    %0 = arith.addi %x, %x : i32 loc(#loc3)\n"
+        "    tt.return loc(#loc)\n"
+        "  } loc(#loc)\n"
+        "} loc(#loc)\n"
+        "#loc = loc(unknown)\n"
+        '#loc1 = loc("/p/site-packages/triton/language/standard.py":43:17)\n'
+        '#loc2 = loc("kernel.py":7:21)\n'
+        '#loc3 = loc("sum"(#loc4))\n'
+        "#loc4 = loc(callsite(#loc1 at #loc2))\n"
+    )
+    assert 'arith.addi %x, %x : i32 loc("kernel.py":7:21)' in resolve_locations(text)
+    assert resolve_locations(text).count("loc(") == 1
+    read_ttir(text)
+
+
+LOCATIONS = [
+    ('loc("a.py":3:4)', 'loc("a.py":3:4)'),
+    ('loc("a.py":3:4 to :5:6)', 'loc("a.py":3:4)'),
+    ('loc(fused["a.py":3:4, "b.py":1:2])', 'loc("a.py":3:4)'),
+    ('loc(fused<"x">[unknown, "b.py":1:2])', 'loc("b.py":1:2)'),
+    ('loc("name"("a (b).py":3:4))', 'loc("a (b).py":3:4)'),
+    ('loc("name")', ""),
+    ("loc(unknown)", ""),
+    ('loc("x/triton/language/core.py":1:2)', 'loc("x/triton/language/core.py":1:2)'),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), LOCATIONS)
+def test_locations(before: str, after: str) -> None:
+    line = '%0 = "t.op"() {text = "loc(#x)"} : () -> i32'
+    assert resolve_locations(f"{line} {before}\n") == f"{line} {after}".rstrip() + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("op loc(#loc9)", "a location's name is defined in the same text, got #loc9"),
+        ("op loc(callsite(unknown))", "expected 'at' in a location"),
+        ("op loc(elsewhere)", "a location is a file, a name, callsite, fused or unknown, got 'elsewhere'"),
+        ("op loc(unknown", "a location ends with a parenthesis"),
+        ('op loc("a.py":3:)', "a location ended early"),
+    ],
+)
+def test_damaged_locations_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        resolve_locations(text)
+
+
+def test_names_are_given_and_descriptors_bring_their_own() -> None:
+    text = kept("given_descriptors", "3.6")
+    module = read_ttir(text, names=["d", "a", "b", "K"])
+    (function,) = (op for op in module.walk() if isinstance(op, FuncOp))
+    found = [argument.name_hint for argument in function.body.block.args]
+    assert found == [
+        *("d", "d.shape.0", "d.shape.1", "d.stride.0", "d.stride.1"),
+        *("a", "a.shape.0", "a.shape.1", "a.stride.0", "a.stride.1"),
+        *("b", "b.shape.0", "b.shape.1", "b.stride.0", "b.stride.1", "K"),
+    ]
+    with pytest.raises(ValueError, match="names are given for each of 4 arguments, got 2: d, a"):
+        read_ttir(text, names=["d", "a"])
+
+
+def test_a_mark_is_an_attribute_of_the_argument() -> None:
+    marked = re.sub(r" \{louver\.sparse\.NV24 = 1 : i32\}", "", kept("made_descriptors", "3.6"))
+    module = read_ttir(marked, sparse={"b": "2:4"})
+    assert "%b: !tt.ptr<f16> {louver.sparse.NV24 = 1 : i32}" in str(module)
+    assert str(module).count("louver.sparse") == 1
+    assert sparse_mark("1:2") == "louver.sparse.NV12"
+    with pytest.raises(ValueError, match=r"a sparse argument is one of d, a, b, M, .*, got 'c'"):
+        read_ttir(marked, sparse={"c": "2:4"})
+    with pytest.raises(ValueError, match="the patterns with an encoding are 2:4, 1:2, got '4:4'"):
+        read_ttir(marked, sparse={"a": "4:4"})
+
+
+def test_an_operation_that_tile_ir_lacks_is_refused_with_its_line() -> None:
+    with pytest.raises(
+        UnsupportedKernelError, match=r"tt.histogram is not supported, got at .*kernels.py:\d+:\d+: %m"
+    ) as e:
+        changed("indexed_pointers", (r"%m_5 = tt.make_range \{.*\}", "%m_5 = tt.histogram %m"))
+    assert e.value.operation == "%m_5 = tt.histogram %m : tensor<128xi32>"
+    assert e.value.location is not None and e.value.location.startswith(f"{KERNELS}:")
+
+
+def test_what_does_not_verify_is_refused_with_its_line() -> None:
+    with pytest.raises(
+        UnsupportedKernelError, match=r"a range holds at least one integer, got 9 to 0, got at .*kernels.py:\d+"
+    ):
+        changed(
+            "indexed_pointers",
+            (r"%m_5 = tt.make_range \{.*\}", "%m_5 = tt.make_range {end = 0 : i32, start = 9 : i32}"),
+        )
+
+
+def test_what_does_not_parse_is_refused_with_its_line() -> None:
+    with pytest.raises(
+        UnsupportedKernelError, match=r"a kernel's text must be tile IR \(<ttir>: .*got at .*kernels.py:\d+"
+    ):
+        changed("indexed_pointers", (r"%m_5 = tt.make_range \{.*\}", "%m_5 = tt.make_range {end 5}"))
+
+
+def test_a_module_holds_one_kernel() -> None:
+    with pytest.raises(ValueError, match="a module holds one kernel, got 0"):
+        read_ttir("module {\n}\n")
+
+
+def test_a_descriptor_argument_is_followed_by_its_sizes() -> None:
+    with pytest.raises(ValueError, match="followed by its sizes and strides, got too few arguments"):
+        read_ttir("module {\n  tt.func public @k(%d: !tt.tensordesc<8x4xf16>, %x: i32) {\n    tt.return\n  }\n}\n")
+
+
+def test_every_kernel_is_kept() -> None:
+    assert {name for name, _ in KEPT_CASES} == set(CASES)
