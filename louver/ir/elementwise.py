@@ -8,7 +8,7 @@ from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import Operation, SSAValue
 
-from louver.ir.comparisons import FLOAT_PREDICATES, CmpfOp, SelectOp
+from louver.ir.comparisons import CmpfOp, SelectOp
 from louver.ir.tile.types import as_tensor
 from louver.isa.elementwise import CHOICES, STEPS
 
@@ -28,15 +28,18 @@ def step_of(op: Operation) -> str | None:
 _CHOICES: dict[str, str] = {choice.predicate: name for name, choice in CHOICES.items()}
 
 
+_OPPOSITES = {"une": "oeq", "ule": "ogt", "ult": "oge", "uge": "olt", "ugt": "ole"}
+"""For each comparison that holds where an operand is NaN, the one that holds exactly where it does not."""
+
+
 def choice_of(comparison: CmpfOp, select: SelectOp) -> tuple[str, tuple[SSAValue, ...]] | None:
     """The choice (of `louver.isa.elementwise.CHOICES`) that both make together, and its operands; None if there is no such.
 
     A comparison that holds for NaN is its opposite, with the numbers to choose from exchanged.
     """
     predicate, numbers = comparison.name_of_predicate, (select.lhs, select.rhs)
-    if predicate not in _CHOICES and predicate in FLOAT_PREDICATES:
-        # In MLIR's order, 15 - p is the predicate that holds exactly where p does not.
-        predicate, numbers = FLOAT_PREDICATES[15 - FLOAT_PREDICATES.index(predicate)], (select.rhs, select.lhs)
+    if predicate in _OPPOSITES:
+        predicate, numbers = _OPPOSITES[predicate], (select.rhs, select.lhs)
     name = _CHOICES.get(predicate)
     return None if name is None else (name, (comparison.lhs, comparison.rhs, *numbers))
 

@@ -134,7 +134,7 @@ def _bounded(found: list[Dimension], bound: Polynomial, op: Operation) -> list[D
         assert each.size is not None
         index = Polynomial.atom(Wrapped(index, each.size))
     size = index - bound
-    if lanes(size):
+    if lanes(size) or any(isinstance(atom, Iteration) for atom in size.atoms):
         raise unsupported("a mask compares the index that the offsets have with a size", op)
     if each.size not in (None, size):
         raise unsupported("a dimension of a tile has one size", op)

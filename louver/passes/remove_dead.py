@@ -1,4 +1,4 @@
-"""remove-dead: values that nothing uses go, and so do pointers that a loop carries only to move them on."""
+"""remove-dead: values that nothing uses go, and so do those that a loop carries only to move them on."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from xdsl.ir import Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.transforms.dead_code_elimination import is_trivially_dead, would_be_trivially_dead
 
-from louver.ir.tile import FuncOp, PointerType
-from louver.ir.tile.types import as_tensor
+from louver.ir.tile import FuncOp
 
 
 def remove_dead(function: FuncOp) -> None:
@@ -26,22 +25,15 @@ def _sweep(function: FuncOp) -> None:
             Rewriter.erase_op(op)
 
 
-def _is_pointer(value: SSAValue) -> bool:
-    tensor = as_tensor(value.type)
-    return isinstance(value.type if tensor is None else tensor.element_type, PointerType)
-
-
 def _drop_carried(loop: scf.ForOp) -> None:
-    """The loop without the pointers that it carries for themselves alone."""
+    """The loop without the pointers and indices that it carries for themselves alone."""
     block, end = loop.body.block, loop.body.block.last_op
     assert isinstance(end, scf.YieldOp)
     carried = range(len(loop.iter_args))
     idle = [
         index
         for index in carried
-        if _is_pointer(loop.iter_args[index])
-        and loop.results[index].first_use is None
-        and _only_reaches(block.args[index + 1], end, index)
+        if loop.results[index].first_use is None and _only_reaches(block.args[index + 1], end, index)
     ]
     if not idle:
         return
