@@ -100,12 +100,19 @@ def _mark_arguments(function: FuncOp) -> list[SSAValue]:
         marks = [name for name in attributes.data if name.startswith(SPARSE_MARK)]
         kept.append(DictionaryAttr({name: each for name, each in attributes.data.items() if name not in marks}))
         for mark in marks:
-            changed.append(_encode(argument, SparseAttr(StringAttr(mark.removeprefix(SPARSE_MARK))), function))
+            changed.append(_encode(argument, _named(mark.removeprefix(SPARSE_MARK), function), function))
     if changed:
         types = list(function.body.block.arg_types)
         function.function_type = FunctionType.from_lists(types, list(function.function_type.outputs))
         function.arg_attrs = ArrayAttr(kept) if any(each.data for each in kept) else None
     return changed
+
+
+def _named(name: str, function: FuncOp) -> SparseAttr:
+    try:
+        return SparseAttr(StringAttr(name))
+    except VerifyException as error:
+        raise unsupported(str(error), function) from None
 
 
 def _encode(value: SSAValue, encoding: SparseAttr, user: Operation) -> SSAValue:

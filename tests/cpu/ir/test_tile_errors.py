@@ -35,6 +35,56 @@ def test_type_is_refused(text: str, message: str) -> None:
 
 
 OPERATIONS = [
+    # Pointer arithmetic, comparisons and conversions.
+    (
+        "",
+        "%r = tt.make_range {end = 4 : i32, start = 4 : i32} : tensor<0xi32>",
+        "a range holds at least one integer, got 4 to 4",
+    ),
+    (
+        "",
+        "%r = tt.make_range {end = 4 : i32, start = 0 : i32} : tensor<8xi32>",
+        "tt.make_range gives tensor<4xi32>, got tensor<8xi32>",
+    ),
+    ("%x: f32, %i: i32", "%r = tt.addptr %x, %i : f32, i32", "tt.addptr moves pointers to elements, got f32"),
+    (
+        "%p: tensor<8x!tt.ptr<f16>>, %i: tensor<4xi32>",
+        "%r = tt.addptr %p, %i : tensor<8x!tt.ptr<f16>>, tensor<4xi32>",
+        "pointers and offsets have one shape, got tensor<8x!tt.ptr<f16>> and tensor<4xi32>",
+    ),
+    ("%x: f32", "%r = tt.clampf %x, %x, %x, propagateNan = some : f32", "propagateNan is none or all, got some"),
+    (
+        "%x: f32",
+        "%r = tt.fp_to_fp %x, rounding = up : f32 -> f16",
+        "rounding is rtne (to nearest even) or rtz (towards zero), got up",
+    ),
+    (
+        "%x: tensor<8xf32>",
+        "%r = tt.fp_to_fp %x, rounding = rtne : tensor<8xf32> -> tensor<4xf16>",
+        "a conversion keeps the shape, got tensor<8xf32> to tensor<4xf16>",
+    ),
+    (
+        "%c: tensor<4xi1>, %x: tensor<8xf32>",
+        "%r = arith.select %c, %x, %x : tensor<4xi1>, tensor<8xf32>",
+        "a choice between tensor<8xf32> needs a condition of i1 or tensor<8xi1>, got tensor<4xi1>",
+    ),
+    ("%i: i64", "%r = arith.extsi %i : i64 to i32", "arith.extsi gives integers of more bits, got i64 to i32"),
+    ("%i: i32", "%r = arith.trunci %i : i32 to i64", "arith.trunci gives integers of fewer bits, got i32 to i64"),
+    (
+        "%i: tensor<8xi32>",
+        "%r = arith.extsi %i : tensor<8xi32> to tensor<4xi64>",
+        "a conversion keeps the shape, got tensor<8xi32> to tensor<4xi64>",
+    ),
+    (
+        "%x: tensor<8xf32>",
+        '%r = "arith.cmpf"(%x, %x) {predicate = 1 : i64} : (tensor<8xf32>, tensor<8xf32>) -> tensor<4xi1>',
+        "arith.cmpf gives tensor<8xi1>, got tensor<4xi1>",
+    ),
+    (
+        "%x: tensor<8xf32>",
+        '%r = "tt.reduce"(%x) <{axis = 1 : i32}> ({\n^bb0(%p: f32, %q: f32):\n  tt.reduce.return %p : f32\n}) : (tensor<8xf32>) -> f32',
+        "axis must be 0 to 0, got 1",
+    ),
     # Shapes and conversions of epilogues.
     (
         "%a: tensor<8x4xf32>",

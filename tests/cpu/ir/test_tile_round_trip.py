@@ -21,7 +21,7 @@ ARGUMENTS = (
     '%p: !tt.ptr<f16>, %s: !tt.ptr<f16, #tt.sparse<"NV24">>, %i: i32, %j: i64, %x: f32, %mask: tensor<8x4xi1>, '
     "%ptrs: tensor<8x4x!tt.ptr<f32>>, %t: tensor<8x4xf32>, %v: tensor<8xf32>, %one: tensor<8x1xf32>, "
     "%a: tensor<8x16xf16>, %b: tensor<16x4xf16>, %block: !tt.ptr<tensor<8x4xf16>>, "
-    "%desc: !tt.tensordesc<tensor<8x16xf16>>"
+    "%desc: !tt.tensordesc<tensor<8x16xf16>>, %far: tensor<8x4xi64>, %true: i1"
 )
 
 OPERATIONS = [
@@ -55,6 +55,24 @@ OPERATIONS = [
     "%r = tt.splat %p : !tt.ptr<f16> -> tensor<8x!tt.ptr<f16>>",
     "%r = tt.expand_dims %v {axis = 1 : i32} : tensor<8xf32> -> tensor<8x1xf32>",
     "%r = tt.broadcast %one : tensor<8x1xf32> -> tensor<8x4xf32>",
+    "%r = tt.make_range {end = 12 : i32, start = 4 : i32} : tensor<8xi32>",
+    "%r = tt.addptr %p, %i : !tt.ptr<f16>, i32",
+    "%r = tt.addptr %ptrs, %far : tensor<8x4x!tt.ptr<f32>>, tensor<8x4xi64>",
+    "%r = tt.clampf %t, %t, %t, propagateNan = none : tensor<8x4xf32>",
+    "%r = tt.clampf %x, %x, %x, propagateNan = all : f32",
+    "%r = tt.fp_to_fp %t, rounding = rtne : tensor<8x4xf32> -> tensor<8x4xf8E4M3FN>",
+    "%r = tt.fp_to_fp %t : tensor<8x4xf32> -> tensor<8x4xf64>",
+    "%r = arith.cmpi slt, %far, %far : tensor<8x4xi64>",
+    "%r = arith.cmpi uge, %i, %i : i32",
+    "%r = arith.cmpf oge, %t, %t : tensor<8x4xf32>",
+    "%r = arith.cmpf une, %x, %x : f32",
+    "%r = arith.select %mask, %t, %t : tensor<8x4xi1>, tensor<8x4xf32>",
+    "%r = arith.select %true, %t, %t : tensor<8x4xf32>",
+    "%r = arith.select %true, %i, %i : i32",
+    "%r = arith.extsi %i : i32 to i64",
+    "%r = arith.extui %mask : tensor<8x4xi1> to tensor<8x4xi32>",
+    "%r = arith.trunci %far : tensor<8x4xi64> to tensor<8x4xi32>",
+    "llvm.intr.assume %true : i1",
 ]
 
 
@@ -132,3 +150,19 @@ def test_patterns_have_encodings() -> None:
     assert str(SparseAttr.of_pattern("1:2")) == '#tt.sparse<"NV12">'
     with pytest.raises(ValueError, match=r"patterns with an encoding are 2:4, 1:2, got '3:4'"):
         SparseAttr.of_pattern("3:4")
+
+
+def test_newer_descriptor_types_are_read() -> None:
+    newer = "tt.descriptor_store %desc[0, %i], %a : !tt.tensordesc<8x16xf16>, tensor<8x16xf16>"
+    older = newer.replace("<8x16xf16>,", "<tensor<8x16xf16>>,")
+    assert str(parse_ir(kernel(newer))) == kernel(older)
+
+
+def test_reductions_are_read() -> None:
+    text = kernel(
+        '%r = "tt.reduce"(%t) <{axis = 1 : i32}> ({\n    ^bb0(%p0: f32, %p1: f32):\n      %m = arith.maxnumf %p0, %p1 : f32\n'
+        "      tt.reduce.return %m : f32\n    }) : (tensor<8x4xf32>) -> tensor<8xf32>"
+    )
+    module = parse_ir(text)
+    assert str(parse_ir(str(module))) == str(module)
+    assert "tt.reduce.return %m : f32" in str(module)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from louver.frontend.epilogue import ACTIVATIONS
-from louver.isa.elementwise import STEPS
+from louver.isa.elementwise import CHOICES, STEPS
 from louver.isa.instruction import Instruction, Pure
 from louver.kernels.numerics import ACTIVATION_ERROR, ACTIVATION_SLOPE
 
@@ -64,6 +64,16 @@ def test_extremes_of_nan(name: str) -> None:
     got = STEPS[name].lower(emit, a, b)
     np.testing.assert_array_equal(got, STEPS[name].meaning(a, b))
     assert np.isnan(got).tolist() == ([False, False, True] if "number" in name else [True, True, True])
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_choices_compute_what_they_mean(rng: np.random.Generator, name: str) -> None:
+    numbers = np.float32([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 2.0**-149])
+    a, b = (part.ravel() for part in np.meshgrid(numbers, numbers))
+    x, y = rng.standard_normal((2, a.size)).astype(np.float32)
+    got = CHOICES[name].lower(emit, a, b, x, y)
+    np.testing.assert_array_equal(got, CHOICES[name].meaning(a, b, x, y))
+    assert (got[np.isnan(a) | np.isnan(b)] == y[np.isnan(a) | np.isnan(b)]).all()
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)

@@ -1,0 +1,86 @@
+"""Users' Triton kernels on the device, from the texts that Triton made, with tails, against float64."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from louver.formats.dtypes import element_type
+from louver.kernels.compiled import LoadedProduct
+from louver.kernels.fused import Bound
+from louver.kernels.launch import Launcher, Rows
+from louver.kernels.operand import upload
+from louver.passes.pipeline import CompiledProduct
+from louver.ptx.assembler import assemble
+from louver.runtime.device import Device, current_device
+from louver.runtime.module import load
+from support.device_products import guarded, to_numpy, to_torch
+from support.triton.cases import KEPT_CASES
+from support.triton.products import Given, compiled, given
+
+
+@pytest.fixture(autouse=True)
+def torch() -> Any:
+    module = pytest.importorskip("torch")
+    if not module.cuda.is_available():
+        pytest.skip("torch without CUDA")
+    found = current_device()
+    if not isinstance(found, Device) or found.target != "sm_90a":
+        pytest.skip(f"the products' kernels are for sm_90a, got {found}")
+    return module
+
+
+def loaded(product: CompiledProduct) -> LoadedProduct:
+    assembly = assemble(product.ptx, product.target.name)
+    assert assembly.clean, assembly.warnings
+    signature = product.signature
+    kernel = load(
+        assembly.cubin,
+        signature.kernel,
+        dynamic_shared=signature.shared_bytes,
+        threads=signature.threads,
+        cluster=signature.cluster,
+        ordinal=0,
+    )
+    return LoadedProduct(kernel, signature)
+
+
+def rows_of(tensor: Any) -> Rows:
+    rows, inner = tensor.shape
+    size = tensor.element_size()
+    return Rows(tensor.data_ptr(), inner, rows, tensor.stride(0) * size, size, tensor)
+
+
+def run(case: Given) -> np.ndarray:
+    """The device's result, [M, N], into a buffer of NaN."""
+    torch: Any = sys.modules["torch"]
+    nest = case.product.nest
+    (m, _), n = case.a.shape, case.b.shape[1]
+    shape = (n, m) if nest.store.transposed else (m, n)
+    element = element_type(nest.store.element)
+    # torch fills and checks no 8-bit floats: those start as NaN without a guard around them.
+    target = guarded(shape, element.name) if element.bytes > 1 else None
+    out = to_torch(np.full(shape, np.nan, element.numpy)) if target is None else target.view
+    dense = to_torch(case.dense)
+    vectors = {name: to_torch(vector) for name, vector in case.reads.items()}
+    launcher = Launcher(loaded(case.product), upload(case.s, 0), case.a.shape)
+    bound = Bound({name: vector.data_ptr() for name, vector in vectors.items()}, {}, 0)
+    pack = launcher.arguments(n, rows_of(dense), rows_of(out), bound)
+    for _ in range(3):
+        launcher.kernel.launch(launcher.grid(n), pack, torch.cuda.current_stream().cuda_stream)
+    y = to_numpy(out).copy()
+    if target is not None:
+        target.assert_untouched()
+    return y.T if nest.store.transposed else y
+
+
+@pytest.mark.parametrize(("name", "version"), KEPT_CASES)
+@pytest.mark.parametrize(("m", "n", "k"), [(3216, 2576, 1320), (129, 80, 72)])
+def test_every_style_of_kernel(rng: np.random.Generator, name: str, version: str, m: int, n: int, k: int) -> None:
+    if name in ("indexed_pointers", "eight_bit_blocks"):
+        k = k // 16 * 16
+    case = given(rng, name, compiled(name, version), m, n, k)
+    case.assert_close(run(case))

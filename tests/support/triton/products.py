@@ -1,0 +1,83 @@
+"""The kernels' operands and results: random data, and what each kernel computes, in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import louver
+from louver.formats.dtypes import element_type
+from louver.formats.tensor import SparseTensor
+from louver.frontend.ttir import read_ttir
+from louver.kernels.numerics import accumulation, compare
+from louver.passes.pipeline import CompiledProduct, compile_tile_ir
+from louver.passes.schedule import Schedule
+from support.triton.cases import CASES, kept
+
+Array = NDArray[Any]
+
+SCHEDULE = Schedule(128, 64, 64, stages=3)
+
+
+def compiled(name: str, version: str = "3.6", **options: Any) -> CompiledProduct:
+    """A kept kernel, compiled for its own tile."""
+    schedule = replace(SCHEDULE, tile_k=CASES[name].constexprs["BK"], **options)
+    return compile_tile_ir(read_ttir(kept(name, version)), schedule)
+
+
+@dataclass(frozen=True)
+class Given:
+    """a: [M, K], pruned. dense: b as the kernel reads it. reads: vectors of the epilogue."""
+
+    name: str
+    product: CompiledProduct
+    a: Array
+    b: Array
+    reads: dict[str, Array]
+
+    @property
+    def s(self) -> SparseTensor:
+        return louver.compress(self.a, "2:4")
+
+    @property
+    def dense(self) -> Array:
+        return np.ascontiguousarray(self.b.T if self.product.nest.b.k_major else self.b)
+
+    def assert_close(self, y: Array) -> None:
+        """`y` [M, N] keeps the bound of `louver.kernels.numerics` in every element."""
+        a, b = self.a.astype(np.float64), self.b.astype(np.float64)
+        total, magnitude = a @ b, np.abs(a) @ np.abs(b)
+        match self.name:
+            case "grouped_pointers":
+                reference = np.where(total >= 0, total, total * float(np.float32(0.01)))
+            case "indexed_pointers":
+                scale, bias = self.reads["scale"].astype(np.float64)[:, None], self.reads["bias"].astype(np.float64)
+                reference = np.clip(total * scale + bias, -100, 100)
+                magnitude = magnitude * np.abs(scale) + np.abs(bias)
+            case "eight_bit_blocks":
+                # Slopes of x · sigmoid(x) are at most 1.1; the sigmoid itself is as exact as its exponential.
+                reference, magnitude = total / (1 + np.exp(-total)), 1.1 * magnitude + np.abs(total)
+            case _:
+                reference = total
+        assert np.abs(reference).max() > 0.01
+        nest = self.product.nest
+        how = accumulation(nest.a.element, floating=True)
+        agreement = compare(y, reference, magnitude, a.shape[1], nest.store.element, how)
+        assert agreement.ok, agreement
+
+
+def given(rng: np.random.Generator, name: str, product: CompiledProduct, m: int, n: int, k: int) -> Given:
+    """Random operands for a kernel."""
+    element = product.nest.a.element
+    numpy = element_type(element).numpy
+
+    def draw(*shape: int) -> Array:
+        if element == "s8":
+            return rng.integers(-128, 128, shape).astype(numpy)
+        return rng.standard_normal(shape, np.float32).astype(numpy)
+
+    reads = {"scale": rng.standard_normal(m, np.float32) / 1000, "bias": rng.standard_normal(n, np.float32)}
+    return Given(name, product, louver.prune(draw(m, k), "2:4"), draw(k, n), reads)
