@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from louver.formats.dtypes import raw_bits
 from louver.formats.tensor import SparseTensor, row_pitch
+from louver.isa.fragments import ROWS
 from louver.isa.prepack import prepack
 from louver.runtime.driver import DriverError, DriverMissingError, call, device_context
 from louver.runtime.memory import DeviceBuffer
@@ -17,7 +20,8 @@ from louver.runtime.memory import DeviceBuffer
 
 @dataclass(frozen=True, slots=True)
 class DeviceOperand:
-    """values: [rows, kept] of `element_bytes`, with `pitch` bytes a row. metadata: prepacked words.
+    """values: [rows, kept] of `element_bytes`, with `pitch` bytes a row, those of a batch's entries one after the other.
+    metadata: prepacked words.
 
     Products on any stream may read it until the end: the device is waited for before its memory is given back.
     """
@@ -40,9 +44,18 @@ def upload(s: SparseTensor, ordinal: int) -> DeviceOperand:
     pitch = row_pitch(s.kept, s.dtype)
     whole = np.zeros((s.rows, pitch // s.dtype.bytes), s.dtype.bits_dtype)
     whole[:, : s.kept] = raw_bits(s.values)
-    words = prepack(s.indices, s.rows, s.size, s.dtype)
+    words = prepacked(s)
     values = DeviceBuffer(whole.nbytes, ordinal=ordinal)
     values.write(whole)
     metadata = DeviceBuffer(words.nbytes, ordinal=ordinal)
     metadata.write(words)
     return DeviceOperand(values, s.kept, pitch, s.dtype.bytes, metadata)
+
+
+def prepacked(s: SparseTensor) -> NDArray[np.uint32]:
+    """The metadata of `s` [..., M, K] as products load it: prepacked entry by entry, the rows of each padded to whole blocks."""
+    m = s.shape[-2]
+    if m % ROWS == 0:
+        return prepack(s.indices, s.rows, s.size, s.dtype)
+    entries = np.split(s.indices, prod(s.shape[:-2]))
+    return np.concatenate([prepack(entry, m, s.size, s.dtype) for entry in entries])

@@ -5,6 +5,8 @@ Roles: warpgroup 0 produces (one thread feeds the ring by bulk copies); the othe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr, i32
@@ -19,7 +21,7 @@ from louver.passes.generate_epilogue import build_epilogue, epilogue_parameters
 from louver.passes.generate_multiply import begin, constant, loop, multiply, name_tile
 from louver.passes.generation import Generation
 from louver.passes.layout import dense_layout, output_layout, values_layout
-from louver.passes.product import ProductNest
+from louver.passes.product import Batch, ProductNest
 from louver.passes.schedule import Schedule, register_split
 
 
@@ -69,20 +71,29 @@ def _parameters(plan: Generation) -> dict[str, Attribute]:
     if _shares_rows(plan):
         b_box[1] //= plan.schedule.cluster
     types: dict[str, Attribute] = {
-        "a_map": MapType.of("a", plan.a.box, plan.a.element_bytes, plan.a.swizzle),
-        "b_map": MapType.of("b", b_box, plan.b.element_bytes, plan.b.swizzle),
+        "a_map": MapType.of("a", _entry_box(plan.a.box, nest.a.batch), plan.a.element_bytes, plan.a.swizzle),
+        "b_map": MapType.of("b", _entry_box(b_box, nest.b.batch), plan.b.element_bytes, plan.b.swizzle),
         "metadata": PointerType(StringAttr("metadata"), StringAttr("u32")),
     }
     if plan.d is None:
         types["d"] = PointerType(StringAttr("d"), StringAttr(nest.store.element))
     else:
-        types["d_map"] = MapType.of("d", plan.d.box, plan.d.element_bytes, plan.d.swizzle)
+        types["d_map"] = MapType.of("d", _entry_box(plan.d.box, nest.store.batch), plan.d.element_bytes, plan.d.swizzle)
     types |= epilogue_parameters(nest.epilogue)
     for size in ("M", "N", "K"):
         types[size] = SizeType(StringAttr(size), IntAttr(32))
     if plan.d is None:
         types["pitch"] = SizeType(StringAttr("pitch"), IntAttr(64))
+    if nest.store.batch is not None:
+        types["batch"] = SizeType(StringAttr("batch"), IntAttr(32))
+        if plan.d is None:
+            types["batch_pitch"] = SizeType(StringAttr("batch_pitch"), IntAttr(64))
     return types
+
+
+def _entry_box(box: Sequence[int], batch: Batch | None) -> list[int]:
+    """What a copy moves, innermost first: of a batch, in one entry."""
+    return list(box) if batch is None else [*box, 1]
 
 
 def _shares_rows(plan: Generation) -> bool:
@@ -139,22 +150,32 @@ def _role(name: str, first: int, warpgroups: int, registers: int, single: bool, 
 def _producer(plan: Generation, values: dict[str, SSAValue]) -> Block:
     role = Block()
     with ImplicitBuilder(role):
-        tile = Block(arg_types=[i32, i32])
+        tile = _tile_block(plan)
         with ImplicitBuilder(tile):
             step = Block(arg_types=[i32])
             with ImplicitBuilder(step):
-                _fill_stage(plan, values, tile.args[0], tile.args[1], step.args[0])
+                _fill_stage(plan, values, tile.args, step.args[0])
             loop(1, step)
-        name_tile(tile)
         ops.TilesOp(properties={"raster": ops.i32_attr(plan.schedule.raster)}, regions=[Region(tile), []])
     return role
 
 
-def _fill_stage(plan: Generation, values: dict[str, SSAValue], m: SSAValue, n: SSAValue, step: SSAValue) -> None:
+def _tile_block(plan: Generation) -> Block:
+    """A region for each tile, its arguments named."""
+    tile = Block(arg_types=[i32] * (2 if plan.nest.store.batch is None else 3))
+    name_tile(tile)
+    for entry in tile.args[2:]:
+        entry.name_hint = "entry"
+    return tile
+
+
+def _fill_stage(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
+    m, n, *entry = tile
+    own_a, own_b = ([] if operand.batch is None else entry for operand in (plan.nest.a, plan.nest.b))
     ops.AcquireOp(properties={"barriers": StringAttr("empty")})
     ops.ExpectOp(properties={"barriers": StringAttr("full")})
     kept = arith.MuliOp(step, constant(plan.a.box[0])).result
-    _bulk_load(values["a_map"], [kept, m], "a", 0, None)
+    _bulk_load(values["a_map"], [kept, m, *own_a], "a", 0, None)
     k = arith.MuliOp(step, constant(plan.schedule.tile_k)).result
     k_major = plan.b.major == "k"
     share = _share(plan)
@@ -164,7 +185,7 @@ def _fill_stage(plan: Generation, values: dict[str, SSAValue], m: SSAValue, n: S
         if copy:
             moving = arith.AddiOp(moving, constant(copy * plan.b.copy_step[0])).result
         coordinates = [moving, n] if k_major else [moving, k]
-        _bulk_load(values["b_map"], coordinates, "b", copy * plan.b.box_bytes, share)
+        _bulk_load(values["b_map"], [*coordinates, *own_b], "b", copy * plan.b.box_bytes, share)
     ops.AdvanceOp()
 
 
@@ -198,31 +219,30 @@ def _bulk_load(
 def _consumer(plan: Generation, values: dict[str, SSAValue]) -> Block:
     role = Block()
     with ImplicitBuilder(role):
-        tile, ahead = Block(arg_types=[i32, i32]), Block(arg_types=[i32, i32])
+        tile, ahead = _tile_block(plan), _tile_block(plan)
         with ImplicitBuilder(ahead):
             begin(values)
         with ImplicitBuilder(tile):
             multiply(plan, values)
             ops.NextTileOp()
-            _store(plan, values, tile.args[0], tile.args[1])
-        name_tile(tile)
-        name_tile(ahead)
+            _store(plan, values, tile.args)
         ops.TilesOp(properties={"raster": ops.i32_attr(plan.schedule.raster)}, regions=[Region(tile), [Region(ahead)]])
     return role
 
 
-def _store(plan: Generation, values: dict[str, SSAValue], m: SSAValue, n: SSAValue) -> None:
+def _store(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue]) -> None:
+    m, n, *entry = tile
     body = Block(arg_types=[element_attribute(plan.nest.accumulator)] * (2 if plan.nest.gated else 1))
     with ImplicitBuilder(body):
         result = build_epilogue(plan.nest.epilogue, body.args, values)
         ops.YieldOp(operands=[result])
     properties: dict[str, Attribute] = {"transposed": UnitAttr()} if plan.nest.store.transposed else {}
     if plan.d is None:
-        ops.StoreOp(operands=[values["d"], m, n], properties=properties, regions=[Region(body)])
+        ops.StoreOp(operands=[values["d"], m, n, entry], properties=properties, regions=[Region(body)])
         return
     properties |= {
         "ring": StringAttr("d"),
         "element": StringAttr(plan.nest.store.element),
         "columns": ops.i32_attr(plan.d.columns),
     }
-    ops.BulkStoreOp(operands=[values["d_map"], m, n], properties=properties, regions=[Region(body)])
+    ops.BulkStoreOp(operands=[values["d_map"], m, n, entry], properties=properties, regions=[Region(body)])
