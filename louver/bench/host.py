@@ -12,6 +12,7 @@ from louver.bench.host_calls import CANNOT, calls_of
 from louver.bench.host_parts import runtime_parts
 from louver.bench.operands import make_operands
 from louver.bench.problems import OUTPUTS, GemmProblem
+from louver.bench.start import start_times
 from louver.report.gemm import types_of
 from louver.runtime.device import require_device
 
@@ -25,7 +26,8 @@ BATCHES = 300
 PROTOCOL = (
     f"{SHAPE[1]} tokens, a weight of {SHAPE[0]}×{SHAPE[2]}, PyTorch tensors on the default stream, one thread. Each call is "
     f"made {CALLS} times in a row, {BATCHES} times over and once before; the device is idle before each such batch. Of the "
-    "batches' times per call: median, least and 90th percentile. Every product's result is compared with float64 first."
+    "batches' times per call: median, least and 90th percentile. Every product's result is compared with float64 first. Compiling "
+    "and reading from disk: new processes with a cache directory of their own, three of each, up to the cubin in memory."
 )
 
 
@@ -63,7 +65,7 @@ def problems(dtypes: Iterable[str]) -> list[GemmProblem]:
 
 
 def measure_host(torch: Any, wanted: Iterable[GemmProblem], *, calls: int = CALLS, batches: int = BATCHES) -> HostTimes:
-    """Host times on the current device: the runtime's parts, then the products of each problem.
+    """Host times on the current device: new processes, the runtime's parts, then the products of each problem.
 
     Raises ArithmeticError when a result of ours is wrong.
     """
@@ -73,6 +75,8 @@ def measure_host(torch: Any, wanted: Iterable[GemmProblem], *, calls: int = CALL
     def taken(name: str, work: Callable[[], object], dtype: str = "", out: str = "") -> None:
         found.times.append(summary(name, batch_times(work, synchronize, calls, batches), dtype, out))
 
+    for name, seconds in start_times().items():
+        found.times.append(summary(name, seconds))
     for name, work in runtime_parts(torch, require_device()).items():
         taken(name, work)
     for problem in wanted:

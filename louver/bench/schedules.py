@@ -39,6 +39,7 @@ ALTERNATIVES: tuple[Mapping[str, Any], ...] = (
     {"tile_k": 64},
     {"tile_k": 128},
     {"store": "direct"},
+    {"values": "registers"},
     {"staging": 16},
     {"staging": 32},
     {"staging": 128},
@@ -112,7 +113,7 @@ def _contender(
 ) -> Contender:
     gemm, x, y = operands.problem, operands.x, operands.y
     launchers = [state.launcher(s, problem, schedule, 0, 0) for state, s in zip(states, operands.sparse, strict=True)]
-    dense, result = _rows(x), _rows(y)
+    dense, result = rows_of(x), rows_of(y)
     packs = [launcher.arguments(gemm.n, dense, result, NOTHING_BOUND) for launcher in launchers]
 
     def call(index: int) -> Any:
@@ -124,7 +125,7 @@ def _contender(
     return Contender(change or "chosen", call, "tokens", {})
 
 
-def _rows(tensor: Any) -> Rows:
+def rows_of(tensor: Any) -> Rows:
     """A contiguous torch matrix."""
     rows, inner = tensor.shape
     width = tensor.element_size()

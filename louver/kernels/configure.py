@@ -38,11 +38,17 @@ def choose(
     rows = -(-m // Schedule().tile_m)
     while tile_n > 128 and rows * -(-n // tile_n) < sm_count // 2:
         tile_n //= 2
-    # Gated products have half as many rows to store as a staged block holds.
-    bulk = aligned_output and stageable(tile_n, problem.out) and not problem.epilogue.gated
+    bulk = aligned_output and stageable(tile_n, problem.out) and _staged(problem)
     tile_k = TILE_K[element_type(problem.b).bits]
     store = "bulk" if bulk else "direct"
     return deepest(problem, Schedule(tile_n=tile_n, tile_k=tile_k, stages=2, store=store), target)
+
+
+def _staged(problem: Problem) -> bool:
+    """Whether the epilogue goes well with staging: gated products have half as many rows to store as a staged block holds, and
+    the steps of gelu, begun for many columns at once, do not fit the registers beside the accumulators.
+    """
+    return not problem.epilogue.gated and problem.epilogue.activation != "gelu"
 
 
 def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:

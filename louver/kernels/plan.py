@@ -97,10 +97,9 @@ class Plan:
         changes with x. Raises ValueError or TypeError with the rule, before anything is launched.
         """
         given = self._given
-        changed = (dense_bias, dense_scale, c, alpha, beta)
-        if any(value is not None for value in changed):
-            names = zip(_CHANGING, changed, strict=True)
-            given = given._replace(**{name: value for name, value in names if value is not None})
+        if not (dense_bias is None and dense_scale is None and c is None and alpha is None and beta is None):
+            changed = zip(_CHANGING, (dense_bias, dense_scale, c, alpha, beta), strict=True)
+            given = given._replace(**{name: value for name, value in changed if value is not None})
         y = self._warm.launch(None, x, given, out)
         return self._checked(x, given, out) if y is None else y
 

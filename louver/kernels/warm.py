@@ -144,7 +144,13 @@ class WarmCalls:
         made = x.new_empty(call.shape, dtype=call.dtype) if out is None else out
         places = (x.data_ptr(), made.data_ptr())
         if given is not NOTHING:
-            places += tuple([_place(value, types) for value in given])
+            # Written out: a function call for each of the options would cost as much as the launch's arguments.
+            places += tuple(
+                [
+                    None if value is None else value.data_ptr() if type(value) in types else value or repr(value)
+                    for value in given
+                ]
+            )
         return made if call.launch(places, self._stream(x.get_device())) else None
 
     def keep(
@@ -178,15 +184,13 @@ class WarmCalls:
             x.stride(),
             x.get_device(),
             x.is_neg(),
-            None if given is NOTHING else tuple([_facts(value, types) for value in given]),
+            None if given is NOTHING else tuple([None if value is None else _facts(value, types) for value in given]),
             None if out is None else _facts(out, types),
         )
 
 
 def _facts(value: Any, types: tuple[type, ...]) -> Hashable:
-    """A tensor's facts, or that it is a number or nothing."""
-    if value is None:
-        return None
+    """A tensor's facts, or that it is a number."""
     if type(value) in types:
         return (value.dtype, value.shape, value.stride(), value.get_device(), value.is_neg())
     if type(value) in (float, int):
@@ -194,17 +198,8 @@ def _facts(value: Any, types: tuple[type, ...]) -> Hashable:
     raise TypeError("only plain tensors and numbers are known by their facts")
 
 
-def _place(value: Any, types: tuple[type, ...]) -> Any:
-    """A tensor's address or a number, which a text stands for where equal numbers differ."""
-    if value is None:
-        return None
-    if type(value) in types:
-        return value.data_ptr()
-    return value or repr(value)
-
-
 def _placed(fused: Fused) -> tuple[Any, ...]:
-    """The places of checked options, as `_place` has them."""
+    """The places of checked options, as `WarmCalls.launch` makes them: 0 as a text, for it equals -0."""
     if fused is NOT_FUSED or not (fused.arrays or fused.numbers):
         return ()
     return tuple(repr(place) if isinstance(place, float) and not place else place for place in fused.places)

@@ -8,15 +8,15 @@ from louver.passes.lower.state import Lowering
 from louver.ptx.module import Address, Reg
 
 
-def load_element(low: Lowering, address: Reg, element: str, inside: Reg | None) -> Reg:
+def load_element(low: Lowering, address: Address, element: str, inside: Reg | None) -> Reg:
     """One element; 0 where it is not `inside`, None for everywhere."""
     k = low.k
     if element in ("f32", "s32"):
         value = k.mov(0.0, kind="f32") if element == "f32" else k.mov(0)
-        k.load_global([value], Address(address), guard=inside)
+        k.load_global([value], address, guard=inside)
         return value
     narrow = k.mov(0, kind="b16")
-    k.load_global([narrow], Address(address), guard=inside)
+    k.load_global([narrow], address, guard=inside)
     return k.to_f32(half(element), narrow)
 
 

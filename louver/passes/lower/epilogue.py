@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import Float32Type, FloatAttr
@@ -23,12 +23,19 @@ from louver.ir.sched.types import PointerType
 from louver.isa.convert import F32ToInteger
 from louver.isa.elementwise import STEPS
 from louver.isa.instruction import Instruction
+from louver.isa.special import FULL_MASK
+from louver.isa.sync import WarpSync
 from louver.passes.lower.convert import half, load_element, stored_bits
 from louver.passes.lower.state import Lowering
-from louver.ptx.module import Imm, Reg
+from louver.ptx.module import Address, Imm, Reg
 
 Epilogue: TypeAlias = ops.StoreOp | ops.BulkStoreOp
 """Operations that hold an epilogue region."""
+
+Axis: TypeAlias = Literal["m", "n"]
+
+Cursors: TypeAlias = dict[SSAValue, Reg]
+"""Addresses of what the epilogue reads, by the values that it becomes."""
 
 Known: TypeAlias = dict[SSAValue, "Reg | Imm"]
 """Values of an epilogue that are known where it is evaluated."""
@@ -60,6 +67,15 @@ def first_output_row(low: Lowering, op: Epilogue) -> Reg:
     return k.add(first, k.shr(lane, 2))
 
 
+def keep_apart(low: Lowering, op: Epilogue) -> None:
+    """Between groups of columns: where arrays are read, hold the assembler from beginning the loads of many groups at once.
+
+    They would not fit the registers beside the accumulators.
+    """
+    if reads_arrays(op):
+        low.k.emit(WarpSync(), FULL_MASK)
+
+
 def scalars(low: Lowering, op: Epilogue) -> Known:
     """The epilogue's numbers, those in memory loaded."""
     loaded: Known = {}
@@ -69,20 +85,49 @@ def scalars(low: Lowering, op: Epilogue) -> Known:
                 loaded[operand] = low.values[operand]
         if isinstance(each, ScalarOp):
             # Read where all threads read it: no bound to check.
-            loaded[each.result] = load_element(low, low.register(each.pointer), _element(each.pointer), None)
+            loaded[each.result] = load_element(low, Address(low.register(each.pointer)), _element(each.pointer), None)
     return loaded
 
 
-def vectors(low: Lowering, op: Epilogue, axis: str, index: Reg, inside: Reg) -> Known:
-    """The epilogue's vectors along `axis`, loaded at `index`; 0 outside."""
-    loaded: Known = {}
-    for vector in op.body.block.ops:
-        if not isinstance(vector, ops.VectorOp) or vector.axis.data != axis:
-            continue
-        element = _element(vector.vector)
-        address = low.k.mad_wide(index, element_type(element).bytes, low.register(vector.vector))
-        loaded[vector.result] = load_element(low, address, element, inside)
-    return loaded
+def vector_cursors(low: Lowering, op: Epilogue, axis: Axis, index: Reg) -> Cursors:
+    """Where the epilogue's vectors along `axis` have the element of that row or column."""
+    return {
+        each.result: low.k.mad_wide(index, _bytes(each.vector), low.register(each.vector))
+        for each in op.body.block.ops
+        if isinstance(each, ops.VectorOp) and each.axis.data == axis
+    }
+
+
+def array_cursors(low: Lowering, op: Epilogue, axis: Axis, index: Reg, other: Reg) -> Cursors:
+    """Where the epilogue's arrays whose rows count along `axis` have the element at `index` there and `other` along a row."""
+    k = low.k
+    found: Cursors = {}
+    for each in op.body.block.ops:
+        if isinstance(each, MatrixOp) and _outer(each) == axis:
+            place = k.mad_lo(k.widen_u64(index), low.register(each.pitch), k.widen_u64(other))
+            found[each.result] = k.mad_lo(place, _bytes(each.matrix), low.register(each.matrix))
+    return found
+
+
+def vectors(low: Lowering, op: Epilogue, at: Cursors, inside: Reg, offset: int = 0) -> Known:
+    """The epilogue's vectors at these cursors, `offset` elements on; 0 outside."""
+    found: Known = {}
+    for each in op.body.block.ops:
+        if isinstance(each, ops.VectorOp) and each.result in at:
+            address = Address(at[each.result], offset * _bytes(each.vector))
+            found[each.result] = load_element(low, address, _element(each.vector), inside)
+    return found
+
+
+def arrays(low: Lowering, op: Epilogue, at: Cursors, inside: Reg, row: int, column: int) -> Known:
+    """The epilogue's arrays at one element of the output, so many rows and columns on from cursors; 0 outside."""
+    found: Known = {}
+    for each in op.body.block.ops:
+        if isinstance(each, MatrixOp):
+            along = column if _outer(each) == "m" else row
+            address = Address(at[each.result], along * _bytes(each.matrix))
+            found[each.result] = load_element(low, address, _element(each.matrix), inside)
+    return found
 
 
 def reads_arrays(op: Epilogue) -> bool:
@@ -96,19 +141,13 @@ def reads_columns(op: Epilogue) -> bool:
     return along_n or reads_arrays(op)
 
 
-def arrays(low: Lowering, op: Epilogue, row: Reg, column: Reg, inside: Reg) -> Known:
-    """The epilogue's arrays, loaded at an element of the output; 0 where it is not inside."""
-    k = low.k
-    loaded: Known = {}
-    for each in op.body.block.ops:
-        if not isinstance(each, MatrixOp):
-            continue
-        element = _element(each.matrix)
-        outer, inner = (row, column) if each.transposed is None else (column, row)
-        index = k.mad_lo(k.widen_u64(outer), low.register(each.pitch), k.widen_u64(inner))
-        address = k.mad_lo(index, element_type(element).bytes, low.register(each.matrix))
-        loaded[each.result] = load_element(low, address, element, inside)
-    return loaded
+def _outer(op: MatrixOp) -> Axis:
+    """The axis of the output that counts the rows of an array in memory."""
+    return "m" if op.transposed is None else "n"
+
+
+def _bytes(pointer: SSAValue) -> int:
+    return element_type(_element(pointer)).bytes
 
 
 def _element(pointer: SSAValue) -> str:

@@ -7,13 +7,17 @@ from typing import TypeAlias
 
 from louver.ir.sched import ops
 from louver.passes.lower.epilogue import (
+    Cursors,
     Known,
+    array_cursors,
     arrays,
     evaluate,
     first_output_row,
+    keep_apart,
     reads_arrays,
     reads_columns,
     scalars,
+    vector_cursors,
     vectors,
 )
 from louver.passes.lower.staging import BLOCK, Chunk
@@ -26,38 +30,46 @@ Half: TypeAlias = tuple[Reg, Reg]
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A row or column that a thread holds: its index, whether the output has it, and what the epilogue reads along it."""
+    """A row or column that a thread holds: how far it is from the thread's first one, whether the output has it, what the
+    epilogue reads along it, and where its arrays are that have it as a row in memory.
+    """
 
-    index: Reg
+    offset: int
     inside: Reg
     known: Known
+    arrays: Cursors
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The epilogue of one block of 64 rows. rows: the rows r and r + 8 that this thread holds."""
+    """The epilogue of one block of 64 rows. rows: the rows r and r + 8 that this thread holds. first_column: its first."""
 
     low: Lowering
     op: ops.BulkStoreOp
     rows: tuple[_Line, _Line]
+    first_column: Reg
 
     @classmethod
     def of_blocks(cls, low: Lowering, op: ops.BulkStoreOp) -> list[Results]:
         """One for each block of the warpgroup; loads the scalars and the vectors along m."""
         k = low.k
         first = first_output_row(low, op)
+        first_column = k.add(low.number(op.column), k.shl(k.and_(low.named["tid"], 3), 1))
         numbers = scalars(low, op)
 
         def line(offset: int) -> _Line:
             row = k.add(first, offset)
             inside = k.setp("lt", "u32", row, low.sizes["M"])
-            return _Line(row, inside, numbers | vectors(low, op, "m", row, inside))
+            known = numbers | vectors(low, op, vector_cursors(low, op, "m", row), inside)
+            in_row = array_cursors(low, op, "m", row, first_column) if reads_arrays(op) else {}
+            return _Line(offset, inside, known, in_row)
 
         starts = range(0, BLOCK * len(low.consumer.accumulators), BLOCK)
-        return [cls(low, op, (line(start), line(start + 8))) for start in starts]
+        return [cls(low, op, (line(start), line(start + 8)), first_column) for start in starts]
 
     def group(self, chunk: Chunk, group: int) -> tuple[Half, Half]:
         """Results of the chunk's eight columns number `group` that this thread holds: those of row r, those of row r + 8."""
+        keep_apart(self.low, self.op)
         column = chunk.column + 8 * group
         columns = self._column(column), self._column(column + 1)
         held = self.low.consumer.accumulators[chunk.block]
@@ -73,14 +85,15 @@ class Results:
         return half(0), half(1)
 
     def _column(self, offset: int) -> _Line | None:
-        """One column that this thread holds, with the epilogue's vectors along n; None where it reads nothing there."""
-        low, k = self.low, self.low.k
-        if not reads_columns(self.op):
+        """One column that this thread holds; None where the epilogue reads nothing there."""
+        low, op = self.low, self.op
+        if not reads_columns(op):
             return None
-        pair = k.shl(k.and_(low.named["tid"], 3), 1)
-        column = k.add(k.add(low.number(self.op.column), pair), offset)
-        inside = k.setp("lt", "u32", column, low.sizes["N"])
-        return _Line(column, inside, vectors(low, self.op, "n", column, inside))
+        column = low.k.add(self.first_column, offset)
+        inside = low.k.setp("lt", "u32", column, low.sizes["N"])
+        known = vectors(low, op, vector_cursors(low, op, "n", self.first_column), inside, offset)
+        in_column = array_cursors(low, op, "n", column, first_output_row(low, op)) if reads_arrays(op) else {}
+        return _Line(offset, inside, known, in_column)
 
     def _known(self, row: _Line, column: _Line | None) -> Known:
         """What the epilogue reads for one element."""
@@ -89,4 +102,5 @@ class Results:
         inside = column.inside
         if reads_arrays(self.op):
             inside = self.low.k.and_pred(row.inside, column.inside)
-        return row.known | column.known | arrays(self.low, self.op, row.index, column.index, inside)
+        at = row.arrays | column.arrays
+        return row.known | column.known | arrays(self.low, self.op, at, inside, row=row.offset, column=column.offset)

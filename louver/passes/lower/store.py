@@ -11,12 +11,14 @@ from louver.ir.sched.types import PointerType
 from louver.passes.lower.convert import store_element
 from louver.passes.lower.epilogue import (
     Known,
+    array_cursors,
     arrays,
     evaluate,
     first_output_row,
     is_gated,
     output_rows,
     scalars,
+    vector_cursors,
     vectors,
 )
 from louver.passes.lower.state import Lowering
@@ -64,7 +66,9 @@ def _store_row(
     address = k.add(base, k.shl(element, size.bit_length() - 1))
     column_step = k.shl(pitch, size.bit_length() - 1) if transposed else None
     row_inside = k.setp("lt", "u32", row, output_rows(low, op))
-    known = numbers | vectors(low, op, "m", row, row_inside)
+    known = numbers | vectors(low, op, vector_cursors(low, op, "m", row), row_inside)
+    columns = vector_cursors(low, op, "n", first_column)
+    in_row = array_cursors(low, op, "m", row, first_column)
     with k.if_(row_inside):
         for group in range(tile_n // 8):
             here = address
@@ -72,7 +76,9 @@ def _store_row(
                 column = k.add(first_column, 8 * group + pair)
                 inside = k.setp("lt", "u32", column, low.sizes["N"])
                 sums = [low.consumer.accumulators[block][4 * group + 2 * half + pair] for half in halves]
-                read = vectors(low, op, "n", column, inside) | arrays(low, op, row, column, inside)
+                at = in_row | array_cursors(low, op, "n", column, row)
+                read = vectors(low, op, columns, inside, 8 * group + pair)
+                read |= arrays(low, op, at, inside, row=0, column=8 * group + pair)
                 result = evaluate(low, op, sums, known | read)
                 offset = 0 if transposed else (8 * group + pair) * size
                 store_element(low, Address(here, offset), result, _element(op), inside)

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from louver.bench import host, host_calls
+from louver.bench import host, host_calls, start
 from louver.bench.host import batch_times, measure_host, summary
 from louver.bench.host_calls import HostCall
 from louver.bench.problems import GemmProblem
+from louver.bench.start import start_times
 from louver.kernels.numerics import Agreement
 
 TORCH = SimpleNamespace(cuda=SimpleNamespace(synchronize=lambda: None))
@@ -94,6 +95,7 @@ def measure_with(monkeypatch: pytest.MonkeyPatch, *calls: HostCall) -> host.Host
     monkeypatch.setattr(host, "make_operands", lambda *_, **__: None)
     monkeypatch.setattr(host, "require_device", lambda: None)
     monkeypatch.setattr(host, "runtime_parts", lambda *_: {"empty launch": lambda: None})
+    monkeypatch.setattr(host, "start_times", dict)
     return measure_host(TORCH, [PROBLEM], calls=2, batches=3)
 
 
@@ -111,3 +113,20 @@ def test_a_library_that_fails_is_left_out_with_its_reason(error: Exception, monk
 def test_a_call_of_ours_that_fails_ends_the_benchmark(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(type(error), match=str(error)):
         measure_with(monkeypatch, HostCall("plan(x)", failing(error), None, ours=True))
+
+
+def test_new_processes_compile_once_and_read_afterwards() -> None:
+    times = start_times(rounds=1)
+    assert list(times) == [
+        f"{state}, {kernel}"
+        for state in ("compile", "read from disk")
+        for kernel in ("a process's first kernel", "the next kernel")
+    ]
+    assert all(0 < seconds < 60 for taken in times.values() for seconds in taken)
+    assert times["read from disk, the next kernel"] < times["compile, the next kernel"]
+
+
+def test_a_process_that_fails_is_an_error_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start.sys, "executable", "/bin/false")
+    with pytest.raises(RuntimeError, match="a process that compiles a kernel failed"):
+        start_times(rounds=1)

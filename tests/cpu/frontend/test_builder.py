@@ -6,6 +6,7 @@ from xdsl.utils.exceptions import VerifyException
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem, Tile
 from louver.ir.context import parse_ir
+from support.fused import EPILOGUES, FULL
 from support.golden import Golden
 
 GOLDEN = {
@@ -14,6 +15,8 @@ GOLDEN = {
     "linear_bias_bf16": Problem("linear", "bf16", "bf16", "bf16", bias="row"),
     "linear_bias_e4m3_e5m2": Problem("linear", "e4m3", "e5m2", "bf16", bias="row"),
     "matmul_bias_s8_u8": Problem("matmul", "s8", "u8", "f16", bias="row"),
+    "linear_fused_s8": Problem("linear", "s8", "s8", "s8", bias="row", epilogue=FULL),
+    "linear_gated": Problem("linear", bias="row", epilogue=EPILOGUES["gated-scaled"]),
 }
 
 
@@ -30,6 +33,11 @@ def test_text(name: str, golden: Golden) -> None:
         Problem(b_layout="n_major", bias="row"),
         Problem("linear", "u8", "s8", "bf16", bias="row"),
         Problem("linear", "e5m2", "e4m3", "e4m3", bias="row"),
+        *(
+            Problem(kind, "bf16", "bf16", "s8", bias="row", epilogue=e)
+            for e in EPILOGUES.values()
+            for kind in ("matmul", "linear")
+        ),
     ],
 )
 def test_text_round_trips(problem: Problem) -> None:

@@ -35,6 +35,32 @@ def test_type_is_refused(text: str, message: str) -> None:
 
 
 OPERATIONS = [
+    # Shapes and conversions of epilogues.
+    (
+        "%a: tensor<8x4xf32>",
+        "%r = tt.reshape %a : tensor<8x4xf32> -> tensor<2x8xf32>",
+        "a reshape keeps every element, got",
+    ),
+    (
+        "%a: tensor<8x4xf32>",
+        "%r = tt.reshape %a : tensor<8x4xf32> -> tensor<2x16xf16>",
+        "a reshape keeps every element, got",
+    ),
+    (
+        "%a: tensor<8x4xf32>",
+        "%r, %q = tt.split %a : tensor<8x4xf32> -> tensor<8xf32>",
+        "a split halves a last dimension of 2 elements, got tensor<8x4xf32>",
+    ),
+    (
+        "%a: tensor<8x2xf32>",
+        "%r, %q = tt.split %a : tensor<8x2xf32> -> tensor<4xf32>",
+        "tt.split gives tensor<8xf32>, got tensor<4xf32>",
+    ),
+    (
+        "%a: tensor<8x2xf32>",
+        "%r = arith.fptosi %a : tensor<8x2xf32> to tensor<8xi8>",
+        "a conversion keeps the shape, got tensor<8x2xf32> to tensor<8xi8>",
+    ),
     # Products.
     (
         "%a: tensor<8x16xf16>, %b: tensor<8x4xf16>, %c: tensor<8x4xf32>",

@@ -15,6 +15,7 @@ from louver.passes.pipeline import compile_product
 from louver.passes.schedule import Schedule
 from louver.ptx.assembler import assemble
 from louver.ptx.sass import disassemble, opcodes
+from support.fused import EPILOGUES, FULL
 
 MANY = 1 << 16
 """Rows enough that no tile is made narrower to keep SMs busy."""
@@ -110,6 +111,45 @@ def test_kernels_assemble_cleanly(problem: Problem, schedule: Schedule) -> None:
 @pytest.mark.parametrize(("problem", "schedule"), marked(eight_bit_products(), shown))
 def test_kernels_of_8_bit_types_assemble_cleanly(problem: Problem, schedule: Schedule) -> None:
     check_assembly(problem, schedule, EIGHT_BITS[problem.a, problem.b].format(n=schedule.tile_n))
+
+
+def fused_products() -> list[Product]:
+    """Every epilogue on the widest tiles, for each width of output element that a product may have, and both stores."""
+    problems = [
+        Problem(kind, a, a, out, bias="row", epilogue=epilogue)
+        for epilogue in EPILOGUES.values()
+        for kind in ("linear", "matmul")
+        for a, out in (("bf16", "bf16"), ("s8", "s8"), ("e4m3", "f32"))
+    ]
+    return [
+        (problem, schedule)
+        for problem in problems
+        for schedule in dict.fromkeys(
+            choose(problem, MANY, 256, SM_90A, 132, aligned_output=aligned) for aligned in (False, True)
+        )
+    ]
+
+
+def fused_name(product: Product) -> str:
+    problem, _ = product
+    return f"{next(key for key, epilogue in EPILOGUES.items() if epilogue == problem.epilogue)}-{name(product)}"
+
+
+def fused_shown(product: Product) -> bool:
+    """The longest epilogues, and those that read arrays."""
+    return product[0].epilogue in (FULL, EPILOGUES["c-f16"], EPILOGUES["gelu-tanh"], EPILOGUES["gated-scaled"])
+
+
+@pytest.mark.parametrize(
+    ("problem", "schedule"),
+    [
+        pytest.param(*product, id=fused_name(product), marks=() if fused_shown(product) else pytest.mark.slow)
+        for product in fused_products()
+    ],
+)
+def test_fused_epilogues_assemble_cleanly(problem: Problem, schedule: Schedule) -> None:
+    assembly = assemble(compile_product(problem, schedule).ptx)
+    assert assembly.clean, (assembly.kernels, [warning.text for warning in assembly.warnings])
 
 
 def check_assembly(problem: Problem, schedule: Schedule, sparse: str) -> None:

@@ -450,3 +450,102 @@ def test_without_a_gpu_there_are_no_plans(monkeypatch: pytest.MonkeyPatch, s: Sp
         louver.plan("linear", s, n=16)
     with pytest.raises(NoDeviceError, match="none for this test"):
         louver.prepare(s)
+
+
+def test_options_are_bound_and_followed(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor) -> None:
+    x, y = Tensor((16, K)), Tensor((16, M))
+    scale, tokens, c = Tensor((M,), "float32"), Tensor((16,), "float32"), Tensor((16, M), strides=(M + 8, 1))
+    kernels = 0
+    for alpha, beta in ((2.0, 0.5), (3, -1), (0.0, 1.0), (-0.0, 1.0), (2.0, 0.5)):
+        for moved in (Tensor((16, M), strides=(M + 8, 1)), c):
+            options = {"scale": scale, "dense_scale": tokens, "c": moved, "alpha": alpha, "beta": beta}
+            assert louver.linear(x, s, out=y, activation="relu", **options) is y
+            read = only(gpu).arguments
+            assert (read["scale"], read["dense_scale"], read["c"]) == (scale.address, tokens.address, moved.address)
+            assert (str(read["alpha"]), read["beta"], read["pitch_c"]) == (str(float(alpha)), beta, M + 8)
+            loaded = len(gpu.called("cuModuleLoadData"))
+            assert loaded == (kernels or loaded), "a new number compiles and loads nothing"
+            kernels = loaded
+    gpu.calls.clear()
+    louver.linear(x, s, out=y, activation="relu", scale=scale, dense_scale=tokens, c=c, alpha=2.0, beta=0.5)
+    assert {name for name, _ in gpu.calls} == {"cuLaunchKernel"}, "a warm call only launches"
+    louver.linear(x, s, out=y, scale=2.0, alpha=0.5, dense_scale=3)
+    assert gpu.launches[-1].arguments["alpha"] == 3.0, "numbers are one factor"
+
+
+def test_a_gated_pair_reads_both_halves(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
+    pair = louver.gated(weight(rng), weight(rng))
+    x, bias, scale = Tensor((16, K)), Tensor((2 * M,)), Tensor((2 * M,), "float32")
+    p = louver.plan("linear", pair, n=16, bias=bias, scale=scale, activation="silu", like=x)
+    for _ in range(3):
+        y = p(x)
+        assert y.shape == (16, M)
+        read = only(gpu).arguments
+        assert (read["bias"], read["bias_up"]) == (bias.address, bias.address + 2 * M)
+        assert (read["scale"], read["scale_up"]) == (scale.address, scale.address + 4 * M)
+        assert (read["M"], read["d"]) == (2 * M, y.address)
+
+
+def test_a_plan_takes_new_options_of_its_epilogue(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor) -> None:
+    x, y = Tensor((16, K)), Tensor((16, M))
+    tokens = Tensor((16,), "float32")
+    p = louver.plan("linear", s, n=16, dense_scale=tokens, alpha=1.0, like=x)
+    for n in (16, 1, 300, 16, 1):
+        other, result = Tensor((n,), "float32"), Tensor((n, M))
+        for alpha in (2.0, 3.0):
+            p(Tensor((n, K)), out=result, dense_scale=other, alpha=alpha)
+            read = only(gpu).arguments
+            assert (read["dense_scale"], read["alpha"], read["N"]) == (other.address, alpha, n)
+    p(x, out=y)
+    assert only(gpu).arguments["dense_scale"] == tokens.address
+    with pytest.raises(ValueError, match="got options for .* make another plan"):
+        p(x, out=y, c=Tensor((16, M)))
+    with pytest.raises(ValueError, match="have one for each of 16"):
+        p(x, out=y, dense_scale=Tensor((15,), "float32"))
+    assert not gpu.launches
+
+
+C_WRONG: list[tuple[str, str]] = [
+    ("overlaps", "unless it is c itself"),
+    ("misaligned", "aligned to 2 bytes"),
+    ("other shape", "c must have the output's shape"),
+    ("columns apart", "c's rows must be contiguous"),
+    ("scale over out", "must not overlap an input"),
+]
+
+
+@pytest.mark.parametrize(("what", "rule"), C_WRONG)
+def test_nothing_wrong_slips_through_with_warm_options(
+    gpu: FakeGpu, torch: FakeTorch, s: SparseTensor, what: str, rule: str
+) -> None:
+    x, y, c, scale = Tensor((16, K)), Tensor((16, M)), Tensor((16, M)), Tensor((M,), "float32")
+    for given in (c, y, c):
+        louver.linear(x, s, out=y, c=given, scale=scale)
+        assert only(gpu).arguments["c"] == given.address
+    match what:
+        case "overlaps":
+            c.address = y.address + 2 * M
+        case "misaligned":
+            c.address += 1
+        case "other shape":
+            c.shape = (15, M)
+        case "columns apart":
+            c._strides = (2 * M, 2)
+        case _:
+            scale.address = y.address
+    with pytest.raises(ValueError, match=rule):
+        louver.linear(x, s, out=y, c=c, scale=scale)
+    assert not gpu.launches
+
+
+def test_a_capture_names_the_epilogue_to_prepare(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor) -> None:
+    x, y = Tensor((16, K)), Tensor((16, M))
+    torch.stream = CAPTURING
+    with pytest.raises(RuntimeError) as caught:
+        louver.linear(x, s, out=y, activation="silu", alpha=2.0)
+    call = str(caught.value).partition("louver.prepare(s, n=…, ")[2].partition(") before the capture")[0]
+    torch.stream = 0
+    eval(f"louver.prepare(s, n=16, {call})", {"louver": louver, "s": s})
+    torch.stream = CAPTURING
+    louver.linear(x, s, out=y, activation="silu", alpha=2.0)
+    assert only(gpu).arguments["alpha"] == 2.0

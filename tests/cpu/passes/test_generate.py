@@ -17,6 +17,7 @@ from louver.passes.product import ProductNest
 from louver.passes.read_signature import read_signature
 from louver.passes.schedule import Schedule
 from louver.passes.signature import Signature
+from support.fused import EPILOGUES, FULL
 from support.golden import Golden
 
 PROBLEMS = {
@@ -32,6 +33,11 @@ PROBLEMS = {
         Schedule(tile_k=128, stages=4, store="bulk"),
     ),
     "linear-f32-bulk": (Problem("linear", out="f32"), Schedule(stages=4, store="bulk")),
+    "linear-gated": (
+        Problem("linear", bias="row", epilogue=EPILOGUES["gated-scaled"]),
+        Schedule(tile_n=128, stages=3),
+    ),
+    "matmul-fused": (Problem("matmul", out="e4m3", epilogue=FULL), Schedule(tile_n=64, stages=3)),
     "matmul-int8": (Problem("matmul", "s8", "u8", "s32", bias="row"), Schedule(tile_n=48, tile_k=128)),
 }
 
@@ -173,3 +179,9 @@ def test_schedules_differ_in_one_field_only_where_they_say_so() -> None:
     assert generate(nest_of(Problem(), base), replace(base, raster=4), SM_90A).is_structurally_equivalent(
         generate(nest_of(Problem(), base), replace(base, raster=4), SM_90A)
     )
+
+
+def test_gated_products_are_stored_directly() -> None:
+    problem, schedule = Problem("linear", epilogue=EPILOGUES["gated"]), Schedule(tile_n=64, stages=2, store="bulk")
+    with pytest.raises(ValueError, match='gated products are stored directly, got store "bulk"'):
+        generate(nest_of(problem, schedule), schedule, SM_90A)

@@ -15,6 +15,7 @@ from xdsl.ir import Block
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import PRODUCTS, Problem, Tile
 from louver.ir.context import parse_ir
+from louver.isa.elementwise import STEPS
 from louver.isa.wgmma import TRANSPOSABLE
 from louver.passes.nest import (
     Accumulator,
@@ -24,7 +25,9 @@ from louver.passes.nest import (
     Constant,
     Expression,
     Load,
+    LoadScalar,
     LoadVector,
+    Number,
     ProductNest,
     Store,
     read_nest,
@@ -281,3 +284,39 @@ def test_a_bias_added_after_the_transposition() -> None:
     )
     assert nest.store.transposed
     assert nest.epilogue == Apply.of("add", Cast(Accumulator(), "f16"), LoadVector("bias", "f16", "m"))
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_every_elementwise_step_is_read(name: str) -> None:
+    step = STEPS[name]
+    operands = ", ".join(["%total"] * step.arity)
+    module = rewritten(
+        Problem(),
+        ("    %result =", f"    %mine = {step.operation} {operands} : tensor<128x64xf32>\n    %result ="),
+        ("arith.truncf %total", "arith.truncf %mine"),
+    )
+    assert read_nest(module).epilogue == Cast(Apply(name, (Accumulator(),) * step.arity), "f16")
+
+
+def test_numbers_constants_and_arrays_of_a_kernel_of_ones_own() -> None:
+    nest = read_nest(
+        rewritten(
+            Problem(out="f32"),
+            ("%b: !tt.ptr<f16>", "%b: !tt.ptr<f16>, %gain: f32, %offset: !tt.ptr<bf16>"),
+            (
+                "    %d_tensor =",
+                "    %gains = tt.splat %gain : f32 -> tensor<128x64xf32>\n"
+                "    %half = arith.constant dense<0.5> : tensor<128x64xf32>\n"
+                "    %offset_value = tt.load %offset : !tt.ptr<bf16>\n"
+                "    %offsets = tt.splat %offset_value : bf16 -> tensor<128x64xbf16>\n"
+                "    %wide_offsets = arith.extf %offsets : tensor<128x64xbf16> to tensor<128x64xf32>\n"
+                "    %one_more = arith.mulf %total, %gains : tensor<128x64xf32>\n"
+                "    %two_more = arith.minnumf %one_more, %half : tensor<128x64xf32>\n"
+                "    %three_more = arith.addf %two_more, %wide_offsets : tensor<128x64xf32>\n"
+                "    %d_tensor =",
+            ),
+            ("%d_tensor[%m, %n], %total", "%d_tensor[%m, %n], %three_more"),
+        )
+    )
+    least = Apply.of("minimum_number", Apply.of("multiply", Accumulator(), Number("gain")), Constant(0.5, "f32"))
+    assert nest.epilogue == Apply.of("add", least, Cast(LoadScalar("offset", "bf16"), "f32"))

@@ -1,0 +1,217 @@
+"""Where a kernel's time goes: `python benchmarks/ablations.py --shapes 8448x6144x8192 --dtype f16,e4m3 --out FILE.json`.
+
+Protocol: the library's kernel beside copies of it that leave one part out, so that they compute nothing of use: the products, the
+copies into shared memory (which then holds what it happens to hold: mostly zeros, whose products draw little power), or the stores.
+Each runs alone: one launch behind another after a pause (median of `LAUNCHES`), then under sustained load with the clock and the
+power that nvidia-smi reads. "of peak" is dense-equivalent speed over 8,192 (16-bit) or 16,384 (8-bit) operations a cycle and SM at the
+clock read. The whole kernel's result is compared with float64 first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from louver.bench.graph import prepare
+from louver.bench.machine import header, require_torch
+from louver.bench.operands import make_operands
+from louver.bench.problems import GemmProblem, parse_dtypes, parse_shapes
+from louver.bench.protocol import Protocol
+from louver.bench.record import write_record
+from louver.bench.schedules import rows_of
+from louver.bench.sustained import Sustained, sustain
+from louver.bench.verify import verify
+from louver.frontend.problem import Problem
+from louver.isa.barrier import MbarrierArriveExpect
+from louver.isa.bulk import BulkTensorLoad, BulkTensorStore
+from louver.isa.targets import target
+from louver.isa.wgmma import Wgmma
+from louver.kernels.compiled import LoadedProduct
+from louver.kernels.configure import choose
+from louver.kernels.fused import NOTHING_BOUND
+from louver.kernels.launch import Launcher
+from louver.kernels.operand import upload
+from louver.passes.pipeline import CompiledProduct, compile_product
+from louver.ptx.assembler import assemble
+from louver.ptx.module import Block, If, Imm, Inst, Kernel, Module, Node, While
+from louver.ptx.printer import print_module
+from louver.report.style import plain_table
+from louver.runtime.device import Device, require_device
+from louver.runtime.module import load
+
+LAUNCHES = 12
+PAUSE_SECONDS = 0.02
+OPERATIONS = {16: 8192, 8: 16384}
+"""Dense-equivalent operations a cycle of one SM's tensor cores with 2:4, by bits of an element."""
+
+Change = Callable[[Inst], Inst | None]
+
+
+def _without(kind: type) -> Change:
+    return lambda inst: None if isinstance(inst.op, kind) else inst
+
+
+def _without_copies(inst: Inst) -> Inst | None:
+    if isinstance(inst.op, MbarrierArriveExpect):
+        return replace(inst, args=(*inst.args[:-1], Imm(0)))
+    return None if isinstance(inst.op, BulkTensorLoad) else inst
+
+
+PARTS: dict[str, Change] = {
+    "whole": lambda inst: inst,
+    "without products": _without(Wgmma),
+    "without copies": _without_copies,
+    "without stores": _without(BulkTensorStore),
+}
+
+
+def _changed(block: Block, change: Change) -> Block:
+    nodes: list[Node] = []
+    for node in block.nodes:
+        match node:
+            case If():
+                otherwise = None if node.otherwise is None else _changed(node.otherwise, change)
+                nodes.append(replace(node, then=_changed(node.then, change), otherwise=otherwise))
+            case While():
+                nodes.append(replace(node, body=_changed(node.body, change)))
+            case Inst():
+                kept = change(node)
+                nodes += [] if kept is None else [kept]
+    return Block(nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One kernel's times. single_us: median launch after a pause."""
+
+    part: str
+    single_us: float
+    sustained: Sustained
+
+    def row(self, problem: GemmProblem, place: Device) -> dict[str, Any]:
+        """The record's entry."""
+        flops = 2.0 * math.prod(problem.shape)
+        clock = self.sustained.clock_mhz
+        peak = None if clock is None else OPERATIONS[problem.bits] * place.sm_count * clock / 1e6
+        long = self.sustained.to_json(flops)
+        return {
+            "part": self.part,
+            "single_us": round(self.single_us, 2),
+            "single_tflops": round(flops / self.single_us * 1e-6, 1),
+            "sustained": long,
+            "of_peak": None if peak is None else round(self.sustained.tflops(flops) / peak, 4),
+        }
+
+
+def load_part(compiled: CompiledProduct, change: Change, ordinal: int) -> LoadedProduct:
+    """The kernel with a part left out, loaded."""
+    kernel: Kernel = replace(compiled.kernel, body=_changed(compiled.kernel.body, change))
+    cubin = assemble(print_module(Module(compiled.module.target, [kernel])), compiled.target.name).cubin
+    facts = compiled.signature
+    loaded = load(
+        cubin,
+        facts.kernel,
+        dynamic_shared=facts.shared_bytes,
+        threads=facts.threads,
+        cluster=facts.cluster,
+        ordinal=ordinal,
+    )
+    return LoadedProduct(loaded, facts)
+
+
+def measure(torch: Any, gemm: GemmProblem, protocol: Protocol) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The schedule, and a row for each part."""
+    place = require_device()
+    problem = Problem("linear", a=gemm.dtype, b=gemm.dtype, out=gemm.out)
+    schedule = choose(problem, gemm.m, gemm.n, target(place.target), place.sm_count, aligned_output=True)
+    compiled = compile_product(problem, schedule, place.target)
+    operands = make_operands(torch, gemm, sets=2)
+    held = [upload(s, place.ordinal) for s in operands.sparse]
+    rows: list[dict[str, Any]] = []
+    for part, change in PARTS.items():
+        product = load_part(compiled, change, place.ordinal)
+        call = _call(torch, product, held, gemm, operands)
+        operands.poison()
+        if part == "whole" and not verify(torch, operands, 0, call(0)).ok:
+            raise ArithmeticError(f"{schedule} computes wrongly on {gemm}")
+        single = statistics.median(_single(torch, call) for _ in range(LAUNCHES))
+        load_ = prepare(torch, call, operands.sets, protocol)
+        rows.append(Taken(part, single, sustain(torch, load_, protocol)).row(gemm, place))
+    return {name: getattr(schedule, name) for name in schedule.__dataclass_fields__}, rows
+
+
+def _call(
+    torch: Any, product: LoadedProduct, held: list[Any], gemm: GemmProblem, operands: Any
+) -> Callable[[int], Any]:
+    launchers = [Launcher(product, operand, (gemm.m, gemm.k)) for operand in held]
+    dense, result = rows_of(operands.x), rows_of(operands.y)
+    packs = [launcher.arguments(gemm.n, dense, result, NOTHING_BOUND) for launcher in launchers]
+
+    def call(index: int) -> Any:
+        at = index % len(launchers)
+        stream = torch.cuda.current_stream().cuda_stream
+        launchers[at].kernel.launch(launchers[at].grid(gemm.n), packs[at], stream)
+        return operands.y
+
+    return call
+
+
+def _single(torch: Any, call: Callable[[int], Any]) -> float:
+    """Microseconds of a launch behind another one, the device rested before both."""
+    torch.cuda.synchronize()
+    time.sleep(PAUSE_SECONDS)
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    call(1)
+    begin.record()
+    call(0)
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) * 1e3
+
+
+def main() -> None:
+    """Measure and print; write the record when asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", default="8448x6144x8192")
+    parser.add_argument("--dtype", default="f16,e4m3")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    torch = require_torch()
+    protocol = Protocol(settle_seconds=0.4, sustained_seconds=0.9)
+    console = Console()
+    rows: list[dict[str, Any]] = []
+    for m, n, k in parse_shapes(given.shapes):
+        for dtype in parse_dtypes(given.dtype):
+            gemm = GemmProblem(m, n, k, dtype)
+            schedule, taken = measure(torch, gemm, protocol)
+            rows.append({"shape": [m, n, k], "dtype": dtype, "out": gemm.out, "schedule": schedule, "parts": taken})
+            show(console, f"{m}×{n}×{k} {dtype}", taken)
+    if given.out is not None:
+        record = {"kind": "ablations", **header(torch), "protocol": " ".join((__doc__ or "").split()), "rows": rows}
+        console.print(f"wrote {write_record(given.out, record)}")
+
+
+def show(console: Console, title: str, taken: list[dict[str, Any]]) -> None:
+    """Print a problem's parts."""
+    table = plain_table(title)
+    table.add_column("")
+    for name in ("single TFLOP/s", "sustained", "MHz", "W", "of peak"):
+        table.add_column(name, justify="right")
+    for row in taken:
+        long = row["sustained"]
+        cells = (row["single_tflops"], long["tflops"], long["clock_mhz"], long["power_w"])
+        numbers = ["–" if cell is None else f"{cell:.0f}" for cell in cells]
+        table.add_row(row["part"], *numbers, "–" if row["of_peak"] is None else f"{row['of_peak']:.3f}")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

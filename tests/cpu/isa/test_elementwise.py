@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from louver.frontend.epilogue import ACTIVATIONS
+from louver.isa.elementwise import STEPS
+from louver.isa.instruction import Instruction, Pure
+from louver.kernels.numerics import ACTIVATION_ERROR, ACTIVATION_SLOPE
+
+
+def emit(op: Instruction, *args: object) -> np.ndarray:
+    """Run an instruction on registers of 32-bit floats."""
+    assert isinstance(op, Pure)
+    arrays = [np.asarray(arg, np.float32) if isinstance(arg, float) else arg for arg in args]
+    full = np.broadcast_arrays(*(a.view(np.float32) if a.dtype != bool else a for a in arrays))
+    inputs = [np.ascontiguousarray(a) if a.dtype == bool else np.ascontiguousarray(a).view(np.uint32) for a in full]
+    (result,) = op.compute(*inputs)
+    return result if result.dtype == bool else result.view(np.float32)
+
+
+def arguments() -> np.ndarray:
+    """f32 numbers of every size, both signs."""
+    sizes = np.logspace(-40, 38, 20000, base=10).astype(np.float32)
+    near = np.linspace(-20, 20, 200001).astype(np.float32)
+    return np.concatenate([sizes, -sizes, near, [0.0, -0.0]]).astype(np.float32)
+
+
+TOLERANCE = {"divide": 2.0**-21, "exp2": 2.0**-22, "tanh": 2.0**-10}
+"""Relative errors that the table states; steps that are not here are exactly rounded."""
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_lowerings_compute_what_their_steps_mean(rng: np.random.Generator, name: str) -> None:
+    step = STEPS[name]
+    x = arguments()
+    if name in ("exp", "exp2"):
+        x = x[np.abs(x) < 80]
+    y = rng.permutation(x)
+    operands = (x, y)[: step.arity]
+    with np.errstate(all="ignore"):
+        got = step.lower(emit, *operands).astype(np.float64)
+        exact = step.meaning(*(operand.astype(np.float64) for operand in operands))
+        rounded = exact.astype(np.float32).astype(np.float64)
+        error = np.abs(got - exact)
+    # 1/b is far from f32's least and greatest numbers; the hardware's approximations flush nothing.
+    inside = np.isfinite(rounded) & np.isfinite(got)
+    if name == "divide":
+        inside &= (np.abs(y) > 2.0**-100) & (np.abs(y) < 2.0**100) & (np.abs(exact) > 2.0**-120)
+    assert inside.mean() > 0.5
+    if name == "erf":
+        assert error.max() < 2.0**-21
+    elif name == "exp":
+        assert (error <= (1 + np.abs(x)) * 2.0**-22 * exact + 2.0**-149).all()
+    elif name in TOLERANCE:
+        assert (error[inside] <= TOLERANCE[name] * np.abs(exact[inside]) + 2.0**-149).all()
+    else:
+        np.testing.assert_array_equal(got[inside], rounded[inside])
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum", "maximum_number", "minimum_number"])
+def test_extremes_of_nan(name: str) -> None:
+    a, b = np.float32([np.nan, 1, np.nan]), np.float32([1, np.nan, np.nan])
+    got = STEPS[name].lower(emit, a, b)
+    np.testing.assert_array_equal(got, STEPS[name].meaning(a, b))
+    assert np.isnan(got).tolist() == ([False, False, True] if "number" in name else [True, True, True])
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_keep_their_bound(name: str) -> None:
+    x = arguments()
+
+    def lowered(step: str, /, *operands: np.ndarray | float) -> np.ndarray:
+        return STEPS[step].lower(emit, *operands)
+
+    def exact(step: str, /, *operands: np.ndarray | float) -> np.ndarray:
+        return STEPS[step].meaning(*(np.asarray(operand, np.float64) for operand in operands))
+
+    with np.errstate(all="ignore"):
+        got = ACTIVATIONS[name](lowered, x).astype(np.float64)
+        want = ACTIVATIONS[name](exact, x.astype(np.float64))
+    error = np.abs(got - want)
+    # Half of the bound is left to the hardware's approximations, which are rounded correctly here.
+    assert (error <= ACTIVATION_ERROR / 2 * np.abs(x) + 2.0**-149).all()
+    if name == "relu":
+        np.testing.assert_array_equal(got, np.maximum(x, 0))
+    slope = np.abs(np.diff(want[40000:240000]) / np.diff(x[40000:240000].astype(np.float64)))
+    assert slope.max() <= ACTIVATION_SLOPE
+    assert np.isnan(ACTIVATIONS[name](lowered, np.full(1, np.nan, np.float32))).all()
