@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Operation, SSAValue
 
 from louver.ir.tile import DescriptorLoadOp, DescriptorStoreOp, MakeTensorDescriptorOp, ReshapeOp
@@ -51,9 +50,7 @@ class TiledMatrix:
             sizes = [values["batch"], *sizes]
             strides.insert(0, values[f"batch_stride_{name}"])
             shape.insert(0, 1)
-        return cls(
-            name, named(f"{name}_tensor", MakeTensorDescriptorOp(values[name], sizes, strides, shape)), entry
-        )
+        return cls(name, named(f"{name}_tensor", MakeTensorDescriptorOp(values[name], sizes, strides, shape)), entry)
 
     def load(self, name: str, first: Sequence[SSAValue]) -> SSAValue:
         """The tile whose first element is `first`, called `name`."""

@@ -125,7 +125,9 @@ def _dense(request: Request, leading: int) -> DenseMatrix:
 def _unwalkable(request: Request, out: ArrayView) -> ValueError:
     c = request.fused.arrays.get("c")
     also = "" if c is None else f" and of c {list(c.strides)}"
-    what = "tokens are one axis, or a batch and an axis of tokens," if request.kind == "linear" else "a batch is one axis,"
+    what = (
+        "tokens are one axis, or a batch and an axis of tokens," if request.kind == "linear" else "a batch is one axis,"
+    )
     return ValueError(
         f"{what} each walked by one stride in out and c, got shape {list(out.shape)} with strides of out {list(out.strides)}"
         f"{also}: make them contiguous"

@@ -165,7 +165,12 @@ def copied_rows(dense: DenseMatrix, layout: BLayout, ordinal: int, stream: int) 
     """
     walk = _walk(dense, layout)
     width = dense.array.element.bytes
-    strides = (walk.outer_stride, walk.inner_stride)
+    *others, (entries, entry_stride), (rows, row_stride) = (
+        (1, 0),
+        (1, 0),
+        *merged((*dense.entries, (walk.outer, walk.outer_stride))),
+    )
+    strides = (row_stride, walk.inner_stride)
     if not copy_is_loaded(ordinal, width, strides) and is_capturing(stream):
         raise RuntimeError(
             "the kernels that copy operands must be loaded before a stream is captured: call louver.prepare before the "
@@ -174,18 +179,13 @@ def copied_rows(dense: DenseMatrix, layout: BLayout, ordinal: int, stream: int) 
     pitch = _whole(walk.inner * width)
     batch = prod(size for size, _ in dense.entries)
     buffer = DeviceBuffer(batch * walk.outer * pitch, ordinal=ordinal, stream=stream)
-    *others, (entries, entry_stride), (rows, row_stride) = (
-        (1, 0),
-        (1, 0),
-        *merged((*dense.entries, (walk.outer, walk.outer_stride))),
-    )
     # One launch copies rows of entries; further axes, which views seldom have, take one for each of their elements.
     for number, place in enumerate(itertools.product(*(range(size) for size, _ in others))):
         start = sum(index * stride for index, (_, stride) in zip(place, others, strict=True))
         copy_matrix(
             source=dense.array.address + start * width,
             shape=(rows, walk.inner),
-            strides=(row_stride, walk.inner_stride),
+            strides=strides,
             element_bytes=width,
             destination=buffer.address + number * entries * rows * pitch,
             pitch=pitch,
