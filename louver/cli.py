@@ -197,15 +197,14 @@ def demo(
 
 @app.command()
 def plot(
-    record: Annotated[Path, typer.Argument(help="A benchmark's JSON record of products.")],
+    record: Annotated[Path, typer.Argument(help="A benchmark's JSON record of products, or of the ladder.")],
     picture: Annotated[Path, typer.Argument(help="The PNG file to write.")],
 ) -> None:
-    """Draw a benchmark record: our products beside the vendor's libraries."""
-    from louver.report.gemm import read_gemm
-    from louver.report.gemm_plot import plot_gemm
+    """Draw a benchmark record: our products beside the vendor's libraries, or one schedule's way to its speed."""
+    from louver.report.records import draw
 
     with one_line_errors():
-        typer.echo(f"wrote {plot_gemm(read_gemm(record), picture)}")
+        typer.echo(f"wrote {draw(record, picture)}")
 
 
 @app.command()
@@ -279,6 +278,21 @@ def schedules(
 
     with one_line_errors():
         bench_schedules(problems(dtype, shapes, quick=quick), out, terminal())
+
+
+@bench.command()
+def ladder(
+    dtype: Annotated[
+        str, typer.Option(metavar="LIST", help="Element types, separated by commas: e4m3, f16.")
+    ] = "e4m3,f16",
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer and shorter bursts.")] = False,
+    out: BenchOut = Path("louver-bench"),
+) -> None:
+    """From a plain schedule to ours, one field at a time, at 4096×8192×8192: tables, a JSON record and a picture."""
+    from louver.commands.ladder import bench_ladder, dtypes
+
+    with one_line_errors():
+        bench_ladder(dtypes(dtype), out, terminal(), quick=quick)
 
 
 @bench.command()

@@ -68,11 +68,17 @@ class Protocol:
     def describe(self) -> str:
         """The protocol in words, for the record."""
         return (
+            f"{self.describe_bursts()} cuSPARSELt: the best of its algorithms (the {self.algorithms} fastest in short runs, "
+            "its search's pick, the default) in both output orders."
+        )
+
+    def describe_bursts(self) -> str:
+        """The same without a word on the libraries."""
+        return (
             f"Bursts: CUDA graphs of at least {self.launches} launches, replayed for at most {self.burst_seconds:g} s "
             f"after a pause of {self.pause_seconds:g} s, the first replay untimed; contenders interleaved, median of "
             f"{self.rounds} rounds; weights rotated over at least {self.rotation_bytes / 1e6:.0f} MB compressed "
-            f"(at most {self.most_sets} weights); one process, same data, same output type. cuSPARSELt: the best of its "
-            f"algorithms (the {self.algorithms} fastest in short runs, its search's pick, the default) in both output orders."
+            f"(at most {self.most_sets} weights); one process, same data, same output type."
         )
 
 

@@ -84,7 +84,20 @@ def measure_schedules(torch: Any, gemm: GemmProblem, protocol: Protocol) -> list
     place = require_device()
     problem = Problem("linear", a=gemm.dtype, b=gemm.dtype, out=gemm.out)
     schedules = candidates(problem, gemm.m, gemm.n, place)
-    _compile(problem, schedules.values(), place.target)
+    times = time_schedules(torch, gemm, schedules, protocol)
+    rungs = [Rung(change, schedules[change], seconds) for change, seconds in times.items()]
+    return sorted(rungs, key=lambda rung: rung.seconds)
+
+
+def time_schedules(
+    torch: Any, gemm: GemmProblem, schedules: Mapping[str, Schedule], protocol: Protocol
+) -> dict[str, float]:
+    """Seconds of a launch by the schedules' names, each verified first, then timed in bursts, interleaved.
+
+    Raises ArithmeticError when one of them computes wrongly.
+    """
+    problem = Problem("linear", a=gemm.dtype, b=gemm.dtype, out=gemm.out)
+    _compile(problem, schedules.values(), require_device().target)
     operands = make_operands(torch, gemm, protocol.sets(gemm.compressed_bytes))
     states = [TensorState() for _ in operands.sparse]
     contenders = {c: _contender(torch, c, problem, s, operands, states) for c, s in schedules.items()}
@@ -95,8 +108,7 @@ def measure_schedules(torch: Any, gemm: GemmProblem, protocol: Protocol) -> list
     loads = {change: prepare(torch, c.call, operands.sets, protocol) for change, c in contenders.items()}
     bursts = {change: load.burst for change, load in loads.items()}
     times = interleave(bursts, protocol.rounds, lambda: time.sleep(protocol.pause_seconds))
-    rungs = [Rung(change, schedules[change], median(taken)) for change, taken in times.items()]
-    return sorted(rungs, key=lambda rung: rung.seconds)
+    return {change: median(taken) for change, taken in times.items()}
 
 
 def _compile(problem: Problem, schedules: Iterable[Schedule], name: str) -> None:

@@ -37,6 +37,9 @@ NUMBERS: Mapping[str, tuple[int, ...]] = {
 }
 """Values of the fields that are numbers. A field that is a choice of names or a yes and no tries all; others stay."""
 
+APART = ("specialized",)
+"""Fields that the search leaves alone: a schedule without a producer differs by more than one thing, and is for comparison."""
+
 GAIN = 0.005
 """Part of the time that a change must save to be taken: less is noise."""
 
@@ -101,7 +104,7 @@ def _changes() -> Iterator[Mapping[str, Any]]:
     yield from TILES
     hints = get_type_hints(Schedule)
     for field in fields(Schedule):
-        for value in _values(field.name, hints[field.name]):
+        for value in () if field.name in APART else _values(field.name, hints[field.name]):
             yield {field.name: value}
 
 

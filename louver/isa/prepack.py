@@ -9,6 +9,9 @@ the four words for `columns` consecutive columns of K of one 64-row block, and a
     tf32     2      32              2 (selectors 0, 1)    128
 
 Rows are padded to a multiple of 64 and K to whole loads with the legal code 0x4.
+
+A load of fewer words, `split`, makes the words of fewer columns lie together: [rows/64, K/columns · 4/words, 128, words]. One
+word is 64 columns of a 16- or 8-bit type, 512 bytes a block of rows; two are 128 columns and 1,024 bytes.
 """
 
 from __future__ import annotations
@@ -67,6 +70,16 @@ def prepack(indices: NDArray[np.uint8], rows: int, k: int, dtype: ElementType | 
     whole = codes.view("<u4").reshape(blocks, 4, 2, 8, loads, WORDS, 2)
     order = (0, 4, 1, 3, 6, 2, 5)  # block, load, warp, row in 8, thread bit 1, bit 0 (row + 8), word
     return np.ascontiguousarray(whole.transpose(order)).reshape(blocks, loads, WARPGROUP_THREADS, WORDS)
+
+
+def split(prepacked: NDArray[np.uint32], words: int) -> NDArray[np.uint32]:
+    """The same words with `words` (1, 2 or 4) of them a load: uint32 [rows/64, K/columns · 4/words, 128, words]."""
+    if words not in (1, 2, WORDS):
+        raise ValueError(f"a load has 1, 2 or {WORDS} words, got {words}")
+    blocks, loads, threads, _ = prepacked.shape
+    parts = WORDS // words
+    apart = prepacked.reshape(blocks, loads, threads, parts, words).transpose(0, 1, 3, 2, 4)
+    return np.ascontiguousarray(apart).reshape(blocks, loads * parts, threads, words)
 
 
 def unpack(words: NDArray[np.uint32], rows: int, k: int, dtype: ElementType | str) -> NDArray[np.uint8]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target
-from louver.passes.layout import dense_layout, output_layout, stageable, values_layout
+from louver.passes.layout import dense_layout, metadata_bytes, output_layout, stageable, values_layout
 from louver.passes.schedule import Schedule
 
 TILE_N = (8, 16, 32, 64, 128, 256)
@@ -53,9 +53,12 @@ def _staged(problem: Problem) -> bool:
 
 
 def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
-    """The schedule with as many stages as shared memory holds, at most 8."""
+    """The schedule with as many stages as shared memory holds, at most 8; 1 without a producer."""
+    if not schedule.specialized:
+        return schedule
     major = "k" if problem.b_layout == "k_major" else "mn"
     stage = values_layout(schedule, problem.a).bytes + dense_layout(schedule, problem.b, major).bytes
+    stage += metadata_bytes(schedule, problem.a)
     staging = 0
     if schedule.store == "bulk":
         transposed = problem.kind == "linear"

@@ -15,6 +15,7 @@ from louver.frontend.epilogue import ROW_VECTORS
 from louver.kernels.launch import Rows
 from louver.kernels.operand import prepacked
 from louver.kernels.reference import Reads
+from louver.passes.layout import metadata_words
 from louver.passes.pipeline import CompiledProduct
 from louver.passes.signature import MapParameter, NumberParameter, PointerParameter, SizeParameter
 
@@ -60,7 +61,7 @@ def emulate(
     values = s.values.reshape(*s.shape[:-2], m, s.kept)
     maps = {"a": _rows(memory, "a", values), "b": _rows(memory, "b", dense)}
     maps["d"] = Rows(result.address, shape[1], shape[0], pitch, output.bytes, result, entries, shape[0] * pitch)
-    words = prepacked(s)
+    words = prepacked(s, metadata_words(compiled.schedule, s.dtype.name))
     pointers = {"metadata": memory.add("metadata", words, writable=False), "d": result}
     given = dict(reads or {}) | ({} if bias is None else {"bias": bias})
     elements, pitch_c = pitch // output.bytes, shape[1] + C_GAP

@@ -10,8 +10,9 @@ from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem
 from louver.kernels.compiled import is_loaded, loaded
 from louver.kernels.launch import Launcher
-from louver.kernels.operand import DeviceOperand, upload
+from louver.kernels.operand import DeviceOperand, upload, with_words
 from louver.kernels.warm import WarmCalls
+from louver.passes.layout import metadata_words
 from louver.passes.schedule import Schedule
 from louver.runtime.driver import is_capturing
 
@@ -21,7 +22,7 @@ class TensorState:
 
     def __init__(self) -> None:
         self.warm = WarmCalls()
-        self._operands: dict[int, DeviceOperand] = {}
+        self._operands: dict[tuple[int, int], DeviceOperand] = {}
         self._launchers: dict[tuple[Problem, Schedule, int], Launcher] = {}
         self._lock = threading.Lock()
 
@@ -33,7 +34,8 @@ class TensorState:
         key = (problem, schedule, ordinal)
         found = self._launchers.get(key)
         if found is None:
-            if not (ordinal in self._operands and is_loaded(*key)) and is_capturing(stream):
+            place = (ordinal, metadata_words(schedule, s.dtype.name))
+            if not (place in self._operands and is_loaded(*key)) and is_capturing(stream):
                 epilogue = f", epilogue=louver.{problem.epilogue!r}" if problem.epilogue.floating else ""
                 batch = {None: "", "dense": ", batch=…", "both": "", "sparse": ", batch=1"}[problem.batch]
                 raise RuntimeError(
@@ -41,14 +43,18 @@ class TensorState:
                     f"louver.prepare(s, n=…, kind={problem.kind!r}, bias={problem.bias is not None}, "
                     f"out_dtype={problem.out!r}, layout={problem.b_layout!r}{batch}{epilogue}) before the capture"
                 )
-            found = self._launchers.setdefault(key, Launcher(loaded(*key), self._operand(s, ordinal), s.shape))
+            found = self._launchers.setdefault(key, Launcher(loaded(*key), self._operand(s, *place), s.shape))
         return found
 
-    def _operand(self, s: SparseTensor, ordinal: int) -> DeviceOperand:
+    def _operand(self, s: SparseTensor, ordinal: int, words: int) -> DeviceOperand:
+        """The operand with so many words a load of metadata; one upload of the values serves all."""
         with self._lock:
-            if ordinal not in self._operands:
-                self._operands[ordinal] = upload(s, ordinal)
-            return self._operands[ordinal]
+            found = self._operands.get((ordinal, words))
+            if found is None:
+                other = next((operand for (place, _), operand in self._operands.items() if place == ordinal), None)
+                found = upload(s, ordinal, words) if other is None else with_words(other, s, words)
+                self._operands[ordinal, words] = found
+            return found
 
 
 class TensorStates:

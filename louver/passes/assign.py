@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
 
-from louver.ir.sched import ops
+from louver.ir.sched import ops, staged
 from louver.isa.targets import WARPS_PER_WARPGROUP, Target
 
 RING_ALIGNMENT = 1024
@@ -44,7 +44,8 @@ def _assign(kernel: ops.KernelOp, target: Target) -> None:
 def _count(kernel: ops.KernelOp, barrier: ops.BarriersOp, rings: list[ops.RingOp]) -> None:
     """A full barrier counts its producer and its bytes; an empty one counts the warps that release it, in every CTA."""
     name = barrier.sym_name.data
-    filled = {op.ring.data for op in kernel.walk() if isinstance(op, ops.BulkLoadOp) and op.barriers.data == name}
+    copies = (op for op in kernel.walk() if isinstance(op, ops.BulkLoadOp | staged.CopyMetadataOp))
+    filled = {op.ring.data for op in copies if op.barriers.data == name}
     releasing = {id(role): role for role in _roles_that_release(kernel, name)}
     if filled:
         barrier.transaction_bytes = ops.i32_attr(sum(r.bytes.value.data for r in rings if r.sym_name.data in filled))

@@ -1,18 +1,19 @@
 """Product nest + Schedule -> schedule IR: one generator, so that a schedule stays a value.
 
 Roles: warpgroup 0 produces (one thread feeds the ring by bulk copies); the others multiply (`generate_multiply`) and store.
+Without specialization one warpgroup is all there is, and one of its threads begins the copies of each step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr, i32
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
-from louver.ir.sched import ops
+from louver.ir.sched import ops, staged
 from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
 from louver.ir.tile.elements import element_attribute
 from louver.isa.targets import Target
@@ -20,7 +21,7 @@ from louver.isa.wgmma import Wgmma
 from louver.passes.generate_epilogue import build_epilogue, epilogue_parameters
 from louver.passes.generate_multiply import begin, constant, loop, multiply, name_tile
 from louver.passes.generation import Generation
-from louver.passes.layout import dense_layout, output_layout, values_layout
+from louver.passes.layout import dense_layout, metadata_bytes, output_layout, values_layout
 from louver.passes.product import Batch, ProductNest
 from louver.passes.schedule import Schedule, register_split
 
@@ -113,11 +114,16 @@ def _kernel(plan: Generation) -> ops.KernelOp:
         _ring("b", schedule.stages, plan.b.bytes)
         if plan.d is not None:
             _ring("d", 1, plan.d.bytes)
-        for name in ("full", "empty"):
+        if plan.staged:
+            _ring("metadata", schedule.stages, metadata_bytes(schedule, plan.mma.a))
+        for name in ("full", "empty", *(["metadata_full"] if schedule.metadata == "barrier" else [])):
             ops.BarriersOp(properties={"sym_name": StringAttr(name), "stages": ops.i32_attr(schedule.stages)})
-        producer, consumer = register_split(schedule, plan.target)
-        _role("producer", 0, 1, producer, True, _producer(plan, values))
-        _role("consumer", 1, schedule.consumers, consumer, False, _consumer(plan, values))
+        if schedule.specialized:
+            producer, consumer = register_split(schedule, plan.target)
+            _role("producer", 0, 1, producer, True, _producer(plan, values))
+            _role("consumer", 1, schedule.consumers, consumer, False, _consumer(plan, values))
+        else:
+            _role("consumer", 0, 1, None, False, _consumer(plan, values))
     return ops.KernelOp(
         properties={
             "sym_name": StringAttr(plan.nest.name),
@@ -135,13 +141,14 @@ def _ring(name: str, stages: int, size: int) -> None:
     ops.RingOp(properties={"sym_name": StringAttr(name), "stages": ops.i32_attr(stages), "bytes": ops.i32_attr(size)})
 
 
-def _role(name: str, first: int, warpgroups: int, registers: int, single: bool, body: Block) -> None:
+def _role(name: str, first: int, warpgroups: int, registers: int | None, single: bool, body: Block) -> None:
     properties: dict[str, Attribute] = {
         "sym_name": StringAttr(name),
         "first": ops.i32_attr(first),
         "warpgroups": ops.i32_attr(warpgroups),
-        "registers": ops.i32_attr(registers),
     }
+    if registers is not None:
+        properties["registers"] = ops.i32_attr(registers)
     if single:
         properties["single"] = UnitAttr()
     ops.RoleOp(properties=properties, regions=[Region(body)])
@@ -155,6 +162,7 @@ def _producer(plan: Generation, values: dict[str, SSAValue]) -> Block:
             step = Block(arg_types=[i32])
             with ImplicitBuilder(step):
                 _fill_stage(plan, values, tile.args, step.args[0])
+                ops.AdvanceOp()
             loop(1, step)
         ops.TilesOp(properties={"raster": ops.i32_attr(plan.schedule.raster)}, regions=[Region(tile), []])
     return role
@@ -173,7 +181,13 @@ def _fill_stage(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SS
     m, n, *entry = tile
     own_a, own_b = ([] if operand.batch is None else entry for operand in (plan.nest.a, plan.nest.b))
     ops.AcquireOp(properties={"barriers": StringAttr("empty")})
+    if plan.schedule.metadata == "barrier":
+        # The words first: they are few, and the consumers want them before the operands.
+        ops.ExpectOp(properties={"barriers": StringAttr(plan.metadata_barriers)})
+        _copy_metadata(plan, values, tile, step)
     ops.ExpectOp(properties={"barriers": StringAttr("full")})
+    if plan.schedule.metadata == "stage":
+        _copy_metadata(plan, values, tile, step)
     kept = arith.MuliOp(step, constant(plan.a.box[0])).result
     _bulk_load(values["a_map"], [kept, m, *own_a], "a", 0, None)
     k = arith.MuliOp(step, constant(plan.schedule.tile_k)).result
@@ -186,7 +200,18 @@ def _fill_stage(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SS
             moving = arith.AddiOp(moving, constant(copy * plan.b.copy_step[0])).result
         coordinates = [moving, n] if k_major else [moving, k]
         _bulk_load(values["b_map"], [*coordinates, *own_b], "b", copy * plan.b.box_bytes, share)
-    ops.AdvanceOp()
+
+
+def _copy_metadata(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
+    m, _, *entry = tile
+    staged.CopyMetadataOp(
+        operands=[values["metadata"], m, step, [] if plan.nest.a.batch is None else entry],
+        properties={
+            "ring": StringAttr("metadata"),
+            "bytes": ops.i32_attr(metadata_bytes(plan.schedule, plan.mma.a)),
+            "barriers": StringAttr(plan.metadata_barriers),
+        },
+    )
 
 
 def _share(plan: Generation) -> ArrayAttr[IntegerAttr] | None:
@@ -219,15 +244,34 @@ def _bulk_load(
 def _consumer(plan: Generation, values: dict[str, SSAValue]) -> Block:
     role = Block()
     with ImplicitBuilder(role):
-        tile, ahead = _tile_block(plan), _tile_block(plan)
-        with ImplicitBuilder(ahead):
-            begin(values)
+        tile = _tile_block(plan)
+        ahead = [] if plan.staged else [_ahead(plan, values)]
         with ImplicitBuilder(tile):
-            multiply(plan, values)
-            ops.NextTileOp()
+            multiply(plan, values, None if plan.schedule.specialized else _own_copies(plan, values, tile))
+            if ahead:
+                ops.NextTileOp()
             _store(plan, values, tile.args)
-        ops.TilesOp(properties={"raster": ops.i32_attr(plan.schedule.raster)}, regions=[Region(tile), [Region(ahead)]])
+        ops.TilesOp(properties={"raster": ops.i32_attr(plan.schedule.raster)}, regions=[Region(tile), ahead])
     return role
+
+
+def _ahead(plan: Generation, values: dict[str, SSAValue]) -> Region:
+    block = _tile_block(plan)
+    with ImplicitBuilder(block):
+        begin(values)
+    return Region(block)
+
+
+def _own_copies(plan: Generation, values: dict[str, SSAValue], tile: Block) -> Callable[[SSAValue], None]:
+    """What a warpgroup without a producer does first in a step: one of its threads fills the stage."""
+
+    def fill(step: SSAValue) -> None:
+        body = Block()
+        with ImplicitBuilder(body):
+            _fill_stage(plan, values, tile.args, step)
+        staged.OneThreadOp(regions=[Region(body)])
+
+    return fill
 
 
 def _store(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue]) -> None:

@@ -1,20 +1,27 @@
 """The consumers' walk over K, as schedule IR: metadata and values in registers, products, waits and releases.
 
-Metadata goes from global memory straight to registers, in two sets; values stay in the ring, or go on to registers. A register is refilled only after the wait that retires the last product which reads it.
+Metadata goes to registers in two sets: from global memory, 256 columns at a time, or from the ring, a step at a time. Values
+stay in the ring, or go on to registers. A register is refilled only after the wait that retires the last product which reads it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i32
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
-from louver.ir.sched import ops
+from louver.ir.sched import ops, staged
 from louver.passes.generation import Generation
 
 SLOTS = 2
 """Register slots of values: products of one step may still read theirs while the next step's are loaded."""
+
+
+SETS = 2
+"""Register sets of metadata, for the same reason."""
 
 
 def constant(value: int) -> SSAValue:
@@ -41,41 +48,57 @@ def begin(values: dict[str, SSAValue]) -> None:
     _load_metadata(values["metadata"], constant(0), 0, 0)
 
 
-def multiply(plan: Generation, values: dict[str, SSAValue]) -> None:
+Fill = Callable[[SSAValue], None]
+"""Fills the stage of a step, where no other role does."""
+
+
+def multiply(plan: Generation, values: dict[str, SSAValue], fill: Fill | None) -> None:
     """All K steps of a tile: the main loop, what is left of a round of it, and the wait for the last products."""
     main = Block(arg_types=[i32])
     with ImplicitBuilder(main):
         for index in range(plan.unroll):
-            _step(plan, values, main.args[0], index)
+            _step(plan, values, main.args[0], index, fill)
     loop(plan.unroll, main)
     rest = Block(arg_types=[i32])
     with ImplicitBuilder(rest):
         for index in range(plan.unroll - 1):
-            _step(plan, values, rest.args[0], index)
+            _step(plan, values, rest.args[0], index, fill)
     loop(plan.unroll - 1, rest, partial=True)
-    ops.MmaWaitOp(properties={"pending": ops.i32_attr(0)})
-    ops.ReleaseOp(properties={"barriers": StringAttr("empty"), "lag": ops.i32_attr(1)})
+    if plan.schedule.in_flight:
+        _retire(0, 1)
 
 
-def _step(plan: Generation, values: dict[str, SSAValue], step: SSAValue, index: int) -> None:
+def _step(plan: Generation, values: dict[str, SSAValue], step: SSAValue, index: int, fill: Fill | None) -> None:
     """Step number `index` of a body that begins at `step`, with a multiple of `unroll` steps before it."""
-    register_set, part = divmod(index, plan.steps_per_load)
-    ops.WaitOp(properties={"barriers": StringAttr("full")})
+    register_set, part = (index % SETS, 0) if plan.staged else divmod(index, plan.steps_per_load)
+    if fill is not None:
+        fill(arith.AddiOp(step, constant(index)).result if index else step)
+    if plan.staged:
+        ops.WaitOp(properties={"barriers": StringAttr(plan.metadata_barriers)})
+        staged.ReadMetadataOp(properties={"ring": StringAttr("metadata"), "set": ops.i32_attr(register_set)})
+    if not plan.staged or plan.schedule.metadata == "barrier":
+        ops.WaitOp(properties={"barriers": StringAttr("full")})
     if plan.in_registers:
         # The products that read this slot last were waited for in the step before.
         properties: dict[str, Attribute] = {"ring": StringAttr("a"), "slot": ops.i32_attr(index % SLOTS)}
         ops.LoadValuesOp(properties=properties)
     # Accumulators change hands only between tiles, so that the first step of a body is fenced; from there on products of
-    # one shape follow each other. Values loaded into registers are fenced every time.
-    if index == 0 or plan.in_registers:
+    # one shape follow each other. Values loaded into registers are fenced every time; so is a step whose copies one thread
+    # begins, for after that branch ptxas would put in a fence of its own, and serialize.
+    if index == 0 or plan.in_registers or fill is not None:
         ops.MmaFenceOp()
     _products(plan, register_set, part * plan.words, index % SLOTS)
-    ops.MmaWaitOp(properties={"pending": ops.i32_attr(1)})
-    ops.ReleaseOp(properties={"barriers": StringAttr("empty"), "lag": ops.i32_attr(1)})
-    if part == 0:
+    _retire(plan.schedule.in_flight, plan.schedule.in_flight)
+    if part == 0 and not plan.staged:
         ahead = index + plan.steps_per_load
         _load_metadata(values["metadata"], step, 1 - register_set, ahead)
     ops.AdvanceOp()
+
+
+def _retire(pending: int, lag: int) -> None:
+    """Wait for all but `pending` steps' products, and release the stage that the last of those waited for have read."""
+    ops.MmaWaitOp(properties={"pending": ops.i32_attr(pending)})
+    ops.ReleaseOp(properties={"barriers": StringAttr("empty"), "lag": ops.i32_attr(lag)})
 
 
 def _products(plan: Generation, register_set: int, first_word: int, slot: int) -> None:

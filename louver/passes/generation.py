@@ -50,6 +50,16 @@ class Generation:
         return 2 * self.steps_per_load
 
     @property
+    def staged(self) -> bool:
+        """Whether stages hold the metadata of their step."""
+        return self.schedule.metadata != "global"
+
+    @property
+    def metadata_barriers(self) -> str:
+        """The barriers that say that a stage's metadata has arrived."""
+        return "metadata_full" if self.schedule.metadata == "barrier" else "full"
+
+    @property
     def in_registers(self) -> bool:
         """Whether products read the values in registers."""
         return self.schedule.values == "registers"

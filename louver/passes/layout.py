@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from louver.formats.dtypes import element_type
+from louver.isa.prepack import WORDS, columns_per_load
+from louver.isa.targets import WARPGROUP_THREADS
 from louver.isa.tensormap import SwizzleBytes
 from louver.passes.schedule import Schedule
 
@@ -80,6 +82,22 @@ def dense_layout(schedule: Schedule, element: str, major: Literal["k", "mn"]) ->
     return OperandLayout(
         (inner, schedule.tile_k), schedule.tile_n // inner, (inner, 0), _span(inner * size), size, "mn"
     )
+
+
+def metadata_words(schedule: Schedule, element: str) -> int:
+    """Metadata words that a thread loads at a time, for 64 rows, and finds together in the prepacked array: the four of a
+    16-byte load from global memory, or those of one K step where a stage holds them.
+    """
+    if schedule.metadata == "global":
+        return WORDS
+    return schedule.tile_k * WORDS // columns_per_load(element)
+
+
+def metadata_bytes(schedule: Schedule, element: str) -> int:
+    """Bytes of metadata in a stage, all rows of the tile; 0 where stages hold none."""
+    if schedule.metadata == "global":
+        return 0
+    return schedule.tile_m // 64 * WARPGROUP_THREADS * 4 * metadata_words(schedule, element)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,12 @@ class Schedule:
     staging: columns that a warpgroup stages at a time for a bulk store; None lets `layout.output_layout` choose.
     values: "shared": products read the sparse operand's values in the ring; "registers": each warp loads its part of them from
     the ring first, which leaves the products' own way to shared memory to the dense operand.
+    specialized: a warpgroup of its own feeds the ring; False: one warpgroup does all in turn (copies, waits, multiplies, waits).
+    metadata: "global": words go from global memory straight to registers, 256 columns at a time, ahead of their products;
+    "stage": by bulk copies into the stage, with its operands; "barrier": the same on barriers of their own, so that they are in
+    registers before the operands arrive.
+    in_flight: groups of products (one a step) still running when the next step begins; a stage is released when its group has
+    ended, so `in_flight` steps later.
     """
 
     tile_m: int = 128
@@ -32,6 +38,9 @@ class Schedule:
     store: Literal["direct", "bulk"] = "direct"
     staging: int | None = None
     values: Literal["shared", "registers"] = "shared"
+    specialized: bool = True
+    metadata: Literal["global", "stage", "barrier"] = "global"
+    in_flight: Literal[0, 1] = 1
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -49,8 +58,6 @@ class Schedule:
             raise ValueError(f"tile_n is a multiple of 8, at most 256, got {self.tile_n}")
         if self.tile_k not in (64, 128):
             raise ValueError(f"tile_k is 64 or 128, got {self.tile_k}")
-        if self.stages < 2:
-            raise ValueError(f"a ring needs at least 2 stages, so that a copy can run ahead, got {self.stages}")
         if self.cluster not in (1, 2):
             raise ValueError(f"cluster is 1 or 2 CTAs along M, got {self.cluster}")
         if self.store not in ("direct", "bulk"):
@@ -61,11 +68,30 @@ class Schedule:
             raise ValueError(f'values is "shared" or "registers", got {self.values!r}')
         if self.consumers not in (1, 2, 3):
             raise ValueError(f"consumers is 1, 2 or 3 warpgroups, got {self.consumers}")
+        if type(self.specialized) is not bool:
+            raise ValueError(f"specialized is True or False, got {self.specialized!r}")
+        if self.metadata not in ("global", "stage", "barrier"):
+            raise ValueError(f'metadata is "global", "stage" or "barrier", got {self.metadata!r}')
+        if type(self.in_flight) is not int or self.in_flight not in (0, 1):
+            raise ValueError(f"in_flight is 0 or 1 groups of products, got {self.in_flight!r}")
+        self._check_depth()
+
+    def _check_depth(self) -> None:
+        if not self.specialized and (self.consumers, self.stages) != (1, 1):
+            raise ValueError(
+                "without a producer one warpgroup copies, waits and multiplies in turn: consumers is 1 and stages 1, got "
+                f"{self.consumers} and {self.stages}"
+            )
+        if self.stages == 1 and (self.in_flight, self.values) != (0, "shared"):
+            raise ValueError(
+                "a ring needs at least 2 stages, so that a copy can run ahead; with 1 nothing is left in flight and values "
+                f'are read in shared memory: in_flight 0 and values "shared", got {self.in_flight} and {self.values!r}'
+            )
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA: one producer warpgroup and the consumers."""
-        return 128 * (1 + self.consumers)
+        """Threads of a CTA: a producer warpgroup, if there is one, and the consumers."""
+        return 128 * (int(self.specialized) + self.consumers)
 
     @property
     def blocks(self) -> int:

@@ -36,6 +36,10 @@ ROOFS: Mapping[str, Roof] = {"NVIDIA H200": Roof(132, 1980.0, {16: 8192, 8: 1638
 """By the device's name. Sources: NVIDIA's H200 data sheet (132 SMs, 700 W); a measured copy of memory."""
 
 
+DATASHEET: Mapping[str, Mapping[int, float]] = {"NVIDIA H200": {16: 1979.0, 8: 3958.0}}
+"""TFLOP/s of 2:4 products by the device's name and bits of an operand's element, as NVIDIA's data sheet has them."""
+
+
 def intensity(row: GemmRow, contender: str) -> float:
     """Dense-equivalent FLOP for each byte that must move at least once: both operands and the result.
 

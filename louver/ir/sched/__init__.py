@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.ir import Dialect
 
-from louver.ir.sched import epilogue, ops, types
+from louver.ir.sched import epilogue, ops, staged, types
 
 SCHED = Dialect(
     "sched",
@@ -24,6 +24,9 @@ SCHED = Dialect(
         ops.AdvanceOp,
         ops.LoadMetadataOp,
         ops.LoadValuesOp,
+        staged.OneThreadOp,
+        staged.CopyMetadataOp,
+        staged.ReadMetadataOp,
         ops.MmaFenceOp,
         ops.MmaOp,
         ops.MmaCommitOp,

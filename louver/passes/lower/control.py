@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, ExitStack
 
 from xdsl.ir import Block
 
-from louver.ir.sched import ops
-from louver.isa.targets import WARPS_PER_WARPGROUP
+from louver.ir.sched import ops, staged
+from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP
 from louver.passes.lower import bulk_store, operands
 from louver.passes.lower.state import Lowering, Origin, RolePosition, TileState, TileWalk
 from louver.ptx.module import Address, Imm, Reg
@@ -81,6 +81,13 @@ def _start_role(low: Lowering, role: ops.RoleOp, lower_block: LowerBlock) -> Non
         tile_m, _, _ = low.tile
         operands.open_consumer(low, role, tile_m // (64 * role.warpgroups.value.data))
     lower_block(role.body.block)
+
+
+def one_thread(low: Lowering, op: staged.OneThreadOp, lower_block: LowerBlock) -> None:
+    """The region, for the first thread of the warpgroup."""
+    k = low.k
+    with k.if_(k.setp("eq", "u32", k.and_(low.named["tid"], WARPGROUP_THREADS - 1), 0)):
+        lower_block(op.body.block)
 
 
 def lower_tiles(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock) -> None:

@@ -6,9 +6,9 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import Float32Type, IntegerAttr, ModuleOp
 from xdsl.ir import Attribute, Block, Operation
 
-from louver.ir.sched import ops
+from louver.ir.sched import ops, staged
 from louver.ir.sched.types import MapType, PointerType, SizeType
-from louver.passes.lower import bulk_store, control, multiply, operands, stages, store
+from louver.passes.lower import bulk_store, control, multiply, operands, stage_metadata, stages, store
 from louver.passes.lower.entries import entry_in_hand
 from louver.passes.lower.state import Barriers, Lowering, Ring
 from louver.ptx.builder import KernelBuilder
@@ -65,15 +65,12 @@ def _layout(kernel: ops.KernelOp) -> tuple[dict[str, Ring], dict[str, Barriers],
     for op in kernel.body.block.ops:
         if isinstance(op, ops.RingOp) and op.offset is not None:
             rings[op.sym_name.data] = Ring(op.offset.value.data, op.bytes.value.data)
-            depths.add(op.stages.value.data)
         elif isinstance(op, ops.BarriersOp) and op.offset is not None and op.arrivals is not None:
             transaction = 0 if op.transaction_bytes is None else op.transaction_bytes.value.data
             barriers[op.sym_name.data] = Barriers(op.offset.value.data, op.arrivals.value.data, transaction)
             depths.add(op.stages.value.data)
-    # A staging area has one stage, which its role reuses; the rings share one depth.
-    depths.discard(1)
     if len(depths) != 1:
-        raise ValueError(f"all rings and barriers of a kernel have one depth, got {sorted(depths)}")
+        raise ValueError(f"all barriers of a kernel have one depth, got {sorted(depths)}")
     return rings, barriers, depths.pop()
 
 
@@ -131,6 +128,18 @@ def _lower_op(low: Lowering, op: Operation) -> None:
         case ops.BulkStoreOp():
             with entry_in_hand(low, op):
                 bulk_store.bulk_store(low, op)
+        case _:
+            _lower_staged(low, op)
+
+
+def _lower_staged(low: Lowering, op: Operation) -> None:
+    match op:
+        case staged.OneThreadOp():
+            control.one_thread(low, op, lambda block: _lower_block(low, block))
+        case staged.CopyMetadataOp():
+            stage_metadata.copy(low, op)
+        case staged.ReadMetadataOp():
+            stage_metadata.read(low, op)
         case _:
             _lower_arithmetic(low, op)
 

@@ -7,7 +7,7 @@ from louver.passes.lower.state import Lowering
 from louver.ptx.module import Address, Imm, Reg
 
 
-def _barrier(low: Lowering, stage: Reg) -> Reg:
+def barrier_address(low: Lowering, stage: Reg) -> Reg:
     """Address of the barrier of `stage`, without the ring's constant offset."""
     return low.k.mad_lo(stage, 8, low.named["smem"])
 
@@ -15,20 +15,20 @@ def _barrier(low: Lowering, stage: Reg) -> Reg:
 def acquire(low: Lowering, op: ops.AcquireOp) -> None:
     """The first time round every stage is free: waiting for the phase before the first one passes at once."""
     k, position = low.k, low.position
-    address = _barrier(low, position.stage)
+    address = barrier_address(low, position.stage)
     k.wait(Address(address, low.barriers[op.barriers.data].offset), k.xor(position.parity, 1))
 
 
 def expect(low: Lowering, op: ops.ExpectOp) -> None:
     """Arrive and announce the bytes of the whole stage, whoever sends them."""
     barriers = low.barriers[op.barriers.data]
-    address = _barrier(low, low.position.stage)
+    address = barrier_address(low, low.position.stage)
     low.k.mbarrier_arrive_expect(Address(address, barriers.offset), barriers.transaction_bytes)
 
 
 def wait(low: Lowering, op: ops.WaitOp) -> None:
     """Wait for the stage's copies."""
-    address = _barrier(low, low.position.stage)
+    address = barrier_address(low, low.position.stage)
     low.k.wait(Address(address, low.barriers[op.barriers.data].offset), low.position.parity)
 
 
@@ -46,7 +46,7 @@ def release(low: Lowering, op: ops.ReleaseOp) -> None:
         begun = k.setp("ge", "u32", tile.step, lag - tile.advanced)
         selected = k.and_pred(selected, begun)
     barriers = low.barriers[op.barriers.data]
-    address = _barrier(low, stage)
+    address = barrier_address(low, stage)
     if low.cluster > 1:
         remote = k.map_shared(k.add(address, barriers.offset), lane)
         k.mbarrier_arrive(Address(remote), remote=True, guard=selected)
@@ -72,6 +72,6 @@ def bulk_load(low: Lowering, op: ops.BulkLoadOp) -> None:
         Address(destination, offset),
         low.register(op.map),
         coordinates,
-        Address(_barrier(low, position.stage), barriers.offset),
+        Address(barrier_address(low, position.stage), barriers.offset),
         multicast=mask,
     )

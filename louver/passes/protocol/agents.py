@@ -58,6 +58,8 @@ class Agent:
                 self._retire(event.action.number)
             case "metadata":
                 self._fill(event)
+                if event.action.reads is not None:
+                    self._read_stage(event, event.action.reads)
             case "values":
                 self._fill(event)
                 self._read_stage(event, _given(event.action.reads))
@@ -128,7 +130,7 @@ class Agent:
             self.open.slots.add(reads.slot)
 
     def _read_stage(self, event: Event, reads: Reads) -> None:
-        """A load of values counts as a part of the products that follow it: it is over before they begin."""
+        """A load of values or metadata counts as a part of the products that follow it: it is over before they begin."""
         for ring in reads.rings:
             stages = self.rings[self.cta][ring]
             stages[event.position % len(stages)].read(self.open, event.position, self.clock, event)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from xdsl.dialects.builtin import ModuleOp
 
-from louver.ir.sched import ops
+from louver.ir.sched import ops, staged
 from louver.passes.protocol.agents import Agent, warps_of
 from louver.passes.protocol.barriers import Barrier
 from louver.passes.protocol.events import Event, Walk, words_a_step
@@ -54,7 +54,7 @@ def _check_memory(kernel: ops.KernelOp) -> None:
                 f"rings and barriers lie apart in shared memory, got bytes {begin} to {last} for @{name}, and what follows "
                 f"(or the end) at {limit}"
             )
-    copied = {op.ring.data for op in kernel.walk() if isinstance(op, ops.BulkLoadOp)}
+    copied = {op.ring.data for op in kernel.walk() if isinstance(op, ops.BulkLoadOp | staged.CopyMetadataOp)}
     for op in kernel.walk():
         if isinstance(op, ops.BulkStoreOp) and op.ring.data in copied:
             raise ProtocolError(

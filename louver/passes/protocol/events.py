@@ -10,7 +10,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation, SSAValue
 
-from louver.ir.sched import ops
+from louver.ir.sched import ops, staged
 from louver.ir.sched.types import MapType
 from louver.isa.prepack import WORDS, columns_per_load
 
@@ -160,6 +160,11 @@ class Walk:
             self.step += 1
             self.position += 1
             return
+        if isinstance(op, staged.OneThreadOp):
+            # What the thread learns there the others learn at the wait that follows, which it lets pass.
+            for inner in op.body.block.ops:
+                yield from self._one(inner)
+            return
         if op not in self._actions:
             self._actions[op] = _action(op, self.role.sym_name.data)
         action = self._actions[op]
@@ -172,6 +177,8 @@ class Walk:
         match op:
             case ops.LoadMetadataOp():
                 return self._metadata(op)
+            case staged.ReadMetadataOp():
+                return Fill(op.set.value.data, self.tile, dict.fromkeys(range(self.words), self.step))
             case ops.LoadValuesOp():
                 return Fill(op.slot.value.data, self.tile, {0: self.step})
             case _:
@@ -210,8 +217,12 @@ def _action(op: Operation, role: str) -> Action | None:
             return Action("release", op, role, op.barriers.data, op.lag.value.data)
         case ops.BulkLoadOp():
             return Action("load", op, role, op.barriers.data, copy=_copy(op))
+        case staged.CopyMetadataOp():
+            return Action("load", op, role, op.barriers.data, copy=Copy(op.ring.data, 0, op.bytes.value.data, None))
         case ops.LoadMetadataOp():
             return Action("metadata", op, role)
+        case staged.ReadMetadataOp():
+            return Action("metadata", op, role, reads=Reads((op.ring.data,), op.set.value.data, frozenset(), None))
         case ops.LoadValuesOp():
             return Action("values", op, role, reads=Reads((op.ring.data,), -1, frozenset(), op.slot.value.data))
         case ops.MmaFenceOp():

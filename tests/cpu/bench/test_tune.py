@@ -14,7 +14,7 @@ from louver.bench import machine, tune, tune_run
 from louver.bench.machine import CannotMeasureError
 from louver.bench.tune import Tuned, classes_between, entry_of, tune_and_keep
 from louver.bench.tune_run import Task, set_up
-from louver.bench.tune_search import GAIN, NUMBERS, TILES, neighbours, search
+from louver.bench.tune_search import APART, GAIN, NUMBERS, TILES, neighbours, search
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
@@ -116,7 +116,9 @@ def test_neighbours_differ_by_one_thing_and_fit() -> None:
             assert schedule.stages == full.stages
         assert changed <= shape or len(changed) == 1, schedule
     for name, hint in get_type_hints(Schedule).items():
-        if get_origin(hint) is Literal or hint is bool or name in NUMBERS or name in TILES[0]:
+        if name in APART:
+            assert all(getattr(s, name) == getattr(MODEL, name) for s in found)
+        elif get_origin(hint) is Literal or hint is bool or name in NUMBERS or name in TILES[0]:
             assert any(getattr(s, name) != getattr(MODEL, name) for s in found), f"no neighbour changes {name}"
 
 

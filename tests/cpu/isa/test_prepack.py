@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import louver
 from louver.formats.dtypes import element_type
 from louver.isa.metadata import MAPS
-from louver.isa.prepack import columns_per_load, prepack, prepacked_shape, unpack
+from louver.isa.prepack import columns_per_load, prepack, prepacked_shape, split, unpack
 from support.warpgroup import natural_indices
 
 TYPES = ("f16", "bf16", "e4m3", "e5m2", "s8", "u8", "tf32")
@@ -37,6 +37,21 @@ def test_each_word_is_what_the_map_says(dtype, rows, k, rng):
     for block, load, word in np.ndindex(blocks, loads, 4):
         part = padded[64 * block : 64 * (block + 1), 16 * (4 * load + word) : 16 * (4 * load + word + 1)]
         assert np.array_equal(words[block, load, :, word], layout.pack(part))
+
+
+@pytest.mark.parametrize("words", [1, 2, 4])
+def test_a_load_of_fewer_words_has_those_of_fewer_columns(words: int, rng: np.random.Generator) -> None:
+    whole = rng.integers(0, 2**32, (3, 5, 128, 4), dtype=np.uint32)
+    apart = split(whole, words)
+    assert apart.shape == (3, 5 * 4 // words, 128, words) and apart.flags.c_contiguous
+    for load, word in np.ndindex(5, 4):
+        part, inside = divmod(4 * load + word, words)
+        assert np.array_equal(apart[:, part, :, inside], whole[:, load, :, word])
+
+
+def test_a_load_has_one_two_or_four_words() -> None:
+    with pytest.raises(ValueError, match="1, 2 or 4 words, got 3"):
+        split(np.zeros((1, 1, 128, 4), np.uint32), 3)
 
 
 @given(

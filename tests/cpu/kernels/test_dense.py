@@ -7,7 +7,7 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 
 from louver.formats.dtypes import ELEMENT_TYPES
-from louver.kernels.dense import check_output, matrices, merged, stored
+from louver.kernels.dense import check_output, matrices, merged, same_place, stored
 from louver.runtime.arrays import view
 
 F16 = ELEMENT_TYPES["f16"]
@@ -115,3 +115,11 @@ def test_rows_of_outputs_are_contiguous_and_apart() -> None:
     c = as_strided(array(100), (3, 4, 9), (0, 18, 2))
     found = stored(view(c), 1, "c")
     assert found is not None and (found.batch, found.batch_pitch) == (3, 0)
+
+
+def test_an_output_of_one_row_may_be_c_itself_whatever_its_stride() -> None:
+    base = np.zeros((4, 8), np.float16)
+    out, c = view(base[:1]), view(base[:1].reshape(8)[None])
+    assert same_place(out, c)
+    assert not same_place(view(base[:2]), view(base[:4:2]))
+    assert not same_place(view(base[:1]), view(base[1:2]))

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from xdsl.utils.exceptions import VerifyException
 
 from louver.formats.dtypes import element_type
 from louver.frontend.builder import build_tile_ir
@@ -33,6 +34,14 @@ PROBLEMS = {
         Schedule(tile_k=128, stages=4, store="bulk"),
     ),
     "linear-f32-bulk": (Problem("linear", out="f32"), Schedule(stages=4, store="bulk")),
+    "linear-alone": (
+        Problem("linear"),
+        Schedule(tile_m=64, tile_n=64, consumers=1, stages=1, specialized=False, in_flight=0),
+    ),
+    "linear-fp8-metadata-barrier": (
+        Problem("linear", "e4m3", "e4m3", "f16"),
+        Schedule(tile_k=128, stages=3, metadata="barrier"),
+    ),
     "linear-gated": (
         Problem("linear", bias="row", epilogue=EPILOGUES["gated-scaled"]),
         Schedule(tile_n=128, stages=3),
@@ -179,6 +188,29 @@ def test_a_wait_that_nobody_serves_is_refused() -> None:
             op.detach()
     with pytest.raises(ValueError, match="@empty are never arrived at"):
         assign_shared_memory(module, SM_90A)
+
+
+def test_what_one_thread_begins_is_waited_for_next() -> None:
+    problem, schedule = PROBLEMS["linear-alone"]
+    module = generate(nest_of(problem, schedule), schedule, SM_90A)
+    (kernel,) = module.body.block.ops
+    next(op for op in kernel.walk() if isinstance(op, ops.WaitOp)).detach()
+    with pytest.raises(VerifyException, match=r"a sched.wait on barriers that the region expects bytes on, \['full'\]"):
+        module.verify()
+
+
+@pytest.mark.parametrize(("dtype", "tile_k", "bytes_"), [("f16", 64, 1024), ("f16", 128, 2048), ("e4m3", 128, 2048)])
+def test_a_stage_holds_the_metadata_of_its_step(dtype: str, tile_k: int, bytes_: int) -> None:
+    schedule = Schedule(tile_k=tile_k, stages=2, metadata="stage")
+    module = generate(nest_of(Problem("linear", dtype, dtype, "f16"), schedule), schedule, SM_90A)
+    assign_shared_memory(module, SM_90A)
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    rings = {op.sym_name.data: op.bytes.value.data for op in kernel.body.block.ops if isinstance(op, ops.RingOp)}
+    # One bit for each dense element of the tile.
+    assert rings["metadata"] == bytes_ == 128 * tile_k // 8
+    full = next(op for op in kernel.walk() if isinstance(op, ops.BarriersOp) and op.sym_name.data == "full")
+    assert full.transaction_bytes.value.data == sum(rings.values())
 
 
 def test_schedules_differ_in_one_field_only_where_they_say_so() -> None:

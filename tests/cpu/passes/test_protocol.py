@@ -13,7 +13,7 @@ from xdsl.utils.exceptions import VerifyException
 from louver.bench.tune_search import neighbours
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem, Tile
-from louver.ir.sched import ops
+from louver.ir.sched import ops, staged
 from louver.isa.targets import SM_90A
 from louver.kernels.configure import TILE_N, choose
 from louver.kernels.tuned import tables
@@ -93,6 +93,9 @@ def test_the_check_costs_milliseconds() -> None:
 
 BASE = Schedule(stages=4)
 CLUSTER = Schedule(stages=4, cluster=2)
+STAGE = Schedule(stages=4, metadata="stage")
+BARRIER = Schedule(stages=4, metadata="barrier")
+ALONE = Schedule(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0)
 
 
 def found(kernel: ops.KernelOp, kind: type[Any], index: int = 0, role: str = "") -> Any:
@@ -132,6 +135,12 @@ def refill_in_use(kernel: ops.KernelOp) -> None:
     copy = next(op for op in kernel.walk() if isinstance(op, ops.LoadMetadataOp) and op.parent is wait.parent).clone()
     copy.set = found(kernel, ops.MmaOp).set
     wait.parent.insert_op_before(copy, wait)
+
+
+def one_set(kernel: ops.KernelOp) -> None:
+    for op in kernel.walk():
+        if isinstance(op, staged.ReadMetadataOp | ops.MmaOp):
+            op.set = ops.i32_attr(0)
 
 
 def expect_twice(kernel: ops.KernelOp) -> None:
@@ -208,6 +217,23 @@ MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
         "fill the 8192 bytes of a stage side",
     ),
     "rings overlap": (BASE, overlap, "rings and barriers lie apart in shared memory, got bytes 0 to 32768 for @a"),
+    "metadata: no wait": (BARRIER, drop(ops.WaitOp), "reads a stage only after its bytes .* of @metadata with no wait"),
+    "metadata: no expect": (BARRIER, drop(ops.ExpectOp), "every wait ends, .* of @metadata_full with 0 of 1 arrivals"),
+    "metadata: no copy": (BARRIER, drop(staged.CopyMetadataOp), "every wait ends, .* of @metadata_full .* 0 of 1024"),
+    "metadata: not read": (BARRIER, drop(staged.ReadMetadataOp), "its own step, got nothing in metadata set 0"),
+    "metadata: the other set": (
+        BARRIER,
+        set_number(staged.ReadMetadataOp, "set", 1),
+        "its own step, got nothing in metadata set 0",
+    ),
+    "metadata: a set refilled in use": (BARRIER, one_set, "refilled only after the wait .* metadata set 0"),
+    "metadata: with the operands, no wait": (STAGE, drop(ops.WaitOp), "reads a stage only after its bytes"),
+    "metadata: with the operands, no copy": (STAGE, drop(staged.CopyMetadataOp), "every wait ends, .* of @full"),
+    "alone: no acquire": (ALONE, drop(ops.AcquireOp, 1), "only when it knows that the one before has ended"),
+    "alone: no release": (ALONE, drop(ops.ReleaseOp), "every wait ends, .* of @empty"),
+    "alone: no wait for products": (ALONE, drop(ops.MmaWaitOp), "released only after the wait that retires"),
+    "alone: no wait": (ALONE, drop(ops.WaitOp), "reads a stage only after its bytes have arrived"),
+    "alone: a group left running": (ALONE, set_number(ops.MmaWaitOp, "pending", 1), "released only after the wait"),
     "cluster: no wait": (CLUSTER, drop(ops.WaitOp), "reads a stage only after its bytes have arrived"),
     "cluster: half the arrivals": (CLUSTER, add("empty", "arrivals", -8), "before has ended|counts all that arrive"),
     "cluster: no acquire": (CLUSTER, drop(ops.AcquireOp), "has been waited for|knows that the one before"),

@@ -14,6 +14,12 @@ def test_default_fills_whole_warpgroups() -> None:
     assert schedule.blocks == 1
 
 
+def test_without_a_producer_one_warpgroup_is_all_there_is() -> None:
+    schedule = Schedule(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0)
+    assert schedule.threads == 128
+    assert replace(schedule, specialized=True).threads == 256
+
+
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
@@ -22,7 +28,14 @@ def test_default_fills_whole_warpgroups() -> None:
         ({"tile_n": 12}, "multiple of 8, at most 256, got 12"),
         ({"tile_n": 264}, "multiple of 8, at most 256, got 264"),
         ({"tile_k": 96}, "64 or 128, got 96"),
-        ({"stages": 1}, "at least 2 stages"),
+        ({"stages": 1}, "at least 2 stages.* got 1 and 'shared'"),
+        ({"stages": 1, "in_flight": 0, "values": "registers"}, "at least 2 stages.* got 0 and 'registers'"),
+        ({"specialized": False}, "consumers is 1 and stages 1, got 2 and 5"),
+        ({"specialized": False, "consumers": 1, "stages": 2, "in_flight": 0}, "got 1 and 2"),
+        ({"specialized": 0}, "specialized is True or False, got 0"),
+        ({"metadata": "ring"}, '"global", "stage" or "barrier", got \'ring\''),
+        ({"in_flight": 2}, "in_flight is 0 or 1 groups of products, got 2"),
+        ({"in_flight": True}, "in_flight is 0 or 1 groups of products, got True"),
         ({"stages": 0}, "stages must be a positive integer"),
         ({"cluster": 3}, "cluster is 1 or 2"),
         ({"consumers": 4, "tile_m": 256}, "consumers is 1, 2 or 3"),

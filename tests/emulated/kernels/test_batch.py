@@ -46,7 +46,7 @@ def check(
     if problem.kind == "linear":
         expected = np.swapaxes(expected, -1, -2)
         reads |= {"c": np.swapaxes(reads["c"], -1, -2)} if reads else {}
-    compiled = compile_product(problem, deepest(problem, schedule, SM_90A))
+    compiled = compile_product(problem, deepest(problem, schedule, SM_90A) if schedule.specialized else schedule)
     y, report = emulate(compiled, louver.compress(w, "2:4"), dense, bias, reads, **how)
     assert y.shape == expected.shape and report.products > 0
     np.testing.assert_array_equal(y.astype(np.float64), expected.astype(y.dtype).astype(np.float64))
@@ -90,6 +90,19 @@ def test_bulk_stores_of_entries(rng: np.random.Generator, kind: Any, out: str, c
 def test_8_bit_operands(rng: np.random.Generator, a: str, b: str, out: str) -> None:
     problem = Problem("linear", a, b, out, batch="both")
     check(rng, problem, Schedule(tile_n=16, tile_k=128), (2, 70, 11, 140), sm_count=1)
+
+
+@pytest.mark.parametrize("metadata", ["stage", "barrier"])
+@pytest.mark.parametrize("specialized", [True, False], ids=["specialized", "one warpgroup"])
+def test_metadata_through_the_ring(rng: np.random.Generator, metadata: Any, specialized: bool) -> None:
+    if specialized:
+        schedule = Schedule(tile_n=16, stages=3, metadata=metadata)
+    else:
+        schedule = Schedule(
+            tile_m=64, tile_n=16, consumers=1, stages=1, metadata=metadata, specialized=False, in_flight=0
+        )
+    for batch in BATCHES:
+        check(rng, Problem("linear", out="f32", batch=batch), schedule, (3, 130, 17, 200), sm_count=1)
 
 
 def test_values_in_registers(rng: np.random.Generator) -> None:

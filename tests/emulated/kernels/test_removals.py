@@ -16,7 +16,7 @@ from louver.passes.pipeline import CompiledProduct, compile_product
 from louver.passes.schedule import Schedule
 from louver.ptx.module import Kernel, Module
 
-# One of each structure: what is stored how, one CTA or a cluster, a ring that wraps early or late.
+# One of each structure: what is stored how, one CTA or a cluster, a ring that wraps early or late, who feeds it with what.
 STRUCTURES = {
     "direct": (Problem("linear", bias="row"), Schedule(tile_n=16, stages=3), 1),
     "bulk": (Problem("linear"), Schedule(tile_n=16, stages=3, store="bulk"), 1),
@@ -24,7 +24,18 @@ STRUCTURES = {
     "chunks": (Problem("linear", out="f32"), Schedule(tile_n=48, stages=2, store="bulk", staging=16), 1),
     "two-blocks": (Problem("matmul", b_layout="n_major"), Schedule(tile_m=256, tile_n=64, tile_k=128, stages=2), 1),
     "registers": (Problem("linear"), Schedule(tile_n=16, stages=3, values="registers"), 1),
+    "alone": (Problem("linear"), Schedule(64, 16, 64, 1, 1, specialized=False, in_flight=0), 1),
+    "metadata-in-the-stage": (Problem("linear"), Schedule(tile_n=16, stages=3, metadata="stage", in_flight=0), 1),
+    "metadata-on-its-own-barrier": (
+        Problem("matmul"),
+        Schedule(tile_n=64, tile_k=128, stages=2, cluster=2, metadata="barrier"),
+        2,
+    ),
 }
+
+
+UNNOTICED = {"alone": "wgmma.fence"}
+"""What the rules do not ask for, and where: ptxas does, for without these it puts in fences of its own and serializes."""
 
 
 def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator):
@@ -62,4 +73,5 @@ def test_every_wait_fence_and_arrival_is_needed_and_its_absence_noticed(name: st
     compiled = compile_product(problem, schedule)
     outcomes = survey(compiled.kernel, attempts(compiled, sms, rng))
     assert len(outcomes) >= 30
-    assert not [str(removal) for removal in undetected(outcomes)]
+    missed = [str(removal) for removal in undetected(outcomes)]
+    assert not [text for text in missed if name not in UNNOTICED or UNNOTICED[name] not in text]

@@ -15,6 +15,7 @@ from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
 from louver.kernels import reference
 from louver.kernels.configure import choose, deepest
+from louver.kernels.fused import NOTHING_BOUND
 from louver.kernels.launch import Rows
 from louver.kernels.numerics import accumulation, compare
 from louver.kernels.state import TensorState
@@ -145,7 +146,7 @@ def test_every_schedule(rng: np.random.Generator, kind: str, name: str, schedule
     target = Target.of(*((2576, 3216) if kind == "linear" else (3216, 2576)), out)
     dense = to_torch(given.b.T)
     launcher = TensorState().launcher(given.s, problem, chosen, 0, 0)
-    pack = launcher.arguments(2576, rows_of(dense), rows_of(target.view), 0)
+    pack = launcher.arguments(2576, rows_of(dense), rows_of(target.view), NOTHING_BOUND)
     torch: Any = sys.modules["torch"]
     for _ in range(3):
         launcher.kernel.launch(launcher.grid(2576), pack, torch.cuda.current_stream().cuda_stream)

@@ -1,0 +1,113 @@
+builtin.module {
+  sched.kernel @linear params ["a_map", "b_map", "metadata", "d", "M", "N", "K", "pitch"] threads 384 cluster 1 tile [128 : i32, 256 : i32, 128 : i32] mma <#builtin.int<256>, "e4m3", "e4m3", "f32", "shared", #builtin.int<0>> shared_bytes 129096 {
+  ^bb0(%a_map: !sched.map<"a", [64, 128], 1, 64>, %b_map: !sched.map<"b", [128, 256], 1, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>):
+    sched.ring @a stages 3 bytes 8192 offset 0
+    sched.ring @b stages 3 bytes 32768 offset 24576
+    sched.ring @metadata stages 3 bytes 2048 offset 122880
+    sched.barriers @full stages 3 arrivals 1 transaction_bytes 40960 offset 129024
+    sched.barriers @empty stages 3 arrivals 8 offset 129048
+    sched.barriers @metadata_full stages 3 arrivals 1 transaction_bytes 2048 offset 129072
+    sched.role @producer warpgroups 1 from 0 registers 40 single {
+      sched.tiles raster 16 {
+      ^bb0(%m: i32, %n: i32):
+        sched.loop unroll 1 {
+        ^bb0(%step: i32):
+          sched.acquire @empty
+          sched.expect @metadata_full
+          sched.copy_metadata %metadata[%m, %step] to @metadata bytes 2048 on @metadata_full : !sched.ptr<"metadata", "u32">, i32, i32
+          sched.expect @full
+          %0 = arith.constant 64 : i32
+          %1 = arith.muli %step, %0 : i32
+          sched.bulk_load %a_map[%1, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [64, 128], 1, 64>
+          %2 = arith.constant 128 : i32
+          %3 = arith.muli %step, %2 : i32
+          sched.bulk_load %b_map[%3, %n : i32, i32] to @b offset 0 on @full : !sched.map<"b", [128, 256], 1, 128>
+          sched.advance
+        }
+      }
+    }
+    sched.role @consumer warpgroups 2 from 1 registers 232 {
+      sched.tiles raster 16 {
+      ^bb0(%m_1: i32, %n_1: i32):
+        sched.loop unroll 4 {
+        ^bb0(%step_1: i32):
+          sched.wait @metadata_full
+          sched.read_metadata @metadata set 0
+          sched.wait @full
+          sched.mma_fence
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 0 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 1 selector 0
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @metadata_full
+          sched.read_metadata @metadata set 1
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 0 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 1 word 1 selector 0
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @metadata_full
+          sched.read_metadata @metadata set 0
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 0 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 1 selector 0
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @metadata_full
+          sched.read_metadata @metadata set 1
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 0 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 1 word 1 selector 0
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+        }
+        sched.loop partial unroll 3 {
+        ^bb0(%step_2: i32):
+          sched.wait @metadata_full
+          sched.read_metadata @metadata set 0
+          sched.wait @full
+          sched.mma_fence
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 0 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 1 selector 0
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @metadata_full
+          sched.read_metadata @metadata set 1
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 0 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 1 word 1 selector 0
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @metadata_full
+          sched.read_metadata @metadata set 0
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 0 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 1 selector 0
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+        }
+        sched.mma_wait pending 0
+        sched.release @empty lag 1
+        sched.store %d[%m_1, %n_1] transposed : !sched.ptr<"d", "f16">, i32, i32 {
+        ^bb0(%4: f32):
+          %5 = arith.truncf %4 : f32 to f16
+          sched.yield %5 : f16
+        }
+      }
+    }
+  }
+}
