@@ -169,12 +169,14 @@ def compile_(
     product: Annotated[Product, typer.Option(help="Which product.")] = Product.linear,
     emit: Annotated[Stage, typer.Option(help="What to print.")] = Stage.ptx,
     target: Annotated[str, typer.Option(help="The GPU target.")] = "sm_90a",
+    accumulate: Annotated[str, typer.Option(help="auto, f32, f16, fast, promoted or s32.")] = "auto",
 ) -> None:
     """Compile a product and print a stage of it. Needs no GPU."""
     from louver.commands.compile import compile_text, parse_sizes
 
     with one_line_errors():
-        typer.echo(compile_text(parse_sizes(problem), dtype.value, product.value, emit.value, target))
+        sizes = parse_sizes(problem)
+        typer.echo(compile_text(sizes, dtype.value, product.value, emit.value, target, accumulate))
 
 
 @app.command()
@@ -221,6 +223,7 @@ def tune(
     table: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write what was found as a table for a package.")
     ] = None,
+    accumulate: Annotated[str, typer.Option(help="auto, f32, f16, fast, promoted or s32.")] = "auto",
     show: Annotated[bool, typer.Option("--show", help="Only list what is kept; needs no GPU.")] = False,
 ) -> None:
     """Time schedules on the GPU at hand and keep the best for later calls."""
@@ -230,7 +233,8 @@ def tune(
         if show:
             command.show(terminal())
         else:
-            command.run_tune(command.tasks(shapes, dtype, kind.value, out_dtype, n), table, terminal())
+            wanted = command.tasks(shapes, dtype, kind.value, out_dtype, n, accumulate)
+            command.run_tune(wanted, table, terminal())
 
 
 bench = typer.Typer(help="Time products beside the vendor's libraries. Needs a GPU and PyTorch.", no_args_is_help=True)
@@ -255,13 +259,17 @@ def gemm(
         float | None,
         typer.Option(metavar="SECONDS", help="Stop before this time is up; the record says what is missing."),
     ] = None,
+    accumulate: Annotated[
+        str, typer.Option(help="How our product accumulates: auto, or f16 or promoted, into a record of its own.")
+    ] = "auto",
     out: BenchOut = Path("louver-bench"),
 ) -> None:
     """Products of large matrices beside cuBLAS and cuSPARSELt: a table, a JSON record and a picture."""
     from louver.commands.bench import bench_gemm, problems
 
     with one_line_errors():
-        bench_gemm(problems(dtype, shapes, quick=quick), out, terminal(), sustained=sustained, budget=budget)
+        wanted = problems(dtype, shapes, quick=quick, accumulate=accumulate)
+        bench_gemm(wanted, out, terminal(), sustained=sustained, budget=budget)
 
 
 @bench.command()

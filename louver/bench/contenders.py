@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import louver
 from louver.bench.operands import Operands
 from louver.bench.protocol import Protocol
+
+if TYPE_CHECKING:
+    from louver.kernels.request import Accumulate
 
 REFUSALS = (RuntimeError, ValueError)
 """What PyTorch raises where a library refuses a product."""
@@ -45,19 +48,20 @@ class Contender:
 
 
 def ours(operands: Operands) -> Contender:
-    """`louver.linear`, writing to a given output."""
-    return Contender(
-        "ours",
-        lambda index: louver.linear(operands.x, operands.sparse[index % operands.sets], out=operands.y),
-        "tokens",
-        {},
-    )
+    """`louver.linear`, writing to a given output, and accumulating as the problem says."""
+    x, sparse, y = operands.x, operands.sparse, operands.y
+    accumulate = cast("Accumulate", operands.problem.accumulate)
+
+    def call(index: int) -> Any:
+        return louver.linear(x, sparse[index % operands.sets], out=y, accumulate=accumulate)
+
+    return Contender("ours", call, "tokens", {})
 
 
 def cublas(torch: Any, operands: Operands) -> Contender:
     """Dense `x @ w.T` with the pruned weights, zeros and all, by the call that `DENSE_CALLS` names, to a given output.
 
-    e4m3 has scales of 1 and cuBLAS's fast accumulation.
+    e4m3 has scales of 1, and cuBLAS's fast accumulation unless our product's sums are promoted.
     Raises ValueError where PyTorch has no call for the problem's element types.
     """
     problem = operands.problem
@@ -75,7 +79,8 @@ def _dense_product(torch: Any, name: str, operands: Operands) -> Callable[[Any],
         case "torch._scaled_mm":
             one = torch.ones((), device="cuda")
             scales = {"scale_a": one, "scale_b": one}
-            return lambda w: torch._scaled_mm(x, w, **scales, out_dtype=y.dtype, use_fast_accum=True, out=y)
+            fast = operands.problem.accumulate != "promoted"
+            return lambda w: torch._scaled_mm(x, w, **scales, out_dtype=y.dtype, use_fast_accum=fast, out=y)
         case "torch._int_mm":
             return lambda w: torch._int_mm(x, w, out=y)
         case _:

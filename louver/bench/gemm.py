@@ -47,6 +47,7 @@ class Measurement:
             "dtype": self.row.dtype,
             "out": self.row.out,
             "product": self.row.product,
+            "accumulate": self.row.accumulate,
         }
         sustained = {name: taken.to_json(self.flops) for name, taken in self.sustained.items()}
         more = {} if self.n_major is None else {"n_major": self.n_major.to_json()}
@@ -84,11 +85,13 @@ def measure(torch: Any, problem: GemmProblem, protocol: Protocol, *, sustained: 
         facts = {"spread": round(spread(times[winner]), 4), "bursts_us": [round(t * 1e6, 3) for t in times[winner]]}
         notes.setdefault(name, {}).update(contenders[winner].details | facts)
     taken = {name: round(median(times[w]) * 1e6, 3) for name, w in winners.items()}
-    row = GemmRow(problem.shape, problem.dtype, "linear", taken, problem.out)
+    row = GemmRow(problem.shape, problem.dtype, "linear", taken, problem.out, problem.accumulate)
     with phases.phase("sustained"):
         long = {name: sustain(torch, loads[w], protocol) for name, w in winners.items()} if sustained else {}
     with phases.phase("n_major"):
-        turned = measure_n_major(torch, operands, protocol) if problem.bits == 8 else None
+        turned = (
+            measure_n_major(torch, operands, protocol) if problem.bits == 8 and problem.accumulate == "auto" else None
+        )
     return Measurement(row, notes, long, turned, phases.seconds)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from louver.formats.dtypes import element_type
+from louver.frontend.problem import modes_of
 from louver.report.gemm import types_of
 
 
@@ -13,7 +14,8 @@ from louver.report.gemm import types_of
 class GemmProblem:
     """`linear`: x [n, k] @ w [m, k].T -> [n, m], w 2:4 sparse; sizes in elements. dtype: of the operands.
 
-    out: the result's element type, one of `OUTPUTS`; "auto" becomes the first.
+    out: the result's element type, one of `OUTPUTS`; "auto" becomes the first. accumulate: how our product accumulates, one of
+    `ACCUMULATE`; anything but "auto" is reported apart.
     """
 
     m: int
@@ -21,6 +23,7 @@ class GemmProblem:
     k: int
     dtype: str
     out: str = "auto"
+    accumulate: str = "auto"
 
     def __post_init__(self) -> None:
         if min(self.m, self.n, self.k) < 1:
@@ -32,6 +35,12 @@ class GemmProblem:
             )
         if self.out == "auto":
             object.__setattr__(self, "out", OUTPUTS[self.dtype][0])
+        modes = ("auto", *(mode for mode in modes_of(self.dtype) if mode in ACCUMULATE))
+        if self.accumulate not in modes:
+            raise ValueError(
+                f"products of {self.dtype} are measured with accumulate {' or '.join(modes)}, got "
+                f"{self.accumulate!r}: choose other element types with --dtype"
+            )
         self._check_multiples()
 
     def _check_multiples(self) -> None:
@@ -59,7 +68,7 @@ class GemmProblem:
         return self.m * self.k * (self.bits // 2 + 1) // 8
 
     def __str__(self) -> str:
-        return f"{self.m}×{self.n}×{self.k} {types_of(self.dtype, self.out)}"
+        return f"{self.m}×{self.n}×{self.k} {types_of(self.dtype, self.out, self.accumulate)}"
 
 
 OUTPUTS: Mapping[str, tuple[str, ...]] = {
@@ -72,6 +81,9 @@ OUTPUTS: Mapping[str, tuple[str, ...]] = {
 
 s8: PyTorch's dense product writes s32 only, and cuSPARSELt is known by its f16 results.
 """
+
+ACCUMULATE = ("auto", "f16", "promoted")
+"""Ways to accumulate that are measured, each into a record of its own."""
 
 OTHER_NAMES: Mapping[str, str] = {"int8": "s8"}
 """What users call a type, and its name."""

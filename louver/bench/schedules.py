@@ -36,6 +36,8 @@ ALTERNATIVES: tuple[Mapping[str, Any], ...] = (
     {"tile_n": 192},
     {"tile_m": 256, "tile_n": 128},
     {"tile_m": 192, "tile_n": 192, "consumers": 3},
+    {"tile_m": 256, "tile_n": 256, "consumers": 4, "staging": 32},
+    {"tile_m": 256, "tile_n": 256, "consumers": 2, "staging": 32},
     {"tile_k": 64},
     {"tile_k": 128},
     {"store": "direct"},
@@ -82,7 +84,7 @@ def candidates(problem: Problem, m: int, n: int, place: Device) -> dict[str, Sch
 def measure_schedules(torch: Any, gemm: GemmProblem, protocol: Protocol) -> list[Rung]:
     """Time the candidates on one problem, fastest first. Raises ArithmeticError when one of them computes wrongly."""
     place = require_device()
-    problem = Problem("linear", a=gemm.dtype, b=gemm.dtype, out=gemm.out)
+    problem = Problem("linear", a=gemm.dtype, b=gemm.dtype, out=gemm.out, accumulate=gemm.accumulate)
     schedules = candidates(problem, gemm.m, gemm.n, place)
     times = time_schedules(torch, gemm, schedules, protocol)
     rungs = [Rung(change, schedules[change], seconds) for change, seconds in times.items()]

@@ -129,7 +129,8 @@ class Bench:
         got, wanted = (part.cpu().numpy() for part in (y[tokens], reference))
         if problem.out == "f16":
             got, wanted = in_f16_range(got), in_f16_range(wanted)
-        agreement = compare(got, wanted, np.asarray(magnitude.cpu().numpy()), k, problem.out, accumulation(problem.a))
+        accumulate = accumulation(problem.a, problem.accumulate)
+        agreement = compare(got, wanted, np.asarray(magnitude.cpu().numpy()), k, problem.out, accumulate)
         if not agreement.ok:
             raise ArithmeticError(
                 f"{schedule} computes wrongly: {self.task}, {agreement.violations} results out of bounds, the worst by "

@@ -29,7 +29,8 @@ def verify(torch: Any, operands: Operands, index: int, y: Any, seed: int = 0) ->
     got = y[tokens].double().cpu().numpy()
     if problem.out == "f16":
         got, reference = in_f16_range(got), in_f16_range(reference)
-    return compare(got, reference, magnitude, problem.k, problem.out, accumulation(problem.dtype))
+    accumulate = accumulation(problem.dtype, problem.accumulate)
+    return compare(got, reference, magnitude, problem.k, problem.out, accumulate)
 
 
 def in_f16_range(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -28,13 +28,13 @@ REASONS = 2
 """Reasons for a missing library that a line of progress has room for; the record has all."""
 
 
-def problems(dtypes: str, shapes: str | None, *, quick: bool) -> list[GemmProblem]:
+def problems(dtypes: str, shapes: str | None, *, quick: bool, accumulate: str = "auto") -> list[GemmProblem]:
     """The problems that the options ask for. Raises ValueError with the rule that they break."""
     if shapes is not None and quick:
         raise ValueError("--quick chooses the shapes: give it or --shapes, not both")
     chosen: tuple[Shape, ...] = parse_shapes(shapes) if shapes is not None else QUICK if quick else SHAPES
     kinds = [(dtype, out) for dtype in parse_dtypes(dtypes) for out in OUTPUTS[dtype]]
-    return [GemmProblem(*shape, dtype, out) for dtype, out in kinds for shape in chosen]
+    return [GemmProblem(*shape, dtype, out, accumulate) for dtype, out in kinds for shape in chosen]
 
 
 def forbid_short_sums(torch: Any) -> None:
@@ -49,7 +49,8 @@ def bench_gemm(
     """Measure the problems, show tables, write `gemm.json` (after every problem) and `gemm.png` into `out`.
 
     sustained: also under sustained load, for the problems of `SUSTAINED`. budget: seconds for all of it, see `Budget`; the
-    record names the problems that they did not suffice for.
+    record names the problems that they did not suffice for. Problems that accumulate in another way than usual, all in the
+    same, go into files of their own: `gemm-f16.json`, say.
     Raises CannotMeasureError where this machine cannot, ArithmeticError when a result of ours is wrong.
     """
     time_left = Budget(budget)
@@ -57,7 +58,7 @@ def bench_gemm(
     forbid_short_sums(torch)
     protocol, facts = Protocol(), header(torch)
     rows: list[Measurement] = []
-    path = out / "gemm.json"
+    path = out / f"{record_name(wanted)}.json"
     for index, problem in enumerate(wanted):
         if not time_left.suffices():
             missing = [str(left) for left in wanted[index:]]
@@ -72,7 +73,15 @@ def bench_gemm(
     show(rows, facts, protocol, console)
     console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
     if rows:
-        console.print(picture(path, out / "gemm.png"), markup=False, highlight=False, soft_wrap=True)
+        console.print(picture(path, path.with_suffix(".png")), markup=False, highlight=False, soft_wrap=True)
+
+
+def record_name(wanted: Sequence[GemmProblem]) -> str:
+    """The record's name. Raises ValueError for problems that accumulate in different ways: they are not compared."""
+    modes = {problem.accumulate for problem in wanted}
+    if len(modes) > 1:
+        raise ValueError(f"a record has one way to accumulate, got {', '.join(sorted(modes))}: measure them apart")
+    return "gemm" if modes <= {"auto"} else f"gemm-{modes.pop()}"
 
 
 def bench_host(wanted: Sequence[GemmProblem], out: Path, console: Console) -> None:

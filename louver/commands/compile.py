@@ -29,22 +29,27 @@ def parse_sizes(text: str) -> tuple[int, int, int]:
     return m, n, k
 
 
-def compile_for(sizes: tuple[int, int, int], dtype: str, product: str, target: str, *, bias: bool) -> CompiledProduct:
+def compile_for(
+    sizes: tuple[int, int, int], dtype: str, product: str, target: str, *, bias: bool, accumulate: str = "auto"
+) -> CompiledProduct:
     """The library's kernel for a product of `sizes` (M, N, K), which choose the schedule: the kernel takes any.
 
     dtype: of both operands; the output is what the library returns for them by default, contiguous.
     """
     out = PRODUCTS[dtype, dtype][0]
-    problem = Problem(cast("Kind", product), dtype, dtype, out, bias="row" if bias else None)
+    kind = cast("Kind", product)
+    problem = Problem(kind, dtype, dtype, out, accumulate=accumulate, bias="row" if bias else None)
     m, n, _ = sizes
     row = (m if product == "linear" else n) * element_type(out).bytes
     schedule = choose(problem, m, n, machine(target), SM_COUNT, aligned_output=row % COPY_CHUNK == 0)
     return compile_product(problem, schedule, target)
 
 
-def compile_text(sizes: tuple[int, int, int], dtype: str, product: str, emit: str, target: str) -> str:
+def compile_text(
+    sizes: tuple[int, int, int], dtype: str, product: str, emit: str, target: str, accumulate: str = "auto"
+) -> str:
     """What `emit` names ("tile", "sched", "ptx", "sass" or "all") of a product. Raises ValueError with the rule broken."""
-    compiled = compile_for(sizes, dtype, product, target, bias=False)
+    compiled = compile_for(sizes, dtype, product, target, bias=False, accumulate=accumulate)
     if emit != "all":
         return stage_text(compiled, emit)
     return "\n".join(f"// ---- {stage} ----\n{stage_text(compiled, stage)}" for stage in STAGES)

@@ -39,10 +39,11 @@ def parse_range(text: str) -> tuple[int, int]:
     return int(low), int(high or low)
 
 
-def tasks(shapes: str, dtypes: str, kind: str, out: str | None, n: str | None) -> list[Task]:
+def tasks(shapes: str, dtypes: str, kind: str, out: str | None, n: str | None, accumulate: str = "auto") -> list[Task]:
     """What the options ask for. Raises ValueError with the rule that they break.
 
-    out: output type, by default what the library returns. n: a range of N in place of the shapes' own.
+    out: output type, by default what the library returns. n: a range of N in place of the shapes' own. accumulate: as in
+    `louver.matmul`.
     """
     found: list[Task] = []
     for name in dtypes.split(","):
@@ -50,7 +51,8 @@ def tasks(shapes: str, dtypes: str, kind: str, out: str | None, n: str | None) -
         if (dtype, dtype) not in PRODUCTS:
             raise ValueError(f"element types are {', '.join(a for a, b in PRODUCTS if a == b)}, got {dtype!r}")
         major = "k_major" if kind == "linear" or element_type(dtype).bits == 8 else "n_major"
-        problem = Problem(cast("Kind", kind), dtype, dtype, out or PRODUCTS[dtype, dtype][0], b_layout=major)
+        written = out or PRODUCTS[dtype, dtype][0]
+        problem = Problem(cast("Kind", kind), dtype, dtype, written, accumulate=accumulate, b_layout=major)
         for m, columns, k in parse_shapes(shapes):
             sizes = (columns,) if n is None else classes_between(*parse_range(n))
             found += [Task(problem, m, each, k) for each in sizes]
@@ -126,7 +128,9 @@ def _row(entry: Entry) -> tuple[str, ...]:
     reason = status(entry, target(TARGET))
     facts = entry.place.problem
     types = f"{facts.get('kind')} {facts.get('a')}×{facts.get('b')}→{facts.get('out')} {facts.get('b_layout')}"
-    extras = "" if facts.get("bias") is None else " + bias"
+    mode = str(facts.get("accumulate"))
+    extras = f" {mode}" if mode in ("f16", "promoted") else ""
+    extras += "" if facts.get("bias") is None else " + bias"
     known = [field.name for field in fields(Schedule)]
     schedule = " ".join(f"{name}={entry.schedule[name]}" for name in known if name in entry.schedule)
     us = "" if entry.microseconds is None else f"{entry.microseconds:.1f}"

@@ -113,6 +113,8 @@ class EpilogueBuilder:
         problem, epilogue = self.problem, self.problem.epilogue
         if epilogue.floating and problem.accumulate == "s32":
             total = named("wide", SIToFPOp(total, TensorType(f32, self.shape)))
+        elif problem.accumulate == "f16":
+            total = named("wide", arith.ExtFOp(total, TensorType(f32, self.shape)))
         if epilogue.alpha:
             total = self._apply("multiply", total, self._scalar("alpha"))
         if epilogue.scale is not None:

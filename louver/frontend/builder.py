@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, ModuleO
 from xdsl.ir import Attribute, Block, SSAValue
 
 from louver.frontend.build_epilogue import EpilogueBuilder, epilogue_arguments, half_size
-from louver.frontend.problem import Problem, Tile
+from louver.frontend.problem import PROMOTED_COLUMNS, Problem, Tile
 from louver.frontend.tiled import TiledMatrix, named
 from louver.ir.tile import (
     DotOp,
@@ -115,7 +115,7 @@ def _sum(
     problem: Problem, tile: Tile, depth: SSAValue, a: tuple[TiledMatrix, SSAValue], b: tuple[TiledMatrix, SSAValue]
 ) -> SSAValue:
     """The sum over K, tile_k at a time; `a` and `b` are a matrix and the tile's first element along M or N."""
-    type_ = TensorType(element_attribute(problem.accumulate), [tile.m, tile.n])
+    type_ = TensorType(element_attribute(problem.accumulator), [tile.m, tile.n])
     zeros = named("zeros", arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(cast(Any, type_), [0])))
     zero = named("zero", arith.ConstantOp(IntegerAttr(0, i32)))
     step = named("tile_k", arith.ConstantOp(IntegerAttr(tile.k, i32)))
@@ -129,5 +129,6 @@ def _sum(
             b_tile = named("b_tile", TransOp(right.load("b_rows", [n, k])))
         else:
             b_tile = right.load("b_tile", [k, n])
-        scf.YieldOp(named("product", DotOp(a_tile, b_tile, partial)))
+        imprecise = PROMOTED_COLUMNS if problem.accumulate == "promoted" else None
+        scf.YieldOp(named("product", DotOp(a_tile, b_tile, partial, imprecise)))
     return named("total", scf.ForOp(zero, depth, step, [zeros], body))

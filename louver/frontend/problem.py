@@ -29,8 +29,8 @@ PRODUCTS: dict[tuple[str, str], tuple[str, ...]] = {
 }
 """Element types of (sparse, dense) operand, and the output types that go with them, a library call's default first.
 
-Products of floating-point numbers accumulate in f32, those of integers in s32, exactly and wrapping. 8-bit outputs saturate,
-and s8 is rounded to nearest even; NaN becomes 0 there.
+Products of floating-point numbers accumulate in f32 unless `MODES` says otherwise, those of integers in s32, exactly and
+wrapping. 8-bit outputs saturate, and s8 is rounded to nearest even; NaN becomes 0 there.
 """
 
 BIAS: dict[str, tuple[str, ...]] = {"f32": ADDENDS, "s32": ("s32",)}
@@ -40,6 +40,22 @@ BIAS: dict[str, tuple[str, ...]] = {"f32": ADDENDS, "s32": ("s32",)}
 def accumulator_of(operand: str) -> str:
     """What products of that element type accumulate in: "f32" or "s32", the widest that the hardware has."""
     return ACCUMULATORS[operand, operand][0]
+
+
+def modes_of(operand: str) -> tuple[str, ...]:
+    """How products of that element type may accumulate, the usual way first.
+
+    "f32": registers of f32, of which the tensor cores keep about 14 bits for 8-bit floats; "fast" is another name for that,
+    and "promoted" adds what they sum over `PROMOTED_COLUMNS` to f32 sums beside them. "f16": registers of f16, which
+    overflow beyond 65,504. "s32": exact.
+    """
+    widest, *narrower = ACCUMULATORS[operand, operand]
+    return (widest, *narrower, *(("fast", "promoted") if operand in FP8 else ()))
+
+
+PROMOTED_COLUMNS = 256
+"""Dense columns that "promoted" sums in tensor cores at a time: four instructions of 8-bit operands, and what one load of their
+metadata covers. A power of two, and of every tile's K a multiple."""
 
 
 PATTERNS = ("2:4",)
@@ -53,7 +69,8 @@ class Problem:
     kind: "matmul" is `out[M, N] = a[M, K] @ b[K, N]`; "linear" is `out[N, M] = b[N, K] @ a[M, K].T`, where N counts
     tokens and M output features, all row-major.
     b_layout: "k_major" stores the dense operand as [N, K] with K contiguous, "n_major" as [K, N] with N contiguous.
-    8-bit ones and `linear`'s tokens are K-major. accumulate: "auto" becomes "f32", or "s32" for integers.
+    8-bit ones and `linear`'s tokens are K-major. accumulate: see `modes_of`; "auto" becomes "f32", or "s32" for integers,
+    and "fast" becomes "f32".
     bias: None, or "row" for a vector [M] that is added to the sum before the result is rounded to `out`. bias_element: its
     element type, see `BIAS`; "auto" becomes the operands' type, else the output's, else the one it is added in.
     epilogue: the other steps between the sum and the output.
@@ -86,8 +103,9 @@ class Problem:
                 f"element types of a product are one of {known}, got {self.a}×{self.b}: convert one operand"
             )
         _member("out", self.out, outputs)
-        accumulator = accumulator_of(self.a)
-        self._settle("accumulate", (accumulator,), accumulator)
+        self._settle("accumulate", modes_of(self.a), accumulator_of(self.a))
+        if self.accumulate == "fast":
+            object.__setattr__(self, "accumulate", "f32")
         biases = BIAS[self.sum]
         self._settle("bias_element", biases, next(t for t in (self.a, self.out, self.sum) if t in biases))
         if self.out == "s32" and self.epilogue.floating:
@@ -116,8 +134,13 @@ class Problem:
         return "transposed" if self.kind == "linear" else "row_major"
 
     @property
+    def accumulator(self) -> str:
+        """Element type of the registers that products add to: "f32", "f16" or "s32"."""
+        return "f32" if self.accumulate == "promoted" else self.accumulate
+
+    @property
     def sum(self) -> str:
-        """What the epilogue begins with: the accumulator's type, f32 where steps follow."""
+        """What the epilogue begins with: f32 or s32, f32 where steps follow. Sums in f16 are widened to f32."""
         return "f32" if self.epilogue.floating else accumulator_of(self.a)
 
     @property

@@ -8,7 +8,7 @@ from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target
 from louver.passes.layout import dense_layout, metadata_bytes, output_layout, stageable, values_layout
-from louver.passes.schedule import Schedule
+from louver.passes.schedule import Schedule, check_registers
 
 TILE_N = (8, 16, 32, 64, 128, 256)
 """Tile widths that the library compiles; a width between two of them would add kernels and little speed."""
@@ -23,6 +23,9 @@ BARRIER_ROOM = 1024
 """Bytes of shared memory left for barriers."""
 
 MAX_STAGES = 8
+
+WIDE_STAGING = {1: 64, 2: 32, 4: 16}
+"""Columns staged at a time by each of four consumers, by bytes of an output: what leaves room for four stages."""
 
 
 def choose(
@@ -39,10 +42,23 @@ def choose(
     rows = -(-m // Schedule().tile_m) * batch
     while tile_n > 128 and rows * -(-n // tile_n) < sm_count // 2:
         tile_n //= 2
+    if problem.accumulate == "promoted" and tile_n > 128:
+        tile_n = _promoted_width(n)
     bulk = aligned_output and stageable(tile_n, problem.out) and _staged(problem)
     tile_k = TILE_K[element_type(problem.b).bits]
     store = "bulk" if bulk else "direct"
-    return deepest(problem, Schedule(tile_n=tile_n, tile_k=tile_k, stages=2, store=store), target)
+    schedule = Schedule(tile_n=tile_n, tile_k=tile_k, stages=2, store=store)
+    if problem.accumulate == "f16" and tile_n == 256 and -(-m // 256) * -(-n // 256) >= sm_count:
+        # Sums in f16 take half the registers: twice the rows, and less to load for each.
+        staging = WIDE_STAGING[element_type(problem.out).bytes] if bulk else None
+        schedule = replace(schedule, tile_m=256, consumers=4, staging=staging)
+    return deepest(problem, schedule, target)
+
+
+def _promoted_width(n: int) -> int:
+    """The tile width with promoted sums, which take as many registers again: 192, unless that wastes much more than 128."""
+    wide, narrow = (-(-n // width) * width for width in (192, 128))
+    return 192 if wide <= narrow + narrow // 16 else 128
 
 
 def _staged(problem: Problem) -> bool:
@@ -53,7 +69,11 @@ def _staged(problem: Problem) -> bool:
 
 
 def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
-    """The schedule with as many stages as shared memory holds, at most 8; 1 without a producer."""
+    """The schedule with as many stages as shared memory holds, at most 8; 1 without a producer.
+
+    Raises ValueError where two stages do not fit, or the sums do not fit the registers.
+    """
+    check_registers(schedule, problem.accumulator, target, promoted=problem.accumulate == "promoted")
     if not schedule.specialized:
         return schedule
     major = "k" if problem.b_layout == "k_major" else "mn"

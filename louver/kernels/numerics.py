@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.frontend.problem import accumulator_of
+from louver.frontend.problem import PROMOTED_COLUMNS, accumulator_of
 from louver.isa.wgmma import FP8
 
 UNIT_ROUNDOFF = {
@@ -49,16 +49,18 @@ approximations of 2^x and 1/x, each within 2^-22 relatively, and of f32 steps. r
 ACTIVATION_SLOPE = 1.13
 """Greatest slope of an activation (gelu's is 1.129), by which an error of its argument grows."""
 
-ACCUMULATOR_UNIT = {"f32": 2.0**-23, "fp8": 2.0**-12, "s32": 0.0}
-"""Rounding unit of a sum in tensor cores.
+ACCUMULATOR_UNIT = {"f32": 2.0**-23, "fp8": 2.0**-12, "promoted": 2.0**-12, "f16": 2.0**-11, "s32": 0.0}
+"""Rounding unit of a sum in tensor cores, by the way to accumulate; "fp8" is the usual way of 8-bit floats.
 
 f32: they truncate, so twice the unit roundoff of the type. fp8: products of 8-bit floats, whose sums the hardware cuts to
 about 14 bits although the registers hold f32; 2^-12.0 of Σ|a||b| is the worst error of a single instruction measured on an
-H200 with f32 accumulators.
+H200 with f32 accumulators. promoted: the same inside a group of columns. f16: the type's own; what goes beyond 65,504 on the
+way is infinite, and sums near zero are rounded to its subnormal numbers.
 """
 
-ROUNDED_COLUMNS = {"f32": 1, "fp8": 64, "s32": 1}
-"""Dense columns that share one rounding error: the fp8 unit is that of an instruction of 64 columns."""
+ROUNDED_COLUMNS = {"f32": 1, "fp8": 64, "promoted": 64, "f16": 32, "s32": 1}
+"""Dense columns that share one rounding error: the fp8 unit is that of an instruction of 64 columns; sums in f16 are rounded
+after an instruction of 32 columns (16-bit operands) or 64."""
 
 Float64 = NDArray[np.float64]
 
@@ -73,11 +75,13 @@ class Agreement:
     violations: int
 
 
-def accumulation(operand: str, *, floating: bool = False) -> str:
+def accumulation(operand: str, accumulate: str = "auto", *, floating: bool = False) -> str:
     """How sums of products of that element type round: a key of `ACCUMULATOR_UNIT`.
 
-    floating: they are rounded to f32 for an epilogue, integers too.
+    accumulate: as in `Problem`. floating: they are rounded to f32 for an epilogue, integers too.
     """
+    if accumulate in ("f16", "promoted"):
+        return accumulate
     if operand in FP8:
         return "fp8"
     return "f32" if floating else accumulator_of(operand)
@@ -86,10 +90,19 @@ def accumulation(operand: str, *, floating: bool = False) -> str:
 def coefficients(k: int, out: str, accumulate: str = "f32") -> tuple[float, float, float]:
     """The bound's terms (r, s, t): an element may be wrong by r·|ref| + s + t·Σ|a||b|. For any array library.
 
-    accumulate: a key of `ACCUMULATOR_UNIT`, see `accumulation`.
+    accumulate: a key of `ACCUMULATOR_UNIT`, see `accumulation`. "promoted": the errors of a group are those of its own columns,
+    so that over all of K they are in the same proportion to Σ|a||b| as in one group, and f32 additions follow, one a group.
+    "f16": each rounding of a sum near zero may be off by half of the smallest subnormal number.
     """
-    c = 4.0 + math.sqrt(k / ROUNDED_COLUMNS[accumulate])
-    return UNIT_ROUNDOFF[out], SMALLEST_SUBNORMAL[out] / 2, c * ACCUMULATOR_UNIT[accumulate]
+    unit, columns = ACCUMULATOR_UNIT[accumulate], ROUNDED_COLUMNS[accumulate]
+    relative, absolute = UNIT_ROUNDOFF[out], SMALLEST_SUBNORMAL[out] / 2
+    if accumulate == "promoted":
+        groups = math.sqrt(k / PROMOTED_COLUMNS)
+        inside = (4.0 + math.sqrt(min(k, PROMOTED_COLUMNS) / columns)) * unit
+        return relative, absolute, inside + (4.0 + groups) * ACCUMULATOR_UNIT["f32"]
+    if accumulate == "f16":
+        absolute += (4.0 + math.sqrt(k / columns)) * SMALLEST_SUBNORMAL["f16"] / 2
+    return relative, absolute, (4.0 + math.sqrt(k / columns)) * unit
 
 
 def bound(reference: Float64, magnitude: Float64, k: int, out: str, accumulate: str = "f32") -> Float64:

@@ -18,6 +18,7 @@ from louver.kernels.dense import matrices
 from louver.kernels.execute import layout_of, run, schedule_for
 from louver.kernels.fused import NOTHING, Given, Target, fuse, place_name
 from louver.kernels.request import (
+    Accumulate,
     Request,
     check_operands,
     check_sparse,
@@ -44,8 +45,9 @@ _CHANGING = ("dense_bias", "dense_scale", "c", "alpha", "beta")
 class Plan:
     """A product of one sparse tensor on one device, made by `louver.plan`. It keeps tensor, operand and options.
 
-    kind, n, batch, activation: as planned. entries: which operands of a batch have an entry for each product. dense, layout: element type and layout of the dense operand. element: of the output.
-    epilogue, bias: the steps between sum and output, and the bias's element type. Threads may share a plan. A CUDA graph that captured a call reads the operand,
+    kind, n, batch, activation, accumulate: as planned. entries: which operands of a batch have an entry for each product.
+    dense, layout: element type and layout of the dense operand. element: of the output. epilogue, bias: the steps between sum
+    and output, and the bias's element type. Threads may share a plan. A CUDA graph that captured a call reads the operand,
     and the options' arrays, on each replay: keep the plan, or the sparse tensor and the arrays, as long as the graph; numbers
     are those of the captured call.
     """
@@ -65,6 +67,7 @@ class Plan:
         place: Device,
         batch: int,
         entries: Batch | None,
+        accumulate: str = "auto",
     ) -> None:
         self.kind: Kind = kind
         self.n = n
@@ -73,6 +76,7 @@ class Plan:
         self.dense = dense
         self.element = element
         self.layout: BLayout = layout
+        self.accumulate = accumulate
         self.device = place
         self._s = s
         self.activation: Activation | None = activation
@@ -110,7 +114,9 @@ class Plan:
         return self._checked(x, given, out) if y is None else y
 
     def _checked(self, x: Any, given: Given, out: Any) -> Any:
-        asked = request(self.kind, self._s, x, given, self.activation, out, self.element, like=self.epilogue)
+        asked = request(
+            self.kind, self._s, x, given, self.activation, out, self.element, self.accumulate, like=self.epilogue
+        )
         self._check_kind(asked)
         made = empty_like_kind(asked.dense, asked.shape, asked.element) if out is None else out
         result = view(made) if asked.out is None else asked.out
@@ -173,6 +179,7 @@ def plan(
     alpha: float | None = None,
     beta: float | None = None,
     activation: Activation | None = None,
+    accumulate: Accumulate = "auto",
     batch: int | None = None,
 ) -> Plan:
     """Fix operand, problem and kernel of a product, for calls with little host time.
@@ -182,16 +189,15 @@ def plan(
     kind: "linear" or "matmul". n: N (tokens or columns) that the kernel is chosen for; calls may have any N. out_dtype: as in
     `louver.matmul`. like: an array as calls will have it, which gives the device, the element type and, for "matmul", the
     layout; by default the current device and s's element type. layout: of a matmul's b, "n_major" (row-major [K, N], the
-    default for 16-bit types) or "k_major" (its transpose). batch: how many dense operands there are, as in `prepare`; by default as
-    many as `like` or s has; of a linear plan with one weight, whose tokens are one axis otherwise, a batch's entries are what
-    a second stride walks. bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta,
-    activation: as in `louver.matmul`, arrays on the device, for N = n (c [n, out] or [out, n]); the calls read the arrays
-    anew, and may give others.
+    default for 16-bit types) or "k_major" (its transpose). batch: how many dense operands there are, as in `prepare`; by default
+    as many as `like` or s has; of a linear plan with one weight, whose tokens are one axis otherwise, a batch's entries are what
+    a second stride walks. bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta, activation, accumulate: as in
+    `louver.matmul`, arrays on the device, for N = n (c [n, out] or [out, n]); the calls read the arrays anew, and may give others.
     Compiles and uploads what calls with aligned and other outputs need. Raises ValueError or TypeError for arguments that no
     product has, NoDeviceError without a GPU, RuntimeError while the stream of `like` is being captured.
     """
     _check_kind(kind, layout)
-    check_sparse(s)
+    check_sparse(s, accumulate)
     _check_range(n, n)
     example = None if like is None else view(like)
     place = require_device() if example is None else _place_of(example)
@@ -210,10 +216,23 @@ def plan(
     fused = fuse(Target(kind, s, shape, n, place.ordinal, isinstance(s, GatedTensor)), given, activation)
     element = output_element(out_dtype, s.dtype, dense, fused.epilogue)
     stream = 0 if example is None else example.stream or 0
-    solved = problem(kind, s, dense, chosen, element, fused.bias, fused.epilogue, entries)
+    solved = problem(kind, s, dense, chosen, element, fused.bias, fused.epilogue, accumulate, entries)
     _make_ready(s, (n,), solved, place, stream, count)
     return Plan(
-        kind, s, n, given, activation, fused.epilogue, fused.bias, dense, element, chosen, place, count, entries
+        kind,
+        s,
+        n,
+        given,
+        activation,
+        fused.epilogue,
+        fused.bias,
+        dense,
+        element,
+        chosen,
+        place,
+        count,
+        entries,
+        accumulate,
     )
 
 
@@ -227,18 +246,28 @@ def prepare(
     layout: BLayout | None = None,
     device: int | None = None,
     epilogue: Epilogue = NO_EPILOGUE,
+    accumulate: Accumulate = "auto",
     batch: int | None = None,
 ) -> None:
     """Compile, load and upload ahead all that products of `s` with N in a range will use, so that their calls may be captured.
 
-    n: one N, or the least and the greatest. kind, bias (whether there will be one), out_dtype, layout: as in `plan`.
+    n: one N, or the least and the greatest. kind, bias (whether there will be one), out_dtype, layout, accumulate: as in `plan`.
     device: ordinal, by default the current one's. epilogue: which other options there will be; that a weight is gated need not
     be said. batch: how many dense operands there are, each with its product: by default as many as s [..., M, K] has matrices,
     else 1; with a batch of matrices 1 stands for one operand that they share. Kernels come from the cache on disk where they have been compiled before.
     Raises ValueError or TypeError for arguments that no product has, NoDeviceError without a GPU.
     """
     low, high, solved, place = wanted(
-        s, n, kind=kind, bias=bias, out_dtype=out_dtype, layout=layout, device=device, epilogue=epilogue, batch=batch
+        s,
+        n,
+        kind=kind,
+        bias=bias,
+        out_dtype=out_dtype,
+        layout=layout,
+        device=device,
+        epilogue=epilogue,
+        accumulate=accumulate,
+        batch=batch,
     )
     _make_ready(s, tuple(_classes(low, high)), solved, place, 0, _batch(s, batch)[0])
     load_copies(place.ordinal, s.dtype.bytes)
@@ -254,19 +283,21 @@ def wanted(
     layout: BLayout | None = None,
     device: int | None = None,
     epilogue: Epilogue = NO_EPILOGUE,
+    accumulate: Accumulate = "auto",
     batch: int | None = None,
 ) -> tuple[int, int, Problem, Device]:
     """What `prepare` is asked for, checked: the least and the greatest N, the problem, the device."""
     _check_kind(kind, layout)
-    check_sparse(s)
+    check_sparse(s, accumulate)
     low, high = (n, n) if isinstance(n, int) else n
     _check_range(low, high)
     place = require_device() if device is None else device_of(device)
     chosen = _layout(kind, s.dtype, None, layout)
     steps = replace(epilogue, gated=isinstance(s, GatedTensor))
     element = output_element(out_dtype, s.dtype, s.dtype, steps)
+    addend = "auto" if bias else None
     _, entries = _batch(s, batch)
-    return low, high, problem(kind, s, s.dtype, chosen, element, "auto" if bias else None, steps, entries), place
+    return low, high, problem(kind, s, s.dtype, chosen, element, addend, steps, accumulate, entries), place
 
 
 def _batch(s: SparseTensor, batch: int | None) -> tuple[int, Batch | None]:

@@ -52,7 +52,9 @@ def matmul(
     walks it, and must be so walkable in out and c. out_dtype: f16, bf16, f32, e4m3, e5m2, s8
     (8-bit ones saturate, s8 is rounded to nearest even and NaN becomes 0), for integers also s32; default `out`'s, else b's
     for 16-bit types, bf16 for 8-bit floats, s32 for integers, or f16 with an epilogue.
-    accumulate: "auto": "f32", which for 8-bit floats keeps about 14 bits in hardware, or "s32" for integers, which wraps.
+    accumulate: "auto": "f32", or "s32" for integers, which wraps. Of 8-bit floats the hardware keeps about 14 bits of an f32
+    sum ("fast" is another name for that); "promoted" adds the sums of 256 columns of K each to f32 sums, exact to about 14 bits
+    of Σ|a||b| for any K, and slower. "f16", for f16 and 8-bit floats: faster, with 11 bits, and infinite beyond 65,504 on the way.
 
     bias: [M], dense_bias: [N], the same for all of a batch, c: like the output, with contiguous rows; each f16, bf16 or f32. Without any other option integer products
     take a bias of s32 instead, added exactly. alpha, beta (1 by default): numbers. scale, dense_scale: what the values of s
@@ -183,6 +185,7 @@ def _by_reference(asked: Request, out: Any) -> Any:
             asked.element.numpy,
             fused.epilogue,
             reads,
+            asked.accumulate,
         )
         results.append(y.T if linear_ else y)
     return _deliver(np.stack(results).reshape(asked.shape), asked.dense, out)

@@ -34,11 +34,13 @@ def product(
     out: np.dtype[Any],
     epilogue: Epilogue = NO_EPILOGUE,
     reads: Reads | None = None,
+    accumulate: str = "auto",
 ) -> Array:
     """`a [M, K] @ b [K, N] (+ bias [M] by rows)` and the epilogue, computed as the kernels do, rounded once to `out`: [M, N].
 
-    Floating-point operands accumulate in float32, integers (with an integer bias) exactly, wrapped to int32. 8-bit outputs
-    saturate. A gated product has [M / 2, N].
+    Floating-point operands accumulate in float32, integers (with an integer bias) exactly, wrapped to int32. accumulate: "f16":
+    the sum is rounded to float16 after every instruction's columns of K, 32 for 16-bit operands and 64 for 8-bit ones, and
+    overflows as it does; other modes are those of float32 here. 8-bit outputs saturate. A gated product has [M / 2, N].
     """
     if np.issubdtype(a.dtype, np.integer):
         # float64 holds the sums of fewer than 2^37 products of 8-bit integers.
@@ -49,9 +51,22 @@ def product(
         if not epilogue.floating:
             return _rounded(wrapped.astype(np.float64), out)
         y = wrapped.astype(np.float32)
+    elif accumulate == "f16":
+        y = _summed_in_f16(a, b)
     else:
         y = a.astype(np.float32) @ b.astype(np.float32)
     return _rounded(_finished(y, bias, epilogue, reads or {}).astype(np.float64), out)
+
+
+def _summed_in_f16(a: Array, b: Array) -> Array:
+    """The product as f32 [M, N] that float16 holds: each instruction adds its exact part to the sum, and rounds."""
+    columns = 64 // a.dtype.itemsize
+    total = np.zeros((a.shape[0], b.shape[1]), np.float16)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for k in range(0, a.shape[1], columns):
+            part = a[:, k : k + columns].astype(np.float64) @ b[k : k + columns].astype(np.float64)
+            total = (total.astype(np.float64) + part).astype(np.float16)
+    return total.astype(np.float32)
 
 
 def exact_product(

@@ -11,13 +11,14 @@ from louver.formats.dtypes import ElementType, element_type
 from louver.formats.gated import GatedTensor
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import NO_EPILOGUE, Activation, Epilogue
-from louver.frontend.problem import PRODUCTS, Batch, BLayout, Kind, Problem, accumulator_of
+from louver.frontend.problem import PRODUCTS, Batch, BLayout, Kind, Problem, modes_of
 from louver.isa.wgmma import TRANSPOSABLE
 from louver.kernels.dense import check_output
 from louver.kernels.fused import Fused, Given, Target, fuse
 from louver.runtime.arrays import ArrayView, view
 
-Accumulate = Literal["auto", "f32", "s32"]
+Accumulate = Literal["auto", "f32", "f16", "fast", "promoted", "s32"]
+"""Ways to accumulate, see `louver.frontend.problem.modes_of`."""
 
 SPARSE = tuple(dict.fromkeys(a for a, _ in PRODUCTS))
 """Element types of the sparse operand."""
@@ -27,8 +28,8 @@ SPARSE = tuple(dict.fromkeys(a for a, _ in PRODUCTS))
 class Request:
     """A product of `s` with `dense`, checked.
 
-    dense: the caller's array, of any number of leading axes. fused: the epilogue's options. element,
-    shape: of the output. out: the caller's output, None to make one.
+    dense: the caller's array, of any number of leading axes. fused: the epilogue's options. element, shape: of the output.
+    out: the caller's output, None to make one. accumulate: one of `Accumulate`.
     """
 
     kind: Kind
@@ -38,6 +39,7 @@ class Request:
     element: ElementType
     shape: tuple[int, ...]
     out: ArrayView | None
+    accumulate: str = "auto"
 
     @property
     def weights(self) -> tuple[int, ...]:
@@ -47,7 +49,17 @@ class Request:
     def problem(self, layout: BLayout, batch: Batch | None) -> Problem:
         """The problem that a kernel solves, the dense operand in this layout."""
         fused = self.fused
-        return problem(self.kind, self.s, self.dense.element, layout, self.element, fused.bias, fused.epilogue, batch)
+        return problem(
+            self.kind,
+            self.s,
+            self.dense.element,
+            layout,
+            self.element,
+            fused.bias,
+            fused.epilogue,
+            self.accumulate,
+            batch,
+        )
 
 
 def request(
@@ -77,7 +89,7 @@ def request(
     if target is not None:
         read = tuple(array for name, array in fused.arrays.items() if name != "c")
         check_output(target, shape, element, (dense, *read), fused.arrays.get("c"))
-    return Request(kind, s, dense, fused, element, shape, target)
+    return Request(kind, s, dense, fused, element, shape, target, accumulate)
 
 
 def output_rows_of(s: SparseTensor) -> int:
@@ -97,10 +109,10 @@ def check_sparse(s: object, accumulate: str = "auto") -> None:
         raise ValueError(f"s must have at least one row and one column, got shape {list(s.shape)}")
     if s.dtype.name not in SPARSE:
         raise ValueError(f"products take {', '.join(SPARSE[:-1])} and {SPARSE[-1]}, got {s.dtype}")
-    if accumulate not in ("auto", accumulator_of(s.dtype.name)):
-        raise ValueError(
-            f'accumulate must be "auto" or "{accumulator_of(s.dtype.name)}" for {s.dtype}, got {accumulate!r}'
-        )
+    modes = modes_of(s.dtype.name)
+    if accumulate not in ("auto", *modes):
+        known = " or ".join(f'"{mode}"' for mode in ("auto", *modes))
+        raise ValueError(f"accumulate must be {known} for {s.dtype}, got {accumulate!r}")
 
 
 def check_operands(kind: Kind, s: SparseTensor, dense: ElementType) -> None:
@@ -143,6 +155,7 @@ def problem(
     out: ElementType,
     bias: str | None,
     epilogue: Epilogue = NO_EPILOGUE,
+    accumulate: str = "auto",
     batch: Batch | None = None,
 ) -> Problem:
     """The problem of a product of `s`, its dense operand in this layout. bias: its element type, "auto", or None for none."""
@@ -151,6 +164,7 @@ def problem(
         a=s.dtype.name,
         b=dense.name,
         out=out.name,
+        accumulate=accumulate,
         b_layout=layout,
         bias=None if bias is None else "row",
         bias_element=bias or "auto",

@@ -23,7 +23,7 @@ from louver.passes.generate_multiply import begin, constant, loop, multiply, nam
 from louver.passes.generation import Generation
 from louver.passes.layout import dense_layout, metadata_bytes, output_layout, values_layout
 from louver.passes.product import Batch, ProductNest
-from louver.passes.schedule import Schedule, register_split
+from louver.passes.schedule import Schedule, check_registers, register_split
 
 
 def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
@@ -40,6 +40,12 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         )
     if nest.gated and schedule.store == "bulk":
         raise ValueError('gated products are stored directly, got store "bulk"')
+    check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None)
+    if nest.promoted is not None and nest.promoted < schedule.tile_k:
+        raise ValueError(
+            f"sums are promoted once a K step at most, got {nest.promoted} columns (max_num_imprecise_acc) and tile_k "
+            f"{schedule.tile_k}: promote less often, or use a smaller tile_k"
+        )
     major = "k" if nest.b.k_major else "mn"
     plan = Generation(
         nest,

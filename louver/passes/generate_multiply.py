@@ -54,23 +54,33 @@ Fill = Callable[[SSAValue], None]
 
 def multiply(plan: Generation, values: dict[str, SSAValue], fill: Fill | None) -> None:
     """All K steps of a tile: the main loop, what is left of a round of it, and the wait for the last products."""
+    if plan.group:
+        ops.ClearOp()
     main = Block(arg_types=[i32])
     with ImplicitBuilder(main):
         for index in range(plan.unroll):
-            _step(plan, values, main.args[0], index, fill)
+            _step(plan, values, main.args[0], index, fill, plan.group)
     loop(plan.unroll, main)
     rest = Block(arg_types=[i32])
     with ImplicitBuilder(rest):
         for index in range(plan.unroll - 1):
-            _step(plan, values, rest.args[0], index, fill)
+            # Nobody knows here which step will be the last, so that each of them is promoted by itself.
+            _step(plan, values, rest.args[0], index, fill, min(plan.group, 1))
     loop(plan.unroll - 1, rest, partial=True)
-    if plan.schedule.in_flight:
+    if plan.schedule.in_flight and not plan.group:
         _retire(0, 1)
 
 
-def _step(plan: Generation, values: dict[str, SSAValue], step: SSAValue, index: int, fill: Fill | None) -> None:
-    """Step number `index` of a body that begins at `step`, with a multiple of `unroll` steps before it."""
+def _step(
+    plan: Generation, values: dict[str, SSAValue], step: SSAValue, index: int, fill: Fill | None, group: int
+) -> None:
+    """Step number `index` of a body that begins at `step`, with a multiple of `unroll` steps before it.
+
+    group: steps of the body whose sums are promoted together, 0 for none.
+    """
     register_set, part = (index % SETS, 0) if plan.staged else divmod(index, plan.steps_per_load)
+    begins, ends = (index % group == 0, index % group == group - 1) if group else (False, False)
+    in_flight = plan.schedule.in_flight
     if fill is not None:
         fill(arith.AddiOp(step, constant(index)).result if index else step)
     if plan.staged:
@@ -85,13 +95,19 @@ def _step(plan: Generation, values: dict[str, SSAValue], step: SSAValue, index: 
     # Accumulators change hands only between tiles, so that the first step of a body is fenced; from there on products of
     # one shape follow each other. Values loaded into registers are fenced every time; so is a step whose copies one thread
     # begins, for after that branch ptxas would put in a fence of its own, and serialize.
-    if index == 0 or plan.in_registers or fill is not None:
+    if index == 0 or begins or plan.in_registers or fill is not None:
         ops.MmaFenceOp()
-    _products(plan, register_set, part * plan.words, index % SLOTS)
-    _retire(plan.schedule.in_flight, plan.schedule.in_flight)
+    _products(plan, register_set, part * plan.words, index % SLOTS, fresh=begins)
+    # Nothing is in flight when a group of promoted sums begins.
+    if not (begins and in_flight):
+        _retire(in_flight, in_flight)
     if part == 0 and not plan.staged:
         ahead = index + plan.steps_per_load
         _load_metadata(values["metadata"], step, 1 - register_set, ahead)
+    if ends:
+        if in_flight:
+            _retire(0, 0)
+        ops.PromoteOp()
     ops.AdvanceOp()
 
 
@@ -101,7 +117,7 @@ def _retire(pending: int, lag: int) -> None:
     ops.ReleaseOp(properties={"barriers": StringAttr("empty"), "lag": ops.i32_attr(lag)})
 
 
-def _products(plan: Generation, register_set: int, first_word: int, slot: int) -> None:
+def _products(plan: Generation, register_set: int, first_word: int, slot: int, *, fresh: bool) -> None:
     per_word = plan.word_columns // plan.mma.k
     for block in range(plan.schedule.blocks):
         for index in range(plan.products):
@@ -114,6 +130,7 @@ def _products(plan: Generation, register_set: int, first_word: int, slot: int) -
                     "set": ops.i32_attr(register_set),
                     "word": ops.i32_attr(first_word + index // per_word),
                     "selector": ops.i32_attr(index % per_word),
+                    **({"fresh": UnitAttr()} if fresh and index == 0 else {}),
                 }
             )
     ops.MmaCommitOp()

@@ -50,6 +50,14 @@ class Generation:
         return 2 * self.steps_per_load
 
     @property
+    def group(self) -> int:
+        """Steps whose sums are promoted together, of which a round of the main loop has whole groups; 0 without promotion."""
+        if self.nest.promoted is None:
+            return 0
+        steps = min(self.nest.promoted // self.schedule.tile_k, self.unroll)
+        return 1 << steps.bit_length() - 1
+
+    @property
     def staged(self) -> bool:
         """Whether stages hold the metadata of their step."""
         return self.schedule.metadata != "global"

@@ -14,6 +14,7 @@ from xdsl.ir import Operation, SSAValue
 
 from louver.ir.tile import DescriptorLoadOp, DescriptorStoreOp, DotOp, FuncOp, ReshapeOp, StoreOp, TransOp, element_name
 from louver.ir.tile.types import tensor_of
+from louver.isa.wgmma import FP8
 from louver.passes.product import (
     Accumulator,
     Apply,
@@ -59,6 +60,9 @@ __all__ = [
     "walk",
 ]
 
+EVERY_COLUMN = 1 << 30
+"""What Triton gives a dot of 8-bit floats as `max_num_imprecise_acc` on Hopper where the user gives nothing."""
+
 
 def read_nest(module: ModuleOp) -> ProductNest:
     """The product that the module's only kernel computes.
@@ -102,6 +106,7 @@ def read_nest(module: ModuleOp) -> ProductNest:
         tile_m=tile_m,
         tile_n=tile_n,
         tile_k=product.tile_k,
+        promoted=product.promoted,
         accumulator=element_name(tensor_of(total).element_type),
         epilogue=epilogue,
         store=Store(target.argument, target.element, target.strides[0], transposed, place.batch),
@@ -172,6 +177,7 @@ class _Sum:
     tile_k: int
     a_entry: int | None
     b_entry: int | None
+    promoted: int | None
 
 
 def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
@@ -195,7 +201,22 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
         raise unsupported(f"both operands must have the same K, not {a.depth} and {b.depth}", dot)
     if trace.constant(loop.lb) != 0 or trace.constant(loop.step) != tile_k or trace.size(loop.ub, loop) != a.depth:
         raise unsupported(f"the loop over K must run from 0 to {a.depth} in steps of {tile_k}", loop)
-    return _Sum(a, b, m, n, tile_k, a_entry, b_entry)
+    return _Sum(a, b, m, n, tile_k, a_entry, b_entry, _read_promotion(dot, a.element))
+
+
+def _read_promotion(dot: DotOp, element: str) -> int | None:
+    """`max_num_imprecise_acc` of the dot: without it, with 0 and from `EVERY_COLUMN` on nothing is promoted.
+
+    Only sums of 8-bit floats are less exact than their registers, so that it says nothing about others.
+    """
+    limit = 0 if dot.max_imprecise is None else dot.max_imprecise.value.data
+    if limit < 0:
+        raise unsupported("max_num_imprecise_acc counts columns of K: it is at least 0", dot)
+    if element not in FP8 or not 0 < limit < EVERY_COLUMN:
+        return None
+    if element_name(tensor_of(dot.d).element_type) != "f32":
+        raise unsupported("sums are promoted to f32: a dot with max_num_imprecise_acc has an f32 accumulator", dot)
+    return limit
 
 
 def _read_step(trace: Trace, loop: scf.ForOp) -> DotOp:

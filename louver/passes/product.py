@@ -186,6 +186,7 @@ class ProductNest:
     m, n, k: the product's sizes. tile_m, tile_n, tile_k: elements. accumulator: element type of the sum, which starts
     at zero. epilogue: its element type is the store's. gated: the output has M / 2 rows, see `Accumulator`. In a batch the
     output and at least one operand have entries.
+    promoted: the columns of K that tensor cores sum before f32 additions take over, at most; None for all of K.
     """
 
     name: str
@@ -199,6 +200,7 @@ class ProductNest:
     epilogue: Expression
     store: Store
     gated: bool = False
+    promoted: int | None = None
 
     def __post_init__(self) -> None:
         if self.a.depth != self.b.depth:

@@ -66,8 +66,8 @@ class Schedule:
             raise ValueError(f"staging divides tile_n, {self.tile_n}, got {self.staging}")
         if self.values not in ("shared", "registers"):
             raise ValueError(f'values is "shared" or "registers", got {self.values!r}')
-        if self.consumers not in (1, 2, 3):
-            raise ValueError(f"consumers is 1, 2 or 3 warpgroups, got {self.consumers}")
+        if self.consumers not in (1, 2, 3, 4):
+            raise ValueError(f"consumers is 1 to 4 warpgroups, got {self.consumers}")
         if type(self.specialized) is not bool:
             raise ValueError(f"specialized is True or False, got {self.specialized!r}")
         if self.metadata not in ("global", "stage", "barrier"):
@@ -99,10 +99,37 @@ class Schedule:
         return self.tile_m // (64 * self.consumers)
 
 
+WORKING_REGISTERS = 24
+"""Registers of a consumer beside its accumulators, at least: metadata, addresses, descriptors."""
+
+
+def accumulator_registers(schedule: Schedule, accumulator: str, *, promoted: bool) -> int:
+    """Registers of a consumer's thread that hold sums of that element type; promoted ones are held beside the others."""
+    columns = schedule.tile_n // (4 if accumulator == "f16" else 2)
+    return schedule.blocks * columns * (2 if promoted else 1)
+
+
+def check_registers(schedule: Schedule, accumulator: str, target: Target, *, promoted: bool) -> None:
+    """Raises ValueError for sums that a consumer's registers cannot hold. Targets that share out no registers are not checked."""
+    if not target.setmaxnreg_step:
+        return
+    needed = accumulator_registers(schedule, accumulator, promoted=promoted) + WORKING_REGISTERS
+    _, held = register_split(schedule, target)
+    if needed > min(held, target.registers_per_thread):
+        kind = f"promoted {accumulator}" if promoted else accumulator
+        raise ValueError(
+            f"a thread of {schedule.consumers} consumer warpgroups has {held} registers, got a tile of {schedule.tile_m}×"
+            f"{schedule.tile_n} whose {kind} sums and the rest need {needed}: use a smaller tile"
+        )
+
+
 def register_split(schedule: Schedule, target: Target) -> tuple[int, int]:
-    """setmaxnreg targets (producer, consumer): the CTA's registers shared out so that consumers hold their accumulators."""
-    per_thread = target.registers_per_sm // 128
-    producer = 24 if schedule.consumers > 2 else 40
-    consumer = (per_thread - producer) // schedule.consumers
+    """setmaxnreg targets (producer, consumer): the CTA's registers shared out so that consumers hold their accumulators.
+
+    A CTA begins with as many registers a thread as all of its threads can have, in whole steps; more there are not to share.
+    """
     step = target.setmaxnreg_step
+    entry = target.registers_per_sm // schedule.threads // step * step
+    producer = 24 if schedule.consumers > 2 else 40
+    consumer = (entry * (1 + schedule.consumers) - producer) // schedule.consumers
     return producer, min(target.setmaxnreg_max, consumer // step * step)

@@ -155,13 +155,17 @@ class Arithmetic(BuilderCore):
         self.emit(Pack("b32"), result, (low, high))
         return result
 
-    def add_f32(self, a: Number, b: Number) -> Reg:
+    def add_f32(self, a: Number, b: Number, *, into: Reg | None = None) -> Reg:
         """The rounded sum."""
-        return self._result(Binary("add", "f32"), "f32", None, a, b)
+        return self._result(Binary("add", "f32"), "f32", into, a, b)
 
     def mul_f32(self, a: Number, b: Number) -> Reg:
         """The rounded product."""
         return self._result(Binary("mul", "f32"), "f32", None, a, b)
+
+    def halves(self, a: Reg) -> tuple[Reg, Reg]:
+        """The low and the high 16 bits of a 32-bit register."""
+        return self.low_half(a), self.low_half(self.shr(a, 16))
 
     def from_f32(self, to: Half, a: Reg) -> Reg:
         """A 16-bit float, to nearest even."""

@@ -5,7 +5,8 @@ The file is JSON:
 "out": "f16", "product": "linear", "ours_us": 1.0, "cublas_us": 1.0, "cusparselt_us": null,
 "sustained": {"ours": {"us": 1.0, "clock_mhz": 1400.0, "power_w": 690.0}, …}}, …]}`; `sustained` may be left out.
 M is rows of the sparse weight, N tokens. `dtype` is the operands' type, `out` the result's, `dtype` where it is left out.
-A time that was not taken is null. Rows and header may hold more.
+A time that was not taken is null. `accumulate` is how our product accumulates, "auto" where it is left out; rows of different
+ways are kept in different files. Rows and header may hold more.
 """
 
 from __future__ import annotations
@@ -22,16 +23,23 @@ CONTENDERS = ("ours", "cublas", "cusparselt")
 LABELS: Mapping[str, str] = {"ours": "Louver 2:4", "cublas": "cuBLAS dense", "cusparselt": "cuSPARSELt 2:4"}
 
 
-def types_of(dtype: str, out: str | None) -> str:
-    """Element types of operands and result in words: "f16", or "s8→s32" where they differ. out: None for `dtype`."""
-    return dtype if out in (None, dtype) else f"{dtype}→{out}"
+def types_of(dtype: str, out: str | None, accumulate: str = "auto") -> str:
+    """Element types of operands and result in words: "f16", or "s8→s32" where they differ, and how our product accumulates
+    unless as usual: "e4m3→f16, promoted". out: None for `dtype`.
+    """
+    types = dtype if out in (None, dtype) else f"{dtype}→{out}"
+    return types if accumulate == "auto" else f"{types}, {ACCUMULATED.get(accumulate, accumulate)}"
+
+
+ACCUMULATED: Mapping[str, str] = {"f16": "sums in f16", "promoted": "promoted"}
+"""Ways to accumulate in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class GemmRow:
     """One problem. shape: (M, N, K) in elements. times_us: microseconds by contender, absent where not taken.
 
-    out: the result's element type, None for the operands', `dtype`.
+    out: the result's element type, None for the operands', `dtype`. accumulate: how our product accumulates.
     """
 
     shape: tuple[int, int, int]
@@ -39,6 +47,7 @@ class GemmRow:
     product: str
     times_us: Mapping[str, float]
     out: str | None = None
+    accumulate: str = "auto"
 
     def __post_init__(self) -> None:
         if len(self.shape) != 3 or min(self.shape) < 1:
@@ -50,7 +59,7 @@ class GemmRow:
     @property
     def types(self) -> str:
         """The element types in words, see `types_of`."""
-        return types_of(self.dtype, self.out)
+        return types_of(self.dtype, self.out, self.accumulate)
 
     def tflops(self, contender: str) -> float | None:
         """Dense-equivalent TFLOP/s: 2·M·N·K over the time, zeros counted; None when it was not timed."""
@@ -120,7 +129,9 @@ def _row(row: Mapping[str, Any]) -> GemmRow:
     m, n, k = (int(size) for size in row["shape"])
     taken = {name: float(row[f"{name}_us"]) for name in CONTENDERS if row.get(f"{name}_us") is not None}
     dtype = str(row["dtype"])
-    return GemmRow((m, n, k), dtype, str(row.get("product", "linear")), taken, str(row.get("out", dtype)))
+    usual = {"product": "linear", "out": dtype, "accumulate": "auto"}
+    product, out, accumulate = (str(row.get(name, value)) for name, value in usual.items())
+    return GemmRow((m, n, k), dtype, product, taken, out, accumulate)
 
 
 def _sustained(row: GemmRow, found: Mapping[str, Mapping[str, Any]]) -> list[SustainedRow]:

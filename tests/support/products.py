@@ -73,9 +73,9 @@ def assert_exact(y: Array, given: Operands, *, bias: bool = False) -> None:
     np.testing.assert_array_equal(y.astype(np.float64), reference.astype(y.dtype).astype(np.float64))
 
 
-def assert_close(y: Array, given: Operands, *, bias: bool = False) -> None:
-    """`y` [M, N] keeps the bound of `louver.kernels.numerics` in every element."""
+def assert_close(y: Array, given: Operands, *, bias: bool = False, accumulate: str = "auto") -> None:
+    """`y` [M, N] keeps the bound of `louver.kernels.numerics` in every element. accumulate: the mode that was asked for."""
     reference, magnitude = exact_product(given.a, given.b, given.bias if bias else None)
-    accumulate = accumulation(element_type(given.a.dtype).name)
-    agreement = compare(y, reference, magnitude, given.sizes[2], element_type(y.dtype).name, accumulate)
+    how = accumulation(element_type(given.a.dtype).name, accumulate)
+    agreement = compare(y, reference, magnitude, given.sizes[2], element_type(y.dtype).name, how)
     assert agreement.ok, agreement

@@ -181,7 +181,7 @@ def _c_forms(setting: Setting) -> tuple[str, ...]:
     return (*ADDENDS, *in_place) if _floats(setting) else ()
 
 
-MODES: Mapping[str, tuple[str, ...]] = {"f16": ("f32", "f16"), "bf16": ("f32",), "fp8": ("fast", "promoted")}
+MODES: Mapping[str, tuple[str, ...]] = {"f16": ("f32", "f16"), "bf16": ("f32",), "fp8": ("fast", "f16", "promoted")}
 """Ways to accumulate, by operand, of which those take part that the library has."""
 
 
@@ -197,7 +197,15 @@ def _of_integers(setting: Setting) -> bool:
 CURVES = tuple(name for name in ACTIVATIONS if name != "relu")
 
 OPTIONS: tuple[Option, ...] = (
-    Option("accumulate", ("accumulate",), 0.2, _accumulate_forms, _accumulate, floating=False, rounds=("f16", "fast")),
+    Option(
+        "accumulate",
+        ("accumulate",),
+        0.2,
+        _accumulate_forms,
+        _accumulate,
+        floating=False,
+        rounds=("f16", "fast", "promoted"),
+    ),
     Option("scale", ("scale",), 0.25, _where_float("number", "tensor", "row"), _scale, without=("gated",)),
     Option("dense_scale", ("dense_scale",), 0.25, _where_float("tensor", "column"), _dense_scale),
     Option("alpha", ("alpha",), 0.2, _where_float("number"), _alpha),

@@ -275,7 +275,8 @@ class MmaOp(IRDLOperation):
     """One sparse warpgroup product on the stage in hand, `a_offset` and `b_offset` bytes in.
 
     slot, part: in place of `a`, the register slot that holds the values, and which product of the step this is.
-    block: which 64 rows of the warpgroup. set, word, selector: its metadata register.
+    block: which 64 rows of the warpgroup. set, word, selector: its metadata register. fresh: what the accumulators hold is
+    not added to.
     """
 
     name = "sched.mma"
@@ -289,9 +290,10 @@ class MmaOp(IRDLOperation):
     set = prop_def(IntegerAttr[I32])
     word = prop_def(IntegerAttr[I32])
     selector = prop_def(IntegerAttr[I32])
+    fresh = opt_prop_def(UnitAttr)
     assembly_format = (
         "($a^ `plus` $a_offset)? (`values` $slot^ `part` $part)? `,` $b `plus` $b_offset `block` $block `metadata` $set"
-        " `word` $word `selector` $selector attr-dict"
+        " `word` $word `selector` $selector (`fresh` $fresh^)? attr-dict"
     )
 
     def verify_(self) -> None:
@@ -317,6 +319,26 @@ class MmaWaitOp(IRDLOperation):
     name = "sched.mma_wait"
     pending = prop_def(IntegerAttr[I32])
     assembly_format = "`pending` $pending attr-dict"
+
+
+@irdl_op_definition
+class ClearOp(IRDLOperation):
+    """Begin the tile's promoted sums at zero: a second set of f32 registers, which the epilogue reads in place of the
+    accumulators.
+    """
+
+    name = "sched.clear"
+    traits = traits_def(HasParent(TilesOp))
+    assembly_format = "attr-dict"
+
+
+@irdl_op_definition
+class PromoteOp(IRDLOperation):
+    """Add the accumulators to the promoted sums; the products that follow begin anew (`fresh`)."""
+
+    name = "sched.promote"
+    traits = traits_def(HasParent(LoopOp))
+    assembly_format = "attr-dict"
 
 
 @irdl_op_definition

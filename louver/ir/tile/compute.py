@@ -30,7 +30,10 @@ from louver.ir.tile.types import AnyTensor, sparse_encoding, tensor_of
 
 @irdl_op_definition
 class DotOp(IRDLOperation):
-    """c [M, N] + a [M, K] · b [K, N]. One operand may be sparse along K."""
+    """c [M, N] + a [M, K] · b [K, N]. One operand may be sparse along K.
+
+    max_imprecise: dense columns of 8-bit floats that tensor cores may sum before f32 additions take over, see `read_nest`.
+    """
 
     name = "tt.dot"
     T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
@@ -48,8 +51,9 @@ class DotOp(IRDLOperation):
         " `:` type($a) `*` type($b) `->` type($d)"
     )
 
-    def __init__(self, a: SSAValue, b: SSAValue, c: SSAValue) -> None:
-        super().__init__(operands=[a, b, c], result_types=[c.type])
+    def __init__(self, a: SSAValue, b: SSAValue, c: SSAValue, max_imprecise: int | None = None) -> None:
+        properties = {} if max_imprecise is None else {"maxNumImpreciseAcc": IntegerAttr(max_imprecise, i32)}
+        super().__init__(operands=[a, b, c], properties=properties, result_types=[c.type])
 
     def verify_(self) -> None:
         a, b, d = tensor_of(self.a), tensor_of(self.b), tensor_of(self.d)

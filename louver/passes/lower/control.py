@@ -33,6 +33,8 @@ def enter(low: Lowering) -> None:
     named["tiles_n"] = k.div(k.add(sizes["N"], tile_n - 1), tile_n)
     # scale-d is a predicate register: PTX has no constant one.
     named["always"] = k.setp("eq", "u32", named["tid"], named["tid"])
+    if any(isinstance(op, ops.PromoteOp) for op in low.kernel.walk()):
+        named["never"] = k.setp("ne", "u32", named["tid"], named["tid"])
     _initialise_barriers(low)
 
 

@@ -114,14 +114,8 @@ def _lower_op(low: Lowering, op: Operation) -> None:
             operands.load_metadata(low, op)
         case ops.LoadValuesOp():
             operands.load_values(low, op)
-        case ops.MmaFenceOp():
-            multiply.fence(low)
-        case ops.MmaOp():
-            multiply.mma(low, op)
-        case ops.MmaCommitOp():
-            multiply.commit(low)
-        case ops.MmaWaitOp():
-            multiply.wait_products(low, op)
+        case ops.MmaFenceOp() | ops.MmaOp() | ops.MmaCommitOp() | ops.MmaWaitOp() | ops.ClearOp() | ops.PromoteOp():
+            _lower_products(low, op)
         case ops.StoreOp():
             with entry_in_hand(low, op):
                 store.store(low, op)
@@ -130,6 +124,25 @@ def _lower_op(low: Lowering, op: Operation) -> None:
                 bulk_store.bulk_store(low, op)
         case _:
             _lower_staged(low, op)
+
+
+def _lower_products(
+    low: Lowering,
+    op: ops.MmaFenceOp | ops.MmaOp | ops.MmaCommitOp | ops.MmaWaitOp | ops.ClearOp | ops.PromoteOp,
+) -> None:
+    match op:
+        case ops.MmaFenceOp():
+            multiply.fence(low)
+        case ops.MmaOp():
+            multiply.mma(low, op)
+        case ops.MmaCommitOp():
+            multiply.commit(low)
+        case ops.MmaWaitOp():
+            multiply.wait_products(low, op)
+        case ops.ClearOp():
+            multiply.clear(low)
+        case ops.PromoteOp():
+            multiply.promote(low)
 
 
 def _lower_staged(low: Lowering, op: Operation) -> None:

@@ -35,7 +35,11 @@ def _values_operand(low: Lowering, op: ops.MmaOp) -> Reg | tuple[Reg, ...]:
 
 
 def _accumulate(low: Lowering, op: ops.MmaOp) -> Reg:
-    """scale-d: false for the first product of a block in a tile."""
+    """scale-d: false for the first product of a block in a tile, or of a group that is promoted."""
+    if op.fresh is not None:
+        return low.named["never"]
+    if low.consumer.promoted:
+        return low.named["always"]
     tile = low.tile_state
     if tile.advanced == 0 and op.b_offset.value.data == 0:
         return low.k.setp("ne", "u32", tile.step, 0)
@@ -87,6 +91,20 @@ def _descriptor(low: Lowering, ring_name: str, tile: Tile, offset: int, *, per_w
 def fence(low: Lowering) -> None:
     """`wgmma.fence`."""
     low.k.emit(WgmmaFence())
+
+
+def clear(low: Lowering) -> None:
+    """Promoted sums of zero."""
+    for block in low.consumer.promoted:
+        for total in block:
+            low.k.mov(0.0, into=total)
+
+
+def promote(low: Lowering) -> None:
+    """One f32 addition a register."""
+    for totals, partials in zip(low.consumer.promoted, low.consumer.accumulators, strict=True):
+        for total, partial in zip(totals, partials, strict=True):
+            low.k.add_f32(total, partial, into=total)
 
 
 def commit(low: Lowering) -> None:

@@ -34,6 +34,8 @@ def open_consumer(low: Lowering, role: ops.RoleOp, blocks: int) -> None:
             [[k.regs("b32", mma.a_fragment.registers) for _ in products] for _ in range(blocks)] for _ in range(slots)
         ],
     )
+    if any(isinstance(op, ops.PromoteOp) for op in role.walk()):
+        low.consumer.promoted = [k.regs(d.type, d.count) for _ in range(blocks)]
     for block in low.consumer.accumulators:
         _fill(low, block, Imm(0.0 if d.type == "f32" else 0))
     for register_set in low.consumer.metadata:

@@ -72,14 +72,13 @@ class Results:
         keep_apart(self.low, self.op)
         column = chunk.column + 8 * group
         columns = self._column(column), self._column(column + 1)
-        held = self.low.consumer.accumulators[chunk.block]
 
         def half(index: int) -> Half:
             first = 4 * (column // 8) + 2 * index
             row = self.rows[index]
             return (
-                evaluate(self.low, self.op, held[first], self._known(row, columns[0])),
-                evaluate(self.low, self.op, held[first + 1], self._known(row, columns[1])),
+                evaluate(self.low, self.op, self.low.sum_at(chunk.block, first), self._known(row, columns[0])),
+                evaluate(self.low, self.op, self.low.sum_at(chunk.block, first + 1), self._known(row, columns[1])),
             )
 
         return half(0), half(1)

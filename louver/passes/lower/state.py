@@ -78,13 +78,15 @@ class TileWalk:
 @dataclass(slots=True)
 class ConsumerState:
     """What a multiplying warpgroup holds: accumulators [block][register], metadata words [set][block][word], values
-    [slot][block][product][register] with a lane's offset in a stage for each product (none when they stay in shared memory).
+    [slot][block][product][register] with a lane's offset in a stage for each product (none when they stay in shared memory),
+    promoted sums [block][register] (none where nothing is promoted).
     """
 
     accumulators: list[list[Reg]]
     metadata: list[list[list[Reg]]]
     metadata_addresses: list[Reg]
     values: list[list[list[list[Reg]]]]
+    promoted: list[list[Reg]] = field(default_factory=list[list[Reg]])
     value_offsets: list[Reg] = field(default_factory=list[Reg])
 
 
@@ -126,6 +128,16 @@ class Lowering:
         """Warpgroups that multiply."""
         m, _, _ = self.tile
         return m // (64 * len(self.consumer.accumulators))
+
+    def sum_at(self, block: int, index: int) -> Reg:
+        """The epilogue's element `index` of a thread's part of a block, in the order of `louver.isa.fragments.accumulator`.
+
+        f32 or s32: f16 accumulators, two a register, are unpacked and widened where they are read.
+        """
+        held = (self.consumer.promoted or self.consumer.accumulators)[block]
+        if self.kernel.mma.d.data != "f16":
+            return held[index]
+        return self.k.to_f32("f16", self.k.halves(held[index // 2])[index % 2])
 
     def register(self, value: SSAValue) -> Reg:
         """The register that holds `value`."""

@@ -75,7 +75,7 @@ def _store_row(
             for pair in (0, 1):
                 column = k.add(first_column, 8 * group + pair)
                 inside = k.setp("lt", "u32", column, low.sizes["N"])
-                sums = [low.consumer.accumulators[block][4 * group + 2 * half + pair] for half in halves]
+                sums = [low.sum_at(block, 4 * group + 2 * half + pair) for half in halves]
                 at = in_row | array_cursors(low, op, "n", column, row)
                 read = vectors(low, op, columns, inside, 8 * group + pair)
                 read |= arrays(low, op, at, inside, row=0, column=8 * group + pair)

@@ -24,7 +24,10 @@ Rings: TypeAlias = Sequence[Mapping[str, Sequence[Stage]]]
 
 @dataclass(slots=True)
 class Agent:
-    """One warpgroup of a role in one CTA; one thread if the role is single. index: its place in clocks."""
+    """One warpgroup of a role in one CTA; one thread if the role is single. index: its place in clocks.
+
+    cleared: the tile has promoted sums. partial: blocks whose accumulators hold what is still to be promoted.
+    """
 
     index: int
     cta: int
@@ -38,6 +41,8 @@ class Agent:
     words: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict[int, "dict[int, tuple[int, int]]"])
     slots: dict[int, tuple[int, int]] = field(default_factory=dict[int, "tuple[int, int]"])
     unfenced: set[int] = field(default_factory=set[int])
+    cleared: bool = False
+    partial: set[int] = field(default_factory=set[int])
 
     def __post_init__(self) -> None:
         self.open = Group(self.index)
@@ -66,6 +71,10 @@ class Agent:
             case "fence":
                 self.fenced = True
                 self.unfenced.clear()
+            case "clear":
+                self.cleared = True
+            case "promote":
+                self._promote(event)
             case "store":
                 self._store(event)
             case "expect":
@@ -125,6 +134,8 @@ class Agent:
         reads = _given(event.action.reads)
         self._check_registers(event, reads)
         self._read_stage(event, reads)
+        if self.cleared:
+            self._add_up(event, reads)
         self.open.sets.add(reads.register_set)
         if reads.slot is not None:
             self.open.slots.add(reads.slot)
@@ -179,7 +190,32 @@ class Agent:
             self.slots[fill.number] = held[0]
             self.unfenced.add(fill.number)
 
+    def _add_up(self, event: Event, reads: Reads) -> None:
+        """Products whose sums are promoted: the first one of a block after each promotion begins anew, and no other."""
+        for block, fresh in reads.fresh:
+            if fresh == (block in self.partial):
+                raise broken(
+                    "the first product of a block after a promotion begins anew, and no other one does",
+                    f"one of block {block} that {'drops' if fresh else 'adds to'} "
+                    f"{'sums that are not promoted' if fresh else 'what was promoted before'}",
+                    event,
+                )
+            self.partial.add(block)
+
+    def _promote(self, event: Event) -> None:
+        self._read_accumulators(event)
+        if not (self.cleared and self.partial):
+            missing = "no sums since the last promotion" if self.cleared else "none that the tile has cleared"
+            raise broken("sums are promoted once, to cleared ones", missing, event)
+        self.partial.clear()
+
     def _store(self, event: Event) -> None:
+        self._read_accumulators(event)
+        if self.partial:
+            raise broken("all sums are promoted before the store", f"blocks {sorted(self.partial)} left out", event)
+        self.cleared = False
+
+    def _read_accumulators(self, event: Event) -> None:
         if self.flight or self.open.positions:
             raise broken(
                 "accumulators are read only after the wait that retires all products", "products in flight", event

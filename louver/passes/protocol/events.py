@@ -26,6 +26,8 @@ Kind: TypeAlias = Literal[
     "mma",
     "commit",
     "mma_wait",
+    "clear",
+    "promote",
     "store",
 ]
 
@@ -74,12 +76,16 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What products read: rings, metadata words by register set, the slot of values. Of a load of values: rings, its slot."""
+    """What products read: rings, metadata words by register set, the slot of values. Of a load of values: rings, its slot.
+
+    fresh: by product, in order, the block that it adds to and whether it begins that anew.
+    """
 
     rings: tuple[str, ...]
     register_set: int
     words: frozenset[int]
     slot: int | None
+    fresh: tuple[tuple[int, bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +241,10 @@ def _action(op: Operation, role: str) -> Action | None:
             return Action("commit", op, role)
         case ops.MmaWaitOp():
             return Action("mma_wait", op, role, number=op.pending.value.data)
+        case ops.ClearOp():
+            return Action("clear", op, role)
+        case ops.PromoteOp():
+            return Action("promote", op, role)
         case ops.StoreOp() | ops.BulkStoreOp():
             return Action("store", op, role)
         case _ if op.name.startswith("sched."):
@@ -255,10 +265,12 @@ def _source(op: ops.MmaOp) -> tuple[object, ...]:
 
 
 def _reads(op: ops.MmaOp) -> Reads:
-    words = {op.word.value.data}
+    run = [op]
     following = op.next_op
     while isinstance(following, ops.MmaOp) and _source(following) == _source(op):
-        words.add(following.word.value.data)
+        run.append(following)
         following = following.next_op
+    words = frozenset(each.word.value.data for each in run)
+    fresh = tuple((each.block.value.data, each.fresh is not None) for each in run)
     rings = (op.b.data,) if op.a is None else (op.a.data, op.b.data)
-    return Reads(rings, op.set.value.data, frozenset(words), None if op.slot is None else op.slot.value.data)
+    return Reads(rings, op.set.value.data, words, None if op.slot is None else op.slot.value.data, fresh)

@@ -14,7 +14,7 @@ from louver.bench.gemm import Measurement
 from louver.bench.problems import SUSTAINED, GemmProblem
 from louver.bench.sustained import Sustained
 from louver.commands import bench as command
-from louver.commands.bench import bench_gemm
+from louver.commands.bench import bench_gemm, problems
 from louver.report.gemm import GemmRow
 
 WANTED = [GemmProblem(*SUSTAINED[0], "f16"), GemmProblem(64, 32, 64, "f16"), GemmProblem(64, 32, 64, "s8", "s32")]
@@ -49,6 +49,16 @@ def test_all_problems_are_measured_and_drawn(machine: None, tmp_path: Path) -> N
     assert [bool(row["sustained"]) for row in record["rows"]] == [True, False, False]
     assert "missing" not in record
     assert (tmp_path / "gemm.png").is_file()
+
+
+def test_another_way_to_accumulate_has_files_of_its_own(machine: None, tmp_path: Path) -> None:
+    wanted = problems("f16", "64x32x64", quick=False, accumulate="f16")
+    bench_gemm(wanted, tmp_path, Console(width=200, quiet=True), sustained=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["gemm-f16.json", "gemm-f16.png"]
+    with pytest.raises(ValueError, match="a record has one way to accumulate, got auto, f16: measure them apart"):
+        bench_gemm([*WANTED, *wanted], tmp_path, Console(quiet=True), sustained=False)
+    with pytest.raises(ValueError, match="products of bf16 are measured with accumulate auto, got 'f16': choose other"):
+        problems("f16,bf16", None, quick=True, accumulate="f16")
 
 
 def test_without_time_the_record_says_what_is_missing_and_nothing_is_drawn(machine: None, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -98,6 +99,13 @@ def test_the_dense_product_is_the_one_of_its_types(dtype: str, out: str, name: s
         "torch._int_mm": {"out": given.y},
     }
     assert torch.calls[0][3] == expected[name]
+
+
+def test_promoted_sums_are_compared_with_slow_ones() -> None:
+    given = operands([SimpleNamespace(t=lambda: "w.T")], "e4m3", "f16")
+    torch, promoted = Dense(), replace(given, problem=replace(given.problem, accumulate="promoted"))
+    cublas(torch, promoted).call(0)
+    assert torch.calls[0][3]["use_fast_accum"] is False
 
 
 def test_no_dense_product_writes_halves_of_integers() -> None:

@@ -52,6 +52,14 @@ def test_a_problem_is_three_positive_integers(cli: Cli, text: str) -> None:
     assert "three positive integers" in cli.refused("compile", f"--problem={text}")
 
 
+def test_ways_to_accumulate(cli: Cli) -> None:
+    options = ("compile", "--problem", "4096,8192,4096", "--dtype", "e4m3", "--emit", "ptx", "--accumulate")
+    assert "k64.f16.e4m3.e4m3" in cli(*options, "f16").output
+    assert "add.rn.f32" in cli(*options, "promoted").output
+    refused = cli.refused("compile", "--problem", "64,64,64", "--dtype", "bf16", "--accumulate", "f16")
+    assert "accumulate must be one of" in refused
+
+
 def test_sizes_may_have_spaces() -> None:
     assert parse_sizes(" 4, 5 ,6") == (4, 5, 6)
 

@@ -43,7 +43,12 @@ def test_a_bias_may_be_wider_than_the_operands() -> None:
     [
         ({"kind": "conv"}, "kind must be one of 'matmul', 'linear', got 'conv'"),
         ({"pattern": "3:4"}, "pattern must be one of '2:4', got '3:4'"),
-        ({"accumulate": "f16"}, "accumulate must be one of 'auto', 'f32', got 'f16'"),
+        ({"accumulate": "promoted"}, "accumulate must be one of 'auto', 'f32', 'f16', got 'promoted'"),
+        ({"a": "bf16", "b": "bf16", "accumulate": "f16"}, "accumulate must be one of 'auto', 'f32', got 'f16'"),
+        (
+            {"a": "e4m3", "b": "e4m3", "accumulate": "s32"},
+            "accumulate must be one of 'auto', 'f32', 'f16', 'fast', 'promoted', got 's32'",
+        ),
         ({"b_layout": "m_major"}, "b_layout must be one of 'k_major', 'n_major', got 'm_major'"),
         ({"bias": "column"}, "bias must be one of None, 'row', got 'column'"),
         ({"out": "u8"}, "out must be one of 'f16', 'bf16', 'f32', 'e4m3', 'e5m2', 's8', got 'u8'"),
@@ -69,6 +74,16 @@ def test_what_is_not_offered_is_refused(fields: dict[str, str], message: str) ->
     with pytest.raises(ValueError) as caught:
         Problem(**fields)  # pyright: ignore[reportArgumentType]
     assert message in str(caught.value)
+
+
+def test_fast_is_another_name_for_what_hardware_makes_of_f32() -> None:
+    fast, usual, promoted = (
+        Problem("linear", "e4m3", "e4m3", accumulate=mode) for mode in ("fast", "auto", "promoted")
+    )
+    assert fast == usual and fast.accumulate == "f32"
+    assert promoted != usual and (promoted.accumulator, promoted.sum) == ("f32", "f32")
+    half = Problem("linear", accumulate="f16", bias="row")
+    assert (half.accumulator, half.sum, half.bias_element) == ("f16", "f32", "f16")
 
 
 @pytest.mark.parametrize("sizes", [(0, 8, 8), (8, -1, 8), (8, 8, 0)])

@@ -91,6 +91,31 @@ def test_how_products_of_each_type_round(operand: str, name: str) -> None:
     assert accumulation(operand) == name
 
 
+def test_ways_to_accumulate_that_are_asked_for() -> None:
+    assert [accumulation("e4m3", mode) for mode in ("auto", "f32", "promoted", "f16")] == [
+        "fp8",
+        "fp8",
+        "promoted",
+        "f16",
+    ]
+    assert [accumulation("f16", mode) for mode in ("auto", "f16")] == ["f32", "f16"]
+
+
+def test_promoted_sums_are_as_exact_for_any_k() -> None:
+    short, long, fast = (
+        coefficients(k, "f32", how)[2] for k, how in ((256, "promoted"), (1 << 16, "promoted"), (1 << 16, "fp8"))
+    )
+    assert short == pytest.approx(coefficients(256, "f32", "fp8")[2], rel=1e-2)
+    assert long < 1.01 * short < fast / 5
+
+
+def test_sums_in_f16_may_be_subnormal() -> None:
+    reference = np.array([1e-7])
+    assert compare(np.array([0.0], np.float32), reference, reference, 1, "f32", "f16").ok
+    assert not compare(np.array([0.0], np.float32), reference, reference, 1, "f32").ok
+    assert coefficients(320, "f32", "f16")[2] < coefficients(3200, "f32", "f16")[2] < 2.0**-6
+
+
 def test_a_reference_is_clipped_where_the_output_saturates() -> None:
     e4m3 = element_type("e4m3").numpy
     reference = np.array([1e4, -np.inf, np.nan, 3.0])

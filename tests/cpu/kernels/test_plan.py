@@ -349,7 +349,7 @@ def test_options_that_are_none_are_refused_by_the_checks(gpu: FakeGpu, torch: Fa
         with pytest.raises(ValueError):
             louver.linear(x, s, out_dtype=out_dtype)
     with pytest.raises(ValueError, match="accumulate"):
-        louver.linear(x, s, accumulate="f16")  # type: ignore[arg-type]
+        louver.linear(x, s, accumulate="promoted")
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

@@ -52,6 +52,26 @@ def test_random_products_keep_the_bound(rng: np.random.Generator, dtype: str) ->
     assert_close(louver.linear(given.b.T, given.s, given.bias, out_dtype="f32").T, given, bias=True)
 
 
+@pytest.mark.parametrize(("a", "columns"), [("f16", 32), ("e5m2", 64)])
+def test_sums_in_f16_are_rounded_instruction_by_instruction(rng: np.random.Generator, a: str, columns: int) -> None:
+    given = operands(rng, 20, 9, 3 * columns + 8, a, "normal")
+    y = louver.matmul(given.s, given.b, out_dtype="f32", accumulate="f16")
+    total = np.zeros(y.shape)
+    for k in range(0, 3 * columns + 8, columns):
+        part = slice(k, k + columns)
+        total = (total + given.a[:, part].astype(np.float64) @ given.b[part].astype(np.float64)).astype(np.float16)
+    np.testing.assert_array_equal(y, total.astype(np.float32))
+    assert_close(y, given, accumulate="f16")
+    assert np.abs(y - louver.matmul(given.s, given.b, out_dtype="f32")).max() > 0
+
+
+@pytest.mark.parametrize("mode", ["fast", "promoted", "f32"])
+def test_other_ways_of_8_bit_floats_are_those_of_f32_here(rng: np.random.Generator, mode: Any) -> None:
+    given = operands(rng, 20, 9, 600, "e4m3", "normal")
+    y = louver.linear(given.b.T, given.s, out_dtype="f32", accumulate=mode)
+    np.testing.assert_array_equal(y, louver.linear(given.b.T, given.s, out_dtype="f32"))
+
+
 EIGHT_BITS = [(a, b, out) for (a, b), outputs in PRODUCTS.items() for out in outputs if element_type(a).bits == 8]
 
 
@@ -87,7 +107,13 @@ def test_the_output_type_by_default(rng: np.random.Generator, a: str, b: str, ou
             "out_dtype must be s32, f16, bf16, f32, e4m3, e5m2, s8 for operands of s8 and s8, got u8",
         ),
         ("s8", "s8", {"accumulate": "f32"}, 'must be "auto" or "s32" for s8, got \'f32\''),
-        ("e4m3", "e4m3", {"accumulate": "s32"}, 'must be "auto" or "f32" for e4m3, got \'s32\''),
+        (
+            "e4m3",
+            "e4m3",
+            {"accumulate": "s32"},
+            'must be "auto" or "f32" or "f16" or "fast" or "promoted" for e4m3, got \'s32\'',
+        ),
+        ("bf16", "bf16", {"accumulate": "f16"}, 'must be "auto" or "f32" for bf16, got \'f16\''),
         ("e4m3", "e4m3", {"out_dtype": "s32"}, "out_dtype must be bf16, f16, f32, e4m3, e5m2, s8 for operands"),
     ],
 )

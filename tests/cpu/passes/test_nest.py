@@ -107,6 +107,31 @@ def test_what_the_builder_writes_is_read_back(problem: Problem, rng: np.random.G
     assert read_nest(parse_ir(str(module))) == expected(problem, tile)
 
 
+@pytest.mark.parametrize(("a", "mode"), [("f16", "f16"), ("e4m3", "f16"), ("e5m2", "promoted")])
+def test_ways_to_accumulate_are_the_dot_s(a: str, mode: str) -> None:
+    problem, tile = Problem("linear", a, a, "bf16", accumulate=mode), Tile(64, 32, 128)
+    module = build_tile_ir(problem, tile)
+    nest = read_nest(parse_ir(str(module)))
+    assert nest == read_nest(module)
+    half = mode == "f16"
+    assert (nest.accumulator, nest.promoted) == (("f16", None) if half else ("f32", 256))
+    assert nest.epilogue == Cast(Cast(Accumulator(), "f32") if half else Accumulator(), "bf16")
+    assert ("maxNumImpreciseAcc = 256 : i32" in str(module)) is not half
+
+
+@pytest.mark.parametrize(
+    ("element", "limit", "promoted"),
+    [("e4m3", 128, 128), ("e4m3", 1000, 1000), ("e4m3", 0, None), ("e4m3", 1 << 30, None), ("f16", 32, None)],
+)
+def test_how_often_a_user_promotes(element: str, limit: int, promoted: int | None) -> None:
+    """As Triton's max_num_imprecise_acc has it: 2^30 where nothing was asked for."""
+    problem = Problem("matmul", element, element, "f32")
+    text = str(build_tile_ir(problem, Tile(64, 32, 64)))
+    changed = text.replace("%b_tile, %partial :", f"%b_tile, %partial {{maxNumImpreciseAcc = {limit} : i32}} :")
+    assert changed != text
+    assert read_nest(parse_ir(changed)).promoted == promoted
+
+
 def shuffle(block: Block, rng: np.random.Generator) -> None:
     """Put a block's operations in a random order that keeps definitions before uses; the last one stays last."""
     *waiting, last = list(block.ops)

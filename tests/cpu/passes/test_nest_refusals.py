@@ -350,6 +350,18 @@ REFUSED = [
         "the store must stand outside of loops and branches",
     ),
     (
+        "sums promoted a negative number of columns at a time",
+        Problem("matmul", "e4m3", "e4m3", "f32"),
+        [("%b_tile, %partial :", "%b_tile, %partial {maxNumImpreciseAcc = -1 : i32} :")],
+        "max_num_imprecise_acc counts columns of K: it is at least 0, got: %product = tt.dot",
+    ),
+    (
+        "sums promoted to f16",
+        Problem("matmul", "e4m3", "e4m3", "f32", accumulate="f16"),
+        [("%b_tile, %partial :", "%b_tile, %partial {maxNumImpreciseAcc = 64 : i32} :")],
+        "sums are promoted to f32: a dot with max_num_imprecise_acc has an f32 accumulator",
+    ),
+    (
         "a load that is not used",
         MATMUL,
         [("    tt.return", "    %x = tt.load %b : !tt.ptr<f16>\n    tt.return")],

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
 from xdsl.irdl import IRDLOperation, irdl_op_definition
 from xdsl.utils.exceptions import VerifyException
 
@@ -31,6 +31,8 @@ PROBLEMS = {
     "bf16-n-major": Problem("matmul", a="bf16", b="bf16", out="bf16", b_layout="n_major"),
     "e4m3": Problem("linear", "e4m3", "e4m3", "f16", bias="row"),
     "s8": Problem("matmul", "s8", "s8", "s32"),
+    "f16-sums": Problem("linear", accumulate="f16"),
+    "promoted": Problem("linear", "e4m3", "e4m3", accumulate="promoted"),
 }
 
 
@@ -249,6 +251,45 @@ def test_a_broken_schedule_is_refused(name: str) -> None:
     assert isinstance(kernel, ops.KernelOp)
     change(kernel)
     with pytest.raises(ValueError, match=message):
+        check_protocol(module)
+
+
+PROMOTED = Schedule(tile_n=128, tile_k=128, stages=4)
+
+
+def flip_fresh(index: int) -> Callable[[ops.KernelOp], None]:
+    def change(kernel: ops.KernelOp) -> None:
+        op = found(kernel, ops.MmaOp, index)
+        op.fresh = None if op.fresh else UnitAttr()
+
+    return change
+
+
+def promote_twice(kernel: ops.KernelOp) -> None:
+    op = found(kernel, ops.PromoteOp)
+    op.parent.insert_op_after(op.clone(), op)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (flip_fresh(0), "after a promotion begins anew, .* got one of block 0 that adds to what was promoted before"),
+        (flip_fresh(1), "no other one does, got one of block 0 that drops sums that are not promoted"),
+        (drop(ops.PromoteOp), "no other one does, got one of block 0 that drops sums that are not promoted"),
+        (drop(ops.PromoteOp, -1), "drops sums that are not promoted|all sums are promoted before the store"),
+        (drop(ops.ClearOp), "sums are promoted once, to cleared ones, got none that the tile has cleared"),
+        (promote_twice, "sums are promoted once, to cleared ones, got no sums since the last promotion"),
+        (drop(ops.MmaWaitOp, 1), "released only after the wait|read only after the wait that retires all products"),
+        (drop(ops.MmaFenceOp, 1), "only after a fence that follows other accesses"),
+    ],
+)
+def test_sums_are_promoted_once_each(change: Callable[[ops.KernelOp], None], message: str) -> None:
+    module = assigned(PROBLEMS["promoted"], PROMOTED)
+    check_protocol(module)
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    change(kernel)
+    with pytest.raises(ProtocolError, match=message):
         check_protocol(module)
 
 

@@ -37,6 +37,13 @@ def test_reads_rows_and_leaves_out_what_was_not_timed(tmp_path: Path) -> None:
     assert record.versions["ptxas"] == "13.5.37"
 
 
+def test_another_way_to_accumulate_shows(tmp_path: Path) -> None:
+    record = a_record()
+    record["rows"][0]["accumulate"] = "f16"
+    rows = read_gemm(write(tmp_path / "g.json", record)).rows
+    assert [row.types for row in rows] == ["f16, sums in f16", "bf16"]
+
+
 @pytest.mark.parametrize(
     ("change", "rule"),
     [

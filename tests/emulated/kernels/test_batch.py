@@ -105,6 +105,13 @@ def test_metadata_through_the_ring(rng: np.random.Generator, metadata: Any, spec
         check(rng, Problem("linear", out="f32", batch=batch), schedule, (3, 130, 17, 200), sm_count=1)
 
 
+@pytest.mark.parametrize(("a", "accumulate"), [("e4m3", "promoted"), ("f16", "f16")])
+def test_ways_to_accumulate(rng: np.random.Generator, a: str, accumulate: str) -> None:
+    problem = Problem("linear", a, a, "f32", batch="both", accumulate=accumulate)
+    tile_k = 128 if a == "e4m3" else 64
+    check(rng, problem, Schedule(tile_n=16, tile_k=tile_k), (2, 70, 11, 300), sm_count=1)
+
+
 def test_values_in_registers(rng: np.random.Generator) -> None:
     problem = Problem("linear", out="f32", batch="both")
     check(rng, problem, Schedule(tile_n=16, stages=3, values="registers"), (3, 130, 17, 200), sm_count=1)

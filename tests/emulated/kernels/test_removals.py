@@ -23,6 +23,11 @@ STRUCTURES = {
     "cluster": (Problem("matmul"), Schedule(tile_n=64, stages=2, cluster=2, store="bulk"), 2),
     "chunks": (Problem("linear", out="f32"), Schedule(tile_n=48, stages=2, store="bulk", staging=16), 1),
     "two-blocks": (Problem("matmul", b_layout="n_major"), Schedule(tile_m=256, tile_n=64, tile_k=128, stages=2), 1),
+    "promoted": (
+        Problem("linear", "e4m3", "e4m3", "f32", accumulate="promoted"),
+        Schedule(tile_n=16, tile_k=128, stages=3),
+        1,
+    ),
     "registers": (Problem("linear"), Schedule(tile_n=16, stages=3, values="registers"), 1),
     "alone": (Problem("linear"), Schedule(64, 16, 64, 1, 1, specialized=False, in_flight=0), 1),
     "metadata-in-the-stage": (Problem("linear"), Schedule(tile_n=16, stages=3, metadata="stage", in_flight=0), 1),
@@ -49,9 +54,10 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator):
     round_steps = 512 // schedule.tile_k
     for steps in (3 * round_steps - 1, 3):
         k = schedule.tile_k * (steps - 1) + 8
-        w = rng.integers(-4, 5, (m, k)).astype(np.float16)
+        numpy = element_type(compiled.nest.a.element).numpy
+        w = rng.integers(-4, 5, (m, k)).astype(numpy)
         s = louver.compress(louver.prune(w, "2:4"), "2:4")
-        x = rng.integers(-4, 5, (n, k)).astype(np.float16)
+        x = rng.integers(-4, 5, (n, k)).astype(numpy)
         has_bias = any(parameter.name == "bias" for parameter in compiled.signature.parameters)
         bias = rng.integers(-4, 5, m).astype(np.float16) if has_bias else None
         y = reference.product(s.dense(), x.T, bias, element_type(compiled.nest.store.element).numpy)

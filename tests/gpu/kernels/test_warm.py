@@ -141,7 +141,7 @@ def test_wrong_calls_are_refused_after_right_ones(rng: np.random.Generator, torc
         (lambda: louver.linear(x, given.s, out=out.cpu()), "inputs' device"),
         (lambda: louver.linear(x, given.s, out=out.float(), out_dtype="f16"), "element type f16"),
         (lambda: louver.linear(x, given.s, out=out[:1].expand(24, 64)), "writable"),
-        (lambda: louver.linear(x, given.s, out=out, accumulate="f16"), "accumulate"),  # type: ignore[arg-type]
+        (lambda: louver.linear(x, given.s, out=out, accumulate="promoted"), "accumulate"),
         (lambda: louver.linear(x[:12], given.s, out=out), r"shape \[12, 64\]"),
     ):
         with pytest.raises(ValueError, match=match):
