@@ -17,6 +17,8 @@ from louver.ptx.assembler import assemble
 from louver.ptx.sass import disassemble, opcodes
 from support.fused import EPILOGUES, FULL
 
+pytestmark = pytest.mark.sampled(7)
+
 MANY = 1 << 16
 """Rows enough that no tile is made narrower to keep SMs busy."""
 
