@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,20 @@ def pytest_configure(config: pytest.Config) -> None:
     on_worker = hasattr(config, "workerinput")
     if path is not None and not on_worker:
         config.pluginmanager.register(ResultsRecorder(path), "louver-results")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test marked `sampled(n)`, every n-th case stays in the default run; the others are slow."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        marker = item.get_closest_marker("sampled")
+        if marker is None:
+            continue
+        test = item.nodeid.partition("[")[0]
+        if seen[test] % marker.args[0]:
+            item.add_marker(pytest.mark.slow)
+        seen[test] += 1
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from louver.formats.tensor import SparseTensor
@@ -36,6 +37,8 @@ def _tune(s: SparseTensor, n: int | tuple[int, int], options: dict[str, Any]) ->
         raise ValueError(
             f"tuning runs on PyTorch's current device, {current}, got {place.ordinal}: make it current first"
         )
-    m, k = s.shape
-    for _ in tune_and_keep(torch, [Task(problem, m, each, k) for each in classes_between(low, high)], place):
+    m, k = s.shape[-2:]
+    # Each product of a batch runs as one alone does, see `decide`.
+    alone = replace(problem, batch=None)
+    for _ in tune_and_keep(torch, [Task(alone, m, each, k) for each in classes_between(low, high)], place):
         pass

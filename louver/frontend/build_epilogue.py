@@ -7,11 +7,12 @@ from typing import Any, cast
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, TensorType, f32, i32, i64
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from louver.formats.dtypes import element_type
 from louver.frontend.epilogue import ACTIVATIONS
 from louver.frontend.problem import Problem, Tile
+from louver.frontend.tiled import TiledMatrix, named
 from louver.ir.arith import FPToSIOp, SIToFPOp
 from louver.ir.elementwise import apply_step
 from louver.ir.tile import (
@@ -68,7 +69,7 @@ class EpilogueBuilder:
     """Emits the epilogue at the builder's insertion point.
 
     values: the kernel's arguments by name. one: the constant 1 (i64). m, n: first row and column of the output's tile.
-    rows: the output's size along m.
+    rows: the output's size along m. entry: of a batch, the one that the program works on.
     """
 
     problem: Problem
@@ -78,6 +79,7 @@ class EpilogueBuilder:
     m: SSAValue
     n: SSAValue
     rows: SSAValue
+    entry: SSAValue | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -164,9 +166,7 @@ class EpilogueBuilder:
         transposed = self.problem.out_layout == "transposed"
         if transposed:
             sizes, first, block = sizes[::-1], first[::-1], block[::-1]
-        strides = [self.values["stride_c"], self.one]
-        described = named("c_tensor", MakeTensorDescriptorOp(self.values["c"], sizes, strides, block))
-        part = named("c_tile", DescriptorLoadOp(described, first))
+        part = TiledMatrix.describe(self.values, "c", sizes, block, self.one, self.entry).load("c_tile", first)
         return self._widened(named("c_turned", TransOp(part)) if transposed else part, "c")
 
     def _widened(self, value: SSAValue, name: str) -> SSAValue:
@@ -201,10 +201,3 @@ def half_size(size: SSAValue, name: str) -> SSAValue:
     """The size / 2."""
     two = named("two", arith.ConstantOp(IntegerAttr(2, i32)))
     return named(name, arith.DivSIOp(size, two))
-
-
-def named(name: str, op: Operation) -> SSAValue:
-    """The operation's only result, called `name` in the text."""
-    (result,) = op.results
-    result.name_hint = name
-    return result

@@ -15,6 +15,9 @@ Kind = Literal["matmul", "linear"]
 
 BLayout = Literal["k_major", "n_major"]
 
+Batch = Literal["dense", "sparse", "both"]
+"""Which operands of a batch of products have an entry for each of them; the output always has."""
+
 EIGHT_BITS = ("e4m3", "e5m2", "s8")
 """Output types of 8 bits, which every product has."""
 
@@ -71,6 +74,8 @@ class Problem:
     bias: None, or "row" for a vector [M] that is added to the sum before the result is rounded to `out`. bias_element: its
     element type, see `BIAS`; "auto" becomes the operands' type, else the output's, else the one it is added in.
     epilogue: the other steps between the sum and the output.
+    batch: None for one product, or one for each entry of a batch, along a first axis of these operands, of the output and of
+    the epilogue's `c`; what else it reads is the same for all entries.
     """
 
     kind: Kind = "matmul"
@@ -83,12 +88,14 @@ class Problem:
     bias: Literal["row"] | None = None
     bias_element: str = "auto"
     epilogue: Epilogue = NO_EPILOGUE
+    batch: Batch | None = None
 
     def __post_init__(self) -> None:
         _member("kind", self.kind, ("matmul", "linear"))
         _member("pattern", self.pattern, PATTERNS)
         _member("b_layout", self.b_layout, ("k_major", "n_major"))
         _member("bias", self.bias, (None, "row"))
+        _member("batch", self.batch, (None, "dense", "sparse", "both"))
         outputs = PRODUCTS.get((self.a, self.b))
         if outputs is None:
             known = ", ".join(f"{a}×{b}" for a, b in PRODUCTS)
@@ -110,6 +117,16 @@ class Problem:
             )
         if self.kind == "linear" and self.b_layout != "k_major":
             raise ValueError("linear takes tokens as [N, K] with K contiguous, got b_layout 'n_major': use matmul")
+
+    @property
+    def batched_a(self) -> bool:
+        """Whether each entry of a batch has a sparse operand of its own."""
+        return self.batch in ("sparse", "both")
+
+    @property
+    def batched_b(self) -> bool:
+        """Whether each entry of a batch has a dense operand of its own."""
+        return self.batch in ("dense", "both")
 
     @property
     def out_layout(self) -> Literal["row_major", "transposed"]:

@@ -29,16 +29,17 @@ WIDE_STAGING = {1: 64, 2: 32, 4: 16}
 
 
 def choose(
-    problem: Problem, m: int, n: int, target: Target, sm_count: int, *, aligned_output: bool = False
+    problem: Problem, m: int, n: int, target: Target, sm_count: int, *, aligned_output: bool = False, batch: int = 1
 ) -> Schedule:
     """A schedule for `a [m, K] @ b [K, n]`: the narrowest tile that holds n, at most 256; narrower while SMs would idle.
 
     aligned_output: the output's address, row pitch and rows' bytes are multiples of 16, so that bulk copies can write it.
+    batch: how many such products there are.
     """
     least = MIN_N_MAJOR if problem.b_layout == "n_major" else TILE_N[0]
     widths = [width for width in TILE_N if width >= least]
     tile_n = next((width for width in widths if width >= n), widths[-1])
-    rows = -(-m // Schedule().tile_m)
+    rows = -(-m // Schedule().tile_m) * batch
     while tile_n > 128 and rows * -(-n // tile_n) < sm_count // 2:
         tile_n //= 2
     if problem.accumulate == "promoted" and tile_n > 128:

@@ -1,13 +1,16 @@
-"""Dense operands and outputs as the kernels see them: two dimensions, one of them contiguous."""
+"""Dense operands and outputs as the kernels see them: matrices with one contiguous dimension, alone or in a batch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from louver.formats.dtypes import ElementType
 from louver.runtime.arrays import ArrayView, overlaps
+
+Axes: TypeAlias = tuple[tuple[int, int], ...]
+"""Size and stride (elements) of axes, outermost first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +18,7 @@ class DenseMatrix:
     """The dense operand [K, N] in some layout.
 
     k_stride, n_stride: elements between neighbours along K and N. layout: "k_major" (k_stride 1), "n_major" (n_stride 1),
-    or "copy" where neither is 1 and the kernel needs a copy.
+    or "copy" where neither is 1 and the kernel needs a copy. entries: axes of a batch of such matrices, outermost first.
     """
 
     array: ArrayView
@@ -23,6 +26,7 @@ class DenseMatrix:
     n: int
     k_stride: int
     n_stride: int
+    entries: Axes = ()
 
     @property
     def layout(self) -> Literal["k_major", "n_major", "copy"]:
@@ -34,37 +38,74 @@ class DenseMatrix:
         return "copy"
 
 
-def matrix(x: ArrayView, k_axis: int) -> DenseMatrix:
-    """A two-dimensional array as the dense operand; `k_axis` is its K dimension."""
-    n_axis = 1 - k_axis
-    return DenseMatrix(x, x.shape[k_axis], x.shape[n_axis], x.strides[k_axis], x.strides[n_axis])
+def merged(axes: Iterable[tuple[int, int]]) -> Axes:
+    """The axes in as few as possible: none of one element, and those that a single stride walks joined."""
+    found: list[tuple[int, int]] = []
+    for size, stride in axes:
+        if size == 1:
+            continue
+        if found and found[-1][1] == size * stride:
+            size *= found.pop()[0]
+        found.append((size, stride))
+    return tuple(found)
 
 
-def as_tokens(x: ArrayView, name: str) -> ArrayView:
-    """`x [..., K]` with its leading axes as one: [tokens, K]. Raises ValueError when no single stride walks them."""
-    *leading, last = zip(x.shape, x.strides, strict=True)
-    count, stride = _flatten(leading, last[0])
-    if stride is None:
-        raise ValueError(
-            f"the leading axes of {name} must be walkable by one stride, got shape {list(x.shape)} with strides "
-            f"{list(x.strides)}: make it contiguous"
-        )
-    host = None if x.host is None else x.host.reshape(count, x.shape[-1])
-    return replace(x, shape=(count, last[0]), strides=(stride, last[1]), host=host)
+def axes_of(x: ArrayView) -> Axes:
+    """Size and stride of each axis, outermost first."""
+    return tuple(zip(x.shape, x.strides, strict=True))
 
 
-def _flatten(axes: Sequence[tuple[int, int]], width: int) -> tuple[int, int | None]:
-    """Elements and stride of the axes flattened to one; stride None when there is none."""
-    moving = [(size, stride) for size, stride in axes if size > 1]
-    count = 1
-    for size, _ in axes:
-        count *= size
-    if not moving:
-        return count, width
-    for (_, outer), (size, inner) in zip(moving, moving[1:], strict=False):
-        if outer != size * inner:
-            return count, None
-    return count, moving[-1][1]
+def matrices(x: ArrayView, k_axis: int) -> DenseMatrix:
+    """An array of at least two axes, of which the last two are the dense operand's: `k_axis` (-1 or -2) is its K."""
+    n_axis = -3 - k_axis
+    entries = merged(axes_of(x)[:-2])
+    return DenseMatrix(x, x.shape[k_axis], x.shape[n_axis], x.strides[k_axis], x.strides[n_axis], entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An output, or an array like it: matrices [rows, columns] with contiguous rows.
+
+    pitch, batch_pitch: elements from row to row, and from one entry of a batch to the next; 0 without entries.
+    """
+
+    array: ArrayView
+    rows: int
+    columns: int
+    pitch: int
+    batch: int = 1
+    batch_pitch: int = 0
+
+
+def stored(x: ArrayView, leading: int, name: str) -> Stored | None:
+    """`x` as matrices, its first `leading` axes a batch, the others but the last one rows.
+
+    None where no single stride walks either of them. Raises ValueError for rows that are not contiguous or overlap.
+    """
+    *outer, (columns, step) = axes_of(x)
+    batch, rows = merged(outer[:leading]), merged(outer[leading:])
+    if step != 1 and columns > 1:
+        raise ValueError(f"{name}'s rows must be contiguous, got strides {list(x.strides)}")
+    if len(batch) > 1 or len(rows) > 1:
+        return None
+    count, pitch = rows[0] if rows else (1, columns)
+    entries, batch_pitch = batch[0] if batch else (1, 0)
+    _check_apart(x, columns, rows + batch, name)
+    return Stored(x, count, columns, pitch, entries, batch_pitch)
+
+
+def _check_apart(x: ArrayView, columns: int, axes: Axes, name: str) -> None:
+    """Rows do not overlap; entries of an array that is only read may all be one."""
+    extent = columns
+    for size, stride in sorted(axes, key=lambda axis: axis[1]):
+        if stride == 0 and name != "out":
+            continue
+        if stride < extent:
+            raise ValueError(
+                f"{name}'s rows must not overlap, got {columns} columns in shape {list(x.shape)} with strides "
+                f"{list(x.strides)}"
+            )
+        extent += (size - 1) * stride
 
 
 def check_output(
@@ -98,14 +139,3 @@ def same_place(a: ArrayView, b: ArrayView) -> bool:
     if (a.address, a.device, a.element, a.shape) != (b.address, b.device, b.element, b.shape):
         return False
     return all(size == 1 or x == y for size, x, y in zip(a.shape, a.strides, b.strides, strict=True))
-
-
-def rows_of(out: ArrayView, name: str = "out") -> ArrayView:
-    """A two-dimensional array with contiguous rows, or ValueError."""
-    if out.strides[1] != 1 and out.shape[1] > 1:
-        raise ValueError(f"{name}'s rows must be contiguous, got strides {list(out.strides)}")
-    if out.shape[0] > 1 and out.strides[0] < out.shape[1]:
-        raise ValueError(
-            f"{name}'s rows must not overlap, got {out.shape[1]} columns and rows {out.strides[0]} elements apart"
-        )
-    return out

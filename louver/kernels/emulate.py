@@ -12,8 +12,8 @@ from louver.emulator import Argument, GlobalMemory, Latest, Order, Report, run
 from louver.formats.dtypes import element_type, raw_bits
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.frontend.epilogue import ROW_VECTORS
-from louver.isa.prepack import prepack, split
 from louver.kernels.launch import Rows
+from louver.kernels.operand import prepacked
 from louver.kernels.reference import Reads
 from louver.passes.layout import metadata_words
 from louver.passes.pipeline import CompiledProduct
@@ -37,30 +37,36 @@ def emulate(
 ) -> tuple[Array, Report]:
     """The product's PTX on the CPU: its output, and what the run did.
 
-    dense: [N, K] or, with an N-major dense operand, [K, N]. bias: [M]. reads: what else the epilogue reads, by its options'
-    names, `c` like the output. sm_count: SMs to pretend, which bounds the grid.
-    The output is [M, N], or [N, M] where the product stores it transposed ("linear"); with M / 2 for M if it is gated.
+    s: [M, K]. dense: [N, K] or, with an N-major dense operand, [K, N]. bias: [M]. reads: what else the epilogue reads, by its
+    options' names, `c` like the output. sm_count: SMs to pretend, which bounds the grid.
+    The output is [M, N], or [N, M] where the product stores it transposed ("linear"); with M / 2 for M if it is gated. Of a batch
+    the output, `c` and the operands that have entries have them along a first axis.
     Raises EmulationError for a misuse found, ValueError for operands that are not the product's.
     """
-    m, k = s.shape
-    k_axis = 1 if compiled.nest.b.k_major else 0
+    nest, store = compiled.nest, compiled.nest.store
+    m, k = s.shape[-2:]
+    entries = _entries(compiled, s, dense)
+    k_axis = (1 if nest.b.k_major else 0) + dense.ndim - 2
     if dense.shape[k_axis] != k:
         raise ValueError(f"axis {k_axis} of the dense operand must have K = {k} elements, got {list(dense.shape)}")
-    n = dense.shape[1 - k_axis]
-    store = compiled.nest.store
-    rows = m // 2 if compiled.nest.gated else m
+    n = dense.shape[-1] * dense.shape[-2] // k
+    rows = m // 2 if nest.gated else m
     shape = (n, rows) if store.transposed else (rows, n)
     memory = GlobalMemory()
     output = element_type(store.element)
     # Bulk copies need a row pitch of whole chunks; direct stores are given rows without a gap, the harder case.
     pitch = row_pitch(shape[1], output) if compiled.schedule.store == "bulk" else shape[1] * output.bytes
-    result = memory.add("d", np.zeros((shape[0], pitch // output.bytes), output.numpy), initialised=False)
-    maps = {"a": _rows(memory, "a", s.values), "b": _rows(memory, "b", dense)}
-    maps["d"] = Rows(result.address, shape[1], shape[0], pitch, output.bytes, result)
-    words = split(prepack(s.indices, s.rows, s.size, s.dtype), metadata_words(compiled.schedule, s.dtype.name))
+    whole = np.zeros((entries, shape[0], pitch // output.bytes), output.numpy)
+    result = memory.add("d", whole, initialised=False)
+    values = s.values.reshape(*s.shape[:-2], m, s.kept)
+    maps = {"a": _rows(memory, "a", values), "b": _rows(memory, "b", dense)}
+    maps["d"] = Rows(result.address, shape[1], shape[0], pitch, output.bytes, result, entries, shape[0] * pitch)
+    words = prepacked(s, metadata_words(compiled.schedule, s.dtype.name))
     pointers = {"metadata": memory.add("metadata", words, writable=False), "d": result}
     given = dict(reads or {}) | ({} if bias is None else {"bias": bias})
-    sizes = {"M": m, "N": n, "K": k, "pitch": pitch // output.bytes, "pitch_c": shape[1] + C_GAP}
+    elements, pitch_c = pitch // output.bytes, shape[1] + C_GAP
+    sizes = {"M": m, "N": n, "K": k, "pitch": elements, "pitch_c": pitch_c}
+    sizes |= {"batch": entries, "batch_pitch": shape[0] * elements, "batch_pitch_c": shape[0] * pitch_c}
     arguments: dict[str, Argument] = {}
     for parameter in compiled.signature.parameters:
         match parameter:
@@ -75,26 +81,43 @@ def emulate(
                 arguments[parameter.name] = sizes[parameter.name]
             case NumberParameter():
                 arguments[parameter.name] = float(given[parameter.name])
-    report = run(compiled.kernel, compiled.signature.grid(m, n, sm_count), arguments, memory=memory, order=order)
-    return result.array[:, : shape[1]], report
+    grid = compiled.signature.grid(m, n, sm_count, entries)
+    report = run(compiled.kernel, grid, arguments, memory=memory, order=order)
+    y = result.array[:, :, : shape[1]]
+    return y if store.batch is not None else y[0], report
+
+
+def _entries(compiled: CompiledProduct, s: SparseTensor, dense: Array) -> int:
+    """The size of the batch, 1 without one."""
+    found: set[int] = set()
+    for name, shape, batch in (("s", s.shape, compiled.nest.a.batch), ("dense", dense.shape, compiled.nest.b.batch)):
+        if len(shape) != (2 if batch is None else 3):
+            axes = "two axes" if batch is None else "three axes, the first one with the batch's entries"
+            raise ValueError(f"{name} must have {axes} for this product, got shape {list(shape)}")
+        found |= set() if batch is None else {shape[0]}
+    if len(found) > 1:
+        raise ValueError(f"a batch has one size, got {sorted(found)}")
+    return found.pop() if found else 1
 
 
 def _part(name: str, given: Mapping[str, Array | float], *, gated: bool) -> Array:
     """What a pointer of the epilogue points to: vectors along the rows of a gated product are passed as two halves."""
     whole = np.ascontiguousarray(given[name.removesuffix("_up")])
     if name == "c":
-        return np.pad(whole.view(f"u{whole.itemsize}"), ((0, 0), (0, C_GAP))).view(whole.dtype)
+        gaps = [(0, 0)] * (whole.ndim - 1) + [(0, C_GAP)]
+        return np.pad(whole.view(f"u{whole.itemsize}"), gaps).view(whole.dtype)
     if gated and name.removesuffix("_up") in ROW_VECTORS and whole.size > 1:
         return np.ascontiguousarray(np.split(whole, 2)[name.endswith("_up")])
     return np.atleast_1d(whole)
 
 
 def _rows(memory: GlobalMemory, name: str, matrix: Array) -> Rows:
-    """A matrix in emulated memory with the row pitch that tensor maps need."""
-    rows, inner = matrix.shape
+    """A matrix, or those of a batch, in emulated memory with the row pitch that tensor maps need."""
+    rows, inner = matrix.shape[-2:]
+    entries = matrix.shape[0] if matrix.ndim == 3 else 1
     element = element_type(matrix.dtype)
     pitch = row_pitch(inner, element)
-    padded = np.zeros((rows, pitch // element.bytes), element.bits_dtype)
-    padded[:, :inner] = raw_bits(np.ascontiguousarray(matrix))
+    padded = np.zeros((*matrix.shape[:-1], pitch // element.bytes), element.bits_dtype)
+    padded[..., :inner] = raw_bits(np.ascontiguousarray(matrix))
     allocation = memory.add(name, padded, writable=False)
-    return Rows(allocation.address, inner, rows, pitch, element.bytes, allocation)
+    return Rows(allocation.address, inner, rows, pitch, element.bytes, allocation, entries, rows * pitch)

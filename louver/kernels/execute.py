@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from louver.frontend.problem import BLayout, Problem
+from louver.kernels.batch import placed
 from louver.kernels.dense import DenseMatrix
-from louver.kernels.launch import copied_rows, output_rows, rows_in_place
+from louver.kernels.launch import copied_rows, output_rows
 from louver.kernels.request import Request, default_layout
 from louver.kernels.state import TensorState
 from louver.kernels.tuned import decide
@@ -21,10 +22,12 @@ from louver.runtime.driver import device_context
 from louver.runtime.memory import DeviceArray
 
 
-def run(state: TensorState, request: Request, out: ArrayView, *, n: int | None = None) -> Placed | None:
-    """Compute into `out`, [M, N] for "matmul", [..., M] for "linear", in the order of its stream.
+def run(
+    state: TensorState, request: Request, out: ArrayView, *, n: int | None = None, batch: int | None = None
+) -> Placed | None:
+    """Compute into `out`, [..., M, N] for "matmul", [..., M] for "linear", in the order of its stream.
 
-    n: N to choose the kernel for; the request's own by default. Host arrays go through device memory and are waited for.
+    n, batch: N and the number of products to choose the kernel for; the request's own by default. Host arrays go through device memory and are waited for.
     Returns what was launched if it can be launched again: None when an array was copied first.
     """
     if out.device is None:
@@ -32,27 +35,31 @@ def run(state: TensorState, request: Request, out: ArrayView, *, n: int | None =
         return None
     # A thread that has not used the GPU yet has no context; one is made current here rather than call by call.
     with device_context(out.device):
-        return _run_device(state, request, out, n)
+        return _run_device(state, request, out, n, batch)
 
 
-def _run_device(state: TensorState, request: Request, out: ArrayView, n: int | None) -> Placed | None:
-    dense = request.operand()
-    layout = layout_of(request, dense)
-    result = output_rows(request.output(out))
+def _run_device(
+    state: TensorState, request: Request, out: ArrayView, n: int | None, batch: int | None
+) -> Placed | None:
+    at = placed(request, out)
+    layout = layout_of(request, at.dense)
+    result = output_rows(at.out)
     place, stream = device(out.device or 0), out.stream or 0
-    problem = request.problem(layout)
-    m, k = request.s.shape
-    schedule = schedule_for(problem, m, n or dense.n, k, place, aligned_output=result.bulk_writable)
+    problem = request.problem(layout, at.kind)
+    m, k = request.s.shape[-2:]
+    schedule = schedule_for(
+        problem, m, n or at.n, k, place, aligned_output=result.bulk_writable, batch=batch or at.batch
+    )
     launcher = state.launcher(request.s, problem, schedule, place.ordinal, stream)
-    in_place = rows_in_place(dense, layout)
-    rows = copied_rows(dense, layout, place.ordinal, stream) if in_place is None else in_place
-    fused = request.fused
-    pack = launcher.arguments(dense.n, rows, result, fused.bind(fused.places))
-    launcher.kernel.launch(launcher.grid(dense.n), pack, stream)
+    in_place = at.in_place(layout)
+    rows = at.regrouped(copied_rows(at.dense, layout, place.ordinal, stream)) if in_place is None else in_place
+    fused = request.fused.placed(at.c)
+    pack = launcher.arguments(at.n, rows, result, fused.bind(fused.places))
+    launcher.kernel.launch(launcher.grid(at.n, at.batch), pack, stream)
     if in_place is None:
         return None
     # What is kept for the next call must not keep the caller's arrays.
-    return Placed(launcher, dense.n, rows.moved(rows.address), result.moved(result.address), pack)
+    return Placed(launcher, at.n, rows.moved(rows.address), result.moved(result.address), fused, pack)
 
 
 def layout_of(request: Request, dense: DenseMatrix) -> BLayout:
@@ -61,9 +68,11 @@ def layout_of(request: Request, dense: DenseMatrix) -> BLayout:
 
 
 @functools.lru_cache(maxsize=1024)
-def schedule_for(problem: Problem, m: int, n: int, k: int, place: Device, *, aligned_output: bool) -> Schedule:
-    """The schedule of a product `a [m, k] @ b [k, n]` on a device: measured before, or the model's."""
-    return decide(problem, m, n, k, place, aligned_output=aligned_output).schedule
+def schedule_for(
+    problem: Problem, m: int, n: int, k: int, place: Device, *, aligned_output: bool, batch: int = 1
+) -> Schedule:
+    """The schedule of a product `a [m, k] @ b [k, n]`, or a batch of them, on a device: measured before, or the model's."""
+    return decide(problem, m, n, k, place, aligned_output=aligned_output, batch=batch).schedule
 
 
 def _run_host(state: TensorState, request: Request, out: ArrayView) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import ADDENDS, ROW_VECTORS, Activation, Epilogue
 from louver.frontend.problem import BIAS, Kind, accumulator_of
-from louver.kernels.dense import as_tokens, rows_of
+from louver.kernels.dense import Stored
 from louver.runtime.arrays import ArrayView, view
 
 
@@ -46,11 +46,15 @@ _HIGHEST_F32 = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a launch binds for the epilogue, by the kernel's parameters. pitch_c: elements between the rows of `c`."""
+    """What a launch binds for the epilogue, by the kernel's parameters.
+
+    pitch_c, batch_pitch_c: elements between the rows of `c`, and between its entries in a batch.
+    """
 
     pointers: dict[str, int]
     numbers: dict[str, float]
     pitch_c: int
+    batch_pitch_c: int = 0
 
 
 NOTHING_BOUND = Bound({}, {}, 0)
@@ -61,14 +65,15 @@ class Fused:
     """A call's options, checked.
 
     epilogue: the steps. bias: the element type of the bias, None without one. arrays, numbers: by option.
-    pitch_c: elements between the rows of `c`, 0 without one.
+    pitch_c, batch_pitch_c: elements between the rows and the entries of `c`, once `placed`; 0 without one.
     """
 
     epilogue: Epilogue
     bias: str | None
     arrays: dict[str, ArrayView]
     numbers: dict[str, float]
-    pitch_c: int
+    pitch_c: int = 0
+    batch_pitch_c: int = 0
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -98,7 +103,7 @@ class Fused:
                 # The gate's half comes first; the other one belongs to the up projection.
                 array = self.arrays[name]
                 pointers[f"{name}_up"] = int(place) + array.size // 2 * array.element.bytes
-        return Bound(pointers, numbers, self.pitch_c)
+        return Bound(pointers, numbers, self.pitch_c, self.batch_pitch_c)
 
     def moved_to_facts(self) -> Fused:
         """The same options without their owners, which are the callers' to keep."""
@@ -106,19 +111,21 @@ class Fused:
 
     def moved(self, move: Callable[[ArrayView], ArrayView]) -> Fused:
         """The same options with other arrays: contiguous copies, as `move` makes them."""
-        arrays = {name: move(array) for name, array in self.arrays.items()}
-        pitch = arrays["c"].shape[-1] if "c" in arrays else 0
-        return replace(self, arrays=arrays, pitch_c=pitch)
+        return replace(self, arrays={name: move(array) for name, array in self.arrays.items()})
+
+    def placed(self, c: Stored | None) -> Fused:
+        """The same options with `c` as the kernel walks it."""
+        return self if c is None else replace(self, pitch_c=c.pitch, batch_pitch_c=c.batch_pitch)
 
 
-NOT_FUSED = Fused(Epilogue(), None, {}, {}, 0)
+NOT_FUSED = Fused(Epilogue(), None, {}, {})
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """The product that options are checked for.
 
-    shape: of the output; only its last axes count where `leading` is unknown. n: N. place: the operands' device, None for the
+    shape: of the output. n: N, of each product of a batch of weights. place: the operands' device, None for the
     host. like: the epilogue that is expected, which decides where an array of one element may be a number or a vector.
     """
 
@@ -132,8 +139,8 @@ class Target:
 
     @property
     def leading(self) -> tuple[int, ...]:
-        """The dense operand's axes along N."""
-        return self.shape[:-1] if self.kind == "linear" else self.shape[1:]
+        """The dense operand's axes along N, in a batch those that its entries have."""
+        return self.shape[len(self.s.shape) - 2 : -1] if self.kind == "linear" else self.shape[-1:]
 
 
 def fuse(target: Target, given: Given, activation: Activation | None) -> Fused:
@@ -154,7 +161,7 @@ def fuse(target: Target, given: Given, activation: Activation | None) -> Fused:
         raise ValueError("beta is the factor of c, got one without c: give c, or neither")
     epilogue = Epilogue(
         alpha=any(name in numbers for name in FACTORS),
-        scale=_scale_kind("scale", arrays, target, (target.s.shape[0],), "row"),
+        scale=_scale_kind("scale", arrays, target, (target.s.shape[-2],), "row"),
         dense_scale=_scale_kind("dense_scale", arrays, target, target.leading, "column"),
         dense_bias=_dense_bias(arrays, target),
         c=_added(arrays, target),
@@ -163,8 +170,7 @@ def fuse(target: Target, given: Given, activation: Activation | None) -> Fused:
         out_scale="number" if "out_scale" in numbers else _scale_kind("out_scale", arrays, target, None, "tensor"),
     )
     bias = _bias(arrays, target, epilogue)
-    pitch = _pitch(arrays["c"], target) if "c" in arrays else 0
-    return Fused(epilogue, bias, arrays, numbers, pitch)
+    return Fused(epilogue, bias, arrays, numbers)
 
 
 def _number(name: str, value: Any) -> float | None:
@@ -249,19 +255,11 @@ def _added(arrays: dict[str, ArrayView], target: Target) -> str | None:
     return array.element.name
 
 
-def _pitch(c: ArrayView, target: Target) -> int:
-    """Elements between the rows of `c`."""
-    if c.device is None:
-        return c.shape[-1]
-    matrix = as_tokens(c, "c") if target.kind == "linear" else c
-    return rows_of(matrix, "c").strides[0] if matrix.shape[0] > 1 else matrix.shape[1]
-
-
 def _bias(arrays: dict[str, ArrayView], target: Target, epilogue: Epilogue) -> str | None:
     array = arrays.get("bias")
     if array is None:
         return None
-    rows = target.s.shape[0]
+    rows = target.s.shape[-2]
     if array.shape != (rows,):
         axis = "out" if target.kind == "linear" else "M"
         twice = ", gate and then up" if epilogue.gated else ""

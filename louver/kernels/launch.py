@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, replace
+from math import prod
 from typing import NamedTuple
 
 from louver.frontend.problem import BLayout
 from louver.isa.tensormap import COPY_CHUNK, TensorMap
 from louver.kernels.compiled import LoadedProduct
-from louver.kernels.dense import DenseMatrix
+from louver.kernels.dense import DenseMatrix, Stored, merged
 from louver.kernels.fused import Bound
 from louver.kernels.operand import DeviceOperand
 from louver.passes.signature import MapParameter, NumberParameter, Parameter, PointerParameter, SizeParameter
-from louver.runtime.arrays import ArrayView
 from louver.runtime.copy2d import copy_is_loaded, copy_matrix
 from louver.runtime.driver import is_capturing
 from louver.runtime.memory import DeviceBuffer
@@ -28,7 +29,10 @@ RECENT_MAPS = 64
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A matrix in device memory as a tensor map has it: rows of `inner` contiguous elements, `pitch` bytes apart."""
+    """A matrix in device memory as a tensor map has it: rows of `inner` contiguous elements, `pitch` bytes apart.
+
+    batch: matrices of a batch, `batch_pitch` bytes apart, of one that has no entries 1.
+    """
 
     address: int
     inner: int
@@ -36,12 +40,17 @@ class Rows:
     pitch: int
     element_bytes: int
     owner: object
+    batch: int = 1
+    batch_pitch: int = 0
 
     @property
     def aligned(self) -> bool:
-        """Whether a tensor map can describe it: address and pitch are multiples of 16 bytes, rows do not overlap."""
-        whole = self.address % PITCH == 0 and self.pitch % PITCH == 0
-        return whole and self.pitch >= self.inner * self.element_bytes
+        """Whether a tensor map can describe it: address and pitches are multiples of 16 bytes, rows do not overlap, and entries
+        of a batch are not one matrix repeated by a stride of 0.
+        """
+        whole = self.address % PITCH == 0 and self.pitch % PITCH == 0 and self.batch_pitch % PITCH == 0
+        apart = self.batch == 1 or self.batch_pitch > 0
+        return whole and apart and self.pitch >= self.inner * self.element_bytes
 
     @property
     def bulk_writable(self) -> bool:
@@ -50,40 +59,50 @@ class Rows:
 
     def moved(self, address: int) -> Rows:
         """The same matrix elsewhere; its owner is the caller's to keep."""
-        return Rows(address, self.inner, self.rows, self.pitch, self.element_bytes, None)
+        return replace(self, address=address, owner=None)
 
     def tensor_map(self, parameter: MapParameter) -> TensorMap:
         """The map that a kernel's parameter asks for."""
+        shape, strides = (self.inner, self.rows, self.batch), (self.pitch, self.batch_pitch)
+        rank = len(parameter.box)
         return TensorMap(
             address=self.address,
             element_bytes=self.element_bytes,
-            shape=(self.inner, self.rows),
-            strides=(self.pitch,),
+            shape=shape[:rank],
+            strides=strides[: rank - 1],
             box=parameter.box,
             swizzle=parameter.swizzle,
         )
 
 
 class Launcher:
-    """A loaded product with its sparse operand [m, k]. Threads may share it: a bound pack is never changed again."""
+    """A loaded product with its sparse operand [m, k], or those of a batch. Threads may share it: a bound pack is never changed again."""
 
     __slots__ = ("_maps", "_operand", "_shape", "_sm_count", "_types", "_values", "kernel", "signature")
 
-    def __init__(self, product: LoadedProduct, operand: DeviceOperand, shape: tuple[int, int]) -> None:
+    def __init__(self, product: LoadedProduct, operand: DeviceOperand, shape: tuple[int, ...]) -> None:
         self.kernel = product.kernel
         self.signature = product.signature
         self._operand = operand
-        self._shape = shape
+        *leading, m, k = shape
+        self._shape = m, k
         self._sm_count = product.kernel.device.sm_count
         self._types: list[ParamType] = [_type(parameter) for parameter in product.signature.parameters]
         self._values = Rows(
-            operand.values.address, operand.kept, shape[0], operand.pitch, operand.element_bytes, operand
+            operand.values.address,
+            operand.kept,
+            m,
+            operand.pitch,
+            operand.element_bytes,
+            operand,
+            prod(leading),
+            m * operand.pitch,
         )
-        self._maps: dict[tuple[str, int, int, int, int], bytes] = {}
+        self._maps: dict[tuple[str | int, ...], bytes] = {}
 
-    def grid(self, n: int) -> int:
-        """CTAs of a launch for a dense operand [k, n]."""
-        return self.signature.grid(self._shape[0], n, self._sm_count)
+    def grid(self, n: int, batch: int = 1) -> int:
+        """CTAs of a launch for a dense operand [k, n], or `batch` products of such."""
+        return self.signature.grid(self._shape[0], n, self._sm_count, batch)
 
     def arguments(self, n: int, dense: Rows, out: Rows, bound: Bound) -> ArgumentPack:
         """The arguments of a launch. bound: the epilogue's."""
@@ -91,6 +110,9 @@ class Launcher:
         maps = {"a": self._values, "b": dense, "d": out}
         pointers = {**bound.pointers, "metadata": self._operand.metadata.address, "d": out.address}
         sizes = {"M": m, "N": n, "K": k, "pitch": out.pitch // out.element_bytes, "pitch_c": bound.pitch_c}
+        if out.batch > 1:
+            batch_pitch = out.batch_pitch // out.element_bytes
+            sizes |= {"batch": out.batch, "batch_pitch": batch_pitch, "batch_pitch_c": bound.batch_pitch_c}
         pack = ArgumentPack(self._types)
         for index, parameter in enumerate(self.signature.parameters):
             match parameter:
@@ -105,7 +127,7 @@ class Launcher:
         return pack
 
     def _encoded(self, parameter: MapParameter, rows: Rows) -> bytes:
-        key = (parameter.name, rows.address, rows.inner, rows.rows, rows.pitch)
+        key = (parameter.name, rows.address, rows.inner, rows.rows, rows.pitch, rows.batch, rows.batch_pitch)
         found = self._maps.get(key)
         if found is None:
             found = encode(rows.tensor_map(parameter))
@@ -118,46 +140,61 @@ class Launcher:
 def rows_in_place(dense: DenseMatrix, layout: BLayout) -> Rows | None:
     """The dense operand's rows where they are: along K if "k_major", along N if "n_major"; None where a copy is needed."""
     walk = _walk(dense, layout)
-    if walk.inner > 1 and walk.inner_stride != 1:
+    if (walk.inner > 1 and walk.inner_stride != 1) or len(dense.entries) > 1:
         return None
     width = dense.array.element.bytes
     # A single row has no neighbours: any legal pitch will do.
     pitch = _whole(walk.inner * width) if walk.outer == 1 else walk.outer_stride * width
-    rows = Rows(dense.array.address, walk.inner, walk.outer, pitch, width, dense.array.owner)
+    batch, stride = dense.entries[0] if dense.entries else (1, 0)
+    rows = Rows(dense.array.address, walk.inner, walk.outer, pitch, width, dense.array.owner, batch, stride * width)
     return rows if rows.aligned else None
 
 
-def output_rows(out: ArrayView) -> Rows:
-    """A two-dimensional output with contiguous rows."""
-    rows, inner = out.shape
-    width = out.element.bytes
-    pitch = _whole(inner * width) if rows == 1 else out.strides[0] * width
-    return Rows(out.address, inner, rows, pitch, width, out.owner)
+def output_rows(out: Stored) -> Rows:
+    """An output's rows."""
+    width = out.array.element.bytes
+    pitch = _whole(out.columns * width) if out.rows == 1 else out.pitch * width
+    address, owner = out.array.address, out.array.owner
+    return Rows(address, out.columns, out.rows, pitch, width, owner, out.batch, out.batch_pitch * width)
 
 
 def copied_rows(dense: DenseMatrix, layout: BLayout, ordinal: int, stream: int) -> Rows:
-    """A copy of the dense operand with aligned rows; memory and copy are in the order of `stream`."""
+    """A copy of the dense operand with aligned rows, entries of a batch one after the other, all in the order of `stream`.
+
+    Raises RuntimeError when the kernels that copy would have to be loaded while the stream is being captured.
+    """
     walk = _walk(dense, layout)
     width = dense.array.element.bytes
-    strides = (walk.outer_stride, walk.inner_stride)
+    *others, (entries, entry_stride), (rows, row_stride) = (
+        (1, 0),
+        (1, 0),
+        *merged((*dense.entries, (walk.outer, walk.outer_stride))),
+    )
+    strides = (row_stride, walk.inner_stride)
     if not copy_is_loaded(ordinal, width, strides) and is_capturing(stream):
         raise RuntimeError(
             "the kernels that copy operands must be loaded before a stream is captured: call louver.prepare before the "
             "capture, or give an operand with rows of unit stride whose address and pitch are multiples of 16 bytes"
         )
     pitch = _whole(walk.inner * width)
-    buffer = DeviceBuffer(walk.outer * pitch, ordinal=ordinal, stream=stream)
-    copy_matrix(
-        source=dense.array.address,
-        shape=(walk.outer, walk.inner),
-        strides=strides,
-        element_bytes=width,
-        destination=buffer.address,
-        pitch=pitch,
-        ordinal=ordinal,
-        stream=stream,
-    )
-    return Rows(buffer.address, walk.inner, walk.outer, pitch, width, buffer)
+    batch = prod(size for size, _ in dense.entries)
+    buffer = DeviceBuffer(batch * walk.outer * pitch, ordinal=ordinal, stream=stream)
+    # One launch copies rows of entries; further axes, which views seldom have, take one for each of their elements.
+    for number, place in enumerate(itertools.product(*(range(size) for size, _ in others))):
+        start = sum(index * stride for index, (_, stride) in zip(place, others, strict=True))
+        copy_matrix(
+            source=dense.array.address + start * width,
+            shape=(rows, walk.inner),
+            strides=strides,
+            element_bytes=width,
+            destination=buffer.address + number * entries * rows * pitch,
+            pitch=pitch,
+            entries=entries,
+            entry_stride=entry_stride,
+            ordinal=ordinal,
+            stream=stream,
+        )
+    return Rows(buffer.address, walk.inner, walk.outer, pitch, width, buffer, batch, walk.outer * pitch)
 
 
 class _Walk(NamedTuple):

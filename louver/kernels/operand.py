@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from louver.formats.dtypes import raw_bits
 from louver.formats.tensor import SparseTensor, row_pitch
+from louver.isa.fragments import ROWS
 from louver.isa.prepack import WORDS, prepack, split
 from louver.runtime.driver import DriverError, DriverMissingError, call, device_context
 from louver.runtime.memory import DeviceBuffer
@@ -17,7 +20,8 @@ from louver.runtime.memory import DeviceBuffer
 
 @dataclass(frozen=True, slots=True)
 class DeviceOperand:
-    """values: [rows, kept] of `element_bytes`, with `pitch` bytes a row. metadata: prepacked, so many words a load.
+    """values: [rows, kept] of `element_bytes`, with `pitch` bytes a row, those of a batch's entries one after the other.
+    metadata: prepacked, so many words a load.
 
     Products on any stream may read it until the end: the device is waited for before its memory is given back.
     """
@@ -51,7 +55,18 @@ def with_words(operand: DeviceOperand, s: SparseTensor, words: int) -> DeviceOpe
 
 
 def _metadata(s: SparseTensor, ordinal: int, words: int) -> DeviceBuffer:
-    prepacked = split(prepack(s.indices, s.rows, s.size, s.dtype), words)
-    buffer = DeviceBuffer(prepacked.nbytes, ordinal=ordinal)
-    buffer.write(prepacked)
+    whole = prepacked(s, words)
+    buffer = DeviceBuffer(whole.nbytes, ordinal=ordinal)
+    buffer.write(whole)
     return buffer
+
+
+def prepacked(s: SparseTensor, words: int) -> NDArray[np.uint32]:
+    """The metadata of `s` [..., M, K] as products load it, so many words at a time: prepacked entry by entry, the rows of each
+    padded to whole blocks.
+    """
+    m = s.shape[-2]
+    if m % ROWS == 0:
+        return split(prepack(s.indices, s.rows, s.size, s.dtype), words)
+    entries = np.split(s.indices, prod(s.shape[:-2]))
+    return np.concatenate([split(prepack(entry, m, s.size, s.dtype), words) for entry in entries])

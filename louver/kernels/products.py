@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -38,21 +39,24 @@ def matmul(
     beta: float | None = None,
     activation: Activation | None = None,
 ) -> Any:
-    """`s [M, K] @ b [K, N]` -> [M, N], and in the same kernel, all of it optional,
+    """`s [M, K] @ b [..., K, N]` -> [..., M, N], and in the same kernel, all of it optional,
 
         out_scale · activation(alpha · scale · dense_scale · (s @ b) + bias + dense_bias + beta · c)
 
     s: 2:4 sparse along K (its last axis), f16, bf16, e4m3, e5m2, s8 or u8. b: the same element type (8-bit floats mix, and so
     do 8-bit integers), on a GPU or on the host, any strides; rows or columns of unit stride and 16-byte pitch are read in
     place, of 8-bit types columns only, anything else is copied first. out: an array to write, its rows contiguous, not
-    overlapping an input (it may be `c` itself); by default a new array of b's kind. out_dtype: f16, bf16, f32, e4m3, e5m2, s8
+    overlapping an input (it may be `c` itself); by default a new array of b's kind.
+    Leading axes of b are a batch, which one launch computes; s [..., M, K] is a batch of sparse matrices, with b [K, N] for all
+    of them or [..., K, N] with the same leading axes. A batch is read in place where one stride that is a multiple of 16 bytes
+    walks it, and must be so walkable in out and c. out_dtype: f16, bf16, f32, e4m3, e5m2, s8
     (8-bit ones saturate, s8 is rounded to nearest even and NaN becomes 0), for integers also s32; default `out`'s, else b's
     for 16-bit types, bf16 for 8-bit floats, s32 for integers, or f16 with an epilogue.
     accumulate: "auto": "f32", or "s32" for integers, which wraps. Of 8-bit floats the hardware keeps about 14 bits of an f32
     sum ("fast" is another name for that); "promoted" adds the sums of 256 columns of K each to f32 sums, exact to about 14 bits
     of Σ|a||b| for any K, and slower. "f16", for f16 and 8-bit floats: faster, with 11 bits, and infinite beyond 65,504 on the way.
 
-    bias: [M], dense_bias: [N], c: [M, N] with contiguous rows; each f16, bf16 or f32. Without any other option integer products
+    bias: [M], dense_bias: [N], the same for all of a batch, c: like the output, with contiguous rows; each f16, bf16 or f32. Without any other option integer products
     take a bias of s32 instead, added exactly. alpha, beta (1 by default): numbers. scale, dense_scale: what the values of s
     and of b stand for: a number, one f32 on the device, or f32 for each sparse row [M], for each dense column [N]. out_scale:
     a number or one f32 on the device. Numbers are passed by value: a new one compiles nothing. activation: "relu"; "gelu" by
@@ -90,8 +94,10 @@ def linear(
     """`x [..., K] @ s [out, K].T (+ bias [out])` -> [..., out], as `torch.nn.functional.linear`.
 
     The options are those of `matmul`: bias and scale go with the outputs [out], dense_bias and dense_scale with the tokens,
-    [tokens] or as x's leading axes with or without a last axis of 1, c has the output's shape. Leading axes of x, c and out
-    must flatten to one without a copy.
+    [tokens] or as x's leading axes with or without a last axis of 1, c has the output's shape. x may have any strides: where
+    one stride walks its leading axes they are read in place, where two do, as a batch, else they are copied. The leading axes
+    of out and c must be so walkable, by one stride where something goes with the tokens. With a batch of weights
+    s [..., out, K], x is [tokens, K] for all of them or [..., tokens, K]: the result is [..., tokens, out].
     """
     given = _given(bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta)
     return _product("linear", s, x, given, activation, out, out_dtype, accumulate)
@@ -156,24 +162,33 @@ def _say_once(reason: str) -> None:
 def _by_reference(asked: Request, out: Any) -> Any:
     fused, linear_ = asked.fused, asked.kind == "linear"
     x = asked.dense.to_numpy()
-    dense = x.reshape(-1, x.shape[-1]).T if linear_ else x
     reads: dict[str, NDArray[Any] | float] = {name: array.to_numpy() for name, array in fused.arrays.items()}
     bias = reads.pop("bias", None)
-    c = reads.get("c")
-    if c is not None and linear_:
-        reads["c"] = np.asarray(c).reshape(-1, asked.shape[-1]).T
-    bound = fused.bind(fused.places)
-    reads |= bound.numbers
-    y = reference.product(
-        asked.s.dense(),
-        dense,
-        None if bias is None else np.asarray(bias),
-        asked.element.numpy,
-        fused.epilogue,
-        reads,
-        asked.accumulate,
-    )
-    return _deliver(np.ascontiguousarray(y.T).reshape(asked.shape) if linear_ else y, asked.dense, out)
+    c = reads.pop("c", None)
+    reads |= fused.bind(fused.places).numbers
+    m, k = asked.s.shape[-2:]
+    # Tokens of one weight are one product; of a batch, each entry is.
+    leading = asked.weights if linear_ else asked.shape[:-2]
+    batch = prod(leading)
+    weights = asked.s.dense().reshape(-1, m, k)
+    dense = x[None] if x.ndim == 2 else x.reshape((batch, -1, k) if linear_ else (batch, k, x.shape[-1]))
+    added = None if c is None else np.asarray(c).reshape(batch, -1, asked.shape[-1])
+    results: list[NDArray[Any]] = []
+    for entry in range(batch):
+        b = dense[entry % len(dense)]
+        if added is not None:
+            reads["c"] = added[entry].T if linear_ else added[entry]
+        y = reference.product(
+            weights[entry % len(weights)],
+            b.T if linear_ else b,
+            None if bias is None else np.asarray(bias),
+            asked.element.numpy,
+            fused.epilogue,
+            reads,
+            asked.accumulate,
+        )
+        results.append(y.T if linear_ else y)
+    return _deliver(np.stack(results).reshape(asked.shape), asked.dense, out)
 
 
 def _deliver(y: NDArray[Any], like: ArrayView, out: Any) -> Any:

@@ -11,9 +11,9 @@ from louver.formats.dtypes import ElementType, element_type
 from louver.formats.gated import GatedTensor
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import NO_EPILOGUE, Activation, Epilogue
-from louver.frontend.problem import PRODUCTS, BLayout, Kind, Problem, modes_of
+from louver.frontend.problem import PRODUCTS, Batch, BLayout, Kind, Problem, modes_of
 from louver.isa.wgmma import TRANSPOSABLE
-from louver.kernels.dense import DenseMatrix, as_tokens, check_output, matrix, rows_of
+from louver.kernels.dense import check_output
 from louver.kernels.fused import Fused, Given, Target, fuse
 from louver.runtime.arrays import ArrayView, view
 
@@ -28,8 +28,8 @@ SPARSE = tuple(dict.fromkeys(a for a, _ in PRODUCTS))
 class Request:
     """A product of `s` with `dense`, checked.
 
-    dense: the caller's array, of any number of leading axes in a linear product. fused: the epilogue's options. element,
-    shape: of the output. out: the caller's output, None to make one. accumulate: one of `Accumulate`.
+    dense: the caller's array, of any number of leading axes. fused: the epilogue's options. element, shape: of the output.
+    out: the caller's output, None to make one. accumulate: one of `Accumulate`.
     """
 
     kind: Kind
@@ -41,22 +41,24 @@ class Request:
     out: ArrayView | None
     accumulate: str = "auto"
 
-    def operand(self) -> DenseMatrix:
-        """The dense operand [K, N]. Raises ValueError for leading axes that no single stride walks."""
-        if self.kind == "linear":
-            return matrix(as_tokens(self.dense, "x"), k_axis=1)
-        return matrix(self.dense, k_axis=0)
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """The leading axes of a batch of sparse matrices, none of one matrix."""
+        return self.s.shape[:-2]
 
-    def output(self, out: ArrayView) -> ArrayView:
-        """`out` as a matrix with contiguous rows, or ValueError."""
-        return rows_of(as_tokens(out, "out") if self.kind == "linear" else out)
-
-    def problem(self, layout: BLayout) -> Problem:
+    def problem(self, layout: BLayout, batch: Batch | None) -> Problem:
         """The problem that a kernel solves, the dense operand in this layout."""
         fused = self.fused
-        accumulate = self.accumulate
         return problem(
-            self.kind, self.s, self.dense.element, layout, self.element, fused.bias, fused.epilogue, accumulate
+            self.kind,
+            self.s,
+            self.dense.element,
+            layout,
+            self.element,
+            fused.bias,
+            fused.epilogue,
+            self.accumulate,
+            batch,
         )
 
 
@@ -79,7 +81,7 @@ def request(
     dense = view(x)
     check_operands(kind, s, dense.element)
     shape = _output_shape(kind, s, dense)
-    n = prod(shape) // output_rows_of(s)
+    n = prod(shape[len(s.shape) - 2 : -1]) if kind == "linear" else shape[-1]
     fused = fuse(Target(kind, s, shape, n, dense.device, isinstance(s, GatedTensor), like), given, activation)
     target = None if out is None else view(out)
     wanted = target.element if out_dtype is None and target is not None else out_dtype
@@ -92,19 +94,17 @@ def request(
 
 def output_rows_of(s: SparseTensor) -> int:
     """Outputs for each dense column: the sparse rows, or half of them for a gated pair."""
-    return s.shape[0] // 2 if isinstance(s, GatedTensor) else s.shape[0]
+    return s.shape[-2] // 2 if isinstance(s, GatedTensor) else s.shape[-2]
 
 
 def check_sparse(s: object, accumulate: str = "auto") -> None:
-    """Raises TypeError or ValueError unless `s` is a matrix that products take."""
+    """Raises TypeError or ValueError unless `s` is a matrix, or a batch of them, that products take."""
     if not isinstance(s, SparseTensor):
         raise TypeError(f"s must be a louver.SparseTensor, got {type(s).__name__}: use louver.compress(w, '2:4')")
     if str(s.pattern) != "2:4":
         raise ValueError(f"products take the pattern 2:4, got {s.pattern}")
-    if len(s.shape) != 2 or s.axis != 1:
-        raise ValueError(
-            f"s must be a matrix that is sparse along its last axis, got shape {list(s.shape)}, axis {s.axis}"
-        )
+    if len(s.shape) < 2 or s.axis != len(s.shape) - 1:
+        raise ValueError(f"s must be [..., M, K], sparse along its last axis, got shape {list(s.shape)}, axis {s.axis}")
     if 0 in s.shape:
         raise ValueError(f"s must have at least one row and one column, got shape {list(s.shape)}")
     if s.dtype.name not in SPARSE:
@@ -156,6 +156,7 @@ def problem(
     bias: str | None,
     epilogue: Epilogue = NO_EPILOGUE,
     accumulate: str = "auto",
+    batch: Batch | None = None,
 ) -> Problem:
     """The problem of a product of `s`, its dense operand in this layout. bias: its element type, "auto", or None for none."""
     return Problem(
@@ -168,15 +169,21 @@ def problem(
         bias=None if bias is None else "row",
         bias_element=bias or "auto",
         epilogue=epilogue,
+        batch=batch,
     )
 
 
 def _output_shape(kind: Kind, s: SparseTensor, dense: ArrayView) -> tuple[int, ...]:
-    m, k = output_rows_of(s), s.shape[1]
-    if kind == "linear":
-        if not dense.shape or dense.shape[-1] != k:
-            raise ValueError(f"x must be [..., K] with K = {k}, got shape {list(dense.shape)}")
-        return (*dense.shape[:-1], m)
-    if len(dense.shape) != 2 or dense.shape[0] != k:
-        raise ValueError(f"b must be [K, N] with K = {k}, got shape {list(dense.shape)}")
-    return (m, dense.shape[1])
+    m, k, weights = output_rows_of(s), s.shape[-1], s.shape[:-2]
+    shape = dense.shape
+    if not weights and kind == "linear":
+        if not shape or shape[-1] != k:
+            raise ValueError(f"x must be [..., K] with K = {k}, got shape {list(shape)}")
+        return (*shape[:-1], m)
+    k_axis = -1 if kind == "linear" else -2
+    if len(shape) < 2 or shape[k_axis] != k or (weights and shape[:-2] not in ((), weights)):
+        name, axes = ("x", "N, K") if kind == "linear" else ("b", "K, N")
+        one = f"[{axes}] or [{', '.join(map(str, weights))}, {axes}]" if weights else f"[..., {axes}]"
+        raise ValueError(f"{name} must be {one} with K = {k}, got shape {list(shape)}")
+    batch = weights or shape[:-2]
+    return (*batch, shape[-2], m) if kind == "linear" else (*batch, m, shape[-1])

@@ -37,13 +37,13 @@ class TensorState:
             place = (ordinal, metadata_words(schedule, s.dtype.name))
             if not (place in self._operands and is_loaded(*key)) and is_capturing(stream):
                 epilogue = f", epilogue=louver.{problem.epilogue!r}" if problem.epilogue.floating else ""
+                batch = {None: "", "dense": ", batch=…", "both": "", "sparse": ", batch=1"}[problem.batch]
                 raise RuntimeError(
                     "a product must be compiled and its operand uploaded before its stream is captured: call "
                     f"louver.prepare(s, n=…, kind={problem.kind!r}, bias={problem.bias is not None}, "
-                    f"out_dtype={problem.out!r}, layout={problem.b_layout!r}{epilogue}) before the capture"
+                    f"out_dtype={problem.out!r}, layout={problem.b_layout!r}{batch}{epilogue}) before the capture"
                 )
-            m, k = s.shape
-            found = self._launchers.setdefault(key, Launcher(loaded(*key), self._operand(s, *place), (m, k)))
+            found = self._launchers.setdefault(key, Launcher(loaded(*key), self._operand(s, *place), s.shape))
         return found
 
     def _operand(self, s: SparseTensor, ordinal: int, words: int) -> DeviceOperand:

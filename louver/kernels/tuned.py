@@ -12,7 +12,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -41,10 +41,16 @@ class Decision:
     reason: str
 
 
-def decide(problem: Problem, m: int, n: int, k: int, place: Device, *, aligned_output: bool) -> Decision:
-    """The schedule of `a [m, k] @ b [k, n]` on a device: tuned here, else from the package's table, else the model's."""
+def decide(
+    problem: Problem, m: int, n: int, k: int, place: Device, *, aligned_output: bool, batch: int = 1
+) -> Decision:
+    """The schedule of `a [m, k] @ b [k, n]` on a device: tuned here, else from the package's table, else the model's.
+
+    batch: how many such products there are. Each runs as one alone would where that was measured.
+    """
     machine = target(place.target)
-    wanted = place_of(problem, m, n, k, place.name, aligned_output=aligned_output)
+    alone = problem if problem.batch is None else replace(problem, batch=None)
+    wanted = place_of(alone, m, n, k, place.name, aligned_output=aligned_output)
     reasons: list[str] = []
     for origin, look in _SOURCES.items():
         try:
@@ -54,7 +60,7 @@ def decide(problem: Problem, m: int, n: int, k: int, place: Device, *, aligned_o
             reasons.append(f"no entry ({origin})")
         except UnusableEntryError as error:
             reasons.append(f"entry passed over ({origin}): {error}")
-    chosen = choose(problem, m, n, machine, place.sm_count, aligned_output=aligned_output)
+    chosen = choose(problem, m, n, machine, place.sm_count, aligned_output=aligned_output, batch=batch)
     return Decision(chosen, "model", "; ".join(reasons))
 
 

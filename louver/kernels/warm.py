@@ -29,12 +29,13 @@ RECENT_ADDRESSES = 64
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A launch that was checked and made: its launcher, the dense operand's N, both matrices in place, the arguments."""
+    """A launch that was checked and made: its launcher, the dense operand's N, both matrices in place, options, arguments."""
 
     launcher: Launcher
     n: int
     dense: Rows
     out: Rows
+    fused: Fused
     pack: ArgumentPack
 
 
@@ -56,12 +57,12 @@ class WarmCall:
     )
 
     def __init__(self, request: Request, out: ArrayView, placed: Placed) -> None:
-        fused = request.fused
+        fused = placed.fused
         self.shape = request.shape
         self.dtype = out.owner.dtype
         self._placed = placed
         self._kernel = placed.launcher.kernel
-        self._grid = placed.launcher.grid(placed.n)
+        self._grid = placed.launcher.grid(placed.n, placed.out.batch)
         self._dense_bytes = _extent(request.dense)
         self._out_bytes = _extent(out)
         c = fused.arrays.get("c")

@@ -6,7 +6,7 @@ Without specialization one warpgroup is all there is, and one of its threads beg
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith
@@ -22,7 +22,7 @@ from louver.passes.generate_epilogue import build_epilogue, epilogue_parameters
 from louver.passes.generate_multiply import begin, constant, loop, multiply, name_tile
 from louver.passes.generation import Generation
 from louver.passes.layout import dense_layout, metadata_bytes, output_layout, values_layout
-from louver.passes.product import ProductNest
+from louver.passes.product import Batch, ProductNest
 from louver.passes.schedule import Schedule, check_registers, register_split
 
 
@@ -72,7 +72,7 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
     return ModuleOp([_kernel(plan)])
 
 
-_RESERVED = ("a_map", "b_map", "d_map", "metadata", "d", "M", "N", "K", "pitch")
+_RESERVED = ("a_map", "b_map", "d_map", "metadata", "d", "M", "N", "K", "pitch", "batch", "batch_pitch")
 """Parameters that every product has."""
 
 
@@ -82,24 +82,33 @@ def _parameters(plan: Generation) -> dict[str, Attribute]:
     if _shares_rows(plan):
         b_box[1] //= plan.schedule.cluster
     types: dict[str, Attribute] = {
-        "a_map": MapType.of("a", plan.a.box, plan.a.element_bytes, plan.a.swizzle),
-        "b_map": MapType.of("b", b_box, plan.b.element_bytes, plan.b.swizzle),
+        "a_map": MapType.of("a", _entry_box(plan.a.box, nest.a.batch), plan.a.element_bytes, plan.a.swizzle),
+        "b_map": MapType.of("b", _entry_box(b_box, nest.b.batch), plan.b.element_bytes, plan.b.swizzle),
         "metadata": PointerType(StringAttr("metadata"), StringAttr("u32")),
     }
     if plan.d is None:
         types["d"] = PointerType(StringAttr("d"), StringAttr(nest.store.element))
     else:
-        types["d_map"] = MapType.of("d", plan.d.box, plan.d.element_bytes, plan.d.swizzle)
+        types["d_map"] = MapType.of("d", _entry_box(plan.d.box, nest.store.batch), plan.d.element_bytes, plan.d.swizzle)
     read = epilogue_parameters(nest.epilogue)
     types |= read
     for size in ("M", "N", "K"):
         types[size] = SizeType(StringAttr(size), IntAttr(32))
     if plan.d is None:
         types["pitch"] = SizeType(StringAttr("pitch"), IntAttr(64))
+    if nest.store.batch is not None:
+        types["batch"] = SizeType(StringAttr("batch"), IntAttr(32))
+        if plan.d is None:
+            types["batch_pitch"] = SizeType(StringAttr("batch_pitch"), IntAttr(64))
     taken = [name for name in read if name in _RESERVED]
     if taken:
         raise ValueError(f"an epilogue's arguments are not called {', '.join(_RESERVED)}, got {taken[0]!r}: rename it")
     return types
+
+
+def _entry_box(box: Sequence[int], batch: Batch | None) -> list[int]:
+    """What a copy moves, innermost first: of a batch, in one entry."""
+    return list(box) if batch is None else [*box, 1]
 
 
 def _shares_rows(plan: Generation) -> bool:
@@ -162,29 +171,39 @@ def _role(name: str, first: int, warpgroups: int, registers: int | None, single:
 def _producer(plan: Generation, values: dict[str, SSAValue]) -> Block:
     role = Block()
     with ImplicitBuilder(role):
-        tile = Block(arg_types=[i32, i32])
+        tile = _tile_block(plan)
         with ImplicitBuilder(tile):
             step = Block(arg_types=[i32])
             with ImplicitBuilder(step):
-                _fill_stage(plan, values, tile.args[0], tile.args[1], step.args[0])
+                _fill_stage(plan, values, tile.args, step.args[0])
                 ops.AdvanceOp()
             loop(1, step)
-        name_tile(tile)
         ops.TilesOp(properties={"raster": ops.i32_attr(plan.schedule.raster)}, regions=[Region(tile), []])
     return role
 
 
-def _fill_stage(plan: Generation, values: dict[str, SSAValue], m: SSAValue, n: SSAValue, step: SSAValue) -> None:
+def _tile_block(plan: Generation) -> Block:
+    """A region for each tile, its arguments named."""
+    tile = Block(arg_types=[i32] * (2 if plan.nest.store.batch is None else 3))
+    name_tile(tile)
+    for entry in tile.args[2:]:
+        entry.name_hint = "entry"
+    return tile
+
+
+def _fill_stage(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
+    m, n, *entry = tile
+    own_a, own_b = ([] if operand.batch is None else entry for operand in (plan.nest.a, plan.nest.b))
     ops.AcquireOp(properties={"barriers": StringAttr("empty")})
     if plan.schedule.metadata == "barrier":
         # The words first: they are few, and the consumers want them before the operands.
         ops.ExpectOp(properties={"barriers": StringAttr(plan.metadata_barriers)})
-        _copy_metadata(plan, values, m, step)
+        _copy_metadata(plan, values, tile, step)
     ops.ExpectOp(properties={"barriers": StringAttr("full")})
     if plan.schedule.metadata == "stage":
-        _copy_metadata(plan, values, m, step)
+        _copy_metadata(plan, values, tile, step)
     kept = arith.MuliOp(step, constant(plan.a.box[0])).result
-    _bulk_load(values["a_map"], [kept, m], "a", 0, None)
+    _bulk_load(values["a_map"], [kept, m, *own_a], "a", 0, None)
     k = arith.MuliOp(step, constant(plan.schedule.tile_k)).result
     k_major = plan.b.major == "k"
     share = _share(plan)
@@ -194,12 +213,13 @@ def _fill_stage(plan: Generation, values: dict[str, SSAValue], m: SSAValue, n: S
         if copy:
             moving = arith.AddiOp(moving, constant(copy * plan.b.copy_step[0])).result
         coordinates = [moving, n] if k_major else [moving, k]
-        _bulk_load(values["b_map"], coordinates, "b", copy * plan.b.box_bytes, share)
+        _bulk_load(values["b_map"], [*coordinates, *own_b], "b", copy * plan.b.box_bytes, share)
 
 
-def _copy_metadata(plan: Generation, values: dict[str, SSAValue], m: SSAValue, step: SSAValue) -> None:
+def _copy_metadata(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
+    m, _, *entry = tile
     staged.CopyMetadataOp(
-        operands=[values["metadata"], m, step],
+        operands=[values["metadata"], m, step, [] if plan.nest.a.batch is None else entry],
         properties={
             "ring": StringAttr("metadata"),
             "bytes": ops.i32_attr(metadata_bytes(plan.schedule, plan.mma.a)),
@@ -238,23 +258,21 @@ def _bulk_load(
 def _consumer(plan: Generation, values: dict[str, SSAValue]) -> Block:
     role = Block()
     with ImplicitBuilder(role):
-        tile = Block(arg_types=[i32, i32])
-        ahead = [] if plan.staged else [_ahead(values)]
+        tile = _tile_block(plan)
+        ahead = [] if plan.staged else [_ahead(plan, values)]
         with ImplicitBuilder(tile):
             multiply(plan, values, None if plan.schedule.specialized else _own_copies(plan, values, tile))
             if ahead:
                 ops.NextTileOp()
-            _store(plan, values, tile.args[0], tile.args[1])
-        name_tile(tile)
+            _store(plan, values, tile.args)
         ops.TilesOp(properties={"raster": ops.i32_attr(plan.schedule.raster)}, regions=[Region(tile), ahead])
     return role
 
 
-def _ahead(values: dict[str, SSAValue]) -> Region:
-    block = Block(arg_types=[i32, i32])
+def _ahead(plan: Generation, values: dict[str, SSAValue]) -> Region:
+    block = _tile_block(plan)
     with ImplicitBuilder(block):
         begin(values)
-    name_tile(block)
     return Region(block)
 
 
@@ -264,24 +282,25 @@ def _own_copies(plan: Generation, values: dict[str, SSAValue], tile: Block) -> C
     def fill(step: SSAValue) -> None:
         body = Block()
         with ImplicitBuilder(body):
-            _fill_stage(plan, values, tile.args[0], tile.args[1], step)
+            _fill_stage(plan, values, tile.args, step)
         staged.OneThreadOp(regions=[Region(body)])
 
     return fill
 
 
-def _store(plan: Generation, values: dict[str, SSAValue], m: SSAValue, n: SSAValue) -> None:
+def _store(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue]) -> None:
+    m, n, *entry = tile
     body = Block(arg_types=[element_attribute(plan.nest.accumulator)] * (2 if plan.nest.gated else 1))
     with ImplicitBuilder(body):
         result = build_epilogue(plan.nest.epilogue, body.args, values)
         ops.YieldOp(operands=[result])
     properties: dict[str, Attribute] = {"transposed": UnitAttr()} if plan.nest.store.transposed else {}
     if plan.d is None:
-        ops.StoreOp(operands=[values["d"], m, n], properties=properties, regions=[Region(body)])
+        ops.StoreOp(operands=[values["d"], m, n, entry], properties=properties, regions=[Region(body)])
         return
     properties |= {
         "ring": StringAttr("d"),
         "element": StringAttr(plan.nest.store.element),
         "columns": ops.i32_attr(plan.d.columns),
     }
-    ops.BulkStoreOp(operands=[values["d_map"], m, n], properties=properties, regions=[Region(body)])
+    ops.BulkStoreOp(operands=[values["d_map"], m, n, entry], properties=properties, regions=[Region(body)])

@@ -45,14 +45,19 @@ def epilogue_parameters(expression: Expression) -> dict[str, Attribute]:
             case _:
                 pass
         if isinstance(node, LoadMatrix):
-            pitch = pitch_name(node.argument)
-            types[pitch] = SizeType(StringAttr(pitch), IntAttr(64))
+            pitches = [pitch_name(node.argument)] if node.batch is None else _pitches(node.argument)
+            types |= {pitch: SizeType(StringAttr(pitch), IntAttr(64)) for pitch in pitches}
     return types
 
 
 def pitch_name(argument: str) -> str:
     """The parameter with the row pitch, in elements, of an array that an epilogue reads."""
     return f"pitch_{argument}"
+
+
+def _pitches(argument: str) -> list[str]:
+    """The parameters of an array with entries of a batch: the row pitch, and the elements from one entry to the next."""
+    return [pitch_name(argument), f"batch_pitch_{argument}"]
 
 
 def build_epilogue(expression: Expression, sums: Sequence[SSAValue], parameters: Mapping[str, SSAValue]) -> SSAValue:
@@ -94,9 +99,10 @@ class _Builder:
                     properties={"axis": StringAttr(axis)},
                     result_types=[_computed(element)],
                 ).result
-            case LoadMatrix(argument, element, _, transposed):
+            case LoadMatrix(argument, element, _, transposed, batch):
+                entries = [] if batch is None else [self.parameters[_pitches(argument)[1]]]
                 return MatrixOp(
-                    operands=[self.parameters[argument], self.parameters[pitch_name(argument)]],
+                    operands=[self.parameters[argument], self.parameters[pitch_name(argument)], entries],
                     properties={"transposed": UnitAttr()} if transposed else {},
                     result_types=[_computed(element)],
                 ).result

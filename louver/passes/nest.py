@@ -12,13 +12,14 @@ from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
-from louver.ir.tile import DescriptorLoadOp, DescriptorStoreOp, DotOp, FuncOp, StoreOp, TransOp, element_name
+from louver.ir.tile import DescriptorLoadOp, DescriptorStoreOp, DotOp, FuncOp, ReshapeOp, StoreOp, TransOp, element_name
 from louver.ir.tile.types import tensor_of
 from louver.isa.wgmma import FP8
 from louver.passes.product import (
     Accumulator,
     Apply,
     Argument,
+    Batch,
     Cast,
     Constant,
     Expression,
@@ -35,12 +36,13 @@ from louver.passes.product import (
 )
 from louver.passes.read_epilogue import Axes, Axis, EpilogueReader, find_sum
 from louver.passes.refusal import UnsupportedKernelError, unsupported
-from louver.passes.trace import Position, Trace, View
+from louver.passes.trace import Block, Position, Trace
 
 __all__ = [
     "Accumulator",
     "Apply",
     "Argument",
+    "Batch",
     "Cast",
     "Constant",
     "Expression",
@@ -67,14 +69,16 @@ def read_nest(module: ModuleOp) -> ProductNest:
 
     Understood: one descriptor store of an epilogue over a sum of products; the sum is a loop over all of K, from zeros,
     of a dot of two descriptor loads (transposed or not), of which the left one may be sparse; each program has the tile
-    at its number times the tile size, along two axes of the grid.
+    at its number times the tile size, along two axes of the grid. Arrays may have entries of a batch along a first dimension;
+    the third axis of the grid then numbers them.
     Raises UnsupportedKernelError, which names the operation, for anything else.
     """
     function = _kernel(module)
     trace = Trace(function)
     store = _only_store(function)
     trace.explained.add(store)
-    total, transposed, gated = find_sum(store.src, store)
+    source = _stored(trace, store)
+    total, transposed, gated = find_sum(source, store)
     product = _read_sum(trace, total)
     rows, m = product.a.extent, product.m
     if gated:
@@ -84,12 +88,14 @@ def read_nest(module: ModuleOp) -> ProductNest:
     positions: dict[Axis, Position] = {"m": m, "n": product.n}
     extents: dict[Axis, Size] = {"m": rows, "n": product.b.extent}
     axes: Axes = ("n", "m") if transposed else ("m", "n")
-    epilogue = EpilogueReader(trace, total, positions, extents).read(store.src, axes, store)
-    target = trace.view(store.desc, store)
+    place = trace.block(store.desc, store.offsets, store)
+    epilogue = EpilogueReader(trace, total, positions, extents, place.entry, place.batch).read(source, axes, store)
+    _check_batch(product, place, store)
+    target = place.view
     stored = [extents[axis] for axis in axes if axis]
     if not all(trace.same(size, extent) for size, extent in zip(target.sizes, stored, strict=True)):
         raise unsupported("the stored tensor must have the product's sizes", store)
-    if [trace.position(offset, store) for offset in store.offsets] != [positions[axis] for axis in axes if axis]:
+    if [trace.position(offset, store) for offset in place.offsets] != [positions[axis] for axis in axes if axis]:
         raise unsupported("a tile must be stored where its operands were read", store)
     trace.require_all_explained()
     tile_m, tile_n = tensor_of(total).get_shape()
@@ -104,7 +110,7 @@ def read_nest(module: ModuleOp) -> ProductNest:
         promoted=product.promoted,
         accumulator=element_name(tensor_of(total).element_type),
         epilogue=epilogue,
-        store=Store(target.argument, target.element, target.strides[0], transposed),
+        store=Store(target.argument, target.element, target.strides[0], transposed, place.batch),
         gated=gated,
         equal=tuple(sorted(trace.equal)),
     )
@@ -137,15 +143,42 @@ def _only_store(function: FuncOp) -> DescriptorStoreOp:
     return store
 
 
+def _stored(trace: Trace, store: DescriptorStoreOp) -> SSAValue:
+    """The matrix that is stored, before it becomes an entry of a batch."""
+    op = store.src.owner
+    if len(store.offsets) != 3 or not isinstance(op, ReshapeOp):
+        return store.src
+    if tensor_of(op.result).get_shape() != (1, *tensor_of(op.src).get_shape()):
+        raise unsupported("an entry of a batch is stored as a matrix with a first dimension of one element", op)
+    trace.explained.add(op)
+    return op.src
+
+
+def _check_batch(product: _Sum, place: Block, store: Operation) -> None:
+    """The entry of each operand that has any is the output's, of batches of one size."""
+    entries = [(each.batch, entry) for each, entry in ((product.a, product.a_entry), (product.b, product.b_entry))]
+    own = [(batch.extent, entry) for batch, entry in entries if batch is not None]
+    expected = [] if place.batch is None else [(place.batch.extent, place.entry)]
+    if set(own) != set(expected):
+        raise unsupported("a batch has one size and one number of the entry, for operands and output alike", store)
+    if place.entry in (product.m.axis, product.n.axis):
+        raise unsupported("entries of a batch and tiles must be numbered by different axes of the grid", store)
+
+
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """The sum of products: its operands, where a tile of each starts, and how much of K one step takes."""
+    """The sum of products: its operands, where a tile of each starts, and how much of K one step takes.
+
+    a_entry, b_entry: the axis of the grid that numbers their entries of a batch.
+    """
 
     a: Load
     b: Load
     m: Position
     n: Position
     tile_k: int
+    a_entry: int | None
+    b_entry: int | None
     promoted: int | None
 
 
@@ -158,8 +191,8 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
         raise unsupported("the sum of products must start at a constant of zeros", loop)
     dot = _read_step(trace, loop)
     (tile_m, tile_k), (_, tile_n) = tensor_of(dot.a).get_shape(), tensor_of(dot.b).get_shape()
-    a, m = _read_operand(trace, loop, dot.a, dot, k_dimension=1)
-    b, n = _read_operand(trace, loop, dot.b, dot, k_dimension=0)
+    a, m, a_entry = _read_operand(trace, loop, dot.a, dot, k_dimension=1)
+    b, n, b_entry = _read_operand(trace, loop, dot.b, dot, k_dimension=0)
     if b.pattern is not None:
         raise unsupported("the sparse operand of a dot must be the left one", dot)
     if m.scale != tile_m or n.scale != tile_n:
@@ -171,7 +204,7 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
     ends = trace.constant(loop.lb) == 0 and _ends_at(trace, trace.size(loop.ub, loop), a.depth, tile_k)
     if not ends or trace.constant(loop.step) != tile_k:
         raise unsupported(f"the loop over K must run from 0 to {a.depth} in steps of {tile_k}", loop)
-    return _Sum(a, replace(b, depth=a.depth), m, n, tile_k, _read_promotion(dot, a.element))
+    return _Sum(a, replace(b, depth=a.depth), m, n, tile_k, a_entry, b_entry, _read_promotion(dot, a.element))
 
 
 def _ends_at(trace: Trace, end: Size, depth: Size, step: int) -> bool:
@@ -214,24 +247,27 @@ def _read_step(trace: Trace, loop: scf.ForOp) -> DotOp:
 
 def _read_operand(
     trace: Trace, loop: scf.ForOp, value: SSAValue, user: Operation, k_dimension: int
-) -> tuple[Load, Position]:
-    """An operand of the dot, whose dimension `k_dimension` is summed, and where its tile starts along the other one."""
-    op = trace.definition(value, user)
+) -> tuple[Load, Position, int | None]:
+    """An operand of the dot, whose dimension `k_dimension` is summed, where its tile starts along the other one, and the axis
+    of the grid that numbers its entries.
+    """
+    op = trace.without_entry(value, user)
     while isinstance(op, TransOp):
         k_dimension = 1 - k_dimension
-        op = trace.definition(op.src, op)
+        op = trace.without_entry(op.src, op)
     if not isinstance(op, DescriptorLoadOp):
         raise unsupported("an operand of a dot must be loaded through a descriptor", op)
     if op.parent_op() is not loop:
         raise unsupported("an operand of a dot must be loaded in the loop over K", op)
-    view = trace.view(op.desc, op)
-    if op.offsets[k_dimension] is not loop.body.block.args[0]:
+    block = trace.block(op.desc, op.offsets, op)
+    if block.offsets[k_dimension] is not loop.body.block.args[0]:
         raise unsupported("an operand of a dot must be read at the loop's position along K", op)
-    position = trace.position(op.offsets[1 - k_dimension], op)
-    return _load(view, k_dimension), position
+    position = trace.position(block.offsets[1 - k_dimension], op)
+    return _load(block, k_dimension), position, block.entry
 
 
-def _load(view: View, k_dimension: int) -> Load:
+def _load(block: Block, k_dimension: int) -> Load:
+    view = block.view
     return Load(
         argument=view.argument,
         element=view.element,
@@ -240,4 +276,5 @@ def _load(view: View, k_dimension: int) -> Load:
         depth=view.sizes[k_dimension],
         stride=view.strides[0],
         k_major=k_dimension == 1,
+        batch=block.batch,
     )

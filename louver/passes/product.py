@@ -34,13 +34,23 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
+class Batch:
+    """Entries of an array along a first axis. extent: how many. stride: elements between neighbours, of a sparse operand dense
+    ones.
+    """
+
+    extent: Size
+    stride: Size
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """An operand of the product, read tile by tile from global memory.
 
     argument: the pointer's name. element: element type's name. pattern: "2:4" for a sparse operand (along K), or None.
     extent: elements along the axis that is not summed (M or N). depth: elements along K. stride: elements between
     neighbours along the axis that is not contiguous; for a sparse operand extent, depth and stride count dense elements.
-    k_major: K is contiguous, otherwise M or N.
+    k_major: K is contiguous, otherwise M or N. batch: its entries, None for one that all products of a batch share.
     """
 
     argument: str
@@ -50,16 +60,21 @@ class Load:
     depth: Size
     stride: Size
     k_major: bool
+    batch: Batch | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Where the result goes: a row-major [M, N] matrix, or [N, M] when `transposed`; `stride` is its row pitch in elements."""
+    """Where the result goes: a row-major [M, N] matrix, or [N, M] when `transposed`; `stride` is its row pitch in elements.
+
+    batch: its entries, None for one product.
+    """
 
     argument: str
     element: str
     stride: Size
     transposed: bool
+    batch: Batch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +126,14 @@ class LoadVector:
 class LoadMatrix:
     """Element (m, n) of an array argument of the output's sizes; zero outside.
 
-    transposed: it is stored as [N, M]. stride: its row pitch in elements.
+    transposed: it is stored as [N, M]. stride: its row pitch in elements. batch: its entries, as the output has them.
     """
 
     argument: str
     element: str
     stride: Size
     transposed: bool
+    batch: Batch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +184,8 @@ class ProductNest:
 
     name: the function's. arguments: in order. a: [M, K]; b: [K, N] in index order, whatever its layout.
     m, n, k: the product's sizes. tile_m, tile_n, tile_k: elements. accumulator: element type of the sum, which starts
-    at zero. epilogue: its element type is the store's. gated: the output has M / 2 rows, see `Accumulator`.
+    at zero. epilogue: its element type is the store's. gated: the output has M / 2 rows, see `Accumulator`. In a batch the
+    output and at least one operand have entries.
     equal: pairs of sizes, arguments or numbers as text, that a launch must find equal: descriptors that come as arguments
     have sizes of their own.
     promoted: the columns of K that tensor cores sum before f32 additions take over, at most; None for all of K.
@@ -191,6 +208,12 @@ class ProductNest:
     def __post_init__(self) -> None:
         if self.a.depth != self.b.depth:
             raise ValueError(f"both operands must have one K, got {self.a.depth!r} and {self.b.depth!r}")
+        extents = {each.batch.extent for each in (self.a, self.b, self.store) if each.batch is not None}
+        if len(extents) > 1 or (self.store.batch is None) != (not extents):
+            raise ValueError(
+                f"a batch has one size, and the output has its entries, got {self.a.batch}, {self.b.batch} and "
+                f"{self.store.batch} of a, b and the output"
+            )
         for size in (self.tile_m, self.tile_n, self.tile_k):
             if size < 1:
                 raise ValueError(f"tile sizes are at least 1, got {self.tile_m}×{self.tile_n}×{self.tile_k}")

@@ -29,6 +29,7 @@ from louver.ir.tile import (
     MakeTensorDescriptorOp,
     MakeTensorPtrOp,
     PointerType,
+    ReshapeOp,
     SparseAttr,
     SplatOp,
     StoreOp,
@@ -40,7 +41,7 @@ from louver.passes.refusal import unsupported
 
 _KEEPS = (
     AddPtrOp, AdvanceOp, BroadcastOp, DescriptorLoadOp, ExpandDimsOp, LoadOp, MakeTensorDescriptorOp, MakeTensorPtrOp, SplatOp,
-    TransOp,
+    ReshapeOp, TransOp,
 )  # fmt: skip
 """Operations whose result has the encoding of their first operand."""
 
@@ -158,7 +159,7 @@ def _results(op: Operation, index: int, value: SSAValue) -> Sequence[SSAValue]:
             return op.results
         case _:
             pass
-    raise unsupported("a sparse tile is loaded, transposed and multiplied, and nothing else", op)
+    raise unsupported("a sparse tile is loaded, moved and multiplied, and nothing else", op)
 
 
 def _check(op: Operation) -> None:

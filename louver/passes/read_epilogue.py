@@ -30,6 +30,7 @@ from louver.ir.tile.types import as_tensor, tensor_of
 from louver.passes.product import (
     Accumulator,
     Apply,
+    Batch,
     Cast,
     Constant,
     Expression,
@@ -124,13 +125,16 @@ def _is_matrix(value: SSAValue) -> bool:
 class EpilogueReader:
     """Reads expressions over `total`, the sum of products.
 
-    positions and extents: where a tile of the output starts along each axis, and the output's size there.
+    positions and extents: where a tile of the output starts along each axis, and the output's size there. entry, batch: of a
+    batch, the axis of the grid that numbers the output's entries, and these.
     """
 
     trace: Trace
     total: SSAValue
     positions: dict[Axis, Position]
     extents: dict[Axis, Size]
+    entry: int | None = None
+    batch: Batch | None = None
     known: dict[tuple[SSAValue, Axes], Expression] = field(default_factory=dict[tuple[SSAValue, Axes], Expression])
 
     def read(self, value: SSAValue, axes: Axes, user: Operation) -> Expression:
@@ -147,7 +151,7 @@ class EpilogueReader:
         if part is not None and part.total is self.total:
             self.trace.explained.update(part.operations)
             return Accumulator(part.number)
-        op = self.trace.definition(value, user)
+        op = self.trace.without_entry(value, user)
         step = step_of(op)
         if step is not None:
             return Apply(step, tuple(self.read(operand, axes, op) for operand in op.operands))
@@ -221,13 +225,16 @@ class EpilogueReader:
         along: list[Axis] = [axis for axis in axes if axis is not None]
         if len(axes) != 2 or sorted(along) != ["m", "n"]:
             raise unsupported("an epilogue reads vectors, and arrays of the output's shape", op)
-        view = self.trace.view(op.desc, op)
+        view, offsets, batch, entry = self.trace.block(op.desc, op.offsets, op)
         whole = all(self.trace.same(size, self.extents[axis]) for size, axis in zip(view.sizes, along, strict=True))
         if view.pattern is not None or not whole:
             raise unsupported("an array that an epilogue reads is dense and has the output's sizes", op)
-        if [self.trace.position(offset, op) for offset in op.offsets] != [self.positions[axis] for axis in along]:
+        own = None if batch is None else batch.extent
+        if (own, entry) != (None if self.batch is None else self.batch.extent, self.entry):
+            raise unsupported("an array that an epilogue reads has the entries of the output's batch", op)
+        if [self.trace.position(offset, op) for offset in offsets] != [self.positions[axis] for axis in along]:
             raise unsupported("an array that an epilogue reads must be read where the tile is stored", op)
-        return LoadMatrix(view.argument, view.element, view.strides[0], transposed=along == ["n", "m"])
+        return LoadMatrix(view.argument, view.element, view.strides[0], along == ["n", "m"], batch)
 
 
 def _constant(numbers: DenseIntOrFPElementsAttr, op: Operation) -> Constant:

@@ -33,8 +33,8 @@ def read_signature(module: ModuleOp) -> Signature:
 def _parameter(name: str, kind: object) -> Parameter:
     match kind:
         case MapType():
-            inner, outer = (size.data for size in kind.box)
-            return MapParameter(name, kind.operand.data, (inner, outer), kind.element_bytes.data, kind.span)
+            box = tuple(size.data for size in kind.box)
+            return MapParameter(name, kind.operand.data, box, kind.element_bytes.data, kind.span)
         case PointerType():
             return PointerParameter(name, kind.element.data)
         case Float32Type():

@@ -14,11 +14,13 @@ from louver.isa.tensormap import SwizzleBytes
 
 @dataclass(frozen=True, slots=True)
 class MapParameter:
-    """A tensor map over operand "a" (the stored values) or "b" (the dense operand); box innermost first, in elements."""
+    """A tensor map over operand "a" (the stored values), "b" (the dense operand) or "d" (the output); box innermost first, in
+    elements, with a third dimension where each product of a batch has an entry.
+    """
 
     name: str
     operand: str
-    box: tuple[int, int]
+    box: tuple[int, ...]
     element_bytes: int
     swizzle: SwizzleBytes
 
@@ -33,7 +35,9 @@ class PointerParameter:
 
 @dataclass(frozen=True, slots=True)
 class SizeParameter:
-    """M, N, K, or a row pitch in elements: the output's ("pitch") or that of an array of the epilogue ("pitch_c"); unsigned."""
+    """M, N, K, the entries of a batch ("batch"), or a pitch in elements of the output or an array of the epilogue: from row to
+    row ("pitch", "pitch_c"), from entry to entry ("batch_pitch", "batch_pitch_c"); unsigned.
+    """
 
     name: str
     width: Literal[32, 64]
@@ -61,10 +65,10 @@ class Signature:
     threads: int
     shared_bytes: int
 
-    def grid(self, m: int, n: int, sm_count: int) -> int:
-        """CTAs to launch: one a tile, at most one an SM (CTAs are persistent), in whole clusters."""
+    def grid(self, m: int, n: int, sm_count: int, batch: int = 1) -> int:
+        """CTAs to launch: one a tile of each entry, at most one an SM (CTAs are persistent), in whole clusters."""
         clusters_m = -(-m // (self.tile_m * self.cluster))
-        tiles = clusters_m * -(-n // self.tile_n)
+        tiles = clusters_m * -(-n // self.tile_n) * batch
         return min(tiles, max(1, sm_count // self.cluster)) * self.cluster
 
     def to_json(self) -> dict[str, Any]:
@@ -84,8 +88,7 @@ def _parameter(facts: Mapping[str, Any]) -> Parameter:
     fields = {name: value for name, value in facts.items() if name != "kind"}
     match facts["kind"]:
         case "map":
-            inner, outer = fields.pop("box")
-            return MapParameter(box=(inner, outer), **fields)
+            return MapParameter(box=tuple(fields.pop("box")), **fields)
         case "pointer":
             return PointerParameter(**fields)
         case "number":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import cast
+from typing import NamedTuple, cast
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr
@@ -17,12 +17,14 @@ from louver.ir.tile import (
     Index,
     MakeTensorDescriptorOp,
     PointerType,
+    ReshapeOp,
     ReturnOp,
     element_name,
     sparse_encoding,
 )
+from louver.ir.tile.types import tensor_of
 from louver.passes.host_descriptors import host_sizes
-from louver.passes.product import Argument, Quotient, Size
+from louver.passes.product import Argument, Batch, Quotient, Size
 from louver.passes.refusal import unsupported
 
 PAD_ZERO = 1
@@ -47,6 +49,18 @@ class View:
     sizes: tuple[Size, ...]
     strides: tuple[Size, ...]
     block: tuple[int, ...]
+
+
+class Block(NamedTuple):
+    """A block of a matrix that is loaded or stored: the matrix, the block's first element along its rows and in a row.
+
+    entry: of a batch, the axis of the grid whose program number says which entry; None without a batch.
+    """
+
+    view: View
+    offsets: tuple[Index, ...]
+    batch: Batch | None
+    entry: int | None
 
 
 @dataclass(slots=True)
@@ -166,6 +180,32 @@ class Trace:
             strides,
             op.block.get_shape(),
         )
+
+    def block(self, descriptor: SSAValue, offsets: tuple[Index, ...], user: Operation) -> Block:
+        """What `user` reads or writes at `offsets`: a first dimension with blocks of one is a batch's."""
+        view = self.view(descriptor, user)
+        if len(offsets) != 3:
+            return Block(view, offsets, None, None)
+        if view.block[0] != 1:
+            raise unsupported("a block of three dimensions has one entry of a batch", user)
+        batch = Batch(view.sizes[0], view.strides[0])
+        matrix = View(view.argument, view.element, view.pattern, view.sizes[1:], view.strides[1:], view.block[1:])
+        return Block(matrix, offsets[1:], batch, self._program(offsets[0], user))
+
+    def without_entry(self, value: SSAValue, user: Operation) -> Operation:
+        """The operation that defines a matrix, before a reshape that drops a first dimension of one element."""
+        op = self.definition(value, user)
+        if isinstance(op, ReshapeOp) and tensor_of(op.src).get_shape() == (1, *tensor_of(op.result).get_shape()):
+            return self.definition(op.src, op)
+        return op
+
+    def _program(self, index: Index, user: Operation) -> int:
+        """The axis of the grid whose program number `index` is."""
+        op = None if isinstance(index, int) else index.owner
+        if not isinstance(op, GetProgramIdOp):
+            raise unsupported("the entry of a batch is a program's number", user)
+        self.explained.add(op)
+        return op.axis.value.data
 
     def _culprit(self, value: SSAValue, user: Operation) -> Operation:
         return user if isinstance(value, BlockArgument) else cast(Operation, value.owner)

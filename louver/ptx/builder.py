@@ -132,14 +132,14 @@ class KernelBuilder(Arithmetic):
         *,
         multicast: int | None = None,
     ) -> None:
-        """Copy a box to shared memory; `multicast` is a mask of CTA ranks."""
+        """Copy a box to shared memory; as many coordinates as its map has dimensions. `multicast` is a mask of CTA ranks."""
         mask: list[Reg] = [] if multicast is None else [self.mov(multicast, kind="b16")]
-        load = BulkTensorLoad(multicast is not None)
+        load = BulkTensorLoad(multicast is not None, rank=len(coordinates))
         self.emit(load, destination, tensor_map, tuple(coordinates), mbarrier, *mask)
 
     def bulk_tensor_store(self, tensor_map: Reg, coordinates: Sequence[Reg | Imm], source: Address) -> None:
         """Copy a box from shared memory."""
-        self.emit(BulkTensorStore(), tensor_map, tuple(coordinates), source)
+        self.emit(BulkTensorStore(len(coordinates)), tensor_map, tuple(coordinates), source)
 
     def bulk_commit(self) -> None:
         """Close the group of stores."""

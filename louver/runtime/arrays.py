@@ -109,9 +109,10 @@ def empty_like_kind(like: ArrayView, shape: Sequence[int], element: ElementType)
 
 
 def overlaps(a: ArrayView, b: ArrayView) -> bool:
-    """Whether writing one may change the other: exact for disjoint ranges and for columns of one matrix, else True.
+    """Whether writing one may change the other: exact for disjoint ranges and for parts of one array, else True.
 
-    Columns of one matrix: both have the same largest stride, a row pitch, and each row's elements lie within a pitch.
+    Parts of one array: both have a stride in common, a pitch of which their larger strides are multiples, and what the smaller
+    strides reach lies within a pitch, at different places of it. Columns of a matrix, rows of a batch, heads of tokens.
     """
     if a.device != b.device:
         return False
@@ -119,20 +120,34 @@ def overlaps(a: ArrayView, b: ArrayView) -> bool:
     b_first, b_last = b.byte_range
     if a_last <= b_first or b_last <= a_first:
         return False
-    a_pitch, a_row = _row(a)
-    b_pitch, b_row = _row(b)
-    if a_pitch != b_pitch or a_row + b_row > a_pitch:
-        return True
-    # Modulo the pitch, the rows of `a` are one interval and those of `b` another; they must not meet around the circle.
-    distance = (b_first - a_first) % a_pitch
-    return distance < a_row or distance + b_row > a_pitch
+    return not any(_apart(a, b, b_first - a_first, pitch) for pitch in _steps(a).keys() & _steps(b).keys())
 
 
-def _row(x: ArrayView) -> tuple[int, int]:
-    """The largest stride, and the extent of what lies within it, in bytes; the whole array when there is no row pitch."""
-    first, last = x.byte_range
-    moving = [(abs(stride), size) for stride, size in zip(x.strides, x.shape, strict=True) if stride and size > 1]
-    if not moving:
-        return last - first, last - first
-    pitch, count = max(moving)
-    return pitch * x.element.bytes, last - first - (count - 1) * pitch * x.element.bytes
+def _apart(a: ArrayView, b: ArrayView, distance: int, pitch: int) -> bool:
+    """Whether what both reach modulo `pitch` (bytes) are intervals that do not meet around the circle."""
+    a_row, b_row = _within(a, pitch), _within(b, pitch)
+    if a_row is None or b_row is None:
+        return False
+    distance %= pitch
+    return distance >= a_row and distance + b_row <= pitch
+
+
+def _within(x: ArrayView, pitch: int) -> int | None:
+    """The extent in bytes of what strides below `pitch` reach; None when a larger one is no multiple of it."""
+    extent = x.element.bytes
+    for step, reach in _steps(x).items():
+        if step < pitch:
+            extent += reach
+        elif step % pitch:
+            return None
+    return extent
+
+
+def _steps(x: ArrayView) -> dict[int, int]:
+    """The strides that move, in bytes, each with the distance from its first element to its last."""
+    steps: dict[int, int] = {}
+    for stride, size in zip(x.strides, x.shape, strict=True):
+        if stride and size > 1:
+            step = abs(stride) * x.element.bytes
+            steps[step] = steps.get(step, 0) + (size - 1) * step
+    return steps

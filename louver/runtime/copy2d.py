@@ -29,7 +29,7 @@ ROW_ALIGNMENT = 16
 ELEMENT_BYTES = (1, 2, 4)
 
 _CTAS_PER_SM = 8
-_PARAMETERS = ("u64", "u64", "u64", "u64", "u64", "u32", "u32", "u32", "u32")
+_PARAMETERS = ("u64", "u64", "u64", "u64", "u64", "u32", "u32", "u32", "u32", "u64", "u64", "u32", "u32")
 
 
 def copy_matrix(
@@ -40,25 +40,47 @@ def copy_matrix(
     element_bytes: int,
     destination: int,
     pitch: int,
+    entries: int = 1,
+    entry_stride: int = 0,
     ordinal: int = 0,
     stream: int = 0,
 ) -> None:
-    """Copy a matrix [rows, columns] into rows `pitch` bytes apart, in the order of `stream`.
+    """Copy a matrix [rows, columns] into rows `pitch` bytes apart, or `entries` of them one after the other, in the order of
+    `stream`.
 
     source: device pointer, a multiple of element_bytes (1, 2 or 4). strides: elements between rows and between columns, at
-    least 0. destination: device pointer; it and `pitch` are multiples of 16 bytes, and a row's elements fit the pitch. Bytes
+    least 0. entry_stride: elements between the sources of two entries, at least 0. destination: device pointer; it and `pitch` are multiples of 16 bytes, and a row's elements fit the pitch. Bytes
     between rows are left as they are. The two must not overlap. Raises ValueError for what breaks a rule.
     """
     rows, columns = shape
-    _check(source, shape, strides, element_bytes, destination, pitch)
+    _check(source, shape, (*strides, entry_stride), element_bytes, destination, pitch)
+    if not 1 <= entries < 1 << 31:
+        raise ValueError(f"a batch has 1 to 2^31 - 1 entries, got {entries}")
     transposed = is_transposed(strides)
     kernel = _loaded(ordinal, element_bytes, transposed)
     _ready()[ordinal, element_bytes, transposed] = kernel
-    row_groups, column_groups = groups(rows, columns, _CTAS_PER_SM * kernel.device.sm_count)
+    ctas = _CTAS_PER_SM * kernel.device.sm_count
+    row_groups, column_groups = groups(rows, columns, ctas)
+    entry_groups = min(entries, max(1, ctas // (row_groups * column_groups)))
     pack = ArgumentPack(_PARAMETERS)
     row_step, column_step = (stride * element_bytes for stride in strides)
-    pack.bind(source, destination, row_step, column_step, pitch, rows, columns, row_groups, column_groups)
-    kernel.launch(row_groups * column_groups, pack, stream)
+    entry_step, entry_pitch = entry_stride * element_bytes, rows * pitch
+    pack.bind(
+        source,
+        destination,
+        row_step,
+        column_step,
+        pitch,
+        rows,
+        columns,
+        row_groups,
+        column_groups,
+        entry_step,
+        entry_pitch,
+        entries,
+        entry_groups,
+    )
+    kernel.launch(entry_groups * row_groups * column_groups, pack, stream)
 
 
 def load_copies(ordinal: int, element_bytes: int) -> None:
@@ -128,7 +150,7 @@ def _loaded(ordinal: int, element_bytes: int, transposed: bool) -> LoadedKernel:
 
 
 def _check(
-    source: int, shape: tuple[int, int], strides: tuple[int, int], element_bytes: int, destination: int, pitch: int
+    source: int, shape: tuple[int, int], strides: tuple[int, ...], element_bytes: int, destination: int, pitch: int
 ) -> None:
     rows, columns = shape
     if element_bytes not in ELEMENT_BYTES:

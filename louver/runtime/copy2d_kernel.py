@@ -1,6 +1,7 @@
 """The kernels of `louver.runtime.copy2d`, written on the PTX builder.
 
-A CTA takes tiles of 32 × 32 elements: rows of tiles `row_groups` apart, in them every `column_groups`-th tile. Lane and warp
+A CTA takes tiles of 32 × 32 elements: of every `entry_groups`-th matrix rows of tiles `row_groups` apart, in them every
+`column_groups`-th tile. Lane and warp
 name a column and a row of the tile, in the transposing kernel a row and a column while it reads:
 
     reads along rows            reads along columns, writes along rows
@@ -35,6 +36,10 @@ _PARAMS = (
     Param("columns", "u32"),
     Param("row_groups", "u32"),
     Param("column_groups", "u32"),
+    Param("entry_step", "u64"),
+    Param("entry_pitch", "u64"),
+    Param("entries", "u32"),
+    Param("entry_groups", "u32"),
 )
 
 
@@ -92,7 +97,7 @@ class _Copy:
 def build_kernel(element_bytes: int, *, transposed: bool) -> Kernel:
     """The copy kernel for elements of 1, 2 or 4 bytes; `transposed` reads along columns.
 
-    The grid is row_groups × column_groups CTAs, and neither is more than the matrix has tiles that way.
+    The grid is entry_groups × row_groups × column_groups CTAs; none is more than there are matrices, or tiles that way.
     """
     name = f"copy_{'columns' if transposed else 'rows'}_{8 * element_bytes}"
     shared = TILE * _SLOTS * _SLOT_BYTES if transposed else 0
@@ -101,22 +106,33 @@ def build_kernel(element_bytes: int, *, transposed: bool) -> Kernel:
     thread = k.special("%tid.x")
     copy = _Copy(k, _ELEMENTS[element_bytes], args, k.and_(thread, 31), k.shr(thread, 5))
     cta = k.special("%ctaid.x")
-    row_group = k.div(cta, args["column_groups"])
-    column_group = k.sub(cta, k.mul_lo(row_group, args["column_groups"]))
+    group = k.div(cta, args["column_groups"])
+    column_group = k.sub(cta, k.mul_lo(group, args["column_groups"]))
+    entry_group = k.div(group, args["row_groups"])
+    row_group = k.sub(group, k.mul_lo(entry_group, args["row_groups"]))
     first_row, first_column = k.mul_lo(row_group, TILE), k.mul_lo(column_group, TILE)
     row_stride, column_stride = k.mul_lo(args["row_groups"], TILE), k.mul_lo(args["column_groups"], TILE)
-    row = k.mov(first_row)
-    with k.loop(uniform=True) as rows:
-        column = k.mov(first_column)
-        with k.loop(uniform=True) as columns:
-            if transposed:
-                _turn_tile(copy, row, column)
-            else:
-                _copy_tile(copy, row, column)
-            k.add(column, column_stride, into=column)
-            columns.repeat_if(k.setp("lt", "u32", column, args["columns"]))
-        k.add(row, row_stride, into=row)
-        rows.repeat_if(k.setp("lt", "u32", row, args["rows"]))
+    entry, row, column = k.mov(entry_group), k.mov(0), k.mov(0)
+    for address, step in (("source", "entry_step"), ("destination", "entry_pitch")):
+        k.add(args[address], k.mul_lo(k.widen_u64(entry), args[step]), into=args[address])
+    strides = {step: k.mul_lo(k.widen_u64(args["entry_groups"]), args[step]) for step in ("entry_step", "entry_pitch")}
+    with k.loop(uniform=True) as entries:
+        k.mov(first_row, into=row)
+        with k.loop(uniform=True) as rows:
+            k.mov(first_column, into=column)
+            with k.loop(uniform=True) as columns:
+                if transposed:
+                    _turn_tile(copy, row, column)
+                else:
+                    _copy_tile(copy, row, column)
+                k.add(column, column_stride, into=column)
+                columns.repeat_if(k.setp("lt", "u32", column, args["columns"]))
+            k.add(row, row_stride, into=row)
+            rows.repeat_if(k.setp("lt", "u32", row, args["rows"]))
+        k.add(args["source"], strides["entry_step"], into=args["source"])
+        k.add(args["destination"], strides["entry_pitch"], into=args["destination"])
+        k.add(entry, args["entry_groups"], into=entry)
+        entries.repeat_if(k.setp("lt", "u32", entry, args["entries"]))
     return k.finish()
 
 

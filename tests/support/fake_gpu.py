@@ -24,6 +24,8 @@ class Map:
     inner: int
     rows: int
     pitch: int
+    batch: int = 1
+    batch_pitch: int = 0
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,11 @@ class FakeGpu(FakeDriver):
         super().__init__()
 
     def encode(self, result: int, dtype: int, rank: int, address: int, sizes: int, strides: int, *rest: int) -> int:
-        inner, rows = (ctypes.c_uint64 * 2).from_address(sizes)
+        inner, rows, *batch = (ctypes.c_uint64 * rank).from_address(sizes)
+        pitch, *batch_pitch = (ctypes.c_uint64 * (rank - 1)).from_address(strides)
         self.encoded += 1
-        pitch = ctypes.c_uint64.from_address(strides).value
-        ctypes.memmove(result, struct.pack("=4Q", address, inner, rows, pitch), 32)
+        facts = (address, inner, rows, pitch, *(batch or (1,)), *(batch_pitch or (0,)))
+        ctypes.memmove(result, struct.pack("=6Q", *facts), 48)
         return 0
 
     def _cuModuleLoadData(self, cubin: bytes) -> str:
@@ -69,7 +72,7 @@ class FakeGpu(FakeDriver):
 def _read(parameter: Any, pointer: int | None) -> int | float | Map:
     assert pointer is not None
     if isinstance(parameter, MapParameter):
-        return Map(*struct.unpack("=4Q", ctypes.string_at(pointer, 32)))
+        return Map(*struct.unpack("=6Q", ctypes.string_at(pointer, 48)))
     if isinstance(parameter, NumberParameter):
         return ctypes.c_float.from_address(pointer).value
     narrow = isinstance(parameter, SizeParameter) and parameter.width == 32

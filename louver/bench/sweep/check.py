@@ -13,7 +13,7 @@ import louver
 from louver.bench.sweep.buffers import Poisoned, poisoned, to_device
 from louver.bench.sweep.cases import Case
 from louver.bench.sweep.expected import greatest, product
-from louver.bench.sweep.options import BY_NAME, Draft, is_floating
+from louver.bench.sweep.options import BY_NAME, Draft, has_views, is_floating
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
 from louver.isa.wgmma import INTEGER
@@ -53,14 +53,23 @@ def check(torch: Any, place: str, case: Case) -> Outcome:
         given = to_device(torch, np.asarray(array).astype(element_type(element).numpy), place)
         return given, given.double()
 
-    draft = Draft(rng, setting, rows, case.n, case.exact, placed, expected, _shaped(case, out.view))
+    views = has_views(case.group.forms)
+    draft = Draft(
+        rng, setting, rows, case.n, case.exact, placed, expected, out.view if views else _shaped(case, out.view)
+    )
     if setting.a in INTEGER and is_floating(case.group.forms):
         expected.to_f32()
     for name, form in case.group.forms.items():
         BY_NAME[name].apply(draft, form)
     dense = _dense(torch, place, case, b)
+    if draft.weights:
+        s = louver.compress(a.reshape(draft.weights, -1, case.k), "2:4")
+    if draft.batch:
+        dense = draft.divided(dense)
+    elif not views:
+        dense = _shaped(case, dense)
     if setting.kind == "linear":
-        louver.linear(_shaped(case, dense), s, out=draft.result, **draft.arguments)
+        louver.linear(dense, s, out=draft.result, **draft.arguments)
     else:
         louver.matmul(s, dense, out=draft.result, **draft.arguments)
     return _compare(torch, case, draft, out)
@@ -126,7 +135,7 @@ def _output(torch: Any, place: str, case: Case, rows: int) -> Poisoned:
 
 
 def _shaped(case: Case, array: Any) -> Any:
-    """Tokens with the case's leading axis, if it has one. Arrays whose rows no single stride walks stay as they are."""
+    """Tokens with the case's leading axis, if it has one."""
     return array.unflatten(0, (case.batch, -1)) if case.batch else array
 
 

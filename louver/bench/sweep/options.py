@@ -38,7 +38,8 @@ class Draft:
     """A case in the making.
 
     rng: its own. m, n: of the output as [M, N]. exact: data are small integers, factors powers of two, so that every step
-    is exact. place: brings a NumPy array [M, 1], [1, N], [M, N] or a vector to the device: (array for the call, float64
+    is exact. result: what the call writes. batch, weights: how many entries N, or M with its weights, is divided into; 0: none.
+    place: brings a NumPy array [M, 1], [1, N], [M, N] or a vector to the device: (array for the call, float64
     for the expectation). arguments: keywords of the call. expected: the sum so far.
     """
 
@@ -50,7 +51,21 @@ class Draft:
     place: Callable[[Any, str], tuple[Any, Any]]
     expected: Expected
     result: Any
+    batch: int = 0
+    weights: int = 0
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def divided(self, array: Any) -> Any:
+        """An array like the output, [M, N] or [N, M], as a view with the entries of a batch."""
+        axis = 0 if (self.setting.kind == "linear") == (self.weights == 0) else 1
+        if self.batch and axis == 0:
+            # Tokens of the entries by turns.
+            return array.unflatten(0, (-1, self.batch)).movedim(1, 0)
+        return array.unflatten(axis, (self.batch or self.weights, -1)).movedim(axis, 0)
+
+    def like_result(self, array: Any) -> Any:
+        """An array [M, N] or [N, M] in the shape of the call's output."""
+        return self.divided(array) if self.batch or self.weights else array.reshape(self.result.shape)
 
     def number(self) -> float:
         """A factor, an f32."""
@@ -78,7 +93,7 @@ class Option:
 
     forms: those that it takes in a setting, each a kernel of its own; none where it does not go. apply: draws it for one case.
     floating: turns sums of integers into f32. rounds: forms whose result is not exact even for integers. without: options
-    that do not go with it.
+    that do not go with it. views: the call takes views with the entries of a batch, of the same numbers.
     """
 
     name: str
@@ -90,12 +105,29 @@ class Option:
     rounds: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    views: bool = False
 
 
 def available(option: Option, kind: str) -> bool:
     """Whether the library and its call `kind` have what the option needs."""
     known = inspect.signature(getattr(louver, kind)).parameters
     return all(word in known for word in option.keywords) and all(name in louver.__all__ for name in option.names)
+
+
+def _batch(draft: Draft, form: str) -> None:
+    draft.batch = _entries(draft.rng, draft.n)
+    draft.result = draft.divided(draft.result)
+
+
+def _weights(draft: Draft, form: str) -> None:
+    draft.weights = _entries(draft.rng, draft.m)
+    draft.result = draft.divided(draft.result)
+
+
+def _entries(rng: Rng, size: int) -> int:
+    """A number of entries that divides the size, 1 if it must be."""
+    divisors = [count for count in range(2, 9) if size % count == 0]
+    return int(rng.choice(divisors)) if divisors else 1
 
 
 def _scale(draft: Draft, form: str) -> None:
@@ -148,9 +180,8 @@ def _c(draft: Draft, form: str) -> None:
     given, wide = draft.place(draft.addends(*shape), form.removesuffix(" in place"))
     beta = draft.number()
     if form.endswith("in place"):
-        draft.result.copy_(given.reshape(draft.result.shape))
-        given = draft.result
-    draft.arguments |= {"c": given.reshape(draft.result.shape), "beta": beta}
+        draft.result.copy_(draft.like_result(given))
+    draft.arguments |= {"c": draft.result if form.endswith("in place") else draft.like_result(given), "beta": beta}
     draft.expected.add(beta * (wide.T if draft.setting.kind == "linear" else wide))
 
 
@@ -190,6 +221,10 @@ def _accumulate_forms(setting: Setting) -> tuple[str, ...]:
     return tuple(mode for mode in MODES.get("fp8" if setting.a in FP8 else setting.a, ()) if mode in known)
 
 
+def _always(*forms: str) -> Callable[[Setting], tuple[str, ...]]:
+    return lambda setting: forms
+
+
 def _of_integers(setting: Setting) -> bool:
     return setting.a in INTEGER
 
@@ -197,6 +232,18 @@ def _of_integers(setting: Setting) -> bool:
 CURVES = tuple(name for name in ACTIVATIONS if name != "relu")
 
 OPTIONS: tuple[Option, ...] = (
+    # Vectors along the axis that is divided would have to be, too: a batch shares its vectors.
+    Option("batch", (), 0.2, _always("entries"), _batch, False, without=("dense_scale", "dense_bias"), views=True),
+    Option(
+        "weights",
+        (),
+        0.1,
+        _always("entries"),
+        _weights,
+        False,
+        without=("batch", "scale", "bias", "integer bias", "gated"),
+        views=True,
+    ),
     Option(
         "accumulate",
         ("accumulate",),
@@ -253,6 +300,11 @@ BY_NAME: Mapping[str, Option] = {option.name: option for option in OPTIONS}
 def is_rounding(forms: Mapping[str, str]) -> bool:
     """Whether some option's result is not exact even for small integers."""
     return any(form in BY_NAME[name].rounds for name, form in forms.items())
+
+
+def has_views(forms: Mapping[str, str]) -> bool:
+    """Whether some option divides the arrays into the entries of a batch."""
+    return any(BY_NAME[name].views for name in forms)
 
 
 def is_floating(forms: Mapping[str, str]) -> bool:

@@ -11,6 +11,7 @@ from xdsl.irdl import (
     base,
     irdl_op_definition,
     operand_def,
+    opt_operand_def,
     opt_prop_def,
     result_def,
 )
@@ -32,12 +33,17 @@ class ScalarOp(IRDLOperation):
 class MatrixOp(IRDLOperation):
     """The element of an array of the output's sizes that belongs to the output's element; 0 outside.
 
-    `transposed`: it is stored as [N, M] row-major, else as [M, N]; `pitch` is its row pitch in elements.
+    `transposed`: it is stored as [N, M] row-major, else as [M, N]; `pitch` is its row pitch in elements. entries: elements between
+    those of a batch, of which the store's is read.
     """
 
     name = "sched.matrix"
     matrix = operand_def(PointerType)
     pitch = operand_def(SizeType)
+    entries = opt_operand_def(SizeType)
     transposed = opt_prop_def(UnitAttr)
     result = result_def(AnyFloatConstr | base(IntegerType))
-    assembly_format = "$matrix `pitch` $pitch (`transposed` $transposed^)? `:` type($matrix) `,` type($pitch) `->` type($result) attr-dict"
+    assembly_format = (
+        "$matrix `pitch` $pitch (`entries` $entries^ `:` type($entries))? (`transposed` $transposed^)? `:` type($matrix) `,`"
+        " type($pitch) `->` type($result) attr-dict"
+    )

@@ -25,6 +25,7 @@ from xdsl.irdl import (
     base,
     irdl_op_definition,
     operand_def,
+    opt_operand_def,
     opt_prop_def,
     opt_region_def,
     prop_def,
@@ -122,7 +123,8 @@ class RoleOp(IRDLOperation):
 
 @irdl_op_definition
 class TilesOp(IRDLOperation):
-    """Walk this CTA's output tiles; block arguments of each region: first row and first column of a tile, in elements.
+    """Walk this CTA's output tiles; block arguments of each region: first row and first column of a tile, in elements, and in a
+    batch its entry. Tiles of one entry follow each other.
 
     `raster`: tiles along M that are walked before the next column of tiles (for L2 reuse). `ahead`: what is begun for a tile
     before its turn: for the first one at once, for the others where the body says `sched.next_tile`.
@@ -343,19 +345,21 @@ class PromoteOp(IRDLOperation):
 class StoreOp(IRDLOperation):
     """The epilogue: for each accumulator run the region (block argument: the sum), and store what it yields.
 
-    `transposed`: the destination is [N, M] row-major, else [M, N]; `pitch` is its row pitch in elements.
+    `transposed`: the destination is [N, M] row-major, else [M, N]; `pitch` is its row pitch in elements. entry: of a batch, whose
+    entries are `batch_pitch` elements apart.
     """
 
     name = "sched.store"
     destination = operand_def(PointerType)
     row = operand_def(IntegerType)
     column = operand_def(IntegerType)
+    entry = opt_operand_def(IntegerType)
     transposed = opt_prop_def(UnitAttr)
     body = region_def("single_block")
     traits = traits_def(HasParent(TilesOp))
     assembly_format = (
-        "$destination `[` $row `,` $column `]` (`transposed` $transposed^)? `:` type($destination) `,` type($row) `,`"
-        " type($column) $body attr-dict"
+        "$destination `[` $row `,` $column `]` (`entry` $entry^ `:` type($entry))? (`transposed` $transposed^)? `:`"
+        " type($destination) `,` type($row) `,` type($column) $body attr-dict"
     )
 
 
@@ -364,13 +368,14 @@ class BulkStoreOp(IRDLOperation):
     """The epilogue by way of shared memory: as `store`, but each warpgroup stages its rows in `ring`, `columns` columns of 64
     rows at a time, and sends them by bulk copies through the tensor map `destination`, which drops what is outside. The
     warpgroups share the ring's one stage; each takes turns in as many buffers as its share holds. The copies run on while
-    the role goes on.
+    the role goes on. entry: of a batch, the map's third coordinate.
     """
 
     name = "sched.bulk_store"
     destination = operand_def(MapType)
     row = operand_def(IntegerType)
     column = operand_def(IntegerType)
+    entry = opt_operand_def(IntegerType)
     ring = prop_def(SymbolNameConstraint())
     element = prop_def(StringAttr)
     columns = prop_def(IntegerAttr[I32])
@@ -378,7 +383,7 @@ class BulkStoreOp(IRDLOperation):
     body = region_def("single_block")
     traits = traits_def(HasParent(TilesOp))
     assembly_format = (
-        "$destination `[` $row `,` $column `]` `as` $element `through` $ring `columns` $columns (`transposed` $transposed^)? `:`"
+        "$destination `[` $row `,` $column `]` (`entry` $entry^ `:` type($entry))? `as` $element `through` $ring `columns` $columns (`transposed` $transposed^)? `:`"
         " type($destination) `,` type($row) `,` type($column) $body attr-dict"
     )
 

@@ -134,7 +134,7 @@ class TransOp(IRDLOperation):
 
 @irdl_op_definition
 class ReshapeOp(IRDLOperation):
-    """The elements in row-major order, in another shape."""
+    """The elements in row-major order, in another shape. Of a sparse tensor the last dimension stays as it is."""
 
     name = "tt.reshape"
     src = operand_def(TensorType)
@@ -144,12 +144,17 @@ class ReshapeOp(IRDLOperation):
     assembly_format = "$src attr-dict `:` type($src) `->` type($result)"
 
     def __init__(self, src: SSAValue, shape: Sequence[int]) -> None:
-        super().__init__(operands=[src], result_types=[TensorType(tensor_of(src).element_type, shape)])
+        tensor = tensor_of(src)
+        super().__init__(operands=[src], result_types=[TensorType(tensor.element_type, shape, tensor.encoding)])
 
     def verify_(self) -> None:
         source, result = tensor_of(self.src), tensor_of(self.result)
         if source.element_type != result.element_type or prod(source.get_shape()) != prod(result.get_shape()):
             raise VerifyException(f"a reshape keeps every element, got {source} to {result}")
+        if source.encoding != result.encoding:
+            raise VerifyException(f"a reshape keeps the encoding, got {source} to {result}")
+        if sparse_encoding(source) and source.get_shape()[-1:] != result.get_shape()[-1:]:
+            raise VerifyException(f"a reshape of a sparse tensor keeps its last dimension, got {source} to {result}")
 
 
 @irdl_op_definition

@@ -79,5 +79,7 @@ def _send(low: Lowering, op: ops.BulkStoreOp, area: Area, chunk: Chunk) -> None:
     along, across = (row, column) if area.transposed else (column, row)
     for box in range(area.boxes):
         coordinates = [k.add(along, box * area.box_elements), across]
+        if op.entry is not None:
+            coordinates.append(low.register(op.entry))
         source = Address(area.start, chunk.offset + box * area.box_bytes)
         k.bulk_tensor_store(low.register(op.destination), coordinates, source)

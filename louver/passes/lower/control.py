@@ -10,7 +10,7 @@ from xdsl.ir import Block
 from louver.ir.sched import ops, staged
 from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP
 from louver.passes.lower import bulk_store, operands
-from louver.passes.lower.state import Lowering, RolePosition, TileState, TileWalk
+from louver.passes.lower.state import Lowering, Origin, RolePosition, TileState, TileWalk
 from louver.ptx.module import Address, Imm, Reg
 
 LowerBlock = Callable[[Block], None]
@@ -98,20 +98,24 @@ def lower_tiles(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock) -> None
     tile = k.div(k.special("%ctaid.x"), low.cluster)
     stride = k.div(k.special("%nctaid.x"), low.cluster)
     total = k.mul_lo(named["tiles_m"], named["tiles_n"])
+    if "batch" in low.sizes:
+        named["tiles"] = total
+        total = k.mul_lo(total, low.sizes["batch"])
     with k.if_(k.setp("lt", "u32", tile, total), uniform=True):
-        low.walk = walk = TileWalk(tile, stride, total, op.raster.value.data, k.mov(0), k.mov(0))
-        _move_to(low, tile, walk.m, walk.n)
-        _begin(low, op, lower_block, walk.m, walk.n)
+        low.walk = walk = TileWalk(tile, stride, total, op.raster.value.data, _origin(low))
+        _move_to(low, tile, walk.here)
+        _begin(low, op, lower_block, walk.here)
         with k.loop(uniform=True) as loop:
-            _bind(low, op.body.block, walk.m, walk.n)
+            _bind(low, op.body.block, walk.here)
             low.tile_state = TileState(step=k.mov(0))
             lower_block(op.body.block)
             k.add(tile, stride, into=tile)
-            if walk.next_m is None or walk.next_n is None:
-                _move_to(low, tile, walk.m, walk.n)
+            if walk.ahead is None:
+                _move_to(low, tile, walk.here)
             else:
-                k.mov(walk.next_m, into=walk.m)
-                k.mov(walk.next_n, into=walk.n)
+                for following, current in zip(walk.ahead, walk.here, strict=True):
+                    if following is not None:
+                        k.mov(following, into=current)
             loop.repeat_if(k.setp("lt", "u32", tile, total))
     if any(isinstance(inner, ops.BulkStoreOp) for inner in op.body.block.ops):
         bulk_store.drain(low)
@@ -122,27 +126,37 @@ def next_tile(low: Lowering, op: ops.NextTileOp, lower_block: LowerBlock) -> Non
     k, walk = low.k, low.walk
     tiles = op.parent_op()
     assert isinstance(tiles, ops.TilesOp)
-    walk.next_m, walk.next_n = k.mov(0), k.mov(0)
-    _move_to(low, k.min(k.add(walk.tile, walk.stride), k.sub(walk.total, 1)), walk.next_m, walk.next_n)
-    _begin(low, tiles, lower_block, walk.next_m, walk.next_n)
+    walk.ahead = _origin(low)
+    _move_to(low, k.min(k.add(walk.tile, walk.stride), k.sub(walk.total, 1)), walk.ahead)
+    _begin(low, tiles, lower_block, walk.ahead)
 
 
-def _begin(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock, m: Reg, n: Reg) -> None:
+def _begin(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock, at: Origin) -> None:
     if op.ahead is None:
         return
-    operands.open_tile(low, op, m)
-    _bind(low, op.ahead.block, m, n)
+    operands.open_tile(low, op, at)
+    _bind(low, op.ahead.block, at)
     lower_block(op.ahead.block)
 
 
-def _bind(low: Lowering, block: Block, m: Reg, n: Reg) -> None:
-    low.values[block.args[0]] = m
-    low.values[block.args[1]] = n
+def _bind(low: Lowering, block: Block, at: Origin) -> None:
+    for argument, register in zip(block.args, at, strict=False):
+        if register is not None:
+            low.values[argument] = register
 
 
-def _move_to(low: Lowering, tile: Reg, m: Reg, n: Reg) -> None:
-    """Set m and n to the tile's first row and column, in elements."""
+def _origin(low: Lowering) -> Origin:
+    """Registers for a tile's origin."""
+    k = low.k
+    return Origin(k.mov(0), k.mov(0), k.mov(0) if "batch" in low.sizes else None)
+
+
+def _move_to(low: Lowering, tile: Reg, to: Origin) -> None:
+    """Set the origin to the tile's: first row and column, in elements, and entry."""
     k, named = low.k, low.named
+    if to.entry is not None:
+        k.mov(k.div(tile, named["tiles"]), into=to.entry)
+        tile = k.sub(tile, k.mul_lo(to.entry, named["tiles"]))
     tile_m, tile_n, _ = low.tile
     raster = low.walk.raster
     band = k.mul_lo(named["tiles_n"], raster)
@@ -154,8 +168,8 @@ def _move_to(low: Lowering, tile: Reg, m: Reg, n: Reg) -> None:
     row = k.add(first_row, k.sub(inside, k.mul_lo(column, rows)))
     if low.cluster > 1:
         row = k.mad_lo(row, low.cluster, named["rank"])
-    k.mul_lo(row, tile_m, into=m)
-    k.mul_lo(column, tile_n, into=n)
+    k.mul_lo(row, tile_m, into=to.m)
+    k.mul_lo(column, tile_n, into=to.n)
 
 
 def lower_loop(low: Lowering, op: ops.LoopOp, lower_block: LowerBlock) -> None:

@@ -9,6 +9,7 @@ from xdsl.ir import Attribute, Block, Operation
 from louver.ir.sched import ops, staged
 from louver.ir.sched.types import MapType, PointerType, SizeType
 from louver.passes.lower import bulk_store, control, multiply, operands, stage_metadata, stages, store
+from louver.passes.lower.entries import entry_in_hand
 from louver.passes.lower.state import Barriers, Lowering, Ring
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Imm, Kernel, Module, Param
@@ -116,9 +117,11 @@ def _lower_op(low: Lowering, op: Operation) -> None:
         case ops.MmaFenceOp() | ops.MmaOp() | ops.MmaCommitOp() | ops.MmaWaitOp() | ops.ClearOp() | ops.PromoteOp():
             _lower_products(low, op)
         case ops.StoreOp():
-            store.store(low, op)
+            with entry_in_hand(low, op):
+                store.store(low, op)
         case ops.BulkStoreOp():
-            bulk_store.bulk_store(low, op)
+            with entry_in_hand(low, op):
+                bulk_store.bulk_store(low, op)
         case _:
             _lower_staged(low, op)
 

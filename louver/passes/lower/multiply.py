@@ -54,6 +54,11 @@ def _map(low: Lowering, operand: str) -> MapType:
     raise ValueError(f"the kernel has no tensor map for operand {operand}")
 
 
+def has_entries(low: Lowering, operand: str) -> bool:
+    """Whether each product of a batch has an operand of its own, which its tensor map shows by a third dimension."""
+    return len(_map(low, operand).box) == 3
+
+
 def values_tile(low: Lowering) -> Tile:
     """The stored values of a stage: K-major rows of one swizzle span."""
     kind = _map(low, "a")

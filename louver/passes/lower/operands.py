@@ -8,8 +8,8 @@ from louver.ir.sched import ops
 from louver.isa.prepack import LOAD_BYTES, WORDS, columns_per_load
 from louver.isa.swizzle import BANK_LINE, CHUNK
 from louver.isa.wgmma import LINE_BYTES
-from louver.passes.lower.multiply import values_tile
-from louver.passes.lower.state import ConsumerState, Lowering
+from louver.passes.lower.multiply import has_entries, values_tile
+from louver.passes.lower.state import ConsumerState, Lowering, Origin
 from louver.ptx.module import Address, Imm, Reg
 
 SETS = 2
@@ -50,21 +50,24 @@ def _fill(low: Lowering, registers: Sequence[Reg], value: Imm) -> None:
         low.k.mov(value, into=register)
 
 
-def open_tile(low: Lowering, tiles: ops.TilesOp, m: Reg) -> None:
+def open_tile(low: Lowering, tiles: ops.TilesOp, at: Origin) -> None:
     """Addresses of a tile's metadata, one for each block of 64 rows.
 
-    A block past the last row reads the last block's words instead: its values are zeros, and any legal codes will do.
+    A block past the last row reads the last block's words instead: its values are zeros, and any legal codes will do. Entries of a
+    batch follow each other in whole blocks.
     """
     k, consumer = low.k, low.consumer
     blocks = len(consumer.accumulators)
     columns = columns_per_load(low.kernel.mma.a.data)
     groups = k.shr(k.add(low.sizes["K"], columns - 1), columns.bit_length() - 1)
     last = k.shr(k.sub(low.sizes["M"], 1), 6)
-    first = k.mad_lo(low.warpgroup, blocks, k.shr(m, 6))
+    first = k.mad_lo(low.warpgroup, blocks, k.shr(at.m, 6))
     metadata = next(op.metadata for op in tiles.walk() if isinstance(op, ops.LoadMetadataOp))
     thread = k.mad_wide(k.and_(low.named["tid"], 127), 16, low.register(metadata))
     for block, address in enumerate(consumer.metadata_addresses):
         index = k.min(k.add(first, block), last)
+        if at.entry is not None and has_entries(low, "a"):
+            index = k.mad_lo(at.entry, k.add(last, 1), index)
         k.add(thread, k.shl(k.mul_wide(index, groups), LOAD_BYTES.bit_length() - 1), into=address)
 
 

@@ -30,7 +30,10 @@ def copy(low: Lowering, op: staged.CopyMetadataOp) -> None:
     barrier = Address(barrier_address(low, low.position.stage), barriers.offset)
     step = k.widen_u64(low.number(op.step))
     for block in range(blocks):
-        index = k.add(k.mul_wide(k.min(k.add(first, block), last), steps), step)
+        block_index = k.min(k.add(first, block), last)
+        if op.entry is not None:
+            block_index = k.mad_lo(low.register(op.entry), k.add(last, 1), block_index)
+        index = k.add(k.mul_wide(block_index, steps), step)
         source = k.add(low.register(op.metadata), k.shl(index, size.bit_length() - 1))
         k.emit(BulkLoad(), Address(stage, ring.offset + block * size), Address(source), size, barrier)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from xdsl.ir import SSAValue
 
@@ -51,21 +52,27 @@ class TileState:
     unroll: int = 0
 
 
+class Origin(NamedTuple):
+    """Where a tile begins: its first row and column, in elements, and in a batch its entry."""
+
+    m: Reg
+    n: Reg
+    entry: Reg | None = None
+
+
 @dataclass(slots=True)
 class TileWalk:
     """A role's walk over its tiles: number of the tile in hand, distance to the next, number of tiles, the tile's origin.
 
-    next_m, next_n: origin of the tile that has been begun ahead.
+    ahead: origin of the tile that has been begun ahead.
     """
 
     tile: Reg
     stride: Reg
     total: Reg
     raster: int
-    m: Reg
-    n: Reg
-    next_m: Reg | None = None
-    next_n: Reg | None = None
+    here: Origin
+    ahead: Origin | None = None
 
 
 @dataclass(slots=True)

@@ -14,7 +14,16 @@ import louver
 from louver.bench.sweep.cases import GATED_ROWS, GROUP, Case, Group, cases
 from louver.bench.sweep.check import check, checked, described
 from louver.bench.sweep.expected import Expected, greatest, product
-from louver.bench.sweep.options import BY_NAME, OPTIONS, Draft, Setting, available, draw_options, is_rounding
+from louver.bench.sweep.options import (
+    BY_NAME,
+    OPTIONS,
+    Draft,
+    Setting,
+    available,
+    draw_options,
+    has_views,
+    is_rounding,
+)
 from louver.bench.sweep.pool import Sweep, counts
 from louver.frontend.problem import PRODUCTS
 
@@ -200,7 +209,7 @@ def test_every_option_changes_the_call_and_the_expectation(rng: np.random.Genera
     def place(array: Any, _: str) -> tuple[Any, Any]:
         return np.asarray(array), np.asarray(array, np.float64)
 
-    for option in OPTIONS:
+    for option in (option for option in OPTIONS if not option.views):
         setting = Setting("matmul", "s8" if option.name == "integer bias" else "f16", "f16", "f32")
         for form in option.forms(setting):
             if form.endswith("in place"):
@@ -214,3 +223,40 @@ def test_every_option_changes_the_call_and_the_expectation(rng: np.random.Genera
             assert draft.arguments, option.name
             changed = draft.expected.value.shape != value.shape or not np.array_equal(draft.expected.value, value)
             assert changed is (option.name != "accumulate")
+
+
+class Axes:
+    """What views ask of a PyTorch tensor, on NumPy."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def unflatten(self, axis: int, sizes: tuple[int, int]) -> Axes:
+        shape = self.array.shape
+        return Axes(self.array.reshape(*shape[:axis], *sizes, *shape[axis + 1 :]))
+
+    def movedim(self, source: int, to: int) -> Axes:
+        return Axes(np.moveaxis(self.array, source, to))
+
+
+@pytest.mark.parametrize("kind", ["linear", "matmul"])
+@pytest.mark.parametrize("name", ["batch", "weights"])
+def test_views_divide_the_output_and_nothing_else(rng: np.random.Generator, kind: str, name: str) -> None:
+    shape = (12, 30) if kind == "linear" else (30, 12)
+    y = np.arange(360).reshape(shape)
+    draft = Draft(
+        rng, Setting(kind, "f16", "f16", "f32"), 30, 12, False, lambda a, _: (a, a), Expected(np, y, y), Axes(y)
+    )
+    assert has_views({name: "entries"})
+    BY_NAME[name].apply(draft, "entries")
+    entries = draft.batch or draft.weights
+    assert entries > 1 and not draft.arguments and (draft.batch == 0) == (name == "weights")
+    m, n = (30, 12 // entries) if name == "batch" else (30 // entries, 12)
+    got = draft.result.array
+    assert got.shape == ((entries, n, m) if kind == "linear" else (entries, m, n))
+    for entry in range(entries):
+        if name == "weights":
+            part = y[:, entry * m : (entry + 1) * m] if kind == "linear" else y[entry * m : (entry + 1) * m]
+        else:
+            part = y[entry::entries] if kind == "linear" else y[:, entry * n : (entry + 1) * n]
+        np.testing.assert_array_equal(got[entry], part)

@@ -201,7 +201,7 @@ def test_prepare_tunes_each_size_class_first(
 
     made: list[Any] = []
     monkeypatch.setattr(plan, "require_device", lambda: PLACE)
-    monkeypatch.setattr(plan, "_make_ready", lambda s, sizes, solved, place, stream: made.append(tuple(sizes)))
+    monkeypatch.setattr(plan, "_make_ready", lambda s, sizes, solved, place, stream, batch: made.append(tuple(sizes)))
     monkeypatch.setattr(plan, "load_copies", lambda ordinal, nbytes: None)
     monkeypatch.setattr(machine, "require_torch", fake_torch)
     louver.prepare(weight(rng), n=(1, 40), kind="matmul")

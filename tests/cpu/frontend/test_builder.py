@@ -4,6 +4,7 @@ import pytest
 from xdsl.utils.exceptions import VerifyException
 
 from louver.frontend.builder import build_tile_ir
+from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem, Tile
 from louver.ir.context import parse_ir
 from support.fused import EPILOGUES, FULL
@@ -16,6 +17,7 @@ GOLDEN = {
     "linear_bias_e4m3_e5m2": Problem("linear", "e4m3", "e5m2", "bf16", bias="row"),
     "matmul_bias_s8_u8": Problem("matmul", "s8", "u8", "f16", bias="row"),
     "linear_fused_s8": Problem("linear", "s8", "s8", "s8", bias="row", epilogue=FULL),
+    "linear_batch": Problem("linear", batch="both", epilogue=Epilogue(c="f16")),
     "linear_gated": Problem("linear", bias="row", epilogue=EPILOGUES["gated-scaled"]),
 }
 

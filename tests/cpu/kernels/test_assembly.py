@@ -17,6 +17,8 @@ from louver.ptx.assembler import assemble
 from louver.ptx.sass import disassemble, opcodes
 from support.fused import EPILOGUES, FULL
 
+pytestmark = pytest.mark.sampled(7)
+
 MANY = 1 << 16
 """Rows enough that no tile is made narrower to keep SMs busy."""
 
@@ -148,6 +150,24 @@ def fused_shown(product: Product) -> bool:
     ],
 )
 def test_fused_epilogues_assemble_cleanly(problem: Problem, schedule: Schedule) -> None:
+    assembly = assemble(compile_product(problem, schedule).ptx)
+    assert assembly.clean, (assembly.kernels, [warning.text for warning in assembly.warnings])
+
+
+@pytest.mark.parametrize("aligned", [False, True], ids=["direct", "bulk"])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem("linear", "bf16", "bf16", "bf16", bias="row", batch="dense"),
+        Problem("matmul", "f16", "f16", "f32", b_layout="n_major", batch="both"),
+        Problem("matmul", "e4m3", "e4m3", "bf16", batch="sparse", epilogue=EPILOGUES["c-f16"]),
+        pytest.param(Problem("linear", "s8", "s8", "s32", batch="both"), marks=pytest.mark.slow),
+        pytest.param(Problem("linear", "f16", "f16", "f32", batch="dense", epilogue=FULL), marks=pytest.mark.slow),
+    ],
+    ids=lambda problem: f"{problem.kind}-{problem.batch}-{problem.a}-{problem.out}",
+)
+def test_batches_assemble_cleanly_on_the_widest_tiles(problem: Problem, aligned: bool) -> None:
+    schedule = choose(problem, MANY, 256, SM_90A, 132, aligned_output=aligned)
     assembly = assemble(compile_product(problem, schedule).ptx)
     assert assembly.clean, (assembly.kernels, [warning.text for warning in assembly.warnings])
 

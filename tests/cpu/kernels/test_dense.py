@@ -7,7 +7,7 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 
 from louver.formats.dtypes import ELEMENT_TYPES
-from louver.kernels.dense import as_tokens, check_output, matrix, rows_of, same_place
+from louver.kernels.dense import check_output, matrices, merged, same_place, stored
 from louver.runtime.arrays import view
 
 F16 = ELEMENT_TYPES["f16"]
@@ -31,46 +31,62 @@ def array(*shape: int) -> Any:
     ],
 )
 def test_the_contiguous_dimension_is_found(x: Any, layout: str) -> None:
-    dense = matrix(view(x), k_axis=0)
+    dense = matrices(view(x), k_axis=-2)
     assert dense.layout == layout
     assert (dense.k, dense.n) == x.shape
     assert (dense.k_stride, dense.n_stride) == tuple(stride // 2 for stride in x.strides)
-    turned = matrix(view(x.T), k_axis=1)
+    turned = matrices(view(x.T), k_axis=-1)
     assert (turned.k, turned.n, turned.layout) == (dense.k, dense.n, layout)
 
 
 @pytest.mark.parametrize(
-    "x",
+    ("axes", "fewest"),
     [
-        array(7),
-        array(3, 7),
-        array(2, 3, 7),
-        array(2, 1, 3, 7),
-        array(1, 1, 7),
-        array(2, 3, 14)[..., ::2],
-        array(2, 6, 7)[:, ::2],
-        array(1, 3, 2, 7).transpose(1, 0, 2, 3),
-        array(5, 1, 7)[::2],
-        as_strided(array(7), (2, 3, 7), (0, 0, 2)),
+        ((), ()),
+        (((1, 5),), ()),
+        (((2, 21), (3, 7)), ((6, 7),)),
+        (((2, 21), (1, 99), (3, 7)), ((6, 7),)),
+        (((4, 42), (2, 21), (3, 7)), ((24, 7),)),
+        (((2, 7), (3, 14)), ((2, 7), (3, 14))),
+        (((5, 0), (3, 7)), ((5, 0), (3, 7))),
+        (((2, 0), (3, 0)), ((6, 0),)),
+        (((4, 100), (2, 21), (3, 7)), ((4, 100), (6, 7))),
     ],
-    ids=lambda x: f"{x.shape} by {x.strides}",
 )
-def test_leading_axes_become_one(x: Any) -> None:
-    tokens = as_tokens(view(x), "x")
-    whole = np.ascontiguousarray(x).reshape(-1, x.shape[-1])
-    assert tokens.shape == whole.shape
-    pitch, step = (stride * 2 for stride in tokens.strides)
-    walked = as_strided(x, whole.shape, (pitch, step))
-    np.testing.assert_array_equal(walked, whole)
-    np.testing.assert_array_equal(tokens.host, whole)
+def test_axes_become_as_few_as_one_stride_walks(axes: Any, fewest: Any) -> None:
+    assert merged(axes) == fewest
 
 
-@pytest.mark.parametrize("x", [array(3, 2, 7).transpose(1, 0, 2), array(4, 6, 7)[:, ::4], array(2, 3, 4, 7)[:, :, :2]])
-def test_leading_axes_that_no_stride_walks(x: Any) -> None:
-    with pytest.raises(
-        ValueError, match="leading axes of tokens must be walkable by one stride, got shape .*contiguous"
-    ):
-        as_tokens(view(x), "tokens")
+@pytest.mark.parametrize(
+    ("x", "leading", "rows", "batch"),
+    [
+        (array(7), 0, (1, 7), (1, 0)),
+        (array(3, 7), 0, (3, 7), (1, 0)),
+        (array(4, 9)[:, 2:5], 0, (4, 9), (1, 0)),
+        (array(4, 9)[:, 2:3], 0, (4, 9), (1, 0)),
+        (array(2, 3, 7), 0, (6, 7), (1, 0)),
+        (array(2, 3, 7), 1, (3, 7), (2, 21)),
+        (array(2, 5, 9)[:, :3, :7], 1, (3, 9), (2, 45)),
+        (array(3, 2, 7).transpose(1, 0, 2), 1, (3, 14), (2, 7)),
+        (array(2, 3, 4, 7), 2, (4, 7), (6, 28)),
+        (array(2, 3, 4, 7), 1, (12, 7), (2, 84)),
+        (array(1, 3, 7), 1, (3, 7), (1, 0)),
+        (array(2, 1, 7), 1, (1, 7), (2, 7)),
+    ],
+)
+def test_outputs_are_matrices_of_a_batch(x: Any, leading: int, rows: Any, batch: Any) -> None:
+    found = stored(view(x), leading, "out")
+    assert found is not None
+    assert ((found.rows, found.pitch), (found.batch, found.batch_pitch)) == (rows, batch)
+    assert found.columns == x.shape[-1]
+
+
+@pytest.mark.parametrize(
+    ("x", "leading"),
+    [(array(3, 2, 7).transpose(1, 0, 2), 0), (array(4, 6, 7)[:, ::4], 0), (array(5, 4, 3, 7)[:, :3, :2], 2)],
+)
+def test_outputs_that_no_stride_walks_are_no_matrices(x: Any, leading: int) -> None:
+    assert stored(view(x), leading, "out") is None
 
 
 def test_outputs_are_checked_against_every_source() -> None:
@@ -88,11 +104,17 @@ def test_outputs_are_checked_against_every_source() -> None:
         check_output(view(whole[2:5]), (3, 6), F16, (before,))
 
 
-def test_rows_of_outputs_are_contiguous() -> None:
-    assert rows_of(view(array(4, 9)[:, 2:5])).strides == (9, 1)
-    assert rows_of(view(array(4, 9)[:, 2:3])).shape == (4, 1)
+def test_rows_of_outputs_are_contiguous_and_apart() -> None:
     with pytest.raises(ValueError, match=r"rows must be contiguous, got strides \[1, 9\]"):
-        rows_of(view(array(4, 9).T))
+        stored(view(array(4, 9).T), 0, "out")
+    for shape, strides in (((4, 9), (8, 1)), ((2, 4, 9), (18, 9, 1)), ((2, 4, 9), (8, 20, 1)), ((3, 4, 9), (0, 9, 1))):
+        x = as_strided(array(100), shape, tuple(2 * stride for stride in strides))
+        with pytest.raises(ValueError, match=r"out's rows must not overlap, got 9 columns in shape"):
+            stored(view(x), len(shape) - 2, "out")
+    # What is only read may be one matrix for all entries.
+    c = as_strided(array(100), (3, 4, 9), (0, 18, 2))
+    found = stored(view(c), 1, "c")
+    assert found is not None and (found.batch, found.batch_pitch) == (3, 0)
 
 
 def test_an_output_of_one_row_may_be_c_itself_whatever_its_stride() -> None:

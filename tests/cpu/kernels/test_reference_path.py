@@ -189,3 +189,27 @@ def test_a_read_only_out_is_refused() -> None:
     with pytest.raises(ValueError, match="writable"):
         louver.matmul(sparse(), np.ones((K, N), np.float16), out=out)
     assert not out.any()
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["one weight", "a batch of weights"])
+@pytest.mark.parametrize("leading", [(3,), (2, 2), (1,)])
+def test_batches_agree_with_float64(rng: np.random.Generator, leading: tuple[int, ...], own: bool) -> None:
+    def draw(*shape: int) -> Any:
+        return rng.integers(-4, 5, shape).astype(np.float16)
+
+    m, n, k = 20, 9, 36
+    w = louver.prune(draw(*(leading if own else ()), m, k), "2:4")
+    s, bias, column = louver.compress(w, "2:4"), draw(m), draw(n)
+    for b in (
+        (draw(*leading, k, n), draw(k, n)) if own else (draw(*leading, k, n), draw(*leading, n, k).swapaxes(-1, -2))
+    ):
+        c = draw(*leading, m, n)
+        y = louver.matmul(s, b, bias=bias, dense_bias=column, c=c, beta=2.0, out_dtype="f32")
+        expected = w.astype(np.float64) @ b + bias[:, None].astype(np.float64) + column + 2 * c.astype(np.float64)
+        np.testing.assert_array_equal(y, expected)
+    for x in (draw(*leading, n, k), *([draw(n, k)] if own else [])):
+        c = draw(*leading, n, m)
+        tokens = draw(n) if own else draw(*leading, n)
+        y = louver.linear(x, s, bias, c=c, dense_bias=tokens, out_dtype="f32")
+        expected = x.astype(np.float64) @ np.swapaxes(w, -1, -2) + bias.astype(np.float64)
+        np.testing.assert_array_equal(y, expected + tokens[..., None].astype(np.float64) + c)

@@ -47,6 +47,14 @@ PROBLEMS = {
         Schedule(tile_n=128, stages=3),
     ),
     "matmul-fused": (Problem("matmul", out="e4m3", epilogue=FULL), Schedule(tile_n=64, stages=3)),
+    "matmul-batch": (
+        Problem("matmul", out="f32", b_layout="n_major", batch="both"),
+        Schedule(tile_n=64, stages=3, store="bulk"),
+    ),
+    "linear-batch": (
+        Problem("linear", bias="row", batch="dense", epilogue=EPILOGUES["c-f16"]),
+        Schedule(tile_n=64, stages=3),
+    ),
     "matmul-int8": (Problem("matmul", "s8", "u8", "s32", bias="row"), Schedule(tile_n=48, tile_k=128)),
 }
 

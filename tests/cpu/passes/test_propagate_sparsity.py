@@ -92,7 +92,7 @@ BODIES = {
         'what a loop or branch passes on must have one encoding; a value is #tt.sparse<"NV24"> and dense'
     ),
     "%t = tt.load %a : !tt.ptr<tensor<64x64xf16>>\n    %x = arith.addf %t, %t : tensor<64x64xf16>": (
-        "a sparse tile is loaded, transposed and multiplied, and nothing else, got: %x = arith.addf"
+        "a sparse tile is loaded, moved and multiplied, and nothing else, got: %x = arith.addf"
     ),
 }
 

@@ -25,10 +25,12 @@ GOOD: dict[str, Any] = {
         ({"element_bytes": 8}, "1, 2 or 4 bytes, got 8"),
         ({"shape": (0, 7)}, r"1 to 2\^31 - 1 rows and columns, got \(0, 7\)"),
         ({"shape": (5, 1 << 31), "pitch": 1 << 33}, r"1 to 2\^31 - 1"),
-        ({"strides": (9, -1)}, r"at least 0, got \(9, -1\)"),
+        ({"strides": (9, -1)}, r"at least 0, got \(9, -1, 0\)"),
         ({"source": 0x1001}, "multiple of 2 bytes, got 0x1001"),
         ({"destination": 0x2008}, "multiples of 16 bytes, got 0x2008 and 16"),
         ({"pitch": 24}, "multiples of 16 bytes, got 0x2000 and 24"),
+        ({"entries": 0}, r"1 to 2\^31 - 1 entries, got 0"),
+        ({"entries": 2, "entry_stride": -5}, r"at least 0, got \(9, 1, -5\)"),
         ({"shape": (5, 9)}, "needs 18 bytes, got a pitch of 16"),
     ],
 )

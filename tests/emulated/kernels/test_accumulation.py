@@ -20,6 +20,8 @@ from louver.passes.pipeline import compile_product
 from louver.passes.schedule import Schedule
 from support.products import Operands, operands
 
+pytestmark = pytest.mark.sampled(4)
+
 MODES = {
     "f16": ("f16", "f16", "f16"),
     "f16 of 8 bits": ("e4m3", "e5m2", "f16"),

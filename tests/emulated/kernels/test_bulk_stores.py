@@ -24,6 +24,8 @@ from louver.passes.pipeline import compile_product
 from louver.passes.schedule import Schedule
 from support.products import Operands, operands
 
+pytestmark = pytest.mark.sampled(7)
+
 OUTPUTS = {
     "f32": ("f16", "f16", "f32"),
     "s32": ("s8", "u8", "s32"),

@@ -19,6 +19,8 @@ from louver.passes.pipeline import compile_product
 from louver.passes.schedule import Schedule
 from support.products import Operands, assert_exact, operands
 
+pytestmark = pytest.mark.sampled(5)
+
 PAIRS = [pair for pair in PRODUCTS if element_type(pair[0]).bits == 8]
 
 CASES = [(a, b, out) for a, b in PAIRS for out in PRODUCTS[a, b]]

@@ -14,6 +14,8 @@ from louver.kernels.numerics import compare
 from louver.kernels.reference import exact_product
 from louver.passes.pipeline import compile_product
 
+pytestmark = pytest.mark.sampled(2)
+
 PRODUCTS: list[tuple[Kind, BLayout, bool]] = [
     ("linear", "k_major", True),
     ("linear", "k_major", False),

@@ -14,6 +14,8 @@ from louver.passes.pipeline import compile_product
 from louver.passes.schedule import Schedule
 from support.products import Operands, assert_exact, operands
 
+pytestmark = pytest.mark.sampled(2)
+
 
 def run(
     problem: Problem,

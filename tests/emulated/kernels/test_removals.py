@@ -16,6 +16,8 @@ from louver.passes.pipeline import CompiledProduct, compile_product
 from louver.passes.schedule import Schedule
 from louver.ptx.module import Kernel, Module
 
+pytestmark = pytest.mark.sampled(4)
+
 # One of each structure: what is stored how, one CTA or a cluster, a ring that wraps early or late, who feeds it with what.
 STRUCTURES = {
     "direct": (Problem("linear", bias="row"), Schedule(tile_n=16, stages=3), 1),

@@ -16,6 +16,8 @@ from louver.passes.pipeline import compile_product
 from louver.passes.schedule import Schedule
 from support.products import assert_exact, operands
 
+pytestmark = pytest.mark.sampled(4)
+
 REGISTERS = Schedule(tile_n=32, stages=3, values="registers")
 
 SCHEDULES = {

@@ -22,16 +22,22 @@ def copied(
     order: Order | None = None,
     extra_pitch: int = 0,
     kernel: Kernel | None = None,
+    entries: tuple[int, int] = (1, 0),
 ) -> np.ndarray:
-    """Run the kernel on a view of `buffer` (elements `start`, `shape`, `strides`): the destination's rows, pad included."""
+    """Run the kernel on a view of `buffer` (elements `start`, `shape`, `strides`): the destination's rows, pad included.
+
+    entries: how many such views, and the elements from one to the next.
+    """
     size = buffer.itemsize
     rows, columns = shape
     pitch = -(-columns * size // 16) * 16 + extra_pitch
     memory = GlobalMemory()
     source = memory.add("source", buffer, writable=False)
-    out = np.full((rows, pitch // size), UNSIGNED[size](0xEEEEEEEE & (2 ** (8 * size) - 1)))
+    count, entry_stride = entries
+    out = np.full((count * rows, pitch // size), UNSIGNED[size](0xEEEEEEEE & (2 ** (8 * size) - 1)))
     destination = memory.add("destination", out)
     row_groups, column_groups = groups(rows, columns, ctas)
+    entry_groups = min(count, max(1, ctas // (row_groups * column_groups)))
     if kernel is None:
         kernel = build(size, transposed=is_transposed(strides) if transposed is None else transposed)
     arguments = {
@@ -44,8 +50,12 @@ def copied(
         "columns": columns,
         "row_groups": row_groups,
         "column_groups": column_groups,
+        "entry_step": entry_stride * size,
+        "entry_pitch": rows * pitch,
+        "entries": count,
+        "entry_groups": entry_groups,
     }
-    run(kernel, row_groups * column_groups, arguments, memory=memory, order=order or Latest())
+    run(kernel, entry_groups * row_groups * column_groups, arguments, memory=memory, order=order or Latest())
     return out
 
 
@@ -92,6 +102,28 @@ def test_both_kernels_copy_any_strides(transposed: bool, rng: np.random.Generato
 def test_any_number_of_ctas_covers_the_matrix(ctas: int, transposed: bool, rng: np.random.Generator) -> None:
     buffer = rng.integers(0, 2**16, 97 * 101, dtype=np.uint16)
     check(buffer, 0, (97, 100), (101, 1), ctas=ctas, transposed=transposed)
+
+
+@pytest.mark.parametrize("ctas", [1, 4, 40])
+@pytest.mark.parametrize(
+    ("shape", "strides", "entries"),
+    [
+        ((35, 40), (41, 1), (5, 1500)),
+        ((40, 35), (1, 41), (5, 1500)),
+        ((3, 70), (280, 2), (4, 70)),
+        ((70, 3), (1, 280), (4, 70)),
+        ((33, 33), (40, 1), (3, 0)),
+    ],
+)
+def test_entries_of_a_batch_follow_each_other(
+    shape: tuple[int, int], strides: tuple[int, int], entries: tuple[int, int], ctas: int, rng: np.random.Generator
+) -> None:
+    buffer = rng.integers(0, 2**16, 8000, dtype=np.uint16)
+    out = copied(buffer, 3, shape, strides, entries=entries, ctas=ctas)
+    pitches = tuple(2 * stride for stride in (entries[1], *strides))
+    expected = np.lib.stride_tricks.as_strided(buffer[3:], (entries[0], *shape), pitches)
+    np.testing.assert_array_equal(out[:, : shape[1]], expected.reshape(-1, shape[1]))
+    assert (out[:, shape[1] :] == 0xEEEE).all()
 
 
 @pytest.mark.parametrize("order", [Earliest(), Latest()])

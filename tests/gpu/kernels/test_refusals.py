@@ -60,14 +60,18 @@ def test_a_strided_bias(x: Any) -> None:
         louver.linear(x, sparse(), bias)
 
 
-def test_leading_axes_that_no_stride_walks(x: Any) -> None:
-    tokens = x.reshape(4, 6, K).transpose(0, 1)
-    with pytest.raises(ValueError, match="leading axes of x must be walkable by one stride"):
-        louver.linear(tokens, sparse())
-    out = to_torch(np.ones((4, 6, M), np.float16)).transpose(0, 1)
-    with pytest.raises(ValueError, match="leading axes of out must be walkable"):
-        louver.linear(x.reshape(6, 4, K), sparse(), out=out)
-    assert (to_numpy(out) == 1).all()
+def test_outputs_that_no_stride_walks(x: Any, torch: Any) -> None:
+    out = torch.ones(2, 5, 5, M, dtype=torch.float16, device="cuda")[:, :3, :4]
+    with pytest.raises(ValueError, match="tokens are one axis, or a batch and an axis of tokens"):
+        louver.linear(x.reshape(2, 3, 4, K), sparse(), out=out)
+    b = torch.ones(2, 3, K, N, dtype=torch.float16, device="cuda")
+    columns = torch.ones(2, 5, M, N, dtype=torch.float16, device="cuda")[:, :3]
+    with pytest.raises(ValueError, match="a batch is one axis, each walked by one stride"):
+        louver.matmul(sparse(), b, out=columns)
+    over = columns.flatten()[: 3 * M * N].as_strided((3, M, N), (M * N - N, N, 1))
+    with pytest.raises(ValueError, match="out's rows must not overlap"):
+        louver.matmul(sparse(), b[0], out=over)
+    assert (out == 1).all() and (columns == 1).all()
 
 
 def test_an_out_read_by_steps(torch: Any) -> None:

@@ -33,6 +33,50 @@ def check(buffer: np.ndarray, start: int, shape: tuple[int, int], strides: tuple
     assert (out[:, columns * size :] == 0xEE).all()
 
 
+@pytest.mark.parametrize(
+    ("entries", "shape", "strides", "entry_stride"),
+    [
+        (5, (333, 70), (80, 1), 30_000),
+        (5, (70, 333), (1, 80), 30_000),
+        (4000, (3, 40), (160_000, 1), 40),
+        (300, (40, 3), (1, 12_000), 40),
+        (7, (100, 33), (34, 1), 0),
+    ],
+)
+def test_entries_follow_each_other(
+    entries: int,
+    shape: tuple[int, int],
+    strides: tuple[int, int],
+    entry_stride: int,
+    rng: np.random.Generator,
+    stream: int,
+) -> None:
+    steps = (entry_stride, *strides)
+    last = sum((size - 1) * step for size, step in zip((entries, *shape), steps, strict=True))
+    buffer = rng.integers(0, 2**16, last + 1, dtype=np.uint16)
+    rows, columns = shape
+    pitch = -(-columns * 2 // 16) * 16
+    source = DeviceBuffer(buffer.nbytes, stream=stream)
+    source.write(buffer)
+    destination = DeviceBuffer(entries * rows * pitch, stream=stream)
+    destination.fill(0xEE)
+    copy_matrix(
+        source=source.address,
+        shape=shape,
+        strides=strides,
+        element_bytes=2,
+        destination=destination.address,
+        pitch=pitch,
+        entries=entries,
+        entry_stride=entry_stride,
+        stream=stream,
+    )
+    out = destination.read().view(np.uint16).reshape(entries, rows, pitch // 2)
+    expected = np.lib.stride_tricks.as_strided(buffer, (entries, *shape), tuple(2 * step for step in steps))
+    np.testing.assert_array_equal(out[..., :columns], expected)
+    assert (out[..., columns:] == 0xEEEE).all()
+
+
 @pytest.mark.parametrize("size", [1, 2, 4])
 @pytest.mark.parametrize(
     ("shape", "strides", "start"),
