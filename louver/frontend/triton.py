@@ -35,7 +35,7 @@ def triton_to_tile_ir(
     names = _argument_names(kernel)
     _check_arguments(names, signature, constexprs, sparse or {})
     text = _ttir(kernel, names, signature, constexprs, sparse or {}, target)
-    return read_ttir(text, name=names_of(kernel), names=[name for name in names if name not in constexprs])
+    return read_ttir(text, name=_kernel_name(kernel), names=[name for name in names if name not in constexprs])
 
 
 def triton_to_ttir(
@@ -52,7 +52,7 @@ def triton_to_ttir(
     return _ttir(kernel, names, signature, constexprs, sparse or {}, target)
 
 
-def names_of(kernel: Any) -> str:
+def _kernel_name(kernel: Any) -> str:
     """The kernel's name."""
     return str(kernel.fn.__name__)
 

@@ -28,11 +28,14 @@ from louver.ir.tile import (
     Index,
     MakeTensorDescriptorOp,
 )
-from louver.passes.integers import constant_integer, without_extension
+from louver.passes.integers import constant_integer, steps_of, without_extension
 from louver.passes.refusal import unsupported
 from louver.passes.remove_dead import remove_dead
 
 Integers = NDArray[np.int64]
+
+LARGEST = 256
+"""Constants that a numbering may go by, so that grids around three times each of them can be tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +92,13 @@ def _replace(function: FuncOp, axes: tuple[Axis, Axis]) -> None:
     assert start is not None
     for place, axis in enumerate(axes):
         program = GetProgramIdOp(place)
-        program.location = _owner_location(axis.number, function).location
+        program.location = _defining(axis.number, function).location
         program.result.name_hint = axis.number.name_hint
         Rewriter.insert_op(program, InsertPoint.before(start))
         axis.number.replace_all_uses_with(program.result)
 
 
-def _owner_location(value: SSAValue, function: FuncOp) -> Operation:
+def _defining(value: SSAValue, function: FuncOp) -> Operation:
     return function if isinstance(value.owner, Block) else value.owner
 
 
@@ -110,7 +113,8 @@ def _require_bijection(axes: tuple[Axis, Axis], store: Operation) -> None:
     orders: list[Callable[[int, int], tuple[int, ...]]] = [lambda m, n: (m * n,)]
     if len(used) == 2:
         orders = [lambda m, n: (m, n), lambda m, n: (n, m)]
-    if not any(all(_covers(axes, order(m, n), m, n) for m, n in _grids(axes)) for order in orders):
+    grids = list(_grids(axes, culprit))
+    if not any(all(_covers(axes, order(m, n), m, n) for m, n in grids) for order in orders):
         raise unsupported("every tile of the output must be computed by exactly one program", culprit)
 
 
@@ -124,24 +128,31 @@ def _operations(axes: tuple[Axis, Axis]) -> set[Operation]:
     found: set[Operation] = set()
     pending = [axis.number for axis in axes]
     while pending:
-        op = pending.pop().owner
+        value = pending.pop()
+        op, steps = value.owner, steps_of(value)
         if isinstance(op, Operation) and op not in found:
             found.add(op)
-            pending += op.operands
+            # A tile's size in a count of tiles is no number that an order of them goes by.
+            pending += op.operands if steps is None else [steps[0]]
     return found
 
 
-def _grids(axes: tuple[Axis, Axis]) -> Iterator[tuple[int, int]]:
-    """Counts of tiles to try."""
-    tiles = {axis.tile for axis in axes} | {axis.tile - 1 for axis in axes}
-    constants = {constant_integer(op.results[0]) for op in _operations(axes) if isinstance(op, arith.ConstantOp)}
-    numbers = {value for value in constants if value is not None and 1 < value <= 64 and value not in tiles} | {8}
+def _grids(axes: tuple[Axis, Axis], culprit: Operation) -> Iterator[tuple[int, int]]:
+    """Counts of tiles to try: few along one axis with every count along the other, and as many along both."""
+    fixed = [-(-axis.size // axis.tile) if isinstance(axis.size, int) else None for axis in axes]
+    if fixed[0] is not None and fixed[1] is not None:
+        yield fixed[0], fixed[1]
+        return
+    found = {constant_integer(op.results[0]) for op in _operations(axes) if isinstance(op, arith.ConstantOp)}
+    found -= {axis.size for axis in axes if isinstance(axis.size, int)}
+    numbers = {abs(value) for value in found if value is not None and abs(value) > 1} | {8}
+    if max(numbers) > LARGEST:
+        raise unsupported(f"tiles are numbered by constants of at most {LARGEST}, not {max(numbers)}", culprit)
     near = {times * value + more for value in numbers for times in (1, 2, 3) for more in (-1, 0, 1)}
     counts = sorted({1, 2, 3, 5, 7} | near)
-    fixed = [-(-axis.size // axis.tile) if isinstance(axis.size, int) else None for axis in axes]
     for m in counts if fixed[0] is None else [fixed[0]]:
         for n in counts if fixed[1] is None else [fixed[1]]:
-            if n in (1, 2, 3, 5) or m in (1, 2, 3, 5) or (m + n) % 3 == 0 or len(counts) < 12:
+            if min(m, n) <= 3 or m == n or fixed != [None, None]:
                 yield m, n
 
 
@@ -154,7 +165,7 @@ def _covers(axes: tuple[Axis, Axis], grid: tuple[int, ...], m: int, n: int) -> b
         row, column = (run.value(axis.number) for axis in axes)
         if not (((row >= 0) & (row < m) & (column >= 0) & (column < n)).all()):
             return False
-        if np.unique(row * n + column).size != m * n:
+        if (np.bincount(row * n + column, minlength=m * n) != 1).any():
             return False
     return True
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from louver.frontend.ttir import read_ttir
 from louver.passes.canonicalize import PASSES, canonicalize
 from louver.passes.nest import read_nest
+from louver.passes.pipeline import compile_tile_ir
 from louver.passes.product import Apply, LoadMatrix, walk
 from louver.passes.refusal import UnsupportedKernelError
+from louver.passes.schedule import Schedule
 from support.golden import Golden
 from support.triton.cases import CASES, kept
 from support.triton.texts import changed, nest
@@ -223,6 +227,16 @@ REFUSED = {
         GROUPED, [(r"%of_group = arith.muli %tiles_n_5, %c8_i32", "%of_group = arith.muli %tiles_n_5, %K")],
         "tiles are numbered by the output's sizes and the program; K is another argument: make it a constexpr",
     ),
+    "tiles in groups that are too large to try": (
+        GROUPED, [(r"%c8_i32 = arith.constant 8 ", "%c8_i32 = arith.constant 512 ")],
+        "tiles are numbered by constants of at most 256, not 512",
+    ),
+    "tiles left out where there are many": (
+        GROUPED,
+        [(r"%tile_n = arith.divsi %tile_m, %rows_7", "%few = arith.constant 40 : i32\n    %all_n = arith.divsi %tile_m, %rows_7 : i32\n"
+          "    %tile_n = arith.minsi %all_n, %few")],
+        "every tile of the output must be computed by exactly one program",
+    ),
     "tiles numbered by bits": (
         GROUPED, [(r"%tile_n = arith.divsi %tile_m, %rows_7", "%tile_n = arith.shrsi %tile_m, %rows_7")],
         "tiles are numbered by integer arithmetic on programs, sizes and constants, got .*arith.shrsi",
@@ -272,3 +286,32 @@ def test_comparisons_that_hold_for_nan_choose_the_other_way_round() -> None:
 
 def test_changed_reads_what_it_changed() -> None:
     assert "arith.xori" in str(changed(GROUPED, (r"%m_read_14 = arith.remsi", "%m_read_14 = arith.xori")))
+
+
+def test_arguments_of_the_epilogue_have_names_of_their_own() -> None:
+    module = read_ttir(kept(INDEXED, "3.6").replace("%bias", "%metadata"))
+    with pytest.raises(ValueError, match="an epilogue's arguments are not called .*, got 'metadata': rename it"):
+        compile_tile_ir(module, Schedule(128, 64, 128, stages=3))
+
+
+def test_descriptors_from_the_host_say_what_a_launch_must_find_equal() -> None:
+    assert nest("given_descriptors").equal == (
+        ("K", "a_tiles.shape.1"),
+        ("a_tiles.shape.0", "d_tiles.shape.0"),
+        ("a_tiles.shape.1", "b_tiles.shape.0"),
+        ("b_tiles.shape.1", "d_tiles.shape.1"),
+    )
+    assert nest("made_descriptors").equal == ()
+
+
+def test_a_loop_over_a_constant_k_may_go_beyond_it() -> None:
+    text = kept("made_descriptors", "3.6")
+    text = re.sub(r"\[(%[MN]), %K\]", r"[\1, %c500]", text)
+    text = re.sub(r"(scf.for %step\w* = %\w+ to) %\w+ step", r"\1 %c8 step", text)
+    text = text.replace(
+        "    %c1_i32 =", "    %c500 = arith.constant 500 : i32\n    %c8 = arith.constant 8 : i32\n    %c1_i32 =", 1
+    )
+    found = read_nest(canonicalize(read_ttir(text)))
+    assert found.k == 500
+    with pytest.raises(UnsupportedKernelError, match="the loop over K must run from 0 to 500 in steps of 64"):
+        read_nest(canonicalize(read_ttir(text.replace("constant 8 :", "constant 7 :"))))
