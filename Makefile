@@ -33,7 +33,7 @@ test: $(call ready,test) ## all but the slow tests (no GPU needed; uses one if t
 test-all: $(call ready,test) ## the slow tests too
 	$(PYTEST) $(ARGS)
 
-test-gpu: $(call ready,test) ## the tests that need a GPU, one after the other
+test-gpu: $(call ready,test) ## the tests that need a GPU, one after the other (ARGS="-m 'not slow'" for a part of them)
 	$(PY) -m pytest tests/gpu $(ARGS)
 
 lint: $(call ready,dev) ## ruff, the import contract, pyright

@@ -26,8 +26,8 @@ from louver.runtime.memory import DeviceArray
 LARGEST_INTEGER = 2
 """Of the data: sums stay exact in every type that accumulates."""
 
-ELSEWHERE = ("gated", "accumulate")
-"""Options that need other weights, or are not exact."""
+ELSEWHERE = ("gated", "accumulate", "batch", "weights")
+"""Options that need other weights or views of torch tensors, or are not exact."""
 
 
 def differing(y: NDArray[Any], reference: NDArray[np.float64]) -> int:

@@ -66,7 +66,10 @@ class WarmCall:
         self._dense_bytes = _extent(request.dense)
         self._out_bytes = _extent(out)
         c = fused.arrays.get("c")
-        self._c_is_like_out = c is not None and same_place(replace(c, address=out.address), out)
+        # An address of the output need not be aligned for another element type.
+        self._c_is_like_out = (
+            c is not None and c.element == out.element and same_place(replace(c, address=out.address), out)
+        )
         # What is kept must not keep the caller's arrays: their facts are enough.
         self._fused = fused.moved_to_facts()
         self._reads = [(name, self._fused.arrays.get(name)) for name in Given._fields]

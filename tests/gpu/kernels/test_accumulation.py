@@ -13,6 +13,8 @@ from louver.kernels import reference
 from support.device_products import FORMS, Form, compute, dense_operand, result, to_torch
 from support.products import EDGES, Operands, assert_close, assert_exact, operands
 
+pytestmark = pytest.mark.sampled(4)
+
 MODES = {
     "f16": ("f16", "f16", "f16"),
     "f16 of 8 bits": ("e4m3", "e5m2", "f16"),
@@ -108,7 +110,7 @@ def test_sums_in_f16_overflow_on_the_way(rng: np.random.Generator) -> None:
 
 @every_mode
 def test_plans_and_gated_pairs(rng: np.random.Generator, mode: str) -> None:
-    given = draw(rng, mode, 256, 96, 600, "normal")
+    given = draw(rng, mode, 256, 96, 608, "normal")
     x, accumulate = to_torch(given.b.T), MODES[mode][2]
     plan = louver.plan("linear", given.s, 96, like=x, out_dtype="f32", accumulate=accumulate)
     same = louver.linear(x, given.s, out_dtype="f32", accumulate=accumulate)

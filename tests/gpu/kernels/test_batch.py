@@ -11,6 +11,8 @@ import louver
 from louver.formats.dtypes import element_type
 from support.device_products import guarded, to_numpy, to_torch
 
+pytestmark = pytest.mark.sampled(3)
+
 SIZES = [(3, 130, 72, 200), (5, 65, 33, 131), (2, 1, 9, 70), (7, 256, 128, 512), (40, 24, 1, 66)]
 """Of the batch, M, N, K."""
 

@@ -23,6 +23,8 @@ from louver.passes.schedule import Schedule
 from support.device_products import to_numpy, to_torch, torch_dtype
 from support.products import Operands, operands
 
+pytestmark = pytest.mark.sampled(4)
+
 POISON = 0xA5
 
 OUTPUTS = {
@@ -142,7 +144,7 @@ def test_every_schedule(rng: np.random.Generator, kind: str, name: str, schedule
     problem = Problem(kind, a, b, out)
     base = Schedule(tile_k=1024 // element_type(b).bits, stages=2, store="bulk")
     chosen = deepest(problem, replace(base, **SCHEDULES[schedule]), SM_90A)
-    given = given_of(rng, name, 3216, 2576, 264)
+    given = given_of(rng, name, 3216, 2576, 272)
     target = Target.of(*((2576, 3216) if kind == "linear" else (3216, 2576)), out)
     dense = to_torch(given.b.T)
     launcher = TensorState().launcher(given.s, problem, chosen, 0, 0)

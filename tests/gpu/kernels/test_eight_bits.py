@@ -14,6 +14,8 @@ from louver.kernels import reference
 from support.device_products import FORMS, Form, compute, result, to_torch, torch_dtype
 from support.products import EDGES, Operands, assert_close, operands
 
+pytestmark = pytest.mark.sampled(5)
+
 PAIRS = [pair for pair in PRODUCTS if element_type(pair[0]).bits == 8]
 
 CASES = [(a, b, out) for a, b in PAIRS for out in PRODUCTS[a, b]]

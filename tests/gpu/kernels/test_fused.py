@@ -14,6 +14,8 @@ from louver.frontend.problem import PRODUCTS, Problem
 from support.device_products import Guarded, filled, guarded, to_numpy, to_torch
 from support.fused import EPILOGUES, FULL, FusedOperands, fused_operands
 
+pytestmark = pytest.mark.sampled(3)
+
 SIZES = [(16, 1, 4), (160, 70, 257), (400, 300, 515)]
 
 
@@ -125,6 +127,13 @@ def test_c_may_be_the_output(rng: np.random.Generator, kind: str, gap: int) -> N
         y = call(given, c=target.view, out=target.view)
         np.testing.assert_array_equal(to_numpy(y), first)
     target.assert_untouched()
+
+
+def test_c_of_wider_elements_than_an_output_at_an_odd_address(rng: np.random.Generator) -> None:
+    given = fused_operands(rng, Problem("linear", out="bf16", epilogue=Epilogue(c="f32")), 136, 33, 70)
+    whole = to_torch(np.full(136 * 33 + 1, np.nan, np.float32)).bfloat16()
+    for _ in range(2):
+        given.assert_close(to_numpy(call(given, out=whole[1:].view(33, 136))).T)
 
 
 def test_new_numbers_and_places_in_warm_calls(rng: np.random.Generator) -> None:

@@ -23,6 +23,8 @@ from support.device_products import (
 )
 from support.products import assert_exact, operands
 
+pytestmark = pytest.mark.sampled(3)
+
 LAYOUTS: dict[str, dict[str, int]] = {
     "aligned": {"gap": 0},
     "aligned pitch": {"gap": 8 + 40},

@@ -8,6 +8,8 @@ import pytest
 from support.device_products import FORMS, Form, compute, dense_operand, guarded, output_shape, result
 from support.products import EDGES, Operands, assert_close, assert_exact, operands
 
+pytestmark = pytest.mark.sampled(3)
+
 DEPTHS = (1, 2, 3, 4, 5, 31, 33, *EDGES[1:], 511, 512, 513, 767, 1000, 1535, 2049, 4100)
 
 every_form = pytest.mark.parametrize("form", FORMS)
