@@ -4,11 +4,13 @@ import re
 import shlex
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import typer
 
+import louver
 from louver.cli import app
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,12 +28,14 @@ def test_the_readme_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     m, n, k = 37, 19, 72
     names = {"weight": (m, k), "x": (3, n, k), "bias": (m,), "b": (k, n)}
-    scope = {name: rng.standard_normal(shape).astype(np.float16) for name, shape in names.items()}
+    scope: dict[str, Any] = {name: rng.standard_normal(shape).astype(np.float16) for name, shape in names.items()}
+    halves = [louver.prune(rng.standard_normal((40, k)).astype(np.float16), "2:4") for _ in range(2)]
+    scope |= {name: louver.compress(half, "2:4") for name, half in zip(("gate", "up"), halves, strict=True)}
     (example,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="louver computes by the reference path")
         exec(example, scope)
-    assert scope["y"].shape == (3, n, m) and scope["z"].shape == (m, n)
+    assert scope["y"].shape == (3, n, m) and scope["z"].shape == (m, n) and scope["h"].shape == (3, n, 40)
     wide = scope["pruned"].astype(np.float64)
     np.testing.assert_allclose(scope["z"], wide @ scope["b"].astype(np.float64), rtol=2e-3, atol=2e-3)
     assert (tmp_path / "weights.safetensors").exists()
