@@ -67,8 +67,9 @@ class Product(StrEnum):
 
 
 class Stage(StrEnum):
-    """What `compile` prints."""
+    """What `compile` prints; TTIR of Triton kernels only."""
 
+    ttir = "ttir"
     tile = "tile"
     sched = "sched"
     ptx = "ptx"
@@ -164,18 +165,41 @@ def prune(
 
 @app.command(name="compile")
 def compile_(
-    problem: Annotated[str, typer.Option(metavar="M,N,K", help="Rows of the sparse weight, tokens, inner size.")],
+    kernel: Annotated[
+        str | None,
+        typer.Argument(metavar="[FILE.py:KERNEL]", help="A Triton kernel; without one, a product's problem."),
+    ] = None,
+    problem: Annotated[
+        str | None, typer.Option(metavar="M,N,K", help="Rows of the sparse weight, tokens, inner size.")
+    ] = None,
     dtype: Annotated[ProductType, typer.Option(help="Element type of both operands.")] = ProductType.f16,
     product: Annotated[Product, typer.Option(help="Which product.")] = Product.linear,
     emit: Annotated[Stage, typer.Option(help="What to print.")] = Stage.ptx,
     target: Annotated[str, typer.Option(help="The GPU target.")] = "sm_90a",
     accumulate: Annotated[str, typer.Option(help="auto, f32, f16, fast, promoted or s32.")] = "auto",
+    arg: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=TYPE", help="A kernel argument, such as a=*fp16.")
+    ] = None,
+    const: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A constexpr of the kernel, such as BLOCK_M=128.")
+    ] = None,
+    sparse: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=PATTERN", help="A sparse argument of the kernel, such as a=2:4.")
+    ] = None,
 ) -> None:
-    """Compile a product and print a stage of it. Needs no GPU."""
-    from louver.commands.compile import compile_text, parse_sizes
-
+    """Compile a product or a Triton kernel and print a stage of it. Needs no GPU."""
     with one_line_errors():
-        sizes = parse_sizes(problem)
+        if (kernel is None) == (problem is None):
+            raise ValueError("compile takes a Triton kernel, FILE.py:name, or --problem M,N,K, one of the two")
+        if kernel is not None:
+            from louver.commands.compile_kernel import KernelArguments, kernel_text, load_kernel
+
+            given = KernelArguments.parse(arg or (), const or (), sparse or ())
+            typer.echo(kernel_text(load_kernel(kernel), given, emit.value, target))
+            return
+        from louver.commands.compile import compile_text, parse_sizes
+
+        sizes = parse_sizes(str(problem))
         typer.echo(compile_text(sizes, dtype.value, product.value, emit.value, target, accumulate))
 
 

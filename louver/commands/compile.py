@@ -49,6 +49,8 @@ def compile_text(
     sizes: tuple[int, int, int], dtype: str, product: str, emit: str, target: str, accumulate: str = "auto"
 ) -> str:
     """What `emit` names ("tile", "sched", "ptx", "sass" or "all") of a product. Raises ValueError with the rule broken."""
+    if emit not in (*STAGES, "all"):
+        raise ValueError(f"a product is printed as {', '.join(STAGES)} or all, got {emit}: a Triton kernel has a TTIR")
     compiled = compile_for(sizes, dtype, product, target, bias=False, accumulate=accumulate)
     if emit != "all":
         return stage_text(compiled, emit)

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from louver.commands.compile_kernel import KernelArguments, load_kernel, schedule_of
+from louver.isa.targets import SM_90A
+from support.triton.cases import CASES
+from support.triton.texts import nest
+
+if TYPE_CHECKING:
+    from conftest import Cli
+
+KERNELS = Path(__file__).parents[2] / "support" / "triton" / "kernels.py"
+
+
+def options(name: str) -> list[str]:
+    """The command's options for a kept case."""
+    case = CASES[name]
+    pairs = {"--arg": case.signature, "--const": case.constexprs, "--sparse": case.sparse}
+    return [text for option, of in pairs.items() for key, value in of.items() for text in (option, f"{key}={value}")]
+
+
+@pytest.mark.parametrize(
+    ("stage", "signs"),
+    [
+        ("ttir", ["tt.func public @grouped_pointers", "tt.dot"]),
+        ("tile", ["tt.dot", "tt.make_range"]),
+        ("sched", ["sched.mma", "@grouped_pointers"]),
+        ("ptx", [".entry grouped_pointers", "wgmma.mma_async.sp"]),
+    ],
+)
+def test_each_stage_of_a_kernel_prints(cli: Cli, stage: str, signs: list[str]) -> None:
+    pytest.importorskip("triton")
+    result = cli("compile", f"{KERNELS}:grouped_pointers", *options("grouped_pointers"), "--emit", stage)
+    assert result.exit_code == 0, result.output
+    assert all(sign in result.output for sign in signs)
+
+
+def test_all_stages_of_a_kernel_print_in_order(cli: Cli) -> None:
+    pytest.importorskip("triton")
+    output = cli("compile", f"{KERNELS}:made_descriptors", *options("made_descriptors"), "--emit", "all").output
+    places = [output.index(f"---- {stage} ----") for stage in ("ttir", "tile", "sched", "ptx", "sass")]
+    assert places == sorted(places)
+
+
+def test_the_tile_is_the_users_and_the_ring_as_deep_as_shared_memory() -> None:
+    schedule = schedule_of(nest("grouped_pointers"), SM_90A)
+    assert (schedule.tile_m, schedule.tile_n, schedule.tile_k, schedule.consumers) == (128, 64, 64, 2)
+    assert schedule.stages == 8 and schedule.store == "direct"
+
+
+def test_arguments_are_parsed() -> None:
+    given = KernelArguments.parse(["a=*fp16", "n=i32"], ["B=128", "S=0.5", "ON=True", "ACT=leaky"], ["a=2:4"])
+    assert given.signature == {"a": "*fp16", "n": "i32"} and given.sparse == {"a": "2:4"}
+    assert given.constexprs == {"B": 128, "S": 0.5, "ON": True, "ACT": "leaky"}
+
+
+@pytest.mark.parametrize("text", ["a", "=1", "a=", ""])
+def test_arguments_are_pairs(text: str) -> None:
+    with pytest.raises(ValueError, match="an argument is NAME=VALUE, got"):
+        KernelArguments.parse([text], [], [])
+
+
+@pytest.mark.parametrize(
+    ("place", "rule"),
+    [
+        ("kernel", "a kernel is FILE.py:name"),
+        ("file.txt:kernel", "a kernel is FILE.py:name"),
+        ("file.py:not a name", "a kernel is FILE.py:name"),
+        ("missing.py:kernel", "missing.py is no file"),
+    ],
+)
+def test_a_place_names_a_file_and_a_function(cli: Cli, place: str, rule: str) -> None:
+    assert rule in cli.refused("compile", place)
+
+
+def test_a_file_without_the_function_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.py").write_text("", encoding="utf-8")
+    with pytest.raises(ValueError, match="has no 'kernel'"):
+        load_kernel(f"{tmp_path / 'empty.py'}:kernel")
+
+
+def test_what_is_no_kernel_is_refused(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("def kernel(a):\n    return a\n", encoding="utf-8")
+    assert "decorated with triton.jit" in cli.refused("compile", f"{tmp_path / 'plain.py'}:kernel", "--arg", "a=*fp16")
+
+
+@pytest.mark.parametrize("more", [(), ("x.py:k", "--problem", "64,64,64")])
+def test_a_kernel_or_a_problem(cli: Cli, more: tuple[str, ...]) -> None:
+    assert "one of the two" in cli.refused("compile", *more)
+
+
+def test_a_product_has_no_ttir(cli: Cli) -> None:
+    assert "a Triton kernel has a TTIR" in cli.refused("compile", "--problem", "64,64,64", "--emit", "ttir")
