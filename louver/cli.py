@@ -71,6 +71,7 @@ class Stage(StrEnum):
 
     ttir = "ttir"
     tile = "tile"
+    decomposed = "decomposed"
     sched = "sched"
     ptx = "ptx"
     sass = "sass"

@@ -74,6 +74,7 @@ def read_nest(module: ModuleOp) -> ProductNest:
     Raises UnsupportedKernelError, which names the operation, for anything else.
     """
     function = _kernel(module)
+    _refuse_decomposed(function)
     trace = Trace(function)
     store = _only_store(function)
     trace.explained.add(store)
@@ -212,6 +213,16 @@ def _ends_at(trace: Trace, end: Size, depth: Size, step: int) -> bool:
     if isinstance(end, int) and isinstance(depth, int):
         return -(-end // step) == -(-depth // step)
     return trace.same(end, depth)
+
+
+def _refuse_decomposed(function: FuncOp) -> None:
+    for op in function.body.walk():
+        if isinstance(op, DotOp) and op.metadata is not None:
+            raise unsupported(
+                "a kernel is compiled from sparse types, not from values and metadata: give it as it was before "
+                "decompose-sparse-tensors",
+                op,
+            )
 
 
 def _read_promotion(dot: DotOp, element: str) -> int | None:

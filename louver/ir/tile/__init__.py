@@ -10,7 +10,6 @@ from xdsl.ir import Dialect
 from louver.ir.tile.compute import (
     BroadcastOp,
     ClampFOp,
-    DotOp,
     ExpandDimsOp,
     FpToFpOp,
     ReshapeOp,
@@ -18,6 +17,7 @@ from louver.ir.tile.compute import (
     SplitOp,
     TransOp,
 )
+from louver.ir.tile.dot import DotOp
 from louver.ir.tile.elements import ACCUMULATORS, ELEMENTS, element_attribute, element_name
 from louver.ir.tile.function import FuncOp, GetNumProgramsOp, GetProgramIdOp, ReturnOp
 from louver.ir.tile.memory import (

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     ("stage", "signs"),
     [
         ("tile", ["#tt.sparse", "tt.dot"]),
+        ("decomposed", ["sparseIndex = 0", "xi16>"]),
         ("sched", ["sched."]),
         ("ptx", [".target sm_90a", "wgmma.mma_async.sp", "setmaxnreg"]),
     ],
@@ -38,7 +39,7 @@ def test_rows_of_whole_chunks_are_stored_in_bulk(cli: Cli) -> None:
 
 def test_all_prints_the_stages_in_order(cli: Cli) -> None:
     output = cli("compile", "--problem", "128,8,64", "--product", "matmul", "--emit", "all").output
-    places = [output.index(f"---- {stage} ----") for stage in ("tile", "sched", "ptx", "sass")]
+    places = [output.index(f"---- {stage} ----") for stage in ("tile", "decomposed", "sched", "ptx", "sass")]
     assert places == sorted(places)
 
 

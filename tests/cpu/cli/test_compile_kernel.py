@@ -28,6 +28,7 @@ def options(name: str) -> list[str]:
     [
         ("ttir", ["tt.func public @grouped_pointers", "tt.dot"]),
         ("tile", ["tt.dot", "tt.make_range"]),
+        ("decomposed", ["sparseIndex = 0", "%a_metadata: !tt.ptr<i16>"]),
         ("sched", ["sched.mma", "@grouped_pointers"]),
         ("ptx", [".entry grouped_pointers", "wgmma.mma_async.sp"]),
     ],
@@ -42,7 +43,7 @@ def test_each_stage_of_a_kernel_prints(cli: Cli, stage: str, signs: list[str]) -
 def test_all_stages_of_a_kernel_print_in_order(cli: Cli) -> None:
     pytest.importorskip("triton")
     output = cli("compile", f"{KERNELS}:made_descriptors", *options("made_descriptors"), "--emit", "all").output
-    places = [output.index(f"---- {stage} ----") for stage in ("ttir", "tile", "sched", "ptx", "sass")]
+    places = [output.index(f"---- {stage} ----") for stage in ("ttir", "tile", "decomposed", "sched", "ptx", "sass")]
     assert places == sorted(places)
 
 

@@ -1,0 +1,229 @@
+"""The product of two tiles: one sparse by its type, or as values and metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+from xdsl.dialects.builtin import I32, IntegerAttr, StringAttr, TensorType, i16, i32
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    VarConstraint,
+    base,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    opt_prop_def,
+    result_def,
+    traits_def,
+)
+from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.printer import Printer
+from xdsl.traits import Pure
+from xdsl.utils.exceptions import VerifyException
+
+from louver.ir.tile.elements import ACCUMULATORS, element_name
+from louver.ir.tile.metadata import divides, metadata_shape
+from louver.ir.tile.types import AnyTensor, as_tensor, sparse_encoding, tensor_of
+
+_WRITTEN = ("inputPrecision", "sparseIndex")
+"""Properties that the text names before its dictionary."""
+
+
+@irdl_op_definition
+class DotOp(IRDLOperation):
+    """c [M, N] + a [M, K] · b [K, N]. One operand may be sparse along K: by its type, or decomposed.
+
+    metadata, sparse_index: given together, where operand `sparse_index` (0: a, 1: b) has the kept values alone, [M, K/2] or
+    [K/2, N], and `metadata` says where they stand: i16, `metadata_shape(M, K)`, or for b its transpose.
+    max_imprecise: dense columns of 8-bit floats that tensor cores may sum before f32 additions take over, see `read_nest`.
+    """
+
+    name = "tt.dot"
+    T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
+    a = operand_def(TensorType)
+    b = operand_def(TensorType)
+    metadata = opt_operand_def(TensorType)
+    c = operand_def(T)
+    input_precision = opt_prop_def(StringAttr, prop_name="inputPrecision")
+    sparse_index = opt_prop_def(IntegerAttr[I32], prop_name="sparseIndex")
+    max_imprecise = opt_prop_def(IntegerAttr[I32], prop_name="maxNumImpreciseAcc")
+    d = result_def(T)
+    traits = traits_def(Pure())
+
+    def __init__(self, a: SSAValue, b: SSAValue, c: SSAValue, max_imprecise: int | None = None) -> None:
+        properties = {} if max_imprecise is None else {"maxNumImpreciseAcc": IntegerAttr(max_imprecise, i32)}
+        super().__init__(operands=[a, b, [], c], properties=properties, result_types=[c.type])
+
+    def decomposed(self, a: SSAValue, b: SSAValue, metadata: SSAValue, sparse_index: int) -> DotOp:
+        """The same product with the sparse operand as values, in its place among `a` and `b`, and metadata."""
+        properties = {**self.properties, "sparseIndex": IntegerAttr(sparse_index, i32)}
+        return DotOp.build(operands=[a, b, [metadata], self.c], properties=properties, result_types=[self.d.type])
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        """`a, b, c`, or `a, b, metadata, c`; metadata after c is read too, as it has been written."""
+        operands = [parser.parse_unresolved_operand()]
+        properties: dict[str, Attribute] = {}
+        while parser.parse_optional_punctuation(","):
+            operand = parser.parse_optional_unresolved_operand()
+            if operand is None:
+                _parse_property(parser, properties)
+            else:
+                operands.append(operand)
+        attributes = parser.parse_optional_attr_dict()
+        for name in cls.get_irdl_definition().properties.keys() & attributes.keys():
+            properties[name] = attributes.pop(name)
+        parser.parse_punctuation(":")
+        start = parser.pos
+        a, a_metadata = _parse_operand_type(parser)
+        parser.parse_punctuation("*")
+        b, b_metadata = _parse_operand_type(parser)
+        parser.parse_punctuation("->")
+        result = parser.parse_type()
+        metadata = [type_ for type_ in (a_metadata, b_metadata) if type_ is not None]
+        if len(operands) != 3 + len(metadata):
+            parser.raise_error(
+                f"a dot has a, b, c, and metadata where the type of one operand is followed by its metadata's: "
+                f"got {len(operands)} operands and {3 + len(metadata)} types",
+                start,
+                parser.pos,
+            )
+        if metadata and _is_metadata(parser, operands[3]) and not _is_metadata(parser, operands[2]):
+            operands[2:] = operands[3], operands[2]
+        values = [
+            parser.resolve_operand(each, type_) for each, type_ in zip(operands, [a, b, *metadata, result], strict=True)
+        ]
+        return cls.build(
+            operands=[values[0], values[1], values[2:-1], values[-1]],
+            properties=properties,
+            attributes=attributes,
+            result_types=[result],
+        )
+
+    def print(self, printer: Printer) -> None:
+        printer.print_string(" ")
+        printer.print_list(self.operands, printer.print_ssa_value)
+        if self.input_precision is not None:
+            printer.print_string(f", inputPrecision = {self.input_precision.data}")
+        if self.sparse_index is not None:
+            printer.print_string(f", sparseIndex = {self.sparse_index.value.data}")
+        printer.print_op_attributes(self.attributes | self.properties, reserved_attr_names=_WRITTEN)
+        right = self.sparse_index is not None and self.sparse_index.value.data == 1
+        extra = None if self.metadata is None else self.metadata.type
+        printer.print_string(" : ")
+        _print_operand_type(printer, self.a.type, None if right else extra)
+        printer.print_string(" * ")
+        _print_operand_type(printer, self.b.type, extra if right else None)
+        printer.print_string(" -> ")
+        printer.print_attribute(self.d.type)
+
+    def verify_(self) -> None:
+        a, b, d = tensor_of(self.a), tensor_of(self.b), tensor_of(self.d)
+        shapes = [list(tensor.get_shape()) for tensor in (a, b, d)]
+        if any(len(shape) != 2 for shape in shapes):
+            raise VerifyException(f"a dot multiplies matrices, got {_product(*shapes)}")
+        index = self._sparse_operand()
+        if index is not None:
+            shapes[index][1 - index] *= 2
+        (m, k), (depth, n), result = shapes
+        if k != depth or result != [m, n]:
+            raise VerifyException(f"a dot is [M, K] * [K, N] -> [M, N], got {_product(*shapes)}")
+        _verify_elements(a, b, d)
+        _verify_sparse(a, b, d, k)
+        if self.metadata is not None and index is not None:
+            self._verify_metadata(self.metadata, (m, n)[index], k, index)
+
+    def _sparse_operand(self) -> int | None:
+        """Which operand is decomposed, if one is."""
+        if (self.metadata is None) != (self.sparse_index is None):
+            raise VerifyException(
+                "a dot has metadata and a sparseIndex, or neither of the two, got "
+                + ("a sparseIndex" if self.metadata is None else "metadata")
+            )
+        if self.sparse_index is None:
+            return None
+        index = self.sparse_index.value.data
+        if index not in (0, 1):
+            raise VerifyException(f"sparseIndex is 0 for a or 1 for b, got {index}")
+        return index
+
+    def _verify_metadata(self, metadata: SSAValue, rows: int, k: int, index: int) -> None:
+        tensors = tensor_of(self.a), tensor_of(self.b)
+        if any(sparse_encoding(tensor) for tensor in tensors):
+            raise VerifyException("a dot with metadata has operands without an encoding: it has one sparse operand")
+        element = tensors[index].element_type
+        if not divides((rows, k), element):
+            raise VerifyException(
+                f"metadata is for whole rows of 16 and whole words of K, got [{rows}, {k}] of {element}"
+            )
+        shape = metadata_shape(rows, k, element)
+        expected = TensorType(i16, shape if index == 0 else shape[::-1])
+        if metadata.type != expected:
+            raise VerifyException(f"the metadata of this dot is {expected}, got {metadata.type}")
+
+
+def _is_metadata(parser: Parser, operand: UnresolvedOperand) -> bool:
+    """Whether an operand is known to be a tensor of 16-bit integers, which no accumulator is."""
+    known = parser.ssa_values.get(operand.operand_name, ())
+    tensor = as_tensor(known[operand.index].type) if operand.index < len(known) else None
+    return tensor is not None and tensor.element_type == i16
+
+
+def _parse_property(parser: Parser, properties: dict[str, Attribute]) -> None:
+    """`inputPrecision = tf32` or `sparseIndex = 0`."""
+    if parser.parse_optional_keyword("inputPrecision"):
+        parser.parse_punctuation("=")
+        properties["inputPrecision"] = StringAttr(parser.parse_identifier())
+    elif parser.parse_optional_keyword("sparseIndex"):
+        parser.parse_punctuation("=")
+        properties["sparseIndex"] = IntegerAttr(parser.parse_integer(allow_boolean=False), i32)
+    else:
+        parser.raise_error("expected an operand, inputPrecision or sparseIndex of a dot")
+
+
+def _parse_operand_type(parser: Parser) -> tuple[Attribute, Attribute | None]:
+    type_ = parser.parse_type()
+    return type_, parser.parse_type() if parser.parse_optional_punctuation(",") else None
+
+
+def _print_operand_type(printer: Printer, type_: Attribute, metadata: Attribute | None) -> None:
+    printer.print_attribute(type_)
+    if metadata is not None:
+        printer.print_string(", ")
+        printer.print_attribute(metadata)
+
+
+def _product(*shapes: Sequence[int]) -> str:
+    a, b, d = (list(shape) for shape in shapes)
+    return f"{a} * {b} -> {d}"
+
+
+def _verify_elements(a: AnyTensor, b: AnyTensor, d: AnyTensor) -> None:
+    try:
+        operands = (element_name(a.element_type), element_name(b.element_type))
+        accumulator = element_name(d.element_type)
+    except ValueError as error:
+        raise VerifyException(str(error)) from None
+    allowed = ACCUMULATORS.get(operands)
+    if allowed is None:
+        known = ", ".join(f"{left}*{right}" for left, right in ACCUMULATORS)
+        raise VerifyException(f"a dot multiplies one of {known}, got {operands[0]}*{operands[1]}: convert one operand")
+    if accumulator not in allowed:
+        raise VerifyException(
+            f"a dot of {operands[0]}*{operands[1]} accumulates in {' or '.join(allowed)}, got {accumulator}"
+        )
+
+
+def _verify_sparse(a: AnyTensor, b: AnyTensor, d: AnyTensor, k: int) -> None:
+    if sparse_encoding(d):
+        raise VerifyException(f"a dot's result is dense, got {d}")
+    encodings = [encoding for encoding in (sparse_encoding(a), sparse_encoding(b)) if encoding]
+    if len(encodings) > 1:
+        raise VerifyException("one operand of a dot may be sparse, got two: decompress one of them")
+    for encoding, operand in zip(encodings, (a if sparse_encoding(a) else b,), strict=False):
+        encoding.verify_element(operand.element_type)
+        group = encoding.format.group
+        if k % group:
+            raise VerifyException(f"{encoding.format.pattern} needs K to be a multiple of {group}, got K = {k}")

@@ -1,0 +1,144 @@
+"""How a view of a sparse tensor becomes one of its values and one of its metadata: shapes, strides, offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import TensorType, i16
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from louver.ir.tile import DescriptorType, Index, PointerType, SparseAttr, sparse_encoding
+from louver.ir.tile.metadata import METADATA_ROWS, WORD_ENTRIES, divides, metadata_shape, word_columns
+from louver.ir.tile.types import AnyTensor, as_tensor
+from louver.passes.index_numbers import Numbers, is_multiple, literal
+from louver.passes.refusal import unsupported
+
+KEPT = 2
+"""Of so many elements along the sparse axis one is kept: of four two, or of two one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """Which dimensions of a sparse tensor are its rows and its columns; these are the sparse axis."""
+
+    rows: int
+    columns: int
+
+    def __post_init__(self) -> None:
+        if self.rows == self.columns or min(self.rows, self.columns) < 0:
+            raise ValueError(f"rows and columns are two dimensions, got {self.rows} and {self.columns}")
+
+    @classmethod
+    def last(cls, rank: int) -> Axes:
+        """The last two dimensions of `rank`, which is 2 at least."""
+        return cls(rank - 2, rank - 1)
+
+    def turned(self, order: Sequence[int]) -> Axes:
+        """The axes of the tensor whose dimension i is dimension order[i]."""
+        return Axes(list(order).index(self.rows), list(order).index(self.columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a sparse value became. axes: those of a tile or of a view of tiles; None for a pointer to the tensor's start."""
+
+    values: SSAValue
+    metadata: SSAValue
+    axes: Axes | None
+
+
+Entries = list[Index]
+
+
+def part_types(type_: Attribute, axes: Axes | None, op: Operation) -> tuple[Attribute, Attribute]:
+    """The types of values and metadata of a sparse type. Refuses `op` for tiles that are no whole rows of metadata."""
+    match type_:
+        case DescriptorType():
+            values, metadata = _tile_types(type_.block, axes, op)
+            return DescriptorType(values), DescriptorType(metadata)
+        case PointerType() if (tile := as_tensor(type_.pointee)) is not None:
+            values, metadata = _tile_types(tile, axes, op)
+            return PointerType(values), PointerType(metadata)
+        case PointerType():
+            return PointerType(type_.pointee), PointerType(i16)
+        case _:
+            tile = as_tensor(type_)
+            if tile is None or sparse_encoding(tile) is None:
+                raise unsupported("a sparse tensor is reached by block pointers or descriptors: describe its tiles", op)
+            return _tile_types(tile, axes, op)
+
+
+def _tile_types(tile: AnyTensor, axes: Axes | None, op: Operation) -> tuple[AnyTensor, AnyTensor]:
+    assert axes is not None
+    shape, element = list(tile.get_shape()), tile.element_type
+    size = shape[axes.rows], shape[axes.columns]
+    if not divides(size, element):
+        raise unsupported(
+            f"metadata is in rows for {METADATA_ROWS} rows and words for {word_columns(element)} columns, so that a sparse tile "
+            f"has multiples of these, not {size[0]} x {size[1]}: choose larger blocks",
+            op,
+        )
+    values, metadata = list(shape), list(shape)
+    values[axes.columns] //= KEPT
+    metadata[axes.rows], metadata[axes.columns] = metadata_shape(*size, element)
+    return TensorType(element, values), TensorType(i16, metadata)
+
+
+def split_shape(
+    shape: Sequence[Index], axes: Axes, encoding: SparseAttr, element: Attribute, make: Numbers
+) -> tuple[Entries, Entries]:
+    """A tensor's shape, for values (whole groups) and for metadata (whole rows of it, whole words)."""
+    values, metadata = list(shape), list(shape)
+    group = encoding.format.group
+    values[axes.columns] = make.times(make.ceil(shape[axes.columns], group), group // KEPT)
+    metadata[axes.rows] = make.ceil(shape[axes.rows], METADATA_ROWS)
+    metadata[axes.columns] = make.times(make.ceil(shape[axes.columns], word_columns(element)), WORD_ENTRIES)
+    return values, metadata
+
+
+def split_strides(
+    strides: Sequence[Index], axes: Axes, shape: Sequence[Index], make: Numbers
+) -> tuple[Entries, Entries]:
+    """Strides: halved for values; metadata, of shape `shape`, has its own, without gaps.
+
+    The columns' neighbours are next to each other in both; so are metadata rows, and then other dimensions, last first.
+    """
+    values: Entries = []
+    for dimension, stride in enumerate(strides):
+        number = literal(stride)
+        if dimension != axes.columns and number is not None and number % KEPT:
+            raise unsupported(
+                f"strides count elements, kept or not, and are multiples of {KEPT}, not {number}", make.op
+            )
+        values.append(1 if dimension == axes.columns else make.exactly(stride, KEPT))
+    metadata: Entries = [1] * len(strides)
+    others = [dimension for dimension in reversed(range(len(strides))) if dimension not in (axes.rows, axes.columns)]
+    order = (axes.columns, axes.rows, *others)
+    for inner, dimension in zip(order, order[1:], strict=False):
+        metadata[dimension] = make.times(metadata[inner], make.widened(shape[inner]))
+    return values, metadata
+
+
+def split_offsets(offsets: Sequence[Index], axes: Axes, element: Attribute, make: Numbers) -> tuple[Entries, Entries]:
+    """Offsets or advances. Refuses what cannot be shown to begin on a row and on a word of metadata."""
+    per_word = word_columns(element)
+    for dimension, of, what in ((axes.rows, METADATA_ROWS, "rows"), (axes.columns, per_word, "columns")):
+        if not is_multiple(offsets[dimension], of):
+            raise unsupported(
+                f"a sparse tile begins at a multiple of {of} {what} that constants, sums, products and loops show",
+                make.op,
+            )
+    values, metadata = list(offsets), list(offsets)
+    values[axes.columns] = make.exactly(offsets[axes.columns], KEPT)
+    metadata[axes.rows] = make.exactly(offsets[axes.rows], METADATA_ROWS)
+    metadata[axes.columns] = make.times(offsets[axes.columns], WORD_ENTRIES // per_word)
+    return values, metadata
+
+
+def contiguous_axes(strides: Sequence[Index], op: Operation) -> Axes:
+    """The axes of a matrix that strides describe: its columns, the sparse axis, are next to each other."""
+    found = [dimension for dimension, stride in enumerate(strides) if literal(stride) == 1]
+    if len(strides) != 2 or not found:
+        raise unsupported("a block pointer to a sparse tensor is to a matrix with a stride that is the constant 1", op)
+    return Axes(1 - found[-1], found[-1])

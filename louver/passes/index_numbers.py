@@ -1,0 +1,99 @@
+"""Entries of index lists: what is known of them, and new ones made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import IntegerAttr, IntegerType
+from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from louver.ir.arith import ExtSIOp
+from louver.ir.tile import Index
+from louver.passes.integers import constant_integer
+
+
+def literal(entry: Index) -> int | None:
+    """The integer that an entry always is; None if there is no such."""
+    return entry if isinstance(entry, int) else constant_integer(entry)
+
+
+def is_multiple(entry: Index, of: int) -> bool:
+    """Whether an entry can be shown to be a multiple of `of`: by constants, sums, products, and loops that count in steps."""
+    return _is_multiple(entry, of, frozenset())
+
+
+def _is_multiple(entry: Index, of: int, assumed: frozenset[SSAValue]) -> bool:
+    number = literal(entry)
+    if number is not None or isinstance(entry, int):
+        return number is not None and number % of == 0
+    if entry in assumed:
+        return True
+    match entry.owner:
+        case arith.MuliOp(lhs=left, rhs=right):
+            return _is_multiple(left, of, assumed) or _is_multiple(right, of, assumed)
+        case arith.AddiOp(lhs=left, rhs=right) | arith.SubiOp(lhs=left, rhs=right):
+            return _is_multiple(left, of, assumed) and _is_multiple(right, of, assumed)
+        case ExtSIOp(input=narrow):
+            return _is_multiple(narrow, of, assumed)
+        case _:
+            pass
+    if not isinstance(entry, BlockArgument) or not isinstance(loop := entry.owner.parent_op(), scf.ForOp):
+        return False
+    if entry.index == 0:
+        return _is_multiple(loop.lb, of, assumed) and _is_multiple(loop.step, of, assumed)
+    end = loop.body.block.last_op
+    assert end is not None
+    first, following = loop.iter_args[entry.index - 1], end.operands[entry.index - 1]
+    # By induction: the first value is one, and each is one if that before it is.
+    return _is_multiple(first, of, assumed) and _is_multiple(following, of, assumed | {entry})
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Makes entries before `op`, integers of `width` bits: literals where everything is constant."""
+
+    op: Operation
+    width: int
+
+    def ceil(self, entry: Index, by: int) -> Index:
+        """entry / by, rounded up; entry is not negative."""
+        number = literal(entry)
+        if number is not None:
+            return -(-number // by)
+        return self._binary(arith.DivSIOp, self._binary(arith.AddiOp, entry, by - 1), by)
+
+    def exactly(self, entry: Index, by: int) -> Index:
+        """entry / by, for an entry that is a multiple of `by`."""
+        number = literal(entry)
+        return self._binary(arith.DivSIOp, entry, by) if number is None else number // by
+
+    def times(self, left: Index, right: Index) -> Index:
+        """left · right."""
+        numbers = literal(left), literal(right)
+        if 1 in numbers:
+            return right if numbers[0] == 1 else left
+        if numbers[0] is not None and numbers[1] is not None:
+            return numbers[0] * numbers[1]
+        return self._binary(arith.MuliOp, left, right)
+
+    def widened(self, entry: Index) -> Index:
+        """The entry in 64 bits."""
+        if isinstance(entry, int) or entry.type == IntegerType(64):
+            return entry
+        return self._placed(ExtSIOp(entry, IntegerType(64)))
+
+    def _binary(self, make: Callable[[SSAValue, SSAValue], Operation], left: Index, right: Index) -> SSAValue:
+        return self._placed(make(self._value(left), self._value(right)))
+
+    def _value(self, entry: Index) -> SSAValue:
+        if not isinstance(entry, int):
+            return entry
+        return self._placed(arith.ConstantOp(IntegerAttr(entry, IntegerType(self.width))))
+
+    def _placed(self, made: Operation) -> SSAValue:
+        made.location = self.op.location
+        Rewriter.insert_op(made, InsertPoint.before(self.op))
+        return made.results[0]
