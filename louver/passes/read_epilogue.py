@@ -193,6 +193,8 @@ class EpilogueReader:
         load = self.trace.definition(value, op)
         if not isinstance(load, LoadOp) or load.ptr not in names or not isinstance(load.ptr.type, PointerType):
             raise unsupported("a number in an epilogue is an f32 argument or is loaded through one", load)
+        if load.mask is not None:
+            raise unsupported("a number in an epilogue is loaded without a mask", load)
         return LoadScalar(names[load.ptr], element_name(load.ptr.type.pointee))
 
     def _choice(self, op: SelectOp, axes: Axes) -> Expression:
