@@ -107,9 +107,6 @@ class Agents:
         self._clocks.append(Clock(self._capacity, LANES))
         return self._clocks[-1]
 
-    def is_warp(self, agent: int) -> bool:
-        return NOBODY < agent <= self.warps
-
 
 class FenceLog:
     """When each lane of a warp executed a fence of one kind, in the warp's epochs."""

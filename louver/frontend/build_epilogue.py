@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, TensorT
 from xdsl.ir import Attribute, SSAValue
 
 from louver.formats.dtypes import element_type
+from louver.formats.gated import GATE_ROWS
 from louver.frontend.epilogue import ACTIVATIONS
 from louver.frontend.problem import Problem, Tile
 from louver.frontend.tiled import TiledMatrix, named
@@ -29,9 +30,6 @@ from louver.ir.tile import (
     element_attribute,
 )
 from louver.ir.tile.types import tensor_of
-
-GATE_ROWS = 8
-"""Rows of the gate, and then of the up projection, that follow each other in a gated product."""
 
 S8_RANGE = (-128.0, 127.0)
 

@@ -48,7 +48,7 @@ def choose(
     tile_k = TILE_K[element_type(problem.b).bits]
     store = "bulk" if bulk else "direct"
     schedule = Schedule(tile_n=tile_n, tile_k=tile_k, stages=2, store=store)
-    if problem.accumulate == "f16" and tile_n == 256 and -(-m // 256) * -(-n // 256) >= sm_count:
+    if problem.accumulate == "f16" and tile_n == 256 and batch * -(-m // 256) * -(-n // 256) >= sm_count:
         # Sums in f16 take half the registers: twice the rows, and less to load for each.
         staging = WIDE_STAGING[element_type(problem.out).bytes] if bulk else None
         schedule = replace(schedule, tile_m=256, consumers=4, staging=staging)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.dtypes import element_type
+from louver.formats.gated import GATE_ROWS
 from louver.frontend.epilogue import ACTIVATIONS, NO_EPILOGUE, Epilogue
 from louver.isa.elementwise import STEPS
 from louver.isa.floating import f32_to_odd
@@ -19,9 +20,6 @@ Float64 = NDArray[np.float64]
 
 Reads: TypeAlias = Mapping[str, "Array | float"]
 """What an epilogue reads, by the names of its options: numbers, one-element arrays, vectors, and `c` as [M, N]."""
-
-GATE_ROWS = 8
-"""Rows of the gate, and then of the up projection, that follow each other in a gated weight."""
 
 SMALLEST_UNIT = 2.0**-21
 """The least factor that bounds multiply magnitudes by (see `numerics.coefficients`): 4 · 2^-23."""

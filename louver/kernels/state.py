@@ -7,7 +7,7 @@ import threading
 import weakref
 
 from louver.formats.tensor import SparseTensor
-from louver.frontend.problem import Problem
+from louver.frontend.problem import Problem, accumulator_of
 from louver.kernels.compiled import is_loaded, loaded
 from louver.kernels.launch import Launcher
 from louver.kernels.operand import DeviceOperand, upload, with_words
@@ -36,12 +36,14 @@ class TensorState:
         if found is None:
             place = (ordinal, metadata_words(schedule, s.dtype.name))
             if not (place in self._operands and is_loaded(*key)) and is_capturing(stream):
+                usual = accumulator_of(problem.a)
+                sums = "" if problem.accumulate == usual else f", accumulate={problem.accumulate!r}"
                 epilogue = f", epilogue=louver.{problem.epilogue!r}" if problem.epilogue.floating else ""
                 batch = {None: "", "dense": ", batch=…", "both": "", "sparse": ", batch=1"}[problem.batch]
                 raise RuntimeError(
                     "a product must be compiled and its operand uploaded before its stream is captured: call "
                     f"louver.prepare(s, n=…, kind={problem.kind!r}, bias={problem.bias is not None}, "
-                    f"out_dtype={problem.out!r}, layout={problem.b_layout!r}{batch}{epilogue}) before the capture"
+                    f"out_dtype={problem.out!r}, layout={problem.b_layout!r}{batch}{sums}{epilogue}) before the capture"
                 )
             found = self._launchers.setdefault(key, Launcher(loaded(*key), self._operand(s, *place), s.shape))
         return found

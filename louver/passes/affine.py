@@ -189,14 +189,14 @@ class Affine:
         yield
         self.known, self.pointers = saved
 
-    def pointer(self, value: SSAValue, user: Operation) -> Pointer:
-        """A pointer, a tensor of pointers or a block pointer; `user` is named where there is no operation to name."""
+    def pointer(self, value: SSAValue) -> Pointer:
+        """A pointer, a tensor of pointers or a block pointer."""
         found = self.pointers.get(value)
         if found is None:
-            found = self.pointers[value] = self._pointer(value, user)
+            found = self.pointers[value] = self._pointer(value)
         return found
 
-    def _pointer(self, value: SSAValue, user: Operation) -> Pointer:
+    def _pointer(self, value: SSAValue) -> Pointer:
         op = value.owner
         match op:
             case Block():
@@ -222,13 +222,13 @@ class Affine:
                 raise unsupported("a pointer is an argument moved by tt.addptr, tt.make_tensor_ptr or tt.advance", op)
 
     def _elements(self, value: SSAValue, user: Operation) -> Elements:
-        found = self.pointer(value, user)
+        found = self.pointer(value)
         if not isinstance(found, Elements):
             raise unsupported("expected pointers to elements, not to a block", user)
         return found
 
     def _tile(self, value: SSAValue, user: Operation) -> Tile:
-        found = self.pointer(value, user)
+        found = self.pointer(value)
         if not isinstance(found, Tile):
             raise unsupported("expected a pointer to a block", user)
         return found
@@ -242,7 +242,7 @@ class Affine:
 
     def _carried(self, value: BlockArgument, loop: scf.ForOp) -> Pointer:
         """A pointer that a loop carries and moves on by the same amount in every iteration."""
-        start = self.pointer(loop.iter_args[value.index - 1], loop)
+        start = self.pointer(loop.iter_args[value.index - 1])
         end = loop.body.block.last_op
         assert end is not None
         passed_on = end.operands[value.index - 1]
@@ -254,7 +254,7 @@ class Affine:
                 self.pointers[value] = Tile(
                     value, start.sizes, start.strides, (Polynomial.number(0),) * len(start.first)
                 )
-            moved_on = self.pointer(passed_on, end)
+            moved_on = self.pointer(passed_on)
         if moved_on.base is not value:
             raise unsupported("a pointer that a loop carries is moved on by a fixed amount", end)
         times = Polynomial.atom(Iteration(loop))

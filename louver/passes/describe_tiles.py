@@ -83,7 +83,7 @@ class _Describer:
             if op.other is not None and not _is_zero(op.other):
                 raise unsupported("a masked load must give zeros where its mask is false", op)
         bounds = [] if op.mask is None else read_mask(self.affine, op.mask, op)
-        found = access(self.affine.pointer(op.ptr, op), shape, bounds, op)
+        found = access(self.affine.pointer(op.ptr), shape, bounds, op)
         if found.base not in self.function.body.block.args:
             raise unsupported("a tile is counted from a pointer argument", op)
         if not found.dimensions:

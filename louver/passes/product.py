@@ -90,10 +90,20 @@ class Accumulator:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A number."""
+    """A number. Equal to another one of the same bits only: 0 and -0, which compare equal, are two."""
 
     value: float
     element: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and self._facts == other._facts
+
+    def __hash__(self) -> int:
+        return hash(self._facts)
+
+    @property
+    def _facts(self) -> tuple[str, str]:
+        return self.value.hex(), self.element
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ def _spread(pending: list[SSAValue]) -> None:
         encoding = encoding_of(value)
         assert encoding is not None
         for use in tuple(value.uses):
-            for result in _results(use.operation, use.index, value):
+            for result in _results(use.operation, use.index):
                 found = encoding_of(result)
                 if found is None:
                     pending.append(_encode(result, encoding, use.operation))
@@ -140,7 +140,7 @@ def _spread(pending: list[SSAValue]) -> None:
                     )
 
 
-def _results(op: Operation, index: int, value: SSAValue) -> Sequence[SSAValue]:
+def _results(op: Operation, index: int) -> Sequence[SSAValue]:
     """What has the encoding of operand `index` too."""
     match op:
         case DotOp():

@@ -9,6 +9,7 @@ from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
+from louver.formats.gated import GATE_ROWS
 from louver.ir.arith import FPToSIOp, SIToFPOp
 from louver.ir.comparisons import CmpfOp, SelectOp
 from louver.ir.elementwise import choice_of, step_of
@@ -46,9 +47,6 @@ from louver.passes.trace import Position, Trace
 Axis = Literal["m", "n"]
 Axes = tuple[Axis | None, ...]
 """Which axis of the product each dimension of a tensor runs along; None where it has one element for all of them."""
-
-GATE_ROWS = 8
-"""Rows of one part of a gated product that follow each other: a lane's accumulators hold rows r and r + 8 of 16."""
 
 
 class Part(NamedTuple):
@@ -193,6 +191,8 @@ class EpilogueReader:
         load = self.trace.definition(value, op)
         if not isinstance(load, LoadOp) or load.ptr not in names or not isinstance(load.ptr.type, PointerType):
             raise unsupported("a number in an epilogue is an f32 argument or is loaded through one", load)
+        if load.mask is not None:
+            raise unsupported("a number in an epilogue is loaded without a mask", load)
         return LoadScalar(names[load.ptr], element_name(load.ptr.type.pointee))
 
     def _choice(self, op: SelectOp, axes: Axes) -> Expression:

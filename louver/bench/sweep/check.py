@@ -72,10 +72,10 @@ def check(torch: Any, place: str, case: Case) -> Outcome:
         louver.linear(dense, s, out=draft.result, **draft.arguments)
     else:
         louver.matmul(s, dense, out=draft.result, **draft.arguments)
-    return _compare(torch, case, draft, out)
+    return _compare(case, draft, out)
 
 
-def _compare(torch: Any, case: Case, draft: Draft, out: Poisoned) -> Outcome:
+def _compare(case: Case, draft: Draft, out: Poisoned) -> Outcome:
     name = case.group.setting.out
     y = (out.view.T if case.group.setting.kind == "linear" else out.view).double()
     if case.exact:

@@ -495,14 +495,17 @@ def test_nothing_wrong_slips_through_with_warm_options(
     assert not gpu.launches
 
 
-def test_a_capture_names_the_epilogue_to_prepare(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor) -> None:
+@pytest.mark.parametrize("given", [{"activation": "silu", "alpha": 2.0}, {"accumulate": "f16"}])
+def test_a_capture_names_what_to_prepare(
+    gpu: FakeGpu, torch: FakeTorch, s: SparseTensor, given: dict[str, Any]
+) -> None:
     x, y = Tensor((16, K)), Tensor((16, M))
     torch.stream = CAPTURING
     with pytest.raises(RuntimeError) as caught:
-        louver.linear(x, s, out=y, activation="silu", alpha=2.0)
+        louver.linear(x, s, out=y, **given)
     call = str(caught.value).partition("louver.prepare(s, n=…, ")[2].partition(") before the capture")[0]
     torch.stream = 0
     eval(f"louver.prepare(s, n=16, {call})", {"louver": louver, "s": s})
     torch.stream = CAPTURING
-    louver.linear(x, s, out=y, activation="silu", alpha=2.0)
-    assert only(gpu).arguments["alpha"] == 2.0
+    louver.linear(x, s, out=y, **given)
+    assert only(gpu).arguments.get("alpha") == given.get("alpha")

@@ -14,7 +14,7 @@ from louver.isa.targets import SM_90A
 from louver.passes.assign import assign_shared_memory
 from louver.passes.generate import generate
 from louver.passes.nest import read_nest
-from louver.passes.product import ProductNest
+from louver.passes.product import Accumulator, Apply, Constant, ProductNest
 from louver.passes.read_signature import read_signature
 from louver.passes.schedule import Schedule
 from louver.passes.signature import Signature
@@ -225,3 +225,12 @@ def test_gated_products_are_stored_directly() -> None:
     problem, schedule = Problem("linear", epilogue=EPILOGUES["gated"]), Schedule(tile_n=64, stages=2, store="bulk")
     with pytest.raises(ValueError, match='gated products are stored directly, got store "bulk"'):
         generate(nest_of(problem, schedule), schedule, SM_90A)
+
+
+def test_zeros_of_both_signs_stay_apart() -> None:
+    zero, negative = Constant(0.0, "f32"), Constant(-0.0, "f32")
+    assert zero != negative and zero == Constant(0.0, "f32") and zero != Constant(0.0, "f16")
+    nest = read_nest(build_tile_ir(Problem(out="f32"), Tile(128, 256, 64)))
+    chosen = Apply.of("where_greater", Accumulator(), zero, Accumulator(), negative)
+    text = str(generate(replace(nest, epilogue=chosen), Schedule(store="direct"), SM_90A))
+    assert "arith.constant 0.000000e+00 : f32" in text and "arith.constant -0.000000e+00 : f32" in text

@@ -229,6 +229,15 @@ REFUSED = [
         "a number in an epilogue is an f32 argument or is loaded through one, got: %twice = arith.addf",
     ),
     (
+        "a number that is loaded under a mask",
+        Problem(epilogue=Epilogue(out_scale="tensor")),
+        [
+            ("%out_scale: !tt.ptr<f32>", "%out_scale: !tt.ptr<f32>, %given: i1, %else: f32"),
+            ("tt.load %out_scale : ", "tt.load %out_scale, %given, %else : "),
+        ],
+        "a number in an epilogue is loaded without a mask, got: %out_scale_value = tt.load",
+    ),
+    (
         "rows of gate and up in other blocks",
         Problem(epilogue=Epilogue(gated=True)),
         [

@@ -1,0 +1,8 @@
+"""Runs a kernel of tile IR on NumPy arrays, program by program: what its text means, before and after any pass, without a GPU."""
+
+from __future__ import annotations
+
+from louver.ir.interpret.fault import InterpretationError
+from louver.ir.interpret.kernel import Argument, run_kernel
+
+__all__ = ["Argument", "InterpretationError", "run_kernel"]

@@ -1,0 +1,270 @@
+"""`arith` and `math` on scalars and tensors alike.
+
+Integers wrap. Floating-point operations are computed in float64 and rounded once to the result's type, so that f32, f16 and bf16
+give what correctly rounded hardware would; approximations of the hardware are not imitated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from xdsl.dialects import arith, math
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IntegerAttr
+from xdsl.ir import Operation
+
+from louver.ir.arith import ExtSIOp, ExtUIOp, FPToSIOp, SIToFPOp, TruncIOp
+from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
+from louver.ir.elementwise import STEP_OPERATIONS
+from louver.ir.interpret.fault import Fault
+from louver.ir.interpret.rounding import integers, rounded, towards_zero
+from louver.ir.interpret.values import Array, Pointers, Value, View, dtype_of, shape_of
+from louver.ir.tile import ClampFOp, FpToFpOp
+from louver.isa.elementwise import STEPS
+
+Handler: TypeAlias = Callable[[Any, Sequence[Any]], Sequence[Value]]
+"""What an operation gives for its operands' values."""
+
+
+def _signed(values: Array) -> Array:
+    """Integers as they are; true is -1."""
+    return -values.astype(np.int8) if values.dtype == np.bool_ else values
+
+
+def _unsigned(values: Array) -> Array:
+    """The same bits without a sign."""
+    return values.astype(np.uint8) if values.dtype == np.bool_ else values.astype(f"u{values.dtype.itemsize}")
+
+
+def _wrapped(values: Array, to: np.dtype[Any]) -> Array:
+    """The low bits, in an integer dtype."""
+    values = np.asarray(values)
+    return (values & 1) != 0 if to == np.bool_ else values.astype(to)
+
+
+def _whole(meaning: Callable[..., Any], read: Callable[[Array], Array]) -> Handler:
+    def run(op: Operation, values: Sequence[Any]) -> Sequence[Value]:
+        with np.errstate(all="ignore"):
+            result = meaning(*(read(value) for value in values))
+        return (_wrapped(result, dtype_of(op.results[0].type)),)
+
+    return run
+
+
+def _divisor(meaning: Callable[[Array, Array], Any]) -> Callable[[Array, Array], Any]:
+    def checked(a: Array, b: Array) -> Any:
+        if (b == 0).any():
+            raise Fault("integers are divided by other numbers than 0")
+        return meaning(a, b)
+
+    return checked
+
+
+def _quotient(a: Array, b: Array) -> Array:
+    """Rounded towards zero."""
+    return (a - np.fmod(a, b)) // b
+
+
+def _shifted(meaning: Callable[[Array, Array], Any]) -> Callable[[Array, Array], Any]:
+    def checked(a: Array, b: Array) -> Any:
+        bits = a.dtype.itemsize * 8
+        if ((b < 0) | (b >= bits)).any():
+            raise Fault(f"integers of {bits} bits are shifted by 0 to {bits - 1}")
+        return meaning(a, b)
+
+    return checked
+
+
+def _floating(meaning: Callable[..., Any]) -> Handler:
+    def run(op: Operation, values: Sequence[Any]) -> Sequence[Value]:
+        with np.errstate(all="ignore"):
+            result = np.asarray(meaning(*(value.astype(np.float64) for value in values)))
+        return (rounded(result, dtype_of(op.results[0].type)),)
+
+    return run
+
+
+def _away_from_zero(x: Array) -> Array:
+    """To the nearest integer, halves away from zero."""
+    whole = np.trunc(x)
+    return whole + np.where(np.abs(x - whole) >= 0.5, np.sign(x), 0.0)
+
+
+def _multiply_add(a: Array, b: Array, c: Array) -> Array:
+    return a * b + c
+
+
+def _reciprocal_root(x: Array) -> Array:
+    return 1.0 / np.sqrt(x)
+
+
+_SIGNED: dict[type[Operation], Callable[..., Any]] = {
+    arith.AddiOp: np.add,
+    arith.SubiOp: np.subtract,
+    arith.MuliOp: np.multiply,
+    arith.DivSIOp: _divisor(_quotient),
+    arith.FloorDivSIOp: _divisor(np.floor_divide),
+    arith.CeilDivSIOp: _divisor(lambda a, b: -(-a // b)),
+    arith.RemSIOp: _divisor(np.fmod),
+    arith.MinSIOp: np.minimum,
+    arith.MaxSIOp: np.maximum,
+    arith.AndIOp: np.bitwise_and,
+    arith.OrIOp: np.bitwise_or,
+    arith.XOrIOp: np.bitwise_xor,
+    arith.ShLIOp: _shifted(np.left_shift),
+    arith.ShRSIOp: _shifted(np.right_shift),
+    ExtSIOp: np.asarray,
+    TruncIOp: np.asarray,
+    arith.IndexCastOp: np.asarray,
+    math.AbsIOp: np.abs,
+}
+
+_UNSIGNED: dict[type[Operation], Callable[..., Any]] = {
+    arith.DivUIOp: _divisor(np.floor_divide),
+    arith.CeilDivUIOp: _divisor(lambda a, b: a // b + (a % b != 0)),
+    arith.RemUIOp: _divisor(np.remainder),
+    arith.MinUIOp: np.minimum,
+    arith.MaxUIOp: np.maximum,
+    arith.ShRUIOp: _shifted(np.right_shift),
+    ExtUIOp: np.asarray,
+}
+
+_FLOATING: dict[type[Operation], Callable[..., Any]] = {
+    **{STEP_OPERATIONS[name]: step.meaning for name, step in STEPS.items()},
+    arith.ExtFOp: np.asarray,
+    arith.TruncFOp: np.asarray,
+    math.AbsFOp: np.abs,
+    math.AcosOp: np.arccos,
+    math.AcoshOp: np.arccosh,
+    math.AsinOp: np.arcsin,
+    math.AsinhOp: np.arcsinh,
+    math.Atan2Op: np.arctan2,
+    math.AtanOp: np.arctan,
+    math.AtanhOp: np.arctanh,
+    math.CbrtOp: np.cbrt,
+    math.CeilOp: np.ceil,
+    math.CopySignOp: np.copysign,
+    math.CosOp: np.cos,
+    math.CoshOp: np.cosh,
+    math.ExpM1Op: np.expm1,
+    math.FloorOp: np.floor,
+    math.FmaOp: _multiply_add,
+    math.Log10Op: np.log10,
+    math.Log1pOp: np.log1p,
+    math.Log2Op: np.log2,
+    math.LogOp: np.log,
+    math.PowFOp: np.power,
+    math.RoundOp: _away_from_zero,
+    math.RsqrtOp: _reciprocal_root,
+    math.SinOp: np.sin,
+    math.SinhOp: np.sinh,
+    math.SqrtOp: np.sqrt,
+    math.TanOp: np.tan,
+    math.TruncOp: np.trunc,
+}
+
+_INTEGERS: dict[str, Callable[[Array, Array], Any]] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+
+
+def _compare_integers(op: CmpiOp, values: Sequence[Any]) -> Sequence[Value]:
+    predicate = op.name_of_predicate
+    read = _unsigned if predicate.startswith("u") else _signed
+    return (np.asarray(_INTEGERS[predicate[-2:]](*map(read, values))),)
+
+
+def _compare_floats(op: CmpfOp, values: Sequence[Any]) -> Sequence[Value]:
+    a, b = values
+    unordered = np.asarray(np.isnan(a) | np.isnan(b))
+    match op.name_of_predicate:
+        case "true" | "false" as name:
+            return (np.full(unordered.shape, name == "true"),)
+        case "ord":
+            return (~unordered,)
+        case "uno":
+            return (unordered,)
+        case name:
+            holds = np.asarray(_INTEGERS[name[1:]](a, b))
+            return (holds | unordered if name.startswith("u") else holds & ~unordered,)
+
+
+def _select(op: SelectOp, values: Sequence[Any]) -> Sequence[Value]:
+    condition, one, other = values
+    if isinstance(one, Pointers):
+        if one.memory is not other.memory:
+            raise Fault("pointers that are chosen from point into one array")
+        return (one.reshaped(np.where(condition, one.offsets, other.offsets)),)
+    if isinstance(one, View):
+        return (one if condition else other,)
+    return (np.where(condition, cast(Array, one), cast(Array, other)),)
+
+
+def _constant(op: arith.ConstantOp, values: Sequence[Any]) -> Sequence[Value]:
+    type_ = op.result.type
+    dtype, shape = dtype_of(type_), shape_of(type_)
+    match op.value:
+        case IntegerAttr() | FloatAttr():
+            found: Any = op.value.value.data
+        case DenseIntOrFPElementsAttr():
+            numbers: Any = op.value.get_values()
+            found = numbers[0] if op.value.is_splat() else np.reshape(numbers, shape)
+        case _:
+            raise Fault("a constant is a number, or a tensor of numbers")
+    wide: Array = np.broadcast_to(np.asarray(found), shape)
+    return (_wrapped(wide, dtype) if wide.dtype.kind in "iub" else rounded(wide, dtype),)
+
+
+def _to_float(read: Callable[[Array], Array]) -> Handler:
+    return lambda op, values: (rounded(read(values[0]).astype(np.float64), dtype_of(op.results[0].type)),)
+
+
+def _to_integer(op: Operation, values: Sequence[Any]) -> Sequence[Value]:
+    return (integers(values[0], dtype_of(op.results[0].type)),)
+
+
+def _to_unsigned(op: Operation, values: Sequence[Any]) -> Sequence[Value]:
+    to = dtype_of(op.results[0].type)
+    return (integers(values[0], np.dtype(f"u{to.itemsize}")).astype(to),)
+
+
+def _bitcast(op: arith.BitcastOp, values: Sequence[Any]) -> Sequence[Value]:
+    return (values[0].view(dtype_of(op.results[0].type)),)
+
+
+def _clamp(op: ClampFOp, values: Sequence[Any]) -> Sequence[Value]:
+    x, low, high = values
+    if op.propagate_nan.data == "all":
+        return (np.asarray(np.minimum(np.maximum(x, low), high)),)
+    return (np.asarray(np.fmin(np.fmax(x, low), high)),)
+
+
+def _convert(op: FpToFpOp, values: Sequence[Any]) -> Sequence[Value]:
+    to = dtype_of(op.result.type)
+    cut = op.rounding is not None and op.rounding.data == "rtz"
+    return (towards_zero(values[0], to) if cut else rounded(values[0], to),)
+
+
+ARITHMETIC: dict[type[Operation], Handler] = {
+    **{op: _whole(meaning, _signed) for op, meaning in _SIGNED.items()},
+    **{op: _whole(meaning, _unsigned) for op, meaning in _UNSIGNED.items()},
+    **{op: _floating(meaning) for op, meaning in _FLOATING.items()},
+    arith.ConstantOp: _constant,
+    arith.BitcastOp: _bitcast,
+    SIToFPOp: _to_float(_signed),
+    arith.UIToFPOp: _to_float(_unsigned),
+    FPToSIOp: _to_integer,
+    arith.FPToUIOp: _to_unsigned,
+    CmpiOp: _compare_integers,
+    CmpfOp: _compare_floats,
+    SelectOp: _select,
+    ClampFOp: _clamp,
+    FpToFpOp: _convert,
+}
+"""What each operation means."""

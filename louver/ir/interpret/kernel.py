@@ -1,0 +1,126 @@
+"""A kernel over a grid of programs: arguments in, and each program in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Attribute
+
+from louver.formats.dtypes import element_type
+from louver.formats.tensor import SparseTensor
+from louver.ir.interpret.fault import Fault
+from louver.ir.interpret.program import Program, require_known
+from louver.ir.interpret.values import Memory, Pointers, Value, View, dtype_of
+from louver.ir.tile import DescriptorType, FuncOp, PointerType, sparse_encoding
+
+Argument: TypeAlias = "NDArray[Any] | SparseTensor | int | float"
+"""What a kernel's argument is bound to: pointers and descriptors to arrays, others to numbers."""
+
+AXES = 3
+"""Axes of a grid, at most."""
+
+
+def run_kernel(module: ModuleOp, grid: Sequence[int], arguments: Mapping[str, Argument]) -> None:
+    """Run the module's only kernel for each program of `grid`, x first; what it stores is written to the arrays given.
+
+    arguments: by name (`arg0` and so on where the text has none). A pointer takes an array whose memory is contiguous, of its
+    element type and of any shape; offsets count its elements. A descriptor takes one too, and reads its sizes and strides from the
+    arguments that follow it. A sparse tensor stands for its dense array, contiguous and read only; arguments with an encoding
+    take nothing else. Programs run one after another, x fastest, and none may rely on that.
+
+    Sums of a dot are made in float64 and rounded once to the accumulator's type (integers wrap), f32 operands are read as tf32,
+    and 8-bit floats saturate. Raises ValueError for arguments that do not fit, UnsupportedKernelError, before anything runs, for an
+    operation that has no meaning here, and InterpretationError for what is undefined: an access outside its array that is
+    not masked, a division by zero, an assumption that does not hold. All of the latter name the operation and its line.
+    """
+    function = _kernel(module)
+    require_known(function)
+    sizes = _grid(grid)
+    block = function.body.block
+    values = _bind(function, arguments)
+    for z, y, x in product(*(range(size) for size in reversed(sizes))):
+        Program((x, y, z), sizes).run(block, values)
+
+
+def _kernel(module: ModuleOp) -> FuncOp:
+    kernels = [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]
+    if len(kernels) != 1:
+        raise ValueError(f"a module holds one kernel, got {len(kernels)}: run one kernel at a time")
+    return kernels[0]
+
+
+def _grid(grid: Sequence[int]) -> tuple[int, ...]:
+    if not 1 <= len(grid) <= AXES or min(grid) < 1:
+        raise ValueError(f"a grid has 1 to {AXES} axes of at least one program, got {tuple(grid)}")
+    return (*grid, *(1,) * (AXES - len(grid)))
+
+
+def _bind(function: FuncOp, arguments: Mapping[str, Argument]) -> list[Value]:
+    names = [each.name_hint or f"arg{index}" for index, each in enumerate(function.body.block.args)]
+    if set(names) != set(arguments):
+        raise ValueError(f"the kernel's arguments are {', '.join(names)}, got {', '.join(arguments)}")
+    types = function.body.block.arg_types
+    values = [_value(name, type_, arguments[name]) for name, type_ in zip(names, types, strict=True)]
+    return [_described(values, index, type_) for index, type_ in enumerate(types)]
+
+
+def _value(name: str, type_: Attribute, given: Argument) -> Value:
+    if isinstance(type_, PointerType | DescriptorType):
+        return Pointers(_memory(name, type_, given), np.asarray(0, np.int64))
+    if not isinstance(given, int | float | np.number):
+        raise ValueError(f"{name!r} is a number, {type_}, got {type(given).__name__}")
+    dtype = _dtype(name, type_)
+    if dtype.kind in "iub" and (isinstance(given, float | np.floating) or not _fits(int(given), dtype)):
+        raise ValueError(f"{name!r} is an integer, {type_}, got {given}")
+    return np.asarray(given).astype(dtype)
+
+
+def _fits(number: int, dtype: np.dtype[Any]) -> bool:
+    if dtype == np.bool_:
+        return number in (0, 1)
+    limits = np.iinfo(dtype)
+    return int(limits.min) <= number <= int(limits.max)
+
+
+def _memory(name: str, type_: PointerType | DescriptorType, given: Argument) -> Memory:
+    encoding = sparse_encoding(type_)
+    element = type_.block.element_type if isinstance(type_, DescriptorType) else type_.pointee
+    dtype = _dtype(name, element)
+    if isinstance(given, SparseTensor):
+        if encoding is not None and str(given.pattern) != encoding.format.pattern:
+            raise ValueError(f"{name!r} is sparse in {encoding.format.pattern}, got {given.pattern}")
+        dense = given.dense()
+        dense.flags.writeable = False
+        given = dense
+    elif encoding is not None:
+        raise ValueError(f"{name!r} is a sparse tensor, {type_}, got {type(given).__name__}: compress it")
+    if not isinstance(given, np.ndarray) or given.dtype != dtype or not given.flags.c_contiguous:
+        what = f"{given.dtype}, strides {given.strides}" if isinstance(given, np.ndarray) else type(given).__name__
+        raise ValueError(f"{name!r} is a contiguous array of {element_type(dtype)}, got {what}: pass a copy")
+    return Memory(name, given.reshape(-1))
+
+
+def _dtype(name: str, type_: Attribute) -> np.dtype[Any]:
+    try:
+        return dtype_of(type_)
+    except Fault as fault:
+        raise ValueError(f"{name!r}: {fault}") from None
+
+
+def _described(values: Sequence[Value], index: int, type_: Attribute) -> Value:
+    """A descriptor with the sizes and strides that follow it; any other value as it is."""
+    value = values[index]
+    if not isinstance(type_, DescriptorType):
+        return value
+    block = type_.block.get_shape()
+    rank = len(block)
+    follow = [int(cast(Any, each)) for each in values[index + 1 : index + 1 + 2 * rank]]
+    if len(follow) != 2 * rank:
+        raise ValueError("a descriptor argument is followed by its sizes and strides, got too few arguments")
+    memory = cast(Pointers, value).memory
+    return View(memory, 0, tuple(follow[:rank]), tuple(follow[rank:]), block, (0,) * rank)

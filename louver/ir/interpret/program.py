@@ -1,0 +1,111 @@
+"""One program of a grid: its operations in order, with loops, branches and reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from xdsl.dialects import scf
+from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.traits import IsTerminator
+
+from louver.ir.interpret.arithmetic import ARITHMETIC, Handler
+from louver.ir.interpret.fault import Fault, InterpretationError
+from louver.ir.interpret.tiles import TILES
+from louver.ir.interpret.values import Value, dtype_of
+from louver.ir.refusal import unsupported
+from louver.ir.tile import FuncOp, GetNumProgramsOp, GetProgramIdOp, ReduceOp, ReduceReturnOp, ReturnOp
+
+_HANDLERS: dict[type[Operation], Handler] = {**ARITHMETIC, **TILES}
+
+_CONTROL = (
+    scf.ForOp,
+    scf.IfOp,
+    scf.WhileOp,
+    scf.YieldOp,
+    scf.ConditionOp,
+    ReduceOp,
+    ReduceReturnOp,
+    ReturnOp,
+    GetProgramIdOp,
+    GetNumProgramsOp,
+)
+
+
+def require_known(function: FuncOp) -> None:
+    """Raise UnsupportedKernelError for the first operation that has no meaning here."""
+    for op in function.body.walk():
+        if not isinstance(op, _CONTROL) and type(op) not in _HANDLERS:
+            raise unsupported(f"{op.name} is an operation that the interpreter does not know", op)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """numbers: the program's along each axis of the grid. grid: programs along each axis. values: what is known so far."""
+
+    numbers: tuple[int, ...]
+    grid: tuple[int, ...]
+    values: dict[SSAValue, Value] = field(default_factory=dict[SSAValue, Value])
+
+    def run(self, block: Block, given: Sequence[Value]) -> Sequence[Value]:
+        """The operands of the block's terminator. Raises InterpretationError, which names the operation that failed."""
+        self.values.update(zip(block.args, given, strict=True))
+        for op in block.ops:
+            operands = [self.values[operand] for operand in op.operands]
+            if op.has_trait(IsTerminator):
+                return operands
+            try:
+                results = self._results(op, operands)
+            except Fault as fault:
+                where = ", ".join(map(str, self.numbers))
+                raise InterpretationError(f"{fault} (program {where})", op) from None
+            self.values.update(zip(op.results, results, strict=True))
+        return ()
+
+    def _results(self, op: Operation, operands: Sequence[Any]) -> Sequence[Value]:
+        match op:
+            case scf.ForOp():
+                return self._for(op, operands)
+            case scf.IfOp():
+                return self._branch(op.true_region if operands[0] else op.false_region)
+            case scf.WhileOp():
+                return self._while(op, operands)
+            case ReduceOp():
+                return self._reduce(op, operands)
+            case GetProgramIdOp():
+                return (np.asarray(self.numbers[op.axis.value.data], np.int32),)
+            case GetNumProgramsOp():
+                return (np.asarray(self.grid[op.axis.value.data], np.int32),)
+            case _:
+                return _HANDLERS[type(op)](op, operands)
+
+    def _for(self, op: scf.ForOp, operands: Sequence[Any]) -> Sequence[Value]:
+        start, end, step = (int(value) for value in operands[:3])
+        if step < 1:
+            raise Fault(f"a loop's step is at least 1, not {step}")
+        carried: Sequence[Value] = operands[3:]
+        dtype = dtype_of(op.lb.type)
+        for number in range(start, end, step):
+            carried = self.run(op.body.block, [np.asarray(number, dtype), *carried])
+        return carried
+
+    def _branch(self, region: Region) -> Sequence[Value]:
+        return self.run(region.block, ()) if region.blocks else ()
+
+    def _while(self, op: scf.WhileOp, operands: Sequence[Any]) -> Sequence[Value]:
+        carried: Sequence[Value] = operands
+        while True:
+            condition, *passed = self.run(op.before_region.block, carried)
+            if not condition:
+                return passed
+            carried = self.run(op.after_region.block, passed)
+
+    def _reduce(self, op: ReduceOp, operands: Sequence[Any]) -> Sequence[Value]:
+        """From the first element to the last, one at a time; hardware may take another order."""
+        slices = [np.moveaxis(value, op.axis.value.data, 0) for value in operands]
+        total: Sequence[Any] = [each[0] for each in slices]
+        for index in range(1, len(slices[0])):
+            total = self.run(op.combine.block, [*map(np.asarray, total), *(np.asarray(each[index]) for each in slices)])
+        return [np.asarray(each) for each in total]

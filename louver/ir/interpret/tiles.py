@@ -1,0 +1,215 @@
+"""Tile operations: shapes, products, and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+from xdsl.dialects.builtin import IntegerAttr, IntegerType
+from xdsl.ir import Operation
+
+from louver.ir.interpret.arithmetic import Handler
+from louver.ir.interpret.fault import Fault
+from louver.ir.interpret.rounding import rounded
+from louver.ir.interpret.values import Array, Pointers, Value, View, dtype_of, shape_of
+from louver.ir.llvm import AssumeOp
+from louver.ir.tile import (
+    AddPtrOp,
+    AdvanceOp,
+    BroadcastOp,
+    DescriptorLoadOp,
+    DescriptorStoreOp,
+    DotOp,
+    ExpandDimsOp,
+    LoadOp,
+    MakeRangeOp,
+    MakeTensorDescriptorOp,
+    MakeTensorPtrOp,
+    ReshapeOp,
+    SplatOp,
+    SplitOp,
+    StoreOp,
+    TransOp,
+)
+from louver.ir.tile.syntax import Literals, join_indices
+
+NAN_PADDING = 2
+"""Triton's number for reading NaN outside of a tensor; 1 is for zeros, which are read where it says nothing too."""
+
+TF32_BITS = np.uint32(0xFFFFE000)
+"""The bits of a float32 that tensor cores read of it as tf32."""
+
+
+def _shaped(change: Any) -> Handler:
+    """An operation that moves elements: `change` gives the array of the result for that of the operand."""
+
+    def run(op: Operation, values: Sequence[Any]) -> Sequence[Value]:
+        value = values[0]
+        return (value.reshaped(change(op, value.offsets)) if isinstance(value, Pointers) else change(op, value),)
+
+    return run
+
+
+def _to_shape(op: Operation, array: Array) -> Array:
+    return np.broadcast_to(array, shape_of(op.results[0].type))
+
+
+def _reshaped(op: ReshapeOp, array: Array) -> Array:
+    return array.reshape(shape_of(op.result.type))
+
+
+def _expanded(op: ExpandDimsOp, array: Array) -> Array:
+    return np.expand_dims(array, op.axis.value.data)
+
+
+def _turned(op: TransOp, array: Array) -> Array:
+    return array.transpose(op.order.get_values())
+
+
+def _split(op: SplitOp, values: Sequence[Any]) -> Sequence[Value]:
+    return values[0][..., 0], values[0][..., 1]
+
+
+def _range(op: MakeRangeOp, values: Sequence[Any]) -> Sequence[Value]:
+    return (np.arange(op.start.value.data, op.end.value.data, dtype=np.int32),)
+
+
+def _dot(op: DotOp, values: Sequence[Any]) -> Sequence[Value]:
+    """c + a · b, the sum in float64, rounded once to the type of `c`; integers are exact, and wrap."""
+    if op.metadata is not None:
+        raise Fault(
+            "a dot is run with sparse types, not with values and metadata: run it before decompose-sparse-tensors"
+        )
+    a, b, c = values
+    to = dtype_of(op.d.type)
+    with np.errstate(all="ignore"):
+        total = _operand(a) @ _operand(b) + c.astype(np.float64)
+    # Sums of fewer than 2^37 products of 8-bit integers are exact in float64.
+    return (total.astype(np.int64).astype(to) if to.kind == "i" else rounded(total, to),)
+
+
+def _operand(value: Array) -> Array:
+    if value.dtype == np.float32:
+        value = (np.ascontiguousarray(value).view(np.uint32) & TF32_BITS).view(np.float32)
+    return value.astype(np.float64)
+
+
+def _add(op: AddPtrOp, values: Sequence[Any]) -> Sequence[Value]:
+    pointers, offsets = values
+    return (pointers.reshaped(pointers.offsets + offsets.astype(np.int64)),)
+
+
+def _numbers(values: Sequence[Any], literals: Literals) -> tuple[int, ...]:
+    """An index list, whose values are given."""
+    return tuple(int(cast(Any, entry)) for entry in join_indices(values, literals))
+
+
+def _fill(padding: IntegerAttr[IntegerType] | None) -> float:
+    return float("nan") if padding is not None and padding.value.data == NAN_PADDING else 0.0
+
+
+def _describe(op: MakeTensorDescriptorOp, values: Sequence[Any]) -> Sequence[Value]:
+    rank = len(op.shape)
+    sizes = _numbers(values[1 : 1 + rank], op.static_shape)
+    steps = _numbers(values[1 + rank :], op.static_strides)
+    if steps[-1] != 1:
+        raise Fault(f"a descriptor's last dimension is contiguous: its stride is 1, not {steps[-1]}")
+    return (_view(values[0], sizes, steps, op.block.get_shape(), (0,) * len(sizes), _fill(op.padding)),)
+
+
+def _point(op: MakeTensorPtrOp, values: Sequence[Any]) -> Sequence[Value]:
+    ends = np.cumsum([1, len(op.shape), len(op.strides), len(op.offsets)])
+    sizes, steps, first = (
+        _numbers(values[start:end], literals)
+        for start, end, literals in zip(
+            ends, ends[1:], (op.static_shape, op.static_strides, op.static_offsets), strict=False
+        )
+    )
+    return (_view(values[0], sizes, steps, op.block.get_shape(), first),)
+
+
+def _view(
+    base: Pointers,
+    sizes: tuple[int, ...],
+    steps: tuple[int, ...],
+    block: tuple[int, ...],
+    first: tuple[int, ...],
+    fill: float = 0.0,
+) -> View:
+    return View(base.memory, int(base.offsets), sizes, steps, block, first, fill)
+
+
+def _advance(op: AdvanceOp, values: Sequence[Any]) -> Sequence[Value]:
+    return (values[0].moved(_numbers(values[1:], op.static_offsets)),)
+
+
+def _load_block(op: DescriptorLoadOp, values: Sequence[Any]) -> Sequence[Value]:
+    view = cast(View, values[0])
+    return (view.moved(_numbers(values[1:], op.static_indices)).load(range(len(view.block))),)
+
+
+def _store_block(op: DescriptorStoreOp, values: Sequence[Any]) -> Sequence[Value]:
+    view = cast(View, values[0])
+    view.moved(_numbers(values[1:-1], op.static_indices)).store(range(len(view.block)), values[-1])
+    return ()
+
+
+def _checked(op: LoadOp | StoreOp) -> Sequence[int]:
+    return () if op.boundary_check is None else cast("Sequence[int]", op.boundary_check.get_values())
+
+
+def _load(op: LoadOp, values: Sequence[Any]) -> Sequence[Value]:
+    """What a mask leaves out is `other`; without one it is undefined, NaN here or the least integer, so that its use shows."""
+    pointer: Any = values[0]
+    rest = list(values[1:])
+    mask = None if op.mask is None else rest.pop(0)
+    if isinstance(pointer, View):
+        return (replace(pointer, fill=_fill(op.padding)).load(_checked(op)),)
+    dtype = pointer.memory.elements.dtype
+    other = rest[0] if rest else _undefined(dtype)
+    return (np.asarray(pointer.memory.load(pointer.offsets, mask, other)),)
+
+
+def _undefined(dtype: np.dtype[Any]) -> Array:
+    if dtype.kind in "iu":
+        return np.asarray(np.iinfo(dtype).min, dtype)
+    return np.asarray(float("nan")).astype(dtype)
+
+
+def _store(op: StoreOp, values: Sequence[Any]) -> Sequence[Value]:
+    pointer: Any = values[0]
+    if isinstance(pointer, View):
+        pointer.store(_checked(op), values[1])
+    else:
+        pointer.memory.store(pointer.offsets, None if op.mask is None else values[2], values[1])
+    return ()
+
+
+def _assume(op: AssumeOp, values: Sequence[Any]) -> Sequence[Value]:
+    if not values[0]:
+        raise Fault("what a kernel assumes is true")
+    return ()
+
+
+TILES: dict[type[Operation], Handler] = {
+    SplatOp: _shaped(_to_shape),
+    BroadcastOp: _shaped(_to_shape),
+    ReshapeOp: _shaped(_reshaped),
+    ExpandDimsOp: _shaped(_expanded),
+    TransOp: _shaped(_turned),
+    SplitOp: _split,
+    MakeRangeOp: _range,
+    DotOp: _dot,
+    AddPtrOp: _add,
+    MakeTensorDescriptorOp: _describe,
+    MakeTensorPtrOp: _point,
+    AdvanceOp: _advance,
+    DescriptorLoadOp: _load_block,
+    DescriptorStoreOp: _store_block,
+    LoadOp: _load,
+    StoreOp: _store,
+    AssumeOp: _assume,
+}
+"""What each operation means."""

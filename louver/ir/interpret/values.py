@@ -1,0 +1,143 @@
+"""Values of a running kernel: NumPy arrays (scalars have no dimensions), pointers into arrays, and views of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.dialects.builtin import Float64Type, IndexType, IntegerType
+from xdsl.ir import Attribute
+
+from louver.formats.dtypes import element_type
+from louver.ir.interpret.fault import Fault
+from louver.ir.tile import element_name
+from louver.ir.tile.types import as_tensor
+
+Array: TypeAlias = NDArray[Any]
+Offsets: TypeAlias = NDArray[np.int64]
+Truths: TypeAlias = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Memory:
+    """One array that the kernel was given. name: the argument's. elements: flat, in memory order."""
+
+    name: str
+    elements: Array
+
+    def load(self, offsets: Offsets, inside: Truths | None, fill: Array) -> Array:
+        """The elements at `offsets`; `fill` where not `inside`. Raises Fault for an offset outside the array."""
+        if inside is None:
+            self._check(offsets)
+            return self.elements[offsets]
+        self._check(offsets[inside])
+        loaded = np.array(np.broadcast_to(fill, offsets.shape), self.elements.dtype)
+        loaded[inside] = self.elements[offsets[inside]]
+        return loaded
+
+    def store(self, offsets: Offsets, inside: Truths | None, value: Array) -> None:
+        """Write `value`, where `inside`. Raises Fault for an offset outside the array, and for an array that is read only."""
+        if not self.elements.flags.writeable:
+            raise Fault(f"what is stored to is writable, {self.name!r} is not")
+        if inside is not None:
+            offsets, value = offsets[inside], value[inside]
+        self._check(offsets)
+        self.elements[offsets] = value
+
+    def _check(self, offsets: Offsets) -> None:
+        outside = offsets[(offsets < 0) | (offsets >= self.elements.size)]
+        if outside.size:
+            raise Fault(
+                f"{self.name!r} is read and written at its own {self.elements.size} elements, not at {int(outside.flat[0])}: "
+                "mask what is outside"
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pointers:
+    """A pointer, or a tensor of pointers, into one array. offsets: elements from its start, int64 in the tensor's shape."""
+
+    memory: Memory
+    offsets: Offsets
+
+    def reshaped(self, offsets: Offsets) -> Pointers:
+        """Into the same array."""
+        return Pointers(self.memory, offsets)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """A tensor in an array, and a block of it: a descriptor, whose block begins at 0, or a block pointer.
+
+    base: element of the array where the tensor begins. sizes: elements along each dimension. steps: elements of the array between
+    neighbours. block: the block's shape. first: its first element. fill: what is read outside the tensor.
+    """
+
+    memory: Memory
+    base: int
+    sizes: tuple[int, ...]
+    steps: tuple[int, ...]
+    block: tuple[int, ...]
+    first: tuple[int, ...]
+    fill: float = 0.0
+
+    def moved(self, by: Sequence[int]) -> View:
+        """The view with its block `by` elements on."""
+        return replace(self, first=tuple(one + more for one, more in zip(self.first, by, strict=True)))
+
+    def load(self, checked: Sequence[int]) -> Array:
+        """The block; `fill` outside of the tensor along the dimensions `checked`."""
+        offsets, inside = self._places(checked)
+        return self.memory.load(offsets, inside, np.asarray(self.fill).astype(self.memory.elements.dtype))
+
+    def store(self, checked: Sequence[int], value: Array) -> None:
+        """Write the block; what is outside of the tensor along the dimensions `checked` is dropped."""
+        self.memory.store(*self._places(checked), value)
+
+    def _places(self, checked: Sequence[int]) -> tuple[Offsets, Truths]:
+        offsets = np.full(self.block, self.base, np.int64)
+        inside = np.ones(self.block, np.bool_)
+        rank = len(self.block)
+        for axis, (size, step, length, first) in enumerate(
+            zip(self.sizes, self.steps, self.block, self.first, strict=True)
+        ):
+            index = np.arange(first, first + length, dtype=np.int64).reshape(
+                [-1 if a == axis else 1 for a in range(rank)]
+            )
+            offsets += index * step
+            if axis in checked:
+                inside &= (index >= 0) & (index < size)
+        return offsets, inside
+
+
+Value: TypeAlias = Array | Pointers | View
+
+
+def dtype_of(type_: Attribute) -> np.dtype[Any]:
+    """The NumPy dtype of a scalar type, or of a tensor type's elements. Raises Fault for types that NumPy has no dtype for."""
+    tensor = as_tensor(type_)
+    element = type_ if tensor is None else tensor.element_type
+    match element:
+        case IntegerType() if element.width.data == 1:
+            return np.dtype(np.bool_)
+        case IntegerType() if element.width.data in (16, 64):
+            return np.dtype(f"i{element.width.data // 8}")
+        case IndexType():
+            return np.dtype(np.int64)
+        case Float64Type():
+            return np.dtype(np.float64)
+        case _:
+            pass
+    try:
+        return element_type(element_name(element)).numpy
+    except ValueError as error:
+        raise Fault(str(error)) from None
+
+
+def shape_of(type_: Attribute) -> tuple[int, ...]:
+    """Of a tensor type; of other types, no dimensions."""
+    tensor = as_tensor(type_)
+    return () if tensor is None else tensor.get_shape()
