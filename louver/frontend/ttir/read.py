@@ -47,9 +47,11 @@ def read_ttir(
     try:
         module = Parser(context, resolved, name).parse_module()
     except ParseError as error:
-        line = resolved[: error.span.start].count("\n")
+        lines = resolved.splitlines()
+        # An error at the text's end, such as a value that nothing defines, lies past the last line.
+        line = min(resolved[: error.span.start].count("\n"), len(lines) - 1)
         raise _refused(
-            f"a kernel's text must be tile IR ({error.span.input.name}: {error.msg})", resolved.splitlines()[line]
+            f"a kernel's text must be tile IR ({error.span.input.name}: {error.msg})", lines[line]
         ) from error
     _verify(module)
     function = _kernel(module)

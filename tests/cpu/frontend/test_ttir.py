@@ -156,3 +156,9 @@ def test_a_descriptor_argument_is_followed_by_its_sizes() -> None:
 
 def test_every_kernel_is_kept() -> None:
     assert {name for name, _ in KEPT_CASES} == set(CASES)
+
+
+def test_an_error_at_the_end_of_a_text_is_refused_as_any_other() -> None:
+    text = "module {\n  tt.func public @k(%a: i32) {\n    %x = arith.addi %a, %missing : i32\n    tt.return\n  }\n}"
+    with pytest.raises(UnsupportedKernelError, match="values used but not defined: .%missing"):
+        read_ttir(text)
