@@ -14,14 +14,10 @@ from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i32
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from louver.ir.sched import ops, staged
-from louver.passes.generation import Generation
+from louver.passes.generation import SETS, Generation
 
 SLOTS = 2
 """Register slots of values: products of one step may still read theirs while the next step's are loaded."""
-
-
-SETS = 2
-"""Register sets of metadata, for the same reason."""
 
 
 def constant(value: int) -> SSAValue:

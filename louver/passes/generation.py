@@ -11,6 +11,9 @@ from louver.passes.layout import OperandLayout, OutputLayout
 from louver.passes.product import ProductNest
 from louver.passes.schedule import Schedule
 
+SETS = 2
+"""Sets of metadata registers: one is refilled while products still read the other."""
+
 
 @dataclass(frozen=True, slots=True)
 class Generation:

@@ -8,12 +8,10 @@ from louver.ir.sched import ops
 from louver.isa.prepack import LOAD_BYTES, WORDS, columns_per_load
 from louver.isa.swizzle import BANK_LINE, CHUNK
 from louver.isa.wgmma import LINE_BYTES
+from louver.passes.generation import SETS
 from louver.passes.lower.multiply import has_entries, values_tile
 from louver.passes.lower.state import ConsumerState, Lowering, Origin
 from louver.ptx.module import Address, Imm, Reg
-
-SETS = 2
-"""Sets of metadata registers: one is refilled while products still read the other."""
 
 PADDING = 0x44444444
 """A metadata word of legal codes."""
