@@ -60,7 +60,6 @@ class WarmCall:
         fused = placed.fused
         self.shape = request.shape
         self.dtype = out.owner.dtype
-        self._placed = placed
         self._kernel = placed.launcher.kernel
         self._grid = placed.launcher.grid(placed.n, placed.out.batch)
         self._dense_bytes = _extent(request.dense)
@@ -72,6 +71,7 @@ class WarmCall:
         )
         # What is kept must not keep the caller's arrays: their facts are enough.
         self._fused = fused.moved_to_facts()
+        self._placed = replace(placed, fused=self._fused)
         self._reads = [(name, self._fused.arrays.get(name)) for name in Given._fields]
         self._packs: dict[tuple[Place, ...], ArgumentPack] = {
             (request.dense.address, out.address, *_placed(fused)): placed.pack
