@@ -1,0 +1,80 @@
+"""What a launch of a kernel of register tiles must bind, parameter by parameter.
+
+Plain data, so that it is stored beside the cubin and a warm start needs no IR. The grid is the caller's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+Part: TypeAlias = Literal["value", "address", "values", "metadata", "size", "stride"]
+"""What of an argument of the user's kernel a parameter is."""
+
+ParameterType: TypeAlias = Literal["u32", "u64", "f32"]
+"""PTX types of parameters."""
+
+_TYPES: dict[Part, tuple[ParameterType, ...]] = {
+    "value": ("u32", "u64", "f32"),
+    "address": ("u64",),
+    "values": ("u64",),
+    "metadata": ("u64",),
+    "size": ("u32",),
+    "stride": ("u64",),
+}
+_DIMENSIONS: tuple[Part, ...] = ("size", "stride")
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentParameter:
+    """One parameter of the compiled kernel.
+
+    name: as PTX has it. argument: the user's argument that it is of.
+    part: "value", a number: its low 32 or 64 bits, or as f32; "address", of a dense array; "values" and "metadata", the addresses
+    of a sparse tensor's two arrays, [M, K/2] without a gap between rows and `louver.isa.prepack.metadata_rows`; "size" and
+    "stride" of dimension `dimension` of an argument that is a descriptor, in elements, of a sparse tensor those of the dense one.
+    type: PTX's. element: of the array behind an address, as tile IR names it (such as "f16", "i32"), or of the number.
+    """
+
+    name: str
+    argument: str
+    part: Part
+    dimension: int | None
+    type: ParameterType
+    element: str
+
+    def __post_init__(self) -> None:
+        if self.part not in _TYPES:
+            raise ValueError(f"parts of an argument are {', '.join(_TYPES)}, got {self.part!r}")
+        if self.type not in _TYPES[self.part]:
+            raise ValueError(f"the type of a {self.part} is {' or '.join(_TYPES[self.part])}, got {self.type!r}")
+        if (self.dimension is not None) != (self.part in _DIMENSIONS):
+            raise ValueError(
+                f"sizes and strides, and nothing else, have a dimension, got {self.part}, {self.dimension}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class TileSignature:
+    """A compiled kernel of register tiles as its launch sees it. shared_bytes: dynamic shared memory of a CTA."""
+
+    kernel: str
+    parameters: tuple[ArgumentParameter, ...]
+    threads: int
+    shared_bytes: int
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The user's arguments, in order."""
+        return tuple(dict.fromkeys(each.argument for each in self.parameters))
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values that `from_json` reads back."""
+        return {**asdict(self), "parameters": [asdict(each) for each in self.parameters]}
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> TileSignature:
+        """The signature that `to_json` wrote."""
+        fields: dict[str, Any] = {**facts, "parameters": tuple(ArgumentParameter(**p) for p in facts["parameters"])}
+        return cls(**fields)
