@@ -5,21 +5,17 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from louver.commands.compile import STAGES, stage_text
 from louver.frontend.triton import triton_to_tile_ir, triton_to_ttir
-from louver.isa.targets import Target
 from louver.isa.targets import target as machine
-from louver.kernels.configure import BARRIER_ROOM, MAX_STAGES
+from louver.kernels.configure import choose_for_nest
 from louver.passes.canonicalize import canonicalize
-from louver.passes.layout import dense_layout, values_layout
 from louver.passes.nest import read_nest
 from louver.passes.pipeline import CompiledProduct, compile_tile_ir
-from louver.passes.product import ProductNest
-from louver.passes.schedule import Schedule
 
 KERNEL_STAGES = ("ttir", *STAGES)
 """What can be printed of a user's kernel, in the order of the pipeline."""
@@ -77,16 +73,8 @@ def kernel_text(kernel: Any, given: KernelArguments, emit: str, target: str) -> 
 def compile_kernel(kernel: Any, given: KernelArguments, target: str) -> CompiledProduct:
     """The kernel with its own tile, as many consumers as the tile has room for, and as many stages as fit."""
     tile_ir = triton_to_tile_ir(kernel, given.signature, given.constexprs, sparse=given.sparse, target=target)
-    return compile_tile_ir(tile_ir, schedule_of(read_nest(canonicalize(tile_ir)), machine(target)), target)
-
-
-def schedule_of(nest: ProductNest, target: Target) -> Schedule:
-    """The schedule of a kernel whose tile is its user's: direct stores, and a ring as deep as shared memory."""
-    consumers = 2 if nest.tile_m % 128 == 0 else 1
-    schedule = Schedule(nest.tile_m, nest.tile_n, nest.tile_k, consumers=consumers, stages=2)
-    major = "k" if nest.b.k_major else "mn"
-    stage = values_layout(schedule, nest.a.element).bytes + dense_layout(schedule, nest.b.element, major).bytes
-    return replace(schedule, stages=max(2, min(MAX_STAGES, (target.max_shared_bytes - BARRIER_ROOM) // stage)))
+    nest = read_nest(canonicalize(tile_ir))
+    return compile_tile_ir(tile_ir, choose_for_nest(nest, machine(target), aligned_output=True), target)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target
 from louver.passes.layout import dense_layout, metadata_bytes, output_layout, stageable, values_layout
+from louver.passes.product import Apply, ProductNest, walk
 from louver.passes.schedule import Schedule, check_registers
 
 TILE_N = (8, 16, 32, 64, 128, 256)
@@ -23,6 +25,9 @@ BARRIER_ROOM = 1024
 """Bytes of shared memory left for barriers."""
 
 MAX_STAGES = 8
+
+CONSUMERS = (2, 1, 3, 4)
+"""Numbers of consumer warpgroups, in the order in which a user's tile is tried with them."""
 
 WIDE_STAGING = {1: 64, 2: 32, 4: 16}
 """Columns staged at a time by each of four consumers, by bytes of an output: what leaves room for four stages."""
@@ -61,6 +66,57 @@ def _promoted_width(n: int) -> int:
     return 192 if wide <= narrow + narrow // 16 else 128
 
 
+def choose_for_nest(
+    nest: ProductNest, target: Target, *, aligned_output: bool, consumers: int | None = None
+) -> Schedule:
+    """A schedule of a kernel whose tile is its user's: what `choose` would take for a library product of that tile.
+
+    aligned_output: as for `choose`. consumers: warpgroups, by default 2, or the next number that the tile's rows and the
+    registers go with. Raises ValueError for a tile that no number of warpgroups goes with.
+    """
+    promoted = nest.promoted is not None
+    element = nest.store.element
+    costly = nest.gated or any(isinstance(node, Apply) and node.step == "erf" for node in walk(nest.epilogue))
+    bulk = aligned_output and stageable(nest.tile_n, element) and not costly
+    schedule = _tiled(nest, consumers, target)
+    if bulk and schedule.consumers == 4 and schedule.tile_n == 256:
+        schedule = replace(schedule, staging=WIDE_STAGING[element_type(element).bytes])
+    staged = replace(schedule, store="bulk") if bulk else schedule
+    demand = _Demand(
+        nest.a.element,
+        nest.b.element,
+        "k" if nest.b.k_major else "mn",
+        nest.accumulator,
+        promoted,
+        element,
+        nest.store.transposed,
+    )
+    try:
+        return _deepest(demand, staged, target)
+    except ValueError:
+        if not bulk:
+            raise
+    # The staging area leaves no room for two stages.
+    return _deepest(demand, replace(schedule, staging=None), target)
+
+
+def _tiled(nest: ProductNest, consumers: int | None, target: Target) -> Schedule:
+    """A schedule of the nest's tile with a number of warpgroups that holds its sums."""
+    refusal = None
+    # The widest tile is the library's for sums in f16, with its warpgroups.
+    preferred = (4, *CONSUMERS) if (nest.tile_m, nest.tile_n) == (256, 256) else CONSUMERS
+    for number in preferred if consumers is None else (consumers,):
+        try:
+            schedule = Schedule(nest.tile_m, nest.tile_n, nest.tile_k, consumers=number, stages=2)
+            check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None)
+        except ValueError as error:
+            refusal = refusal or error
+        else:
+            return schedule
+    assert refusal is not None
+    raise refusal
+
+
 def _staged(problem: Problem) -> bool:
     """Whether the epilogue goes well with staging: gated products have half as many rows to store as a staged block holds, and
     the steps of gelu, begun for many columns at once, do not fit the registers beside the accumulators.
@@ -68,21 +124,45 @@ def _staged(problem: Problem) -> bool:
     return not problem.epilogue.gated and problem.epilogue.activation != "gelu"
 
 
+@dataclass(frozen=True, slots=True)
+class _Demand:
+    """What a product asks of a schedule's memory and registers: its element types, layouts and sums."""
+
+    a: str
+    b: str
+    b_major: Literal["k", "mn"]
+    accumulator: str
+    promoted: bool
+    out: str
+    transposed: bool
+
+
 def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
     """The schedule with as many stages as shared memory holds, at most 8; 1 without a producer.
 
     Raises ValueError where two stages do not fit, or the sums do not fit the registers.
     """
-    check_registers(schedule, problem.accumulator, target, promoted=problem.accumulate == "promoted")
+    demand = _Demand(
+        problem.a,
+        problem.b,
+        "k" if problem.b_layout == "k_major" else "mn",
+        problem.accumulator,
+        problem.accumulate == "promoted",
+        problem.out,
+        problem.kind == "linear",
+    )
+    return _deepest(demand, schedule, target)
+
+
+def _deepest(demand: _Demand, schedule: Schedule, target: Target) -> Schedule:
+    check_registers(schedule, demand.accumulator, target, promoted=demand.promoted)
     if not schedule.specialized:
         return schedule
-    major = "k" if problem.b_layout == "k_major" else "mn"
-    stage = values_layout(schedule, problem.a).bytes + dense_layout(schedule, problem.b, major).bytes
-    stage += metadata_bytes(schedule, problem.a)
+    stage = values_layout(schedule, demand.a).bytes + dense_layout(schedule, demand.b, demand.b_major).bytes
+    stage += metadata_bytes(schedule, demand.a)
     staging = 0
     if schedule.store == "bulk":
-        transposed = problem.kind == "linear"
-        staging = output_layout(schedule, problem.out, transposed=transposed).bytes
+        staging = output_layout(schedule, demand.out, transposed=demand.transposed).bytes
     stages = (target.max_shared_bytes - BARRIER_ROOM - staging) // stage
     if stages < 2:
         raise ValueError(

@@ -5,10 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from louver.commands.compile_kernel import KernelArguments, load_kernel, schedule_of
-from louver.isa.targets import SM_90A
+from louver.commands.compile_kernel import KernelArguments, load_kernel
 from support.triton.cases import CASES
-from support.triton.texts import nest
 
 if TYPE_CHECKING:
     from conftest import Cli
@@ -45,12 +43,6 @@ def test_all_stages_of_a_kernel_print_in_order(cli: Cli) -> None:
     output = cli("compile", f"{KERNELS}:made_descriptors", *options("made_descriptors"), "--emit", "all").output
     places = [output.index(f"---- {stage} ----") for stage in ("ttir", "tile", "decomposed", "sched", "ptx", "sass")]
     assert places == sorted(places)
-
-
-def test_the_tile_is_the_users_and_the_ring_as_deep_as_shared_memory() -> None:
-    schedule = schedule_of(nest("grouped_pointers"), SM_90A)
-    assert (schedule.tile_m, schedule.tile_n, schedule.tile_k, schedule.consumers) == (128, 64, 64, 2)
-    assert schedule.stages == 8 and schedule.store == "direct"
 
 
 def test_arguments_are_parsed() -> None:

@@ -5,11 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from louver.frontend.problem import Problem
+from louver.frontend.builder import build_tile_ir
+from louver.frontend.epilogue import Epilogue
+from louver.frontend.problem import Problem, Tile
 from louver.isa.targets import SM_90A
-from louver.kernels.configure import MAX_STAGES, MIN_N_MAJOR, TILE_N, choose, deepest
+from louver.kernels.configure import MAX_STAGES, MIN_N_MAJOR, TILE_N, choose, choose_for_nest, deepest
+from louver.passes.nest import read_nest
 from louver.passes.pipeline import compile_product
+from louver.passes.product import ProductNest
 from louver.passes.schedule import Schedule
+
+
+def nest_of(problem: Problem, *tile: int) -> ProductNest:
+    return read_nest(build_tile_ir(problem, Tile(*tile)))
+
 
 K_MAJOR, N_MAJOR = Problem("matmul"), Problem("matmul", b_layout="n_major")
 MANY = 1 << 20
@@ -87,3 +96,44 @@ def test_a_tile_that_does_not_fit_is_refused() -> None:
     small = replace(SM_90A, max_shared_bytes=64 << 10)
     with pytest.raises(ValueError, match="two stages of .* do not fit the 65536 bytes .* use a smaller tile"):
         deepest(K_MAJOR, Schedule(tile_n=256), small)
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        K_MAJOR,
+        N_MAJOR,
+        Problem("linear", bias="row"),
+        Problem("linear", "s8", "s8", "s32"),
+        Problem("matmul", "e4m3", "e4m3", "f16"),
+        Problem("linear", accumulate="f16"),
+        Problem("linear", epilogue=Epilogue(activation="gelu")),
+        Problem("linear", epilogue=Epilogue(activation="silu", gated=True)),
+    ],
+    ids=lambda problem: f"{problem.kind} {problem.a} {problem.accumulate} {problem.epilogue.activation}",
+)
+def test_a_user_s_kernel_gets_the_library_s_schedule(problem: Problem, aligned: bool) -> None:
+    for n in (64, 256):
+        expected = choose(problem, MANY, n, SM_90A, 132, aligned_output=aligned)
+        found = nest_of(problem, expected.tile_m, expected.tile_n, expected.tile_k)
+        assert choose_for_nest(found, SM_90A, aligned_output=aligned) == expected
+
+
+@pytest.mark.parametrize(
+    ("tile", "consumers"), [((64, 256), 1), ((128, 256), 2), ((192, 192), 3), ((256, 128), 2), ((320, 64), None)]
+)
+def test_warpgroups_go_by_the_user_s_tile(tile: tuple[int, int], consumers: int | None) -> None:
+    nest = nest_of(K_MAJOR, *tile, 64)
+    if consumers is None:
+        with pytest.raises(ValueError, match="tile_m"):
+            choose_for_nest(nest, SM_90A, aligned_output=True)
+    else:
+        assert choose_for_nest(nest, SM_90A, aligned_output=True).consumers == consumers
+
+
+def test_a_number_of_warpgroups_that_is_asked_for_is_kept() -> None:
+    nest = nest_of(K_MAJOR, 256, 64, 64)
+    assert choose_for_nest(nest, SM_90A, aligned_output=False, consumers=4).consumers == 4
+    with pytest.raises(ValueError, match="tile_m must be a multiple of 64 × consumers"):
+        choose_for_nest(nest, SM_90A, aligned_output=False, consumers=3)
