@@ -1,4 +1,4 @@
-"""Which thread holds which element: the register fragments of the warpgroup products.
+"""Which thread holds which element: register fragments, and those of the warpgroup products (one warp's: `mma_fragments.py`).
 
 Every fragment is a sum of steps: each bit of the thread index and of the element index moves by some rows and columns.
 Elements are counted register by register, low bits of a register first.
@@ -64,10 +64,10 @@ def walk(steps: tuple[Step, ...], count: int) -> tuple[IndexArray, IndexArray]:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A matrix [rows, columns] of `bits`-wide elements spread over 32-bit registers of 128 threads.
+    """A matrix [rows, columns] of `bits`-wide elements spread over 32-bit registers of `threads` threads.
 
-    thread: steps of the thread index's seven bits. element: steps of the element index's bits, the last one being the
-    stride of all that remain. The map is a bijection; construction fails otherwise.
+    thread: steps of the thread index's bits. element: steps of the element index's bits, the last one being the stride of
+    all that remain. rows, threads: of a warpgroup unless given. The map is a bijection; construction fails otherwise.
     """
 
     name: str
@@ -75,16 +75,18 @@ class Fragment:
     bits: Literal[8, 16, 32]
     thread: tuple[Step, ...]
     element: tuple[Step, ...]
+    rows: int = ROWS
+    threads: int = WARPGROUP_THREADS
 
     def __post_init__(self) -> None:
-        if ROWS * self.columns % (WARPGROUP_THREADS * self.packed):
+        if self.rows * self.columns % (self.threads * self.packed):
             raise ValueError(
-                f"{self.name}: {self.columns} columns do not fill whole registers of {WARPGROUP_THREADS} threads"
+                f"{self.name}: {self.columns} columns do not fill whole registers of {self.threads} threads"
             )
         rows, columns = self._places()
-        inside = (rows >= 0) & (rows < ROWS) & (columns >= 0) & (columns < self.columns)
-        if not inside.all() or np.unique(rows * self.columns + columns).size != ROWS * self.columns:
-            raise ValueError(f"{self.name}: the steps do not visit each of {ROWS} x {self.columns} elements once")
+        inside = (rows >= 0) & (rows < self.rows) & (columns >= 0) & (columns < self.columns)
+        if not inside.all() or np.unique(rows * self.columns + columns).size != self.rows * self.columns:
+            raise ValueError(f"{self.name}: the steps do not visit each of {self.rows} x {self.columns} elements once")
 
     @property
     def packed(self) -> int:
@@ -94,40 +96,40 @@ class Fragment:
     @property
     def registers(self) -> int:
         """Registers of one thread."""
-        return ROWS * self.columns // WARPGROUP_THREADS // self.packed
+        return self.rows * self.columns // self.threads // self.packed
 
     def _places(self) -> tuple[IndexArray, IndexArray]:
-        thread_rows, thread_columns = walk(self.thread, WARPGROUP_THREADS)
+        thread_rows, thread_columns = walk(self.thread, self.threads)
         element_rows, element_columns = walk(self.element, self.registers * self.packed)
-        shape = (self.registers, self.packed, WARPGROUP_THREADS)
+        shape = (self.registers, self.packed, self.threads)
         rows = (element_rows[:, None] + thread_rows[None, :]).reshape(shape)
         return rows, (element_columns[:, None] + thread_columns[None, :]).reshape(shape)
 
     def coordinates(self) -> tuple[IndexArray, IndexArray]:
-        """Row and column of (register, part of the register, thread): two int64 [registers, packed, 128]."""
+        """Row and column of (register, part of the register, thread): two int64 [registers, packed, threads]."""
         return self._places()
 
     def gather(self, matrix: NDArray[np.unsignedinteger]) -> NDArray[np.uint32]:
-        """Registers, uint32 [registers, 128], from the raw elements, unsigned [64, columns]."""
+        """Registers, uint32 [registers, threads], from the raw elements, unsigned [rows, columns]."""
         storage = UNSIGNED[self.bits]
-        if matrix.shape != (ROWS, self.columns) or matrix.dtype != storage:
+        if matrix.shape != (self.rows, self.columns) or matrix.dtype != storage:
             raise ValueError(
-                f"{self.name} holds [{ROWS}, {self.columns}] of {np.dtype(storage)}, got {list(matrix.shape)} of {matrix.dtype}"
+                f"{self.name} holds [{self.rows}, {self.columns}] of {np.dtype(storage)}, got {list(matrix.shape)} of {matrix.dtype}"
             )
         parts = np.ascontiguousarray(matrix).reshape(-1)[_flat(self)]
         return np.ascontiguousarray(parts.transpose(0, 2, 1)).view(np.uint32)[:, :, 0]
 
     def scatter(self, registers: NDArray[np.uint32]) -> NDArray[np.unsignedinteger]:
-        """Raw elements, unsigned [64, columns], from the registers, uint32 [registers, 128]."""
-        if registers.shape != (self.registers, WARPGROUP_THREADS) or registers.dtype != np.uint32:
+        """Raw elements, unsigned [rows, columns], from the registers, uint32 [registers, threads]."""
+        if registers.shape != (self.registers, self.threads) or registers.dtype != np.uint32:
             raise ValueError(
-                f"{self.name} has uint32 [{self.registers}, {WARPGROUP_THREADS}] registers, got {registers.dtype} {list(registers.shape)}"
+                f"{self.name} has uint32 [{self.registers}, {self.threads}] registers, got {registers.dtype} {list(registers.shape)}"
             )
         storage = UNSIGNED[self.bits]
         parts = np.ascontiguousarray(registers)[:, :, None].view(storage).transpose(0, 2, 1)
-        matrix = np.empty(ROWS * self.columns, dtype=storage)
+        matrix = np.empty(self.rows * self.columns, dtype=storage)
         matrix[_flat(self)] = parts
-        return matrix.reshape(ROWS, self.columns)
+        return matrix.reshape(self.rows, self.columns)
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""Sparsity metadata of wgmma.mma_async.sp: which bits of which thread say where the stored values of a row stand.
+"""Sparsity metadata of wgmma.mma_async.sp and mma.sp: which bits of which thread say where the stored values of a row stand.
 
 A code is 4 bits. 2:4 types: two 2-bit indices of the group of four columns, first index in the low bits, increasing:
 0x4 0x8 0x9 0xC 0xD 0xE. tf32 (1:2): 0x4 for the first column of the pair, 0xE for the second. Nothing else is defined; 0
@@ -22,13 +22,18 @@ groups 0 … 7 of its own product:
      8     T1 [15:0]     T1 [31:16]    T3 [15:0]     T3 [31:16]
      1     T4 [15:0]     T4 [31:16]    T6 [15:0]     T6 [31:16]
 
-Source: PTX ISA, Matrix Fragments for sparse wgmma.mma_async.m64nNk32, m64nNk16 and m64nNk64.
+mma.sp takes the words of one warp as they stand here, so that whatever is prepacked for wgmma serves it too (`of_warp`). Of
+16-bit types and tf32 it has products of half as many columns, whose selector, 0 … 3, is the number of one thread of four:
+selector s takes groups 4s … 4s+3.
+
+Source: PTX ISA, Matrix Fragments for sparse wgmma.mma_async.m64nNk32, m64nNk16 and m64nNk64; Sparse matrix storage and Matrix
+Fragments for sparse mma.m16n8k16, k32, k8 and k64.
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +41,6 @@ from numpy.typing import NDArray
 from louver.formats.codes import FILLER, NIBBLE_CODES
 from louver.formats.pattern import Pattern
 from louver.isa.fragments import ROWS, IndexArray, Step, walk
-from louver.isa.targets import WARPGROUP_THREADS
 
 PAIR_CODES = tuple(NIBBLE_CODES[Pattern(2, 4)])
 """Legal codes of 2:4 groups."""
@@ -59,7 +63,8 @@ class MetadataMap:
     """How the codes of a product lie in the threads' words.
 
     group: columns of a group (4, or 2 for tf32). legal: its codes. selectors: how many products of consecutive K one word
-    serves. thread, code: steps (rows, groups) of the bits of the thread index and of the code's place in the word.
+    serves. thread, code: steps (rows, groups) of the bits of the thread index and of the code's place in the word. rows: those
+    of a warpgroup unless given; there are two threads for each.
     """
 
     name: str
@@ -68,12 +73,18 @@ class MetadataMap:
     selectors: int
     thread: tuple[Step, ...]
     code: tuple[Step, ...]
+    rows: int = ROWS
 
     def __post_init__(self) -> None:
         rows, groups = self.coordinates()
-        inside = (rows >= 0) & (rows < ROWS) & (groups >= 0) & (groups < GROUPS)
-        if not inside.all() or np.unique(rows * GROUPS + groups).size != ROWS * GROUPS:
-            raise ValueError(f"{self.name}: the steps do not visit each of {ROWS} x {GROUPS} groups once")
+        inside = (rows >= 0) & (rows < self.rows) & (groups >= 0) & (groups < GROUPS)
+        if not inside.all() or np.unique(rows * GROUPS + groups).size != self.rows * GROUPS:
+            raise ValueError(f"{self.name}: the steps do not visit each of {self.rows} x {GROUPS} groups once")
+
+    @property
+    def threads(self) -> int:
+        """Threads that hold the words."""
+        return self.rows * GROUPS // CODES
 
     @property
     def groups(self) -> int:
@@ -86,29 +97,29 @@ class MetadataMap:
         return GROUPS * self.group
 
     def coordinates(self) -> tuple[IndexArray, IndexArray]:
-        """Row and group of (thread, place in the word), each int64 [128, 8]; groups count over all selectors."""
-        thread_rows, thread_groups = walk(self.thread, WARPGROUP_THREADS)
+        """Row and group of (thread, place in the word), each int64 [threads, 8]; groups count over all selectors."""
+        thread_rows, thread_groups = walk(self.thread, self.threads)
         code_rows, code_groups = walk(self.code, CODES)
         return thread_rows[:, None] + code_rows[None, :], thread_groups[:, None] + code_groups[None, :]
 
     def contributes(self, selector: int) -> NDArray[np.bool_]:
-        """The threads whose word the product with that selector reads: bool [128]."""
+        """The threads whose word the product with that selector reads: bool [threads]."""
         self._check_selector(selector)
         return (self.coordinates()[1] // self.groups == selector).all(axis=1)
 
     def unpack(self, words: NDArray[np.uint32], selector: int) -> NDArray[np.uint8]:
-        """The product's codes, uint8 [64, groups], from the words, uint32 [128]. Raises ValueError for an illegal code."""
+        """The product's codes, uint8 [rows, groups], from the words, uint32 [threads]. Raises ValueError for an illegal code."""
         self._check_selector(selector)
-        codes = np.empty((ROWS, GROUPS), dtype=np.uint8)
+        codes = np.empty((self.rows, GROUPS), dtype=np.uint8)
         codes[_places(self)] = words[:, None] >> (4 * np.arange(CODES, dtype=np.uint32)) & np.uint32(15)
         mine = codes[:, selector * self.groups : (selector + 1) * self.groups]
         self._check_legal(mine)
         return mine
 
     def pack(self, codes: NDArray[np.uint8]) -> NDArray[np.uint32]:
-        """Words, uint32 [128], from the codes of all selectors, uint8 [64, 16]."""
-        if codes.shape != (ROWS, GROUPS):
-            raise ValueError(f"a word covers [{ROWS}, {GROUPS}] codes, got {list(codes.shape)}")
+        """Words, uint32 [threads], from the codes of all selectors, uint8 [rows, 16]."""
+        if codes.shape != (self.rows, GROUPS):
+            raise ValueError(f"a word covers [{self.rows}, {GROUPS}] codes, got {list(codes.shape)}")
         self._check_legal(codes)
         shifted = codes[_places(self)].astype(np.uint32) << (4 * np.arange(CODES, dtype=np.uint32))
         return np.bitwise_or.reduce(shifted, axis=1)
@@ -138,7 +149,7 @@ class MetadataMap:
             )
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=16)
 def _places(layout: MetadataMap) -> tuple[IndexArray, IndexArray]:
     return layout.coordinates()
 
@@ -151,3 +162,14 @@ SINGLE_32 = MetadataMap("tf32 1:2", 2, SINGLE_CODES, 2, ((0, 4), (0, 8), *_ROW_S
 
 MAPS: dict[int, MetadataMap] = {8: PAIRED_8, 16: PAIRED_16, 32: SINGLE_32}
 """The map by element bits of A."""
+
+WARP_ROWS = 16
+"""Rows that one warp's words are for."""
+
+
+@functools.lru_cache(maxsize=8)
+def of_warp(bits: int, selectors: int) -> MetadataMap:
+    """One warp's part of the map for A of that many bits, rows 0 … 15, where one word serves `selectors` products."""
+    whole = MAPS[bits]
+    name = f"{whole.name} of a warp"
+    return replace(whole, name=name, selectors=selectors, thread=whole.thread[:5], rows=WARP_ROWS)

@@ -20,8 +20,9 @@ from louver.isa.descriptor import Descriptor
 from louver.isa.fragments import ROWS, Fragment, accumulator, operand_a
 from louver.isa.instruction import Bits, Effect, Operand, RegType, Requirement
 from louver.isa.metadata import MAPS, MetadataMap
+from louver.isa.product_meaning import multiply
 from louver.isa.swizzle import CHUNK, Major
-from louver.isa.wgmma_meaning import Shared, multiply, read
+from louver.isa.wgmma_meaning import Shared, read
 
 if TYPE_CHECKING:
     from louver.isa.machine import Suspend, WarpState
@@ -231,7 +232,8 @@ class Wgmma(Effect):
             layout = self.metadata_map
             columns = layout.columns_of(layout.unpack(meta, self.selector))
         old = self.d_fragment.scatter(d).view(element_type(self.d).numpy) if scale_d else None
-        new = multiply(self, stored, b_matrix, columns, old)
+        types, negate = (self.a, self.b, self.d), self.negate_a != self.negate_b
+        new = multiply(types, stored, b_matrix, columns, old, negate=negate, saturate=self.satfinite)
         return self.d_fragment.gather(new.view(element_type(self.d).bits_dtype))
 
     def _stored_a(self, a: int | NDArray[np.uint32], shared: Shared) -> NDArray[np.generic]:

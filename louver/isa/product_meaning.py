@@ -1,0 +1,67 @@
+"""The arithmetic of matrix products on matrices: what `Wgmma.meaning` and `Mma.meaning` compute once operands are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+TF32_MASK = np.uint32(0xFFFFE000)
+"""The bits of a float32 that a tf32 product reads."""
+
+
+def widen(values: NDArray[Any], name: str) -> NDArray[np.float64]:
+    """The values as the tensor core reads them: exact, except that tf32 drops the lowest 13 bits."""
+    if name == "tf32":
+        values = (np.ascontiguousarray(values).view(np.uint32) & TF32_MASK).view(np.float32)
+    return values.astype(np.float64)
+
+
+def multiply(
+    types: tuple[str, str, str],
+    a: NDArray[Any],
+    b: NDArray[Any],
+    columns: NDArray[np.int64] | None,
+    d: NDArray[Any] | None,
+    *,
+    negate: bool = False,
+    saturate: bool = False,
+) -> NDArray[Any]:
+    """D, [m, n] of its type, from A's stored values [m, stored], B [k, n] and the old D or None.
+
+    types: of A, B and D. columns: the dense column of each stored value, int64 [m, stored]; None when A is dense. A pruned
+    place is not multiplied, so infinities of B there leave no trace. negate: the product's sign is flipped. saturate: s32
+    sums saturate instead of wrapping. Numerics: exact products summed in float64, then rounded once to D's type.
+    """
+    left, right = widen(a, types[0]), widen(b, types[1])
+    if negate:
+        left = -left
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = _dot(left, right, columns)
+        if d is not None:
+            total = total + d.astype(np.float64)
+        if types[2] == "s32":
+            return _to_s32(total, saturate)
+        return total.astype(np.float16 if types[2] == "f16" else np.float32)
+
+
+def _dot(
+    left: NDArray[np.float64], right: NDArray[np.float64], columns: NDArray[np.int64] | None
+) -> NDArray[np.float64]:
+    if columns is None:
+        return left @ right
+    if not np.isfinite(right).all():
+        return np.einsum("ms,msn->mn", left, right[columns])
+    dense = np.zeros((left.shape[0], right.shape[0]))
+    np.put_along_axis(dense, columns, left, axis=1)
+    return dense @ right
+
+
+def _to_s32(total: NDArray[np.float64], saturate: bool) -> NDArray[np.int32]:
+    # The sums are below 2^53, so float64 holds them exactly.
+    exact = total.astype(np.int64)
+    if saturate:
+        limits = np.iinfo(np.int32)
+        return exact.clip(limits.min, limits.max).astype(np.int32)
+    return exact.astype(np.uint32).view(np.int32)
