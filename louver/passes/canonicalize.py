@@ -36,10 +36,18 @@ PASSES: tuple[Callable[[ModuleOp], None], ...] = (
 """The passes in order; each rewrites the module in place."""
 
 
-def canonicalize(module: ModuleOp) -> ModuleOp:
-    """A rewritten copy, verified. Raises UnsupportedKernelError, which names operation and source line."""
+CANONICAL = tuple(each.__name__.replace("_", "-") for each in PASSES)
+"""Their names."""
+
+
+def canonicalize(module: ModuleOp, seen: Callable[[str, ModuleOp], None] | None = None) -> ModuleOp:
+    """A rewritten copy, verified. seen: is shown the module after each pass. Raises UnsupportedKernelError, which names operation
+    and source line.
+    """
     copy = module.clone()
-    for each in PASSES:
+    for name, each in zip(CANONICAL, PASSES, strict=True):
         each(copy)
+        if seen is not None:
+            seen(name, copy)
     copy.verify()
     return copy

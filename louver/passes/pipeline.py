@@ -1,7 +1,8 @@
-"""The pipeline: tile IR to PTX, its passes named in order."""
+"""The pipeline: tile IR to PTX, its passes named in order. `LOUVER_DUMP=DIR` has each of them write what it made to files there."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +12,8 @@ from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem, Tile
 from louver.isa.targets import Target, target
 from louver.passes.assign import assign_shared_memory
-from louver.passes.canonicalize import canonicalize
+from louver.passes.canonicalize import CANONICAL, canonicalize
+from louver.passes.dump import Dump
 from louver.passes.generate import generate
 from louver.passes.lower import lower
 from louver.passes.nest import read_nest
@@ -56,21 +58,46 @@ class CompiledProduct:
                 return self.ptx
 
 
-def compile_tile_ir(tile_ir: ModuleOp, schedule: Schedule, target_name: str = "sm_90a") -> CompiledProduct:
-    """Tile IR to PTX: canonicalize-kernel, read-nest, generate-schedule, assign-shared-memory, check-protocol, lower-to-ptx, print-ptx.
+PASSES = (
+    "tile-ir",
+    *CANONICAL,
+    # Detecting sparse operands and choosing sparse or dense by cost come here, before a kernel is read as a product.
+    "read-nest",
+    # The instruction family is chosen here, by the schedule.
+    "generate-schedule",
+    "assign-shared-memory",
+    "check-protocol",
+    "lower-to-ptx",
+)
+"""Every pass, in order, after what the frontend made."""
+
+
+def compile_tile_ir(
+    tile_ir: ModuleOp, schedule: Schedule | Callable[[ProductNest], Schedule], target_name: str = "sm_90a"
+) -> CompiledProduct:
+    """Tile IR to PTX, by `PASSES`. schedule: the schedule, or what chooses one for the product that the kernel turns out to be.
 
     Raises ValueError with the rule for what cannot be compiled; nothing is assembled here.
     """
     machine = target(target_name)
     if not machine.has("wgmma.sp"):
         raise ValueError(f"products are scheduled for sm_90a, got {target_name}: it has no warpgroup products")
-    nest = read_nest(canonicalize(tile_ir))
-    sched = generate(nest, schedule, machine)
+    dump = Dump.of(tile_ir, PASSES)
+    dump.write("tile-ir", tile_ir)
+    nest = read_nest(canonicalize(tile_ir, dump.write))
+    dump.write("read-nest", nest)
+    chosen = schedule(nest) if callable(schedule) else schedule
+    sched = generate(nest, chosen, machine)
+    dump.write("generate-schedule", sched)
     assign_shared_memory(sched, machine)
     sched.verify()
+    dump.write("assign-shared-memory", sched)
     check_protocol(sched)
+    dump.write("check-protocol", sched)
     module = lower(sched, machine.name)
-    return CompiledProduct(schedule, machine, tile_ir, nest, sched, module, print_module(module), read_signature(sched))
+    ptx = print_module(module)
+    dump.write("lower-to-ptx", ptx)
+    return CompiledProduct(chosen, machine, tile_ir, nest, sched, module, ptx, read_signature(sched))
 
 
 def compile_product(problem: Problem, schedule: Schedule, target_name: str = "sm_90a") -> CompiledProduct:

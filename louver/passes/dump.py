@@ -1,0 +1,51 @@
+"""What each pass made, as files: below the folder that the environment's `LOUVER_DUMP` names, one folder for each kernel.
+
+A folder is named by the kernel and a hash of its tile IR, and its files by the pass's place and name. Each is written whole or not
+at all, so that processes may compile the same kernel side by side.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from xdsl.dialects.builtin import ModuleOp
+
+from louver.ir.tile import FuncOp
+
+VARIABLE = "LOUVER_DUMP"
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """Where a kernel's passes write. folder: None where they write nothing. passes: all of them, in order."""
+
+    folder: Path | None
+    passes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, module: ModuleOp, passes: Sequence[str]) -> Dump:
+        """The dump of a kernel's compilation, as the environment has it now."""
+        named = os.environ.get(VARIABLE)
+        if not named:
+            return cls(None, tuple(passes))
+        kernels = [op.sym_name.data for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]
+        digest = hashlib.sha256(str(module).encode()).hexdigest()[:8]
+        return cls(Path(named).expanduser() / f"{kernels[0] if kernels else 'module'}-{digest}", tuple(passes))
+
+    def write(self, name: str, made: object) -> None:
+        """Write what the pass `name` made, as it prints. Raises OSError where the folder cannot be written."""
+        if self.folder is None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        text = str(made)
+        suffix = "ptx" if isinstance(made, str) else "mlir" if isinstance(made, ModuleOp) else "txt"
+        path = self.folder / f"{self.passes.index(name):02}-{name}.{suffix}"
+        handle, part = tempfile.mkstemp(dir=self.folder, suffix=".part")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text if text.endswith("\n") else text + "\n")
+        Path(part).replace(path)
