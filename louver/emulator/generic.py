@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from louver.emulator.errors import ConvergenceError, LaunchError, MisalignedError, OutOfBoundsError
 from louver.isa.instruction import LANES, Bits
-from louver.isa.machine import SHARED_CLUSTER_BIT, U8, Mask, Space
+from louver.isa.machine import SHARED_CLUSTER_BIT, U8, AtomicKind, Mask, Space
 from louver.isa.tensormap import TensorMap
 
 if TYPE_CHECKING:
     from louver.emulator.cluster import Cta
     from louver.emulator.warp import Warp
 
-ATOMIC_TYPES: dict[str, type[np.uint32] | type[np.uint64] | type[np.float32]] = {
-    "u32": np.uint32,
-    "u64": np.uint64,
-    "f32": np.float32,
+ATOMIC_NUMBERS: dict[AtomicKind, np.dtype[Any]] = {
+    "u32": np.dtype(np.uint32),
+    "s32": np.dtype(np.int32),
+    "u64": np.dtype(np.uint64),
+    "f32": np.dtype(np.float32),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f16x2": np.dtype(np.float16),
+    "bf16x2": np.dtype(ml_dtypes.bfloat16),
 }
-"""How `atomic_add` reads the bits of each kind."""
+"""How `atomic_add` reads the bits of each kind: as one number, or as two of half the width."""
 
 
 def load(warp: Warp, space: Space, address: Bits, size: int) -> U8:
@@ -49,11 +55,11 @@ def store(warp: Warp, space: Space, address: Bits, data: U8) -> None:
         cta.shared.data[where] = data[lanes]
 
 
-def atomic_add(warp: Warp, space: Space, address: Bits, value: Bits, kind: Literal["u32", "u64", "f32"]) -> Bits:
+def atomic_add(warp: Warp, space: Space, address: Bits, value: Bits, kind: AtomicKind) -> Bits:
     """Add in lane order; the old values, 0 for inactive lanes."""
     if space != "global":
         raise OutOfBoundsError(f"atomics are modelled on global memory, got space {space!r}")
-    number = ATOMIC_TYPES[kind]
+    number = ATOMIC_NUMBERS[kind]
     out = np.zeros(LANES, value.dtype)
     one: Mask = np.zeros(LANES, np.bool_)
     for lane in warp.active_lanes().tolist():
@@ -62,7 +68,8 @@ def atomic_add(warp: Warp, space: Space, address: Bits, value: Bits, kind: Liter
         memory = warp.cluster.memory
         old = memory.gather(address, value.dtype.itemsize, one)
         new = old.copy()
-        total = np.add(old[lane].view(number), value[lane : lane + 1].view(number))
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = np.add(old[lane].view(number), value[lane : lane + 1].view(number))
         new[lane] = total.view(np.uint8)
         memory.scatter(address, new, one)
         out[lane] = old[lane].view(value.dtype)[0]

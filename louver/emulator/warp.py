@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from louver.emulator.text import describe
 from louver.emulator.waiters import Signal
 from louver.emulator.writes import Writer
 from louver.isa.instruction import LANES, Bits
-from louver.isa.machine import SHARED_CLUSTER_BIT, U8, Mask, Space, Suspend
+from louver.isa.machine import SHARED_CLUSTER_BIT, U8, AtomicKind, Mask, Space, Suspend
 from louver.isa.tensormap import TensorMap
 from louver.isa.wgmma import Wgmma
 
@@ -143,7 +143,7 @@ class Warp:
     def store(self, space: Space, address: Bits, data: U8) -> None:
         generic.store(self, space, address, data)
 
-    def atomic_add(self, space: Space, address: Bits, value: Bits, kind: Literal["u32", "u64", "f32"]) -> Bits:
+    def atomic_add(self, space: Space, address: Bits, value: Bits, kind: AtomicKind) -> Bits:
         return generic.atomic_add(self, space, address, value, kind)
 
     def mbarrier_init(self, address: Bits, count: Bits) -> None:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 Space = Literal["global", "shared", "param"]
 
+AtomicKind = Literal["u32", "s32", "u64", "f32", "f16", "bf16", "f16x2", "bf16x2"]
+"""Types that memory adds to; x2: two in 32 bits."""
+
 SHARED_CLUSTER_BIT = 1 << 31
 """Set in an address made by `mapa`: bits 24-30 then hold the CTA's rank in the cluster, bits 0-23 the offset."""
 
@@ -57,7 +60,7 @@ class WarpState(Protocol):
         """Store uint8 [32, size] for each active lane."""
         ...
 
-    def atomic_add(self, space: Space, address: Bits, value: Bits, kind: Literal["u32", "u64", "f32"]) -> Bits:
+    def atomic_add(self, space: Space, address: Bits, value: Bits, kind: AtomicKind) -> Bits:
         """Add in lane order and return the old values."""
         ...
 

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from louver.isa.instruction import LANES, REGISTER_BITS, STORAGE, Bits, Effect, Operand, RegType, Requirement
-from louver.isa.machine import U8, Suspend, WarpState
+from louver.isa.machine import U8, AtomicKind, Suspend, WarpState
 from louver.isa.scalar import REGISTER
 
 VECTOR = {1: "", 2: ".v2", 4: ".v4"}
@@ -166,27 +166,62 @@ class SymbolAddress(Effect):
         return (inputs[0].astype(STORAGE[self.type]),)
 
 
+_SM_80, _SM_90 = Requirement(), Requirement((7, 8), "sm_90")
+
+
+@dataclass(frozen=True, slots=True)
+class AtomicType:
+    """A type that atomics add. register: what holds it, or a pair. suffix: as PTX has it. requires: target and version."""
+
+    register: RegType
+    suffix: str
+    requires: Requirement = _SM_80
+
+
+ATOMIC_TYPES: dict[AtomicKind, AtomicType] = {
+    "u32": AtomicType("b32", "u32"),
+    "s32": AtomicType("b32", "s32"),
+    "u64": AtomicType("b64", "u64"),
+    "f32": AtomicType("f32", "f32"),
+    "f16": AtomicType("b16", "noftz.f16"),
+    "bf16": AtomicType("b16", "noftz.bf16", _SM_90),
+    "f16x2": AtomicType("b32", "noftz.f16x2"),
+    "bf16x2": AtomicType("b32", "noftz.bf16x2", _SM_90),
+}
+"""The types that `AtomicAdd` takes; of a pair each half is added on its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class AtomicAdd(Effect):
     """`atom.global.add.type d, [a], b`: adds, and gives what was there; `red.global.add`, without d, unless `returns`.
 
-    Relaxed: it orders no other access. f32 sums depend on the order of the lanes and warps.
+    Relaxed: it orders no other access. Sums of floating point depend on the order of the lanes and warps. An address is a
+    multiple of the type's size, 4 bytes for a pair.
     """
 
-    type: Literal["u32", "u64", "f32"]
+    type: AtomicKind
     returns: bool = False
+
+    def __post_init__(self) -> None:
+        if self.type not in ATOMIC_TYPES:
+            raise ValueError(f"atomics add {', '.join(ATOMIC_TYPES)}, got {self.type}: convert the value first")
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         """d when it returns, [a], b."""
-        kind = REGISTER[self.type]
+        kind = ATOMIC_TYPES[self.type].register
         d = (Operand("d", "out", kind, kind="register"),) if self.returns else ()
         return *d, Operand("a", "in", "b64", kind="address"), Operand("b", "in", kind)
 
     @property
     def mnemonic(self) -> str:
         """The opcode."""
-        return f"{'atom' if self.returns else 'red'}.global.add.{self.type}"
+        return f"{'atom' if self.returns else 'red'}.global.add.{ATOMIC_TYPES[self.type].suffix}"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 7.8 and sm_90 for bf16."""
+        return ATOMIC_TYPES[self.type].requires
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Add, lane by lane."""

@@ -88,6 +88,32 @@ class ShuffleIndex(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class ShuffleButterfly(Effect):
+    """`shfl.sync.bfly.b32 d, a, mask, 31, 0xffffffff`: `a` of the lane whose number differs in the mask's bits, below 32."""
+
+    aligned: ClassVar[bool] = True
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a, mask."""
+        return Operand("d", "out", "b32", kind="register"), Operand("a", "in", "b32"), Operand("mask", "in", "b32")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "shfl.sync.bfly.b32"
+
+    def text(self, *args: str) -> str:
+        """Clamp and member mask are constants: the whole warp."""
+        return f"{self.mnemonic} {', '.join(args)}, {LANES - 1}, {FULL_MASK:#x}"
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Shuffle; of the mask the low five bits count."""
+        value, mask = inputs
+        return (warp.shuffle(value, np.arange(LANES, dtype=np.uint32) ^ (mask & np.uint32(LANES - 1))),)
+
+
+@dataclass(frozen=True, slots=True)
 class Elect(Effect):
     """`elect.sync _|p, 0xffffffff`: true in one lane of the whole warp, the same one every time."""
 

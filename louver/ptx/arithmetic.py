@@ -18,7 +18,7 @@ from louver.isa.convert import (
 from louver.isa.instruction import Instruction, RegType
 from louver.isa.move import Move, Pack, Select
 from louver.isa.scalar import Binary, Compare, MultiplyAdd, MultiplyWide
-from louver.isa.special import ShuffleIndex, Special
+from louver.isa.special import ShuffleButterfly, ShuffleIndex, Special
 from louver.ptx.core import BuilderCore, Number
 from louver.ptx.module import Imm, Reg
 
@@ -198,3 +198,7 @@ class Arithmetic(BuilderCore):
     def shuffle(self, a: Reg, lane: Number) -> Reg:
         """`a` of another lane."""
         return self._result(ShuffleIndex(), "b32", None, a, lane)
+
+    def shuffle_xor(self, a: Reg, mask: Number) -> Reg:
+        """`a` of the lane whose number differs in the bits of `mask`, a number below 32."""
+        return self._result(ShuffleButterfly(), "b32", None, a, mask)

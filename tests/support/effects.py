@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from louver.formats.dtypes import element_type
 from louver.isa.barrier import (
     MbarrierArrive,
     MbarrierExpect,
@@ -18,10 +19,9 @@ from louver.isa.barrier import (
     MbarrierTestWait,
 )
 from louver.isa.bulk import BulkLoad
-from louver.isa.bytes import LoadByte
-from louver.isa.bytes import StoreByte as StoreGlobalByte
+from louver.isa.bytes import LoadByte, StoreByte
 from louver.isa.matrix import LoadMatrix, StoreMatrix
-from louver.isa.memory import AtomicAdd, Load, Store
+from louver.isa.memory import ATOMIC_TYPES, AtomicAdd, Load, Store
 from louver.isa.special import ActiveMask, Elect
 from louver.isa.sync import BarrierArrive, BarrierSync, WarpSync
 from louver.ptx.builder import KernelBuilder
@@ -50,9 +50,18 @@ def cases() -> dict[str, Callable[[Random], Case]]:
             suffix = f"{'-transposed' if transpose else ''}-x{count}"
             made[f"stmatrix{suffix}"] = _bind(_store_matrix, transpose, count)
             made[f"ldmatrix{suffix}"] = _bind(_load_matrix, transpose, count)
-    for kind in ("u32", "u64", "f32"):
+    for kind in ATOMIC_TYPES:
         made[f"red-{kind}"] = _bind(_reduce, kind)
-    made |= {"bytes": _bytes, "atom": _atomic, "lanes": _lanes, "mbarrier": _mbarrier, "bulk": _bulk, "named": _named}
+    made |= {
+        "bytes": _bytes,
+        "shared-bytes": _shared_bytes,
+        "butterfly": _butterfly,
+        "atom": _atomic,
+        "lanes": _lanes,
+        "mbarrier": _mbarrier,
+        "bulk": _bulk,
+        "named": _named,
+    }
     return made
 
 
@@ -100,12 +109,40 @@ def _bytes(rng: Random) -> Case:
     lane = k.special("%laneid")
     value = k.reg("b16")
     k.emit(LoadByte(), value, Address(k.mad_wide(lane, 3, k.ld_param("x")), 1))
-    k.emit(StoreGlobalByte(), Address(k.mad_wide(lane, 2, k.ld_param("y")), 1), value)
+    k.emit(StoreByte(), Address(k.mad_wide(lane, 2, k.ld_param("y")), 1), value)
     x = rng.integers(0, 256, 100).astype(np.uint8)
     y = np.full(64, 9, np.uint8)
     expected = y.copy()
     expected[1::2] = x[1 : 1 + 3 * 32 : 3][:32]
     return Case(k.finish(), x, y, expected)
+
+
+def _shared_bytes(rng: Random) -> Case:
+    """Single bytes at odd addresses of shared memory; the high byte of the register is not stored."""
+    k = _builder()
+    lane, smem = k.special("%laneid"), k.shared_symbol()
+    value = k.reg("b16")
+    k.emit(Load("global", "b16"), value, _at(k, "x", lane, 2))
+    k.emit(StoreByte("shared"), Address(k.mad_lo(lane, 3, smem), 1), value)
+    k.emit(WarpSync(), -1)
+    k.emit(LoadByte("shared"), value, Address(k.mad_lo(k.xor(lane, 1), 3, smem), 1))
+    k.emit(Store("global", "b16"), _at(k, "y", lane, 2), value)
+    x = random_integers(rng, "b16")
+    return Case(k.finish(), x, np.full_like(x, 9), x[np.arange(32) ^ 1] & 0xFF)
+
+
+def _butterfly(rng: Random) -> Case:
+    """Lanes change places by constant masks and by one from memory; of it the low five bits count."""
+    k = _builder()
+    lane = k.special("%laneid")
+    value, mask = k.reg("b32"), k.reg("b32")
+    k.load_global((value,), _at(k, "x", lane, 4))
+    k.load_global((mask,), Address(k.ld_param("x"), 128))
+    results = (k.shuffle_xor(value, 1), k.shuffle_xor(value, 16), k.shuffle_xor(value, 31), k.shuffle_xor(value, mask))
+    k.emit(Store("global", "b32", 4), _at(k, "y", lane, 16), results)
+    x = np.concatenate([random_integers(rng, "b32"), np.array([32 + 6], np.uint32)])
+    expected = np.stack([x[np.arange(32) ^ m] for m in (1, 16, 31, 6)], axis=1)
+    return Case(k.finish(), x, np.zeros_like(expected), expected)
 
 
 def _row_order(rng: Random) -> np.ndarray:
@@ -167,20 +204,30 @@ def _load_matrix(rng: Random, transpose: bool, count: int) -> Case:
     return Case(k.finish(), x, np.zeros(32 * count, np.uint32), halves.reshape(-1).view(np.uint32))
 
 
+NUMBERS = {
+    "u32": np.dtype(np.uint32),
+    "u64": np.dtype(np.uint64),
+    **{kind: element_type(kind.removesuffix("x2")).numpy for kind in ("s32", "f32", "f16", "bf16", "f16x2", "bf16x2")},
+}
+"""The dtype of a number in each type that atomics add."""
+
+
 def _reduce(rng: Random, kind: str) -> Case:
-    """64 threads add into five sums."""
+    """64 threads add into five sums (of pairs, into five pairs)."""
     k = _builder(threads=64)
-    register = {"u32": "b32", "u64": "b64", "f32": "f32"}[kind]
+    register = ATOMIC_TYPES[kind].register  # type: ignore[index]
     size = WIDTH.get(register, 32) // 8
     tid = k.special("%tid.x")
-    value = k.reg(register)  # type: ignore[arg-type]
+    value = k.reg(register)
     k.load_global((value,), _at(k, "x", tid, size))
     bin_ = k.sub(tid, k.mul_lo(k.div(tid, 5), 5))
     k.emit(AtomicAdd(kind), _at(k, "y", bin_, size), value)  # type: ignore[arg-type]
-    dtype = {"u32": np.uint32, "u64": np.uint64, "f32": np.float32}[kind]
-    x = rng.integers(0, 1 << 20, 64).astype(dtype)  # sums below 2^24 are exact in f32, in any order
-    y = rng.integers(0, 1 << 10, 5).astype(dtype)
-    expected = y + np.array([x[b::5].sum() for b in range(5)], dtype)
+    dtype = NUMBERS[kind]
+    # Small sums are exact in floating point, in any order: bf16 keeps 8 bits.
+    low, high = {"u": (0, 1 << 20), "i": (-(1 << 20), 1 << 20), "f": (-8, 9)}.get(dtype.kind, (-8, 9))
+    x = rng.integers(low, high, (64, size // dtype.itemsize)).astype(dtype)
+    y = rng.integers(0, 10, (5, x.shape[1])).astype(dtype)
+    expected = np.stack([y[b] + x[b::5].sum(axis=0, dtype=np.float64).astype(dtype) for b in range(5)])
     return Case(k.finish(), x, y, expected)
 
 

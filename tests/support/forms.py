@@ -45,11 +45,11 @@ from louver.isa.convert import (
 from louver.isa.floating import APPROXIMATIONS, Approximate, Fma, Sign
 from louver.isa.instruction import Effect, Instruction, Operand, Pure
 from louver.isa.matrix import LoadMatrix, StoreMatrix
-from louver.isa.memory import AtomicAdd, Load, LoadParameter, Store, SymbolAddress
+from louver.isa.memory import ATOMIC_TYPES, AtomicAdd, Load, LoadParameter, Store, SymbolAddress
 from louver.isa.move import Bitcast, Move, Pack, Select, Unpack
 from louver.isa.packed import PackedBinary, PackedFma
 from louver.isa.scalar import COMPARE, OPERATIONS, Binary, Compare, MultiplyAdd, MultiplyWide, Not
-from louver.isa.special import SPECIAL, ActiveMask, Elect, ShuffleIndex, Special
+from louver.isa.special import SPECIAL, ActiveMask, Elect, ShuffleButterfly, ShuffleIndex, Special
 from louver.isa.sync import (
     BarrierArrive,
     BarrierSync,
@@ -63,6 +63,7 @@ from louver.isa.sync import (
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Arg, Imm, Kernel, Param, Reg
 from support.scalar import STORAGE, WIDTH, random_floats, random_integers
+from support.warp_products import every_form as warp_products
 
 THREADS = 1024
 """Threads that `pure_kernel` applies its form in: 32 warps."""
@@ -105,11 +106,20 @@ def effect_forms() -> Iterator[Effect | Pure]:
             yield from (LoadMatrix(transpose, count), StoreMatrix(transpose, count))
     yield from (Load("global", "b32", 4, read_only=True), Load("global", "b32", 4, read_only=True, streaming=True))
     yield from (Load("global", "b32", streaming=True), LoadByte(), StoreByte())
-    yield from (AtomicAdd(kind, returns) for kind in ("u32", "u64", "f32") for returns in (False, True))
+    yield from (LoadByte("shared"), StoreByte("shared"))
+    yield from (AtomicAdd(kind, returns) for kind in ATOMIC_TYPES for returns in (False, True))
     yield from (LoadParameter(kind) for kind in ("u32", "u64", "f32"))
     yield from (SymbolAddress("b32"), SymbolAddress("b64"), GenericParameter(), PrefetchTensorMap())
     yield from (Special(name) for name in SPECIAL)
-    yield from (ShuffleIndex(), Elect(), ActiveMask(), WarpSync(), BarrierSync(3, 96), BarrierArrive(15, 1024))
+    yield from (
+        ShuffleIndex(),
+        ShuffleButterfly(),
+        Elect(),
+        ActiveMask(),
+        WarpSync(),
+        BarrierSync(3, 96),
+        BarrierArrive(15, 1024),
+    )
     yield from (ClusterArrive(), ClusterWait(), FenceProxyAsync(), FenceMbarrierInit(), MapShared(), Trap("stop"))
     yield from (SetMaxRegisters("dec", 24), SetMaxRegisters("inc", 240))
     yield from (MbarrierInit(), MbarrierExpect(), MbarrierTryWait(), MbarrierTestWait(), MbarrierInvalidate())
@@ -119,6 +129,7 @@ def effect_forms() -> Iterator[Effect | Pure]:
         yield from (BulkTensorLoad(rank=rank), BulkTensorStore(rank))
     yield from (BulkTensorLoad(True), BulkTensorLoad(True, cache_hint=True), BulkTensorLoad(cache_hint=True))
     yield from (BulkLoad(), BulkCommit(), BulkWait(0), BulkWait(3), BulkWait(0, reads_only=False))
+    yield from warp_products()
 
 
 def form_name(form: Instruction) -> str:

@@ -17,14 +17,14 @@ from louver.isa.bulk import (
 )
 from louver.isa.instruction import Instruction
 from louver.isa.matrix import LoadMatrix, StoreMatrix
-from louver.isa.memory import Load, Store
+from louver.isa.memory import ATOMIC_TYPES, AtomicAdd, Load, Store
 from louver.isa.special import Special
 from louver.isa.sync import BarrierArrive, BarrierSync, SetMaxRegisters, Trap
 from louver.isa.tensormap import TensorMap
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Module, Param
 from louver.ptx.validate import validate
-from support.effects import Case, cases
+from support.effects import NUMBERS, Case, cases
 
 ORDERS: tuple[Order, ...] = (Earliest(), Latest(), Seeded(3))
 
@@ -76,6 +76,25 @@ def test_tensor_copies_of_every_rank_go_there_and_back(rank: int, order: Order, 
     np.testing.assert_array_equal(filled[..., : shape[0]], target)
 
 
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize("kind", ["s32", "f32", "bf16"])
+def test_ctas_add_to_the_same_sums(kind: str, order: Order, rng: np.random.Generator) -> None:
+    """Atomics of CTAs, which nothing orders, are no race."""
+    dtype = NUMBERS[kind]
+    k = KernelBuilder("sums", (Param("x", "u64"), Param("y", "u64")), threads=64)
+    tid = k.special("%tid.x")
+    value = k.reg(ATOMIC_TYPES[kind].register)  # type: ignore[index]
+    thread = k.mad_lo(k.special("%ctaid.x"), 64, tid)
+    k.load_global((value,), Address(k.mad_wide(thread, dtype.itemsize, k.ld_param("x"))))
+    place = k.mad_wide(k.and_(tid, 15), dtype.itemsize, k.ld_param("y"))
+    k.emit(AtomicAdd(kind), Address(place), value)  # type: ignore[arg-type]
+    x = rng.integers(-7, 8, (5, 4, 16)).astype(dtype)
+    y = np.ones(16, dtype)
+    memory = GlobalMemory()
+    run(k.finish(), 5, {"x": memory.add("x", x), "y": memory.add("y", y)}, memory=memory, order=order)
+    np.testing.assert_array_equal(y, (1 + x.astype(np.float64).sum(axis=(0, 1))).astype(dtype))
+
+
 def test_special_registers_of_a_grid() -> None:
     k = KernelBuilder("special", (Param("y", "u64"),), threads=64, cluster=2)
     names = ("%ctaid.x", "%nctaid.x", "%cluster_ctarank", "%cluster_nctarank", "%laneid", "%tid.x")
@@ -107,6 +126,7 @@ def test_a_trap_is_reported_with_its_message() -> None:
         (lambda: Store("shared", "b64", 4), "at most 16 bytes a lane, got 4 × b64"),
         (lambda: Load("shared", "b32", read_only=True), "only global memory is read by .nc"),
         (lambda: Load("shared", "b32", streaming=True), "only global memory"),
+        (lambda: AtomicAdd("f64"), "atomics add u32, s32, u64, f32, f16, bf16, f16x2, bf16x2, got f64: convert"),
         (lambda: StoreMatrix(count=3), "1, 2 or 4 matrices move at once, got 3"),
         (lambda: LoadMatrix(count=8), "1, 2 or 4 matrices move at once, got 8"),
         (lambda: Special("%clock"), "the special registers are %tid.x"),
