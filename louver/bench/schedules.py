@@ -32,6 +32,7 @@ ALTERNATIVES: tuple[Mapping[str, Any], ...] = (
     {"raster": 8},
     {"raster": 32},
     {"cluster": 2},
+    {"cluster": 2, "multicast": "values"},
     {"tile_n": 128},
     {"tile_n": 192},
     {"tile_m": 256, "tile_n": 128},

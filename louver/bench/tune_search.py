@@ -32,6 +32,13 @@ TILES: tuple[Mapping[str, int], ...] = tuple(
 )
 """Tiles and the warpgroups that share them: one change, as few of the others fit together."""
 
+CLUSTERS: tuple[Mapping[str, Any], ...] = (
+    {"cluster": 1, "multicast": "dense"},
+    {"cluster": 2, "multicast": "dense"},
+    {"cluster": 2, "multicast": "values"},
+)
+"""Which CTAs share what: one change, as one of the fields means nothing without the other."""
+
 NUMBERS: Mapping[str, tuple[int, ...]] = {
     "tile_k": (64, 128),
     "raster": (4, 8, 16, 32),
@@ -39,8 +46,10 @@ NUMBERS: Mapping[str, tuple[int, ...]] = {
 }
 """Values of the fields that are numbers. A field that is a choice of names or a yes and no tries all; others stay."""
 
-APART = ("specialized",)
-"""Fields that the search leaves alone: a schedule without a producer differs by more than one thing, and is for comparison."""
+APART = ("specialized", "cluster", "multicast")
+"""Fields that the search does not change alone: a schedule without a producer differs by more than one thing, and is for
+comparison; for the others see `CLUSTERS`.
+"""
 
 GAIN = 0.005
 """Part of the time that a change must save to be taken: less is noise."""
@@ -104,6 +113,7 @@ def search(base: Schedule, around: Callable[[Schedule], Iterator[Schedule]], mea
 
 def _changes() -> Iterator[Mapping[str, Any]]:
     yield from TILES
+    yield from CLUSTERS
     hints = get_type_hints(Schedule)
     for field in fields(Schedule):
         for value in () if field.name in APART else _values(field.name, hints[field.name]):

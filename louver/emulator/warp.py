@@ -198,8 +198,8 @@ class Warp:
     def bulk_tensor_store(self, tensor_map: TensorMap, coordinates: Sequence[int], source: int) -> None:
         self.stores.start(tensor_map, coordinates, source)
 
-    def bulk_load(self, source: int, destination: int, size: int, mbarrier: int) -> None:
-        self.cluster.bulk.linear_load(self, source, destination, size, mbarrier)
+    def bulk_load(self, source: int, destination: int, size: int, mbarrier: int, multicast: int | None) -> None:
+        self.cluster.bulk.linear_load(self, source, destination, size, mbarrier, multicast)
 
     def bulk_commit(self) -> None:
         self.stores.commit()

@@ -7,10 +7,11 @@ Without specialization one warpgroup is all there is, and one of its threads beg
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr, i32
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, ModuleOp, StringAttr, UnitAttr, i32
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from louver.ir.sched import ops, staged
@@ -67,7 +68,7 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         ),
     )
     shared = plan.b.box[1] // 8 if plan.b.major == "k" else plan.b.copies
-    if shared % schedule.cluster:
+    if plan.shares("dense") and shared % schedule.cluster:
         raise ValueError(f"the dense tile cannot be shared by {schedule.cluster} CTAs: tile_n is {schedule.tile_n}")
     return ModuleOp([_kernel(plan)])
 
@@ -78,11 +79,14 @@ _RESERVED = ("a_map", "b_map", "d_map", "metadata", "d", "M", "N", "K", "pitch",
 
 def _parameters(plan: Generation) -> dict[str, Attribute]:
     nest = plan.nest
-    b_box = list(plan.b.box)
-    if _shares_rows(plan):
+    a_box, b_box = list(plan.a.box), list(plan.b.box)
+    # A multicast splits boxes by rows; an MN-major tile is shared out by whole boxes.
+    if plan.shares("values"):
+        a_box[1] //= plan.schedule.cluster
+    elif plan.shares("dense") and plan.b.major == "k":
         b_box[1] //= plan.schedule.cluster
     types: dict[str, Attribute] = {
-        "a_map": MapType.of("a", _entry_box(plan.a.box, nest.a.batch), plan.a.element_bytes, plan.a.swizzle),
+        "a_map": MapType.of("a", _entry_box(a_box, nest.a.batch), plan.a.element_bytes, plan.a.swizzle),
         "b_map": MapType.of("b", _entry_box(b_box, nest.b.batch), plan.b.element_bytes, plan.b.swizzle),
         "metadata": PointerType(StringAttr("metadata"), StringAttr("u32")),
     }
@@ -111,11 +115,6 @@ def _entry_box(box: Sequence[int], batch: Batch | None) -> list[int]:
     return list(box) if batch is None else [*box, 1]
 
 
-def _shares_rows(plan: Generation) -> bool:
-    """Whether a multicast splits each box by rows (K-major); an MN-major tile is shared out by whole boxes."""
-    return plan.schedule.cluster > 1 and plan.b.major == "k"
-
-
 def _kernel(plan: Generation) -> ops.KernelOp:
     schedule = plan.schedule
     types = _parameters(plan)
@@ -130,7 +129,7 @@ def _kernel(plan: Generation) -> ops.KernelOp:
             _ring("d", 1, plan.d.bytes)
         if plan.staged:
             _ring("metadata", schedule.stages, metadata_bytes(schedule, plan.mma.a))
-        for name in ("full", "empty", *(["metadata_full"] if schedule.metadata == "barrier" else [])):
+        for name in _barriers(schedule):
             ops.BarriersOp(properties={"sym_name": StringAttr(name), "stages": ops.i32_attr(schedule.stages)})
         if schedule.specialized:
             producer, consumer = register_split(schedule, plan.target)
@@ -144,11 +143,18 @@ def _kernel(plan: Generation) -> ops.KernelOp:
             "params": ArrayAttr([StringAttr(name) for name in types]),
             "threads": ops.i32_attr(schedule.threads),
             "cluster": ops.i32_attr(schedule.cluster),
+            **({"along_n": UnitAttr()} if plan.shares("values") else {}),
             "tile": ArrayAttr([ops.i32_attr(size) for size in (schedule.tile_m, schedule.tile_n, schedule.tile_k)]),
             "mma": WgmmaAttr.of(plan.mma),
         },
         regions=[Region(body)],
     )
+
+
+def _barriers(schedule: Schedule) -> list[str]:
+    """Names of the barriers, each of which there is one of for every stage."""
+    own = ["metadata_full"] if schedule.metadata == "barrier" else []
+    return ["full", "empty", *own, *(["invited"] if schedule.cluster > 1 else [])]
 
 
 def _ring(name: str, stages: int, size: int) -> None:
@@ -192,28 +198,51 @@ def _tile_block(plan: Generation) -> Block:
 
 
 def _fill_stage(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
-    m, n, *entry = tile
-    own_a, own_b = ([] if operand.batch is None else entry for operand in (plan.nest.a, plan.nest.b))
+    """Copies of one step's operands. What a CTA loads for itself alone it begins before it waits for the others' invitation."""
     ops.AcquireOp(properties={"barriers": StringAttr("empty")})
     if plan.schedule.metadata == "barrier":
-        # The words first: they are few, and the consumers want them before the operands.
         ops.ExpectOp(properties={"barriers": StringAttr(plan.metadata_barriers)})
-        _copy_metadata(plan, values, tile, step)
     ops.ExpectOp(properties={"barriers": StringAttr("full")})
-    if plan.schedule.metadata == "stage":
+    own, shared = [_fill_sparse], [_fill_dense]
+    if plan.schedule.multicast == "values":
+        own, shared = shared, own
+    if plan.schedule.cluster > 1:
+        ops.InviteOp(properties={"barriers": StringAttr("invited")})
+    for fill in own:
+        fill(plan, values, tile, step)
+    if plan.schedule.cluster > 1:
+        ops.WaitOp(properties={"barriers": StringAttr("invited")})
+    for fill in shared:
+        fill(plan, values, tile, step)
+
+
+def _fill_sparse(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
+    """The metadata first, if stages hold it: its words are few, and the consumers want them before the operands."""
+    m, _, *entry = tile
+    if plan.staged:
         _copy_metadata(plan, values, tile, step)
+    share = None
+    if plan.shares("values"):
+        rows = plan.a.box[1] // plan.schedule.cluster
+        share = (1, rows, rows * plan.a.box[0] * plan.a.element_bytes)
     kept = arith.MuliOp(step, constant(plan.a.box[0])).result
-    _bulk_load(values["a_map"], [kept, m, *own_a], "a", 0, None)
+    own = [] if plan.nest.a.batch is None else entry
+    _bulk_load(values["a_map"], [kept, m, *own], "a", 0, share)
+
+
+def _fill_dense(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
+    _, n, *entry = tile
+    own = [] if plan.nest.b.batch is None else entry
     k = arith.MuliOp(step, constant(plan.schedule.tile_k)).result
     k_major = plan.b.major == "k"
-    share = _share(plan)
+    share = _dense_share(plan)
     copies = plan.b.copies if share is None or k_major else plan.b.copies // plan.schedule.cluster
     for copy in range(copies):
         moving = k if k_major else n
         if copy:
             moving = arith.AddiOp(moving, constant(copy * plan.b.copy_step[0])).result
         coordinates = [moving, n] if k_major else [moving, k]
-        _bulk_load(values["b_map"], [*coordinates, *own_b], "b", copy * plan.b.box_bytes, share)
+        _bulk_load(values["b_map"], [*coordinates, *own], "b", copy * plan.b.box_bytes, share)
 
 
 def _copy_metadata(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
@@ -224,34 +253,34 @@ def _copy_metadata(plan: Generation, values: dict[str, SSAValue], tile: Sequence
             "ring": StringAttr("metadata"),
             "bytes": ops.i32_attr(metadata_bytes(plan.schedule, plan.mma.a)),
             "barriers": StringAttr(plan.metadata_barriers),
+            **({"multicast": UnitAttr()} if plan.shares("values") else {}),
         },
     )
 
 
-def _share(plan: Generation) -> ArrayAttr[IntegerAttr] | None:
-    """How a multicast load moves with the CTA's rank: [coordinate, elements, shared-memory bytes]."""
+Share: TypeAlias = tuple[int, int, int]
+"""How a multicast load moves with the CTA's rank: coordinate, elements, shared-memory bytes."""
+
+
+def _dense_share(plan: Generation) -> Share | None:
     cluster = plan.schedule.cluster
-    if cluster == 1:
+    if not plan.shares("dense"):
         return None
     if plan.b.major == "k":
         rows = plan.b.box[1] // cluster
-        share = (1, rows, rows * plan.b.box[0] * plan.b.element_bytes)
-    else:
-        boxes = plan.b.copies // cluster
-        share = (0, boxes * plan.b.copy_step[0], boxes * plan.b.box_bytes)
-    return ArrayAttr([ops.i32_attr(value) for value in share])
+        return (1, rows, rows * plan.b.box[0] * plan.b.element_bytes)
+    boxes = plan.b.copies // cluster
+    return (0, boxes * plan.b.copy_step[0], boxes * plan.b.box_bytes)
 
 
-def _bulk_load(
-    source: SSAValue, coordinates: list[SSAValue], ring: str, offset: int, share: ArrayAttr[IntegerAttr] | None
-) -> None:
+def _bulk_load(source: SSAValue, coordinates: list[SSAValue], ring: str, offset: int, share: Share | None) -> None:
     properties: dict[str, Attribute] = {
         "ring": StringAttr(ring),
         "offset": ops.i32_attr(offset),
         "barriers": StringAttr("full"),
     }
     if share is not None:
-        properties["multicast"] = share
+        properties["multicast"] = ArrayAttr([ops.i32_attr(value) for value in share])
     ops.BulkLoadOp(operands=[source, coordinates], properties=properties)
 
 

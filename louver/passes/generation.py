@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from louver.isa.prepack import WORDS, columns_per_load
 from louver.isa.targets import Target
@@ -69,6 +70,10 @@ class Generation:
     def metadata_barriers(self) -> str:
         """The barriers that say that a stage's metadata has arrived."""
         return "metadata_full" if self.schedule.metadata == "barrier" else "full"
+
+    def shares(self, operand: Literal["dense", "values"]) -> bool:
+        """Whether the CTAs of a cluster share each tile of that operand."""
+        return self.schedule.cluster > 1 and self.schedule.multicast == operand
 
     @property
     def in_registers(self) -> bool:

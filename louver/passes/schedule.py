@@ -14,8 +14,9 @@ class Schedule:
 
     tile_m, tile_n: output elements of a CTA (m along the sparse rows). tile_k: dense K elements of a stage, 64 or 128.
     consumers: warpgroups that multiply, each tile_m / consumers rows. stages: depth of the shared-memory ring.
-    cluster: CTAs along M that share each tile of the dense operand by multicast. raster: tiles along M walked before
-    the next column of tiles. store: "direct" writes results from registers, for any output; "bulk" stages them in shared
+    cluster: CTAs that share each tile of one operand by multicast, `multicast`: "dense", then they stand along M, or "values" of
+    the sparse operand (and metadata, if stages hold it), then along N. raster: tiles along M walked before the next column of
+    tiles. store: "direct" writes results from registers, for any output; "bulk" stages them in shared
     memory and sends them by bulk copies, for outputs whose address, row pitch and row bytes are multiples of 16.
     staging: columns that a warpgroup stages at a time for a bulk store; None lets `layout.output_layout` choose.
     values: "shared": products read the sparse operand's values in the ring; "registers": each warp loads its part of them from
@@ -41,6 +42,7 @@ class Schedule:
     specialized: bool = True
     metadata: Literal["global", "stage", "barrier"] = "global"
     in_flight: Literal[0, 1] = 1
+    multicast: Literal["dense", "values"] = "dense"
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -59,7 +61,12 @@ class Schedule:
         if self.tile_k not in (64, 128):
             raise ValueError(f"tile_k is 64 or 128, got {self.tile_k}")
         if self.cluster not in (1, 2):
-            raise ValueError(f"cluster is 1 or 2 CTAs along M, got {self.cluster}")
+            raise ValueError(f"cluster is 1 or 2 CTAs, got {self.cluster}")
+        if self.multicast not in ("dense", "values") or (self.multicast != "dense" and self.cluster == 1):
+            raise ValueError(
+                'multicast is "dense", or "values" in clusters of 2 CTAs, '
+                f"got {self.multicast!r} and cluster {self.cluster}"
+            )
         if self.store not in ("direct", "bulk"):
             raise ValueError(f'store is "direct" or "bulk", got {self.store!r}')
         if self.staging is not None and (self.staging < 1 or self.tile_n % self.staging):

@@ -55,20 +55,28 @@ Parameter: TypeAlias = MapParameter | PointerParameter | SizeParameter | NumberP
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A compiled product as its launch sees it. shared_bytes: dynamic shared memory of a CTA."""
+    """A compiled product as its launch sees it. cluster: CTAs on neighbouring tiles, along N if `along_n`, else along M.
+
+    shared_bytes: dynamic shared memory of a CTA.
+    """
 
     kernel: str
     parameters: tuple[Parameter, ...]
     tile_m: int
     tile_n: int
     cluster: int
+    along_n: bool
     threads: int
     shared_bytes: int
 
     def grid(self, m: int, n: int, sm_count: int, batch: int = 1) -> int:
         """CTAs to launch: one a tile of each entry, at most one an SM (CTAs are persistent), in whole clusters."""
-        clusters_m = -(-m // (self.tile_m * self.cluster))
-        tiles = clusters_m * -(-n // self.tile_n) * batch
+        rows, columns = self.tile_m, self.tile_n
+        if self.along_n:
+            columns *= self.cluster
+        else:
+            rows *= self.cluster
+        tiles = -(-m // rows) * -(-n // columns) * batch
         return min(tiles, max(1, sm_count // self.cluster)) * self.cluster
 
     def to_json(self) -> dict[str, Any]:

@@ -128,7 +128,7 @@ def effect_forms() -> Iterator[Effect | Pure]:
     for rank in range(1, 6):
         yield from (BulkTensorLoad(rank=rank), BulkTensorStore(rank))
     yield from (BulkTensorLoad(True), BulkTensorLoad(True, cache_hint=True), BulkTensorLoad(cache_hint=True))
-    yield from (BulkLoad(), BulkCommit(), BulkWait(0), BulkWait(3), BulkWait(0, reads_only=False))
+    yield from (BulkLoad(), BulkLoad(True), BulkCommit(), BulkWait(0), BulkWait(3), BulkWait(0, reads_only=False))
     yield from warp_products()
 
 

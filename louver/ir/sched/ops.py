@@ -49,20 +49,24 @@ def i32_attr(value: int) -> I32Attr:
 
 @irdl_op_definition
 class KernelOp(IRDLOperation):
-    """A kernel for one target; its block arguments are its parameters, named by `params` in the same order."""
+    """A kernel for one target; its block arguments are its parameters, named by `params` in the same order.
+
+    cluster: CTAs that work on neighbouring tiles: along M, or `along_n`.
+    """
 
     name = "sched.kernel"
     sym_name = prop_def(SymbolNameConstraint())
     params = prop_def(ArrayAttr[StringAttr])
     threads = prop_def(IntegerAttr[I32])
     cluster = prop_def(IntegerAttr[I32])
+    along_n = opt_prop_def(UnitAttr)
     tile = prop_def(ArrayAttr[IntegerAttr[I32]])
     mma = prop_def(WgmmaAttr)
     shared_bytes = opt_prop_def(IntegerAttr[I32])
     body = region_def("single_block")
     traits = traits_def(NoTerminator(), SymbolOpInterface())
     assembly_format = (
-        "$sym_name `params` $params `threads` $threads `cluster` $cluster `tile` $tile `mma` $mma"
+        "$sym_name `params` $params `threads` $threads `cluster` $cluster (`along_n` $along_n^)? `tile` $tile `mma` $mma"
         " (`shared_bytes` $shared_bytes^)? $body attr-dict"
     )
 
@@ -173,9 +177,20 @@ class LoopOp(IRDLOperation):
 
 @irdl_op_definition
 class AcquireOp(IRDLOperation):
-    """Producer: wait until the stage in hand has been released by all its consumers."""
+    """Producer: wait until the stage in hand has been released by all its consumers in this CTA."""
 
     name = "sched.acquire"
+    barriers = prop_def(SymbolNameConstraint())
+    assembly_format = "$barriers attr-dict"
+
+
+@irdl_op_definition
+class InviteOp(IRDLOperation):
+    """Producer: tell the other CTAs of the cluster that the stage in hand may be written, on their `barriers`; a `wait` on its
+    own ones says the same of theirs.
+    """
+
+    name = "sched.invite"
     barriers = prop_def(SymbolNameConstraint())
     assembly_format = "$barriers attr-dict"
 
@@ -212,7 +227,7 @@ class BulkLoadOp(IRDLOperation):
 
 @irdl_op_definition
 class WaitOp(IRDLOperation):
-    """Consumer: wait until the stage in hand is full."""
+    """Wait for the phase of the stage in hand: until its copies have arrived, or all that are to send to it may."""
 
     name = "sched.wait"
     barriers = prop_def(SymbolNameConstraint())

@@ -28,9 +28,9 @@ def enter(low: Lowering) -> None:
     tile_m, tile_n, tile_k = low.tile
     sizes = low.sizes
     named["steps"] = k.shr(k.add(sizes["K"], tile_k - 1), tile_k.bit_length() - 1)
-    rows = tile_m * low.cluster
+    rows, columns = (tile_m, tile_n * low.cluster) if low.along_n else (tile_m * low.cluster, tile_n)
     named["tiles_m"] = k.div(k.add(sizes["M"], rows - 1), rows)
-    named["tiles_n"] = k.div(k.add(sizes["N"], tile_n - 1), tile_n)
+    named["tiles_n"] = k.div(k.add(sizes["N"], columns - 1), columns)
     # scale-d is a predicate register: PTX has no constant one.
     named["always"] = k.setp("eq", "u32", named["tid"], named["tid"])
     if any(isinstance(op, ops.PromoteOp) for op in low.kernel.walk()):
@@ -166,7 +166,9 @@ def _move_to(low: Lowering, tile: Reg, to: Origin) -> None:
     rows = k.min(k.sub(named["tiles_m"], first_row), raster)
     column = k.div(inside, rows)
     row = k.add(first_row, k.sub(inside, k.mul_lo(column, rows)))
-    if low.cluster > 1:
+    if low.along_n:
+        column = k.mad_lo(column, low.cluster, named["rank"])
+    elif low.cluster > 1:
         row = k.mad_lo(row, low.cluster, named["rank"])
     k.mul_lo(row, tile_m, into=to.m)
     k.mul_lo(column, tile_n, into=to.n)

@@ -100,6 +100,8 @@ def _lower_op(low: Lowering, op: Operation) -> None:
             control.advance(low)
         case ops.AcquireOp():
             stages.acquire(low, op)
+        case ops.InviteOp():
+            stages.invite(low, op)
         case ops.ExpectOp():
             stages.expect(low, op)
         case ops.BulkLoadOp():

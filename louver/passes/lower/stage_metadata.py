@@ -9,13 +9,13 @@ from louver.isa.prepack import WORDS, columns_per_load
 from louver.isa.targets import WARPGROUP_THREADS
 from louver.passes.lower.stages import barrier_address
 from louver.passes.lower.state import Lowering
-from louver.ptx.module import Address
+from louver.ptx.module import Address, Reg
 
 WORD_BYTES = 4
 
 
 def copy(low: Lowering, op: staged.CopyMetadataOp) -> None:
-    """One copy of contiguous words for each 64 rows of the tile."""
+    """One copy of contiguous words for each 64 rows of the tile, or of a CTA's part of them."""
     k = low.k
     rows, _, _ = low.tile
     blocks = rows // 64
@@ -29,13 +29,21 @@ def copy(low: Lowering, op: staged.CopyMetadataOp) -> None:
     stage = k.mad_lo(low.position.stage, ring.stage_bytes, low.named["smem"])
     barrier = Address(barrier_address(low, low.position.stage), barriers.offset)
     step = k.widen_u64(low.number(op.step))
+    part = size // (1 if op.multicast is None else low.cluster)
+    mask: list[Reg] = []
+    if op.multicast is not None:
+        stage = k.mad_lo(low.named["rank"], part, stage)
+        mask = [k.mov((1 << low.cluster) - 1, kind="b16")]
     for block in range(blocks):
         block_index = k.min(k.add(first, block), last)
         if op.entry is not None:
             block_index = k.mad_lo(low.register(op.entry), k.add(last, 1), block_index)
         index = k.add(k.mul_wide(block_index, steps), step)
         source = k.add(low.register(op.metadata), k.shl(index, size.bit_length() - 1))
-        k.emit(BulkLoad(), Address(stage, ring.offset + block * size), Address(source), size, barrier)
+        if op.multicast is not None:
+            source = k.add(source, k.mul_wide(low.named["rank"], part))
+        load = BulkLoad(op.multicast is not None)
+        k.emit(load, Address(stage, ring.offset + block * size), Address(source), part, barrier, *mask)
 
 
 def read(low: Lowering, op: staged.ReadMetadataOp) -> None:

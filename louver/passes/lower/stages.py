@@ -19,6 +19,13 @@ def acquire(low: Lowering, op: ops.AcquireOp) -> None:
     k.wait(Address(address, low.barriers[op.barriers.data].offset), k.xor(position.parity, 1))
 
 
+def invite(low: Lowering, op: ops.InviteOp) -> None:
+    """Arrive in the other CTA of the cluster: one message between producers, in place of one from every warp that multiplies."""
+    k = low.k
+    address = k.add(barrier_address(low, low.position.stage), low.barriers[op.barriers.data].offset)
+    k.mbarrier_arrive(Address(k.map_shared(address, k.xor(low.named["rank"], 1))), remote=True)
+
+
 def expect(low: Lowering, op: ops.ExpectOp) -> None:
     """Arrive and announce the bytes of the whole stage, whoever sends them."""
     barriers = low.barriers[op.barriers.data]
@@ -33,25 +40,19 @@ def wait(low: Lowering, op: ops.WaitOp) -> None:
 
 
 def release(low: Lowering, op: ops.ReleaseOp) -> None:
-    """One lane of each warp arrives at the empty barrier, in every CTA of the cluster: each of them sends to the stage.
+    """One lane of each warp arrives at the empty barrier of its CTA, whose producer invites the others of the cluster.
 
     The warp's own wait covers only its own share of the products, so each warp arrives for itself.
     """
     k, position, tile = low.k, low.position, low.tile_state
     lag = op.lag.value.data
     stage = position.stage if lag == 0 else position.previous
-    lane = k.and_(low.named["tid"], 31)
-    selected = k.setp("lt", "u32", lane, low.cluster)
+    selected = k.setp("eq", "u32", k.and_(low.named["tid"], 31), 0)
     if lag > tile.advanced:
         begun = k.setp("ge", "u32", tile.step, lag - tile.advanced)
         selected = k.and_pred(selected, begun)
     barriers = low.barriers[op.barriers.data]
-    address = barrier_address(low, stage)
-    if low.cluster > 1:
-        remote = k.map_shared(k.add(address, barriers.offset), lane)
-        k.mbarrier_arrive(Address(remote), remote=True, guard=selected)
-    else:
-        k.mbarrier_arrive(Address(address, barriers.offset), guard=selected)
+    k.mbarrier_arrive(Address(barrier_address(low, stage), barriers.offset), guard=selected)
 
 
 def bulk_load(low: Lowering, op: ops.BulkLoadOp) -> None:

@@ -124,6 +124,11 @@ class Lowering:
         return self.kernel.cluster.value.data
 
     @property
+    def along_n(self) -> bool:
+        """Whether the CTAs of a cluster work on neighbouring columns of tiles, not rows."""
+        return self.kernel.along_n is not None
+
+    @property
     def consumers(self) -> int:
         """Warpgroups that multiply."""
         m, _, _ = self.tile

@@ -77,6 +77,8 @@ class Agent:
                 self._promote(event)
             case "store":
                 self._store(event)
+            case "invite":
+                self._invite(event)
             case "expect":
                 barrier = self._barrier(event, self.cta, event.position)
                 barrier.arrive(self.clock, event.position // len(self._stages(event, self.cta)), 1, 0, event)
@@ -116,7 +118,7 @@ class Agent:
             barrier.arrive(self.clock, phase, 0, copy.bytes, event)
 
     def _release(self, event: Event) -> None:
-        """Each warp arrives for itself, in every CTA: each of them sends to the stage."""
+        """Each warp arrives for itself, in its own CTA."""
         if event.step < event.action.number:
             return
         position = event.position - event.action.number
@@ -126,9 +128,15 @@ class Agent:
                 "products in flight that read it",
                 event,
             )
+        phase = position // len(self._stages(event, self.cta))
+        self._barrier(event, self.cta, position).arrive(self.clock, phase, self.warps, 0, event)
+
+    def _invite(self, event: Event) -> None:
+        """The other CTAs of the cluster may send to the stage."""
         for cta in range(len(self.barriers)):
-            phase = position // len(self._stages(event, cta))
-            self._barrier(event, cta, position).arrive(self.clock, phase, self.warps, 0, event)
+            if cta != self.cta:
+                phase = event.position // len(self._stages(event, cta))
+                self._barrier(event, cta, event.position).arrive(self.clock, phase, 1, 0, event)
 
     def _multiply(self, event: Event) -> None:
         reads = _given(event.action.reads)

@@ -16,6 +16,7 @@ from louver.isa.prepack import WORDS, columns_per_load
 
 Kind: TypeAlias = Literal[
     "acquire",
+    "invite",
     "expect",
     "load",
     "wait",
@@ -210,43 +211,50 @@ def words_a_step(kernel: ops.KernelOp) -> int:
     return kernel.tile.data[2].value.data * WORDS // columns_per_load(kernel.mma.a.data)
 
 
+_PLAIN: Mapping[type[Operation], Kind] = {
+    ops.LoadMetadataOp: "metadata",
+    ops.MmaFenceOp: "fence",
+    ops.MmaCommitOp: "commit",
+    ops.ClearOp: "clear",
+    ops.PromoteOp: "promote",
+    ops.StoreOp: "store",
+    ops.BulkStoreOp: "store",
+}
+"""Operations of which there is no more to say."""
+
+_KINDS: Mapping[str, Kind] = {
+    "sched.acquire": "acquire",
+    "sched.invite": "invite",
+    "sched.expect": "expect",
+    "sched.wait": "wait",
+}
+"""Operations that act on barriers alone, by name."""
+
+
 def _action(op: Operation, role: str) -> Action | None:
     """What an operation does; None for arithmetic, and for products that the first of their run stands for."""
+    plain = _PLAIN.get(type(op))
+    if plain is not None:
+        return Action(plain, op, role)
     match op:
-        case ops.AcquireOp():
-            return Action("acquire", op, role, op.barriers.data)
-        case ops.ExpectOp():
-            return Action("expect", op, role, op.barriers.data)
-        case ops.WaitOp():
-            return Action("wait", op, role, op.barriers.data)
+        case ops.AcquireOp() | ops.InviteOp() | ops.ExpectOp() | ops.WaitOp():
+            return Action(_KINDS[op.name], op, role, op.barriers.data)
         case ops.ReleaseOp():
             return Action("release", op, role, op.barriers.data, op.lag.value.data)
         case ops.BulkLoadOp():
             return Action("load", op, role, op.barriers.data, copy=_copy(op))
         case staged.CopyMetadataOp():
-            return Action("load", op, role, op.barriers.data, copy=Copy(op.ring.data, 0, op.bytes.value.data, None))
-        case ops.LoadMetadataOp():
-            return Action("metadata", op, role)
+            return Action("load", op, role, op.barriers.data, copy=_metadata_copy(op))
         case staged.ReadMetadataOp():
             return Action("metadata", op, role, reads=Reads((op.ring.data,), op.set.value.data, frozenset(), None))
         case ops.LoadValuesOp():
             return Action("values", op, role, reads=Reads((op.ring.data,), -1, frozenset(), op.slot.value.data))
-        case ops.MmaFenceOp():
-            return Action("fence", op, role)
         case ops.MmaOp():
             before = op.prev_op
             again = isinstance(before, ops.MmaOp) and _source(before) == _source(op)
             return None if again else Action("mma", op, role, reads=_reads(op))
-        case ops.MmaCommitOp():
-            return Action("commit", op, role)
         case ops.MmaWaitOp():
             return Action("mma_wait", op, role, number=op.pending.value.data)
-        case ops.ClearOp():
-            return Action("clear", op, role)
-        case ops.PromoteOp():
-            return Action("promote", op, role)
-        case ops.StoreOp() | ops.BulkStoreOp():
-            return Action("store", op, role)
         case _ if op.name.startswith("sched."):
             raise ValueError(f"the check has no rule for {op.name}: add what it does to louver.passes.protocol")
         case _:
@@ -258,6 +266,19 @@ def _copy(op: ops.BulkLoadOp) -> Copy:
         raise TypeError(f"a bulk copy reads through a tensor map, got {op.map.type}")
     share = None if op.multicast is None else op.multicast.data[2].value.data
     return Copy(op.ring.data, op.offset.value.data, op.map.type.box_bytes, share)
+
+
+def _metadata_copy(op: staged.CopyMetadataOp) -> Copy:
+    """All rows' words at once; a CTA's parts of them, which lie apart, as if they lay together."""
+    if op.multicast is None:
+        return Copy(op.ring.data, 0, op.bytes.value.data, None)
+    kernel = op.parent_op()
+    while not isinstance(kernel, ops.KernelOp):
+        if kernel is None:
+            raise ValueError(f"copies are part of a kernel, got {op}")
+        kernel = kernel.parent_op()
+    part = op.bytes.value.data // kernel.cluster.value.data
+    return Copy(op.ring.data, 0, part, part)
 
 
 def _source(op: ops.MmaOp) -> tuple[object, ...]:

@@ -14,7 +14,7 @@ from louver.bench import machine, tune, tune_run
 from louver.bench.machine import CannotMeasureError
 from louver.bench.tune import Tuned, classes_between, entry_of, tune_and_keep
 from louver.bench.tune_run import Task, set_up
-from louver.bench.tune_search import APART, GAIN, NUMBERS, TILES, neighbours, search
+from louver.bench.tune_search import APART, CLUSTERS, GAIN, NUMBERS, TILES, neighbours, search
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
@@ -110,15 +110,15 @@ def test_neighbours_differ_by_one_thing_and_fit() -> None:
         full = deepest(PROBLEM, schedule, SM_90A)
         assert schedule.stages <= full.stages
         changed = {f.name for f in fields(Schedule) if getattr(schedule, f.name) != getattr(MODEL, f.name)}
-        shape = {"tile_m", "tile_n", "consumers"}
+        together = ({"tile_m", "tile_n", "consumers"}, {"cluster", "multicast"})
         if changed != {"stages"}:
             changed.discard("stages")
             assert schedule.stages == full.stages
-        assert changed <= shape or len(changed) == 1, schedule
+        assert any(changed <= each for each in together) or len(changed) == 1, schedule
     for name, hint in get_type_hints(Schedule).items():
-        if name in APART:
+        if name in APART and name not in CLUSTERS[0]:
             assert all(getattr(s, name) == getattr(MODEL, name) for s in found)
-        elif get_origin(hint) is Literal or hint is bool or name in NUMBERS or name in TILES[0]:
+        elif get_origin(hint) is Literal or hint is bool or name in NUMBERS or name in (*TILES[0], *CLUSTERS[0]):
             assert any(getattr(s, name) != getattr(MODEL, name) for s in found), f"no neighbour changes {name}"
 
 

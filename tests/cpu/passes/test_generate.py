@@ -29,6 +29,10 @@ PROBLEMS = {
     ),
     "linear-narrow": (Problem("linear", out="f32"), Schedule(tile_n=8, stages=8)),
     "matmul-cluster": (Problem("matmul"), Schedule(cluster=2, stages=4)),
+    "linear-cluster-values": (
+        Problem("linear", "s8", "s8", "f16"),
+        Schedule(tile_k=128, tile_n=128, cluster=2, multicast="values", metadata="stage", stages=4),
+    ),
     "linear-fp8-bias": (
         Problem("linear", "e4m3", "e5m2", "bf16", bias="row"),
         Schedule(tile_k=128, stages=4, store="bulk"),
@@ -93,9 +97,13 @@ def test_stages_do_not_overlap_and_bytes_add_up(name: str) -> None:
     # One row of the sparse tile holds half its columns; the dense tile all of them.
     stored = schedule.tile_k * (schedule.tile_m // 2 + schedule.tile_n)
     expected = stored * element_type(problem.a).bytes
+    if schedule.metadata == "stage":
+        expected += schedule.tile_m * schedule.tile_k // 8
     assert full.transaction_bytes.value.data == expected
     empty = next(op for op in barriers if op.sym_name.data == "empty")
-    assert empty.arrivals.value.data == 4 * schedule.consumers * schedule.cluster
+    assert empty.arrivals.value.data == 4 * schedule.consumers
+    invited = [op.arrivals.value.data for op in barriers if op.sym_name.data == "invited"]
+    assert invited == [schedule.cluster - 1] * (schedule.cluster > 1)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -116,6 +124,13 @@ def test_grid_is_one_cta_a_tile_and_at_most_one_an_sm() -> None:
     assert signature.grid(257, 256, 132) == 4
     assert signature.grid(4096, 8192, 132) == 132
     assert signature.grid(4096, 8192, 131) == 130
+    problem, schedule = PROBLEMS["linear-cluster-values"]
+    module = generate(nest_of(problem, schedule), schedule, SM_90A)
+    assign_shared_memory(module, SM_90A)
+    signature = read_signature(module)
+    assert signature.grid(1, 1, 132) == 2
+    assert signature.grid(128, 257, 132) == 4
+    assert signature.grid(129, 256, 132) == 4
 
 
 def test_tile_of_kernel_and_schedule_must_agree() -> None:

@@ -95,6 +95,7 @@ def test_the_check_costs_milliseconds() -> None:
 
 BASE = Schedule(stages=4)
 CLUSTER = Schedule(stages=4, cluster=2)
+VALUES = Schedule(stages=4, cluster=2, multicast="values", metadata="stage")
 STAGE = Schedule(stages=4, metadata="stage")
 BARRIER = Schedule(stages=4, metadata="barrier")
 ALONE = Schedule(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0)
@@ -153,6 +154,13 @@ def expect_twice(kernel: ops.KernelOp) -> None:
 def release_twice(kernel: ops.KernelOp) -> None:
     op = found(kernel, ops.ReleaseOp)
     op.parent.insert_op_after(op.clone(), op)
+
+
+def invite_first(kernel: ops.KernelOp) -> None:
+    op = found(kernel, ops.InviteOp)
+    op.detach()
+    acquire = found(kernel, ops.AcquireOp)
+    acquire.parent.insert_op_before(op, acquire)
 
 
 def overlap(kernel: ops.KernelOp) -> None:
@@ -236,9 +244,14 @@ MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
     "alone: no wait for products": (ALONE, drop(ops.MmaWaitOp), "released only after the wait that retires"),
     "alone: no wait": (ALONE, drop(ops.WaitOp), "reads a stage only after its bytes have arrived"),
     "alone: a group left running": (ALONE, set_number(ops.MmaWaitOp, "pending", 1), "released only after the wait"),
-    "cluster: no wait": (CLUSTER, drop(ops.WaitOp), "reads a stage only after its bytes have arrived"),
-    "cluster: half the arrivals": (CLUSTER, add("empty", "arrivals", -8), "before has ended|counts all that arrive"),
+    "cluster: no wait": (CLUSTER, drop(ops.WaitOp, 1), "reads a stage only after its bytes have arrived"),
+    "cluster: half the arrivals": (CLUSTER, add("empty", "arrivals", -4), "before has ended|counts all that arrive"),
     "cluster: no acquire": (CLUSTER, drop(ops.AcquireOp), "has been waited for|knows that the one before"),
+    "cluster: not invited": (CLUSTER, drop(ops.InviteOp), "every wait ends, .* of @invited with 0 of 1 arrivals"),
+    "cluster: uninvited": (CLUSTER, drop(ops.WaitOp), "knows that the one before|has been waited for"),
+    "cluster: invited too early": (CLUSTER, invite_first, "has been waited for|knows that the one before"),
+    "values: uninvited": (VALUES, drop(ops.WaitOp), "knows that the one before|has been waited for"),
+    "values: no metadata": (VALUES, drop(staged.CopyMetadataOp), "every wait ends, .* of @full"),
 }
 
 

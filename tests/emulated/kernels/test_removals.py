@@ -23,6 +23,7 @@ STRUCTURES = {
     "direct": (Problem("linear", bias="row"), Schedule(tile_n=16, stages=3), 1),
     "bulk": (Problem("linear"), Schedule(tile_n=16, stages=3, store="bulk"), 1),
     "cluster": (Problem("matmul"), Schedule(tile_n=64, stages=2, cluster=2, store="bulk"), 2),
+    "cluster-along-n": (Problem("matmul"), Schedule(tile_n=16, stages=2, cluster=2, multicast="values"), 2),
     "chunks": (Problem("linear", out="f32"), Schedule(tile_n=48, stages=2, store="bulk", staging=16), 1),
     "two-blocks": (Problem("matmul", b_layout="n_major"), Schedule(tile_m=256, tile_n=64, tile_k=128, stages=2), 1),
     "promoted": (
@@ -36,6 +37,11 @@ STRUCTURES = {
     "metadata-on-its-own-barrier": (
         Problem("matmul"),
         Schedule(tile_n=64, tile_k=128, stages=2, cluster=2, metadata="barrier"),
+        2,
+    ),
+    "shared-metadata": (
+        Problem("matmul"),
+        Schedule(tile_n=16, stages=3, cluster=2, multicast="values", metadata="stage"),
         2,
     ),
 }
@@ -52,7 +58,11 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator):
     """
     problems = []
     schedule = compiled.schedule
-    m, n = 2 * schedule.tile_m * schedule.cluster, schedule.tile_n
+    m, n = 2 * schedule.tile_m, schedule.tile_n
+    if schedule.multicast == "values":
+        n *= schedule.cluster
+    else:
+        m *= schedule.cluster
     round_steps = 512 // schedule.tile_k
     for steps in (3 * round_steps - 1, 3):
         k = schedule.tile_k * (steps - 1) + 8

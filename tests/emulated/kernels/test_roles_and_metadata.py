@@ -40,6 +40,8 @@ SCHEDULES = {
     "barrier-two-blocks": replace(BARRIER, tile_m=256, tile_k=128, stages=2),
     "barrier-drained": replace(BARRIER, in_flight=0, stages=2),
     "barrier-cluster": replace(BARRIER, tile_n=64, cluster=2),
+    "stage-cluster-values": replace(STAGE, cluster=2, multicast="values"),
+    "barrier-cluster-values": replace(BARRIER, cluster=2, multicast="values", tile_k=128),
     "barrier-three-consumers": replace(BARRIER, tile_m=192, tile_n=48, consumers=3),
     "barrier-registers": replace(BARRIER, values="registers"),
 }

@@ -14,8 +14,8 @@ builtin.module {
         ^bb0(%step: i32):
           sched.acquire @empty
           sched.expect @metadata_full
-          sched.copy_metadata %metadata[%m, %step] to @metadata bytes 2048 on @metadata_full : !sched.ptr<"metadata", "u32">, i32, i32
           sched.expect @full
+          sched.copy_metadata %metadata[%m, %step] to @metadata bytes 2048 on @metadata_full : !sched.ptr<"metadata", "u32">, i32, i32
           %0 = arith.constant 64 : i32
           %1 = arith.muli %step, %0 : i32
           sched.bulk_load %a_map[%1, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [64, 128], 1, 64>

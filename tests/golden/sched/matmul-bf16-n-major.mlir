@@ -1,10 +1,11 @@
 builtin.module {
-  sched.kernel @matmul params ["a_map", "b_map", "metadata", "d", "M", "N", "K", "pitch"] threads 384 cluster 2 tile [128 : i32, 256 : i32, 128 : i32] mma <#builtin.int<256>, "bf16", "bf16", "f32", "shared", #builtin.int<1>> shared_bytes 163872 {
+  sched.kernel @matmul params ["a_map", "b_map", "metadata", "d", "M", "N", "K", "pitch"] threads 384 cluster 2 tile [128 : i32, 256 : i32, 128 : i32] mma <#builtin.int<256>, "bf16", "bf16", "f32", "shared", #builtin.int<1>> shared_bytes 163888 {
   ^bb0(%a_map: !sched.map<"a", [64, 128], 2, 128>, %b_map: !sched.map<"b", [64, 128], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f32">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>):
     sched.ring @a stages 2 bytes 16384 offset 0
     sched.ring @b stages 2 bytes 65536 offset 32768
     sched.barriers @full stages 2 arrivals 1 transaction_bytes 81920 offset 163840
-    sched.barriers @empty stages 2 arrivals 16 offset 163856
+    sched.barriers @empty stages 2 arrivals 8 offset 163856
+    sched.barriers @invited stages 2 arrivals 1 offset 163872
     sched.role @producer warpgroups 1 from 0 registers 40 single {
       sched.tiles raster 16 {
       ^bb0(%m: i32, %n: i32):
@@ -12,9 +13,11 @@ builtin.module {
         ^bb0(%step: i32):
           sched.acquire @empty
           sched.expect @full
+          sched.invite @invited
           %0 = arith.constant 64 : i32
           %1 = arith.muli %step, %0 : i32
           sched.bulk_load %a_map[%1, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [64, 128], 2, 128>
+          sched.wait @invited
           %2 = arith.constant 128 : i32
           %3 = arith.muli %step, %2 : i32
           sched.bulk_load %b_map[%n, %3 : i32, i32] to @b offset 0 on @full multicast [0 : i32, 128 : i32, 32768 : i32] : !sched.map<"b", [64, 128], 2, 128>

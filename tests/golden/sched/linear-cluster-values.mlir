@@ -1,0 +1,107 @@
+builtin.module {
+  sched.kernel @linear params ["a_map", "b_map", "metadata", "d", "M", "N", "K", "pitch"] threads 384 cluster 2 along_n tile [128 : i32, 128 : i32, 128 : i32] mma <#builtin.int<128>, "s8", "s8", "s32", "shared", #builtin.int<0>> shared_bytes 106592 {
+  ^bb0(%a_map: !sched.map<"a", [64, 64], 1, 64>, %b_map: !sched.map<"b", [128, 128], 1, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>):
+    sched.ring @a stages 4 bytes 8192 offset 0
+    sched.ring @b stages 4 bytes 16384 offset 32768
+    sched.ring @metadata stages 4 bytes 2048 offset 98304
+    sched.barriers @full stages 4 arrivals 1 transaction_bytes 26624 offset 106496
+    sched.barriers @empty stages 4 arrivals 8 offset 106528
+    sched.barriers @invited stages 4 arrivals 1 offset 106560
+    sched.role @producer warpgroups 1 from 0 registers 40 single {
+      sched.tiles raster 16 {
+      ^bb0(%m: i32, %n: i32):
+        sched.loop unroll 1 {
+        ^bb0(%step: i32):
+          sched.acquire @empty
+          sched.expect @full
+          sched.invite @invited
+          %0 = arith.constant 128 : i32
+          %1 = arith.muli %step, %0 : i32
+          sched.bulk_load %b_map[%1, %n : i32, i32] to @b offset 0 on @full : !sched.map<"b", [128, 128], 1, 128>
+          sched.wait @invited
+          sched.copy_metadata %metadata[%m, %step] to @metadata bytes 2048 on @full multicast : !sched.ptr<"metadata", "u32">, i32, i32
+          %2 = arith.constant 64 : i32
+          %3 = arith.muli %step, %2 : i32
+          sched.bulk_load %a_map[%3, %m : i32, i32] to @a offset 0 on @full multicast [1 : i32, 64 : i32, 4096 : i32] : !sched.map<"a", [64, 64], 1, 64>
+          sched.advance
+        }
+      }
+    }
+    sched.role @consumer warpgroups 2 from 1 registers 232 {
+      sched.tiles raster 16 {
+      ^bb0(%m_1: i32, %n_1: i32):
+        sched.loop unroll 4 {
+        ^bb0(%step_1: i32):
+          sched.wait @full
+          sched.read_metadata @metadata set 0
+          sched.mma_fence
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 0 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 1 selector 0
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @full
+          sched.read_metadata @metadata set 1
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 0 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 1 word 1 selector 0
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @full
+          sched.read_metadata @metadata set 0
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 0 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 1 selector 0
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @full
+          sched.read_metadata @metadata set 1
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 0 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 1 word 1 selector 0
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+        }
+        sched.loop partial unroll 3 {
+        ^bb0(%step_2: i32):
+          sched.wait @full
+          sched.read_metadata @metadata set 0
+          sched.mma_fence
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 0 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 1 selector 0
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @full
+          sched.read_metadata @metadata set 1
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 0 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 1 word 1 selector 0
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @full
+          sched.read_metadata @metadata set 0
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 0 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 1 selector 0
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+        }
+        sched.mma_wait pending 0
+        sched.release @empty lag 1
+        sched.store %d[%m_1, %n_1] transposed : !sched.ptr<"d", "f16">, i32, i32 {
+        ^bb0(%4: i32):
+          %5 = arith.sitofp %4 : i32 to f16
+          sched.yield %5 : f16
+        }
+      }
+    }
+  }
+}
