@@ -31,6 +31,8 @@ ALTERNATIVES: tuple[Mapping[str, Any], ...] = (
     {"raster": 4},
     {"raster": 8},
     {"raster": 32},
+    {"l2": "values"},
+    {"raster": 32, "l2": "values"},
     {"cluster": 2},
     {"cluster": 2, "multicast": "values"},
     {"tile_n": 128},

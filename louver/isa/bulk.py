@@ -1,22 +1,27 @@
 """Bulk copies between global and shared memory: runs of bytes, and tiles that a tensor map describes.
 
 The tensor map is a kernel parameter passed by value; the instruction takes its generic address.
-Source: PTX ISA, cp.async.bulk, cp.async.bulk.tensor, cp.async.bulk.commit_group and wait_group, prefetch.tensormap.
+Source: PTX ISA, cp.async.bulk, cp.async.bulk.tensor, cp.async.bulk.commit_group and wait_group, prefetch.tensormap, createpolicy.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from louver.isa.instruction import Bits, Effect, Operand, Pure, Requirement
+from louver.isa.instruction import LANES, Bits, Effect, Operand, Pure, Requirement
 from louver.isa.machine import Suspend, WarpState
 
 SM90 = Requirement((8, 0), "sm_90")
 
 MAX_RANK = 5
 """Dimensions of a tensor map at most."""
+
+
+Eviction: TypeAlias = Literal["first", "last"]
+"""What the L2 cache lets go of first, or last."""
 
 
 def _check_rank(rank: int) -> None:
@@ -46,6 +51,43 @@ class GenericParameter(Pure):
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         """The machine's addresses are generic already."""
         return (inputs[0].copy(),)
+
+
+@dataclass(frozen=True, slots=True)
+class CachePolicy(Pure):
+    """`createpolicy.fractional.L2::evict_….b64 d, 1.0`: a copy's policy that its data leaves the L2 cache first, or last.
+
+    A policy's bits are the machine's own: here they are the number of the choice. It changes no result.
+    """
+
+    eviction: Eviction
+
+    def __post_init__(self) -> None:
+        if self.eviction not in get_args(Eviction):
+            raise ValueError(f'data is evicted "first" or "last", got {self.eviction!r}')
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d."""
+        return (Operand("d", "out", "b64", kind="register"),)
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"createpolicy.fractional.L2::evict_{self.eviction}.b64"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 7.4, sm_80."""
+        return Requirement((7, 4), "sm_80")
+
+    def text(self, *args: str) -> str:
+        """For all of the data: a fraction of 1."""
+        return f"{self.mnemonic} {args[0]}, 1.0"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """The number of the choice."""
+        return (np.full(LANES, get_args(Eviction).index(self.eviction), np.uint64),)
 
 
 def _coordinates(bits: Bits, lane: int) -> list[int]:
@@ -113,27 +155,31 @@ class BulkTensorLoad(Effect):
 class BulkTensorStore(Effect):
     """Start a copy of a box from shared memory to global memory, as part of the thread's open bulk group.
 
-    rank: dimensions of the map.
+    rank: dimensions of the map. With `cache_hint` the last operand is a policy of createpolicy.
     """
 
     rank: int = 2
+    cache_hint: bool = False
 
     def __post_init__(self) -> None:
         _check_rank(self.rank)
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """map, {x, …}, [src]."""
+        """map, {x, …}, [src], the policy with cache_hint."""
+        policy = (Operand("policy", "in", "b64", kind="register"),) if self.cache_hint else ()
         return (
             Operand("map", "in", "b64", kind="register"),
             Operand("coordinates", "in", "b32", self.rank, braces=True),
             Operand("src", "in", "b32", kind="address"),
+            *policy,
         )
 
     @property
     def mnemonic(self) -> str:
         """The opcode."""
-        return f"cp.async.bulk.tensor.{self.rank}d.global.shared::cta.tile.bulk_group"
+        hint = ".L2::cache_hint" if self.cache_hint else ""
+        return f"cp.async.bulk.tensor.{self.rank}d.global.shared::cta.tile.bulk_group{hint}"
 
     @property
     def requires(self) -> Requirement:
@@ -142,12 +188,12 @@ class BulkTensorStore(Effect):
 
     def text(self, *args: str) -> str:
         """Map and coordinates share one pair of brackets."""
-        tensor_map, coordinates, source = args
-        return f"{self.mnemonic} [{tensor_map}, {coordinates}], {source}"
+        tensor_map, coordinates, *others = args
+        return f"{self.mnemonic} {', '.join([f'[{tensor_map}, {coordinates}]', *others])}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Start one copy for each active lane."""
-        tensor_map, coordinates, source = inputs
+        tensor_map, coordinates, source, *_ = inputs
         bound = warp.tensor_map(tensor_map)
         for lane in np.flatnonzero(warp.active).tolist():
             warp.bulk_tensor_store(bound, _coordinates(coordinates, lane), int(source[lane]))

@@ -17,6 +17,7 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 from louver.ir.sched import ops, staged
 from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
 from louver.ir.tile.elements import element_attribute
+from louver.isa.bulk import Eviction
 from louver.isa.targets import Target
 from louver.isa.wgmma import Wgmma
 from louver.passes.generate_epilogue import build_epilogue, epilogue_parameters
@@ -227,12 +228,13 @@ def _fill_sparse(plan: Generation, values: dict[str, SSAValue], tile: Sequence[S
         share = (1, rows, rows * plan.a.box[0] * plan.a.element_bytes)
     kept = arith.MuliOp(step, constant(plan.a.box[0])).result
     own = [] if plan.nest.a.batch is None else entry
-    _bulk_load(values["a_map"], [kept, m, *own], "a", 0, share)
+    _bulk_load(values["a_map"], [kept, m, *own], "a", 0, share, "last" if plan.schedule.l2 == "values" else None)
 
 
 def _fill_dense(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
     _, n, *entry = tile
     own = [] if plan.nest.b.batch is None else entry
+    evict = "first" if plan.schedule.l2 == "values" else None
     k = arith.MuliOp(step, constant(plan.schedule.tile_k)).result
     k_major = plan.b.major == "k"
     share = _dense_share(plan)
@@ -242,7 +244,7 @@ def _fill_dense(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SS
         if copy:
             moving = arith.AddiOp(moving, constant(copy * plan.b.copy_step[0])).result
         coordinates = [moving, n] if k_major else [moving, k]
-        _bulk_load(values["b_map"], [*coordinates, *own], "b", copy * plan.b.box_bytes, share)
+        _bulk_load(values["b_map"], [*coordinates, *own], "b", copy * plan.b.box_bytes, share, evict)
 
 
 def _copy_metadata(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
@@ -273,7 +275,14 @@ def _dense_share(plan: Generation) -> Share | None:
     return (0, boxes * plan.b.copy_step[0], boxes * plan.b.box_bytes)
 
 
-def _bulk_load(source: SSAValue, coordinates: list[SSAValue], ring: str, offset: int, share: Share | None) -> None:
+def _bulk_load(
+    source: SSAValue,
+    coordinates: list[SSAValue],
+    ring: str,
+    offset: int,
+    share: Share | None,
+    evict: Eviction | None,
+) -> None:
     properties: dict[str, Attribute] = {
         "ring": StringAttr(ring),
         "offset": ops.i32_attr(offset),
@@ -281,6 +290,8 @@ def _bulk_load(source: SSAValue, coordinates: list[SSAValue], ring: str, offset:
     }
     if share is not None:
         properties["multicast"] = ArrayAttr([ops.i32_attr(value) for value in share])
+    if evict is not None:
+        properties["evict"] = StringAttr(evict)
     ops.BulkLoadOp(operands=[source, coordinates], properties=properties)
 
 
@@ -332,4 +343,6 @@ def _store(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValu
         "element": StringAttr(plan.nest.store.element),
         "columns": ops.i32_attr(plan.d.columns),
     }
+    if plan.schedule.l2 == "values":
+        properties["evict"] = StringAttr("first")
     ops.BulkStoreOp(operands=[values["d_map"], m, n, entry], properties=properties, regions=[Region(body)])

@@ -25,6 +25,8 @@ class Schedule:
     metadata: "global": words go from global memory straight to registers, 256 columns at a time, ahead of their products;
     "stage": by bulk copies into the stage, with its operands; "barrier": the same on barriers of their own, so that they are in
     registers before the operands arrive.
+    l2: "even": no wish; "values": the L2 cache keeps the sparse operand, which every column of tiles reads again, before the dense
+    one and, with bulk stores, the output, which pass by.
     in_flight: groups of products (one a step) still running when the next step begins; a stage is released when its group has
     ended, so `in_flight` steps later.
     """
@@ -43,6 +45,7 @@ class Schedule:
     metadata: Literal["global", "stage", "barrier"] = "global"
     in_flight: Literal[0, 1] = 1
     multicast: Literal["dense", "values"] = "dense"
+    l2: Literal["even", "values"] = "even"
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -81,6 +84,8 @@ class Schedule:
             raise ValueError(f'metadata is "global", "stage" or "barrier", got {self.metadata!r}')
         if type(self.in_flight) is not int or self.in_flight not in (0, 1):
             raise ValueError(f"in_flight is 0 or 1 groups of products, got {self.in_flight!r}")
+        if self.l2 not in ("even", "values"):
+            raise ValueError(f'l2 is "even" or "values", got {self.l2!r}')
         self._check_depth()
 
     def _check_depth(self) -> None:

@@ -13,7 +13,15 @@ from louver.isa.barrier import (
     MbarrierInit,
     MbarrierTryWait,
 )
-from louver.isa.bulk import BulkCommit, BulkTensorLoad, BulkTensorStore, BulkWait, GenericParameter
+from louver.isa.bulk import (
+    BulkCommit,
+    BulkTensorLoad,
+    BulkTensorStore,
+    BulkWait,
+    CachePolicy,
+    Eviction,
+    GenericParameter,
+)
 from louver.isa.bytes import StoreByte
 from louver.isa.instruction import RegType
 from louver.isa.matrix import LoadMatrix, StoreMatrix
@@ -131,15 +139,28 @@ class KernelBuilder(Arithmetic):
         mbarrier: Address,
         *,
         multicast: int | None = None,
+        evict: Eviction | None = None,
     ) -> None:
-        """Copy a box to shared memory; as many coordinates as its map has dimensions. `multicast` is a mask of CTA ranks."""
+        """Copy a box to shared memory; as many coordinates as its map has dimensions. `multicast` is a mask of CTA ranks;
+        `evict` says what the L2 cache does with the data.
+        """
         mask: list[Reg] = [] if multicast is None else [self.mov(multicast, kind="b16")]
-        load = BulkTensorLoad(multicast is not None, rank=len(coordinates))
-        self.emit(load, destination, tensor_map, tuple(coordinates), mbarrier, *mask)
+        load = BulkTensorLoad(multicast is not None, rank=len(coordinates), cache_hint=evict is not None)
+        self.emit(load, destination, tensor_map, tuple(coordinates), mbarrier, *mask, *self._policy(evict))
 
-    def bulk_tensor_store(self, tensor_map: Reg, coordinates: Sequence[Reg | Imm], source: Address) -> None:
+    def bulk_tensor_store(
+        self, tensor_map: Reg, coordinates: Sequence[Reg | Imm], source: Address, *, evict: Eviction | None = None
+    ) -> None:
         """Copy a box from shared memory."""
-        self.emit(BulkTensorStore(len(coordinates)), tensor_map, tuple(coordinates), source)
+        store = BulkTensorStore(len(coordinates), cache_hint=evict is not None)
+        self.emit(store, tensor_map, tuple(coordinates), source, *self._policy(evict))
+
+    def _policy(self, evict: Eviction | None) -> list[Reg]:
+        if evict is None:
+            return []
+        policy = self.reg("b64")
+        self.emit(CachePolicy(evict), policy)
+        return [policy]
 
     def bulk_commit(self) -> None:
         """Close the group of stores."""

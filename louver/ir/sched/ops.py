@@ -7,7 +7,7 @@ moves a role to the next one, and phase bits never show.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 from xdsl.dialects.builtin import (
     I32,
@@ -38,6 +38,7 @@ from xdsl.traits import HasParent, IsTerminator, NoTerminator, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.sched.types import MapType, PointerType, WgmmaAttr
+from louver.isa.bulk import Eviction
 
 I32Attr: TypeAlias = IntegerAttr[I32]
 
@@ -45,6 +46,11 @@ I32Attr: TypeAlias = IntegerAttr[I32]
 def i32_attr(value: int) -> I32Attr:
     """A 32-bit integer attribute."""
     return IntegerAttr(value, i32)
+
+
+def _check_eviction(evict: StringAttr | None) -> None:
+    if evict is not None and evict.data not in get_args(Eviction):
+        raise VerifyException(f'data is evicted "first" or "last", got {evict.data!r}')
 
 
 @irdl_op_definition
@@ -209,7 +215,8 @@ class BulkLoadOp(IRDLOperation):
     """Start a tiled copy of `map`'s box at the coordinates (innermost first) into the stage in hand, `offset` bytes in.
 
     `multicast` [coordinate, elements, bytes]: each CTA of the cluster loads its share, that many elements on along that
-    coordinate and bytes on in the stage for each rank, and sends it to all.
+    coordinate and bytes on in the stage for each rank, and sends it to all. `evict` "first" or "last": when the data leaves
+    the L2 cache.
     """
 
     name = "sched.bulk_load"
@@ -219,10 +226,14 @@ class BulkLoadOp(IRDLOperation):
     offset = prop_def(IntegerAttr[I32])
     barriers = prop_def(SymbolNameConstraint())
     multicast = opt_prop_def(ArrayAttr[IntegerAttr[I32]])
+    evict = opt_prop_def(StringAttr)
     assembly_format = (
         "$map `[` $coordinates `:` type($coordinates) `]` `to` $ring `offset` $offset `on` $barriers"
-        " (`multicast` $multicast^)? `:` type($map) attr-dict"
+        " (`multicast` $multicast^)? (`evict` $evict^)? `:` type($map) attr-dict"
     )
+
+    def verify_(self) -> None:
+        _check_eviction(self.evict)
 
 
 @irdl_op_definition
@@ -383,7 +394,7 @@ class BulkStoreOp(IRDLOperation):
     """The epilogue by way of shared memory: as `store`, but each warpgroup stages its rows in `ring`, `columns` columns of 64
     rows at a time, and sends them by bulk copies through the tensor map `destination`, which drops what is outside. The
     warpgroups share the ring's one stage; each takes turns in as many buffers as its share holds. The copies run on while
-    the role goes on. entry: of a batch, the map's third coordinate.
+    the role goes on. entry: of a batch, the map's third coordinate. `evict` as in `bulk_load`.
     """
 
     name = "sched.bulk_store"
@@ -395,12 +406,16 @@ class BulkStoreOp(IRDLOperation):
     element = prop_def(StringAttr)
     columns = prop_def(IntegerAttr[I32])
     transposed = opt_prop_def(UnitAttr)
+    evict = opt_prop_def(StringAttr)
     body = region_def("single_block")
     traits = traits_def(HasParent(TilesOp))
     assembly_format = (
-        "$destination `[` $row `,` $column `]` (`entry` $entry^ `:` type($entry))? `as` $element `through` $ring `columns` $columns (`transposed` $transposed^)? `:`"
-        " type($destination) `,` type($row) `,` type($column) $body attr-dict"
+        "$destination `[` $row `,` $column `]` (`entry` $entry^ `:` type($entry))? `as` $element `through` $ring `columns` $columns"
+        " (`transposed` $transposed^)? (`evict` $evict^)? `:` type($destination) `,` type($row) `,` type($column) $body attr-dict"
     )
+
+    def verify_(self) -> None:
+        _check_eviction(self.evict)
 
 
 @irdl_op_definition

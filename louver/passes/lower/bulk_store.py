@@ -11,6 +11,7 @@ from louver.ir.sched import ops
 from louver.isa.targets import WARPGROUP_THREADS
 from louver.passes.lower import stage_matrices, stage_words
 from louver.passes.lower.results import Results
+from louver.passes.lower.stages import eviction
 from louver.passes.lower.staging import BLOCK, Area, Chunk, Lane, open_area
 from louver.passes.lower.state import Lowering
 from louver.ptx.module import Address, Reg
@@ -82,4 +83,4 @@ def _send(low: Lowering, op: ops.BulkStoreOp, area: Area, chunk: Chunk) -> None:
         if op.entry is not None:
             coordinates.append(low.register(op.entry))
         source = Address(area.start, chunk.offset + box * area.box_bytes)
-        k.bulk_tensor_store(low.register(op.destination), coordinates, source)
+        k.bulk_tensor_store(low.register(op.destination), coordinates, source, evict=eviction(op.evict))

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+from xdsl.dialects.builtin import StringAttr
+
 from louver.ir.sched import ops
+from louver.isa.bulk import Eviction
 from louver.passes.lower.state import Lowering
 from louver.ptx.module import Address, Imm, Reg
+
+
+def eviction(evict: StringAttr | None) -> Eviction | None:
+    """An operation's choice, verified before."""
+    return None if evict is None else cast(Eviction, evict.data)
 
 
 def barrier_address(low: Lowering, stage: Reg) -> Reg:
@@ -75,4 +85,5 @@ def bulk_load(low: Lowering, op: ops.BulkLoadOp) -> None:
         coordinates,
         Address(barrier_address(low, position.stage), barriers.offset),
         multicast=mask,
+        evict=eviction(op.evict),
     )

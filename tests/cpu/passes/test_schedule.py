@@ -34,6 +34,7 @@ def test_without_a_producer_one_warpgroup_is_all_there_is() -> None:
         ({"specialized": False, "consumers": 1, "stages": 2, "in_flight": 0}, "got 1 and 2"),
         ({"specialized": 0}, "specialized is True or False, got 0"),
         ({"metadata": "ring"}, '"global", "stage" or "barrier", got \'ring\''),
+        ({"l2": "dense"}, 'l2 is "even" or "values", got \'dense\''),
         ({"in_flight": 2}, "in_flight is 0 or 1 groups of products, got 2"),
         ({"in_flight": True}, "in_flight is 0 or 1 groups of products, got True"),
         ({"stages": 0}, "stages must be a positive integer"),

@@ -42,6 +42,7 @@ SCHEDULES = {
     "two blocks": Schedule(tile_m=256, tile_n=128, stages=2),
     "three consumers": Schedule(tile_m=192, tile_n=192, stages=2, consumers=3),
     "cluster": Schedule(tile_n=64, stages=2, cluster=2),
+    "values kept in L2": Schedule(tile_n=64, stages=2, l2="values"),
     "a few columns at a time": Schedule(tile_n=128, stages=2, staging=32),
     "chunks of two blocks": Schedule(tile_m=256, tile_n=96, stages=2, staging=32),
     "an odd number of chunks": Schedule(tile_n=96, stages=2, staging=32),

@@ -42,6 +42,7 @@ SCHEDULES = {
     "two blocks": {"tile_m": 256, "tile_n": 128},
     "three consumers": {"tile_m": 192, "tile_n": 192, "consumers": 3},
     "cluster": {"cluster": 2},
+    "values kept in L2": {"raster": 32, "l2": "values"},
     "staging 32": {"staging": 32},
     "staging 64": {"staging": 64},
     "staging 128": {"tile_n": 128, "staging": 128},
