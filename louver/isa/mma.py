@@ -10,14 +10,15 @@ Source: PTX ISA, mma and mma.sp.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.formats.dtypes import ElementType, element_type
-from louver.isa.fragments import Fragment
+from louver.formats.dtypes import ELEMENT_TYPES, ElementType, element_type
+from louver.isa.fragments import Fragment, IndexArray
 from louver.isa.instruction import Bits, Effect, Operand, RegType, Requirement
 from louver.isa.metadata import GROUPS, MetadataMap, of_warp
 from louver.isa.mma_fragments import COLUMNS, ROWS, ElementBits, warp_accumulator, warp_operand_a, warp_operand_b
@@ -121,11 +122,11 @@ class Mma(Effect):
 
     @property
     def _type_a(self) -> ElementType:
-        return element_type(self.a)
+        return ELEMENT_TYPES[self.a]
 
     @property
     def _type_b(self) -> ElementType:
-        return element_type(self.b)
+        return ELEMENT_TYPES[self.b]
 
     # --- text ------------------------------------------------------------------------------------------------------
     @property
@@ -184,9 +185,8 @@ class Mma(Effect):
         if self.sparse:
             if meta is None:
                 raise ValueError("a sparse product needs its metadata words, got None")
-            layout = self.metadata_map
-            columns = layout.columns_of(layout.unpack(meta, self.selector))
-        sums = element_type(self.d)
+            columns = _columns(self.metadata_map, self.selector, meta.tobytes())
+        sums = ELEMENT_TYPES[self.d]
         new = multiply(
             (self.a, self.b, self.d),
             self.a_fragment.scatter(a).view(self._type_a.numpy),
@@ -196,3 +196,9 @@ class Mma(Effect):
             saturate=self.satfinite,
         )
         return self.d_fragment.gather(new.view(sums.bits_dtype))
+
+
+@functools.lru_cache(maxsize=256)
+def _columns(layout: MetadataMap, selector: int, words: bytes) -> IndexArray:
+    """Dense columns of the stored values, int64 [16, stored]. A kernel multiplies one A by many columns of B in a row."""
+    return layout.columns_of(layout.unpack(np.frombuffer(words, np.uint32), selector))

@@ -54,7 +54,7 @@ def _dot(
     if not np.isfinite(right).all():
         return np.einsum("ms,msn->mn", left, right[columns])
     dense = np.zeros((left.shape[0], right.shape[0]))
-    np.put_along_axis(dense, columns, left, axis=1)
+    dense[np.arange(left.shape[0])[:, None], columns] = left
     return dense @ right
 
 
