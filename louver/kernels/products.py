@@ -15,7 +15,7 @@ from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import Activation
 from louver.frontend.problem import Kind
 from louver.kernels import reference
-from louver.kernels.fused import NOTHING, Given
+from louver.kernels.fused import Given, given_of
 from louver.kernels.request import Accumulate, Request, request
 from louver.kernels.state import states
 from louver.runtime.arrays import ArrayView, empty_like_kind, view
@@ -70,7 +70,7 @@ def matmul(
     Without a GPU the reference path computes the same, slowly, and says so once.
     Raises ValueError or TypeError with the rule, before anything is launched or written.
     """
-    given = _given(bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta)
+    given = given_of(bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta)
     return _product("matmul", s, b, given, activation, out, out_dtype, accumulate)
 
 
@@ -99,15 +99,8 @@ def linear(
     of out and c must be so walkable, by one stride where something goes with the tokens. With a batch of weights
     s [..., out, K], x is [tokens, K] for all of them or [..., tokens, K]: the result is [..., tokens, out].
     """
-    given = _given(bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta)
+    given = given_of(bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta)
     return _product("linear", s, x, given, activation, out, out_dtype, accumulate)
-
-
-def _given(*options: Any) -> Given:
-    for option in options:
-        if option is not None:
-            return Given(*options)
-    return NOTHING
 
 
 def _product(

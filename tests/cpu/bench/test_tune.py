@@ -197,12 +197,12 @@ def weight(rng: np.random.Generator) -> Any:
 def test_prepare_tunes_each_size_class_first(
     timed: list[Task], monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
-    from louver.kernels import plan
+    from louver.kernels import prepare as ahead
 
     made: list[Any] = []
-    monkeypatch.setattr(plan, "require_device", lambda: PLACE)
-    monkeypatch.setattr(plan, "_make_ready", lambda s, sizes, solved, place, stream, batch: made.append(tuple(sizes)))
-    monkeypatch.setattr(plan, "load_copies", lambda ordinal, nbytes: None)
+    monkeypatch.setattr(ahead, "require_device", lambda: PLACE)
+    monkeypatch.setattr(ahead, "make_ready", lambda s, sizes, solved, place, batch: made.append(tuple(sizes)))
+    monkeypatch.setattr(ahead, "load_copies", lambda ordinal, nbytes: None)
     monkeypatch.setattr(machine, "require_torch", fake_torch)
     louver.prepare(weight(rng), n=(1, 40), kind="matmul")
     assert not timed and len(made) == 1
@@ -210,15 +210,15 @@ def test_prepare_tunes_each_size_class_first(
     assert [task.n for task in timed] == [8, 16, 32, 40]
     assert {(task.m, task.k, task.problem.kind) for task in timed} == {(96, 64, "matmul")}
     assert len(made) == 2
-    monkeypatch.setattr(plan, "require_device", lambda: replace(PLACE, ordinal=1))
+    monkeypatch.setattr(ahead, "require_device", lambda: replace(PLACE, ordinal=1))
     with pytest.raises(ValueError, match="PyTorch's current device, 0, got 1"):
         louver.prepare(weight(rng), n=8, tune=True)
 
 
 def test_tuning_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
-    from louver.kernels import plan
+    from louver.kernels import prepare as ahead
 
-    monkeypatch.setattr(plan, "require_device", lambda: PLACE)
+    monkeypatch.setattr(ahead, "require_device", lambda: PLACE)
     monkeypatch.setattr(machine, "current_device", lambda: NoDevice("no driver here"))
     with pytest.raises(CannotMeasureError, match="need a GPU, got none: no driver here"):
         louver.prepare(weight(rng), n=8, tune=True)

@@ -16,7 +16,7 @@ from louver.frontend.problem import Problem
 from louver.isa.targets import target
 from louver.kernels import state, warm
 from louver.kernels.configure import choose
-from louver.kernels.plan import _classes
+from louver.kernels.prepare import _classes
 from louver.runtime import device
 from louver.runtime.device import NoDeviceError
 from support.fake_gpu import FakeGpu, FakeTorch, Launch, Map, Parameter, Tensor

@@ -14,7 +14,7 @@ from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
 from louver.kernels import tuned, tuned_entry
 from louver.kernels.configure import choose
-from louver.kernels.plan import _classes
+from louver.kernels.prepare import _classes
 from louver.kernels.tuned import decide, keep, kept, read_table, tables
 from louver.kernels.tuned_entry import Entry, UnusableEntryError, place_of, size_class, status
 from louver.passes.schedule import Schedule
