@@ -17,7 +17,7 @@ from louver.passes.signature import MapParameter, NumberParameter, Parameter, Po
 from louver.runtime.copy2d import copy_is_loaded, copy_matrix
 from louver.runtime.driver import is_capturing
 from louver.runtime.memory import DeviceBuffer
-from louver.runtime.module import ArgumentPack, ParamType
+from louver.runtime.module import ArgumentPack, BoundLaunch, ParamType
 from louver.runtime.tensormap import encode
 
 PITCH = 16
@@ -125,6 +125,10 @@ class Launcher:
                 case NumberParameter():
                     pack[index] = bound.numbers[parameter.name]
         return pack
+
+    def bound(self, n: int, dense: Rows, out: Rows, bound: Bound, stream: int) -> BoundLaunch:
+        """A launch with these arguments on a stream."""
+        return self.kernel.bound(self.grid(n, out.batch), self.arguments(n, dense, out, bound), stream)
 
     def _encoded(self, parameter: MapParameter, rows: Rows) -> bytes:
         key = (parameter.name, rows.address, rows.inner, rows.rows, rows.pitch, rows.batch, rows.batch_pitch)

@@ -10,15 +10,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from louver.kernels.dense import same_place
-from louver.kernels.fused import NOT_FUSED, NOTHING, Fused, Given, Place
+from louver.kernels.fused import NOTHING, Fused, Given, Place
 from louver.kernels.launch import Launcher, Rows
 from louver.kernels.request import Request
 from louver.runtime.adapters import torch_stream
 from louver.runtime.arrays import ArrayView
-from louver.runtime.module import ArgumentPack
+from louver.runtime.module import BoundLaunch
 
 RECENT_CALLS = 256
 """Kinds of calls remembered for a sparse tensor or a plan."""
@@ -29,39 +30,38 @@ RECENT_ADDRESSES = 64
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A launch that was checked and made: its launcher, the dense operand's N, both matrices in place, options, arguments."""
+    """A launch that was checked and made: its launcher, the dense operand's N, both matrices in place, options."""
 
     launcher: Launcher
     n: int
     dense: Rows
     out: Rows
     fused: Fused
-    pack: ArgumentPack
 
 
 class WarmCall:
-    """One kind of call: everything is fixed but the places of its arrays and the values of its numbers."""
+    """One kind of call: everything is fixed but the places of its arrays, the values of its numbers and the stream.
+
+    empty: makes an output. launches: by places, see `WarmCalls`.
+    """
 
     __slots__ = (
         "_c_is_like_out",
         "_dense_bytes",
         "_fused",
-        "_grid",
-        "_kernel",
         "_out_bytes",
-        "_packs",
         "_placed",
         "_reads",
-        "dtype",
-        "shape",
+        "empty",
+        "launches",
     )
 
     def __init__(self, request: Request, out: ArrayView, placed: Placed) -> None:
         fused = placed.fused
-        self.shape = request.shape
-        self.dtype = out.owner.dtype
-        self._kernel = placed.launcher.kernel
-        self._grid = placed.launcher.grid(placed.n, placed.out.batch)
+        # torch.empty with its device named takes half the time of a tensor's new_empty.
+        self.empty: Callable[[], Any] = partial(
+            sys.modules["torch"].empty, request.shape, dtype=out.owner.dtype, device=out.owner.device
+        )
         self._dense_bytes = _extent(request.dense)
         self._out_bytes = _extent(out)
         c = fused.arrays.get("c")
@@ -73,23 +73,12 @@ class WarmCall:
         self._fused = fused.moved_to_facts()
         self._placed = replace(placed, fused=self._fused)
         self._reads = [(name, self._fused.arrays.get(name)) for name in Given._fields]
-        self._packs: dict[tuple[Place, ...], ArgumentPack] = {
-            (request.dense.address, out.address, *_placed(fused)): placed.pack
-        }
+        self.launches: dict[tuple[Place, ...], BoundLaunch] = {}
 
-    def launch(self, places: tuple[Any, ...], stream: int) -> bool:
-        """Launch with dense operand, output and options at these places; False, and nothing launched, when they need the
-        checks of a first call.
+    def bind(self, dense: int, out: int, stream: int, *options: Place) -> BoundLaunch | None:
+        """The launch with dense operand, output and options at these places, kept in `launches`; None when they need the checks
+        of a first call.
         """
-        pack = self._packs.get(places)
-        if pack is None:
-            pack = self._bind(*places)
-            if pack is None:
-                return False
-        self._kernel.launch(self._grid, pack, stream)
-        return True
-
-    def _bind(self, dense: int, out: int, *options: Place) -> ArgumentPack | None:
         placed = self._placed
         rows, result = placed.dense.moved(dense), placed.out.moved(out)
         if not (rows.aligned and self._writes_apart(out, dense, self._dense_bytes)):
@@ -99,11 +88,11 @@ class WarmCall:
             return None
         if options and not self._may_read(out, options):
             return None
-        pack = placed.launcher.arguments(placed.n, rows, result, self._fused.bind(options))
-        if len(self._packs) >= RECENT_ADDRESSES:
-            self._packs.clear()
-        self._packs[dense, out, *options] = pack
-        return pack
+        launch = placed.launcher.bound(placed.n, rows, result, self._fused.bind(options), stream)
+        if len(self.launches) >= RECENT_ADDRESSES:
+            self.launches.clear()
+        self.launches[dense, out, stream, *options] = launch
+        return launch
 
     def _may_read(self, out: int, options: tuple[Place, ...]) -> bool:
         """Whether the options' arrays are aligned to their elements, and apart from the output or, `c` only, the output."""
@@ -139,14 +128,15 @@ class WarmCalls:
         if type(x) not in types:
             return None
         try:
-            call = self._calls.get(self._key(options, x, given, out))
+            ordinal = x.get_device()
+            call = self._calls.get(_key(types, options, x, ordinal, given, out))
         except (RuntimeError, TypeError):
             # Tensors without strides (sparse, nested), options that are none: the checks say what is wrong.
             return None
         if call is None:
             return None
-        made = x.new_empty(call.shape, dtype=call.dtype) if out is None else out
-        places = (x.data_ptr(), made.data_ptr())
+        made = call.empty() if out is None else out
+        places: tuple[Any, ...] = (x.data_ptr(), made.data_ptr(), self._stream(ordinal))
         if given is not NOTHING:
             # Written out: a function call for each of the options would cost as much as the launch's arguments.
             places += tuple(
@@ -155,7 +145,13 @@ class WarmCalls:
                     for value in given
                 ]
             )
-        return made if call.launch(places, self._stream(x.get_device())) else None
+        launch = call.launches.get(places) or call.bind(*places)
+        if launch is None:
+            return None
+        code = launch.send()[0]
+        if code:
+            launch.recover(int(code))
+        return made
 
     def keep(
         self, options: Hashable, arrays: tuple[Any, Given, Any], request: Request, out: ArrayView, placed: Placed
@@ -171,26 +167,36 @@ class WarmCalls:
         if type(x) not in self._types:
             return
         try:
-            key = self._key(options, x, given, result)
+            key = _key(self._types, options, x, x.get_device(), given, result)
         except TypeError:
             return
         if len(self._calls) >= RECENT_CALLS:
             self._calls.clear()
         self._calls[key] = WarmCall(request, out, placed)
 
-    def _key(self, options: Hashable, x: Any, given: Given, out: Any) -> Hashable:
-        """All that the checks look at but for addresses and numbers. Raises for what only the checks can judge."""
-        types = self._types
-        return (
-            options,
-            x.dtype,
-            x.shape,
-            x.stride(),
-            x.get_device(),
-            x.is_neg(),
-            None if given is NOTHING else tuple([None if value is None else _facts(value, types) for value in given]),
-            None if out is None else _facts(out, types),
-        )
+
+def _key(types: tuple[type, ...], options: Hashable, x: Any, ordinal: int, given: Given, out: Any) -> Hashable:
+    """All that the checks look at but for addresses and numbers. Raises for what only the checks can judge."""
+    read = None if given is NOTHING else tuple([None if value is None else _facts(value, types) for value in given])
+    if out is None:
+        return (options, read, x.dtype, x.shape, x.stride(), ordinal, x.is_neg())
+    if type(out) not in types:
+        raise TypeError("only plain tensors are known by their facts")
+    # One tuple: another one in it would have to be made and hashed as well.
+    return (
+        options,
+        read,
+        x.dtype,
+        x.shape,
+        x.stride(),
+        ordinal,
+        x.is_neg(),
+        out.dtype,
+        out.shape,
+        out.stride(),
+        out.get_device(),
+        out.is_neg(),
+    )
 
 
 def _facts(value: Any, types: tuple[type, ...]) -> Hashable:
@@ -200,13 +206,6 @@ def _facts(value: Any, types: tuple[type, ...]) -> Hashable:
     if type(value) in (float, int):
         return float
     raise TypeError("only plain tensors and numbers are known by their facts")
-
-
-def _placed(fused: Fused) -> tuple[Any, ...]:
-    """The places of checked options, as `WarmCalls.launch` makes them: 0 as a text, for it equals -0."""
-    if fused is NOT_FUSED or not (fused.arrays or fused.numbers):
-        return ()
-    return tuple(repr(place) if isinstance(place, float) and not place else place for place in fused.places)
 
 
 def _extent(array: ArrayView) -> int:

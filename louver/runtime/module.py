@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
 from louver.runtime.device import Device, device
@@ -85,11 +85,11 @@ class ArgumentPack:
 class LoadedKernel:
     """A kernel on a device, ready to launch. Its module stays loaded for the life of the process.
 
-    name: the entry's. device: where it is loaded. threads: of a CTA. cluster: CTAs of a cluster along x, as the kernel
-    declares it. dynamic_shared: bytes of dynamic shared memory.
+    name: the entry's. device: where it is loaded. function: the driver's handle. threads: of a CTA. cluster: CTAs of a cluster
+    along x, as the kernel declares it. dynamic_shared: bytes of dynamic shared memory.
     """
 
-    __slots__ = ("_enqueue", "_function", "cluster", "device", "dynamic_shared", "name", "threads")
+    __slots__ = ("cluster", "device", "dynamic_shared", "function", "name", "threads")
 
     def __init__(
         self, name: str, device: Device, function: Any, *, threads: int, cluster: int, dynamic_shared: int
@@ -99,44 +99,81 @@ class LoadedKernel:
         self.threads = threads
         self.cluster = cluster
         self.dynamic_shared = dynamic_shared
-        self._function = function
-        self._enqueue = api().cuLaunchKernel
+        self.function = function
+
+    def bound(self, grid: int | tuple[int, int, int], arguments: ArgumentPack, stream: int = 0) -> BoundLaunch:
+        """A launch to `stream` (a CUstream handle; 0 is the default stream), to be sent any number of times.
+
+        grid: CTAs along x, or along x, y and z; x is a multiple of `cluster`. The driver reads the arguments each time.
+        """
+        return BoundLaunch(self, (grid, 1, 1) if isinstance(grid, int) else grid, arguments, stream)
 
     def launch(self, grid: int | tuple[int, int, int], arguments: ArgumentPack, stream: int = 0) -> None:
-        """Send one launch to `stream` (a CUstream handle; 0 is the default stream) and return without waiting.
+        """Send one launch and return without waiting, see `bound`. May be captured into a CUDA graph.
 
-        grid: CTAs along x, or along x, y and z; x is a multiple of `cluster`. May be captured into a CUDA graph.
         Raises DriverError with CUDA's name for what went wrong, and ValueError for a grid that cannot be.
         """
-        x, y, z = (grid, 1, 1) if isinstance(grid, int) else grid
-        table = arguments.table
-        code = self._enqueue(self._function, x, y, z, self.threads, 1, 1, self.dynamic_shared, stream, table, 0)[0]
-        if code:
-            self._recover(int(code), (x, y, z), table, stream)
+        self.bound(grid, arguments, stream)()
 
-    def _recover(self, code: int, grid: tuple[int, int, int], table: int, stream: int) -> None:
+    def __repr__(self) -> str:
+        return f"LoadedKernel({self.name!r} on {self.device.name})"
+
+
+class BoundLaunch:
+    """A launch of which all is fixed: kernel, grid, arguments and stream. It keeps the arguments; threads may share it as long
+    as nobody changes them.
+
+    send: the driver's call, as it is: gives a tuple with its result code, which `recover` takes unless it is 0. Calls that
+    count each microsecond use the two; others call the launch itself.
+    """
+
+    __slots__ = ("_arguments", "_grid", "_kernel", "_stream", "send")
+
+    def __init__(self, kernel: LoadedKernel, grid: tuple[int, int, int], arguments: ArgumentPack, stream: int) -> None:
+        self._kernel = kernel
+        self._grid = grid
+        self._arguments = arguments
+        self._stream = stream
+        # Handles as the driver's own objects: an integer would become one in each call.
+        self.send: Callable[[], tuple[Any, ...]] = functools.partial(
+            api().cuLaunchKernel,
+            kernel.function,
+            *grid,
+            kernel.threads,
+            1,
+            1,
+            kernel.dynamic_shared,
+            api().CUstream(stream),
+            arguments.table,
+            0,
+        )
+
+    def __call__(self) -> None:
+        """Send it. Raises as `LoadedKernel.launch`."""
+        code = self.send()[0]
+        if code:
+            self.recover(int(code))
+
+    def recover(self, code: int) -> None:
+        """Send what was refused with this result code once more, or raise as `LoadedKernel.launch`."""
+        kernel, grid = self._kernel, self._grid
         # Asking for the current context before every launch would cost as much as the arguments do: only a launch
         # from a thread without a context, or with another device's, pays for making this device current.
         if code in (INVALID_CONTEXT, INVALID_HANDLE):
-            with device_context(self.device.ordinal):
-                block = (self.threads, 1, 1)
-                result = self._enqueue(self._function, *grid, *block, self.dynamic_shared, stream, table, 0)
-            code = int(result[0])
+            with device_context(kernel.device.ordinal):
+                code = int(self.send()[0])
             if not code:
                 return
-        if min(grid) < 1 or grid[0] % self.cluster:
+        if min(grid) < 1 or grid[0] % kernel.cluster:
             raise ValueError(
-                f"{self.name}: the grid's sides are at least 1, x a multiple of the cluster's {self.cluster} CTAs, "
+                f"{kernel.name}: the grid's sides are at least 1, x a multiple of the cluster's {kernel.cluster} CTAs, "
                 f"got {grid}"
             )
         raise failure(
             code,
-            f"launching {self.name} on {self.device.name} (grid {grid}, {self.threads} threads, cluster {self.cluster}, "
-            f"{self.dynamic_shared} bytes of shared memory, stream {stream:#x})",
+            f"launching {kernel.name} on {kernel.device.name} (grid {grid}, {kernel.threads} threads, cluster "
+            f"{kernel.cluster}, {kernel.dynamic_shared} bytes of shared memory, stream {self._stream:#x})",
         )
-
-    def __repr__(self) -> str:
-        return f"LoadedKernel({self.name!r} on {self.device.name})"
 
 
 def load(

@@ -33,6 +33,7 @@ class FakeDriver:
     )
     CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared")
     CUresult = int
+    CUstream = int
 
     def __init__(self) -> None:
         self.fails: dict[str, list[int]] = {}

@@ -59,7 +59,7 @@ class FakeGpu(FakeDriver):
 
     def _cuLaunchKernel(self, *arguments: Any) -> None:
         function, grid, stream, table = arguments[0], arguments[1], arguments[8], arguments[9]
-        product = next((p for p in compiled._loaded().values() if p.kernel._function == function), None)
+        product = next((p for p in compiled._loaded().values() if p.kernel.function == function), None)
         if product is None:
             self.launches.append(Launch(None, grid, stream, {}))
             return
@@ -127,9 +127,6 @@ class Tensor:
     def is_neg(self) -> bool:
         return self._negative
 
-    def new_empty(self, shape: tuple[int, ...], dtype: Dtype) -> Tensor:
-        return Tensor(shape, dtype.name, ordinal=self.device.index)
-
 
 class Parameter(Tensor):
     pass
@@ -140,7 +137,6 @@ class FakeTorch:
     """Stands in for the module torch. stream: handle of the current stream."""
 
     stream: int = 0
-    made: int = 0
     Tensor: type = Tensor
     nn: Any = field(default_factory=lambda: SimpleNamespace(Parameter=Parameter))
     strided: str = "strided"
@@ -153,5 +149,4 @@ class FakeTorch:
         return id(self)
 
     def empty(self, shape: tuple[int, ...], dtype: Dtype, device: Any) -> Tensor:
-        self.made += 1
         return Tensor(shape, dtype.name, ordinal=device.index)

@@ -4,10 +4,11 @@ import gc
 import importlib
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from louver.kernels import compiled, products, state
+from louver.kernels import compiled, plan, products, state
 from louver.runtime import adapters, copy2d, device, driver, tensormap
 from louver.runtime.cache import KernelCache
 from louver.runtime.device import NoDevice
@@ -60,3 +61,18 @@ def torch(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
     made = FakeTorch()
     monkeypatch.setitem(sys.modules, "torch", made)
     return made
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kind of each call that went through the checks: those that are warm do not."""
+    seen: list[str] = []
+    check = products.request
+
+    def counted(kind: Any, *arguments: Any, **named: Any) -> Any:
+        seen.append(kind)
+        return check(kind, *arguments, **named)
+
+    for module in (products, plan):
+        monkeypatch.setattr(module, "request", counted)
+    return seen
