@@ -48,7 +48,6 @@ class WarmCall:
     __slots__ = (
         "_c_is_like_out",
         "_dense_bytes",
-        "_fused",
         "_out_bytes",
         "_placed",
         "_reads",
@@ -70,9 +69,9 @@ class WarmCall:
             c is not None and c.element == out.element and same_place(replace(c, address=out.address), out)
         )
         # What is kept must not keep the caller's arrays: their facts are enough.
-        self._fused = fused.moved_to_facts()
-        self._placed = replace(placed, fused=self._fused)
-        self._reads = [(name, self._fused.arrays.get(name)) for name in Given._fields]
+        facts = fused.moved_to_facts()
+        self._placed = replace(placed, fused=facts)
+        self._reads = [(name, facts.arrays.get(name)) for name in Given._fields]
         self.launches: dict[tuple[Place, ...], BoundLaunch] = {}
 
     def bind(self, dense: int, out: int, stream: int, *options: Place) -> BoundLaunch | None:
@@ -88,7 +87,7 @@ class WarmCall:
             return None
         if options and not self._may_read(out, options):
             return None
-        launch = placed.launcher.bound(placed.n, rows, result, self._fused.bind(options), stream)
+        launch = placed.launcher.bound(placed.n, rows, result, placed.fused.bind(options), stream)
         if len(self.launches) >= RECENT_ADDRESSES:
             self.launches.clear()
         self.launches[dense, out, stream, *options] = launch
