@@ -8,7 +8,7 @@ from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import Operation, SSAValue
 
-from louver.ir.comparisons import CmpfOp, SelectOp
+from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
 from louver.ir.tile.types import as_tensor
 from louver.isa.elementwise import CHOICES, STEPS
 
@@ -32,12 +32,19 @@ _OPPOSITES = {"une": "oeq", "ule": "ogt", "ult": "oge", "uge": "olt", "ugt": "ol
 """For each comparison that holds where an operand is NaN, the one that holds exactly where it does not."""
 
 
-def choice_of(comparison: CmpfOp, select: SelectOp) -> tuple[str, tuple[SSAValue, ...]] | None:
+_OF_INTEGERS = {"eq": "oeq", "ne": "une", "slt": "olt", "sle": "ole", "sgt": "ogt", "sge": "oge"}
+"""Comparisons of integers as those of floats that hold the same numbers exactly."""
+
+
+def choice_of(comparison: CmpfOp | CmpiOp, select: SelectOp) -> tuple[str, tuple[SSAValue, ...]] | None:
     """The choice (of `louver.isa.elementwise.CHOICES`) that both make together, and its operands; None if there is no such.
 
-    A comparison that holds for NaN is its opposite, with the numbers to choose from exchanged.
+    A comparison that holds for NaN is its opposite, with the numbers to choose from exchanged. Signed integers are compared as the
+    floats that they are exactly.
     """
     predicate, numbers = comparison.name_of_predicate, (select.lhs, select.rhs)
+    if isinstance(comparison, CmpiOp):
+        predicate = _OF_INTEGERS.get(predicate, predicate)
     if predicate in _OPPOSITES:
         predicate, numbers = _OPPOSITES[predicate], (select.rhs, select.lhs)
     name = _CHOICES.get(predicate)

@@ -130,6 +130,9 @@ def _bounded(found: list[Dimension], bound: Polynomial, op: Operation) -> list[D
     (place,) = (place for place, each in enumerate(found) if each.number == number)
     each = found[place]
     index = Polynomial.atom(Lane(number)) + each.first
+    if bound + index == Polynomial.number(-1):
+        # Not below 0, which no tile that a program reads or writes through a descriptor is.
+        return found
     if each.wrapped:
         assert each.size is not None
         index = Polynomial.atom(Wrapped(index, each.size))

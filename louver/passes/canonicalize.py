@@ -1,7 +1,8 @@
 """canonicalize-kernel: a user's kernel, however it is written, as the library would have written it.
 
-propagate-sparsity, drop-assumptions, make-host-descriptors, describe-tiles, count-elements, number-tiles: each takes valid tile
-IR and gives valid tile IR, and leaves alone what is in order already.
+propagate-sparsity, drop-assumptions, make-host-descriptors, unroll-programs, select-branches, describe-tiles, count-elements,
+loop-once, turn-right-sparse, fuse-gated-pair, number-tiles: each takes valid tile IR and gives valid tile IR, and leaves alone what is
+in order already.
 """
 
 from __future__ import annotations
@@ -14,9 +15,14 @@ from xdsl.rewriter import Rewriter
 from louver.ir.llvm import AssumeOp
 from louver.passes.count_elements import count_elements
 from louver.passes.describe_tiles import describe_tiles
+from louver.passes.fuse_gated_pair import fuse_gated_pair
 from louver.passes.host_descriptors import make_host_descriptors
+from louver.passes.loop_once import loop_once
 from louver.passes.number_tiles import number_tiles
 from louver.passes.propagate_sparsity import propagate_sparsity
+from louver.passes.select_branches import select_branches
+from louver.passes.turn_right_sparse import turn_right_sparse
+from louver.passes.unroll_programs import unroll_programs
 
 
 def drop_assumptions(module: ModuleOp) -> None:
@@ -29,8 +35,13 @@ PASSES: tuple[Callable[[ModuleOp], None], ...] = (
     propagate_sparsity,
     drop_assumptions,
     make_host_descriptors,
+    unroll_programs,
+    select_branches,
     describe_tiles,
     count_elements,
+    loop_once,
+    turn_right_sparse,
+    fuse_gated_pair,
     number_tiles,
 )
 """The passes in order; each rewrites the module in place."""

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i32, i64
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import ModuleOp, i32, i64
 from xdsl.ir import Block, Operation, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from louver.ir.arith import ExtSIOp
 from louver.ir.tile import (
@@ -32,11 +32,13 @@ from louver.ir.tile import (
 from louver.ir.tile.types import as_tensor
 from louver.passes.access import Access, Dimension, access
 from louver.passes.affine import Affine, Iteration
-from louver.passes.integers import constant_integer, steps_of
+from louver.passes.insert import insert, insert_before, integer
+from louver.passes.integers import constant_integer
 from louver.passes.masks import read_mask
 from louver.passes.polynomial import ONE, Polynomial
 from louver.passes.refusal import unsupported
 from louver.passes.remove_dead import remove_dead
+from louver.passes.tile_sizes import TileSizes
 
 PAD_ZERO = 1
 """A block pointer's `padding` that reads zeros outside the tensor. Source: Triton's PaddingOption."""
@@ -51,7 +53,7 @@ def describe_tiles(module: ModuleOp) -> None:
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         tiles = [op for op in function.body.walk() if isinstance(op, LoadOp | StoreOp) and _shape(op) is not None]
         if tiles:
-            _Describer(function, Affine()).rewrite(tiles)
+            _Describer(function, Affine(), TileSizes(function)).rewrite(tiles)
             remove_dead(function)
 
 
@@ -64,15 +66,18 @@ def _shape(op: LoadOp | StoreOp) -> tuple[int, ...] | None:
 class _Describer:
     function: FuncOp
     affine: Affine
+    sizes: TileSizes
 
     def rewrite(self, tiles: Sequence[LoadOp | StoreOp]) -> None:
         found = [(op, self._access(op)) for op in tiles]
-        sizes = self._sizes([each for _, each in found])
+        self.sizes.learn(self.affine, [each for _, each in found])
         for op, each in found:
+            ordered = _contiguous_last(each, op)
+            complete = [self.sizes.of(dimension, op) for dimension in ordered]
             if isinstance(op, LoadOp):
-                self._load(op, each, sizes)
+                self._load(op, each, ordered, complete)
             else:
-                self._store(op, each)
+                self._store(op, each, ordered, complete)
 
     def _access(self, op: LoadOp | StoreOp) -> Access:
         shape = _shape(op)
@@ -90,92 +95,59 @@ class _Describer:
             raise unsupported("a tile has more than one element", op)
         return found
 
-    def _sizes(self, found: Sequence[Access]) -> dict[Polynomial, Polynomial | None]:
-        """Sizes by where a tile starts, for dimensions that no mask bounds; None where there is more than one."""
-        known: dict[Polynomial, Polynomial | None] = {}
-        pairs = [(each.first, each.size) for one in found for each in one.dimensions if each.size is not None]
-        for loop in [op for op in self.function.body.walk() if isinstance(op, scf.ForOp)]:
-            step, steps = constant_integer(loop.step), steps_of(loop.ub)
-            whole = loop.ub
-            if step == 1 and steps is not None:
-                whole, step = steps
-            if step is not None and step > 1:
-                times = Polynomial.number(step) * Polynomial.atom(Iteration(loop))
-                pairs.append((times, self.affine.integer(whole)))
-        for first, size in pairs:
-            known[first] = size if known.get(first, size) == size else None
-        return known
-
-    def _load(self, op: LoadOp, found: Access, sizes: dict[Polynomial, Polynomial | None]) -> None:
-        ordered = _contiguous_last(found, op)
-        complete = [each.size or sizes.get(each.first) for each in ordered]
-        for each, size in zip(ordered, complete, strict=True):
-            if size is None:
-                rule = f"dimension {each.number} of a tile must end somewhere: mask it (offsets < size), here or at the store"
-                raise unsupported(rule, op)
+    def _load(self, op: LoadOp, found: Access, ordered: Sequence[Dimension], complete: Sequence[Polynomial]) -> None:
         descriptor = self._descriptor(op, found.base, ordered, complete)
         indices = [self._first(each.first, op) for each in ordered]
-        value: SSAValue = _before(op, DescriptorLoadOp(descriptor, indices)).results[0]
+        value: SSAValue = insert_before(op, DescriptorLoadOp(descriptor, indices))
         numbers = [each.number for each in ordered]
         if numbers != sorted(numbers):
             order = [numbers.index(number) for number in sorted(numbers)]
-            value = _before(op, TransOp(value, order)).results[0]
+            value = insert_before(op, TransOp(value, order))
         for number in range(len(_shape(op) or ())):
             if number not in numbers:
-                value = _before(op, ExpandDimsOp(value, number)).results[0]
+                value = insert_before(op, ExpandDimsOp(value, number))
         value.name_hint = op.result.name_hint
         op.result.replace_all_uses_with(value)
         Rewriter.erase_op(op)
 
-    def _store(self, op: StoreOp, found: Access) -> None:
-        ordered = _contiguous_last(found, op)
+    def _store(self, op: StoreOp, found: Access, ordered: Sequence[Dimension], complete: Sequence[Polynomial]) -> None:
         for each in ordered:
-            if each.size is None or each.wrapped:
-                rule = f"a store must be masked along dimension {each.number} (offsets < size), or go through a block pointer"
-                raise unsupported(rule, op)
+            if each.wrapped:
+                raise unsupported(
+                    f"a store must not wrap (%) along dimension {each.number}: mask it (offsets < size)", op
+                )
         numbers = [each.number for each in ordered]
         if len(numbers) != len(_shape(op) or ()):
             raise unsupported("a stored tile has more than one element along each dimension", op)
-        descriptor = self._descriptor(op, found.base, ordered, [each.size for each in ordered])
+        descriptor = self._descriptor(op, found.base, ordered, complete)
         indices = [self._first(each.first, op) for each in ordered]
         value = op.value
         if numbers != sorted(numbers):
-            value = _before(op, TransOp(value, numbers)).results[0]
-        _before(op, DescriptorStoreOp(descriptor, indices, value))
+            value = insert_before(op, TransOp(value, numbers))
+        insert(op, DescriptorStoreOp(descriptor, indices, value), op)
         Rewriter.erase_op(op)
 
     def _descriptor(
-        self, op: Operation, base: SSAValue, ordered: Sequence[Dimension], sizes: Sequence[Polynomial | None]
+        self, op: Operation, base: SSAValue, ordered: Sequence[Dimension], sizes: Sequence[Polynomial]
     ) -> SSAValue:
         """Make it where the kernel starts, of arguments and numbers."""
-        start = self.function.body.block.first_op
-        assert start is not None
+        start = self.sizes.end()
         steps: list[Index] = []
         for each in ordered:
-            step = self._argument(each.stride, "a stride", op)
+            step = self.sizes.entry(each.stride, "a stride", op)
             if isinstance(step, SSAValue) and step.type != i64:
-                step = _insert(start, ExtSIOp(step, i64), op).results[0]
+                step = insert(start, ExtSIOp(step, i64), op).results[0]
             steps.append(step)
         extents: list[Index] = []
         for size in sizes:
-            assert size is not None
-            extent = self._argument(size, "a size", op)
+            extent = self.sizes.entry(size, "a size", op)
             if isinstance(extent, SSAValue) and extent.type != i32:
                 raise unsupported(f"sizes are 32-bit integers, not {extent.type}", op)
             extents.append(extent)
         made = MakeTensorDescriptorOp(base, extents, steps, [each.extent for each in ordered])
         name = base.name_hint
         made.result.name_hint = None if name is None else f"{name}_tensor"
-        return _insert(start, made, op).results[0]
-
-    def _argument(self, value: Polynomial, what: str, op: Operation) -> Index:
-        constant = value.constant
-        if constant is not None:
-            return constant
-        atoms = [each for each in self.function.body.block.args if Polynomial.atom(each) == value]
-        if atoms:
-            return atoms[0]
-        raise unsupported(f"{what} of a tensor is an argument or a number", op)
+        return insert(start, made, op).results[0]
 
     def _first(self, value: Polynomial, op: Operation) -> Index:
         """The index where a tile starts: a value that the kernel has already, or a multiple of a number that it has."""
@@ -184,7 +156,7 @@ class _Describer:
                 return known
         constant = value.constant
         if constant is not None:
-            return _before(op, arith.ConstantOp(IntegerAttr(constant, i32))).results[0]
+            return integer(op, constant)
         if len(value.terms) == 1:
             ((monomial, factor),) = value.terms
             (atom, power), *others = monomial
@@ -207,8 +179,8 @@ class _Describer:
 def _multiple(value: SSAValue, factor: int, op: Operation) -> SSAValue:
     if factor == 1:
         return value
-    constant = _before(op, arith.ConstantOp(IntegerAttr(factor, i32))).results[0]
-    return _before(op, arith.MuliOp(value, constant)).results[0]
+    constant = integer(op, factor)
+    return insert_before(op, arith.MuliOp(value, constant))
 
 
 def _contiguous_last(found: Access, op: Operation) -> list[Dimension]:
@@ -226,16 +198,6 @@ def _is_zero(value: SSAValue) -> bool:
         return False
     values = getattr(op.value, "iter_values", None)
     return values is not None and not any(values())
-
-
-def _insert(before: Operation, new: Operation, like: Operation) -> Operation:
-    new.location = like.location
-    Rewriter.insert_op(new, InsertPoint.before(before))
-    return new
-
-
-def _before(op: Operation, new: Operation) -> Operation:
-    return _insert(op, new, op)
 
 
 def _dominates(value: SSAValue, op: Operation) -> bool:

@@ -7,14 +7,17 @@ line; nothing is dropped silently.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.ir import Operation, SSAValue
 
 from louver.ir.tile import DescriptorLoadOp, DescriptorStoreOp, DotOp, FuncOp, ReshapeOp, StoreOp, TransOp, element_name
 from louver.ir.tile.types import tensor_of
 from louver.isa.wgmma import FP8
+from louver.passes.conditions import conditions
+from louver.passes.fuse_gated_pair import GATED_MARK
 from louver.passes.product import (
     Accumulator,
     Apply,
@@ -32,11 +35,12 @@ from louver.passes.product import (
     Quotient,
     Size,
     Store,
+    halved,
     walk,
 )
 from louver.passes.read_epilogue import Axes, Axis, EpilogueReader, find_sum
 from louver.passes.refusal import UnsupportedKernelError, unsupported
-from louver.passes.trace import Block, Position, Trace
+from louver.passes.trace import ONLY, Block, Position, Trace
 
 __all__ = [
     "Accumulator",
@@ -84,8 +88,8 @@ def read_nest(module: ModuleOp) -> ProductNest:
     rows, m = product.a.extent, product.m
     if gated:
         # Two rows of the sum make one of the output.
-        rows = rows // 2 if isinstance(rows, int) else Quotient(str(rows), 2)
-        m = Position(m.axis, m.scale // 2)
+        rows = halved(rows)
+        m = replace(m, scale=m.scale // 2)
     positions: dict[Axis, Position] = {"m": m, "n": product.n}
     extents: dict[Axis, Size] = {"m": rows, "n": product.b.extent}
     axes: Axes = ("n", "m") if transposed else ("m", "n")
@@ -100,10 +104,11 @@ def read_nest(module: ModuleOp) -> ProductNest:
         raise unsupported("a tile must be stored where its operands were read", store)
     trace.require_all_explained()
     tile_m, tile_n = tensor_of(total).get_shape()
+    stated = conditions(function)
     return ProductNest(
         name=function.sym_name.data,
         arguments=trace.arguments,
-        a=product.a,
+        a=replace(product.a, gated=_gated_pair(function, trace, product.a)),
         b=product.b,
         tile_m=tile_m,
         tile_n=tile_n,
@@ -113,7 +118,10 @@ def read_nest(module: ModuleOp) -> ProductNest:
         epilogue=epilogue,
         store=Store(target.argument, target.element, target.strides[0], transposed, place.batch),
         gated=gated,
-        equal=tuple(sorted(trace.equal)),
+        equal=tuple(sorted({*trace.equal, *stated.equal})),
+        at_most=tuple(sorted(trace.at_most)),
+        multiples=stated.multiples,
+        programs=stated.programs,
     )
 
 
@@ -162,7 +170,7 @@ def _check_batch(product: _Sum, place: Block, store: Operation) -> None:
     expected = [] if place.batch is None else [(place.batch.extent, place.entry)]
     if set(own) != set(expected):
         raise unsupported("a batch has one size and one number of the entry, for operands and output alike", store)
-    if place.entry in (product.m.axis, product.n.axis):
+    if place.entry is not None and place.entry in (product.m.axis, product.n.axis):
         raise unsupported("entries of a batch and tiles must be numbered by different axes of the grid", store)
 
 
@@ -196,23 +204,45 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
     b, n, b_entry = _read_operand(trace, loop, dot.b, dot, k_dimension=0)
     if b.pattern is not None:
         raise unsupported("the sparse operand of a dot must be the left one", dot)
-    if m.scale != tile_m or n.scale != tile_n:
-        raise unsupported(f"tiles of {tile_m}×{tile_n} must start at multiples of it, not of {m.scale}×{n.scale}", dot)
-    if m.axis == n.axis:
+    _check_starts(trace, dot, (m, a.extent, tile_m), (n, b.extent, tile_n))
+    if m.axis is not None and m.axis == n.axis:
         raise unsupported("rows and columns of tiles must be numbered by different axes of the grid", dot)
     if not trace.same(a.depth, b.depth):
         raise unsupported(f"both operands must have the same K, not {a.depth} and {b.depth}", dot)
-    ends = trace.constant(loop.lb) == 0 and _ends_at(trace, trace.size(loop.ub, loop), a.depth, tile_k)
-    if not ends or trace.constant(loop.step) != tile_k:
+    steps = trace.constant(loop.lb) == 0 and trace.constant(loop.step) == tile_k
+    if not steps or not _ends_at(trace, trace.size(loop.ub, loop), a.depth, tile_k):
         raise unsupported(f"the loop over K must run from 0 to {a.depth} in steps of {tile_k}", loop)
     return _Sum(a, replace(b, depth=a.depth), m, n, tile_k, a_entry, b_entry, _read_promotion(dot, a.element))
+
+
+def _check_starts(trace: Trace, dot: DotOp, *axes: tuple[Position, Size, int]) -> None:
+    """Tiles follow each other, or one is all there is."""
+    for start, extent, tile in axes:
+        if start == ONLY and not trace.within(extent, tile):
+            raise unsupported(f"the only tile along an axis has all of it: at most {tile} elements, not {extent}", dot)
+    scales, tiles = ("×".join(map(str, sizes)) for sizes in zip(*((s.scale or t, t) for s, _, t in axes), strict=True))
+    if scales != tiles:
+        raise unsupported(f"tiles of {tiles} must start at multiples of it, not of {scales}", dot)
 
 
 def _ends_at(trace: Trace, end: Size, depth: Size, step: int) -> bool:
     """Whether a loop to `end` goes through all of K: the last step may go on beyond it, where zeros are read."""
     if isinstance(end, int) and isinstance(depth, int):
         return -(-end // step) == -(-depth // step)
+    if isinstance(end, int):
+        return trace.within(depth, -(-end // step) * step)
     return trace.same(end, depth)
+
+
+def _gated_pair(function: FuncOp, trace: Trace, a: Load) -> tuple[str, str] | None:
+    """The user's arguments that the sparse operand is made of, where `fuse_gated_pair` made one of two."""
+    arguments = zip(trace.names.values(), function.arg_attrs or [], strict=False)
+    for name, attributes in arguments:
+        pair = attributes.data.get(GATED_MARK)
+        if name == a.argument and isinstance(pair, ArrayAttr):
+            gate, up = (each.data for each in cast("ArrayAttr[StringAttr]", pair))
+            return gate, up
+    return None
 
 
 def _refuse_decomposed(function: FuncOp) -> None:

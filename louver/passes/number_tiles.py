@@ -3,13 +3,16 @@
 A kernel whose programs are numbered along one axis works out the tile's row and column itself, in groups that share operands
 in a cache, say. The schedule has an order of its own, so only one thing matters: that every tile is computed exactly once. That
 is found out by running the numbering: it is integer arithmetic on the program's number and on the counts of tiles, and
-it is run for grids of few tiles and around one, two and three times each number in it.
+it is run for grids of few tiles and around one, two and three times each number in it. Sizes take part as counts of tiles alone, rounded
+up, so that what is left of a last tile changes nothing; a size that is divided by the tile's, rounded down, must be a multiple of it,
+which the launch checks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +23,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.ir.arith import ExtSIOp
 from louver.ir.comparisons import CmpiOp, SelectOp
+from louver.ir.llvm import AssumeOp
 from louver.ir.tile import (
     DescriptorStoreOp,
     FuncOp,
@@ -28,6 +32,8 @@ from louver.ir.tile import (
     Index,
     MakeTensorDescriptorOp,
 )
+from louver.passes.conditions import argument_names, require_multiple
+from louver.passes.index_numbers import literal
 from louver.passes.integers import constant_integer, steps_of, without_extension
 from louver.passes.refusal import unsupported
 from louver.passes.remove_dead import remove_dead
@@ -37,12 +43,18 @@ Integers = NDArray[np.int64]
 LARGEST = 256
 """Constants that a numbering may go by, so that grids around three times each of them can be tried."""
 
+MOST_TILES = 4096
+"""Tiles of the grids of two long sides that are tried."""
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One way in which tiles are counted. number: the tile's; size: elements of the output there; tile: elements of one."""
+    """One way in which tiles are counted. number: the tile's; size: elements of the output there; tile: elements of one.
 
-    number: SSAValue
+    number: None where there is one tile, which starts at 0.
+    """
+
+    number: SSAValue | None
     size: Index
     tile: int
 
@@ -56,9 +68,13 @@ def number_tiles(module: ModuleOp) -> None:
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         for store in [op for op in function.body.walk() if isinstance(op, DescriptorStoreOp)]:
             axes = _axes(store)
-            if axes is None or all(isinstance(axis.number.owner, GetProgramIdOp) for axis in axes):
+            ends = _ends(function)
+            if axes is None or (not ends and all(_is_program(axis.number) for axis in axes)):
                 continue
-            _require_bijection(axes, store)
+            _require_bijection(axes, ends, store)
+            _require_multiples(function, axes)
+            for end in ends:
+                Rewriter.erase_op(end)
             numbers = [op for op in function.body.walk() if isinstance(op, GetProgramIdOp | GetNumProgramsOp)]
             _replace(function, axes)
             remove_dead(function)
@@ -67,14 +83,26 @@ def number_tiles(module: ModuleOp) -> None:
                     raise unsupported("a program's number says which tile it computes, and nothing else", op)
 
 
+def _is_program(number: SSAValue | None) -> bool:
+    return number is None or isinstance(number.owner, GetProgramIdOp)
+
+
+def _ends(function: FuncOp) -> list[AssumeOp]:
+    """Where `unroll_programs` says that programs are numbered below a count."""
+    return [op for op in function.body.block.ops if isinstance(op, AssumeOp) and isinstance(op.cond.owner, CmpiOp)]
+
+
 def _axes(store: DescriptorStoreOp) -> tuple[Axis, Axis] | None:
     """The two numbers that say where a tile is stored; None where it is not stored at such."""
     made = store.desc.owner
     if not isinstance(made, MakeTensorDescriptorOp) or len(store.offsets) != 2:
         return None
     found: list[Axis] = []
-    for offset, size in zip(store.offsets, made.sizes, strict=True):
+    for offset, size, block in zip(store.offsets, made.sizes, made.block.get_shape(), strict=True):
         product = None if isinstance(offset, int) else offset.owner
+        if literal(offset) == 0:
+            found.append(Axis(None, size, block))
+            continue
         if not isinstance(product, arith.MuliOp):
             return None
         for number, tile in ((product.lhs, product.rhs), (product.rhs, product.lhs)):
@@ -91,6 +119,8 @@ def _replace(function: FuncOp, axes: tuple[Axis, Axis]) -> None:
     start = function.body.block.first_op
     assert start is not None
     for place, axis in enumerate(axes):
+        if axis.number is None:
+            continue
         program = GetProgramIdOp(place)
         program.location = _defining(axis.number, function).location
         program.result.name_hint = axis.number.name_hint
@@ -102,11 +132,12 @@ def _defining(value: SSAValue, function: FuncOp) -> Operation:
     return function if isinstance(value.owner, Block) else value.owner
 
 
-def _require_bijection(axes: tuple[Axis, Axis], store: Operation) -> None:
+def _require_bijection(axes: tuple[Axis, Axis], ends: Sequence[AssumeOp], store: Operation) -> None:
     rows, columns = axes
     if rows.number is columns.number:
         raise unsupported("rows and columns of tiles must be numbered apart", store)
-    culprit = rows.number.owner if isinstance(rows.number.owner, Operation) else store
+    owners = [axis.number.owner for axis in axes if axis.number is not None]
+    culprit = next((op for op in owners if isinstance(op, Operation)), store)
     used = _program_axes(axes)
     if used not in ([0], [0, 1]):
         raise unsupported("tiles are numbered along the grid's axis x, or along x and y", culprit)
@@ -114,7 +145,8 @@ def _require_bijection(axes: tuple[Axis, Axis], store: Operation) -> None:
     if len(used) == 2:
         orders = [lambda m, n: (m, n), lambda m, n: (n, m)]
     grids = list(_grids(axes, culprit))
-    if not any(all(_covers(axes, order(m, n), m, n) for m, n in grids) for order in orders):
+    limits = [cast(CmpiOp, end.cond.owner).rhs for end in ends]
+    if not any(all(_covers(axes, limits, order(m, n), m, n) for m, n in grids) for order in orders):
         raise unsupported("every tile of the output must be computed by exactly one program", culprit)
 
 
@@ -126,15 +158,40 @@ def _program_axes(axes: tuple[Axis, Axis]) -> list[int]:
 def _operations(axes: tuple[Axis, Axis]) -> set[Operation]:
     """Everything that the numbers are computed by."""
     found: set[Operation] = set()
-    pending = [axis.number for axis in axes]
+    pending = [axis.number for axis in axes if axis.number is not None]
     while pending:
         value = pending.pop()
-        op, steps = value.owner, steps_of(value)
+        op = value.owner
         if isinstance(op, Operation) and op not in found:
             found.add(op)
             # A tile's size in a count of tiles is no number that an order of them goes by.
-            pending += op.operands if steps is None else [steps[0]]
+            pending += op.operands if _counted(value, axes) is None else []
     return found
+
+
+def _counted(value: SSAValue, axes: tuple[Axis, Axis]) -> Axis | None:
+    """The axis whose tiles a value counts: a size divided by the tile's. None if it counts no tiles."""
+    steps = steps_of(value) or _whole_steps(value)
+    if steps is None:
+        return None
+    whole = without_extension(steps[0])
+    return next((axis for axis in axes if axis.size is whole and axis.tile == steps[1]), None)
+
+
+def _whole_steps(value: SSAValue) -> tuple[SSAValue, int] | None:
+    """The whole and the step of a quotient that is rounded down."""
+    op = value.owner
+    step = constant_integer(op.rhs) if isinstance(op, arith.DivSIOp | arith.FloorDivSIOp) else None
+    return None if step is None or not isinstance(op, arith.DivSIOp | arith.FloorDivSIOp) else (op.lhs, step)
+
+
+def _require_multiples(function: FuncOp, axes: tuple[Axis, Axis]) -> None:
+    """A count that leaves out what is left of a size takes it for a multiple of the tile's."""
+    names = argument_names(function)
+    for op in _operations(axes):
+        axis = _counted(op.results[0], axes) if op.results else None
+        if axis is not None and steps_of(op.results[0]) is None and isinstance(axis.size, SSAValue):
+            require_multiple(function, names[axis.size], axis.tile)
 
 
 def _grids(axes: tuple[Axis, Axis], culprit: Operation) -> Iterator[tuple[int, int]]:
@@ -152,22 +209,21 @@ def _grids(axes: tuple[Axis, Axis], culprit: Operation) -> Iterator[tuple[int, i
     counts = sorted({1, 2, 3, 5, 7} | near)
     for m in counts if fixed[0] is None else [fixed[0]]:
         for n in counts if fixed[1] is None else [fixed[1]]:
-            if min(m, n) <= 3 or m == n or fixed != [None, None]:
+            near_square = m * 2 > n and n * 2 > m and m * n <= MOST_TILES
+            if min(m, n) <= 3 or m == n or near_square or fixed != [None, None]:
                 yield m, n
 
 
-def _covers(axes: tuple[Axis, Axis], grid: tuple[int, ...], m: int, n: int) -> bool:
-    """Whether the programs of `grid` compute each of m × n tiles once, whatever is left of the last ones."""
+def _covers(axes: tuple[Axis, Axis], limits: Sequence[SSAValue], grid: tuple[int, ...], m: int, n: int) -> bool:
+    """Whether the programs of `grid` compute each of m × n tiles once, and every limit is their number."""
     programs = np.meshgrid(*(np.arange(count) for count in grid), indexing="ij")
-    for rest in (0, 1):
-        sizes = {axis.size: count * axis.tile - rest for axis, count in zip(axes, (m, n), strict=True)}
-        run = _Numbering([each.ravel().astype(np.int64) for each in programs], grid, sizes, {})
-        row, column = (run.value(axis.number) for axis in axes)
-        if not (((row >= 0) & (row < m) & (column >= 0) & (column < n)).all()):
-            return False
-        if (np.bincount(row * n + column, minlength=m * n) != 1).any():
-            return False
-    return True
+    run = _Numbering([each.ravel().astype(np.int64) for each in programs], grid, axes, (m, n), {})
+    row, column = (run.number(axis) for axis in axes)
+    if not (((row >= 0) & (row < m) & (column >= 0) & (column < n)).all()):
+        return False
+    if (np.bincount(row * n + column, minlength=m * n) != 1).any():
+        return False
+    return all((run.value(limit) == m * n).all() for limit in limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +232,13 @@ class _Numbering:
 
     programs: list[Integers]
     grid: tuple[int, ...]
-    sizes: dict[Index, int]
+    axes: tuple[Axis, Axis]
+    counts: tuple[int, int]
     known: dict[SSAValue, Integers]
+
+    def number(self, axis: Axis) -> Integers:
+        """Of the tile along an axis."""
+        return np.zeros(self.programs[0].shape, np.int64) if axis.number is None else self.value(axis.number)
 
     def value(self, value: SSAValue) -> Integers:
         found = self.known.get(value)
@@ -187,8 +248,9 @@ class _Numbering:
 
     def _value(self, value: SSAValue) -> Integers:
         shape = self.programs[0].shape
-        if value in self.sizes:
-            return np.full(shape, self.sizes[value], np.int64)
+        counted = _counted(value, self.axes)
+        if counted is not None:
+            return np.full(shape, self.counts[self.axes.index(counted)], np.int64)
         constant = constant_integer(value)
         if constant is not None:
             return np.full(shape, constant, np.int64)
@@ -211,9 +273,14 @@ class _Numbering:
             case _:
                 block = op.parent_op()
                 assert block is not None
+                name = value.name_hint or "an argument"
+                if any(axis.size is value for axis in self.axes):
+                    tiles = " and ".join(f"tl.cdiv(size, {axis.tile})" for axis in self.axes if axis.size is value)
+                    raise unsupported(
+                        f"tiles are numbered by counts of them, {tiles}, and not by {name} otherwise", block
+                    )
                 raise unsupported(
-                    f"tiles are numbered by the output's sizes and the program; {value.name_hint or 'an argument'} is another "
-                    "argument: make it a constexpr",
+                    f"tiles are numbered by the output's sizes and the program; {name} is another argument: make it a constexpr",
                     block,
                 )
 

@@ -21,8 +21,49 @@ class Quotient:
         return f"{self.argument}/{self.divisor}"
 
 
-Size: TypeAlias = str | int | Quotient
-"""A size or stride in elements: the name of the kernel argument that holds it, that divided, or a constant."""
+@dataclass(frozen=True, slots=True)
+class Multiple:
+    """A size: the kernel argument of that name times a constant."""
+
+    argument: str
+    factor: int
+
+    def __str__(self) -> str:
+        return f"{self.factor}·{self.argument}"
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """A size that nothing in the kernel says: as many programs as its launch has along an axis of the grid, times a constant."""
+
+    axis: int
+    factor: int
+
+    def __str__(self) -> str:
+        return f"{self.factor}·programs {'xyz'[self.axis]}"
+
+
+Size: TypeAlias = str | int | Quotient | Multiple | Programs
+"""A size or stride in elements: the name of the kernel argument that holds it, a multiple or part of that or of the grid, or a
+constant.
+"""
+
+
+def halved(size: Size) -> Size:
+    """Half a size, rounded down."""
+    match size:
+        case int():
+            return size // 2
+        case str():
+            return Quotient(size, 2)
+        case Multiple(argument, 2):
+            return argument
+        case Multiple(argument, factor) if factor % 2 == 0:
+            return Multiple(argument, factor // 2)
+        case Programs(axis, factor) if factor % 2 == 0:
+            return Programs(axis, factor // 2)
+        case _:
+            return Quotient(str(size), 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +92,7 @@ class Load:
     extent: elements along the axis that is not summed (M or N). depth: elements along K. stride: elements between
     neighbours along the axis that is not contiguous; for a sparse operand extent, depth and stride count dense elements.
     k_major: K is contiguous, otherwise M or N. batch: its entries, None for one that all products of a batch share.
+    gated: the two arguments of the user's kernel, gate and up, of which `louver.gated` makes this operand; None for one.
     """
 
     argument: str
@@ -61,6 +103,12 @@ class Load:
     stride: Size
     k_major: bool
     batch: Batch | None = None
+    gated: tuple[str, str] | None = None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The arguments of the user's kernel that it is made of."""
+        return (self.argument,) if self.gated is None else self.gated
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +156,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """An f32 argument of the kernel, passed by value."""
+    """An argument of the kernel, passed by value as f32. Integers are only compared with numbers that f32 tells apart."""
 
     argument: str
 
@@ -196,8 +244,11 @@ class ProductNest:
     m, n, k: the product's sizes. tile_m, tile_n, tile_k: elements. accumulator: element type of the sum, which starts
     at zero. epilogue: its element type is the store's. gated: the output has M / 2 rows, see `Accumulator`. In a batch the
     output and at least one operand have entries.
-    equal: pairs of sizes, arguments or numbers as text, that a launch must find equal: descriptors that come as arguments
-    have sizes of their own.
+    What a launch must check: equal: pairs of sizes, arguments or numbers as text, that are equal: descriptors that come as arguments
+    have sizes of their own. at_most: sizes that are no larger than a number: the kernel goes through so much and no further.
+    multiples: arguments that are multiples of a number: the kernel stores whole tiles, unmasked.
+    programs: how the user's programs number the tiles. None: the grid has one program for each tile. 0: programs go from tile
+    to tile, whatever their number. n: by n tiles, so that the grid has n programs, or one a tile.
     promoted: the columns of K that tensor cores sum before f32 additions take over, at most; None for all of K.
     """
 
@@ -214,6 +265,9 @@ class ProductNest:
     gated: bool = False
     equal: tuple[tuple[str, str], ...] = ()
     promoted: int | None = None
+    at_most: tuple[tuple[str, int], ...] = ()
+    multiples: tuple[tuple[str, int], ...] = ()
+    programs: int | None = None
 
     def __post_init__(self) -> None:
         if self.a.depth != self.b.depth:

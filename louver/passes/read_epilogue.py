@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from louver.formats.gated import GATE_ROWS
 from louver.ir.arith import FPToSIOp, SIToFPOp
-from louver.ir.comparisons import CmpfOp, SelectOp
+from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
 from louver.ir.elementwise import choice_of, step_of
 from louver.ir.tile import (
     BroadcastOp,
@@ -43,6 +43,9 @@ from louver.passes.product import (
 )
 from louver.passes.refusal import unsupported
 from louver.passes.trace import Position, Trace
+
+EXACT = 1 << 24
+"""Integers below it are exact in f32, and f32 of a larger one is no smaller: comparisons with them hold as for integers."""
 
 Axis = Literal["m", "n"]
 Axes = tuple[Axis | None, ...]
@@ -102,6 +105,10 @@ def find_sum(value: SSAValue, store: Operation) -> Source:
         part = gated_part(current)
         if part is not None:
             found[Source(part.total, transposed, True)] = None
+        elif isinstance(op, scf.IfOp):
+            raise unsupported(
+                "a branch of an epilogue computes, and neither reads nor writes memory, nor divides integers", op
+            )
         elif isinstance(op, scf.ForOp):
             found[Source(current, transposed, False)] = None
         elif isinstance(op, Operation):
@@ -181,9 +188,45 @@ class EpilogueReader:
             case _:
                 raise unsupported("an epilogue applies elementwise steps, casts and broadcasts", op)
 
+    def _branch(self, op: SelectOp, axes: Axes) -> Expression:
+        """A choice by one number for all elements."""
+        if element_name(tensor_of(op.result).element_type) != "f32":
+            raise unsupported("what one number chooses from is f32: convert it before", op)
+        values = {value: self.read(value, axes, op) for value in (op.lhs, op.rhs)}
+        if op.cond in self.trace.names:
+            flag = Number(self.trace.names[op.cond])
+            return Apply.of("where_equal", flag, Constant(0.0, "f32"), values[op.rhs], values[op.lhs])
+        comparison = self.trace.definition(op.cond, op)
+        found = choice_of(comparison, op) if isinstance(comparison, CmpfOp | CmpiOp) else None
+        if found is None:
+            raise unsupported("an epilogue chooses by one comparison of numbers", comparison)
+        step, (one, other, chosen, rest) = found
+        compared = (self._number(each, comparison) for each in (one, other))
+        return Apply.of(step, *compared, values[chosen], values[rest])
+
+    def _number(self, value: SSAValue, user: Operation) -> Expression:
+        """A side of a comparison of two numbers: an argument or a constant, exact in f32."""
+        integer = self.trace.constant(value)
+        if integer is not None and abs(integer) < EXACT:
+            return Constant(float(integer), "f32")
+        if isinstance(user, CmpiOp):
+            others = [operand for operand in user.operands if operand is not value]
+            if value not in self.trace.names or not others or self.trace.constant(others[0]) is None:
+                raise unsupported(f"an integer argument is compared with a constant below {EXACT}", user)
+            return Number(self.trace.names[value])
+        if isinstance(value.owner, arith.ConstantOp) and isinstance(value.owner.value, FloatAttr):
+            self.trace.explained.add(value.owner)
+            return Constant(value.owner.value.value.data, element_name(value.type))
+        if str(value.type) != "f32":
+            raise unsupported("numbers that an epilogue chooses by are f32 or integers", user)
+        return self._loaded(value, user)
+
     def _scalar(self, op: SplatOp) -> Expression:
         """One number for all elements: an f32 argument, or what a pointer argument points to."""
-        names, value = self.trace.names, op.src
+        return self._loaded(op.src, op)
+
+    def _loaded(self, value: SSAValue, op: Operation) -> Expression:
+        names = self.trace.names
         if isinstance(value, BlockArgument):
             if value not in names or str(value.type) != "f32":
                 raise unsupported("a number in an epilogue is an f32 argument or is loaded through one", op)
@@ -196,6 +239,8 @@ class EpilogueReader:
         return LoadScalar(names[load.ptr], element_name(load.ptr.type.pointee))
 
     def _choice(self, op: SelectOp, axes: Axes) -> Expression:
+        if as_tensor(op.cond.type) is None:
+            return self._branch(op, axes)
         comparison = self.trace.definition(op.cond, op)
         found = choice_of(comparison, op) if isinstance(comparison, CmpfOp) else None
         if found is None:

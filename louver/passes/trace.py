@@ -13,6 +13,7 @@ from xdsl.traits import is_side_effect_free
 from louver.ir.arith import ExtSIOp
 from louver.ir.tile import (
     FuncOp,
+    GetNumProgramsOp,
     GetProgramIdOp,
     Index,
     MakeTensorDescriptorOp,
@@ -23,8 +24,9 @@ from louver.ir.tile import (
     sparse_encoding,
 )
 from louver.ir.tile.types import tensor_of
+from louver.passes.conditions import argument_names
 from louver.passes.host_descriptors import host_sizes
-from louver.passes.product import Argument, Batch, Quotient, Size
+from louver.passes.product import Argument, Batch, Multiple, Programs, Quotient, Size
 from louver.passes.refusal import unsupported
 
 PAD_ZERO = 1
@@ -33,10 +35,17 @@ PAD_ZERO = 1
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The first element of a tile: the program's number along a grid axis times `scale` elements."""
+    """The first element of a tile: the program's number along a grid axis times `scale` elements.
 
-    axis: int
+    axis: None where there is one tile, which starts at 0; its scale is 0.
+    """
+
+    axis: int | None
     scale: int
+
+
+ONLY = Position(None, 0)
+"""Where the only tile along a dimension starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +77,17 @@ class Trace:
     """A kernel being read.
 
     explained: the operations that have been understood so far. equal: sizes that were taken for equal so far, because the
-    caller gives each descriptor its own.
+    caller gives each descriptor its own. at_most: sizes that were taken to be no larger than a number.
     """
 
     function: FuncOp
     names: dict[SSAValue, str] = field(init=False)
     explained: set[Operation] = field(default_factory=set[Operation])
     equal: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    at_most: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
 
     def __post_init__(self) -> None:
-        names: dict[SSAValue, str] = {}
-        for index, argument in enumerate(self.function.body.block.args):
-            name = argument.name_hint or f"arg{index}"
-            names[argument] = f"{name}_{index}" if name in names.values() else name
-        self.names = names
+        self.names = argument_names(self.function)
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
@@ -130,6 +136,15 @@ class Trace:
             if divisor is not None and divisor > 0 and whole in self.names:
                 self.explained.add(value.owner)
                 return Quotient(self.names[whole], divisor)
+        if isinstance(value.owner, arith.MuliOp):
+            factor, whole = self.constant(value.owner.rhs), value.owner.lhs
+            if factor is not None and factor > 0 and (whole in self.names or isinstance(whole.owner, GetNumProgramsOp)):
+                self.explained.add(value.owner)
+                if whole in self.names:
+                    return Multiple(self.names[whole], factor)
+                assert isinstance(whole.owner, GetNumProgramsOp)
+                self.explained.add(whole.owner)
+                return Programs(whole.owner.axis.value.data, factor)
         if isinstance(value.owner, ExtSIOp):
             self.explained.add(value.owner)
             value = value.owner.input
@@ -147,8 +162,16 @@ class Trace:
         self.equal.add((min(str(one), str(other)), max(str(one), str(other))))
         return True
 
+    def within(self, size: Size, most: int) -> bool:
+        """Whether a size is at most a number; of an argument that is for the launch to find."""
+        if isinstance(size, str):
+            self.at_most.add((size, most))
+        return isinstance(size, str) or (isinstance(size, int) and size <= most)
+
     def position(self, index: Index, user: Operation) -> Position:
-        """A tile's first element: a program number times a constant."""
+        """A tile's first element: a program number times a constant, or 0."""
+        if self.constant(index) == 0:
+            return ONLY
         product = None if isinstance(index, int) else index.owner
         if isinstance(product, arith.MuliOp):
             for program, scale in ((product.lhs, product.rhs), (product.rhs, product.lhs)):
@@ -157,7 +180,9 @@ class Trace:
                     self.explained |= {product, program.owner}
                     return Position(program.owner.axis.value.data, constant)
         culprit = user if isinstance(index, int) else self._culprit(index, user)
-        raise unsupported("a tile starts at a program's number times a constant", culprit)
+        raise unsupported(
+            "a tile starts at a program's number times a constant, or is the only one and starts at 0", culprit
+        )
 
     def view(self, descriptor: SSAValue, user: Operation) -> View:
         """What a descriptor describes."""

@@ -27,11 +27,11 @@ PADDING = 5
 """Elements between the rows of an output, which no kernel may touch."""
 
 
-def poisoned(rows: int, columns: int, element: str) -> Array:
-    """An output with `PADDING` more columns, every element NaN or the least integer."""
+def poisoned(rows: int, columns: int, element: str, padding: int = PADDING) -> Array:
+    """An output with more columns, every element NaN or the least integer."""
     dtype = element_type(element).numpy
     value = np.nan if element_type(element).floating else np.iinfo(dtype).min
-    return np.full((rows, columns + PADDING), value).astype(dtype)
+    return np.full((rows, columns + padding), value).astype(dtype)
 
 
 def without_padding(d: Array) -> Array:
@@ -74,13 +74,14 @@ def triton_given(rng: np.random.Generator, name: str, m: int, n: int, k: int) ->
     return given(rng, name, product, m, n, k)
 
 
-def run_triton(module: ModuleOp, operands: Given, *, numbered: bool = False) -> Array:
-    """A kept kernel's result as [M, N]; `numbered` after its tiles are, along two axes of the grid."""
-    case, name = CASES[operands.name], operands.name
-    (m, k), n = operands.a.shape, operands.b.shape[1]
-    dense = operands.dense
-    transposed = name == "indexed_pointers"
-    d = poisoned(*((n, m) if transposed else (m, n)), operands.product.nest.store.element)
+def run_triton(
+    module: ModuleOp, operands: Given, *, numbered: bool = False, programs: tuple[int, ...] | None = None
+) -> Array:
+    """A kept kernel's result as [M, N]; `numbered` after its tiles are, along two axes of the grid; or for a grid of one's own."""
+    case = CASES[operands.name]
+    m, n, k = operands.shape
+    dense, transposed = operands.dense, case.transposed
+    d = poisoned(*((n, m) if transposed else (m, n)), operands.product.nest.store.element, 0 if case.sizes else PADDING)
     known: dict[str, Any] = {"a": operands.s, "b": dense, "d": d, "M": m, "N": n, "K": k, **operands.reads}
     for letter, pitch in (("a", k), ("b", dense.shape[1]), ("d", d.shape[1])):
         known |= dict.fromkeys((f"stride_{letter}", f"stride_{letter}m", f"stride_{letter}k"), pitch)
@@ -88,12 +89,18 @@ def run_triton(module: ModuleOp, operands: Given, *, numbered: bool = False) -> 
         known[f"{letter}_tiles.stride.0"], known[f"{letter}_tiles.stride.1"] = pitch, 1
     for letter, sizes in (("a", (m, k)), ("b", dense.shape), ("d", (m, n))):
         known |= {f"{letter}_tiles.shape.{axis}": size for axis, size in enumerate(sizes)}
+    if len(operands.parts) == 2:
+        known |= {"gate": operands.parts[0], "up": operands.parts[1], "gate_up": operands.s}
+    known |= {own: known[role] for own, role in case.roles.items() if role in ("a", "b", "d")}
+    named: dict[str, Any] = {own: known[role] for own, role in case.roles.items()}
     (function,) = (op for op in module.body.ops if isinstance(op, FuncOp))
     names = [argument.name_hint or "" for argument in function.body.block.args]
-    tiles_m, tiles_n = -(-m // case.constexprs["BM"]), -(-n // case.constexprs["BN"])
-    grid: tuple[int, ...] = (tiles_n, tiles_m) if transposed else (tiles_m, tiles_n)
-    if name in ("grouped_pointers", "eight_bit_blocks") and not numbered:
-        grid = (tiles_m * tiles_n,)
-    run_kernel(module, grid, {each: known[each] for each in names})
-    result = without_padding(d)
+    tiles = [-(-size // tile) for size, tile in zip((m, n), case.tiles(), strict=True)]
+    grid: tuple[int, ...] = tuple(reversed(tiles) if transposed else tiles)
+    if programs is not None:
+        grid = programs
+    elif case.flat and not numbered:
+        grid = (tiles[0] * tiles[1],)
+    run_kernel(module, grid, {each: (known | named)[each] for each in names})
+    result = d if case.sizes else without_padding(d)
     return result.T if transposed else result

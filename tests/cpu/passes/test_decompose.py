@@ -24,7 +24,14 @@ from louver.passes.schedule import Schedule
 from support.golden import ROOT, Golden
 
 INPUTS = Path(__file__).parents[1] / "ir" / "inputs"
-POINTERS = ("grouped_pointers", "indexed_pointers")
+POINTERS = (
+    "gated_pointers",
+    "grouped_pointers",
+    "indexed_pointers",
+    "unmasked_pointers",
+    "weight_pointers",
+    "whole_k",
+)
 """Kernels of pointer arithmetic, which become descriptors before this pass."""
 
 KERNELS = sorted(

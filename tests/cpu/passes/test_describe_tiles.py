@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from louver.frontend.ttir import read_ttir
 from louver.passes.canonicalize import PASSES, canonicalize
 from louver.passes.nest import read_nest
 from louver.passes.pipeline import compile_tile_ir
-from louver.passes.product import Apply, LoadMatrix, walk
+from louver.passes.product import Apply, LoadMatrix, Programs, walk
 from louver.passes.refusal import UnsupportedKernelError
 from louver.passes.schedule import Schedule
 from support.golden import Golden
@@ -153,15 +154,9 @@ def test_an_array_that_the_epilogue_reads_through_pointers() -> None:
 
 
 REFUSED = {
-    "a store that nothing bounds": (
-        GROUPED, [(r"tt.store %outs_47, %result, %10", "tt.store %outs_47, %result")],
-        r"a store must be masked along dimension 0 .*kernels.py:\d+:\d+: tt.store",
-    ),
-    "a store bounded along one dimension": (
-        GROUPED, [(r"tt.store %outs_47, %result, %10", "tt.store %outs_47, %result, %8")], "a store must be masked along dimension 1",
-    ),
     "a store to wrapped rows": (
-        GROUPED, [(r"%outs = tt.expand_dims %m_read_12", "%outs = tt.expand_dims %m_read_14")], "a store must be masked along dimension 0",
+        GROUPED, [(r"%outs = tt.expand_dims %m_read_12", "%outs = tt.expand_dims %m_read_14")],
+        r"a store must not wrap \(%\) along dimension 0: .*kernels.py:\d+:\d+: tt.store",
     ),
     "rows that nothing bounds": (
         GROUPED,
@@ -315,3 +310,16 @@ def test_a_loop_over_a_constant_k_may_go_beyond_it() -> None:
     assert found.k == 500
     with pytest.raises(UnsupportedKernelError, match="the loop over K must run from 0 to 500 in steps of 64"):
         read_nest(canonicalize(read_ttir(text.replace("constant 8 :", "constant 7 :"))))
+
+
+@pytest.mark.parametrize(("mask", "multiples"), [("", (("M", 128), ("N", 64))), (", %8", (("N", 64),))])
+def test_stores_without_masks_are_of_whole_tiles(mask: str, multiples: tuple[tuple[str, int], ...]) -> None:
+    """Loads say how large the output is; that its tiles are whole is for the launch to check."""
+    found = nest(GROUPED, (r"tt.store %outs_47, %result, %10", f"tt.store %outs_47, %result{mask}"))
+    assert found == replace(nest(GROUPED), multiples=multiples)
+
+
+def test_sizes_that_nothing_says_are_the_grid_s() -> None:
+    found = nest("unmasked_pointers")
+    assert (found.m, found.n, found.k) == (Programs(0, 128), Programs(1, 64), "K")
+    assert (str(found.m), found.multiples, found.programs) == ("128·programs x", (), None)

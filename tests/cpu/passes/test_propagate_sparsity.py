@@ -23,8 +23,9 @@ def test_the_encoding_reaches_the_dot(name: str, golden: Golden) -> None:
     propagate_sparsity(module)
     module.verify()
     golden.check(f"sparse/{name}.mlir", str(module))
-    (dot,) = re.findall(r"tt.dot .*", str(module))
-    assert dot.count(ENCODED) == 1 and "louver.sparse" not in str(module)
+    dots = re.findall(r"tt.dot .*", str(module))
+    assert len(dots) == len(CASES[name].sparse)
+    assert all(dot.count(ENCODED) == 1 for dot in dots) and "louver.sparse" not in str(module)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -58,16 +58,17 @@ def run(case: Given) -> np.ndarray:
     """The device's result, [M, N], into a buffer of NaN."""
     torch: Any = sys.modules["torch"]
     nest = case.product.nest
-    (m, _), n = case.a.shape, case.b.shape[1]
+    m, n, _ = case.shape
     shape = (n, m) if nest.store.transposed else (m, n)
     element = element_type(nest.store.element)
     # torch fills and checks no 8-bit floats: those start as NaN without a guard around them.
     target = guarded(shape, element.name) if element.bytes > 1 else None
     out = to_torch(np.full(shape, np.nan, element.numpy)) if target is None else target.view
     dense = to_torch(case.dense)
-    vectors = {name: to_torch(vector) for name, vector in case.reads.items()}
+    vectors = {name: to_torch(vector) for name, vector in case.reads.items() if isinstance(vector, np.ndarray)}
+    numbers = {name: float(number) for name, number in case.reads.items() if name not in vectors}
     launcher = Launcher(loaded(case.product), upload(case.s, 0), case.a.shape)
-    bound = Bound({name: vector.data_ptr() for name, vector in vectors.items()}, {}, 0)
+    bound = Bound({name: vector.data_ptr() for name, vector in vectors.items()}, numbers, 0)
     pack = launcher.arguments(n, rows_of(dense), rows_of(out), bound)
     for _ in range(3):
         launcher.kernel.launch(launcher.grid(n), pack, torch.cuda.current_stream().cuda_stream)

@@ -11,7 +11,6 @@ from pathlib import Path
 import triton
 
 from louver.frontend.triton import triton_to_ttir
-from support.triton import kernels
 from support.triton.cases import CASES, KEPT, Case
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -19,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def text(case: Case) -> str:
     """TTIR with paths from the repository's root, and from where Triton is installed."""
-    found = triton_to_ttir(getattr(kernels, case.kernel), case.signature, case.constexprs, sparse=case.sparse)
+    found = triton_to_ttir(case.function(), case.signature, case.constexprs, sparse=case.sparse)
     return re.sub(r'"[^"]*/(triton/language/)', r'"\1', found.replace(f"{ROOT}/", ""))
 
 

@@ -30,17 +30,28 @@ def compiled(name: str, version: str = "3.6", **options: Any) -> CompiledProduct
 
 @dataclass(frozen=True)
 class Given:
-    """a: [M, K], pruned. dense: b as the kernel reads it. reads: vectors of the epilogue."""
+    """a: [M, K], pruned; of a gated pair both, one below the other. dense: b as the kernel reads it. reads: the epilogue's."""
 
     name: str
     product: CompiledProduct
     a: Array
     b: Array
-    reads: dict[str, Array]
+    reads: dict[str, Any]
+
+    @property
+    def parts(self) -> list[SparseTensor]:
+        """The sparse arguments."""
+        return [louver.compress(part, "2:4") for part in np.split(self.a, 2 if self.product.nest.gated else 1)]
 
     @property
     def s(self) -> SparseTensor:
-        return louver.compress(self.a, "2:4")
+        """The sparse operand."""
+        return louver.gated(*self.parts) if self.product.nest.gated else self.parts[0]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """M, of one part, N and K."""
+        return self.a.shape[0] // len(self.parts), self.b.shape[1], self.a.shape[1]
 
     @property
     def dense(self) -> Array:
@@ -60,6 +71,20 @@ class Given:
             case "eight_bit_blocks":
                 # Slopes of x · sigmoid(x) are at most 1.1; the sigmoid itself is as exact as its exponential.
                 reference, magnitude = total / (1 + np.exp(-total)), 1.1 * magnitude + np.abs(total)
+            case "weight_descriptors":
+                bias = self.reads["bias"].astype(np.float64)[:, None]
+                reference, magnitude = np.maximum(total + bias, 0), magnitude + np.abs(bias)
+            case "gated_layer":
+                (gate, up), (one, two) = np.split(total, 2), np.split(magnitude, 2)
+                factor = gate / (1 + np.exp(-gate))
+                reference = factor * up
+                magnitude = (1.1 * one + np.abs(gate)) * (np.abs(up) + 1) + (np.abs(factor) + 1) * two
+            case "gated_pointers":
+                (gate, up), (one, two) = np.split(total, 2), np.split(magnitude, 2)
+                reference = np.maximum(gate, 0) * up + gate
+                magnitude = one * (np.abs(up) + 2) + (np.abs(gate) + 1) * two
+            case "persistent_groups":
+                reference, magnitude = 0.5 * np.minimum(total, self.reads["limit"]), 0.5 * magnitude
             case _:
                 reference = total
         assert np.abs(reference).max() > 0.01
@@ -70,7 +95,8 @@ class Given:
 
 
 def given(rng: np.random.Generator, name: str, product: CompiledProduct, m: int, n: int, k: int) -> Given:
-    """Random operands for a kernel."""
+    """Random operands for a kernel, of sizes near these that it takes."""
+    m, n, k = CASES[name].fitting(m, n, k)
     element = product.nest.a.element
     numpy = element_type(element).numpy
 
@@ -79,5 +105,8 @@ def given(rng: np.random.Generator, name: str, product: CompiledProduct, m: int,
             return rng.integers(-128, 128, shape).astype(numpy)
         return rng.standard_normal(shape, np.float32).astype(numpy)
 
-    reads = {"scale": rng.standard_normal(m, np.float32) / 1000, "bias": rng.standard_normal(n, np.float32)}
-    return Given(name, product, louver.prune(draw(m, k), "2:4"), draw(k, n), reads)
+    reads: dict[str, Any] = {"limit": 1.5, "mode": 1}
+    reads["scale"] = rng.standard_normal(m, np.float32) / 1000
+    reads["bias"] = rng.standard_normal(m if name == "weight_descriptors" else n, np.float32)
+    rows = 2 * m if product.nest.gated else m
+    return Given(name, product, louver.prune(draw(rows, k), "2:4"), draw(k, n), reads)

@@ -1,0 +1,33 @@
+"""Placing new operations: before another one, with the source line of the one that they stand for."""
+
+from __future__ import annotations
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import IntegerAttr, i32
+from xdsl.ir import Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+
+def insert(before: Operation, new: Operation, like: Operation) -> Operation:
+    """Put `new` before an operation, at the source line of `like`."""
+    new.location = like.location
+    Rewriter.insert_op(new, InsertPoint.before(before))
+    return new
+
+
+def insert_before(op: Operation, new: Operation) -> SSAValue:
+    """Put `new` before `op`, at its source line; returns its first result, if it has one."""
+    insert(op, new, op)
+    return new.results[0]
+
+
+def insert_after(op: Operation, new: Operation) -> SSAValue:
+    """Put `new` right behind `op`, at its source line; returns its first result."""
+    new.location = op.location
+    Rewriter.insert_op(new, InsertPoint.after(op))
+    return new.results[0]
+
+
+def integer(before: Operation, value: int) -> SSAValue:
+    """A constant of 32 bits before an operation."""
+    return insert_before(before, arith.ConstantOp(IntegerAttr(value, i32)))

@@ -1,0 +1,118 @@
+"""Sizes of the tensors whose tiles a kernel reads and writes through pointers: by masks, by other accesses, or by the grid.
+
+Who masks nothing says by that that every tile is whole. A dimension without a mask has the size that another access says which starts
+at the same place; if it is a store's, that size must be a multiple of the tile, which the launch checks. Where nothing says a size,
+it is the tile's own for a dimension that starts at 0, and as many tiles as there are programs for one that starts at a program's
+number of tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from xdsl.dialects import arith, scf
+from xdsl.ir import Operation, SSAValue
+
+from louver.ir.tile import FuncOp, GetNumProgramsOp, GetProgramIdOp, Index, LoadOp, StoreOp
+from louver.passes.access import Access, Dimension
+from louver.passes.affine import Affine, Iteration
+from louver.passes.conditions import argument_names, require_multiple
+from louver.passes.insert import insert, insert_before, integer
+from louver.passes.integers import constant_integer, steps_of
+from louver.passes.polynomial import Polynomial
+from louver.passes.refusal import unsupported
+
+
+@dataclass(slots=True)
+class TileSizes:
+    """The sizes of one kernel's tensors. known: by where a tile starts. grid: those that the grid has, by axis and tile."""
+
+    function: FuncOp
+    known: dict[Polynomial, Polynomial | None] = field(default_factory=dict[Polynomial, "Polynomial | None"])
+    grid: dict[tuple[int, int], SSAValue] = field(default_factory=dict[tuple[int, int], SSAValue])
+
+    def learn(self, affine: Affine, found: Sequence[Access]) -> None:
+        """Note the sizes that accesses and loops say, for dimensions that no mask bounds; None where there is more than one."""
+        known = self.known
+        pairs = [(each.first, each.size) for one in found for each in one.dimensions if each.size is not None]
+        for loop in [op for op in self.function.body.walk() if isinstance(op, scf.ForOp)]:
+            step, steps = constant_integer(loop.step), steps_of(loop.ub)
+            whole = loop.ub
+            if step == 1 and steps is not None:
+                whole, step = steps
+            if step is not None and step > 1:
+                times = Polynomial.number(step) * Polynomial.atom(Iteration(loop))
+                pairs.append((times, affine.integer(whole)))
+        for first, size in pairs:
+            known[first] = size if known.get(first, size) == size else None
+        # Every dimension may start at 0, whatever its size.
+        known.pop(Polynomial.number(0), None)
+
+    def of(self, each: Dimension, op: LoadOp | StoreOp) -> Polynomial:
+        """The tensor's size along a dimension of a tile. Refuses a dimension that ends nowhere."""
+        if each.size is not None:
+            return each.size
+        size = self.known.get(each.first)
+        if size is not None:
+            if isinstance(op, StoreOp):
+                self._require_whole_tiles(size, each, op)
+            return size
+        if each.first == Polynomial.number(0):
+            return Polynomial.number(each.extent)
+        program = self._program(each)
+        if program is None:
+            rule = (
+                f"dimension {each.number} of a tile must end somewhere: mask it (offsets < size), here or at the store"
+            )
+            raise unsupported(rule, op)
+        return self._programs(program, each.extent, op)
+
+    def _require_whole_tiles(self, size: Polynomial, each: Dimension, op: Operation) -> None:
+        found = self.entry(size, "a size", op)
+        if isinstance(found, SSAValue):
+            require_multiple(self.function, argument_names(self.function)[found], each.extent)
+        elif found % each.extent:
+            rule = f"a store without a mask writes whole tiles: {found} elements are no multiple of {each.extent}"
+            raise unsupported(rule, op)
+
+    def _program(self, each: Dimension) -> GetProgramIdOp | None:
+        """The program's number, if a dimension starts at that many tiles."""
+        for atom in each.first.atoms:
+            op = atom.owner if isinstance(atom, SSAValue) else None
+            if isinstance(op, GetProgramIdOp):
+                whole = Polynomial.number(each.extent) * Polynomial.atom(cast(Hashable, atom))
+                return op if whole == each.first else None
+        return None
+
+    def _programs(self, program: GetProgramIdOp, extent: int, op: Operation) -> Polynomial:
+        """The size of all tiles that the grid's programs number."""
+        key = program.axis.value.data, extent
+        if key not in self.grid:
+            start = self.function.body.block.first_op
+            assert start is not None
+            count = insert(start, GetNumProgramsOp(key[0]), op).results[0]
+            self.grid[key] = insert_before(start, arith.MuliOp(count, integer(start, extent)))
+        return Polynomial.atom(self.grid[key])
+
+    def end(self) -> Operation:
+        """Where all sizes are known: behind those that the grid has, at the start of the kernel."""
+        found = self.function.body.block.first_op
+        last = [op for value in self.grid.values() if isinstance(op := value.owner, Operation)]
+        if last:
+            found = max(last, key=lambda op: list(self.function.body.block.ops).index(op)).next_op
+        assert found is not None
+        return found
+
+    def entry(self, value: Polynomial, what: str, op: Operation) -> Index:
+        """A size or stride as an entry of a descriptor. Refuses what is neither an argument nor a number."""
+        constant = value.constant
+        if constant is not None:
+            return constant
+        atoms = [
+            each for each in (*self.function.body.block.args, *self.grid.values()) if Polynomial.atom(each) == value
+        ]
+        if atoms:
+            return atoms[0]
+        raise unsupported(f"{what} of a tensor is an argument or a number", op)

@@ -1,0 +1,31 @@
+builtin.module {
+  tt.func public @weight_pointers(%x: !tt.ptr<f16>, %w: !tt.ptr<f16, #tt.sparse<"NV24">>, %y: !tt.ptr<f16>, %M: i32, %N: i32, %K: i32, %stride_x: i32, %stride_w: i32, %stride_y: i32) attributes {noinline = false} {
+    %tile_m = tt.get_program_id x : i32
+    %tile_n = tt.get_program_id y : i32
+    %0 = arith.extsi %stride_y : i32 to i64
+    %y_tensor = tt.make_tensor_descriptor %y, [%M, %N], [%0, 1] : <f16>, <tensor<64x128xf16>>
+    %1 = arith.extsi %stride_w : i32 to i64
+    %w_tensor = tt.make_tensor_descriptor %w, [%N, %K], [%1, 1] : <f16, #tt.sparse<"NV24">>, <tensor<128x64xf16, #tt.sparse<"NV24">>>
+    %2 = arith.extsi %stride_x : i32 to i64
+    %x_tensor = tt.make_tensor_descriptor %x, [%M, %K], [%2, 1] : <f16>, <tensor<64x64xf16>>
+    %c0_i32 = arith.constant 0 : i32
+    %3 = arith.constant dense<0.000000e+00> : tensor<128x64xf32>
+    %4 = arith.constant dense<0.000000e+00> : tensor<128x64xf32>
+    %c128_i32 = arith.constant 128 : i32
+    %c64_i32 = arith.constant 64 : i32
+    %m = arith.muli %tile_m, %c64_i32 : i32
+    %n = arith.muli %tile_n, %c128_i32 : i32
+    %total = scf.for %first = %c0_i32 to %K step %c64_i32 iter_args(%total_1 = %3) -> (tensor<128x64xf32>) : i32 {
+      %left = tt.descriptor_load %x_tensor[%m, %first] : !tt.tensordesc<tensor<64x64xf16>> -> tensor<64x64xf16>
+      %5 = tt.descriptor_load %w_tensor[%n, %first] : !tt.tensordesc<tensor<128x64xf16, #tt.sparse<"NV24">>> -> tensor<128x64xf16, #tt.sparse<"NV24">>
+      %6 = tt.trans %left {order = array<i32: 1, 0>} : tensor<64x64xf16> -> tensor<64x64xf16>
+      %7 = tt.dot %5, %6, %4, inputPrecision = tf32 : tensor<128x64xf16, #tt.sparse<"NV24">> * tensor<64x64xf16> -> tensor<128x64xf32>
+      %8 = arith.addf %total_1, %7 : tensor<128x64xf32>
+      scf.yield %8 : tensor<128x64xf32>
+    }
+    %total_2 = tt.trans %total {order = array<i32: 1, 0>} : tensor<128x64xf32> -> tensor<64x128xf32>
+    %9 = arith.truncf %total_2 : tensor<64x128xf32> to tensor<64x128xf16>
+    tt.descriptor_store %y_tensor[%m, %n], %9 : !tt.tensordesc<tensor<64x128xf16>>, tensor<64x128xf16>
+    tt.return
+  }
+}
