@@ -33,8 +33,16 @@ COMPUTED = ("f32", "f16", "bf16", "s32")
 """Element types that an epilogue computes in; it may store others."""
 
 
+READS = (LoadScalar, LoadVector, LoadMatrix, Number)
+"""What reads an argument of the kernel."""
+
+
 def epilogue_parameters(expression: Expression) -> dict[str, Attribute]:
-    """The kernel's parameters that the epilogue reads, by name, in the order of first use: pointers, f32 numbers, pitches."""
+    """The kernel's parameters that the epilogue reads, by name, in the order of first use: pointers, f32 numbers, pitches.
+
+    Raises ValueError for an argument that is called as the pitch of another one.
+    """
+    arguments = {node.argument for node in walk(expression) if isinstance(node, READS)}
     types: dict[str, Attribute] = {}
     for node in walk(expression):
         match node:
@@ -46,6 +54,12 @@ def epilogue_parameters(expression: Expression) -> dict[str, Attribute]:
                 pass
         if isinstance(node, LoadMatrix):
             pitches = [pitch_name(node.argument)] if node.batch is None else _pitches(node.argument)
+            taken = arguments.intersection(pitches)
+            if taken:
+                raise ValueError(
+                    f"the kernel takes {' and '.join(pitches)} with {node.argument!r}, which its epilogue reads, got another "
+                    f"argument called {min(taken)!r}: rename it"
+                )
             types |= {pitch: SizeType(StringAttr(pitch), IntAttr(64)) for pitch in pitches}
     return types
 

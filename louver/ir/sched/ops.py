@@ -267,7 +267,7 @@ class AdvanceOp(IRDLOperation):
 class LoadMetadataOp(IRDLOperation):
     """Load the four metadata words of the group of K steps that `step` + `ahead` begins into register set `set`.
 
-    Past the last group nothing is loaded.
+    Both are multiples of a group's steps. Past the last group nothing is loaded.
     """
 
     name = "sched.load_metadata"

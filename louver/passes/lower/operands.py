@@ -77,14 +77,20 @@ def load_metadata(low: Lowering, op: ops.LoadMetadataOp) -> None:
     """
     k = low.k
     ahead = op.ahead.value.data
-    steps = columns_per_load(low.kernel.mma.a.data) // low.tile[2]
+    covers = columns_per_load(low.kernel.mma.a.data) // low.tile[2]
     step = low.number(op.step)
+    # Of a register the happens-before check has seen to it.
+    begin = ahead if isinstance(step, Reg) else ahead + int(step.value)
+    if begin % covers:
+        raise ValueError(
+            f"a load of metadata begins at a multiple of the {covers} steps that it covers, got {begin}: {op}"
+        )
     guard = k.setp("lt", "u32", k.add(step, ahead), low.named["steps"]) if isinstance(step, Reg) else None
     for base, registers in zip(low.consumer.metadata_addresses, low.consumer.metadata[op.set.value.data], strict=True):
         address = base
         if isinstance(step, Reg):
-            address = k.add(base, k.mul_wide(k.shr(step, steps.bit_length() - 1), LOAD_BYTES))
-        k.load_global(registers, Address(address, ahead // steps * LOAD_BYTES), guard=guard)
+            address = k.add(base, k.mul_wide(k.shr(step, covers.bit_length() - 1), LOAD_BYTES))
+        k.load_global(registers, Address(address, begin // covers * LOAD_BYTES), guard=guard)
 
 
 def _value_offsets(low: Lowering, products: int) -> list[Reg]:

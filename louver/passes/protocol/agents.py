@@ -180,6 +180,12 @@ class Agent:
 
     def _fill(self, event: Event) -> None:
         fill = _given(event.fill)
+        if fill.begin % fill.covers:
+            raise broken(
+                f"a load of metadata begins at a multiple of the {fill.covers} steps that it covers",
+                f"step {fill.begin}",
+                event,
+            )
         metadata = event.action.kind == "metadata"
         reading = [group.sets if metadata else group.slots for group in (*self.flight, self.open)]
         if fill.steps and any(fill.number in registers for registers in reading):

@@ -93,12 +93,15 @@ class Reads:
 class Fill:
     """Registers loaded: a metadata set or a slot of values. steps: word of the set, or 0 for a slot, to step of `tile`.
 
-    Empty where nothing is loaded because the tile has no such step.
+    Empty where nothing is loaded because the tile has no such step. covers: steps of a load of metadata, which begins at a
+    multiple of them.
     """
 
     number: int
     tile: int
     steps: Mapping[int, int]
+    begin: int = 0
+    covers: int = 1
 
 
 @dataclass(slots=True)
@@ -193,12 +196,11 @@ class Walk:
 
     def _metadata(self, op: ops.LoadMetadataOp) -> Fill:
         """A load of the words of a group of steps; none past the last group."""
-        step = self._value(op.step) + op.ahead.value.data
+        begin = self._value(op.step) + op.ahead.value.data
         steps: dict[int, int] = {}
-        if step < self.lengths[self.tile]:
-            group = WORDS // self.words
-            steps = {word: step // group * group + word // self.words for word in range(WORDS)}
-        return Fill(op.set.value.data, self.tile, steps)
+        if begin < self.lengths[self.tile]:
+            steps = {word: begin + word // self.words for word in range(WORDS)}
+        return Fill(op.set.value.data, self.tile, steps, begin, WORDS // self.words)
 
     def _value(self, value: SSAValue) -> int:
         if value not in self._known:

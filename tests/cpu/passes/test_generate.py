@@ -7,14 +7,27 @@ from xdsl.utils.exceptions import VerifyException
 
 from louver.formats.dtypes import element_type
 from louver.frontend.builder import build_tile_ir
+from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem, Tile
 from louver.ir.context import parse_ir
 from louver.ir.sched import ops
 from louver.isa.targets import SM_90A
 from louver.passes.assign import assign_shared_memory
 from louver.passes.generate import generate
+from louver.passes.generate_epilogue import epilogue_parameters
 from louver.passes.nest import read_nest
-from louver.passes.product import Accumulator, Apply, Constant, ProductNest
+from louver.passes.product import (
+    Accumulator,
+    Apply,
+    Batch,
+    Constant,
+    LoadMatrix,
+    LoadScalar,
+    LoadVector,
+    Number,
+    ProductNest,
+    walk,
+)
 from louver.passes.read_signature import read_signature
 from louver.passes.schedule import Schedule
 from louver.passes.signature import Signature
@@ -250,3 +263,19 @@ def test_zeros_of_both_signs_stay_apart() -> None:
     chosen = Apply.of("where_greater", Accumulator(), zero, Accumulator(), negative)
     text = str(generate(replace(nest, epilogue=chosen), Schedule(store="direct"), SM_90A))
     assert "arith.constant 0.000000e+00 : f32" in text and "arith.constant -0.000000e+00 : f32" in text
+
+
+def test_arguments_are_not_called_as_another_one_s_pitch() -> None:
+    """`pitch_x` is the name of the pitch that comes with an array `x`."""
+    nest = read_nest(build_tile_ir(Problem("matmul", epilogue=Epilogue(c="f16")), Tile(128, 256, 64)))
+    (c,) = [node for node in walk(nest.epilogue) if isinstance(node, LoadMatrix)]
+    for pitch, other in (("pitch_c", Number("pitch_c")), ("pitch_c", LoadVector("pitch_c", "f32", "m"))):
+        clash = replace(nest, epilogue=Apply.of("add", nest.epilogue, other))
+        with pytest.raises(
+            ValueError, match=f"takes {pitch} with 'c', .* got another argument called '{pitch}': rename it"
+        ):
+            generate(clash, Schedule(), SM_90A)
+    entries = replace(c, batch=Batch("B", "stride"))
+    with pytest.raises(ValueError, match="pitch_c and batch_pitch_c with 'c', .* called 'batch_pitch_c': rename it"):
+        epilogue_parameters(Apply.of("add", entries, LoadScalar("batch_pitch_c", "f32")))
+    assert list(epilogue_parameters(c)) == ["c", "pitch_c"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, UnitAttr, i32
 from xdsl.irdl import IRDLOperation, irdl_op_definition
 from xdsl.utils.exceptions import VerifyException
 
@@ -20,10 +20,12 @@ from louver.kernels.tuned import tables
 from louver.kernels.tuned_entry import problem_of
 from louver.passes.assign import assign_shared_memory
 from louver.passes.generate import generate
+from louver.passes.lower.kernel import lower
 from louver.passes.nest import read_nest
 from louver.passes.protocol.check import check_protocol
 from louver.passes.protocol.refuse import ProtocolError
 from louver.passes.schedule import Schedule
+from louver.ptx.printer import print_module
 
 MANY = 1 << 20
 PROBLEMS = {
@@ -218,6 +220,11 @@ MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
         set_number(ops.LoadMetadataOp, "ahead", 0, 1),
         "its own step, got those of tile 0",
     ),
+    "metadata from the middle of a load": (
+        BASE,
+        set_number(ops.LoadMetadataOp, "ahead", 2, 1),
+        "begins at a multiple of the 4 steps that it covers, got step 2: sched.load_metadata",
+    ),
     "no fence": (BASE, drop(ops.MmaFenceOp), "only after a fence that follows other accesses"),
     "no commit": (BASE, drop(ops.MmaCommitOp), "released only after the wait that retires"),
     "a copy is missing": (BASE, drop(ops.BulkLoadOp), "every wait ends, .* of @full"),
@@ -341,6 +348,18 @@ def test_errors_name_the_operation_its_role_and_step() -> None:
         check_protocol(module)
     assert "sched.mma" in caught.value.operation
     assert "(role @consumer, tile 0, step 0)" in caught.value.operation
+
+
+def test_metadata_of_constant_steps_begins_there() -> None:
+    module = assigned(PROBLEMS["f16"], BASE)
+    (kernel,) = module.body.block.ops
+    step = found(kernel, ops.LoadMetadataOp, -1).step.owner
+    step.value = IntegerAttr(8, i32)
+    loads = [line for line in print_module(lower(module, SM_90A.name)).splitlines() if "ld.global.v4.b32" in line]
+    assert loads[0].endswith("+4096];"), "the third load of 2,048 bytes"
+    step.value = IntegerAttr(2, i32)
+    with pytest.raises(ValueError, match="multiple of the 4 steps that it covers, got 2: .*sched.load_metadata"):
+        lower(module, SM_90A.name)
 
 
 def test_an_operation_without_a_rule_is_not_passed_over() -> None:
