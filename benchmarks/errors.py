@@ -1,0 +1,227 @@
+"""How far results are from float64, in units of their bounds: `python benchmarks/errors.py --out FILE.json`.
+
+Protocol: sums: random normal weights [512, K] pruned to 2:4 by magnitude times random normal tokens [512, K], for each element
+type and way to accumulate, results in f32 (s32 of integers); the greatest |y - float64| / Σ|a||b|, and the greatest error over
+the bound of louver.kernels.numerics. Activations: each of an argument that is exact (an array c, beside a product that is 0),
+for every exponent and sign of normal f32 numbers with 2^15 significands each, and for 2^24 steps from -12 to 12; the greatest
+error over the magnitude of the argument, over the bound, and in units in the last place of the exact result in the output's
+type (near the zeros of gelu and silu far below 0 many of them, as the bound goes with the argument). All references are
+float64 on the GPU. Exit status 1 if a bound is passed, 2 where nothing can be measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+import louver
+from louver.bench.machine import CannotMeasureError, header, require_torch
+from louver.bench.operands import converted, prune24
+from louver.bench.record import write_record
+from louver.formats.dtypes import element_type
+from louver.formats.tensor import SparseTensor
+from louver.frontend.epilogue import Activation
+from louver.frontend.problem import modes_of
+from louver.kernels.numerics import (
+    ACTIVATION_ERROR,
+    SMALLEST_SUBNORMAL,
+    UNIT_ROUNDOFF,
+    accumulation,
+    coefficients,
+)
+from louver.report.style import plain_table
+
+SIZES = (256, 1024, 4096, 5003, 16384)
+"""K of the sums; one of them is odd."""
+
+SIDE = 512
+"""Rows of the weight, and tokens."""
+
+TYPES = ("f16", "bf16", "e4m3", "e5m2", "s8")
+
+OUTPUTS = ("f32", "f16", "bf16")
+"""Element types that activations are stored as."""
+
+STEPS = 1 << 12
+"""Columns of the arrays of arguments, and rows of that of even steps."""
+
+RANGE = 12.0
+"""Where even steps end: farther out the curves are 0 or their argument to within rounding."""
+
+EXPONENTS = 254
+SIGNIFICAND_STEP = 8
+"""Low bits of the significand that stay as they are from one number of the grid to the next."""
+
+LARGEST = {"f16": 65504.0, "bf16": (2 - 2.0**-7) * 2.0**127}
+"""The greatest finite number of an output type; no f32 of the grid is beyond that of f32."""
+
+
+def sums(torch: Any) -> Iterator[dict[str, Any]]:
+    """A row for each element type, way to accumulate and K."""
+    for dtype in TYPES:
+        generator = torch.Generator(device="cuda").manual_seed(1)
+        for k in SIZES:
+            dense, s = _weight(torch, generator, dtype, k)
+            x = converted(torch, torch.randn(SIDE, k, generator=generator, device="cuda"), dtype)
+            wide, weight = x.double(), dense.double()
+            exact, magnitude = wide @ weight.t(), wide.abs() @ weight.abs().t()
+            # "f32" is another name for "fast" where registers hold more than is summed.
+            modes: list[Any] = [mode for mode in modes_of(dtype) if not (mode == "f32" and "fast" in modes_of(dtype))]
+            for mode in modes:
+                out = "f32" if element_type(dtype).floating else "s32"
+                y = louver.linear(x, s, out_dtype=out, accumulate=mode).double()
+                relative, absolute, summed = coefficients(k, out, accumulation(dtype, mode))
+                allowed = relative * exact.abs() + absolute + summed * magnitude
+                error = (y - exact).abs()
+                yield {
+                    "dtype": dtype,
+                    "accumulate": mode,
+                    "k": k,
+                    "error": _worst(torch, error, magnitude),
+                    "bound": summed,
+                    "of_bound": _worst(torch, error, allowed),
+                }
+
+
+def _weight(torch: Any, generator: Any, dtype: str, k: int) -> tuple[Any, SparseTensor]:
+    """A pruned weight [SIDE, k] on the GPU, and compressed."""
+    whole = -(-k // 8) * 8
+    normal = torch.randn(SIDE, whole, generator=generator, device="cuda")
+    normal[:, k:] = 0
+    pruned = prune24(torch, converted(torch, normal, dtype))
+    if k == whole:
+        return pruned.dense, pruned.compressed(torch, dtype)
+    dense = pruned.dense[:, :k].contiguous()
+    host = dense.cpu().view(torch.uint8).numpy().view(element_type(dtype).numpy)
+    return dense, louver.compress(host, "2:4")
+
+
+def activations(torch: Any) -> Iterator[dict[str, Any]]:
+    """A row for each activation, output type and grid."""
+    s = _weight_of(torch, STEPS)
+    x = torch.zeros(1, s.shape[1], dtype=torch.float16, device="cuda")
+    for grid, argument in (("all exponents", _every_exponent(torch)), ("even steps", _even_steps(torch))):
+        tokens = x.repeat(len(argument), 1)
+        for name, curve in CURVES.items():
+            for out in OUTPUTS:
+                y = louver.linear(tokens, s, c=argument, activation=name, out_dtype=out).double()
+                yield {"activation": name, "out": out, "grid": grid, **_curve_errors(torch, curve, argument, y, out)}
+
+
+def _weight_of(torch: Any, rows: int) -> SparseTensor:
+    """A weight with so many rows: what it holds does not matter, its tokens are 0."""
+    generator = torch.Generator(device="cuda").manual_seed(2)
+    normal = torch.randn(rows, 64, generator=generator, device="cuda")
+    return prune24(torch, converted(torch, normal, "f16")).compressed(torch, "f16")
+
+
+def _curve_errors(torch: Any, curve: Callable[[Any, Any], Any], argument: Any, y: Any, out: str) -> dict[str, Any]:
+    x = argument.double()
+    exact = curve(torch, x)
+    size, unit, least = exact.abs(), UNIT_ROUNDOFF[out], SMALLEST_SUBNORMAL[out]
+    allowed = unit * size + least / 2 + ACTIVATION_ERROR * x.abs()
+    error = (y - exact).abs()
+    # Beyond the range of the output infinity is right.
+    beyond = size > LARGEST.get(out, math.inf)
+    error = torch.where(beyond & torch.isinf(y) & (y.sign() == exact.sign()), torch.zeros_like(error), error)
+    # Neighbours of m · 2^e with m from 1/2 to 1 are 2^e times the unit roundoff away; around 0 the spacing is the least one.
+    spacing = torch.exp2(torch.frexp(size).exponent.double()) * unit
+    last_place = error / torch.where(size == 0, torch.full_like(size, least), spacing.clamp(min=least))
+    place = int(last_place.argmax())
+    return {
+        "error": _worst(torch, error, x.abs()),
+        "bound": ACTIVATION_ERROR,
+        "of_bound": _worst(torch, error, allowed),
+        "last_places": float(last_place.flatten()[place]),
+        "last_places_at": float(x.flatten()[place]),
+    }
+
+
+def _worst(torch: Any, error: Any, unit: Any) -> float:
+    """The greatest error in its unit: infinite for what is not a number, 0 where nothing is allowed and nothing is wrong."""
+    ratio = torch.where(error == 0, torch.zeros_like(error), error / unit)
+    return float(torch.where(torch.isnan(ratio), torch.full_like(ratio, math.inf), ratio).max())
+
+
+def _every_exponent(torch: Any) -> Any:
+    """f32 [4064, 4096]: for each exponent of a normal number and each sign 2^15 significands."""
+    count = EXPONENTS << 16
+    number = torch.arange(count, device="cuda", dtype=torch.int64)
+    sign, rest = number // (count // 2), number % (count // 2)
+    exponent, place = rest // (1 << 15) + 1, rest % (1 << 15)
+    # The low bits differ from number to number, so that significands of few bits are not all that is seen.
+    low = place * 0x9E % (1 << SIGNIFICAND_STEP)
+    bits = sign << 31 | exponent << 23 | place << SIGNIFICAND_STEP | low
+    return _f32(torch, bits).reshape(-1, STEPS)
+
+
+def _f32(torch: Any, bits: Any) -> Any:
+    signed = torch.where(bits >= 1 << 31, bits - (1 << 32), bits)
+    return signed.to(torch.int32).view(torch.float32)
+
+
+def _even_steps(torch: Any) -> Any:
+    return (
+        torch.linspace(-RANGE, RANGE, STEPS * STEPS, dtype=torch.float64, device="cuda").float().reshape(STEPS, STEPS)
+    )
+
+
+def _gelu(torch: Any, x: Any) -> Any:
+    return x * torch.special.erfc(x * -math.sqrt(0.5)) / 2
+
+
+def _gelu_tanh(torch: Any, x: Any) -> Any:
+    return x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))
+
+
+def _silu(torch: Any, x: Any) -> Any:
+    return x * torch.sigmoid(x)
+
+
+CURVES: dict[Activation, Callable[[Any, Any], Any]] = {"gelu": _gelu, "gelu_tanh": _gelu_tanh, "silu": _silu}
+
+
+def show(console: Console, title: str, names: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+    """Print rows."""
+    table = plain_table(title)
+    for name in names:
+        table.add_column(name.replace("_", " "), justify="left" if isinstance(rows[0][name], str) else "right")
+    for row in rows:
+        table.add_row(*(row[name] if isinstance(row[name], str) else f"{row[name]:.4g}" for name in names))
+    console.print(table)
+
+
+def main() -> int:
+    """Measure and print; write the record when asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="write the record as JSON")
+    given = parser.parse_args()
+    try:
+        torch = require_torch()
+    except CannotMeasureError as error:
+        parser.error(str(error))
+    console = Console()
+    found, curves = list(sums(torch)), list(activations(torch))
+    show(console, "Sums", ("dtype", "accumulate", "k", "error", "bound", "of_bound"), found)
+    show(
+        console,
+        "Activations",
+        ("activation", "out", "grid", "error", "bound", "of_bound", "last_places", "last_places_at"),
+        curves,
+    )
+    passed = [row for row in (*found, *curves) if not row["of_bound"] <= 1]
+    if given.out is not None:
+        record = {"kind": "errors", **header(torch), "protocol": " ".join((__doc__ or "").split())}
+        console.print(f"wrote {write_record(given.out, {**record, 'sums': found, 'activations': curves})}")
+    for row in passed:
+        console.print(f"beyond its bound: {row}")
+    return 1 if passed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
