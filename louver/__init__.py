@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from louver.frontend.epilogue import Epilogue
     from louver.kernels.plan import Plan, plan
     from louver.kernels.products import linear, matmul
+    from louver.user.descriptor import TensorDescriptor
+    from louver.user.kernel import jit
 
 __version__ = "0.1.0"
 
@@ -26,9 +28,11 @@ __all__ = [
     "Pattern",
     "Plan",
     "SparseTensor",
+    "TensorDescriptor",
     "check",
     "compress",
     "gated",
+    "jit",
     "linear",
     "load",
     "matmul",
@@ -45,9 +49,11 @@ _HOMES = {
     "Pattern": "louver.formats.pattern",
     "Plan": "louver.kernels.plan",
     "SparseTensor": "louver.formats.tensor",
+    "TensorDescriptor": "louver.user.descriptor",
     "check": "louver.formats.check",
     "compress": "louver.formats.compress",
     "gated": "louver.formats.gated",
+    "jit": "louver.user.kernel",
     "linear": "louver.kernels.products",
     "load": "louver.formats.file",
     "matmul": "louver.kernels.products",

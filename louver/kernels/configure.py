@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
@@ -67,47 +68,49 @@ def _promoted_width(n: int) -> int:
 
 
 def choose_for_nest(
-    nest: ProductNest, target: Target, *, aligned_output: bool, consumers: int | None = None
+    nest: ProductNest, target: Target, *, aligned_output: bool, fixed: Mapping[str, Any] | None = None
 ) -> Schedule:
     """A schedule of a kernel whose tile is its user's: what `choose` would take for a library product of that tile.
 
-    aligned_output: as for `choose`. consumers: warpgroups, by default 2, or the next number that the tile's rows and the
-    registers go with. Raises ValueError for a tile that no number of warpgroups goes with.
+    aligned_output: as for `choose`. fixed: fields of the schedule that the user says; the others go by them.
+    Raises ValueError for a tile that no number of warpgroups goes with, and for fields that do not go together.
     """
-    promoted = nest.promoted is not None
+    given = dict(fixed or {})
     element = nest.store.element
     costly = nest.gated or any(isinstance(node, Apply) and node.step == "erf" for node in walk(nest.epilogue))
-    bulk = aligned_output and stageable(nest.tile_n, element) and not costly
-    schedule = _tiled(nest, consumers, target)
-    if bulk and schedule.consumers == 4 and schedule.tile_n == 256:
-        schedule = replace(schedule, staging=WIDE_STAGING[element_type(element).bytes])
-    staged = replace(schedule, store="bulk") if bulk else schedule
+    bulk = aligned_output and "store" not in given and stageable(nest.tile_n, element) and not costly
+    schedule = _tiled(nest, given, target)
+    if "stages" in given:
+        return replace(schedule, store="bulk") if bulk else schedule
     demand = _Demand(
         nest.a.element,
         nest.b.element,
         "k" if nest.b.k_major else "mn",
         nest.accumulator,
-        promoted,
+        nest.promoted is not None,
         element,
         nest.store.transposed,
     )
+    if not bulk:
+        return _deepest(demand, schedule, target)
+    staging = WIDE_STAGING[element_type(element).bytes] if schedule.consumers == 4 and nest.tile_n == 256 else None
     try:
-        return _deepest(demand, staged, target)
+        return _deepest(demand, replace(schedule, **{"store": "bulk", "staging": staging, **given}), target)
     except ValueError:
-        if not bulk:
-            raise
-    # The staging area leaves no room for two stages.
-    return _deepest(demand, replace(schedule, staging=None), target)
+        # The staging area leaves no room for two stages.
+        return _deepest(demand, schedule, target)
 
 
-def _tiled(nest: ProductNest, consumers: int | None, target: Target) -> Schedule:
-    """A schedule of the nest's tile with a number of warpgroups that holds its sums."""
+def _tiled(nest: ProductNest, given: Mapping[str, Any], target: Target) -> Schedule:
+    """A schedule of the nest's tile with a number of warpgroups that holds its sums, at its least depth."""
     refusal = None
     # The widest tile is the library's for sums in f16, with its warpgroups.
     preferred = (4, *CONSUMERS) if (nest.tile_m, nest.tile_n) == (256, 256) else CONSUMERS
-    for number in preferred if consumers is None else (consumers,):
+    fields = {"stages": 2 if given.get("specialized", True) else 1, **given}
+    for number in (given["consumers"],) if "consumers" in given else preferred:
         try:
-            schedule = Schedule(nest.tile_m, nest.tile_n, nest.tile_k, consumers=number, stages=2)
+            fields["consumers"] = number
+            schedule = Schedule(nest.tile_m, nest.tile_n, nest.tile_k, **fields)
             check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None)
         except ValueError as error:
             refusal = refusal or error

@@ -87,7 +87,7 @@ class Launcher:
         *leading, m, k = shape
         self._shape = m, k
         self._sm_count = product.kernel.device.sm_count
-        self._types: list[ParamType] = [_type(parameter) for parameter in product.signature.parameters]
+        self._types: list[ParamType] = [parameter_type(parameter) for parameter in product.signature.parameters]
         self._values = Rows(
             operand.values.address,
             operand.kept,
@@ -218,7 +218,8 @@ def _whole(nbytes: int) -> int:
     return -(-nbytes // PITCH) * PITCH
 
 
-def _type(parameter: Parameter) -> ParamType:
+def parameter_type(parameter: Parameter) -> ParamType:
+    """How an argument pack holds the parameter."""
     match parameter:
         case MapParameter():
             return "tensormap"

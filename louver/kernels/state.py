@@ -45,10 +45,14 @@ class TensorState:
                     f"louver.prepare(s, n=…, kind={problem.kind!r}, bias={problem.bias is not None}, "
                     f"out_dtype={problem.out!r}, layout={problem.b_layout!r}{batch}{sums}{epilogue}) before the capture"
                 )
-            found = self._launchers.setdefault(key, Launcher(loaded(*key), self._operand(s, *place), s.shape))
+            found = self._launchers.setdefault(key, Launcher(loaded(*key), self.operand(s, *place), s.shape))
         return found
 
-    def _operand(self, s: SparseTensor, ordinal: int, words: int) -> DeviceOperand:
+    def has_operand(self, ordinal: int, words: int) -> bool:
+        """Whether `operand` has been uploaded already."""
+        return (ordinal, words) in self._operands
+
+    def operand(self, s: SparseTensor, ordinal: int, words: int) -> DeviceOperand:
         """The operand with so many words a load of metadata; one upload of the values serves all."""
         with self._lock:
             found = self._operands.get((ordinal, words))

@@ -3,17 +3,57 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import hashlib
+import importlib
 import itertools
 import math
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from louver.kernels import compiled
+import pytest
+
+from louver.kernels import compiled, state
 from louver.passes.signature import MapParameter, NumberParameter, SizeParameter
-from support.fake_driver import FakeDriver
+from louver.runtime import adapters, copy2d, driver, tensormap
+from louver.runtime.cache import KernelCache
+from louver.runtime.memory import DeviceBuffer
+from louver.user import compiled as user_compiled
+from support.fake_driver import FakeDriver, forget
+
+CACHED = (
+    compiled._loaded,
+    user_compiled._loaded,
+    copy2d._loaded,
+    copy2d._ready,
+    state.states,
+    adapters.torch_stream,
+)
+
+
+@contextmanager
+def recording(monkeypatch: pytest.MonkeyPatch, kernels: KernelCache) -> Iterator[FakeGpu]:
+    """A device that records, with nothing loaded; kernels are kept in `kernels`."""
+    made, real = FakeGpu(), importlib.import_module
+    for function in CACHED:
+        function.cache_clear()
+    forget()
+    monkeypatch.setattr(driver.importlib, "import_module", lambda name: made if "cuda" in name else real(name))
+    monkeypatch.setattr(tensormap, "_encode_tiled", lambda: made.encode)
+    for module in (compiled, user_compiled, copy2d):
+        monkeypatch.setattr(module, "kernel_cache", lambda: kernels)
+    yield made
+    for function in CACHED:
+        function.cache_clear()
+    # What a failed test's traceback keeps must not reach for a driver later.
+    for buffer in [kept for kept in gc.get_objects() if isinstance(kept, DeviceBuffer)]:
+        buffer.close()
+    monkeypatch.undo()
+    forget()
 
 
 @dataclass(frozen=True)
@@ -59,7 +99,8 @@ class FakeGpu(FakeDriver):
 
     def _cuLaunchKernel(self, *arguments: Any) -> None:
         function, grid, stream, table = arguments[0], arguments[1], arguments[8], arguments[9]
-        product = next((p for p in compiled._loaded().values() if p.kernel.function == function), None)
+        products = [*compiled._loaded().values(), *user_compiled._loaded().values()]
+        product: Any = next((p for p in products if p.kernel.function == function), None)
         if product is None:
             self.launches.append(Launch(None, grid, stream, {}))
             return
@@ -88,7 +129,7 @@ class Dtype:
         return f"torch.{self.name}"
 
 
-_DTYPES = {name: Dtype(name, nbytes) for name, nbytes in (("float16", 2), ("bfloat16", 2), ("float32", 4))}
+_DTYPES = {name: Dtype(name, nbytes) for name, nbytes in (("float16", 2), ("bfloat16", 2), ("float32", 4), ("int8", 1))}
 _ADDRESSES = itertools.count(1 << 40, 1 << 32)
 
 
@@ -143,7 +184,7 @@ class FakeTorch:
 
     def __post_init__(self) -> None:
         self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: self.stream)
-        self.float16, self.bfloat16, self.float32 = _DTYPES.values()
+        self.float16, self.bfloat16, self.float32, self.int8 = _DTYPES.values()
 
     def __hash__(self) -> int:
         return id(self)

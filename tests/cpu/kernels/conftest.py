@@ -1,20 +1,16 @@
 from __future__ import annotations
 
-import gc
-import importlib
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from louver.kernels import compiled, plan, products, state
-from louver.runtime import adapters, copy2d, device, driver, tensormap
+from louver.kernels import plan, products
+from louver.runtime import device
 from louver.runtime.cache import KernelCache
 from louver.runtime.device import NoDevice
-from louver.runtime.memory import DeviceBuffer
-from support.fake_driver import forget
-from support.fake_gpu import FakeGpu, FakeTorch
+from support.fake_gpu import FakeGpu, FakeTorch, recording
 
 
 @pytest.fixture(autouse=True)
@@ -31,29 +27,12 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> KernelCache:
     return KernelCache(tmp_path_factory.mktemp("kernels"))
 
 
-CACHED = (compiled._loaded, copy2d._loaded, copy2d._ready, state.states, adapters.torch_stream)
-
-
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch, kernels: KernelCache, no_gpu: None) -> Iterator[FakeGpu]:
     """A device that records, with nothing loaded; kernels are compiled once for all tests."""
-    made, real = FakeGpu(), importlib.import_module
-    for function in CACHED:
-        function.cache_clear()
-    forget()
-    monkeypatch.setattr(driver.importlib, "import_module", lambda name: made if "cuda" in name else real(name))
-    monkeypatch.setattr(tensormap, "_encode_tiled", lambda: made.encode)
-    monkeypatch.setattr(products, "current_device", device.current_device)
-    for module in (compiled, copy2d):
-        monkeypatch.setattr(module, "kernel_cache", lambda: kernels)
-    yield made
-    for function in CACHED:
-        function.cache_clear()
-    # What a failed test's traceback keeps must not reach for a driver later.
-    for buffer in [kept for kept in gc.get_objects() if isinstance(kept, DeviceBuffer)]:
-        buffer.close()
-    monkeypatch.undo()
-    forget()
+    with recording(monkeypatch, kernels) as made:
+        monkeypatch.setattr(products, "current_device", device.current_device)
+        yield made
 
 
 @pytest.fixture

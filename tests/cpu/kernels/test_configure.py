@@ -132,8 +132,14 @@ def test_warpgroups_go_by_the_user_s_tile(tile: tuple[int, int], consumers: int 
         assert choose_for_nest(nest, SM_90A, aligned_output=True).consumers == consumers
 
 
-def test_a_number_of_warpgroups_that_is_asked_for_is_kept() -> None:
+def test_fields_that_the_user_fixes_are_kept_and_the_rest_goes_by_them() -> None:
     nest = nest_of(K_MAJOR, 256, 64, 64)
-    assert choose_for_nest(nest, SM_90A, aligned_output=False, consumers=4).consumers == 4
+    assert choose_for_nest(nest, SM_90A, aligned_output=False, fixed={"consumers": 4}).consumers == 4
+    fixed = choose_for_nest(nest, SM_90A, aligned_output=True, fixed={"store": "direct", "cluster": 2})
+    assert (fixed.store, fixed.cluster) == ("direct", 2)
+    assert fixed.stages == choose_for_nest(nest, SM_90A, aligned_output=False).stages
+    assert choose_for_nest(nest, SM_90A, aligned_output=True, fixed={"stages": 3}).stages == 3
+    alone = {"specialized": False, "consumers": 1, "in_flight": 0}
+    assert choose_for_nest(nest_of(K_MAJOR, 64, 64, 64), SM_90A, aligned_output=False, fixed=alone).stages == 1
     with pytest.raises(ValueError, match="tile_m must be a multiple of 64 × consumers"):
-        choose_for_nest(nest, SM_90A, aligned_output=False, consumers=3)
+        choose_for_nest(nest, SM_90A, aligned_output=False, fixed={"consumers": 3})

@@ -19,7 +19,8 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
-    targets = re.findall(r"\]\(([^)#\s]+)", document.read_text(encoding="utf-8"))
+    text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", document.read_text(encoding="utf-8"), flags=re.M | re.S)
+    targets = re.findall(r"\]\(([^)#\s]+)", text)
     inside = [target for target in targets if "://" not in target]
     assert not [target for target in inside if not (document.parent / target).exists()]
 
@@ -39,6 +40,21 @@ def test_the_readme_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     wide = scope["pruned"].astype(np.float64)
     np.testing.assert_allclose(scope["z"], wide @ scope["b"].astype(np.float64), rtol=2e-3, atol=2e-3)
     assert (tmp_path / "weights.safetensors").exists()
+
+
+def test_the_readme_s_kernel_runs(tmp_path: Path, rng: np.random.Generator) -> None:
+    pytest.importorskip("triton", reason="Triton is not installed: pip install 'louver[triton]'")
+    (example,) = re.findall(r"^```py\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    m, n, k = 130, 72, 128
+    pruned = louver.prune(rng.standard_normal((m, k)).astype(np.float16), "2:4")
+    scope = {"d": np.full((m, n), np.nan, np.float16), "b": rng.standard_normal((n, k)).astype(np.float16)}
+    scope |= {"sparse": louver.compress(pruned, "2:4"), "M": m, "N": n, "K": k}
+    # Triton reads a kernel's source from its file.
+    file = tmp_path / "readme_kernel.py"
+    file.write_text(example, encoding="utf-8")
+    exec(compile(example, str(file), "exec"), {**scope, "__name__": "readme_kernel"})
+    expected = pruned.astype(np.float64) @ scope["b"].astype(np.float64).T
+    np.testing.assert_allclose(scope["d"], expected, rtol=2e-3, atol=2e-3)
 
 
 def test_the_readme_names_commands_that_exist() -> None:

@@ -1,0 +1,219 @@
+"""A call's arguments: bound to the kernel's parameters, with the types that Triton gives them, and what a launch needs of each.
+
+Types: an array is a pointer to its elements, a sparse tensor one marked sparse, a descriptor is `tensordesc<…>`; integers are i32,
+or i64 where they need it, but 1, which is compiled in (so that strides of 1 are known); numbers are fp32, truth values u1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+from louver.formats.tensor import SparseTensor
+from louver.runtime.arrays import ArrayView, view
+from louver.user.descriptor import check_descriptor
+from louver.user.source import Parameter
+
+POINTEES = {
+    "f16": "fp16",
+    "bf16": "bf16",
+    "f32": "fp32",
+    "tf32": "fp32",
+    "e4m3": "fp8e4nv",
+    "e5m2": "fp8e5",
+    "s8": "i8",
+    "u8": "u8",
+    "s32": "i32",
+}
+"""Triton's names of element types."""
+
+Number: TypeAlias = "int | float"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """All of a call that its compiled kernel depends on.
+
+    signature: Triton's types by argument. constexprs: values by argument, `ones` among them. sparse: patterns by argument.
+    ones: integers that are compiled in because they are 1.
+    """
+
+    signature: tuple[tuple[str, str], ...]
+    constexprs: tuple[tuple[str, Any], ...]
+    sparse: tuple[tuple[str, str], ...]
+    ones: tuple[str, ...]
+
+    def without_one(self, name: str) -> Kind:
+        """The same call with the integer `name` passed when the kernel is launched."""
+        signature = (*self.signature, (name, "i32"))
+        constexprs = tuple(each for each in self.constexprs if each[0] != name)
+        return Kind(signature, constexprs, self.sparse, tuple(one for one in self.ones if one != name))
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values that say the same."""
+        return {
+            "signature": list(self.signature),
+            "constexprs": [(name, canonical(value)) for name, value in self.constexprs],
+            "sparse": list(self.sparse),
+            "ones": list(self.ones),
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A call's arguments.
+
+    kind: what is compiled. arrays, sparse: by argument, a descriptor's base by the descriptor's name. numbers: integers, floats and
+    truth values, those that are compiled in because they are 1 too, and sizes and strides of descriptors as `x.shape.0` and
+    `x.stride.0`. given: every argument by name, as it was given.
+    """
+
+    kind: Kind
+    arrays: dict[str, ArrayView] = field(default_factory=dict[str, ArrayView])
+    sparse: dict[str, SparseTensor] = field(default_factory=dict[str, SparseTensor])
+    numbers: dict[str, Number] = field(default_factory=dict[str, Number])
+    given: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def constexprs(self) -> dict[str, Any]:
+        """Values that are compiled in."""
+        return dict(self.kind.constexprs)
+
+
+def bind(
+    name: str, parameters: Sequence[Parameter], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arguments by parameter, in order, defaults filled in; and the keywords that name none, which are hints.
+
+    Raises TypeError as a Python function does.
+    """
+    if len(args) > len(parameters):
+        raise TypeError(f"{name} takes {len(parameters)} arguments, got {len(args)}")
+    names = [parameter.name for parameter in parameters]
+    given = dict(zip(names, args, strict=False))
+    hints: dict[str, Any] = {}
+    for keyword, value in kwargs.items():
+        if keyword in given:
+            raise TypeError(f"{name} got two values for the argument {keyword!r}")
+        (given if keyword in names else hints)[keyword] = value
+    for parameter in parameters:
+        if parameter.name not in given and parameter.has_default:
+            given[parameter.name] = parameter.default
+    missing = [each for each in names if each not in given]
+    if missing:
+        raise TypeError(f"{name} is missing {', '.join(missing)}")
+    return {each: given[each] for each in names}, hints
+
+
+def classify(parameters: Sequence[Parameter], given: Mapping[str, Any]) -> Call:
+    """The call with these arguments. Raises TypeError or ValueError, with the argument's name, for what is none."""
+    maker = _Maker()
+    for parameter in parameters:
+        try:
+            maker.add(parameter, given[parameter.name])
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"the argument {parameter.name!r}: {error}") from error
+    kind = Kind(tuple(maker.signature), tuple(maker.constexprs), tuple(maker.patterns), tuple(maker.ones))
+    return Call(kind, maker.arrays, maker.sparse, maker.numbers, dict(given))
+
+
+@dataclass(slots=True)
+class _Maker:
+    signature: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    constexprs: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
+    patterns: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    ones: list[str] = field(default_factory=list[str])
+    arrays: dict[str, ArrayView] = field(default_factory=dict[str, ArrayView])
+    sparse: dict[str, SparseTensor] = field(default_factory=dict[str, SparseTensor])
+    numbers: dict[str, Number] = field(default_factory=dict[str, Number])
+
+    def add(self, parameter: Parameter, value: Any) -> None:
+        name = parameter.name
+        value = plain(value)
+        if parameter.constexpr or value is None:
+            canonical(value)
+            self.constexprs.append((name, value))
+        elif isinstance(value, int | float):
+            self._number(parameter, value)
+        elif hasattr(value, "block_shape"):
+            self._descriptor(name, value)
+        else:
+            self.signature.append((name, f"*{self._array(name, value)}"))
+
+    def _number(self, parameter: Parameter, value: Number) -> None:
+        name = parameter.name
+        self.numbers[name] = value
+        if parameter.type:
+            self.signature.append((name, parameter.type))
+        elif type(value) is int and value == 1 and parameter.by_value:
+            self.constexprs.append((name, 1))
+            self.ones.append(name)
+        else:
+            self.signature.append((name, _number_type(value)))
+
+    def _array(self, name: str, value: Any) -> str:
+        """Triton's name of the elements of an array or sparse tensor, which is kept under `name`."""
+        if isinstance(value, SparseTensor):
+            if value.axis != len(value.shape) - 1:
+                raise ValueError(
+                    f"a kernel reads tensors that are sparse along their last axis, got axis {value.axis} of shape {value.shape}"
+                )
+            self.sparse[name] = value
+            self.patterns.append((name, str(value.pattern)))
+            return POINTEES[value.dtype.name]
+        found = self.arrays[name] = view(value)
+        return POINTEES[found.element.name]
+
+    def _descriptor(self, name: str, value: Any) -> None:
+        shape, strides, block = (
+            [int(each) for each in getattr(value, part)] for part in ("shape", "strides", "block_shape")
+        )
+        check_descriptor(shape, strides, block)
+        if getattr(value, "padding", "zero") != "zero":
+            raise ValueError(f'a descriptor reads zeros outside its tensor, got padding {value.padding!r}: use "zero"')
+        element = self._array(name, value.base)
+        self.signature.append((name, f"tensordesc<{element}[{','.join(map(str, block))}]>"))
+        for part, sizes in (("shape", shape), ("stride", strides)):
+            self.numbers |= {f"{name}.{part}.{axis}": size for axis, size in enumerate(sizes)}
+
+
+def plain(value: Any) -> Any:
+    """A number of NumPy's, or a `tl.constexpr`, as Python's own."""
+    if isinstance(value, np.generic):
+        return cast(Any, value).item()
+    return value.value if type(value).__name__ == "constexpr" else value
+
+
+def canonical(value: Any) -> Any:
+    """A constant as JSON values that no other constant has. Raises TypeError for what cannot be one."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int | float):
+        # Equal numbers of different types, and 0 and -0, are different constants.
+        return [type(value).__name__, repr(value)]
+    if isinstance(value, tuple | list):
+        return ["tuple", *(canonical(plain(each)) for each in cast("Sequence[Any]", value))]
+    if hasattr(value, "cache_key"):
+        return ["function", value.cache_key]
+    if type(value).__name__ == "dtype":
+        return ["dtype", str(value)]
+    raise TypeError(
+        f"a constexpr is a number, a text, None, a dtype, a jit function or a tuple of such, got {type(value).__name__}"
+    )
+
+
+def _number_type(value: Number) -> str:
+    if isinstance(value, bool):
+        return "u1"
+    if isinstance(value, float):
+        return "fp32"
+    if -(2**31) <= value < 2**31:
+        return "i32"
+    if -(2**63) <= value < 2**63:
+        return "i64"
+    if value < 2**64:
+        return "u64"
+    raise ValueError(f"an integer has at most 64 bits, got {value}")

@@ -1,0 +1,188 @@
+"""A call of a compiled product: its sizes, and where its matrices are, checked against the arrays that were given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from louver.isa.tensormap import COPY_CHUNK
+from louver.kernels.launch import Rows
+from louver.runtime.arrays import overlaps
+from louver.user.arguments import Call
+from louver.user.facts import MatrixFacts, ProductFacts
+from louver.user.sizes import size
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A matrix in an argument's memory, in elements: `entries` of a batch, rows of `inner` elements, and the steps between them."""
+
+    argument: str
+    rows: int
+    inner: int
+    pitch: int
+    entries: int
+    entry_pitch: int
+
+    @property
+    def extent(self) -> int:
+        """Elements from its first to behind its last one."""
+        return (self.rows - 1) * self.pitch + (self.entries - 1) * self.entry_pitch + self.inner
+
+    def at(self, address: int, element_bytes: int, owner: object = None) -> Rows:
+        """The matrix in memory as a tensor map has it."""
+        # A single row has no neighbours: any legal pitch will do.
+        pitch = _whole(self.inner * element_bytes) if self.rows == 1 else self.pitch * element_bytes
+        batch_pitch = self.entry_pitch * element_bytes if self.entries > 1 else 0
+        return Rows(address, self.inner, self.rows, pitch, element_bytes, owner, self.entries, batch_pitch)
+
+
+@dataclass(frozen=True, slots=True)
+class ProductCall:
+    """A call's sizes and matrices, which fit its arrays.
+
+    m, n, k: of the product. batch: entries. s: the argument that is the sparse operand. dense, out: the matrices of b and d.
+    sizes: values of size parameters by name. numbers: f32 parameters. programs: how many the kernel's grid has.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    s: str
+    dense: Matrix
+    out: Matrix
+    sizes: dict[str, int]
+    numbers: dict[str, float]
+    programs: int
+
+
+def bind_product(name: str, facts: ProductFacts, call: Call, grid: Sequence[int]) -> ProductCall:
+    """What a launch binds. Raises ValueError, with the rule, where sizes, arrays and grid of the call do not fit together."""
+    numbers = call.numbers
+    for one, other in facts.equal:
+        if size(one, numbers) != size(other, numbers):
+            raise ValueError(
+                f"{name} is a product if {one} and {other} are equal, got {size(one, numbers)} and {size(other, numbers)}"
+            )
+    m, n, k = (_positive(name, each, call) for each in (facts.m, facts.n, facts.k))
+    batch = 1 if facts.batch is None else _positive(name, facts.batch, call)
+    programs = -(-m // facts.tile_m) * -(-n // facts.tile_n) * batch
+    if prod(grid) != programs:
+        raise ValueError(
+            f"{name} has a program for each of its tiles of {facts.tile_m}×{facts.tile_n}, {programs} for M {m} and N {n}"
+            f"{f', {batch} times' if facts.batch else ''}, got a grid of {prod(grid)}: {tuple(grid)}"
+        )
+    _check_sparse(name, facts, call, (m, k), batch)
+    dense, out = (_matrix(name, matrix, call) for matrix in (facts.b, facts.d))
+    sizes = {"M": m, "N": n, "K": k, "pitch": out.pitch, "batch": batch, "batch_pitch": out.entry_pitch}
+    for matrix in facts.matrices:
+        read = _matrix(name, matrix, call)
+        sizes |= {f"pitch_{matrix.argument}": read.pitch, f"batch_pitch_{matrix.argument}": read.entry_pitch}
+    for vector in facts.vectors:
+        _check_extent(name, vector.argument, size(vector.size, numbers), call)
+    _check_output(name, facts, out, call)
+    values = {each: float(numbers[each]) for each in facts.numbers}
+    return ProductCall(m, n, k, batch, facts.a.argument, dense, out, sizes, values, programs)
+
+
+def _positive(name: str, text: str, call: Call) -> int:
+    found = size(text, call.numbers)
+    if found < 1:
+        raise ValueError(f"{name}'s size {text} is at least 1, got {found}: skip empty products")
+    return found
+
+
+def _check_sparse(name: str, facts: ProductFacts, call: Call, shape: tuple[int, int], batch: int) -> None:
+    argument = facts.a.argument
+    s = call.sparse.get(argument)
+    if s is None:
+        raise ValueError(f"{name} reads {argument!r} as a sparse tensor, got an array: compress it")
+    expected = shape if facts.a.entries is None else (batch, *shape)
+    # An operand that all products of a batch share has no entries.
+    if tuple(s.shape) != expected:
+        raise ValueError(
+            f"{name} is given the sizes of the dense tensor for {argument!r}, {list(s.shape)}, got {list(expected)}"
+        )
+    pitch = size(facts.a.pitch, call.numbers)
+    if shape[0] > 1 and pitch != shape[1]:
+        raise ValueError(
+            f"{name} is given the strides of the dense tensor, contiguous, for {argument!r}: rows are {shape[1]} elements apart, "
+            f"got a stride of {pitch}"
+        )
+    if facts.a.entry_pitch is not None and batch > 1 and size(facts.a.entry_pitch, call.numbers) != prod(shape):
+        raise ValueError(
+            f"{name} is given the strides of the dense tensor, contiguous, for {argument!r}: entries are {prod(shape)} elements "
+            f"apart, got a stride of {size(facts.a.entry_pitch, call.numbers)}"
+        )
+
+
+def _matrix(name: str, facts: MatrixFacts, call: Call) -> Matrix:
+    numbers = call.numbers
+    matrix = Matrix(
+        facts.argument,
+        size(facts.rows, numbers),
+        size(facts.inner, numbers),
+        size(facts.pitch, numbers),
+        1 if facts.entries is None else size(facts.entries, numbers),
+        0 if facts.entry_pitch is None else size(facts.entry_pitch, numbers),
+    )
+    if matrix.pitch < 0 or matrix.entry_pitch < 0:
+        raise ValueError(
+            f"{name} walks {facts.argument!r} upwards, got a stride of {min(matrix.pitch, matrix.entry_pitch)}"
+        )
+    _check_extent(name, facts.argument, matrix.extent, call)
+    return matrix
+
+
+def _check_extent(name: str, argument: str, elements: int, call: Call) -> None:
+    array = call.arrays[argument]
+    first, last = array.byte_range
+    held = (last - array.address) // array.element.bytes
+    if first < array.address:
+        raise ValueError(f"{name} walks {argument!r} upwards, got an array with negative strides: copy it first")
+    if elements > held:
+        raise ValueError(
+            f"by its sizes and strides {name} reaches {elements} elements of {argument!r}, got an array of {held}"
+        )
+
+
+def _check_output(name: str, facts: ProductFacts, out: Matrix, call: Call) -> None:
+    array = call.arrays[out.argument]
+    if not array.writable:
+        raise ValueError(f"{name} stores to {out.argument!r}, got an array that is read only or repeats elements")
+    if out.rows > 1 and out.pitch < out.inner:
+        raise ValueError(
+            f"{name} stores rows of {out.inner} elements to {out.argument!r}, got a stride of {out.pitch} between them"
+        )
+    # Elements of the epilogue's matrices are read by the program that stores there.
+    inputs = [facts.b.argument, *(vector.argument for vector in facts.vectors)]
+    for other in dict.fromkeys(inputs):
+        if overlaps(array, call.arrays[other]):
+            raise ValueError(
+                f"{name} stores to {out.argument!r} while other programs read {other!r}, got arrays that overlap"
+            )
+
+
+def check_alignment(name: str, bound: ProductCall, dense: Rows) -> None:
+    """Raises ValueError unless bulk copies can read the dense operand."""
+    if not dense.aligned:
+        raise ValueError(
+            f"{name} reads {bound.dense.argument!r} by bulk copies, whose address and strides are multiples of {COPY_CHUNK} bytes, "
+            f"got address {dense.address:#x} and rows {dense.pitch} bytes apart: pad the rows, or copy the array"
+        )
+
+
+def check_direct(name: str, bound: ProductCall, out: Rows, store: str) -> None:
+    """Raises ValueError for bulk stores to an output that bulk copies cannot write, as the user's hints may ask for."""
+    if store == "bulk" and not out.bulk_writable:
+        raise ValueError(
+            f'store="bulk" takes an output whose address, stride and rows are multiples of {COPY_CHUNK} bytes; {name} has '
+            f"{bound.out.argument!r}, got address {out.address:#x} and rows of {out.inner * out.element_bytes} bytes, {out.pitch} "
+            "apart: pad it, or leave the store open"
+        )
+
+
+def _whole(nbytes: int) -> int:
+    return -(-nbytes // COPY_CHUNK) * COPY_CHUNK

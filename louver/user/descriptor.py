@@ -1,0 +1,57 @@
+"""A tensor descriptor over any array, a sparse tensor too: what Triton's own is over PyTorch tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from louver.formats.tensor import SparseTensor
+from louver.runtime.arrays import view
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDescriptor:
+    """A tensor in an array's memory, read and written in blocks, as an argument of a kernel.
+
+    base: the array where it begins, or a sparse tensor, which stands for its dense one. shape, strides, block_shape: elements;
+    the last stride is 1. Raises ValueError with the rule that is broken.
+    """
+
+    base: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    block_shape: tuple[int, ...]
+
+    def __init__(self, base: Any, shape: Sequence[int], strides: Sequence[int], block_shape: Sequence[int]) -> None:
+        object.__setattr__(self, "base", base)
+        for name, value in (("shape", shape), ("strides", strides), ("block_shape", block_shape)):
+            object.__setattr__(self, name, tuple(int(each) for each in value))
+        check_descriptor(self.shape, self.strides, self.block_shape)
+
+    @classmethod
+    def from_tensor(cls, base: Any, block_shape: Sequence[int]) -> TensorDescriptor:
+        """All of an array, or of a sparse tensor."""
+        if isinstance(base, SparseTensor):
+            strides = [1]
+            for size in reversed(base.shape[1:]):
+                strides.insert(0, strides[0] * size)
+            return cls(base, base.shape, strides, block_shape)
+        found = view(base)
+        return cls(base, found.shape, found.strides, block_shape)
+
+
+def check_descriptor(shape: Sequence[int], strides: Sequence[int], block_shape: Sequence[int]) -> None:
+    """Raises ValueError unless the three describe blocks of one tensor."""
+    rank = len(shape)
+    if not rank or len(strides) != rank or len(block_shape) != rank:
+        raise ValueError(
+            f"a descriptor has a size, a stride and a block size for each dimension, got shape {list(shape)}, strides "
+            f"{list(strides)} and block_shape {list(block_shape)}"
+        )
+    if min(shape) < 1 or min(block_shape) < 1:
+        raise ValueError(
+            f"a descriptor's sizes are positive, got shape {list(shape)} and block_shape {list(block_shape)}"
+        )
+    if strides[-1] != 1:
+        raise ValueError(f"a descriptor's last stride is 1, got {strides[-1]}: its rows are contiguous")

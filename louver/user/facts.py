@@ -1,0 +1,122 @@
+"""What a call of a compiled product must bind, by the user's arguments: kept beside the cubin, so that a warm start needs no IR."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from louver.passes.product import (
+    Batch,
+    LoadMatrix,
+    LoadScalar,
+    LoadVector,
+    Number,
+    ProductNest,
+    Size,
+    walk,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixFacts:
+    """A matrix in the memory of an argument: rows of `inner` elements, `pitch` elements apart; of a batch `entries` matrices,
+    `entry_pitch` elements apart (None without one). Sizes are texts, see `louver.user.sizes`.
+    """
+
+    argument: str
+    rows: str
+    inner: str
+    pitch: str
+    entries: str | None = None
+    entry_pitch: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VectorFacts:
+    """So many contiguous elements of an argument: "1" for a scalar."""
+
+    argument: str
+    size: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProductFacts:
+    """A product's operands and sizes.
+
+    a: the sparse operand's dense matrix [m, k]. b: the dense operand where it is, [k, n] or [n, k]. d: the output. batch: entries,
+    None without. reads: matrices, vectors and scalars of the epilogue; numbers: its f32 arguments. equal: sizes that must be equal.
+    tile_m, tile_n: elements of the product that a program computes.
+    """
+
+    m: str
+    n: str
+    k: str
+    batch: str | None
+    a: MatrixFacts
+    b: MatrixFacts
+    d: MatrixFacts
+    matrices: tuple[MatrixFacts, ...]
+    vectors: tuple[VectorFacts, ...]
+    numbers: tuple[str, ...]
+    equal: tuple[tuple[str, str], ...]
+    tile_m: int
+    tile_n: int
+
+    @classmethod
+    def of(cls, nest: ProductNest) -> ProductFacts:
+        """The facts of a nest."""
+        rows = f"{nest.m}/2" if nest.gated else str(nest.m)
+        out = {"m": rows, "n": str(nest.n)}
+
+        def stored(argument: str, stride: Size, transposed: bool, batch: Batch | None) -> MatrixFacts:
+            axes: tuple[Literal["m", "n"], ...] = ("n", "m") if transposed else ("m", "n")
+            return _matrix(argument, out[axes[0]], out[axes[1]], stride, batch)
+
+        nodes = list(dict.fromkeys(walk(nest.epilogue)))
+        vectors = [VectorFacts(each.argument, out[each.axis]) for each in nodes if isinstance(each, LoadVector)]
+        vectors += [VectorFacts(each.argument, "1") for each in nodes if isinstance(each, LoadScalar)]
+        b_sizes = (nest.n, nest.k) if nest.b.k_major else (nest.k, nest.n)
+        return cls(
+            m=str(nest.m),
+            n=str(nest.n),
+            k=str(nest.k),
+            batch=None if nest.store.batch is None else str(nest.store.batch.extent),
+            a=_matrix(nest.a.argument, nest.m, nest.k, nest.a.stride, nest.a.batch),
+            b=_matrix(nest.b.argument, *b_sizes, nest.b.stride, nest.b.batch),
+            d=stored(nest.store.argument, nest.store.stride, nest.store.transposed, nest.store.batch),
+            matrices=tuple(
+                stored(each.argument, each.stride, each.transposed, each.batch)
+                for each in nodes
+                if isinstance(each, LoadMatrix)
+            ),
+            vectors=tuple(vectors),
+            numbers=tuple(each.argument for each in nodes if isinstance(each, Number)),
+            equal=nest.equal,
+            tile_m=nest.tile_m,
+            tile_n=nest.tile_n,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values that `from_json` reads back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> ProductFacts:
+        """The facts that `to_json` wrote."""
+        fields: dict[str, Any] = {
+            **facts,
+            "a": MatrixFacts(**facts["a"]),
+            "b": MatrixFacts(**facts["b"]),
+            "d": MatrixFacts(**facts["d"]),
+            "matrices": tuple(MatrixFacts(**each) for each in facts["matrices"]),
+            "vectors": tuple(VectorFacts(**each) for each in facts["vectors"]),
+            "numbers": tuple(facts["numbers"]),
+            "equal": tuple((one, other) for one, other in facts["equal"]),
+        }
+        return cls(**fields)
+
+
+def _matrix(argument: str, rows: Size, inner: Size, stride: Size, batch: Batch | None) -> MatrixFacts:
+    entries = (None, None) if batch is None else (str(batch.extent), str(batch.stride))
+    return MatrixFacts(argument, str(rows), str(inner), str(stride), *entries)

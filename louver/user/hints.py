@@ -1,0 +1,66 @@
+"""What a user may say about how a kernel runs: fields of `Schedule` by name, and the options that Triton has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from louver.passes.schedule import Schedule
+
+FIELDS = tuple(f.name for f in fields(Schedule) if not f.name.startswith("tile_"))
+"""Fields of a schedule that may be given; the tile is the kernel's own."""
+
+TRITON = ("num_warps", "num_stages", "num_ctas")
+"""Triton's options, which its users give with each call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """schedule: fields of the schedule that are fixed. triton: Triton's options as given.
+
+    `num_warps` is how many warps run a program of register tiles. Products share out their warpgroups and stages by the tile
+    (`consumers` and `stages` say otherwise), so that `num_warps` and `num_stages`, made for Triton's own pipeline, change nothing.
+    Raises ValueError for an unknown name, TypeError or ValueError for a value that is none of a hint's.
+    """
+
+    schedule: tuple[tuple[str, Any], ...] = ()
+    triton: tuple[tuple[str, int], ...] = field(default=())
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Hints:
+        """Hints by name."""
+        unknown = [name for name in given if name not in FIELDS and name not in TRITON]
+        if unknown:
+            raise ValueError(f"hints are {', '.join((*FIELDS, *TRITON))}, got {unknown[0]!r}")
+        for name in TRITON:
+            value = given.get(name, 1)
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name} is a positive integer, got {value!r}")
+        if given.get("num_ctas", 1) != 1:
+            raise ValueError(f"num_ctas is 1: clusters are made by cluster=2, got {given['num_ctas']}")
+        warps = given.get("num_warps", 1)
+        if warps & (warps - 1):
+            raise ValueError(f"num_warps is a power of 2, got {warps}")
+        return cls(
+            tuple((name, given[name]) for name in FIELDS if name in given),
+            tuple((name, given[name]) for name in TRITON if name in given),
+        )
+
+    def updated(self, given: Mapping[str, Any]) -> Hints:
+        """With others that take precedence."""
+        return Hints.of({**dict(self.schedule), **dict(self.triton), **given}) if given else self
+
+    @property
+    def warps(self) -> int | None:
+        """Warps of a program of register tiles, if given."""
+        return dict(self.triton).get("num_warps")
+
+    @property
+    def consumers(self) -> int | None:
+        """Consumer warpgroups of a product, if given."""
+        return dict(self.schedule).get("consumers")
+
+    def apply(self, schedule: Schedule) -> Schedule:
+        """The schedule with the fields that are fixed."""
+        return replace(schedule, **dict(self.schedule))

@@ -1,0 +1,47 @@
+"""A call on NumPy arrays by the meaning of its tile IR: the reference path, program by program, without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from louver.runtime.arrays import ArrayView
+from louver.user.arguments import Call
+from louver.user.source import KernelSource
+
+TARGET = "sm_90a"
+"""What kernels are compiled for where no device says."""
+
+
+def interpret(source: KernelSource, call: Call, grid: Sequence[int]) -> None:
+    """Run the kernel for each program of the grid; what it stores is in the call's arrays. See `louver.ir.interpret.run_kernel`."""
+    from louver.ir.interpret import run_kernel
+    from louver.ir.tile import FuncOp
+
+    kind = call.kind
+    module = source.tile_ir(dict(kind.signature), dict(kind.constexprs), dict(kind.sparse), TARGET)
+    (function,) = (op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public)
+    names = [each.name_hint or f"arg{index}" for index, each in enumerate(function.body.block.args)]
+    arrays = {name: flat(array) for name, array in call.arrays.items()}
+    known: dict[str, Any] = {**call.numbers, **arrays, **call.sparse}
+    run_kernel(module, grid, {name: known[name] for name in names})
+
+
+def flat(array: ArrayView) -> NDArray[Any]:
+    """All of the memory from a host array's first to its last element, in memory order: a pointer reaches what lies between rows.
+
+    Raises ValueError for negative strides.
+    """
+    host = array.host
+    if host is None:
+        raise ValueError("only arrays in host memory can be run without a GPU")
+    first, last = array.byte_range
+    if first < array.address:
+        raise ValueError(f"a kernel walks its arrays upwards, got strides {array.strides}: copy the array first")
+    count = (last - first) // array.element.bytes
+    whole = as_strided(host, (count,), (array.element.bytes,), writeable=array.writable)
+    return np.asarray(whole)

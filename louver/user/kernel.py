@@ -1,0 +1,177 @@
+"""`louver.jit`: an ordinary Triton kernel, launched with sparse arguments."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
+
+from louver.runtime.arrays import ArrayView
+from louver.user.arguments import Call, bind, classify, plain
+from louver.user.compiled import Variant, Wanted, compile_wanted
+from louver.user.hints import TRITON, Hints
+from louver.user.interpreted import TARGET, interpret
+from louver.user.recent import Recent, RecentCalls
+from louver.user.source import KernelSource, TritonSource
+
+if TYPE_CHECKING:
+    from louver.emulator import Report
+    from louver.passes.pipeline import CompiledProduct
+
+T = TypeVar("T")
+
+Grid: TypeAlias = "Sequence[int] | Callable[[dict[str, Any]], Sequence[int]]"
+"""Programs along each axis, or what computes them from a call's arguments by name."""
+
+
+def jit(kernel: Any, **hints: Any) -> JitKernel:
+    """A Triton kernel that takes sparse tensors: `louver.jit(kernel)[grid](…)` with the kernel's own arguments.
+
+    kernel: a function decorated with `triton.jit`, as it is for dense arrays. hints: fields of a schedule by name (`stages`,
+    `consumers`, `cluster`, `raster`, `store`, …) for products, `num_warps` for other kernels; a call may give them too.
+    A `SparseTensor` stands for its dense array: sizes and strides are those of the dense one, contiguous.
+    Raises ValueError for what is no kernel, and for unknown hints.
+    """
+    return JitKernel(TritonSource(kernel), Hints.of(hints))
+
+
+class JitKernel:
+    """A kernel ready to be launched, `self[grid](…)`; threads may share it.
+
+    Arrays on a GPU are computed on in the order of the caller's stream. Host arrays (NumPy) go through the reference path, which
+    interprets the kernel program by program; `emulate` runs what is compiled instead. Outputs are written in place.
+    """
+
+    def __init__(self, source: KernelSource, hints: Hints) -> None:
+        self._source = source
+        self._hints = hints
+        self._parameters = source.parameters
+        self._recent = RecentCalls()
+        self._compiled: dict[str, CompiledProduct] = {}
+
+    def __getitem__(self, grid: Grid) -> Callable[..., None]:
+        """What launches the kernel over a grid: up to three sizes, or a function of the call's arguments."""
+        return partial(self._launch, grid)
+
+    @property
+    def prepare(self) -> Runner[None]:
+        """`prepare[grid](…)`: all that the first of such calls would do but for the launch; a stream may then be captured."""
+        return Runner(self._prepare)
+
+    @property
+    def emulate(self) -> Runner[Report]:
+        """`emulate[grid](…)`: what is compiled, on the emulator, with NumPy arrays, which are written in place. Gives its report."""
+        return Runner(self._emulate)
+
+    def __repr__(self) -> str:
+        return f"louver.jit({self._source.name})"
+
+    def _launch(self, grid: Grid, *args: Any, **kwargs: Any) -> None:
+        recent = self._recent
+        found = recent.find(args, kwargs)
+        if found is not None and (grid == found.grid or _computes(grid, found)):
+            found.ready.launch(recent.stream(found.ordinal))
+            return
+        self._first(grid, args, kwargs)
+
+    def _first(self, grid: Grid, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A call that was not seen lately."""
+        call, hints = self._call(args, kwargs)
+        ordinal, stream = _place(self._source.name, call)
+        sizes = _sizes(grid, call.given)
+        if ordinal is None:
+            interpret(self._source, call, sizes)
+            return
+        if not call.sparse and self._is_tritons(call):
+            options = {name: value for name, value in hints.triton if name in TRITON}
+            self._source.native[sizes](**call.given, **options)
+            return
+        from louver.user.launch import ready
+
+        bound = ready(self._source, hints, call, sizes, ordinal, stream)
+        bound.launch(stream)
+        meta = {name: value for name, value in call.given.items() if name not in (*call.arrays, *call.sparse)}
+        sparse = tuple(weakref.ref(each) for each in call.sparse.values())
+        self._recent.keep(args, kwargs, Recent(bound, sizes, meta, sparse, ordinal))
+
+    def _prepare(self, grid: Grid, *args: Any, **kwargs: Any) -> None:
+        call, hints = self._call(args, kwargs)
+        ordinal, stream = _place(self._source.name, call)
+        if ordinal is None:
+            raise ValueError("a kernel is prepared for a GPU: give arrays on one")
+        from louver.user.launch import ready
+
+        ready(self._source, hints, call, _sizes(grid, call.given), ordinal, stream)
+
+    def _emulate(self, grid: Grid, *args: Any, **kwargs: Any) -> Report:
+        call, hints = self._call(args, kwargs)
+        ordinal, _ = _place(self._source.name, call)
+        if ordinal is not None:
+            raise ValueError("the emulator takes arrays in host memory, got arrays on a GPU")
+        from louver.user.emulated import emulate_product
+
+        def compiled(variant: Variant) -> CompiledProduct:
+            wanted = Wanted(self._source, call.kind, hints, variant, TARGET)
+            if wanted.key not in self._compiled:
+                self._compiled[wanted.key] = compile_wanted(wanted)
+            return self._compiled[wanted.key]
+
+        return emulate_product(self._source.name, compiled, call, _sizes(grid, call.given))
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Call, Hints]:
+        given, more = bind(self._source.name, self._parameters, args, kwargs)
+        return classify(self._parameters, given), self._hints.updated(more)
+
+    def _is_tritons(self, call: Call) -> bool:
+        """Whether Triton can launch it: it takes PyTorch's tensors."""
+        return self._source.native is not None and all(array.kind == "torch" for array in call.arrays.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Runner(Generic[T]):
+    """`self[grid](…)` calls `run(grid, …)`."""
+
+    run: Callable[..., T]
+
+    def __getitem__(self, grid: Grid) -> Callable[..., T]:
+        return partial(self.run, grid)
+
+
+def _sizes(grid: Grid, given: dict[str, Any]) -> tuple[int, ...]:
+    """The grid's sizes. Raises ValueError for what is none."""
+    sizes: Any = grid(given) if callable(grid) else grid
+    try:
+        found = tuple(int(plain(each)) for each in cast("Sequence[Any]", sizes))
+    except TypeError:
+        found = ()
+    if not 1 <= len(found) <= 3 or min(found) < 1:
+        raise ValueError(f"a grid has 1 to 3 axes of at least one program, got {sizes!r}")
+    return found
+
+
+def _computes(grid: Grid, recent: Recent) -> bool:
+    """Whether a grid that is computed is the one that was checked; False where it goes by the arrays, which are not kept."""
+    try:
+        return callable(grid) and _sizes(grid, recent.meta) == recent.grid
+    except KeyError:
+        return False
+
+
+def _place(name: str, call: Call) -> tuple[int | None, int]:
+    """The device of the call's arrays, None for host memory, and the stream that their library works on."""
+    arrays = list(call.arrays.items())
+    if not arrays:
+        raise ValueError(f"{name} is called with an array at least, to which it stores")
+    (first, array), *others = arrays
+    for other, found in others:
+        if found.device != array.device:
+            raise ValueError(
+                f"{name}'s arrays are in one place, got {first!r} {_where(array)} and {other!r} {_where(found)}"
+            )
+    return array.device, max(each.stream or 0 for _, each in arrays)
+
+
+def _where(array: ArrayView) -> str:
+    return "in host memory" if array.device is None else f"on device {array.device}"

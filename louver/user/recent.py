@@ -1,0 +1,132 @@
+"""Calls seen lately, by everything that their checks looked at: a call seen before only looks itself up and launches."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from louver.formats.tensor import SparseTensor
+from louver.runtime.adapters import torch_stream
+from louver.user.launch import Ready
+
+RECENT_CALLS = 512
+"""Calls that a kernel remembers; beyond them it begins anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """A call that was checked and launched.
+
+    ready: its launch. grid: programs along each axis. meta: its numbers and constants, for grids that are computed. sparse: its sparse
+    tensors, which must be the same objects. ordinal: of its device.
+    """
+
+    ready: Ready
+    grid: tuple[int, ...]
+    meta: dict[str, Any]
+    sparse: tuple[weakref.ref[SparseTensor], ...]
+    ordinal: int
+
+    @property
+    def alive(self) -> bool:
+        """Whether its sparse tensors still are: other tensors may have got a dead one's identity."""
+        return all(each() is not None for each in self.sparse)
+
+
+class RecentCalls:
+    """Calls of one kernel, of PyTorch's tensors. Threads may share it: what is kept never changes."""
+
+    __slots__ = ("_calls", "_types", "stream")
+
+    def __init__(self) -> None:
+        self._calls: dict[Hashable, Recent] = {}
+        self._types: tuple[type, ...] = ()
+        self.stream: Callable[[int], int] = _no_stream
+
+    def find(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Recent | None:
+        """The call with these very arguments, None for one that must be checked."""
+        if not self._calls:
+            return None
+        try:
+            found = self._calls.get(self._key(args, kwargs))
+        except (RuntimeError, TypeError, AttributeError):
+            # Tensors without strides, arrays of other libraries: the checks say what they are.
+            return None
+        return found if found is not None and found.alive else None
+
+    def keep(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], call: Recent) -> None:
+        """Remember a call, if all of its arrays are PyTorch's."""
+        torch: Any = sys.modules.get("torch")
+        if torch is None:
+            return
+        if not self._types:
+            self.stream = torch_stream(torch)
+            self._types = (torch.Tensor, torch.nn.Parameter)
+        try:
+            key = self._key(args, kwargs)
+        except (RuntimeError, TypeError, AttributeError):
+            return
+        if len(self._calls) >= RECENT_CALLS:
+            self._calls.clear()
+        self._calls[key] = call
+
+    def _key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Hashable:
+        """Everything that the checks look at. Raises for what only they can judge."""
+        types = self._types
+        # How many come by position: a text among them is no keyword.
+        facts: list[Hashable] = [len(args)]
+        for value in args:
+            kind = value.__class__
+            if kind is int:
+                facts.append(value)
+            elif kind in types:
+                # Written out: a function call for each argument would cost as much as the launch.
+                facts.append(
+                    (
+                        value.data_ptr(),
+                        value.dtype,
+                        value.shape,
+                        value.stride(),
+                        value.get_device(),
+                        value.is_neg(),
+                    )
+                )
+            else:
+                facts.append(self._facts(value))
+        if kwargs:
+            for name, value in kwargs.items():
+                facts.append(name)
+                facts.append(value if type(value) is int else self._facts(value))
+        return tuple(facts)
+
+    def _facts(self, value: Any) -> Hashable:
+        """An argument's facts, which no argument of another type has."""
+        kind = value.__class__
+        if kind is SparseTensor:
+            return ("sparse", id(value))
+        if kind in self._types:
+            return (
+                value.data_ptr(),
+                value.dtype,
+                value.shape,
+                value.stride(),
+                value.get_device(),
+                value.is_neg(),
+            )
+        if kind in (str, int) or value is None:
+            return value
+        if kind in (bool, float):
+            # Equal to integers, and 0 to -0, which are other arguments.
+            return (kind, repr(value))
+        if hasattr(value, "block_shape"):
+            return (self._facts(value.base), tuple(value.shape), tuple(value.strides), tuple(value.block_shape))
+        if kind.__module__.partition(".")[0] == "triton":
+            return value
+        raise TypeError("only PyTorch's tensors, sparse tensors, descriptors and constants are known by their facts")
+
+
+def _no_stream(ordinal: int) -> int:
+    raise RuntimeError(f"no call on device {ordinal} is known yet")

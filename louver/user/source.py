@@ -1,0 +1,109 @@
+"""Where a user's kernel comes from: its parameters, a key of its source, and its tile IR for given argument types."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a kernel.
+
+    constexpr: its value is compiled in. default: what it is where a call does not give it, if `has_default`.
+    type: Triton's type that the user wrote beside a number, such as "i64", or "". by_value: an integer 1 is compiled in.
+    """
+
+    name: str
+    constexpr: bool = False
+    has_default: bool = False
+    default: Any = None
+    type: str = ""
+    by_value: bool = True
+
+
+class KernelSource(Protocol):
+    """A kernel before its arguments are known."""
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        ...
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Its parameters, in order."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """A hash of all source text that the kernel is made of, called functions and its compiler's version included."""
+        ...
+
+    @property
+    def native(self) -> Any:
+        """What launches the kernel without Louver, as `native[grid](…)`; None where nothing does."""
+        ...
+
+    def tile_ir(
+        self, signature: Mapping[str, str], constexprs: Mapping[str, Any], sparse: Mapping[str, str], target: str
+    ) -> ModuleOp:
+        """The kernel as tile IR, see `louver.frontend.triton.triton_to_tile_ir`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TritonSource:
+    """A function decorated with `triton.jit`. Raises ValueError for anything else."""
+
+    kernel: Any
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.kernel, "arg_names") or not hasattr(self.kernel, "fn"):
+            raise ValueError(
+                f"louver.jit takes a function decorated with triton.jit, got {type(self.kernel).__name__}: {self.kernel!r}"
+            )
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return str(self.kernel.fn.__name__)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """As Triton has them."""
+        return tuple(
+            Parameter(
+                each.name,
+                each.is_constexpr,
+                each.has_default,
+                each.default if each.has_default else None,
+                str(each.annotation_type),
+                not each.do_not_specialize,
+            )
+            for each in self.kernel.params
+        )
+
+    @property
+    def key(self) -> str:
+        """Triton's hash of the function and of what it calls, and Triton's version."""
+        return f"triton {sys.modules['triton'].__version__} {self.kernel.cache_key}"
+
+    @property
+    def native(self) -> Any:
+        """Triton's own launcher."""
+        return self.kernel
+
+    def tile_ir(
+        self, signature: Mapping[str, str], constexprs: Mapping[str, Any], sparse: Mapping[str, str], target: str
+    ) -> ModuleOp:
+        """By Triton's frontend."""
+        # A warm start needs neither xDSL nor Triton's compiler.
+        from louver.frontend.triton import triton_to_tile_ir
+
+        return triton_to_tile_ir(self.kernel, signature, constexprs, sparse=sparse, target=target)

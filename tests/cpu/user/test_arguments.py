@@ -1,0 +1,166 @@
+"""A call's arguments: bound as Python binds them, with the types that Triton gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import louver
+from louver.user.arguments import bind, canonical, classify
+from louver.user.descriptor import TensorDescriptor
+from louver.user.hints import Hints
+from louver.user.source import Parameter
+
+X, Y, N = Parameter("x"), Parameter("y"), Parameter("n", constexpr=True)
+
+
+def types(*values: Any, parameters: tuple[Parameter, ...] | None = None) -> list[str]:
+    """Triton's types of arguments; those that are compiled in as their values."""
+    parameters = parameters or tuple(Parameter(f"p{number}") for number in range(len(values)))
+    given = {parameter.name: value for parameter, value in zip(parameters, values, strict=True)}
+    kind = classify(parameters, given).kind
+    found = {**{name: repr(value) for name, value in kind.constexprs}, **dict(kind.signature)}
+    return [found[name] for name in given]
+
+
+@pytest.mark.parametrize(
+    ("value", "type_"),
+    [
+        (np.zeros(3, np.float16), "*fp16"),
+        (np.zeros((2, 3), np.int8), "*i8"),
+        (np.zeros(3, "i4"), "*i32"),
+        (0, "i32"),
+        (2**31 - 1, "i32"),
+        (2**31, "i64"),
+        (-(2**63), "i64"),
+        (2**63, "u64"),
+        (np.int64(7), "i32"),
+        (0.0, "fp32"),
+        (1.0, "fp32"),
+        (np.float32(2), "fp32"),
+        (True, "u1"),
+        (1, "1"),
+        (np.int32(1), "1"),
+        (None, "None"),
+    ],
+    ids=repr,
+)
+def test_types_are_triton_s(value: Any, type_: str) -> None:
+    assert types(value) == [type_]
+
+
+def test_annotated_numbers_have_the_type_that_is_written_and_are_not_compiled_in() -> None:
+    assert types(1, parameters=(Parameter("x", type="i64"),)) == ["i64"]
+    assert types(1, parameters=(Parameter("x", by_value=False),)) == ["i32"]
+
+
+def test_sparse_tensors_are_pointers_of_their_type_with_their_pattern(rng: np.random.Generator) -> None:
+    s = louver.compress(louver.prune(rng.standard_normal((8, 16)).astype(np.float16), "2:4"), "2:4")
+    call = classify((X, Y), {"x": s, "y": TensorDescriptor.from_tensor(s, [8, 16])})
+    assert dict(call.kind.signature) == {"x": "*fp16", "y": "tensordesc<fp16[8,16]>"}
+    assert dict(call.kind.sparse) == {"x": "2:4", "y": "2:4"}
+    assert call.numbers == {"y.shape.0": 8, "y.shape.1": 16, "y.stride.0": 16, "y.stride.1": 1}
+
+
+def test_a_tensor_that_is_sparse_along_another_axis_is_refused(rng: np.random.Generator) -> None:
+    s = louver.compress(louver.prune(rng.standard_normal((16, 8)).astype(np.float16), "2:4", axis=0), "2:4", axis=0)
+    with pytest.raises(ValueError, match="the argument 'x': .* sparse along their last axis, got axis 0"):
+        classify((X,), {"x": s})
+
+
+def test_constants_of_different_types_are_different_kernels() -> None:
+    values = [1, True, 1.0, "1", 0, -0.0, 0.0, False, None, (1,), (True,)]
+    assert len({repr(canonical(value)) for value in values}) == len(values)
+
+
+def test_jit_functions_are_constants_by_their_source() -> None:
+    class Function:
+        cache_key = "abc"
+
+    assert canonical(Function()) == ["function", "abc"]
+    with pytest.raises(TypeError, match="a constexpr is a number, .* got ndarray"):
+        classify((N,), {"n": np.zeros(3)})
+
+
+def test_what_is_no_array_is_refused_with_its_name() -> None:
+    with pytest.raises(TypeError, match="the argument 'x': expected an array"):
+        classify((X,), {"x": [1, 2]})
+    with pytest.raises(ValueError, match="the argument 'x': an integer has at most 64 bits"):
+        classify((X,), {"x": 2**64})
+
+
+BINDINGS = [
+    ((1,), {"y": 2, "n": 3}, {"x": 1, "y": 2, "n": 3}),
+    ((1, 2, 3), {}, {"x": 1, "y": 2, "n": 3}),
+    ((), {"n": 3, "x": 1, "y": 2}, {"x": 1, "y": 2, "n": 3}),
+    ((1, 2), {}, {"x": 1, "y": 2, "n": 64}),
+]
+
+
+@pytest.mark.parametrize(("args", "kwargs", "expected"), BINDINGS)
+def test_arguments_are_bound_as_python_binds_them(args: Any, kwargs: Any, expected: dict[str, Any]) -> None:
+    parameters = (X, Y, Parameter("n", constexpr=True, has_default=True, default=64))
+    given, hints = bind("kernel", parameters, args, {**kwargs, "num_warps": 8})
+    assert given == expected and list(given) == ["x", "y", "n"] and hints == {"num_warps": 8}
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ((1, 2, 3, 4), {}, "kernel takes 3 arguments, got 4"),
+        ((1, 2), {"x": 1}, "two values for the argument 'x'"),
+        ((1,), {}, "kernel is missing y, n"),
+    ],
+)
+def test_arguments_that_do_not_fit(args: Any, kwargs: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        bind("kernel", (X, Y, N), args, kwargs)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"stage": 4}, "hints are consumers, stages, .*num_warps, num_stages, num_ctas, got 'stage'"),
+        ({"tile_m": 64}, "got 'tile_m'"),
+        ({"num_warps": 3}, "num_warps is a power of 2, got 3"),
+        ({"num_warps": 0}, "num_warps is a positive integer, got 0"),
+        ({"num_stages": True}, "num_stages is a positive integer, got True"),
+        ({"num_ctas": 2}, "num_ctas is 1: .*cluster=2"),
+    ],
+)
+def test_hints_that_there_are_not(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Hints.of(given)
+
+
+def test_a_call_s_hints_come_before_the_kernel_s() -> None:
+    hints = Hints.of({"stages": 4, "num_warps": 8}).updated({"stages": 3, "cluster": 2})
+    assert dict(hints.schedule) == {"stages": 3, "cluster": 2} and hints.warps == 8
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "block", "message"),
+    [
+        ((8, 16), (16,), (8, 16), "a size, a stride and a block size for each dimension"),
+        ((), (), (), "a size, a stride and a block size"),
+        ((8, 0), (16, 1), (8, 16), "sizes are positive"),
+        ((8, 16), (1, 8), (8, 16), "last stride is 1, got 8"),
+    ],
+)
+def test_descriptors_that_describe_nothing(shape: Any, strides: Any, block: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TensorDescriptor(np.zeros((8, 16), np.float16), shape, strides, block)
+
+
+def test_descriptors_of_other_libraries_are_checked_too() -> None:
+    class Foreign:
+        base = np.zeros((8, 16), np.float16)
+        shape, strides, block_shape, padding = [8, 16], [16, 1], [8, 16], "nan"
+
+    with pytest.raises(ValueError, match="the argument 'x': .* got padding 'nan'"):
+        classify((X,), {"x": Foreign()})
+    Foreign.padding, Foreign.strides = "zero", [16, 2]
+    with pytest.raises(ValueError, match="the argument 'x': .* last stride is 1, got 2"):
+        classify((X,), {"x": Foreign()})

@@ -1,0 +1,136 @@
+"""Calls whose sizes, arrays and grid do not fit together: the rule, what was got, before anything is launched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import louver
+from louver.user.descriptor import TensorDescriptor
+from louver.user.facts import ProductFacts
+from louver.user.sizes import size
+from support.jit import arguments, grid_of, kept_kernel, output
+from support.triton.cases import CASES
+from support.triton.products import Given, compiled, given
+
+M, N, K = 200, 96, 256
+
+
+@pytest.fixture
+def case(rng: np.random.Generator) -> Given:
+    return given(rng, "made_descriptors", compiled("made_descriptors"), M, N, K)
+
+
+def sparse(m: int, k: int) -> Any:
+    return louver.compress(louver.prune(np.ones((m, k), np.float16), "2:4"), "2:4")
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    found = array.copy()
+    found.flags.writeable = False
+    return found
+
+
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+
+REFUSED: list[tuple[Change, str]] = [
+    (lambda _: {"M": M + 1}, r"sizes of the dense tensor for 'a', \[200, 256\], got \[201, 256\]"),
+    (lambda _: {"a": sparse(M, K // 2)}, r"sizes of the dense tensor for 'a', \[200, 128\], got \[200, 256\]"),
+    (lambda _: {"stride_a": K // 2}, "strides of the dense tensor.* rows are 256 elements apart, got a stride of 128"),
+    (lambda _: {"N": N + 1, "stride_d": N + 1}, "reaches 24832 elements of 'b', got an array of 24576"),
+    (lambda _: {"stride_b": K + 8}, "reaches .* elements of 'b', got an array of 24576"),
+    (lambda _: {"stride_d": N - 8}, "rows of 96 elements to 'd', got a stride of 88"),
+    (lambda _: {"stride_d": N + 8}, "reaches .* elements of 'd', got an array of 19200"),
+    (lambda _: {"stride_b": -K}, "walks 'b' upwards, got a stride of -256"),
+    (lambda given: {"d": read_only(given["d"])}, "stores to 'd', got an array that is read only"),
+    (lambda given: {"d": given["d"][:, ::-1]}, "walks 'd' upwards, got an array with negative strides"),
+    (lambda _: {"N": 0}, "size N is at least 1, got 0"),
+    (lambda given: {"a": given["b"]}, "reads 'a' as a sparse tensor, got an array: compress it"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), [pytest.param(*each, id=each[1][:40]) for each in REFUSED])
+def test_a_call_that_does_not_fit(case: Given, change: Change, message: str) -> None:
+    known = arguments(case, output(case))
+    known |= change(known)
+    tiles = -(-known["M"] // 128), max(1, -(-known["N"] // 64))
+    with pytest.raises(ValueError, match=message):
+        kept_kernel("made_descriptors").emulate[tiles](**known)
+
+
+@pytest.mark.parametrize("grid", [(2,), (2, 3), (4, 2), (2, 2, 2)])
+def test_a_grid_has_a_program_for_each_tile(case: Given, grid: tuple[int, ...]) -> None:
+    with pytest.raises(
+        ValueError, match=r"a program for each of its tiles of 128×64, 4 for M 200 and N 96, got a grid of"
+    ):
+        kept_kernel("made_descriptors").emulate[grid](**arguments(case, output(case)))
+
+
+@pytest.mark.parametrize("grid", [(), (0,), (1, 2, 3, 4), 5, "many"])
+def test_a_grid_is_up_to_three_sizes(case: Given, grid: Any) -> None:
+    with pytest.raises(ValueError, match="a grid has 1 to 3 axes of at least one program|invalid literal"):
+        kept_kernel("made_descriptors").emulate[grid](**arguments(case, output(case)))
+
+
+def test_sizes_that_descriptors_bring_must_agree(rng: np.random.Generator) -> None:
+    case = given(rng, "given_descriptors", compiled("given_descriptors"), M, N, K)
+    known = arguments(case, output(case))
+    known["b_tiles"] = TensorDescriptor(case.dense, (K - 8, N), (N, 1), [64, 64])
+    with pytest.raises(ValueError, match=r"given_descriptors is a product if .* are equal, got .*24[08]"):
+        kept_kernel("given_descriptors").emulate[grid_of(case)](**known)
+
+
+def test_overlapping_output_and_operand(case: Given) -> None:
+    memory = np.zeros(N * K + M * N, np.float16)
+    known = arguments(case, output(case))
+    known["b"], known["d"] = memory[: N * K].reshape(N, K), memory[N * K - 8 : N * K - 8 + M * N].reshape(M, N)
+    with pytest.raises(ValueError, match="stores to 'd' while other programs read 'b', got arrays that overlap"):
+        kept_kernel("made_descriptors").emulate[grid_of(case)](**known)
+
+
+def test_short_vectors_of_the_epilogue(rng: np.random.Generator) -> None:
+    case = given(rng, "indexed_pointers", compiled("indexed_pointers"), M, N, K)
+    known = arguments(case, output(case))
+    with pytest.raises(ValueError, match="reaches 96 elements of 'bias', got an array of 95"):
+        kept_kernel("indexed_pointers").emulate[grid_of(case)](**known | {"bias": known["bias"][:-1]})
+
+
+def test_bulk_stores_that_are_asked_for_take_an_aligned_output(case: Given) -> None:
+    out = output(case, padding=3)
+    with pytest.raises(ValueError, match='store="bulk" takes an output whose .* 16 bytes; .* leave the store open'):
+        kept_kernel("made_descriptors", store="bulk").emulate[grid_of(case)](**arguments(case, out))
+
+
+def test_arrays_in_two_places(case: Given, torch: Any) -> None:
+    from support.fake_gpu import Tensor
+
+    known = arguments(case, output(case)) | {"b": Tensor((N, K))}
+    with pytest.raises(ValueError, match="arrays are in one place, got 'd' in host memory and 'b' on device 0"):
+        kept_kernel("made_descriptors")[grid_of(case)](**known)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_facts_survive_the_cache(name: str) -> None:
+    facts = ProductFacts.of(compiled(name).nest)
+    assert ProductFacts.from_json(json.loads(json.dumps(facts.to_json()))) == facts
+
+
+def test_matrices_and_numbers_of_an_epilogue_are_bound_by_their_names(rng: np.random.Generator) -> None:
+    from louver.frontend.builder import build_tile_ir
+    from louver.frontend.epilogue import Epilogue
+    from louver.frontend.problem import Problem, Tile
+    from louver.passes.nest import read_nest
+
+    nest = read_nest(build_tile_ir(Problem(epilogue=Epilogue(c="f16", alpha=True, scale="tensor")), Tile(64, 64, 64)))
+    facts = ProductFacts.of(nest)
+    assert [matrix.argument for matrix in facts.matrices] == ["c"] and facts.numbers[0] == "alpha"
+    assert [(vector.argument, vector.size) for vector in facts.vectors] == [("scale", "1")]
+
+
+@pytest.mark.parametrize(("text", "value"), [("M", 10), ("64", 64), ("M/4", 2), ("10/4/2", 1), ("a.shape.0", 7)])
+def test_sizes_are_texts(text: str, value: int) -> None:
+    assert size(text, {"M": 10, "a.shape.0": 7}) == value

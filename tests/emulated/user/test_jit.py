@@ -1,0 +1,121 @@
+"""`louver.jit` without a GPU: the reference path and the emulator, in place, against float64 and against each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import louver
+from support.jit import arguments, grid_of, kept_kernel, output, result
+from support.triton.cases import CASES, KEPT_CASES
+from support.triton.products import Given, compiled, given
+
+
+def case_of(rng: np.random.Generator, name: str, m: int, n: int, k: int, version: str = "3.6") -> Given:
+    return given(rng, name, compiled(name, version), m, n, k)
+
+
+def gap(out: np.ndarray) -> np.ndarray:
+    """What lies between the rows of an output, NaN where nothing was written."""
+    whole = out if out.base is None else out.base
+    return np.asarray(whole)[:, out.shape[1] :].astype(np.float64)
+
+
+@pytest.mark.parametrize(("name", "version"), KEPT_CASES)
+def test_every_style_by_reference_and_emulator(rng: np.random.Generator, name: str, version: str) -> None:
+    case = case_of(rng, name, 200, 88, 272, version)
+    kernel = kept_kernel(name, version)
+    for run in (kernel, kernel.emulate):
+        out = output(case)
+        run[grid_of(case)](*arguments(case, out).values())
+        case.assert_close(result(case, out))
+
+
+@pytest.mark.parametrize("padding", [0, 1, 8])
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 7, 8), (129, 65, 136), (256, 128, 64)])
+def test_tails_and_padded_outputs(rng: np.random.Generator, m: int, n: int, k: int, padding: int) -> None:
+    case = case_of(rng, "made_descriptors", m, n, k)
+    for run in (kept_kernel("made_descriptors"), kept_kernel("made_descriptors").emulate):
+        out = output(case, padding)
+        run[grid_of(case)](**arguments(case, out))
+        case.assert_close(out)
+        assert np.isnan(gap(out)).all() if padding else not gap(out).size
+
+
+def test_bulk_stores_are_chosen_by_the_output(rng: np.random.Generator) -> None:
+    case = case_of(rng, "block_pointers", 140, 72, 64)
+    kernel = kept_kernel("block_pointers")
+    aligned, odd = output(case, 8), output(case, 3)
+    assert kernel.emulate[grid_of(case)](**arguments(case, aligned)).bulk_stores > 0
+    assert kernel.emulate[grid_of(case)](**arguments(case, odd)).bulk_stores == 0
+    np.testing.assert_array_equal(aligned, odd)
+
+
+@pytest.mark.parametrize("hints", [{"values": "registers"}, {"stages": 2, "consumers": 1}, {"store": "direct"}], ids=str)
+def test_hints(rng: np.random.Generator, hints: dict[str, Any]) -> None:
+    case = case_of(rng, "grouped_pointers", 300, 88, 200)
+    out = output(case)
+    kept_kernel("grouped_pointers").emulate[grid_of(case)](**arguments(case, out), **hints)
+    case.assert_close(out)
+
+
+def test_integers_are_exact_and_both_ways_agree(rng: np.random.Generator) -> None:
+    case = case_of(rng, "indexed_pointers", 130, 40, 144)
+    outs = [output(case), output(case)]
+    kernel = kept_kernel("indexed_pointers")
+    for run, out in zip((kernel, kernel.emulate), outs, strict=True):
+        run[grid_of(case)](**arguments(case, out))
+        case.assert_close(result(case, out))
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Any:
+    pytest.importorskip("triton", reason="Triton is not installed: pip install 'louver[triton]'")
+    from support.triton import kernels
+
+    return kernels
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_style_by_triton(rng: np.random.Generator, name: str, kernels: Any) -> None:
+    if not hasattr(kernels.tl, "make_block_ptr") and CASES[name].oldest:
+        pytest.skip("this Triton has no block pointers")
+    case = case_of(rng, name, 200, 88, 272)
+    kernel = louver.jit(getattr(kernels, name))
+    for run in (kernel, kernel.emulate):
+        out = output(case)
+        run[lambda _: grid_of(case)](**arguments(case, out))
+        case.assert_close(result(case, out))
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(130, 1, 64), (1, 72, 64), (64, 64, 1)])
+@pytest.mark.parametrize("name", ["made_descriptors"])
+def test_sizes_of_one(rng: np.random.Generator, name: str, m: int, n: int, k: int, kernels: Any) -> None:
+    """Triton compiles a 1 in, which may hide a size."""
+    case = case_of(rng, name, m, n, k)
+    kernel = louver.jit(getattr(kernels, name))
+    out = output(case)
+    kernel[grid_of(case)](**arguments(case, out))
+    case.assert_close(out)
+    known = arguments(case, out)
+    try:
+        kernel.emulate[grid_of(case)](**known)
+    except ValueError as error:
+        assert "by bulk copies" in str(error)
+    else:
+        case.assert_close(out)
+
+
+def test_only_kernels_are_taken() -> None:
+    with pytest.raises(ValueError, match="louver.jit takes a function decorated with triton.jit, got builtin_function"):
+        louver.jit(len)
+
+
+def test_what_a_kernel_is_called(kernels: Any) -> None:
+    assert repr(louver.jit(kernels.made_descriptors)) == "louver.jit(made_descriptors)"
+    with pytest.raises(TypeError, match="made_descriptors is missing d, a, b"):
+        louver.jit(kernels.made_descriptors)[(1,)](BM=128)
+    with pytest.raises(ValueError, match="hints are .* got 'warps'"):
+        louver.jit(kernels.made_descriptors, warps=4)
