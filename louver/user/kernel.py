@@ -72,7 +72,7 @@ class JitKernel:
         recent = self._recent
         found = recent.find(args, kwargs)
         if found is not None and (grid == found.grid or _computes(grid, found)):
-            found.ready.launch(recent.stream(found.ordinal))
+            found.launch(recent.stream(found.ordinal))
             return
         self._first(grid, args, kwargs)
 
@@ -91,7 +91,7 @@ class JitKernel:
         from louver.user.launch import ready
 
         bound = ready(self._source, hints, call, sizes, ordinal, stream)
-        bound.launch(stream)
+        bound.bound(stream)()
         meta = {name: value for name, value in call.given.items() if name not in (*call.arrays, *call.sparse)}
         sparse = tuple(weakref.ref(each) for each in call.sparse.values())
         self._recent.keep(args, kwargs, Recent(bound, sizes, meta, sparse, ordinal))

@@ -12,7 +12,7 @@ from louver.kernels.operand import DeviceOperand
 from louver.kernels.state import states
 from louver.passes.signature import MapParameter, NumberParameter, PointerParameter, Signature, SizeParameter
 from louver.runtime.driver import device_context, is_capturing
-from louver.runtime.module import ArgumentPack, LoadedKernel
+from louver.runtime.module import ArgumentPack, BoundLaunch, LoadedKernel
 from louver.runtime.tensormap import encode
 from louver.user.arguments import Call
 from louver.user.bind_product import ProductCall, bind_product, check_alignment, check_direct
@@ -29,9 +29,9 @@ class Ready:
     grid: int | tuple[int, int, int]
     pack: ArgumentPack
 
-    def launch(self, stream: int) -> None:
-        """Send it to a stream."""
-        self.kernel.launch(self.grid, self.pack, stream)
+    def bound(self, stream: int) -> BoundLaunch:
+        """The launch to a stream."""
+        return self.kernel.bound(self.grid, self.pack, stream)
 
 
 def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], ordinal: int, stream: int) -> Ready:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from louver.formats.tensor import SparseTensor
 from louver.runtime.adapters import torch_stream
+from louver.runtime.module import BoundLaunch
 from louver.user.launch import Ready
 
 RECENT_CALLS = 512
 """Calls that a kernel remembers; beyond them it begins anew."""
+
+
+RECENT_STREAMS = 16
+"""Streams for which a call's launch is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +26,7 @@ class Recent:
     """A call that was checked and launched.
 
     ready: its launch. grid: programs along each axis. meta: its numbers and constants, for grids that are computed. sparse: its sparse
-    tensors, which must be the same objects. ordinal: of its device.
+    tensors, which must be the same objects. ordinal: of its device. sent: launches by stream.
     """
 
     ready: Ready
@@ -29,11 +34,23 @@ class Recent:
     meta: dict[str, Any]
     sparse: tuple[weakref.ref[SparseTensor], ...]
     ordinal: int
+    sent: dict[int, BoundLaunch] = field(default_factory=dict[int, BoundLaunch])
 
     @property
     def alive(self) -> bool:
         """Whether its sparse tensors still are: other tensors may have got a dead one's identity."""
         return all(each() is not None for each in self.sparse)
+
+    def launch(self, stream: int) -> None:
+        """Send it to a stream."""
+        launch = self.sent.get(stream)
+        if launch is None:
+            if len(self.sent) >= RECENT_STREAMS:
+                self.sent.clear()
+            launch = self.sent[stream] = self.ready.bound(stream)
+        code = launch.send()[0]
+        if code:
+            launch.recover(int(code))
 
 
 class RecentCalls:
