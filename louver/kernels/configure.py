@@ -106,7 +106,7 @@ def _tiled(nest: ProductNest, given: Mapping[str, Any], target: Target) -> Sched
     refusal = None
     # The widest tile is the library's for sums in f16, with its warpgroups.
     preferred = (4, *CONSUMERS) if (nest.tile_m, nest.tile_n) == (256, 256) else CONSUMERS
-    fields = {"stages": 2 if given.get("specialized", True) else 1, **given}
+    fields: dict[str, Any] = {"stages": 2 if given.get("specialized", True) else 1, **given}
     for number in (given["consumers"],) if "consumers" in given else preferred:
         try:
             fields["consumers"] = number
