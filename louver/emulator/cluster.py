@@ -58,7 +58,12 @@ class Cta:
             return lanes + np.uint32(warp * LANES)
         if name == "%laneid":
             return lanes
-        values = {**self.cluster.special_values, "%ctaid.x": self.index, "%cluster_ctarank": self.rank, "%warpid": warp}
+        values = {
+            **self.cluster.special_values,
+            "%ctaid.x": self.index % self.cluster.columns,
+            "%cluster_ctarank": self.rank,
+            "%warpid": warp,
+        }
         values["%cluster_ctaid.x"] = self.rank
         if name not in values:
             raise LaunchError(f"the special register {name} is not modelled; {', '.join(sorted(values))} are")
@@ -93,7 +98,7 @@ class Cluster:
         parameters: Parameters,
         writes: Writes,
         order: Order,
-        grid: int,
+        grid: tuple[int, int, int],
         first: int,
     ) -> None:
         warps = -(-kernel.threads // LANES) * kernel.cluster
@@ -109,6 +114,7 @@ class Cluster:
         self.bulk = BulkEngine(self)
         self.barrier = ClusterBarrier(self.agents)
         self.hits = [0] * len(program.steps)
+        self.columns = grid[0]
         self.special_values = _launch_values(kernel, grid, first)
         self.ctas = [Cta(self, first + rank, rank) for rank in range(kernel.cluster)]
         self.warps = [warp for cta in self.ctas for warp in cta.warps]
@@ -155,20 +161,25 @@ class Cluster:
         return register_name(self.program.registers[slot])
 
 
-def _launch_values(kernel: Kernel, grid: int, first: int) -> dict[str, int]:
-    clusters = grid // kernel.cluster
+def _launch_values(kernel: Kernel, grid: tuple[int, int, int], first: int) -> dict[str, int]:
+    clusters = grid[0] // kernel.cluster
     values = {
         "%ntid.x": kernel.threads,
-        "%nctaid.x": grid,
         "%nwarpid": -(-kernel.threads // LANES),
         "%cluster_nctarank": kernel.cluster,
         "%cluster_nctaid.x": kernel.cluster,
-        "%clusterid.x": first // kernel.cluster,
+        "%clusterid.x": first % grid[0] // kernel.cluster,
         "%nclusterid.x": clusters,
         "%dynamic_smem_size": kernel.dynamic_shared,
     }
-    for name, value in (("tid", 0), ("ctaid", 0), ("clusterid", 0), ("cluster_ctaid", 0)):
-        values |= {f"%{name}.{axis}": value for axis in "yz"}
-    for name in ("ntid", "nctaid", "nclusterid", "cluster_nctaid"):
+    for name in ("tid", "cluster_ctaid"):
+        values |= {f"%{name}.{axis}": 0 for axis in "yz"}
+    for name in ("ntid", "cluster_nctaid"):
         values |= {f"%{name}.{axis}": 1 for axis in "yz"}
+    above = {"y": first // grid[0] % grid[1], "z": first // grid[0] // grid[1]}
+    for axis, size in zip("xyz", grid, strict=True):
+        values[f"%nctaid.{axis}"] = size
+        if axis != "x":
+            values |= {f"%{name}.{axis}": above[axis] for name in ("ctaid", "clusterid")}
+            values[f"%nclusterid.{axis}"] = size
     return values

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -40,7 +41,7 @@ class Report:
 
 def run(
     kernel: Kernel,
-    grid: int,
+    grid: int | Sequence[int],
     arguments: Mapping[str, Argument],
     *,
     memory: GlobalMemory,
@@ -48,22 +49,31 @@ def run(
 ) -> Report:
     """Run `grid` CTAs of `kernel` to their end; results are in the arrays of `memory`.
 
-    grid: CTAs along x, a multiple of `kernel.cluster`. arguments: by parameter name. Clusters run one after the other:
+    grid: CTAs along x, a multiple of `kernel.cluster`, or along x, y and z, of one to three axes. arguments: by parameter name. Clusters run one after the other:
     a kernel in which they wait for each other does not end here.
     Raises a subclass of EmulationError for the first misuse found.
     """
-    _check_launch(kernel, grid)
+    axes = _axes(grid)
+    _check_launch(kernel, axes[0])
     parameters = Parameters(kernel, arguments, memory)
     program = decode(kernel, parameters.symbols())
     total = Report(Counter(), frozenset(), 0, 0, 0)
     writes = Writes()
-    firsts = list(range(0, grid, kernel.cluster))
+    firsts = list(range(0, prod(axes), kernel.cluster))
     with np.errstate(all="ignore"):
         for first in firsts if isinstance(order, Earliest) else reversed(firsts):
-            cluster = Cluster(kernel, program, memory, parameters, writes, order, grid, first)
+            cluster = Cluster(kernel, program, memory, parameters, writes, order, axes, first)
             _run_cluster(cluster)
             total = _add(total, cluster)
     return total
+
+
+def _axes(grid: int | Sequence[int]) -> tuple[int, int, int]:
+    given = (grid,) if isinstance(grid, int) else tuple(grid)
+    if not 1 <= len(given) <= 3 or min(given) < 1:
+        raise LaunchError(f"a grid has one to three axes of at least one CTA, got {given}")
+    x, y, z = (*given, 1, 1)[:3]
+    return x, y, z
 
 
 def _check_launch(kernel: Kernel, grid: int) -> None:

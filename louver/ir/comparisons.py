@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Self, cast
 
 from xdsl.dialects.arith import floatingPointLike, signlessIntegerLike
-from xdsl.dialects.builtin import IntegerAttr, IntegerType, TensorType, i1
+from xdsl.dialects.builtin import IntegerAttr, IntegerType, i1
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     AnyAttr,
@@ -22,7 +22,7 @@ from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from louver.ir.tile.types import as_tensor
+from louver.ir.tile.types import as_tensor, tensor_like
 
 INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 FLOAT_PREDICATES = (
@@ -34,7 +34,7 @@ FLOAT_PREDICATES = (
 def truth_type(type_: Attribute) -> Attribute:
     """i1, or a tensor of i1 in the shape of a tensor: what a comparison of such values gives."""
     tensor = as_tensor(type_)
-    return i1 if tensor is None else TensorType(i1, tensor.get_shape())
+    return i1 if tensor is None else tensor_like(tensor, i1)
 
 
 class _Comparison(IRDLOperation):

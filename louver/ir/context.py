@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from xdsl.context import Context
 from xdsl.dialects import builtin, math, scf
 from xdsl.dialects.builtin import ModuleOp
@@ -21,11 +23,23 @@ def make_context() -> Context:
     return context
 
 
+_HEXADECIMAL = re.compile(r"dense<0x([0-9A-Fa-f]+)>(?=\s*:\s*tensor<(?:\d+x)*b?f\d)")
+
+
+def spell_splats(text: str) -> str:
+    """`dense<0xFF800000>` of floats as `dense<"0x000080FF">`: xDSL takes the first for the number 4286578688, not for its bits."""
+
+    def spelled(found: re.Match[str]) -> str:
+        return f'dense<"0x{bytes.fromhex(found[1])[::-1].hex().upper()}">'
+
+    return _HEXADECIMAL.sub(spelled, text)
+
+
 def parse_ir(text: str, name: str = "<ir>") -> ModuleOp:
     """Parse and verify a module; `name` stands for the text in error messages.
 
     Raises xDSL's ParseError (with line and column of the text) or VerifyException.
     """
-    module = Parser(make_context(), text, name).parse_module()
+    module = Parser(make_context(), spell_splats(text), name).parse_module()
     module.verify()
     return module

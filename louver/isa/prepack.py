@@ -141,3 +141,18 @@ def _check(natural: NDArray[np.uint8], layout: MetadataMap) -> None:
         f"the codes of {layout.name} are {', '.join(f'{c:#x}' for c in layout.legal)}, got {code:#x} at row {row}, group "
         f"{group}: compress the matrix again"
     )
+
+
+def metadata_rows(indices: NDArray[np.uint8], rows: int, k: int, dtype: ElementType | str) -> NDArray[np.uint16]:
+    """Metadata as a tensor, uint16 [rows/16, C], both rounded up: a row for the 16 rows of a warp, for loads tile by tile.
+
+    C is K rounded up to whole words, 64 entries for each: half h (0: the low one) of lane t's word of columns x, x · 64 + 2t + h.
+    It is what `louver.ir.tile.metadata` describes. indices, k, dtype: as `prepack` takes them, and its errors; f32 is
+    read as tf32.
+    """
+    dtype = "tf32" if element_type(dtype).name == "f32" else dtype
+    words = prepack(indices, rows, k, dtype)
+    blocks, loads = words.shape[:2]
+    lanes = words.reshape(blocks, loads, 4, 32, WORDS).transpose(0, 2, 1, 4, 3)
+    whole = np.ascontiguousarray(lanes).reshape(blocks * 4, -1).view(np.uint16)
+    return np.ascontiguousarray(whole[: -(-rows // 16), : -(-k // _layout(dtype).columns) * 64])

@@ -17,17 +17,21 @@ from xdsl.dialects.builtin import ModuleOp, i32, i64
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
-from louver.ir.arith import ExtSIOp
+from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.tile import (
+    AtomicRMWOp,
     DescriptorLoadOp,
     DescriptorStoreOp,
+    DotOp,
     ExpandDimsOp,
     FuncOp,
     Index,
     LoadOp,
     MakeTensorDescriptorOp,
+    ReduceOp,
     StoreOp,
     TransOp,
+    sparse_encoding,
 )
 from louver.ir.tile.types import as_tensor
 from louver.passes.access import Access, Dimension, access
@@ -36,7 +40,7 @@ from louver.passes.insert import insert, insert_before, integer
 from louver.passes.integers import constant_integer
 from louver.passes.masks import read_mask
 from louver.passes.polynomial import ONE, Polynomial
-from louver.passes.refusal import unsupported
+from louver.passes.refusal import UnsupportedKernelError, unsupported
 from louver.passes.remove_dead import remove_dead
 from louver.passes.tile_sizes import TileSizes
 
@@ -54,6 +58,21 @@ def describe_tiles(module: ModuleOp) -> None:
         tiles = [op for op in function.body.walk() if isinstance(op, LoadOp | StoreOp) and _shape(op) is not None]
         if tiles:
             _Describer(function, Affine(), TileSizes(function)).rewrite(tiles)
+            remove_dead(function)
+
+
+def describe_sparse_tiles(module: ModuleOp) -> None:
+    """The same for loads of sparse tensors through tensors of pointers alone; all other accesses stay as they are.
+
+    Rows beyond the last one, which wrapped indices (%) read as the first ones again, are zeros: refused in kernels that could tell
+    the difference, because they reduce, add to memory, have several dots or store without a mask.
+    """
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+        tiles = [op for op in function.body.walk() if isinstance(op, LoadOp | StoreOp) and _shape(op) is not None]
+        loads = [op for op in tiles if isinstance(op, LoadOp) and as_tensor(op.ptr.type)]
+        sparse = [op for op in loads if sparse_encoding(op.result.type)]
+        if sparse:
+            _Describer(function, Affine(), TileSizes(function)).rewrite_sparse(tiles, sparse)
             remove_dead(function)
 
 
@@ -78,6 +97,28 @@ class _Describer:
                 self._load(op, each, ordered, complete)
             else:
                 self._store(op, each, ordered, complete)
+
+    def rewrite_sparse(self, tiles: Sequence[LoadOp | StoreOp], sparse: Sequence[LoadOp]) -> None:
+        for op in sparse:
+            found = self._access(op)
+            if any(each.wrapped for each in found.dimensions):
+                self._check_stores(op, [op for op in tiles if isinstance(op, StoreOp)])
+            ordered = _contiguous_last(found, op)
+            self._load(op, found, ordered, [_sparse_size(each, ordered) for each in ordered])
+
+    def _check_stores(self, load: LoadOp, stores: Sequence[StoreOp]) -> None:
+        """Refuse a load whose rows beyond the last one could be seen."""
+        dots = [op for op in self.function.body.walk() if isinstance(op, DotOp)]
+        others = [op for op in self.function.body.walk() if isinstance(op, ReduceOp | AtomicRMWOp)]
+        if len(dots) != 1 or others or not all(map(self._is_bounded, stores)):
+            rule = "the rows of a sparse tile are masked (rows < M) where more than a masked store sees them"
+            raise unsupported(rule, load)
+
+    def _is_bounded(self, op: StoreOp) -> bool:
+        try:
+            return all(each.size is not None for each in self._access(op).dimensions)
+        except UnsupportedKernelError:
+            return False
 
     def _access(self, op: LoadOp | StoreOp) -> Access:
         shape = _shape(op)
@@ -141,6 +182,9 @@ class _Describer:
         extents: list[Index] = []
         for size in sizes:
             extent = self.sizes.entry(size, "a size", op)
+            if isinstance(extent, SSAValue) and extent.type == i64 and sparse_encoding(base.type):
+                # The pitch of a row, as far as a row's length.
+                extent = insert(start, TruncIOp(extent, i32), op).results[0]
             if isinstance(extent, SSAValue) and extent.type != i32:
                 raise unsupported(f"sizes are 32-bit integers, not {extent.type}", op)
             extents.append(extent)
@@ -174,6 +218,17 @@ class _Describer:
             if first == 0 and step and factor % step == 0:
                 return atom.loop.body.block.args[0], factor // step
         return None
+
+
+EVERY_ROW = (1 << 31) - 1
+"""The size of a dimension that nothing bounds: an unmasked load is inside of its tensor."""
+
+
+def _sparse_size(dimension: Dimension, ordered: Sequence[Dimension]) -> Polynomial:
+    """The size of a sparse tensor's dimension. Its rows have no gaps: where no mask says how long one is, its pitch does."""
+    if dimension.size is not None:
+        return dimension.size
+    return ordered[-2].stride if dimension is ordered[-1] and len(ordered) > 1 else Polynomial.number(EVERY_ROW)
 
 
 def _multiple(value: SSAValue, factor: int, op: Operation) -> SSAValue:

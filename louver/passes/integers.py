@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr
 from xdsl.ir import SSAValue
 
 from louver.ir.arith import ExtSIOp
+
+
+def position(value: SSAValue, among: Sequence[SSAValue]) -> int:
+    """The place of a value among the results of an operation, or the arguments of a block."""
+    return next(index for index, each in enumerate(among) if each is value)
 
 
 def constant_integer(value: SSAValue) -> int | None:

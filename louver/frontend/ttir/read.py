@@ -11,7 +11,7 @@ from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError, VerifyException
 
 from louver.frontend.ttir.locations import resolve_locations
-from louver.ir.context import make_context
+from louver.ir.context import make_context, spell_splats
 from louver.ir.refusal import UnsupportedKernelError, unsupported
 from louver.ir.tile import DescriptorType, FuncOp, SparseAttr
 
@@ -38,7 +38,7 @@ def read_ttir(
     Operations keep their source locations. Raises UnsupportedKernelError, which names operation and source line, for
     operations that tile IR does not have, and ValueError for `sparse` or `names` that do not fit or text that is damaged.
     """
-    resolved = resolve_locations(text)
+    resolved = spell_splats(resolve_locations(text))
     context = make_context()
     for line in resolved.splitlines():
         found = _OPERATION.match(line)

@@ -18,6 +18,7 @@ from louver.ir.llvm import AssumeOp
 from louver.ir.tile import (
     AddPtrOp,
     AdvanceOp,
+    AtomicRMWOp,
     BroadcastOp,
     DescriptorLoadOp,
     DescriptorStoreOp,
@@ -187,6 +188,21 @@ def _store(op: StoreOp, values: Sequence[Any]) -> Sequence[Value]:
     return ()
 
 
+def _atomic(op: AtomicRMWOp, values: Sequence[Any]) -> Sequence[Value]:
+    """One element after the other; what was there is 0 where the mask leaves an element out."""
+    if op.kind.data not in ("add", "fadd"):
+        raise Fault(f"atomic operations are sums, not {op.kind.data}")
+    pointers, value = values[:2]
+    mask = values[2] if len(values) > 2 else np.ones(np.shape(value), np.bool_)
+    before = np.zeros_like(value)
+    for place in np.ndindex(np.shape(value)):
+        if mask[place]:
+            offsets = np.asarray(pointers.offsets[place])
+            before[place] = pointers.memory.load(offsets, None, value[place])
+            pointers.memory.store(offsets, None, before[place] + value[place])
+    return (before,)
+
+
 def _assume(op: AssumeOp, values: Sequence[Any]) -> Sequence[Value]:
     if not values[0]:
         raise Fault("what a kernel assumes is true")
@@ -210,6 +226,7 @@ TILES: dict[type[Operation], Handler] = {
     DescriptorStoreOp: _store_block,
     LoadOp: _load,
     StoreOp: _store,
+    AtomicRMWOp: _atomic,
     AssumeOp: _assume,
 }
 """What each operation means."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from xdsl.ir import Dialect
 
+from louver.ir.tile.atomic import AtomicRMWOp
 from louver.ir.tile.compute import (
     BroadcastOp,
     ClampFOp,
@@ -17,8 +18,10 @@ from louver.ir.tile.compute import (
     SplitOp,
     TransOp,
 )
+from louver.ir.tile.convert import ConvertLayoutOp
 from louver.ir.tile.dot import DotOp
 from louver.ir.tile.elements import ACCUMULATORS, ELEMENTS, element_attribute, element_name
+from louver.ir.tile.encodings import BlockedAttr, DotOperandAttr, LinearAttr, MmaAttr, SliceAttr
 from louver.ir.tile.function import FuncOp, GetNumProgramsOp, GetProgramIdOp, ReturnOp
 from louver.ir.tile.memory import (
     AdvanceOp,
@@ -61,8 +64,10 @@ TILE = Dialect(
         AddPtrOp,
         ReduceOp,
         ReduceReturnOp,
+        AtomicRMWOp,
+        ConvertLayoutOp,
     ],
-    [SparseAttr, PointerType, DescriptorType],
+    [SparseAttr, PointerType, DescriptorType, BlockedAttr, MmaAttr, DotOperandAttr, SliceAttr, LinearAttr],
 )
 
 __all__ = [
@@ -73,27 +78,34 @@ __all__ = [
     "AddPtrOp",
     "AdvanceOp",
     "AnyTensor",
+    "AtomicRMWOp",
+    "BlockedAttr",
     "BroadcastOp",
     "ClampFOp",
+    "ConvertLayoutOp",
     "DescriptorLoadOp",
     "DescriptorStoreOp",
     "DescriptorType",
     "DotOp",
+    "DotOperandAttr",
     "ExpandDimsOp",
     "FpToFpOp",
     "FuncOp",
     "GetNumProgramsOp",
     "GetProgramIdOp",
     "Index",
+    "LinearAttr",
     "LoadOp",
     "MakeRangeOp",
     "MakeTensorDescriptorOp",
     "MakeTensorPtrOp",
+    "MmaAttr",
     "PointerType",
     "ReduceOp",
     "ReduceReturnOp",
     "ReshapeOp",
     "ReturnOp",
+    "SliceAttr",
     "SparseAttr",
     "SplatOp",
     "SplitOp",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import ClassVar
 
@@ -25,7 +25,9 @@ from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.tile import syntax
-from louver.ir.tile.types import as_tensor, sparse_encoding, tensor_of
+from louver.ir.tile.encodings import SliceAttr
+from louver.ir.tile.layout import Layout
+from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding, sparse_encoding, tensor_of
 
 
 @irdl_op_definition
@@ -55,7 +57,7 @@ class TransOp(IRDLOperation):
         if sorted(order) != list(range(rank)):
             raise VerifyException(f"order must name each of {rank} dimensions once, got {list(order)}")
         shape = [source.get_shape()[dimension] for dimension in order]
-        _verify_result(self, TensorType(source.element_type, shape, source.encoding), self.result.type)
+        _verify_moved(self, source, shape, lambda layout: layout.permuted(order))
 
 
 @irdl_op_definition
@@ -77,7 +79,10 @@ class ReshapeOp(IRDLOperation):
         source, result = tensor_of(self.src), tensor_of(self.result)
         if source.element_type != result.element_type or prod(source.get_shape()) != prod(result.get_shape()):
             raise VerifyException(f"a reshape keeps every element, got {source} to {result}")
-        if source.encoding != result.encoding:
+        shape = result.get_shape()
+        if register_encoding(source) is not None:
+            _verify_moved(self, source, shape, lambda layout: layout.reshaped(shape))
+        elif source.encoding != result.encoding:
             raise VerifyException(f"a reshape keeps the encoding, got {source} to {result}")
         if sparse_encoding(source) and source.get_shape()[-1:] != result.get_shape()[-1:]:
             raise VerifyException(f"a reshape of a sparse tensor keeps its last dimension, got {source} to {result}")
@@ -104,9 +109,12 @@ class SplitOp(IRDLOperation):
         source = tensor_of(self.src)
         if source.get_num_dims() == 0 or source.get_shape()[-1] != 2:
             raise VerifyException(f"a split halves a last dimension of 2 elements, got {source}")
-        part = TensorType(source.element_type, source.get_shape()[:-1])
+        shape = source.get_shape()[:-1]
         for result in self.results:
-            _verify_result(self, part, result.type)
+            _verify_result(self, TensorType(source.element_type, shape, tensor_of(result).encoding), result.type)
+            kept, found = register_encoding(source), register_encoding(result.type)
+            if kept and found and found.layout(shape).paired() != kept.layout(source.get_shape()):
+                raise VerifyException(f"a split keeps elements in their threads, got {source} to {result.type}")
 
 
 @irdl_op_definition
@@ -155,7 +163,12 @@ class ExpandDimsOp(IRDLOperation):
         if not 0 <= axis <= len(shape):
             raise VerifyException(f"axis must be 0 to {len(shape)}, got {axis}")
         shape.insert(axis, 1)
-        _verify_result(self, TensorType(source.element_type, shape, source.encoding), self.result.type)
+        encoding = register_encoding(self.result.type)
+        if encoding is not None and source.encoding != SliceAttr.of(axis, encoding):
+            raise VerifyException(
+                f"a tile gets a dimension from the slice without it, got {source} to {self.result.type}"
+            )
+        _verify_result(self, TensorType(source.element_type, shape, encoding or source.encoding), self.result.type)
 
 
 @irdl_op_definition
@@ -221,6 +234,18 @@ class FpToFpOp(IRDLOperation):
         source, result = as_tensor(self.src.type), as_tensor(self.result.type)
         if (source and source.get_shape()) != (result and result.get_shape()):
             raise VerifyException(f"a conversion keeps the shape, got {self.src.type} to {self.result.type}")
+
+
+def _verify_moved(
+    op: TransOp | ReshapeOp, source: AnyTensor, shape: Sequence[int], move: Callable[[Layout], Layout]
+) -> None:
+    """The result has `shape`, and its elements lie where those of the source do."""
+    kept, found = register_encoding(source), register_encoding(op.result.type)
+    _verify_result(op, TensorType(source.element_type, shape, found or source.encoding), op.result.type)
+    if (kept is None) != (found is None):
+        raise VerifyException(f"{op.name} of a tile in registers gives one, got {source} to {op.result.type}")
+    if kept and found and move(kept.layout(source.get_shape())) != found.layout(shape):
+        raise VerifyException(f"{op.name} keeps elements in their registers, got {source} to {op.result.type}")
 
 
 def _verify_result(op: IRDLOperation, expected: Attribute, actual: Attribute) -> None:

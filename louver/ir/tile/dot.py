@@ -24,8 +24,9 @@ from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.tile.elements import ACCUMULATORS, element_name
+from louver.ir.tile.encodings import DENSE, METADATA, VALUES, DotOperandAttr, Encoding
 from louver.ir.tile.metadata import divides, metadata_shape
-from louver.ir.tile.types import AnyTensor, as_tensor, sparse_encoding, tensor_of
+from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding, sparse_encoding, tensor_of
 
 _WRITTEN = ("inputPrecision", "sparseIndex")
 """Properties that the text names before its dictionary."""
@@ -132,6 +133,7 @@ class DotOp(IRDLOperation):
             raise VerifyException(f"a dot is [M, K] * [K, N] -> [M, N], got {_product(*shapes)}")
         _verify_elements(a, b, d)
         _verify_sparse(a, b, d, k)
+        _verify_registers(self, index)
         if self.metadata is not None and index is not None:
             self._verify_metadata(self.metadata, (m, n)[index], k, index)
 
@@ -159,7 +161,7 @@ class DotOp(IRDLOperation):
                 f"metadata is for whole rows of 16 and whole words of K, got [{rows}, {k}] of {element}"
             )
         shape = metadata_shape(rows, k, element)
-        expected = TensorType(i16, shape if index == 0 else shape[::-1])
+        expected = TensorType(i16, shape if index == 0 else shape[::-1], tensor_of(metadata).encoding)
         if metadata.type != expected:
             raise VerifyException(f"the metadata of this dot is {expected}, got {metadata.type}")
 
@@ -214,6 +216,25 @@ def _verify_elements(a: AnyTensor, b: AnyTensor, d: AnyTensor) -> None:
         raise VerifyException(
             f"a dot of {operands[0]}*{operands[1]} accumulates in {' or '.join(allowed)}, got {accumulator}"
         )
+
+
+def _verify_registers(op: DotOp, sparse: int | None) -> None:
+    """With encodings each operand is what its encoding says, of the sums' own one."""
+    sums = register_encoding(op.d.type)
+    values = [op.a, op.b, *([] if op.metadata is None else [op.metadata])]
+    found = [register_encoding(value.type) for value in values]
+    if sums is None and not any(found):
+        return
+    wanted = [(0, VALUES if sparse == 0 else DENSE), (1, VALUES if sparse == 1 else DENSE), (sparse, METADATA)]
+    for encoding, (index, meta) in zip(found, wanted, strict=False):
+        if not isinstance(encoding, DotOperandAttr) or not _is_operand(encoding, sums, index, meta):
+            raise VerifyException(
+                f"operand {index} of this dot, meta {meta}, has a #tt.dot_op<…> of {sums} that says so, got {encoding}"
+            )
+
+
+def _is_operand(encoding: DotOperandAttr, sums: Encoding | None, index: int | None, meta: int) -> bool:
+    return encoding.parent == sums and (encoding.index.data, encoding.meta.data) == (index, meta)
 
 
 def _verify_sparse(a: AnyTensor, b: AnyTensor, d: AnyTensor, k: int) -> None:

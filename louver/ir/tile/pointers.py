@@ -46,7 +46,7 @@ class MakeRangeOp(IRDLOperation):
         start, end = self.start.value.data, self.end.value.data
         if start >= end:
             raise VerifyException(f"a range holds at least one integer, got {start} to {end}")
-        if self.result.type != TensorType(i32, [end - start]):
+        if self.result.type != TensorType(i32, [end - start], self.result.type.encoding):
             raise VerifyException(f"{self.name} gives {TensorType(i32, [end - start])}, got {self.result.type}")
 
 

@@ -11,7 +11,6 @@ from xdsl.dialects.builtin import (
     IntegerAttr,
     IntegerType,
     StringAttr,
-    TensorType,
     i1,
     i64,
 )
@@ -32,7 +31,7 @@ from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from louver.ir.tile.types import DescriptorType, PointerType, as_tensor, loaded_type
+from louver.ir.tile.types import DescriptorType, PointerType, as_tensor, loaded_type, tensor_like
 
 Index: TypeAlias = SSAValue | int
 """An entry of an index list: a value, as Triton prints it, or a literal, as simplified IR has it."""
@@ -263,12 +262,12 @@ def _parse_pointer(parser: Parser) -> tuple[Attribute, Attribute]:
 def fill_type(value: Attribute) -> Attribute:
     """The type of what a load gives where its mask is false: that of `value`, dense."""
     if tensor := as_tensor(value):
-        return TensorType(tensor.element_type, tensor.get_shape())
+        return tensor_like(tensor, tensor.element_type)
     return value
 
 
 def mask_type(value: Attribute) -> Attribute:
     """The type of a mask for `value`: i1, or a tensor of i1 in its shape."""
     if tensor := as_tensor(value):
-        return TensorType(i1, tensor.get_shape())
+        return tensor_like(tensor, i1)
     return i1

@@ -18,6 +18,7 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.tile.elements import ELEMENTS
+from louver.ir.tile.encodings import Encoding
 
 AnyTensor: TypeAlias = TensorType[Attribute]
 
@@ -33,6 +34,17 @@ def tensor_of(value: SSAValue) -> AnyTensor:
     if tensor is None:
         raise TypeError(f"expected a tensor, got {value.type}")
     return tensor
+
+
+def register_encoding(type_: Attribute) -> Encoding | None:
+    """How a tensor lies in registers; None before `assign-encodings` has said it, and for other types."""
+    tensor = as_tensor(type_)
+    return tensor.encoding if tensor is not None and isinstance(tensor.encoding, Encoding) else None
+
+
+def tensor_like(tensor: AnyTensor, element: Attribute) -> AnyTensor:
+    """A dense tensor of another element type, in the same shape and the same registers."""
+    return TensorType(element, tensor.get_shape(), register_encoding(tensor) or NoneAttr())
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,5 +200,6 @@ def loaded_type(pointer: Attribute) -> Attribute:
     if tensor := as_tensor(pointer):
         element = tensor.element_type
         if isinstance(element, PointerType):
-            return TensorType(element.pointee, tensor.get_shape(), element.encoding)
+            encoding = register_encoding(tensor) or element.encoding
+            return TensorType(element.pointee, tensor.get_shape(), encoding)
     raise VerifyException(f"memory is reached by !tt.ptr<…> or by a tensor of such pointers, got {pointer}")

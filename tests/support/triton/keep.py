@@ -11,12 +11,14 @@ from pathlib import Path
 import triton
 
 from louver.frontend.triton import triton_to_ttir
+from support.triton import tile_cases
 from support.triton.cases import CASES, KEPT, Case
+from support.triton.tile_cases import TILE_CASES, TileCase
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def text(case: Case) -> str:
+def text(case: Case | TileCase) -> str:
     """TTIR with paths from the repository's root, and from where Triton is installed."""
     found = triton_to_ttir(case.function(), case.signature, case.constexprs, sparse=case.sparse)
     return re.sub(r'"[^"]*/(triton/language/)', r'"\1', found.replace(f"{ROOT}/", ""))
@@ -29,6 +31,10 @@ def main() -> None:
     for name, case in CASES.items():
         if not case.oldest or version < "3.7":
             (folder / f"{name}.ttir").write_text(text(case).rstrip() + "\n", encoding="utf-8")
+    folder = tile_cases.KEPT / version
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, case in TILE_CASES.items():
+        (folder / f"{name}.ttir").write_text(text(case).rstrip() + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,368 @@
+"""Encodings of tiles in registers: which element lies in which register of which lane, as attributes of a tensor's type.
+
+    #tt.blocked<{sizePerThread = [1, 1], threadsPerWarp = [1, 32], warpsPerCTA = [4, 1], order = [1, 0]}>
+    #tt.mma<{version = 2, warpsPerCTA = [2, 1], instrShape = [16, 8]}>
+    #tt.dot_op<{opIdx = 0, parent = #tt.mma<…>, kWidth = 2, meta = 0}>
+    #tt.slice<{dim = 1, parent = #tt.mma<…>}>
+    #tt.linear<{register = [[0, 1]], lane = [[0, 2], …], warp = []}>
+
+`meta` says what of an operand a tile is: -1 a dense operand, 0 the values and 1 the metadata of a sparse one. Another array of a
+sparse format is another number, with an entry in `OPERAND_STEPS`. Fragments of lanes come from `louver.isa.mma_fragments`.
+Source: the sparse compiler's document, "Sparse GPU Encodings"; blocked, slice and linear as Triton has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar, TypeAlias, cast
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr
+from xdsl.ir import Attribute, ParametrizedAttribute
+from xdsl.irdl import irdl_attr_definition
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
+
+from louver.ir.tile.layout import LANE_BITS, Layout, Steps, Vector
+from louver.ir.tile.metadata import WORD_ENTRIES
+from louver.isa.mma_fragments import COLUMNS, ROWS, ElementBits, warp_accumulator, warp_operand_a, warp_operand_b
+
+Integers: TypeAlias = ArrayAttr[IntAttr]
+
+DENSE, VALUES, METADATA = -1, 0, 1
+"""What a tile of a dot's operand is: its `meta`."""
+
+
+def integers(numbers: Sequence[int]) -> Integers:
+    """An attribute of numbers."""
+    return ArrayAttr([IntAttr(number) for number in numbers])
+
+
+def numbers_of(attribute: Integers) -> Vector:
+    """The numbers of such an attribute."""
+    return tuple(each.data for each in attribute)
+
+
+class Encoding(ParametrizedAttribute):
+    """How a tile of any shape lies in registers. FIELDS: the names of the parameters in the text, in order."""
+
+    FIELDS: ClassVar[tuple[str, ...]] = ()
+    OPTIONAL: ClassVar[dict[str, int]] = {}
+
+    def layout(self, shape: Sequence[int]) -> Layout:
+        """A tile of `shape`. Raises ValueError for a shape that it does not fit."""
+        raise NotImplementedError
+
+    @property
+    def warps(self) -> int:
+        """Warps of a CTA."""
+        raise NotImplementedError
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        found: dict[str, Attribute] = {name: IntAttr(number) for name, number in cls.OPTIONAL.items()}
+        with parser.in_angle_brackets():
+            for name, value in parser.parse_comma_separated_list(parser.Delimiter.BRACES, lambda: _parse_field(parser)):
+                found[name] = value
+        if set(found) != set(cls.FIELDS):
+            parser.raise_error(f"{cls.name} has the fields {', '.join(cls.FIELDS)}, got {', '.join(found)}")
+        return [found[name] for name in cls.FIELDS]
+
+    def print_parameters(self, printer: Printer) -> None:
+        fields = [
+            (name, value)
+            for name, value in zip(self.FIELDS, self.parameters, strict=True)
+            if not (name in self.OPTIONAL and value == IntAttr(self.OPTIONAL[name]))
+        ]
+        printer.print_string("<{")
+        for index, (name, value) in enumerate(fields):
+            printer.print_string(f"{', ' if index else ''}{name} = ")
+            _print_value(printer, value)
+        printer.print_string("}>")
+
+
+def _parse_field(parser: AttrParser) -> tuple[str, Attribute]:
+    name = parser.parse_identifier()
+    parser.parse_punctuation("=")
+    return name, _parse_value(parser)
+
+
+def _parse_value(parser: AttrParser) -> Attribute:
+    number = parser.parse_optional_integer(allow_boolean=False)
+    if number is not None:
+        return IntAttr(number)
+    listed = parser.parse_optional_comma_separated_list(parser.Delimiter.SQUARE, lambda: _parse_value(parser))
+    return parser.parse_attribute() if listed is None else ArrayAttr(listed)
+
+
+def _print_value(printer: Printer, value: Attribute) -> None:
+    match value:
+        case IntAttr():
+            printer.print_string(str(value.data))
+        case ArrayAttr():
+            printer.print_string("[")
+            printer.print_list(value, lambda each: _print_value(printer, each))
+            printer.print_string("]")
+        case _:
+            printer.print_attribute(value)
+
+
+@irdl_attr_definition
+class BlockedAttr(Encoding):
+    """Neighbouring elements in neighbouring registers, then lanes, then warps; `order` has the dimensions fastest first."""
+
+    name = "tt.blocked"
+    FIELDS = ("sizePerThread", "threadsPerWarp", "warpsPerCTA", "order")
+    sizes: Integers
+    lanes: Integers
+    warps_per_cta: Integers
+    order: Integers
+
+    @classmethod
+    def default(cls, shape: Sequence[int], warps: int) -> BlockedAttr:
+        """For tiles that meet no dot: lanes along the last dimension first, warps along the first one with room."""
+        rank = len(shape)
+        lanes, per_warp, left, order = [1] * rank, [1] * rank, 1 << LANE_BITS, tuple(reversed(range(rank)))
+        for dimension in order:
+            lanes[dimension] = min(left, shape[dimension])
+            left //= lanes[dimension]
+        lanes[order[-1]] *= left
+        for dimension in reversed(order):
+            per_warp[dimension] = min(warps, max(1, shape[dimension] // lanes[dimension]))
+            warps //= per_warp[dimension]
+        per_warp[0] *= warps
+        return cls(integers([1] * rank), integers(lanes), integers(per_warp), integers(order))
+
+    @property
+    def warps(self) -> int:
+        found = 1
+        for count in numbers_of(self.warps_per_cta):
+            found *= count
+        return found
+
+    def layout(self, shape: Sequence[int]) -> Layout:
+        order, extent = numbers_of(self.order), [1] * len(shape)
+        parts = [self._spread(numbers_of(each), extent, order) for each in (self.sizes, self.lanes, self.warps_per_cta)]
+        register, lane, warp = parts
+        repeats = [max(1, size // length) for size, length in zip(shape, extent, strict=True)]
+        return Layout.within(shape, register + self._spread(repeats, extent, order), lane, warp)
+
+    @staticmethod
+    def _spread(counts: Sequence[int], extent: list[int], order: Sequence[int]) -> Steps:
+        """Steps of a number that counts so many along each dimension; `extent` grows by them."""
+        found: list[Vector] = []
+        for dimension in order:
+            for _ in range(counts[dimension].bit_length() - 1):
+                found.append(_along(dimension, extent[dimension], len(extent)))
+                extent[dimension] *= 2
+        return tuple(found)
+
+    def verify(self) -> None:
+        fields = [numbers_of(each) for each in (self.sizes, self.lanes, self.warps_per_cta, self.order)]
+        rank = len(fields[0])
+        if any(len(each) != rank for each in fields) or sorted(fields[3]) != list(range(rank)):
+            raise VerifyException(f"{self} has numbers for each dimension, and an order of them")
+        if any(number < 1 or number & (number - 1) for each in fields[:3] for number in each):
+            raise VerifyException(f"{self} has powers of two")
+        threads = 1
+        for count in fields[1]:
+            threads *= count
+        if threads != 1 << LANE_BITS:
+            raise VerifyException(f"threadsPerWarp has {1 << LANE_BITS} threads, got {threads}")
+
+
+@irdl_attr_definition
+class MmaAttr(Encoding):
+    """Sums of warp products, 16×8 each. `transposed`: of the product whose transpose the tile is; the rest is said of that one."""
+
+    name = "tt.mma"
+    FIELDS = ("version", "warpsPerCTA", "instrShape", "transposed")
+    OPTIONAL: ClassVar[dict[str, int]] = {"transposed": 0}
+    version: IntAttr
+    warps_per_cta: Integers
+    instruction: Integers
+    transposed: IntAttr
+
+    @classmethod
+    def of(cls, rows: int, columns: int, *, transposed: bool = False) -> MmaAttr:
+        """So many warps along rows and columns of the product."""
+        return cls(IntAttr(2), integers([rows, columns]), integers([ROWS, COLUMNS]), IntAttr(int(transposed)))
+
+    @property
+    def warps(self) -> int:
+        rows, columns = numbers_of(self.warps_per_cta)
+        return rows * columns
+
+    def layout(self, shape: Sequence[int]) -> Layout:
+        fragment = warp_accumulator("f32")
+        rows, columns = numbers_of(self.warps_per_cta)
+        register = (*fragment.element, *_doublings(1, COLUMNS * columns), *_doublings(0, ROWS * rows))
+        return self.placed(shape, register, fragment.thread, self.warp_steps(ROWS, COLUMNS))
+
+    def warp_steps(self, row: int, column: int) -> Steps:
+        """Steps of the warps, which are so many rows and columns of a tile apart; 0 where it has none."""
+        rows, columns = numbers_of(self.warps_per_cta)
+        along = [(0, column << bit) for bit in range(columns.bit_length() - 1)]
+        return (*along, *((row << bit, 0) for bit in range(rows.bit_length() - 1)))
+
+    def placed(
+        self, shape: Sequence[int], register: Sequence[Vector], lane: Sequence[Vector], warp: Sequence[Vector]
+    ) -> Layout:
+        """The layout of a tile [rows, columns] of the product, or of its transpose; `shape` is the tile's."""
+        if len(shape) != 2:
+            raise ValueError(f"a product is of matrices, got a tile of {list(shape)}")
+        if not self.transposed.data:
+            return Layout.within(shape, register, lane, warp)
+        return Layout.within((shape[1], shape[0]), register, lane, warp).permuted((1, 0))
+
+    def verify(self) -> None:
+        if self.version.data != 2 or numbers_of(self.instruction) != (ROWS, COLUMNS):
+            raise VerifyException(f"products of warps are version 2, {ROWS} x {COLUMNS}, got {self}")
+        warps = numbers_of(self.warps_per_cta)
+        if len(warps) != 2 or any(count < 1 or count & (count - 1) for count in warps):
+            raise VerifyException(f"warpsPerCTA has powers of two along rows and columns, got {self}")
+
+
+@irdl_attr_definition
+class DotOperandAttr(Encoding):
+    """What a dot multiplies, as the instruction takes it. kWidth: elements of a register, along K."""
+
+    name = "tt.dot_op"
+    FIELDS = ("opIdx", "parent", "kWidth", "meta")
+    OPTIONAL: ClassVar[dict[str, int]] = {"meta": DENSE}
+    index: IntAttr
+    parent: MmaAttr
+    k_width: IntAttr
+    meta: IntAttr
+
+    @classmethod
+    def of(cls, index: int, parent: MmaAttr, bits: int, meta: int = DENSE) -> DotOperandAttr:
+        """Operand `index` of elements of so many bits."""
+        return cls(IntAttr(index), parent, IntAttr(32 // bits), IntAttr(meta))
+
+    @property
+    def warps(self) -> int:
+        return self.parent.warps
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the instruction takes it as its A."""
+        return self.index.data == self.parent.transposed.data
+
+    def layout(self, shape: Sequence[int]) -> Layout:
+        bits = cast(ElementBits, 32 // self.k_width.data)
+        register, lane, warp = OPERAND_STEPS[self.meta.data](self, bits)
+        return self.parent.placed(shape, register, lane, warp)
+
+    def verify(self) -> None:
+        if self.index.data not in (0, 1) or self.k_width.data not in (1, 2, 4):
+            raise VerifyException(f"a dot has operands 0 and 1, with 1, 2 or 4 elements in a register, got {self}")
+        if self.meta.data not in OPERAND_STEPS:
+            raise VerifyException(f"meta is one of {', '.join(map(str, OPERAND_STEPS))}, got {self.meta.data}")
+        if self.meta.data != DENSE and not self.is_left:
+            raise VerifyException(f"an instruction's A may be sparse: transpose the product, got {self}")
+
+
+OperandSteps: TypeAlias = Callable[[DotOperandAttr, ElementBits], tuple[Steps, Steps, Steps]]
+
+
+def _matrix_steps(operand: DotOperandAttr, bits: ElementBits) -> tuple[Steps, Steps, Steps]:
+    """Of a dense operand, or of the values of a sparse one, which are as many columns as an instruction has."""
+    mma = operand.parent
+    rows, columns = numbers_of(mma.warps_per_cta)
+    if operand.is_left:
+        fragment, along, repeats = warp_operand_a(bits, 256 // bits), 1, _doublings(0, ROWS * rows)
+        warp = mma.warp_steps(ROWS, 0)
+    else:
+        fragment, along, repeats = warp_operand_b(bits, 256 // bits), 0, _doublings(1, COLUMNS * columns)
+        warp = mma.warp_steps(0, COLUMNS)
+    last = fragment.element[-1][along]
+    return (*fragment.element, *_doublings(along, 2 * last), *repeats), fragment.thread, warp
+
+
+def _metadata_steps(operand: DotOperandAttr, bits: ElementBits) -> tuple[Steps, Steps, Steps]:
+    """Two halves of a word a lane, a row for 16 rows of A: `louver.ir.tile.metadata`."""
+    rows, _ = numbers_of(operand.parent.warps_per_cta)
+    lanes = tuple((0, 2 << bit) for bit in range(LANE_BITS))
+    register = ((0, 1), *_doublings(1, WORD_ENTRIES), *_doublings(0, rows))
+    return register, lanes, operand.parent.warp_steps(1, 0)
+
+
+OPERAND_STEPS: dict[int, OperandSteps] = {DENSE: _matrix_steps, VALUES: _matrix_steps, METADATA: _metadata_steps}
+"""Steps of registers, lanes and warps by `meta`."""
+
+
+@irdl_attr_definition
+class SliceAttr(Encoding):
+    """The parent's tile without a dimension: as its first row or column would lie, or any sum over all of them."""
+
+    name = "tt.slice"
+    FIELDS = ("dim", "parent")
+    dim: IntAttr
+    parent: Encoding
+
+    @classmethod
+    def of(cls, dim: int, parent: Encoding) -> SliceAttr:
+        """Without dimension `dim`."""
+        return cls(IntAttr(dim), parent)
+
+    @property
+    def warps(self) -> int:
+        return self.parent.warps
+
+    def layout(self, shape: Sequence[int]) -> Layout:
+        dim = self.dim.data
+        whole = self.parent.layout((*shape[:dim], 1, *shape[dim:]))
+
+        def without(steps: Steps) -> Steps:
+            return tuple(step[:dim] + step[dim + 1 :] for step in steps)
+
+        return Layout(tuple(shape), without(whole.register), without(whole.lane), without(whole.warp))
+
+    def verify(self) -> None:
+        if self.dim.data < 0:
+            raise VerifyException(f"a dimension is counted from 0, got {self.dim.data}")
+
+
+@irdl_attr_definition
+class LinearAttr(Encoding):
+    """A layout step by step, for tiles that are permuted or reshaped."""
+
+    name = "tt.linear"
+    FIELDS = ("register", "lane", "warp")
+    register: ArrayAttr[Integers]
+    lane: ArrayAttr[Integers]
+    warp: ArrayAttr[Integers]
+
+    @classmethod
+    def of(cls, layout: Layout) -> LinearAttr:
+        """The encoding of one layout."""
+        return cls(
+            *(ArrayAttr([integers(step) for step in steps]) for steps in (layout.register, layout.lane, layout.warp))
+        )
+
+    @property
+    def warps(self) -> int:
+        return 1 << len(self.warp.data)
+
+    def layout(self, shape: Sequence[int]) -> Layout:
+        return Layout.within(
+            shape, *([numbers_of(step) for step in steps] for steps in (self.register, self.lane, self.warp))
+        )
+
+
+def _along(dimension: int, step: int, rank: int) -> Vector:
+    return tuple(step if axis == dimension else 0 for axis in range(rank))
+
+
+MOST = 1 << 20
+"""Elements along a dimension of a tile, at most."""
+
+
+def _doublings(dimension: int, first: int) -> Steps:
+    """Steps along a dimension of a matrix from `first` on, each twice the one before."""
+    found: list[Vector] = []
+    while first < MOST:
+        found.append(_along(dimension, first, 2))
+        first *= 2
+    return tuple(found)

@@ -1,0 +1,170 @@
+"""The pipeline of register tiles: tile IR to PTX for any kernel, its passes named in order.
+
+What warpgroup products cannot do comes this way: small tiles, several dots, operands changed on their way to a dot, reductions,
+branches, atomic sums. Every tile lies in registers, where its encoding says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IndexType, IntegerType, ModuleOp
+from xdsl.ir import Attribute
+from xdsl.transforms.common_subexpression_elimination import cse
+
+from louver.ir.tile import DescriptorType, FuncOp, PointerType
+from louver.isa.targets import Target, target
+from louver.passes.canonicalize import drop_assumptions
+from louver.passes.decompose import decompose_sparse_tensors
+from louver.passes.describe_tiles import describe_sparse_tiles
+from louver.passes.encode import assign_encodings, choose_warps
+from louver.passes.expand_blocks import expand_blocks
+from louver.passes.host_descriptors import make_host_descriptors
+from louver.passes.lower_tiles import lower_tiles
+from louver.passes.propagate_sparsity import encoding_of, propagate_sparsity
+from louver.passes.refusal import unsupported
+from louver.passes.tile_signature import ArgumentParameter, ParameterType, Part, TileSignature
+from louver.ptx.module import Kernel, Module
+from louver.ptx.printer import print_module
+
+TileStage = Literal["tile", "decomposed", "encoded", "ptx"]
+"""Stages that print, in order."""
+
+MAX_WARPS = 32
+"""Warps of a CTA, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledTiles:
+    """A kernel at every stage. tile: as the frontend has it. decomposed: without sparse types. encoded: with registers in types."""
+
+    target: Target
+    tile: ModuleOp
+    decomposed: ModuleOp
+    encoded: ModuleOp
+    module: Module
+    ptx: str
+    signature: TileSignature
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel, as the emulator runs it."""
+        return self.module.kernels[0]
+
+    def text(self, stage: TileStage) -> str:
+        """What a stage prints."""
+        match stage:
+            case "tile":
+                return str(self.tile) + "\n"
+            case "decomposed":
+                return str(self.decomposed) + "\n"
+            case "encoded":
+                return str(self.encoded) + "\n"
+            case "ptx":
+                return self.ptx
+
+
+def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int | None = None) -> CompiledTiles:
+    """Tile IR to PTX: propagate-sparsity, drop-assumptions, make-host-descriptors, describe-sparse-tiles, decompose-sparse-tensors,
+    expand-blocks, cse, assign-encodings, lower-tiles, print-ptx.
+
+    warps: of a CTA, a power of two; None leaves it to the kernel's dots. Raises UnsupportedKernelError, with operation and source
+    line, for what cannot be lowered, and ValueError for another number of warps; nothing is assembled here.
+    """
+    machine = target(target_name)
+    if warps is not None and (not 1 <= warps <= MAX_WARPS or warps & (warps - 1)):
+        raise ValueError(f"a kernel has a power of two of warps, 1 to {MAX_WARPS}, got {warps}")
+    dense = tile_ir.clone()
+    propagate_sparsity(dense)
+    drop_assumptions(dense)
+    groups = argument_groups(_kernel(dense))
+    make_host_descriptors(dense)
+    describe_sparse_tiles(dense)
+    dense.verify()
+    parameters = read_parameters(_kernel(dense), groups)
+    decomposed = decompose_sparse_tensors(dense)
+    plain = expand_blocks(decomposed)
+    cse(plain)
+    function = _kernel(plain)
+    count = choose_warps(function) if warps is None else warps
+    encoded = assign_encodings(plain, count)
+    function = _kernel(encoded)
+    module = lower_tiles(function, parameters, count, machine)
+    kernel = module.kernels[0]
+    signature = TileSignature(kernel.name, tuple(parameters), kernel.threads, kernel.dynamic_shared)
+    return CompiledTiles(machine, tile_ir, decomposed, encoded, module, print_module(module), signature)
+
+
+def _kernel(module: ModuleOp) -> FuncOp:
+    kernels = [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]
+    if len(kernels) != 1:
+        raise ValueError(f"a module holds one kernel, got {len(kernels)}: compile one kernel at a time")
+    return kernels[0]
+
+
+Group = tuple[str, Part, int | None]
+"""What an argument is: of which argument of the user's, which part, and of which dimension."""
+
+
+_SIZES: tuple[Part, ...] = ("size", "stride")
+
+
+def argument_groups(function: FuncOp) -> list[Group]:
+    """Each argument of a kernel, before make-host-descriptors: a descriptor is followed by its sizes and strides."""
+    arguments = function.body.block.args
+    found: list[Group] = []
+    for index, argument in enumerate(arguments):
+        if len(found) > index:
+            continue
+        name = argument.name_hint or f"arg{index}"
+        if isinstance(argument.type, DescriptorType):
+            found.append((name, "address", None))
+            for part in _SIZES:
+                for dimension in range(argument.type.block.get_num_dims()):
+                    found.append((name, part, dimension))
+        elif isinstance(argument.type, PointerType):
+            found.append((name, "address", None))
+        else:
+            found.append((name, "value", None))
+    return found
+
+
+def read_parameters(function: FuncOp, groups: Sequence[Group]) -> list[ArgumentParameter]:
+    """The parameters of the kernel that decompose-sparse-tensors makes of `function`, which has its sparse types still."""
+    found: list[ArgumentParameter] = []
+    taken = {function.sym_name.data, "smem"}
+
+    def add(name: str, group: Group, part: Part, type_: ParameterType, element: str) -> None:
+        safe = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)
+        safe = safe if safe[:1].isalpha() else f"arg_{safe}"
+        while safe in taken:
+            safe += "_"
+        taken.add(safe)
+        found.append(ArgumentParameter(safe, group[0], part, group[2], type_, element))
+
+    for index, (argument, group) in enumerate(zip(function.body.block.args, groups, strict=True)):
+        name = argument.name_hint or f"arg{index}"
+        if not isinstance(argument.type, PointerType):
+            add(name, group, group[1], _number_type(argument.type, function), str(argument.type))
+            continue
+        element = str(argument.type.pointee)
+        if encoding_of(argument) is None:
+            add(name, group, "address", "u64", element)
+        else:
+            add(name, group, "values", "u64", element)
+            add(f"{name}_metadata", group, "metadata", "u64", "i16")
+    return found
+
+
+def _number_type(type_: Attribute, function: FuncOp) -> ParameterType:
+    match type_:
+        case IntegerType() if type_.width.data in (1, 8, 16, 32):
+            return "u32"
+        case IntegerType() | IndexType():
+            return "u64"
+        case Float32Type() | Float16Type() | BFloat16Type():
+            return "f32"
+        case _:
+            raise unsupported(f"arguments are pointers, integers, f32, f16 and bf16, not {type_}", function)

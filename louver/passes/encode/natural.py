@@ -1,0 +1,192 @@
+"""Where tiles lie by nature: dots give their sums, reductions their results, in encodings of their own, and what is made of
+these element by element stays there. All other tiles have no nature: they are computed wherever their users want them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Block, Operation, SSAValue
+
+from louver.formats.dtypes import element_type
+from louver.ir.tile import (
+    AtomicRMWOp,
+    BlockedAttr,
+    BroadcastOp,
+    DotOp,
+    ExpandDimsOp,
+    FuncOp,
+    LinearAttr,
+    LoadOp,
+    MmaAttr,
+    ReduceOp,
+    ReshapeOp,
+    SliceAttr,
+    SplitOp,
+    TransOp,
+    element_name,
+)
+from louver.ir.tile.encodings import Encoding
+from louver.ir.tile.types import as_tensor, tensor_of
+from louver.isa.mma_fragments import COLUMNS, ROWS
+
+DEFAULT_WARPS = 4
+"""Warps of a CTA where nothing asks for another number."""
+
+WARP_SUMS = 1024
+"""Sums of a dot for each warp, before another warp takes part."""
+
+
+def is_tile(value: SSAValue) -> bool:
+    """Whether a value is a tensor."""
+    return isinstance(value.type, TensorType)
+
+
+def choose_warps(function: FuncOp) -> int:
+    """Warps of a CTA: four, or fewer where every dot is small."""
+    sums = [prod(tensor_of(op.d).get_shape()) for op in function.body.walk() if isinstance(op, DotOp)]
+    if not sums:
+        return DEFAULT_WARPS
+    return max(1, min(DEFAULT_WARPS, max(sums) // WARP_SUMS))
+
+
+def element_bits(value: SSAValue) -> int:
+    """Bits of an operand's elements."""
+    return element_type(element_name(tensor_of(value).element_type)).bits
+
+
+def product_encoding(op: DotOp, warps: int) -> MmaAttr:
+    """The encoding of a dot's sums: warps along the rows first. A sparse right operand makes it the transposed product."""
+    rows, columns = tensor_of(op.d).get_shape()
+    transposed = op.sparse_index is not None and op.sparse_index.value.data == 1
+    if transposed:
+        rows, columns = columns, rows
+    along_rows = min(warps, max(1, rows // ROWS))
+    along_columns = min(warps // along_rows, max(1, columns // COLUMNS))
+    return MmaAttr.of(warps // along_columns, along_columns, transposed=transposed)
+
+
+class Natures:
+    """The encodings that values have by nature. warps: of a CTA."""
+
+    def __init__(self, function: FuncOp, warps: int) -> None:
+        self.warps = warps
+        self._found: dict[SSAValue, Encoding] = {}
+        operations = list(function.body.walk())
+        anchors = [op for op in operations if isinstance(op, ReduceOp | AtomicRMWOp)]
+        self._settle(operations)
+        for op in anchors:
+            self._give_default(op)
+            self._settle(operations)
+
+    def of(self, value: SSAValue) -> Encoding | None:
+        """The value's own encoding, if it has one."""
+        return self._found.get(value)
+
+    def default(self, value: SSAValue) -> Encoding:
+        """The value's own encoding, or that of tiles that meet no dot."""
+        return self.of(value) or BlockedAttr.default(tensor_of(value).get_shape(), self.warps)
+
+    def source(self, op: ReduceOp) -> Encoding:
+        """The encoding in which a reduction takes its operands."""
+        return next((found for each in op.srcs if (found := self.of(each))), self.default(op.srcs[0]))
+
+    def place(self, op: AtomicRMWOp) -> Encoding:
+        """The encoding in which an atomic operation is done."""
+        return self.of(op.value) or self.of(op.ptr) or self.default(op.ptr)
+
+    def _settle(self, operations: Sequence[Operation]) -> None:
+        changed = True
+        while changed:
+            changed = False
+            for op in operations:
+                for value, encoding in self._given(op):
+                    if encoding is not None and value not in self._found and is_tile(value):
+                        self._found[value] = encoding
+                        changed = True
+
+    def _give_default(self, op: ReduceOp | AtomicRMWOp) -> None:
+        if isinstance(op, AtomicRMWOp):
+            if is_tile(op.result):
+                self._found.setdefault(op.result, self.place(op))
+            return
+        encoding = SliceAttr.of(op.axis.value.data, self.source(op))
+        for result in op.result:
+            if is_tile(result):
+                self._found.setdefault(result, encoding)
+
+    def _given(self, op: Operation) -> list[tuple[SSAValue, Encoding | None]]:
+        """Values that get an encoding by this operation."""
+        match op:
+            case DotOp():
+                return [(op.d, product_encoding(op, self.warps))]
+            case ReduceOp():
+                found = next((found for each in op.srcs if (found := self.of(each))), None)
+                return [(each, found and SliceAttr.of(op.axis.value.data, found)) for each in op.result]
+            case AtomicRMWOp():
+                return [(op.result, self.of(op.value))]
+            case scf.ForOp():
+                end = _end(op.body.block)
+                groups = zip(end, op.iter_args, op.body.block.args[1:], op.results, strict=True)
+                return self._together(groups)
+            case scf.IfOp() if op.results:
+                return self._together(zip(op.results, *(_end(region.block) for region in op.regions), strict=True))
+            case scf.WhileOp():
+                before, after = op.before_region.block, op.after_region.block
+                groups = [*zip(_end(after), op.arguments, before.args, strict=True)]
+                passed = zip(_end(before)[1:], after.args, op.results, strict=True)
+                return self._together([*groups, *passed])
+            case LoadOp():
+                return []
+            case _:
+                return self._moved(op)
+
+    def _together(self, groups: Iterable[Sequence[SSAValue]]) -> list[tuple[SSAValue, Encoding | None]]:
+        """Values that are passed on to each other: all but what is computed elsewhere get the first one's encoding."""
+        found: list[tuple[SSAValue, Encoding | None]] = []
+        for group in groups:
+            nature = next((nature for each in group if (nature := self.of(each))), None)
+            found += [
+                (each, nature) for each in group if isinstance(each.owner, Block | scf.ForOp | scf.IfOp | scf.WhileOp)
+            ]
+        return found
+
+    def _moved(self, op: Operation) -> list[tuple[SSAValue, Encoding | None]]:
+        sources = [self.of(operand) for operand in op.operands]
+        encoding = next((each for each in sources if each is not None), None)
+        if encoding is None:
+            return []
+        source = next(each for each in op.operands if self.of(each) is not None)
+        shape = tensor_of(source).get_shape()
+        match op:
+            case TransOp():
+                encoding = LinearAttr.of(encoding.layout(shape).permuted(op.order.get_values()))
+            case ReshapeOp():
+                encoding = LinearAttr.of(encoding.layout(shape).reshaped(tensor_of(op.result).get_shape()))
+            case ExpandDimsOp():
+                fits = isinstance(encoding, SliceAttr) and encoding.dim.data == op.axis.value.data
+                encoding = encoding.parent if fits and isinstance(encoding, SliceAttr) else None
+            case BroadcastOp():
+                encoding = encoding if _fits(encoding, tensor_of(op.result).get_shape()) else None
+            case SplitOp():
+                encoding = None
+            case _:
+                pass
+        return [(result, encoding) for result in op.results if as_tensor(result.type) is not None]
+
+
+def _end(block: Block) -> Sequence[SSAValue]:
+    last = block.last_op
+    assert last is not None
+    return last.operands
+
+
+def _fits(encoding: Encoding, shape: Sequence[int]) -> bool:
+    try:
+        encoding.layout(shape)
+    except ValueError:
+        return False
+    return True

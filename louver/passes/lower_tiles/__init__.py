@@ -1,0 +1,7 @@
+"""lower-tiles: a kernel whose tiles have encodings, operation by operation, to PTX."""
+
+from __future__ import annotations
+
+from louver.passes.lower_tiles.kernel import lower_tiles
+
+__all__ = ["lower_tiles"]

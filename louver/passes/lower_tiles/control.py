@@ -1,0 +1,116 @@
+"""Loops and branches. What decides them is a scalar, the same in all threads, so that no warp divides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, Operation, SSAValue
+
+from louver.ir.tile import AtomicRMWOp, LoadOp, StoreOp
+from louver.passes.lower_tiles.numbers import bits_of, signed_type
+from louver.passes.lower_tiles.state import Accesses, Lowering, Registers
+from louver.ptx.module import Reg
+
+LowerBlock: TypeAlias = Callable[[Block], None]
+
+
+def _ends(low: Lowering, block: Block, first: int = 0) -> list[Registers]:
+    end = block.last_op
+    assert end is not None
+    return [low.values[value] for value in end.operands[first:]]
+
+
+def _fresh(low: Lowering, values: Sequence[Registers]) -> list[Registers]:
+    """Registers of their own with these contents."""
+    return [tuple(low.copy(register) for register in registers) for registers in values]
+
+
+def _assign(low: Lowering, to: Sequence[Registers], values: Sequence[Registers]) -> None:
+    """All registers of `to` at once, whatever of them `values` names."""
+    pairs = [pair for group in zip(to, values, strict=True) for pair in zip(*group, strict=True)]
+    moved = [(target, source) for target, source in pairs if target != source]
+    targets = {target for target, _ in moved}
+    moved = [(target, low.copy(source) if source in targets else source) for target, source in moved]
+    for target, source in moved:
+        low.k.mov(source, into=target)
+
+
+def _bind(low: Lowering, values: Sequence[SSAValue], registers: Sequence[Registers]) -> None:
+    low.values.update(zip(values, registers, strict=True))
+
+
+def _may_follow(low: Lowering, *blocks: Block) -> None:
+    """A loop's body may come right after itself: with all its accesses made."""
+    found = [op for block in blocks for op in block.walk()]
+    low.accesses.loads |= any(isinstance(op, LoadOp | AtomicRMWOp) for op in found)
+    low.accesses.stores |= any(isinstance(op, StoreOp | AtomicRMWOp) for op in found)
+
+
+def lower_for(low: Lowering, op: scf.ForOp, lower_block: LowerBlock) -> None:
+    """Count from the lower bound in steps while below the upper one; steps are positive."""
+    k, block = low.k, op.body.block
+    kind = signed_type(bits_of(op.lb.type))
+    number, end, step = low.copy(low.scalar(op.lb)), low.scalar(op.ub), low.scalar(op.step)
+    carried = _fresh(low, [low.values[value] for value in op.iter_args])
+    _bind(low, block.args, [(number,), *carried])
+    _may_follow(low, block)
+    before = Accesses(low.accesses.loads, low.accesses.stores)
+    with k.if_(k.setp("lt", kind, number, end), uniform=True), k.loop(uniform=True) as loop:
+        lower_block(block)
+        _assign(low, carried, _ends(low, block))
+        k.add(number, step, into=number)
+        loop.repeat_if(k.setp("lt", kind, number, end))
+    _join(low, before)
+    _bind(low, op.results, carried)
+
+
+def _join(low: Lowering, other: Accesses) -> None:
+    low.accesses.loads |= other.loads
+    low.accesses.stores |= other.stores
+
+
+def lower_if(low: Lowering, op: scf.IfOp, lower_block: LowerBlock) -> None:
+    """One region or the other."""
+    k = low.k
+    before = Accesses(low.accesses.loads, low.accesses.stores)
+    results: list[Registers] = []
+    with k.if_(low.scalar(op.cond), uniform=True) as branch:
+        lower_block(op.true_region.block)
+        results = _fresh(low, _ends(low, op.true_region.block)) if op.results else []
+    after = low.accesses
+    low.accesses = before
+    if op.false_region.blocks:
+        with branch.otherwise():
+            lower_block(op.false_region.block)
+            if op.results:
+                _assign(low, results, _ends(low, op.false_region.block))
+    _join(low, after)
+    _bind(low, op.results, results)
+
+
+def lower_while(low: Lowering, op: scf.WhileOp, lower_block: LowerBlock) -> None:
+    """The first region, and the second one as long as the first one's condition holds."""
+    k, before, after = low.k, op.before_region.block, op.after_region.block
+    carried = _fresh(low, [low.values[value] for value in op.arguments])
+    _bind(low, before.args, carried)
+    _may_follow(low, before, after)
+    with k.loop(uniform=True) as loop:
+        lower_block(before)
+        passed = _fresh(low, _ends(low, before, 1))
+        condition = _condition(low, before)
+        with k.if_(condition, uniform=True):
+            _bind(low, after.args, passed)
+            lower_block(after)
+            _assign(low, carried, _ends(low, after))
+        loop.repeat_if(condition)
+    _may_follow(low, before, after)
+    _bind(low, op.results, passed)
+
+
+def _condition(low: Lowering, block: Block) -> Reg:
+    """A copy, which the second region leaves as it is."""
+    end: Operation | None = block.last_op
+    assert isinstance(end, scf.ConditionOp)
+    return low.copy(low.scalar(end.condition))

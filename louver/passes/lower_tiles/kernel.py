@@ -1,0 +1,173 @@
+"""A kernel of register tiles: parameters, each operation in order, and the memory that exchanges need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import BFloat16Type, Float16Type
+from xdsl.ir import Attribute, Block, Operation
+
+from louver.ir.tile import (
+    AtomicRMWOp,
+    BroadcastOp,
+    ConvertLayoutOp,
+    DotOp,
+    ExpandDimsOp,
+    FuncOp,
+    GetNumProgramsOp,
+    GetProgramIdOp,
+    LoadOp,
+    MakeRangeOp,
+    ReduceOp,
+    ReduceReturnOp,
+    ReshapeOp,
+    ReturnOp,
+    SplatOp,
+    SplitOp,
+    StoreOp,
+    TransOp,
+)
+from louver.ir.tile.syntax import AXES
+from louver.isa.instruction import LANES
+from louver.isa.targets import Target
+from louver.passes.encode.natural import is_tile
+from louver.passes.lower_tiles.control import lower_for, lower_if, lower_while
+from louver.passes.lower_tiles.dot import lower_dot
+from louver.passes.lower_tiles.exchange import lower_conversion
+from louver.passes.lower_tiles.memory import lower_atomic, lower_load, lower_store
+from louver.passes.lower_tiles.numbers import bits_of, compute, extended, from_f32, is_integer
+from louver.passes.lower_tiles.reduce import lower_reduction, returned
+from louver.passes.lower_tiles.shapes import lower_constant, lower_move, lower_range, lower_splat, lower_split
+from louver.passes.lower_tiles.state import Lowering, Registers, register_class
+from louver.passes.refusal import unsupported
+from louver.passes.tile_signature import ArgumentParameter
+from louver.ptx.builder import KernelBuilder
+from louver.ptx.module import Block as PtxBlock
+from louver.ptx.module import Kernel, Module, Param, Reg
+
+_MOVES = (ExpandDimsOp, BroadcastOp, TransOp, ReshapeOp)
+
+
+def lower_tiles(function: FuncOp, parameters: Sequence[ArgumentParameter], warps: int, target: Target) -> Module:
+    """The function as a PTX module, one kernel. parameters: of its arguments, in order. warps: of a CTA.
+
+    Refuses, with operation and source line, what has no lowering.
+    """
+    name = function.sym_name.data
+    params = tuple(Param(each.name, each.type) for each in parameters)
+    k = KernelBuilder(name, params, threads=warps * LANES)
+    lowering = _Kernel(Lowering(k, warps, PtxBlock()), target)
+    return Module(target.name, [lowering.run(function, parameters)])
+
+
+class _Kernel:
+    """The lowering of one kernel."""
+
+    def __init__(self, low: Lowering, target: Target) -> None:
+        self.low = low
+        self.limit = target.max_shared_bytes
+
+    def run(self, function: FuncOp, parameters: Sequence[ArgumentParameter]) -> Kernel:
+        """The kernel, complete."""
+        low = self.low
+        for value, parameter in zip(function.body.block.args, parameters, strict=True):
+            with low.k.inside(low.prologue):
+                low.values[value] = (self._argument(value.type, parameter, function),)
+        self._block(function.body.block)
+        kernel = low.k.finish()
+        kernel.body.nodes[0:0] = low.prologue.nodes
+        kernel.dynamic_shared = low.shared_bytes
+        return kernel
+
+    def _argument(self, type_: Attribute, parameter: ArgumentParameter, function: FuncOp) -> Reg:
+        low = self.low
+        register = low.k.ld_param(parameter.name)
+        if isinstance(type_, Float16Type | BFloat16Type):
+            return from_f32(low, register, type_)
+        if is_integer(type_):
+            bits = bits_of(type_)
+            return low.k.setp("ne", "u32", low.k.and_(register, 1), 0) if bits == 1 else extended(low, register, type_)
+        register_class(type_, function)
+        return register
+
+    def _block(self, block: Block) -> None:
+        for op in block.ops:
+            self._operation(op)
+
+    def _operation(self, op: Operation) -> None:
+        low = self.low
+        match op:
+            case ReturnOp() | scf.YieldOp() | scf.ConditionOp() | ReduceReturnOp():
+                pass
+            case scf.ForOp():
+                lower_for(low, op, self._block)
+            case scf.IfOp():
+                lower_if(low, op, self._block)
+            case scf.WhileOp():
+                lower_while(low, op, self._block)
+            case StoreOp():
+                lower_store(low, op)
+            case AtomicRMWOp():
+                before = lower_atomic(low, op, self.limit)
+                if before is not None:
+                    low.values[op.result] = before
+            case SplitOp():
+                low.values[op.first], low.values[op.second] = lower_split(low, op)
+            case ReduceOp():
+                found = lower_reduction(low, op, self._combine, self.limit)
+                low.values.update(zip(op.result, found, strict=True))
+            case _:
+                low.values[op.results[0]] = self._value(op)
+
+    def _value(self, op: Operation) -> Registers:
+        """The registers of an operation's only result."""
+        low = self.low
+        match op:
+            case arith.ConstantOp():
+                return lower_constant(low, op)
+            case GetProgramIdOp():
+                return (low.k.special(f"%ctaid.{AXES[op.axis.value.data]}"),)
+            case GetNumProgramsOp():
+                return (low.k.special(f"%nctaid.{AXES[op.axis.value.data]}"),)
+            case MakeRangeOp():
+                return lower_range(low, op)
+            case SplatOp():
+                return lower_splat(low, op)
+            case LoadOp():
+                return lower_load(low, op)
+            case DotOp():
+                return lower_dot(low, op)
+            case ConvertLayoutOp():
+                return lower_conversion(low, op, self.limit)
+            case _ if isinstance(op, _MOVES):
+                return lower_move(low, op)
+            case _ if len(op.results) == 1 and not op.regions:
+                return self._elements(op)
+            case _:
+                raise unsupported(f"{op.name} is not computed on tiles in registers", op)
+
+    def _elements(self, op: Operation) -> Registers:
+        """An operation on each element; a scalar operand, such as a condition, is the same for all."""
+        low = self.low
+        count = len(low.layout(op.results[0]).registers) if is_tile(op.results[0]) else 1
+        given = [low.values[operand] for operand in op.operands]
+        columns = [
+            registers if is_tile(operand) else registers * count
+            for operand, registers in zip(op.operands, given, strict=True)
+        ]
+        known: dict[tuple[Reg, ...], Reg] = {}
+        found: list[Reg] = []
+        for operands in zip(*columns, strict=True):
+            # A tile that repeats elements is computed once for each of them.
+            if operands not in known:
+                known[operands] = compute(low, op, operands)
+            found.append(known[operands])
+        return tuple(found)
+
+    def _combine(self, op: ReduceOp, elements: Sequence[Reg]) -> tuple[Reg, ...]:
+        """A reduction's region on the elements of two halves."""
+        low, block = self.low, op.combine.block
+        low.values.update(zip(block.args, ((each,) for each in elements), strict=True))
+        self._block(block)
+        return tuple(low.scalar(value) for value in returned(op))

@@ -1,0 +1,125 @@
+"""Reductions: in a thread's registers first, then among the lanes of a warp, then among warps by way of shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from xdsl.ir import SSAValue
+
+from louver.ir.tile import ReduceOp, ReduceReturnOp
+from louver.ir.tile.layout import LANE_BITS
+from louver.isa.instruction import LANES, REGISTER_BITS
+from louver.isa.memory import Store
+from louver.isa.move import Bitcast, Unpack
+from louver.passes.encode.natural import is_tile
+from louver.passes.lower_tiles.exchange import as_number, as_truth, load_shared, place
+from louver.passes.lower_tiles.state import Lowering, Registers
+from louver.ptx.module import Address, Reg
+
+Elements: TypeAlias = tuple[Reg, ...]
+"""One element of each operand."""
+
+LowerRegion: TypeAlias = Callable[[ReduceOp, Sequence[Reg]], Elements]
+
+
+def lower_reduction(low: Lowering, op: ReduceOp, lower_region: LowerRegion, limit: int) -> tuple[Registers, ...]:
+    """The combined elements of each operand, in every thread that has any of them."""
+    axis, layout = op.axis.value.data, low.layout(op.srcs[0])
+    groups: dict[tuple[int, ...], list[Elements]] = {}
+    for number, at in enumerate(layout.registers):
+        elements = tuple(low.values[source][number] for source in op.srcs)
+        groups.setdefault(at[:axis] + at[axis + 1 :], []).append(elements)
+
+    def combine(a: Elements, b: Elements) -> Elements:
+        return lower_region(op, (*a, *b))
+
+    totals: dict[tuple[int, ...], Elements] = {}
+    for where, parts in groups.items():
+        total = parts[0]
+        for part in parts[1:]:
+            total = combine(total, part)
+        totals[where] = total
+    for bit, step in enumerate(layout.thread):
+        if step[axis]:
+            exchanged = _from_lane if bit < LANE_BITS else _from_warp
+            others = exchanged(low, op, list(totals.values()), bit, limit)
+            # Both threads combine in the same order, so that both get the same result.
+            lower = low.k.setp("eq", "u32", low.k.and_(low.thread, 1 << bit), 0)
+            totals = {
+                where: combine(*_ordered(low, lower, mine, other))
+                for (where, mine), other in zip(totals.items(), others, strict=True)
+            }
+    return tuple(_result(low, value, totals, number) for number, value in enumerate(op.result))
+
+
+def _ordered(low: Lowering, lower: Reg, mine: Elements, other: Elements) -> tuple[Elements, Elements]:
+    pairs = list(zip(mine, other, strict=True))
+    first = tuple(_choose(low, lower, a, b) for a, b in pairs)
+    second = tuple(_choose(low, lower, b, a) for a, b in pairs)
+    return first, second
+
+
+def _choose(low: Lowering, condition: Reg, one: Reg, other: Reg) -> Reg:
+    if one.type != "pred":
+        return low.k.selp(one, other, condition)
+    return as_truth(low, low.k.selp(as_number(low, one), as_number(low, other), condition))
+
+
+def _result(low: Lowering, value: SSAValue, totals: dict[tuple[int, ...], Elements], number: int) -> Registers:
+    if not is_tile(value):
+        (total,) = totals.values()
+        return (total[number],)
+    return tuple(totals[at][number] for at in low.layout(value).registers)
+
+
+def _from_lane(low: Lowering, op: ReduceOp, elements: Sequence[Elements], bit: int, limit: int) -> list[Elements]:
+    """The elements of the lane whose number differs in one bit."""
+    lane = low.k.xor(low.k.and_(low.thread, LANES - 1), 1 << bit)
+    return [tuple(_shuffled(low, each, lane) for each in element) for element in elements]
+
+
+def _shuffled(low: Lowering, register: Reg, lane: Reg) -> Reg:
+    k = low.k
+    match register.type:
+        case "b32":
+            return k.shuffle(register, lane)
+        case "f32":
+            return low.emit(Bitcast("f32"), k.shuffle(low.emit(Bitcast("b32"), register), lane))
+        case "pred":
+            return as_truth(low, k.shuffle(as_number(low, register), lane))
+        case "b16":
+            return k.low_half(k.shuffle(k.pack_b32(register, register), lane))
+        case "b64":
+            low_half, high_half = k.regs("b32", 2)
+            k.emit(Unpack("b64"), (low_half, high_half), register)
+            return k.pack_b64(k.shuffle(low_half, lane), k.shuffle(high_half, lane))
+
+
+def _from_warp(low: Lowering, op: ReduceOp, elements: Sequence[Elements], bit: int, limit: int) -> list[Elements]:
+    """The elements of the thread of another warp whose number differs in one bit."""
+    columns = [list(column) for column in zip(*elements, strict=True)]
+    return list(zip(*(_column_from_warp(low, op, column, bit, limit) for column in columns), strict=True))
+
+
+def _column_from_warp(low: Lowering, op: ReduceOp, registers: Sequence[Reg], bit: int, limit: int) -> list[Reg]:
+    truths = registers[0].type == "pred"
+    stored = [as_number(low, each) for each in registers] if truths else list(registers)
+    kind = stored[0].type
+    size = REGISTER_BITS[kind] // 8
+    low.reserve(len(stored) * low.threads * size, op, limit)
+    mine = place(low, low.thread, size)
+    for number, register in enumerate(stored):
+        low.k.emit(Store("shared", kind), Address(mine, number * low.threads * size), register)
+    low.barrier()
+    other = place(low, low.k.xor(low.thread, 1 << bit), size)
+    found = [load_shared(low, kind, Address(other, number * low.threads * size)) for number in range(len(stored))]
+    low.barrier()
+    return [as_truth(low, each) for each in found] if truths else found
+
+
+def returned(op: ReduceOp) -> Sequence[SSAValue]:
+    """What a reduction's region ends with."""
+    end = op.combine.block.last_op
+    assert isinstance(end, ReduceReturnOp)
+    return end.values

@@ -1,0 +1,224 @@
+"""What lowering a kernel of register tiles knows: registers of each value, and what a thread has to know of itself once.
+
+A tile is a list of registers, one an element, in the order of its layout; a scalar is one register. Booleans are predicates,
+integers of up to 32 bits are 32-bit registers extended by their sign (u8 by zeros), f16, bf16 and 8-bit floats are 16-bit
+registers (the latter's upper byte is 0), pointers are 64-bit addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.dialects.builtin import (
+    BFloat16Type,
+    Float8E4M3FNType,
+    Float8E5M2Type,
+    Float16Type,
+    Float32Type,
+    IndexType,
+    IntegerType,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from louver.ir.tile import PointerType
+from louver.ir.tile.layout import Layout
+from louver.ir.tile.types import as_tensor, register_encoding, tensor_of
+from louver.isa.instruction import LANES, REGISTER_BITS, Instruction, RegType
+from louver.isa.scalar import Not
+from louver.passes.refusal import unsupported
+from louver.ptx.builder import KernelBuilder
+from louver.ptx.module import Block, Imm, Reg
+
+Registers = tuple[Reg, ...]
+
+
+def element_of(type_: Attribute) -> Attribute:
+    """A tensor's element type, or the type of a scalar."""
+    tensor = as_tensor(type_)
+    return type_ if tensor is None else tensor.element_type
+
+
+def register_class(element: Attribute, op: Operation) -> RegType:
+    """The class of the register that holds an element. Refuses `op` for elements that have none."""
+    match element:
+        case IntegerType():
+            bits = element.width.data
+            if bits in (1, 8, 16, 32, 64):
+                return "pred" if bits == 1 else "b64" if bits == 64 else "b32"
+        case IndexType() | PointerType():
+            return "b64"
+        case Float32Type():
+            return "f32"
+        case Float16Type() | BFloat16Type() | Float8E4M3FNType() | Float8E5M2Type():
+            return "b16"
+        case _:
+            pass
+    raise unsupported(f"tiles in registers have integers, f32, f16, bf16 and 8-bit floats, not {element}", op)
+
+
+@dataclass(slots=True)
+class Accesses:
+    """Global accesses since the CTA's threads last met: what one thread stored another one may load, and the other way."""
+
+    loads: bool = False
+    stores: bool = False
+
+
+@dataclass(slots=True)
+class Lowering:
+    """k: the builder. warps: of a CTA. prologue: what is computed once, before everything else."""
+
+    k: KernelBuilder
+    warps: int
+    prologue: Block
+    values: dict[SSAValue, Registers] = field(default_factory=dict[SSAValue, Registers])
+    accesses: Accesses = field(default_factory=Accesses)
+    shared_bytes: int = 0
+    _once: dict[object, Reg] = field(default_factory=dict[object, Reg])
+    _layouts: dict[Attribute, Layout] = field(default_factory=dict[Attribute, Layout])
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return self.warps * LANES
+
+    def layout(self, value: SSAValue) -> Layout:
+        """How a tile lies in registers."""
+        tensor = tensor_of(value)
+        if tensor not in self._layouts:
+            encoding = register_encoding(tensor)
+            if encoding is None:
+                raise ValueError(f"a tile that is lowered has an encoding, got {tensor}: run assign-encodings")
+            self._layouts[tensor] = encoding.layout(tensor.get_shape())
+        return self._layouts[tensor]
+
+    def scalar(self, value: SSAValue) -> Reg:
+        """The register of a scalar."""
+        (register,) = self.values[value]
+        return register
+
+    def emit(self, op: Instruction, *args: Reg | Imm | float | tuple[Reg, ...]) -> Reg:
+        """The result of an instruction, in a new register."""
+        result = self.k.reg(op.operands[0].type)
+        self.k.emit(op, result, *args)
+        return result
+
+    def copy(self, register: Reg) -> Reg:
+        """A new register with the same content."""
+        return self.k.mov(register)
+
+    # --- once a kernel ---------------------------------------------------------------------------------------------
+    def constant(self, number: float, kind: RegType) -> Reg:
+        """A register that holds a number from the start."""
+        key = (number.hex() if isinstance(number, float) else number, kind)
+        if key not in self._once:
+            with self.k.inside(self.prologue):
+                if kind == "pred":
+                    self._once[key] = self.k.setp("ne", "u32", self.k.mov(int(number)), 0)
+                else:
+                    value: float = float(number) if kind == "f32" else int(number) % (1 << REGISTER_BITS[kind])
+                    self._once[key] = self.k.mov(value, kind=kind)
+        return self._once[key]
+
+    @property
+    def thread(self) -> Reg:
+        """The thread's number in its CTA."""
+        return self._first("thread", lambda: self.k.special("%tid.x"))
+
+    @property
+    def shared(self) -> Reg:
+        """The address of shared memory."""
+        return self._first("shared", self.k.shared_symbol)
+
+    def reserve(self, size: int, op: Operation, limit: int) -> None:
+        """Shared memory for an exchange. Refuses `op` for more than there is."""
+        if size > limit:
+            raise unsupported(
+                f"tiles are exchanged through {limit} bytes of shared memory, not {size}: choose smaller blocks", op
+            )
+        self.shared_bytes = max(self.shared_bytes, size)
+
+    def origin(self, layout: Layout, dimension: int) -> Reg | None:
+        """How far on along a dimension the thread's elements are; None where no thread's are."""
+        return self.combined([step[dimension] for step in layout.thread])
+
+    def flat_origin(self, layout: Layout) -> Reg | None:
+        """How far on the thread's elements are in the tile, row-major."""
+        return self.combined([flat_offset(step, layout) for step in layout.thread])
+
+    def combined(self, weights: Sequence[int]) -> Reg | None:
+        """The sum of the weights of the bits that the thread's number has; weights share no bit."""
+        if not any(weights):
+            return None
+        return self._first(("bits", tuple(weights)), lambda: self._combine(weights))
+
+    def owner(self, layout: Layout) -> Reg | None:
+        """Holds in one of the threads that have the same elements; None where no other one has."""
+        repeats = layout.repeats
+        if not repeats:
+            return None
+        mask = sum(1 << bit for bit in repeats)
+        thread = self.thread
+        return self._first(("owner", mask), lambda: self.k.setp("eq", "u32", self.k.and_(thread, mask), 0))
+
+    def _first(self, key: object, make: Callable[[], Reg]) -> Reg:
+        if key not in self._once:
+            with self.k.inside(self.prologue):
+                self._once[key] = make()
+        return self._once[key]
+
+    def _combine(self, weights: Sequence[int]) -> Reg:
+        """Neighbouring bits whose weights double are moved together."""
+        total: Reg | None = None
+        bit = 0
+        while bit < len(weights):
+            if not weights[bit]:
+                bit += 1
+                continue
+            count = 1
+            while bit + count < len(weights) and weights[bit + count] == weights[bit] << count:
+                count += 1
+            part = self.k.and_(self.thread, ((1 << count) - 1) << bit)
+            shift = weights[bit].bit_length() - 1 - bit
+            part = part if shift == 0 else self.k.shl(part, shift) if shift > 0 else self.k.shr(part, -shift)
+            total = part if total is None else self.k.or_(total, part)
+            bit += count
+        assert total is not None
+        return total
+
+    # --- order -----------------------------------------------------------------------------------------------------
+    def barrier(self) -> None:
+        """All threads of the CTA meet, and see each other's accesses."""
+        self.k.barrier_sync(0, self.threads)
+        self.accesses.loads = self.accesses.stores = False
+
+    def begin_load(self) -> None:
+        """Before a load from global memory: what the program stored before is there."""
+        if self.accesses.stores:
+            self.barrier()
+        self.accesses.loads = True
+
+    def begin_store(self) -> None:
+        """Before a store: what the program loads before, in any thread, has been loaded."""
+        if self.accesses.stores or self.accesses.loads:
+            self.barrier()
+        self.accesses.stores = True
+
+    def inverted(self, predicate: Reg) -> Reg:
+        """Its opposite."""
+        return self.emit(Not("pred"), predicate)
+
+    def both(self, a: Reg | None, b: Reg | None) -> Reg | None:
+        """Both conditions; None always holds."""
+        if a is None or b is None:
+            return a or b
+        return self.k.and_pred(a, b)
+
+
+def flat_offset(step: Sequence[int], layout: Layout) -> int:
+    """A step or place as a distance in row-major order."""
+    flat = 0
+    for by, size in zip(step, layout.shape, strict=True):
+        flat = flat * size + by
+    return flat
