@@ -71,7 +71,7 @@ def run(
 def _axes(grid: int | Sequence[int]) -> tuple[int, int, int]:
     given = (grid,) if isinstance(grid, int) else tuple(grid)
     if not 1 <= len(given) <= 3 or min(given) < 1:
-        raise LaunchError(f"a grid has one to three axes of at least one CTA, got {given}")
+        raise LaunchError(f"a grid has one to three axes of at least one CTA, got {', '.join(map(str, given))}")
     x, y, z = (*given, 1, 1)[:3]
     return x, y, z
 
