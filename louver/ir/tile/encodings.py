@@ -51,12 +51,12 @@ class Encoding(ParametrizedAttribute):
 
     def layout(self, shape: Sequence[int]) -> Layout:
         """A tile of `shape`. Raises ValueError for a shape that it does not fit."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} says no layout for {list(shape)}")
 
     @property
     def warps(self) -> int:
         """Warps of a CTA."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} says no number of warps")
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
