@@ -25,6 +25,14 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert not [target for target in inside if not (document.parent / target).exists()]
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_tests_that_are_named_exist(document: Path) -> None:
+    for path, name in re.findall(r"`([\w/]+/test_\w+\.py)(?:::(\w+))?`", document.read_text(encoding="utf-8")):
+        source = ROOT / "tests" / path.removeprefix("tests/")
+        assert source.exists(), path
+        assert not name or f"def {name}(" in source.read_text(encoding="utf-8"), name
+
+
 def test_the_readme_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
     monkeypatch.chdir(tmp_path)
     m, n, k = 37, 19, 72

@@ -114,6 +114,19 @@ def test_nan_scales_give_nan(rng: np.random.Generator, activation: str | None) -
     assert np.isnan(to_numpy(call(given, out_scale=float("nan")))).all()
 
 
+@pytest.mark.parametrize("out", ["e4m3", "s8"])
+def test_nan_scales_of_8_bit_outputs(rng: np.random.Generator, out: str) -> None:
+    given = fused_operands(rng, Problem("linear", out=out, epilogue=Epilogue(scale="row")), 200, 70, 64)
+    scale = np.array(given.reads["scale"])
+    scale[5] = np.nan
+    given.reads["scale"] = scale
+    y = to_numpy(call(given)).astype(np.float32)
+    if out == "e4m3":
+        assert np.isnan(y[:, 5]).all() and np.isfinite(np.delete(y, 5, 1)).all()
+    else:
+        assert not y[:, 5].any() and np.delete(y, 5, 1).any(), "s8 has no NaN: it becomes 0"
+
+
 @pytest.mark.parametrize("gap", [0, 3])
 @pytest.mark.parametrize("kind", ["linear", "matmul"])
 def test_c_may_be_the_output(rng: np.random.Generator, kind: str, gap: int) -> None:

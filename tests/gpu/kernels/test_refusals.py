@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -80,3 +81,33 @@ def test_an_out_read_by_steps(torch: Any) -> None:
     with pytest.raises(ValueError, match="rows must be contiguous"):
         louver.matmul(sparse(), b, out=out[:, ::2])
     assert not out.any()
+
+
+def test_indices_that_are_none(x: Any, torch: Any) -> None:
+    good = sparse()
+    indices = good.indices.copy()
+    indices[7, 2] &= 0xF0
+    bad, out = replace(good, indices=indices), torch.full((N, M), float("nan"), dtype=torch.float16, device="cuda")
+    for call in (
+        lambda: louver.linear(x, bad, out=out),
+        lambda: louver.linear(x, bad, out=out),
+        lambda: louver.plan("linear", bad, n=N, like=x),
+    ):
+        with pytest.raises(ValueError, match="got 0x0 at row 7, group 4: compress"):
+            call()
+    assert out.isnan().all()
+    assert louver.linear(x, good, out=out).isfinite().all(), "what was refused leaves nothing behind"
+
+
+def test_operands_of_two_devices(x: Any, torch: Any) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two devices")
+    far = x.to("cuda:1")
+    with pytest.raises(ValueError, match="out must be on the inputs' device"):
+        louver.linear(far, sparse(), out=torch.empty(N, M, dtype=torch.float16, device="cuda:0"))
+    with pytest.raises(ValueError, match="bias and x must be on one device, got cuda:0 and cuda:1"):
+        louver.linear(far, sparse(), torch.ones(M, dtype=torch.float16, device="cuda:0"))
+    s = sparse()
+    for _ in range(2):
+        here, there = louver.linear(x, s), louver.linear(far, s)
+        assert there.device.index == 1 and torch.equal(here.cpu(), there.cpu())
