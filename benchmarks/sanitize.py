@@ -1,9 +1,10 @@
 """compute-sanitizer over small products: `python benchmarks/sanitize.py --out FILE.json`.
 
-Protocol: benchmarks/one_product.py (which checks its results: every output type, both products, every option) first runs alone
-for each shape and pair of element types, so that its kernels are compiled; then memcheck, racecheck and synccheck run it for
-each, side by side on one GPU. The summary lines are the
-tool's own. Exit status 1 unless all are clean, 3 where there is no compute-sanitizer.
+Protocol: programs that check their results first run alone, so that their kernels are compiled; then memcheck, racecheck and
+synccheck run each of them, side by side on one GPU. benchmarks/one_product.py takes shapes and pairs of element types through
+every output type, both products and every option, benchmarks/structures.py every structure of a kernel: bulk stores of each width,
+tiles and roles, clusters, metadata in the ring, promoted and f16 sums, gated products and batches. The summary lines are the
+tools' own. Exit status 1 unless all are clean, 3 where there is no compute-sanitizer.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,14 +25,20 @@ from louver.ptx.assembler import ptxas_version
 from louver.runtime.device import require_device
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
-SHAPES = (
-    ("200", "72", "1000", "f16", "f16"),
-    ("129", "257", "513", "bf16", "bf16"),
-    ("1", "1", "3", "f16", "f16"),
-    ("200", "72", "1000", "e4m3", "e5m2"),
-    ("129", "257", "513", "s8", "u8"),
+PROGRAMS = (
+    ("one_product.py", "200", "72", "1000", "f16", "f16"),
+    ("one_product.py", "129", "257", "513", "bf16", "bf16"),
+    ("one_product.py", "1", "1", "3", "f16", "f16"),
+    ("one_product.py", "200", "72", "1000", "e4m3", "e5m2"),
+    ("one_product.py", "129", "257", "513", "s8", "u8"),
+    ("structures.py", "bulk"),
+    ("structures.py", "tiles"),
+    ("structures.py", "clusters"),
+    ("structures.py", "sums"),
 )
-SECONDS = 240
+SECONDS = 60
+"""That a program may take."""
+
 PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", "/opt/nvidia")
 SHOWN_LINES = 60
 
@@ -45,7 +51,7 @@ class Finding:
     """status: of the process, None when it ran out of time. summary: the tool's own lines. said: its output if not clean."""
 
     tool: str
-    shape: str
+    program: str
     status: int | None
     summary: tuple[str, ...]
     clean: bool
@@ -65,8 +71,9 @@ def find_sanitizer() -> Path | None:
     return None
 
 
-def program(shape: Iterable[str]) -> list[str]:
-    return [sys.executable, str(Path(__file__).with_name("one_product.py")), *shape]
+def command_of(program: tuple[str, ...]) -> list[str]:
+    script, *arguments = program
+    return [sys.executable, str(Path(__file__).with_name(script)), *arguments]
 
 
 def run(command: list[str]) -> tuple[int | None, str]:
@@ -79,17 +86,17 @@ def run(command: list[str]) -> tuple[int | None, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def sanitize(sanitizer: Path, tool: str, shape: tuple[str, ...]) -> Finding:
-    """One tool over one shape."""
+def sanitize(sanitizer: Path, tool: str, program: tuple[str, ...]) -> Finding:
+    """One tool over one program."""
     start = time.perf_counter()
     # cuda.bindings asks the driver for functions of other versions as it starts: refusals that are no memory errors.
-    status, output = run([str(sanitizer), "--tool", tool, "--report-api-errors", "no", *program(shape)])
+    status, output = run([str(sanitizer), "--tool", tool, "--report-api-errors", "no", *command_of(program)])
     seconds = round(time.perf_counter() - start, 1)
     summary = tuple(_SUMMARY.findall(output))
     counts = [_COUNT.search(line) for line in summary]
     clean = status == 0 and bool(counts) and all(count is not None and count[1] == "0" for count in counts)
     said = "" if clean else "\n".join(output.splitlines()[:SHOWN_LINES])
-    return Finding(tool, " ".join(shape), status, summary, clean, seconds, said)
+    return Finding(tool, " ".join(program), status, summary, clean, seconds, said)
 
 
 def version(sanitizer: Path) -> str:
@@ -107,16 +114,17 @@ def main() -> int:
         print("no compute-sanitizer on the PATH or in", ", ".join(PLACES))
         return 3
     device = require_device()
-    with ThreadPoolExecutor(len(TOOLS) * len(SHAPES)) as pool:
-        alone = list(pool.map(lambda shape: run(program(shape)), SHAPES))
-        jobs = [pool.submit(sanitize, sanitizer, tool, shape) for tool in TOOLS for shape in SHAPES]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        alone = list(pool.map(lambda program: run(command_of(program)), PROGRAMS))
+        # Those that take longest first.
+        jobs = [pool.submit(sanitize, sanitizer, tool, program) for program in reversed(PROGRAMS) for tool in TOOLS]
         findings = [job.result() for job in jobs]
-    for shape, (status, output) in zip(SHAPES, alone, strict=True):
+    for program, (status, output) in zip(PROGRAMS, alone, strict=True):
         if status != 0:
-            print(f"{' '.join(shape)} without the sanitizer: status {status}\n{output}")
+            print(f"{' '.join(program)} without the sanitizer: status {status}\n{output}")
     for finding in findings:
         lines = "; ".join(finding.summary) or "no summary"
-        print(f"{finding.tool:10} {finding.shape:24} {finding.seconds:6.1f} s  status {finding.status}  {lines}")
+        print(f"{finding.tool:10} {finding.program:40} {finding.seconds:6.1f} s  status {finding.status}  {lines}")
         if not finding.clean:
             print(finding.said)
     record = {
