@@ -27,8 +27,8 @@ def run(
 ) -> Placed | None:
     """Compute into `out`, [..., M, N] for "matmul", [..., M] for "linear", in the order of its stream.
 
-    n, batch: N and the number of products to choose the kernel for; the request's own by default. Host arrays go through device memory and are waited for.
-    Returns what was launched if it can be launched again: None when an array was copied first.
+    n, batch: N and the number of products to choose the kernel for; the request's own by default. Host arrays go through device
+    memory and are waited for. Returns what was launched if it can be launched again: None when an array was copied first.
     """
     if out.device is None:
         _run_host(state, request, out)

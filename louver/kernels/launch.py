@@ -76,7 +76,9 @@ class Rows:
 
 
 class Launcher:
-    """A loaded product with its sparse operand [m, k], or those of a batch. Threads may share it: a bound pack is never changed again."""
+    """A loaded product with its sparse operand [m, k], or those of a batch. Threads may share it: a bound pack is never changed
+    again.
+    """
 
     __slots__ = ("_maps", "_operand", "_shape", "_sm_count", "_types", "_values", "kernel", "signature")
 

@@ -49,17 +49,18 @@ def matmul(
     overlapping an input (it may be `c` itself); by default a new array of b's kind.
     Leading axes of b are a batch, which one launch computes; s [..., M, K] is a batch of sparse matrices, with b [K, N] for all
     of them or [..., K, N] with the same leading axes. A batch is read in place where one stride that is a multiple of 16 bytes
-    walks it, and must be so walkable in out and c. out_dtype: f16, bf16, f32, e4m3, e5m2, s8
-    (8-bit ones saturate, s8 is rounded to nearest even and NaN becomes 0), for integers also s32; default `out`'s, else b's
-    for 16-bit types, bf16 for 8-bit floats, s32 for integers, or f16 with an epilogue.
+    walks it, and must be so walkable in out and c. out_dtype: f16, bf16, f32, e4m3, e5m2, s8 (8-bit ones saturate, s8 is rounded
+    to nearest even and NaN becomes 0), for integers also s32; default `out`'s, else b's for 16-bit types, bf16 for 8-bit floats,
+    s32 for integers, or f16 with an epilogue.
     accumulate: "auto": "f32", or "s32" for integers, which wraps. Of 8-bit floats the hardware keeps about 14 bits of an f32
     sum ("fast" is another name for that); "promoted" adds the sums of 256 columns of K each to f32 sums, exact to about 14 bits
     of Σ|a||b| for any K, and slower. "f16", for f16 and 8-bit floats: faster, with 11 bits, and infinite beyond 65,504 on the way.
 
-    bias: [M], dense_bias: [N], the same for all of a batch, c: like the output, with contiguous rows; each f16, bf16 or f32. Without any other option integer products
-    take a bias of s32 instead, added exactly. alpha, beta (1 by default): numbers. scale, dense_scale: what the values of s
-    and of b stand for: a number, one f32 on the device, or f32 for each sparse row [M], for each dense column [N]. out_scale:
-    a number or one f32 on the device. Numbers are passed by value: a new one compiles nothing. activation: "relu"; "gelu" by
+    bias: [M], dense_bias: [N], the same for all of a batch, c: like the output, with contiguous rows; each f16, bf16 or f32.
+    Without any other option integer products take a bias of s32 instead, added exactly. alpha, beta (1 by default): numbers.
+    scale, dense_scale: what the values of s and of b stand for: a number, one f32 on the device, or f32 for each sparse row [M],
+    for each dense column [N]. out_scale: a number or one f32 on the device. Numbers are passed by value: a new one compiles
+    nothing. activation: "relu"; "gelu" by
     the error function; "gelu_tanh", its approximation; "silu": x / (1 + exp(-x)); but for relu within 2^-20 of |x|, x being
     the argument. All this is computed in f32; sums of integers are rounded to f32 first. NaN stays NaN.
     A gated pair (`louver.gated`) gives activation(gate) · up: s has M = 2·F rows, the output F; bias and scale have 2·F

@@ -49,8 +49,9 @@ def copy_matrix(
     `stream`.
 
     source: device pointer, a multiple of element_bytes (1, 2 or 4). strides: elements between rows and between columns, at
-    least 0. entry_stride: elements between the sources of two entries, at least 0. destination: device pointer; it and `pitch` are multiples of 16 bytes, and a row's elements fit the pitch. Bytes
-    between rows are left as they are. The two must not overlap. Raises ValueError for what breaks a rule.
+    least 0. entry_stride: elements between the sources of two entries, at least 0. destination: device pointer; it and `pitch`
+    are multiples of 16 bytes, and a row's elements fit the pitch. Bytes between rows are left as they are. The two must not
+    overlap. Raises ValueError for what breaks a rule.
     """
     rows, columns = shape
     _check(source, shape, (*strides, entry_stride), element_bytes, destination, pitch)
