@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from louver.emulator import Allocation, GlobalMemory, Latest, Order, Report, run
 from louver.emulator import Argument as Bound
-from louver.formats.dtypes import raw_bits
 from louver.formats.tensor import SparseTensor
-from louver.isa.prepack import metadata_rows
+from louver.kernels.operand import tile_metadata, tile_values
 from louver.passes.compile_tiles import CompiledTiles
 from louver.passes.tile_signature import ArgumentParameter
 
@@ -20,20 +19,6 @@ Array: TypeAlias = NDArray[Any]
 
 TileArgument: TypeAlias = "Array | SparseTensor | int | float"
 """An argument of the user's: a dense array, a sparse tensor, a number."""
-
-
-def tile_values(s: SparseTensor) -> Array:
-    """The kept values without gaps between rows, [..., M, K/2], as raw bits. Raises ValueError for a K that is not whole groups."""
-    if s.size % s.pattern.m:
-        raise ValueError(f"K of a sparse argument is a multiple of {s.pattern.m}, got {s.size}: pad it with zeros")
-    return np.ascontiguousarray(raw_bits(np.ascontiguousarray(s.values))).reshape(*s.shape[:-1], s.kept)
-
-
-def tile_metadata(s: SparseTensor) -> NDArray[np.uint16]:
-    """The metadata of each matrix of `s`, one after the other: `louver.isa.prepack.metadata_rows`."""
-    m, k = s.shape[-2:]
-    entries = np.split(s.indices, s.rows // m)
-    return np.concatenate([metadata_rows(entry, m, k, s.dtype) for entry in entries])
 
 
 def emulate_tiles(

@@ -6,6 +6,7 @@ import contextlib
 import sys
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from louver.formats.dtypes import raw_bits
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.isa.fragments import ROWS
-from louver.isa.prepack import WORDS, prepack, split
+from louver.isa.prepack import WORDS, metadata_rows, prepack, split
 from louver.runtime.driver import DriverError, DriverMissingError, call, device_context
 from louver.runtime.memory import DeviceBuffer
 
@@ -33,10 +34,14 @@ class DeviceOperand:
     metadata: DeviceBuffer
 
     def __del__(self) -> None:
-        # The buffers are given back in the order of one stream, while the streams that read them are the callers'.
-        if not sys.is_finalizing():
-            with contextlib.suppress(DriverError, DriverMissingError), device_context(self.values.ordinal):
-                call("cuCtxSynchronize", doing="waiting for the products of a sparse tensor")
+        _wait(self.values.ordinal)
+
+
+def _wait(ordinal: int) -> None:
+    """Before memory is given back: that goes in the order of one stream, while the streams that read it are the callers'."""
+    if not sys.is_finalizing():
+        with contextlib.suppress(DriverError, DriverMissingError), device_context(ordinal):
+            call("cuCtxSynchronize", doing="waiting for the products of a sparse tensor")
 
 
 def upload(s: SparseTensor, ordinal: int, words: int = WORDS) -> DeviceOperand:
@@ -70,3 +75,37 @@ def prepacked(s: SparseTensor, words: int) -> NDArray[np.uint32]:
         return split(prepack(s.indices, s.rows, s.size, s.dtype), words)
     entries = np.split(s.indices, prod(s.shape[:-2]))
     return np.concatenate([split(prepack(entry, m, s.size, s.dtype), words) for entry in entries])
+
+
+@dataclass(frozen=True, slots=True)
+class TileOperand:
+    """What kernels of register tiles read on a device: `tile_values` and `tile_metadata`. Given back as a `DeviceOperand` is."""
+
+    values: DeviceBuffer
+    metadata: DeviceBuffer
+
+    def __del__(self) -> None:
+        _wait(self.values.ordinal)
+
+
+def upload_tiles(s: SparseTensor, ordinal: int) -> TileOperand:
+    """The operand on device `ordinal`, complete when this returns."""
+    buffers: list[DeviceBuffer] = []
+    for array in (tile_values(s), tile_metadata(s)):
+        buffers.append(DeviceBuffer(array.nbytes, ordinal=ordinal))
+        buffers[-1].write(array)
+    return TileOperand(*buffers)
+
+
+def tile_values(s: SparseTensor) -> NDArray[Any]:
+    """The kept values without gaps between rows, [..., M, K/2], as raw bits. Raises ValueError for a K that is not whole groups."""
+    if s.size % s.pattern.m:
+        raise ValueError(f"K of a sparse argument is a multiple of {s.pattern.m}, got {s.size}: pad it with zeros")
+    return np.ascontiguousarray(raw_bits(np.ascontiguousarray(s.values))).reshape(*s.shape[:-1], s.kept)
+
+
+def tile_metadata(s: SparseTensor) -> NDArray[np.uint16]:
+    """The metadata of each matrix of `s`, one after the other: `louver.isa.prepack.metadata_rows`."""
+    m, k = s.shape[-2:]
+    entries = np.split(s.indices, s.rows // m)
+    return np.concatenate([metadata_rows(entry, m, k, s.dtype) for entry in entries])

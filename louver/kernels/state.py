@@ -10,7 +10,7 @@ from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem, accumulator_of
 from louver.kernels.compiled import is_loaded, loaded
 from louver.kernels.launch import Launcher
-from louver.kernels.operand import DeviceOperand, upload, with_words
+from louver.kernels.operand import DeviceOperand, TileOperand, upload, upload_tiles, with_words
 from louver.kernels.warm import WarmCalls
 from louver.passes.layout import metadata_words
 from louver.passes.schedule import Schedule
@@ -23,6 +23,7 @@ class TensorState:
     def __init__(self) -> None:
         self.warm = WarmCalls()
         self._operands: dict[tuple[int, int], DeviceOperand] = {}
+        self._tiles: dict[int, TileOperand] = {}
         self._launchers: dict[tuple[Problem, Schedule, int], Launcher] = {}
         self._lock = threading.Lock()
 
@@ -47,6 +48,18 @@ class TensorState:
                 )
             found = self._launchers.setdefault(key, Launcher(loaded(*key), self.operand(s, *place), s.shape))
         return found
+
+    def has_tiles(self, ordinal: int) -> bool:
+        """Whether `tiles` has been uploaded already."""
+        return ordinal in self._tiles
+
+    def tiles(self, s: SparseTensor, ordinal: int) -> TileOperand:
+        """The operand of kernels of register tiles."""
+        with self._lock:
+            found = self._tiles.get(ordinal)
+            if found is None:
+                found = self._tiles[ordinal] = upload_tiles(s, ordinal)
+            return found
 
     def has_operand(self, ordinal: int, words: int) -> bool:
         """Whether `operand` has been uploaded already."""

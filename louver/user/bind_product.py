@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -11,7 +11,7 @@ from louver.kernels.launch import Rows
 from louver.runtime.arrays import overlaps
 from louver.user.arguments import Call
 from louver.user.facts import MatrixFacts, ProductFacts
-from louver.user.sizes import size
+from louver.user.sizes import size, with_grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,84 +42,105 @@ class Matrix:
 class ProductCall:
     """A call's sizes and matrices, which fit its arrays.
 
-    m, n, k: of the product. batch: entries. s: the argument that is the sparse operand. dense, out: the matrices of b and d.
-    sizes: values of size parameters by name. numbers: f32 parameters. programs: how many the kernel's grid has.
+    m, n, k: of the product. batch: entries. sparse: the arguments that are the sparse operand. dense, out: the matrices of b and d.
+    sizes: values of size parameters by name. numbers: f32 parameters.
     """
 
     m: int
     n: int
     k: int
     batch: int
-    s: str
+    sparse: tuple[str, ...]
     dense: Matrix
     out: Matrix
     sizes: dict[str, int]
     numbers: dict[str, float]
-    programs: int
 
 
 def bind_product(name: str, facts: ProductFacts, call: Call, grid: Sequence[int]) -> ProductCall:
     """What a launch binds. Raises ValueError, with the rule, where sizes, arrays and grid of the call do not fit together."""
-    numbers = call.numbers
-    for one, other in facts.equal:
-        if size(one, numbers) != size(other, numbers):
-            raise ValueError(
-                f"{name} is a product if {one} and {other} are equal, got {size(one, numbers)} and {size(other, numbers)}"
-            )
-    m, n, k = (_positive(name, each, call) for each in (facts.m, facts.n, facts.k))
-    batch = 1 if facts.batch is None else _positive(name, facts.batch, call)
-    programs = -(-m // facts.tile_m) * -(-n // facts.tile_n) * batch
-    if prod(grid) != programs:
-        raise ValueError(
-            f"{name} has a program for each of its tiles of {facts.tile_m}×{facts.tile_n}, {programs} for M {m} and N {n}"
-            f"{f', {batch} times' if facts.batch else ''}, got a grid of {prod(grid)}: {tuple(grid)}"
-        )
-    _check_sparse(name, facts, call, (m, k), batch)
-    dense, out = (_matrix(name, matrix, call) for matrix in (facts.b, facts.d))
+    numbers = with_grid(call.numbers, grid)
+    _check_conditions(name, facts, numbers)
+    m, n, k = (_positive(name, each, numbers) for each in (facts.m, facts.n, facts.k))
+    batch = 1 if facts.batch is None else _positive(name, facts.batch, numbers)
+    _check_grid(name, facts, (m, n, batch), grid)
+    for argument in facts.sparse:
+        _check_sparse(name, facts, call, numbers, argument, (m // len(facts.sparse), k), batch)
+    dense, out = (_matrix(name, matrix, call, numbers) for matrix in (facts.b, facts.d))
     sizes = {"M": m, "N": n, "K": k, "pitch": out.pitch, "batch": batch, "batch_pitch": out.entry_pitch}
     for matrix in facts.matrices:
-        read = _matrix(name, matrix, call)
+        read = _matrix(name, matrix, call, numbers)
         sizes |= {f"pitch_{matrix.argument}": read.pitch, f"batch_pitch_{matrix.argument}": read.entry_pitch}
     for vector in facts.vectors:
         _check_extent(name, vector.argument, size(vector.size, numbers), call)
     _check_output(name, facts, out, call)
     values = {each: float(numbers[each]) for each in facts.numbers}
-    return ProductCall(m, n, k, batch, facts.a.argument, dense, out, sizes, values, programs)
+    return ProductCall(m, n, k, batch, facts.sparse, dense, out, sizes, values)
 
 
-def _positive(name: str, text: str, call: Call) -> int:
-    found = size(text, call.numbers)
+def _positive(name: str, text: str, numbers: Mapping[str, int | float]) -> int:
+    found = size(text, numbers)
     if found < 1:
         raise ValueError(f"{name}'s size {text} is at least 1, got {found}: skip empty products")
     return found
 
 
-def _check_sparse(name: str, facts: ProductFacts, call: Call, shape: tuple[int, int], batch: int) -> None:
-    argument = facts.a.argument
+def _check_conditions(name: str, facts: ProductFacts, numbers: Mapping[str, int | float]) -> None:
+    for one, other in facts.equal:
+        if size(one, numbers) != size(other, numbers):
+            raise ValueError(
+                f"{name} is a product if {one} and {other} are equal, got {size(one, numbers)} and {size(other, numbers)}"
+            )
+    for text, most in facts.at_most:
+        if size(text, numbers) > most:
+            raise ValueError(f"{name} goes through {most} of {text} and no further, got {size(text, numbers)}")
+    for text, of in facts.multiples:
+        if size(text, numbers) % of:
+            raise ValueError(f"{name} takes {text} in multiples of {of}, got {size(text, numbers)}")
+
+
+def _check_grid(name: str, facts: ProductFacts, sizes: tuple[int, int, int], grid: Sequence[int]) -> None:
+    m, n, batch = sizes
+    tiles = -(-m // facts.tile_m) * -(-n // facts.tile_n) * batch
+    if facts.programs == 0 or prod(grid) in (tiles, facts.programs):
+        return
+    others = "" if facts.programs is None else f", or {facts.programs} that go from tile to tile"
+    raise ValueError(
+        f"{name} has a program for each of its tiles of {facts.tile_m}×{facts.tile_n}, {tiles} for M {m} and N {n}"
+        f"{f', {batch} times' if facts.batch else ''}{others}, got a grid of {prod(grid)}: {tuple(grid)}"
+    )
+
+
+def _check_sparse(
+    name: str,
+    facts: ProductFacts,
+    call: Call,
+    numbers: Mapping[str, int | float],
+    argument: str,
+    shape: tuple[int, int],
+    batch: int,
+) -> None:
     s = call.sparse.get(argument)
     if s is None:
         raise ValueError(f"{name} reads {argument!r} as a sparse tensor, got an array: compress it")
-    expected = shape if facts.a.entries is None else (batch, *shape)
     # An operand that all products of a batch share has no entries.
+    expected = shape if facts.a.entries is None else (batch, *shape)
     if tuple(s.shape) != expected:
         raise ValueError(
             f"{name} is given the sizes of the dense tensor for {argument!r}, {list(s.shape)}, got {list(expected)}"
         )
-    pitch = size(facts.a.pitch, call.numbers)
-    if shape[0] > 1 and pitch != shape[1]:
-        raise ValueError(
-            f"{name} is given the strides of the dense tensor, contiguous, for {argument!r}: rows are {shape[1]} elements apart, "
-            f"got a stride of {pitch}"
-        )
-    if facts.a.entry_pitch is not None and batch > 1 and size(facts.a.entry_pitch, call.numbers) != prod(shape):
-        raise ValueError(
-            f"{name} is given the strides of the dense tensor, contiguous, for {argument!r}: entries are {prod(shape)} elements "
-            f"apart, got a stride of {size(facts.a.entry_pitch, call.numbers)}"
-        )
+    steps = [("rows", shape[0], shape[1], facts.a.pitch)]
+    if facts.a.entry_pitch is not None:
+        steps.append(("entries", batch, prod(shape), facts.a.entry_pitch))
+    for what, count, apart, text in steps:
+        if count > 1 and size(text, numbers) != apart:
+            raise ValueError(
+                f"{name} is given the strides of the dense tensor, contiguous, for {argument!r}: {what} are {apart} elements "
+                f"apart, got a stride of {size(text, numbers)}"
+            )
 
 
-def _matrix(name: str, facts: MatrixFacts, call: Call) -> Matrix:
-    numbers = call.numbers
+def _matrix(name: str, facts: MatrixFacts, call: Call, numbers: Mapping[str, int | float]) -> Matrix:
     matrix = Matrix(
         facts.argument,
         size(facts.rows, numbers),

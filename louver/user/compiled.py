@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from louver.isa.targets import target as machine
 from louver.passes.signature import MapParameter, Signature
+from louver.passes.tile_signature import TileSignature
 from louver.ptx.assembler import ptxas_version
 from louver.runtime.cache import KernelRecord, kernel_cache, problem_key, ptx_hash
 from louver.runtime.device import device
@@ -18,10 +21,12 @@ from louver.user.hints import Hints
 from louver.user.source import KernelSource
 
 if TYPE_CHECKING:
-    from louver.passes.pipeline import CompiledProduct
+    from xdsl.dialects.builtin import ModuleOp
 
-Variant: TypeAlias = Literal["bulk", "direct"]
-"""Whether the output's rows are whole 16-byte chunks, so that bulk copies may store them."""
+    from louver.passes.choose_family import CompiledKernel
+
+Variant: TypeAlias = Literal["bulk", "direct", "tiles"]
+"""What a call's alignment leaves: bulk copies that store the output too, that only read, or none at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +55,14 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class UserKernel:
-    """A kernel on a device and what its launch must bind. metadata_words: of a load of metadata."""
+    """A kernel on a device and what its launch must bind.
+
+    signature, facts: of a product; of register tiles a signature alone. metadata_words: of a product's load of metadata.
+    """
 
     kernel: LoadedKernel
-    signature: Signature
-    facts: ProductFacts
+    signature: Signature | TileSignature
+    facts: ProductFacts | None
     metadata_words: int
 
     @property
@@ -63,58 +71,101 @@ class UserKernel:
         return any(isinstance(each, MapParameter) and each.operand == "d" for each in self.signature.parameters)
 
 
-def compile_wanted(wanted: Wanted) -> CompiledProduct:
+def compile_wanted(wanted: Wanted) -> CompiledKernel:
     """The kernel at every stage. Raises UnsupportedKernelError, with the operation and its line, or ValueError with the rule."""
     # A warm start reads the record from disk and needs neither xDSL nor Triton's compiler.
-    from louver.ir.refusal import UnsupportedKernelError
     from louver.kernels.configure import choose_for_nest
+    from louver.passes.choose_family import CompiledKernel, as_tiles
     from louver.passes.pipeline import compile_tile_ir
     from louver.passes.product import ProductNest
     from louver.passes.schedule import Schedule
 
+    hints = wanted.hints
+
     def schedule(nest: ProductNest) -> Schedule:
         aligned = wanted.variant == "bulk"
-        fixed = dict(wanted.hints.schedule)
-        return choose_for_nest(nest, machine(wanted.target), aligned_output=aligned, fixed=fixed)
+        return choose_for_nest(nest, machine(wanted.target), aligned_output=aligned, fixed=dict(hints.schedule))
 
-    def compiled(kind: Kind) -> CompiledProduct:
-        tile_ir = wanted.source.tile_ir(dict(kind.signature), dict(kind.constexprs), dict(kind.sparse), wanted.target)
-        return compile_tile_ir(tile_ir, schedule, wanted.target)
+    def tile_ir(kind: Kind) -> ModuleOp:
+        return wanted.source.tile_ir(dict(kind.signature), dict(kind.constexprs), dict(kind.sparse), wanted.target)
 
-    try:
-        return compiled(wanted.kind)
-    except UnsupportedKernelError as refusal:
+    def product(kind: Kind) -> CompiledKernel | ValueError:
+        try:
+            return CompiledKernel(compile_tile_ir(tile_ir(kind), schedule, wanted.target))
+        except ValueError as error:
+            return error
+
+    refusal: ValueError = ValueError(UNALIGNED)
+    if wanted.variant != "tiles":
+        found = product(wanted.kind)
+        if not isinstance(found, ValueError):
+            return found
+        refusal = found
         # A size that is 1 by chance may hide what the kernel is: it is then left to the launch, as other sizes are.
-        for name in wanted.kind.ones:
-            try:
-                return compiled(wanted.kind.without_one(name))
-            except UnsupportedKernelError:
-                continue
-        raise refusal from None
+        for kind in _with_fewer_ones(wanted.kind, 1):
+            found = product(kind)
+            if not isinstance(found, ValueError):
+                return found
+    if hints.schedule:
+        names = ", ".join(name for name, _ in hints.schedule)
+        refusal.add_note(f"The hints {names} are a product's: without them, other kernels may run by register tiles.")
+        raise refusal
+
+    def tiles(kind: Kind) -> CompiledKernel | ValueError:
+        try:
+            return as_tiles(tile_ir(kind), wanted.target, hints.warps, refusal)
+        except ValueError as error:
+            return error
+
+    found = tiles(wanted.kind)
+    if not isinstance(found, ValueError):
+        return found
+    # Several at once, such as N and the strides of matrices of one column, are tried only where nothing else is left.
+    attempts = [(2, product), (3, product)] if wanted.variant != "tiles" else [(1, tiles), (2, tiles), (3, tiles)]
+    for count, attempt in attempts:
+        for kind in _with_fewer_ones(wanted.kind, count):
+            other = attempt(kind)
+            if not isinstance(other, ValueError):
+                return other
+    raise found
+
+
+def _with_fewer_ones(kind: Kind, count: int) -> Iterator[Kind]:
+    """The same call with so many of the integers that are 1 passed when the kernel is launched."""
+    for names in itertools.combinations(kind.ones, count):
+        changed = kind
+        for name in names:
+            changed = changed.without_one(name)
+        yield changed
+
+
+UNALIGNED = "bulk copies read operands whose address and strides are multiples of 16 bytes, and this call's are not"
+"""Why a call of a product runs by register tiles."""
 
 
 def build_record(wanted: Wanted) -> KernelRecord:
-    """Compile and assemble; raises RuntimeError when the assembler spills or warns of lost performance."""
+    """Compile and assemble; raises RuntimeError when the assembler warns of a product's lost performance, or spills its registers."""
     from louver.passes.layout import metadata_words
+    from louver.passes.pipeline import CompiledProduct
     from louver.ptx.assembler import assemble
 
-    compiled = compile_wanted(wanted)
-    assembly = assemble(compiled.ptx, wanted.target)
-    if not assembly.clean:
-        raise RuntimeError(
-            f"{wanted.source.name} with {compiled.schedule} does not assemble cleanly: {assembly.warnings}"
-        )
-    launch: dict[str, Any] = {
-        "signature": compiled.signature.to_json(),
-        "facts": ProductFacts.of(compiled.nest).to_json(),
-        "metadata_words": metadata_words(compiled.schedule, compiled.nest.a.element),
-    }
+    kernel = compile_wanted(wanted)
+    made = kernel.made
+    assembly = assemble(made.ptx, wanted.target)
+    launch: dict[str, Any] = {"signature": made.signature.to_json(), "facts": None, "metadata_words": 0}
+    if isinstance(made, CompiledProduct):
+        if not assembly.clean:
+            raise RuntimeError(
+                f"{wanted.source.name} with {made.schedule} does not assemble cleanly: {assembly.warnings}"
+            )
+        launch["facts"] = ProductFacts.of(made.nest).to_json()
+        launch["metadata_words"] = metadata_words(made.schedule, made.nest.a.element)
     return KernelRecord(
-        kernel=compiled.signature.kernel,
+        kernel=made.signature.kernel,
         cubin=assembly.cubin,
-        ptx_hash=ptx_hash(compiled.ptx, ptxas=ptxas_version()),
+        ptx_hash=ptx_hash(made.ptx, ptxas=ptxas_version()),
         launch=launch,
-        resources={"ptxas": ptxas_version()},
+        resources={"ptxas": ptxas_version(), "refusal": kernel.refusal},
     )
 
 
@@ -142,18 +193,19 @@ def _loaded() -> dict[tuple[str, int], UserKernel]:
 
 def _load(wanted: Wanted, ordinal: int) -> UserKernel:
     record = record_of(wanted)
-    signature = Signature.from_json(record.launch["signature"])
+    facts = record.launch["facts"]
+    product = None if facts is None else ProductFacts.from_json(facts)
+    read = TileSignature.from_json if product is None else Signature.from_json
+    signature = read(record.launch["signature"])
     kernel = load(
         record.cubin,
         record.kernel,
         dynamic_shared=signature.shared_bytes,
         threads=signature.threads,
-        cluster=signature.cluster,
+        cluster=signature.cluster if isinstance(signature, Signature) else 1,
         ordinal=ordinal,
     )
-    return UserKernel(
-        kernel, signature, ProductFacts.from_json(record.launch["facts"]), record.launch["metadata_words"]
-    )
+    return UserKernel(kernel, signature, product, record.launch["metadata_words"])
 
 
 def target_of(ordinal: int) -> str:

@@ -1,4 +1,4 @@
-"""A call of a compiled product on the emulator, with its arguments bound as a launch binds them."""
+"""A call of a compiled kernel on the emulator, with its arguments bound as a launch binds them."""
 
 from __future__ import annotations
 
@@ -13,48 +13,82 @@ from louver.emulator import Allocation, Argument, GlobalMemory, Latest, Order, R
 from louver.formats.dtypes import raw_bits
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.kernels.launch import Rows
-from louver.kernels.operand import prepacked
+from louver.kernels.operand import prepacked, tile_metadata, tile_values
+from louver.passes.choose_family import CompiledKernel
+from louver.passes.compile_tiles import CompiledTiles
 from louver.passes.layout import metadata_words
 from louver.passes.pipeline import CompiledProduct
 from louver.passes.signature import MapParameter, NumberParameter, PointerParameter, SizeParameter
 from louver.user.arguments import Call
-from louver.user.bind_product import ProductCall, bind_product, check_alignment, check_direct
+from louver.user.bind_product import ProductCall, bind_product, check_direct
+from louver.user.bind_tiles import ADDRESSES, check_tiles, number
 from louver.user.compiled import Variant
 from louver.user.facts import ProductFacts
 from louver.user.interpreted import flat
+from louver.user.pairs import operand
 
 SM_COUNT = 132
 """SMs to pretend, which bounds the grid."""
 
 
-def emulate_product(
+def emulate(
     name: str,
-    compiled: Callable[[Variant], CompiledProduct],
+    compiled: Callable[[Variant], CompiledKernel],
     call: Call,
     grid: Sequence[int],
     *,
     sm_count: int = SM_COUNT,
     order: Order = Latest(),  # noqa: B008 - frozen
 ) -> Report:
-    """Run a product on the call's NumPy arrays, in place. compiled: gives the kernel for an output that is aligned, or not.
+    """Run a kernel on the call's NumPy arrays, in place. compiled: gives the kernel for what the call's alignment leaves.
 
     Raises ValueError where the call's sizes, arrays and grid do not fit together, and EmulationError for a misuse found.
     """
-    product = compiled("bulk")
-    bound = bind_product(name, ProductFacts.of(product.nest), call, grid)
     memory = GlobalMemory()
     arrays = {name: _add(memory, name, call) for name in call.arrays}
+    made = compiled("bulk").made
+    if not isinstance(made, CompiledProduct):
+        return _emulate_tiles(name, made, call, grid, memory, arrays, order)
+    bound = bind_product(name, ProductFacts.of(made.nest), call, grid)
     dense, out = (
         matrix.at(arrays[matrix.argument].address, call.arrays[matrix.argument].element.bytes)
         for matrix in (bound.dense, bound.out)
     )
-    check_alignment(name, bound, dense)
-    if product.schedule.store == "bulk" and not out.bulk_writable:
-        product = compiled("direct")
-        check_direct(name, bound, out, product.schedule.store)
-    arguments = _arguments(product, bound, call, memory, arrays, dense, out)
-    ctas = product.signature.grid(bound.m, bound.n, sm_count, bound.batch)
-    return run(product.kernel, ctas, arguments, memory=memory, order=order)
+    if not dense.aligned:
+        tiles = compiled("tiles").made
+        assert not isinstance(tiles, CompiledProduct)
+        return _emulate_tiles(name, tiles, call, grid, memory, arrays, order)
+    if made.schedule.store == "bulk" and not out.bulk_writable:
+        direct = compiled("direct").made
+        assert isinstance(direct, CompiledProduct)
+        made = direct
+        check_direct(name, bound, out, made.schedule.store)
+    arguments = _arguments(made, bound, call, memory, arrays, dense, out)
+    ctas = made.signature.grid(bound.m, bound.n, sm_count, bound.batch)
+    return run(made.kernel, ctas, arguments, memory=memory, order=order)
+
+
+def _emulate_tiles(
+    name: str,
+    made: CompiledTiles,
+    call: Call,
+    grid: Sequence[int],
+    memory: GlobalMemory,
+    arrays: dict[str, Allocation],
+    order: Order,
+) -> Report:
+    check_tiles(name, made.signature, call)
+    places: dict[tuple[str, str], Allocation] = {(name, "address"): array for name, array in arrays.items()}
+    for argument, s in call.sparse.items():
+        for part, array in (("values", tile_values(s)), ("metadata", tile_metadata(s))):
+            places[argument, part] = memory.add(f"{argument} {part}", array, writable=False)
+    arguments: dict[str, Argument] = {
+        parameter.name: places[parameter.argument, parameter.part]
+        if parameter.part in ADDRESSES
+        else number(parameter, call)
+        for parameter in made.signature.parameters
+    }
+    return run(made.kernel, tuple(grid), arguments, memory=memory, order=order)
 
 
 def _arguments(
@@ -66,7 +100,7 @@ def _arguments(
     dense: Rows,
     out: Rows,
 ) -> dict[str, Argument]:
-    s = call.sparse[bound.s]
+    s = operand([call.sparse[argument] for argument in bound.sparse])
     words = prepacked(s, metadata_words(compiled.schedule, s.dtype.name))
     maps = {"a": _values(memory, s), "b": dense, "d": out}
     pointers = {**arrays, "metadata": memory.add("metadata", words, writable=False), "d": arrays[bound.out.argument]}

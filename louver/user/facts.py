@@ -14,6 +14,7 @@ from louver.passes.product import (
     Number,
     ProductNest,
     Size,
+    halved,
     walk,
 )
 
@@ -44,9 +45,9 @@ class VectorFacts:
 class ProductFacts:
     """A product's operands and sizes.
 
-    a: the sparse operand's dense matrix [m, k]. b: the dense operand where it is, [k, n] or [n, k]. d: the output. batch: entries,
-    None without. reads: matrices, vectors and scalars of the epilogue; numbers: its f32 arguments. equal: sizes that must be equal.
-    tile_m, tile_n: elements of the product that a program computes.
+    a: the sparse operand's dense matrix [m, k]. pair: the two arguments that it is made of, gate and up, or None for one. b: the dense operand where it is, [k, n] or [n, k]. d: the output. batch: entries,
+    None without. reads: matrices, vectors and scalars of the epilogue; numbers: its f32 arguments. equal, at_most, multiples, programs: what a
+    launch must check, see `ProductNest`. tile_m, tile_n: elements of the product that a tile has.
     """
 
     m: str
@@ -54,19 +55,28 @@ class ProductFacts:
     k: str
     batch: str | None
     a: MatrixFacts
+    pair: tuple[str, str] | None
     b: MatrixFacts
     d: MatrixFacts
     matrices: tuple[MatrixFacts, ...]
     vectors: tuple[VectorFacts, ...]
     numbers: tuple[str, ...]
     equal: tuple[tuple[str, str], ...]
+    at_most: tuple[tuple[str, int], ...]
+    multiples: tuple[tuple[str, int], ...]
+    programs: int | None
     tile_m: int
     tile_n: int
+
+    @property
+    def sparse(self) -> tuple[str, ...]:
+        """The sparse arguments."""
+        return (self.a.argument,) if self.pair is None else self.pair
 
     @classmethod
     def of(cls, nest: ProductNest) -> ProductFacts:
         """The facts of a nest."""
-        rows = f"{nest.m}/2" if nest.gated else str(nest.m)
+        rows = str(halved(nest.m) if nest.gated else nest.m)
         out = {"m": rows, "n": str(nest.n)}
 
         def stored(argument: str, stride: Size, transposed: bool, batch: Batch | None) -> MatrixFacts:
@@ -83,6 +93,7 @@ class ProductFacts:
             k=str(nest.k),
             batch=None if nest.store.batch is None else str(nest.store.batch.extent),
             a=_matrix(nest.a.argument, nest.m, nest.k, nest.a.stride, nest.a.batch),
+            pair=nest.a.gated,
             b=_matrix(nest.b.argument, *b_sizes, nest.b.stride, nest.b.batch),
             d=stored(nest.store.argument, nest.store.stride, nest.store.transposed, nest.store.batch),
             matrices=tuple(
@@ -93,6 +104,9 @@ class ProductFacts:
             vectors=tuple(vectors),
             numbers=tuple(each.argument for each in nodes if isinstance(each, Number)),
             equal=nest.equal,
+            at_most=nest.at_most,
+            multiples=nest.multiples,
+            programs=nest.programs,
             tile_m=nest.tile_m,
             tile_n=nest.tile_n,
         )
@@ -112,7 +126,8 @@ class ProductFacts:
             "matrices": tuple(MatrixFacts(**each) for each in facts["matrices"]),
             "vectors": tuple(VectorFacts(**each) for each in facts["vectors"]),
             "numbers": tuple(facts["numbers"]),
-            "equal": tuple((one, other) for one, other in facts["equal"]),
+            "pair": None if facts["pair"] is None else tuple(facts["pair"]),
+            **{name: tuple(tuple(pair) for pair in facts[name]) for name in ("equal", "at_most", "multiples")},
         }
         return cls(**fields)
 

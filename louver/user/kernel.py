@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, cast
 
 from louver.runtime.arrays import ArrayView
 from louver.user.arguments import Call, bind, classify, plain
@@ -18,7 +18,8 @@ from louver.user.source import KernelSource, TritonSource
 
 if TYPE_CHECKING:
     from louver.emulator import Report
-    from louver.passes.pipeline import CompiledProduct
+    from louver.passes.choose_family import CompiledKernel
+    from louver.passes.schedule import Schedule
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ class JitKernel:
         self._hints = hints
         self._parameters = source.parameters
         self._recent = RecentCalls()
-        self._compiled: dict[str, CompiledProduct] = {}
+        self._compiled: dict[str, CompiledKernel] = {}
 
     def __getitem__(self, grid: Grid) -> Callable[..., None]:
         """What launches the kernel over a grid: up to three sizes, or a function of the call's arguments."""
@@ -110,15 +111,28 @@ class JitKernel:
         ordinal, _ = _place(self._source.name, call)
         if ordinal is not None:
             raise ValueError("the emulator takes arrays in host memory, got arrays on a GPU")
-        from louver.user.emulated import emulate_product
+        from louver.user.emulated import emulate
 
-        def compiled(variant: Variant) -> CompiledProduct:
-            wanted = Wanted(self._source, call.kind, hints, variant, TARGET)
-            if wanted.key not in self._compiled:
-                self._compiled[wanted.key] = compile_wanted(wanted)
-            return self._compiled[wanted.key]
+        def compiled(variant: Variant) -> CompiledKernel:
+            return self._compile(call, hints, variant)
 
-        return emulate_product(self._source.name, compiled, call, _sizes(grid, call.given))
+        return emulate(self._source.name, compiled, call, _sizes(grid, call.given))
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """How a call with these arguments runs, whatever its grid: which family of kernels, with which schedule, and why."""
+        call, hints = self._call(args, kwargs)
+        kernel = self._compile(call, hints, "bulk")
+        schedule = getattr(kernel.made, "schedule", None)
+        return Explanation(
+            "product" if schedule is not None else "register tiles", kernel.refusal, schedule, kernel.made.ptx
+        )
+
+    def _compile(self, call: Call, hints: Hints, variant: Variant) -> CompiledKernel:
+        wanted = Wanted(self._source, call.kind, hints, variant, TARGET)
+        key = wanted.key
+        if key not in self._compiled:
+            self._compiled[key] = compile_wanted(wanted)
+        return self._compiled[key]
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Call, Hints]:
         given, more = bind(self._source.name, self._parameters, args, kwargs)
@@ -127,6 +141,19 @@ class JitKernel:
     def _is_tritons(self, call: Call) -> bool:
         """Whether Triton can launch it: it takes PyTorch's tensors."""
         return self._source.native is not None and all(array.kind == "torch" for array in call.arrays.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How a call runs. refusal: why it is no product. schedule: a product's, for an aligned output. ptx: its text."""
+
+    family: Literal["product", "register tiles"]
+    refusal: str | None
+    schedule: Schedule | None
+    ptx: str
+
+    def __str__(self) -> str:
+        return f"{self.family}: {self.schedule if self.refusal is None else self.refusal}"
 
 
 @dataclass(frozen=True, slots=True)

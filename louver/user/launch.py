@@ -11,13 +11,17 @@ from louver.kernels.launch import Rows, parameter_type
 from louver.kernels.operand import DeviceOperand
 from louver.kernels.state import states
 from louver.passes.signature import MapParameter, NumberParameter, PointerParameter, Signature, SizeParameter
+from louver.passes.tile_signature import TileSignature
 from louver.runtime.driver import device_context, is_capturing
 from louver.runtime.module import ArgumentPack, BoundLaunch, LoadedKernel
 from louver.runtime.tensormap import encode
 from louver.user.arguments import Call
-from louver.user.bind_product import ProductCall, bind_product, check_alignment, check_direct
+from louver.user.bind_product import Matrix, ProductCall, bind_product, check_alignment, check_direct
+from louver.user.bind_tiles import ADDRESSES, check_tiles, number
 from louver.user.compiled import UserKernel, Wanted, is_loaded, loaded, target_of
 from louver.user.hints import Hints
+from louver.user.pairs import is_made
+from louver.user.pairs import operand as operand_of
 from louver.user.source import KernelSource
 
 
@@ -41,26 +45,57 @@ def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], o
     compiled, and RuntimeError when something would have to be compiled or uploaded while `stream` is being captured.
     """
     with device_context(ordinal):
-        return _ready_product(source, hints, call, grid, ordinal, stream)
+        target = target_of(ordinal)
+        kernel = _loaded(Wanted(source, call.kind, hints, "bulk", target), ordinal, stream)
+        if kernel.facts is None:
+            return _ready_tiles(source.name, kernel, call, grid, ordinal, stream)
+        bound = bind_product(source.name, kernel.facts, call, grid)
+        dense, out = (_rows(matrix, call) for matrix in (bound.dense, bound.out))
+        if not dense.aligned:
+            if hints.schedule:
+                check_alignment(source.name, bound, dense)
+            kernel = _loaded(Wanted(source, call.kind, hints, "tiles", target), ordinal, stream)
+            return _ready_tiles(source.name, kernel, call, grid, ordinal, stream)
+        if kernel.stores_in_bulk and not out.bulk_writable:
+            kernel = _loaded(Wanted(source, call.kind, hints, "direct", target), ordinal, stream)
+            check_direct(source.name, bound, out, "bulk" if kernel.stores_in_bulk else "direct")
+        return _ready_product(source.name, kernel, call, bound, stream)
 
 
-def _ready_product(
-    source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], ordinal: int, stream: int
-) -> Ready:
-    target = target_of(ordinal)
-    wanted = Wanted(source, call.kind, hints, "bulk", target)
-    kernel = _loaded(wanted, ordinal, stream)
-    bound = bind_product(source.name, kernel.facts, call, grid)
-    out, dense = (_rows(bound, call, which) for which in ("out", "dense"))
-    check_alignment(source.name, bound, dense)
-    if kernel.stores_in_bulk and not out.bulk_writable:
-        kernel = _loaded(Wanted(source, call.kind, hints, "direct", target), ordinal, stream)
-        check_direct(source.name, bound, out, "bulk" if kernel.stores_in_bulk else "direct")
-    s = call.sparse[bound.s]
-    operand = _operand(s, kernel, source.name, ordinal, stream)
-    pack = _pack(kernel.signature, bound, call, operand, {"a": _values(operand, s), "b": dense, "d": out})
-    ctas = kernel.signature.grid(bound.m, bound.n, kernel.kernel.device.sm_count, bound.batch)
+def _ready_product(name: str, kernel: UserKernel, call: Call, bound: ProductCall, stream: int) -> Ready:
+    signature, ordinal = kernel.signature, kernel.kernel.device.ordinal
+    assert isinstance(signature, Signature)
+    parts = [call.sparse[argument] for argument in bound.sparse]
+    if not is_made(parts):
+        _refuse_capture(name, "uploaded", stream)
+    s = operand_of(parts)
+    state, words = states().of(s), kernel.metadata_words
+    if not state.has_operand(ordinal, words):
+        _refuse_capture(name, "uploaded", stream)
+    operand = state.operand(s, ordinal, words)
+    dense, out = (_rows(matrix, call) for matrix in (bound.dense, bound.out))
+    pack = _pack(signature, bound, call, operand, {"a": _values(operand, s), "b": dense, "d": out})
+    ctas = signature.grid(bound.m, bound.n, kernel.kernel.device.sm_count, bound.batch)
     return Ready(kernel.kernel, ctas, pack)
+
+
+def _ready_tiles(name: str, kernel: UserKernel, call: Call, grid: Sequence[int], ordinal: int, stream: int) -> Ready:
+    signature = kernel.signature
+    assert isinstance(signature, TileSignature)
+    check_tiles(name, signature, call)
+    addresses = {(argument, "address"): array.address for argument, array in call.arrays.items()}
+    for argument, s in call.sparse.items():
+        state = states().of(s)
+        if not state.has_tiles(ordinal):
+            _refuse_capture(name, "uploaded", stream)
+        operand = state.tiles(s, ordinal)
+        addresses |= {(argument, "values"): operand.values.address, (argument, "metadata"): operand.metadata.address}
+    pack = ArgumentPack([parameter.type for parameter in signature.parameters])
+    for index, parameter in enumerate(signature.parameters):
+        place = (parameter.argument, parameter.part)
+        pack[index] = addresses[place] if parameter.part in ADDRESSES else number(parameter, call)
+    x, y, z = (*grid, 1, 1)[:3]
+    return Ready(kernel.kernel, (x, y, z), pack)
 
 
 def _loaded(wanted: Wanted, ordinal: int, stream: int) -> UserKernel:
@@ -77,16 +112,7 @@ def _refuse_capture(name: str, what: str, stream: int) -> None:
         )
 
 
-def _operand(s: SparseTensor, kernel: UserKernel, name: str, ordinal: int, stream: int) -> DeviceOperand:
-    state = states().of(s)
-    words = kernel.metadata_words
-    if not state.has_operand(ordinal, words):
-        _refuse_capture(name, "uploaded", stream)
-    return state.operand(s, ordinal, words)
-
-
-def _rows(bound: ProductCall, call: Call, which: str) -> Rows:
-    matrix = bound.out if which == "out" else bound.dense
+def _rows(matrix: Matrix, call: Call) -> Rows:
     array = call.arrays[matrix.argument]
     return matrix.at(array.address, array.element.bytes)
 

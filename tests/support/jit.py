@@ -18,26 +18,15 @@ from louver.user.kernel import JitKernel
 from louver.user.source import Parameter
 from support.triton.cases import CASES, kept
 from support.triton.products import Given
+from support.triton.tile_cases import TILE_CASES, kept_tiles
 
 Array = NDArray[Any]
 
-ORDER = {
-    "made_descriptors": ("d", "a", "b", "M", "N", "K", "stride_a", "stride_b", "stride_d", "BM", "BN", "BK"),
-    "given_descriptors": ("d_tiles", "a_tiles", "b_tiles", "K", "BM", "BN", "BK"),
-    "block_pointers": ("d", "a", "b", "M", "N", "K", "stride_a", "stride_b", "stride_d", "BM", "BN", "BK"),
-    "grouped_pointers": (
-        *("a", "b", "d", "M", "N", "K", "stride_am", "stride_ak", "stride_bk", "stride_bn", "stride_dm", "stride_dn"),
-        *("BM", "BN", "BK", "GROUP", "ACTIVATION"),
-    ),
-    "indexed_pointers": (
-        *("a", "b", "d", "bias", "scale", "M", "N", "K", "stride_a", "stride_b", "stride_d"),
-        *("BM", "BN", "BK"),
-    ),
-    "eight_bit_blocks": ("d", "a", "b", "M", "N", "K", "stride_a", "stride_b", "stride_d", "BM", "BN", "BK"),
-}
-"""The kernels' parameters."""
 
-CONSTEXPRS = ("BM", "BN", "BK", "GROUP", "ACTIVATION")
+def order(name: str) -> tuple[str, ...]:
+    """A case's parameters: those of the text, then the constants."""
+    case = CASES[name]
+    return (*case.signature, *case.constexprs)
 
 
 @dataclass(frozen=True)
@@ -47,12 +36,13 @@ class KeptSource:
     name: str
     text: str
     order: tuple[str, ...]
+    constexprs: tuple[str, ...] = ()
     native: Any = None
     asked: list[tuple[dict[str, str], dict[str, Any]]] = field(default_factory=list, compare=False)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        return tuple(Parameter(name, name in CONSTEXPRS) for name in self.order)
+        return tuple(Parameter(name, name in self.constexprs) for name in self.order)
 
     @property
     def key(self) -> str:
@@ -65,8 +55,17 @@ class KeptSource:
         return read_ttir(self.text)
 
 
+def kept_source(name: str, version: str = "3.6", native: Any = None) -> KeptSource:
+    return KeptSource(name, kept(name, version), order(name), tuple(CASES[name].constexprs), native)
+
+
+def tile_source(name: str, version: str = "3.6") -> KeptSource:
+    case = TILE_CASES[name]
+    return KeptSource(name, kept_tiles(name, version), (*case.signature, *case.constexprs), tuple(case.constexprs))
+
+
 def kept_kernel(name: str, version: str = "3.6", **hints: Any) -> JitKernel:
-    return JitKernel(KeptSource(name, kept(name, version), ORDER[name]), Hints.of(hints))
+    return JitKernel(kept_source(name, version), Hints.of(hints))
 
 
 def poisoned(shape: tuple[int, int], element: str, padding: int) -> Array:
@@ -75,37 +74,37 @@ def poisoned(shape: tuple[int, int], element: str, padding: int) -> Array:
     return np.full((rows, columns + padding), np.nan).astype(element_type(element).numpy)[:, :columns]
 
 
-def arguments(case: Given, out: Array) -> dict[str, Any]:
+def arguments(given: Given, out: Array) -> dict[str, Any]:
     """The call's arguments by name; integers that the kept text has as arguments are never 1."""
-    (m, k), n = case.a.shape, case.b.shape[1]
-    dense = case.dense
-    width = dense.strides[0] // dense.itemsize
-    pitch = out.strides[0] // out.itemsize
-    known: dict[str, Any] = {"a": case.s, "b": dense, "d": out, "M": m, "N": n, "K": k, **case.reads}
-    known |= {"stride_a": k, "stride_b": width, "stride_d": pitch, "stride_am": k, "stride_bk": width}
-    known |= {"stride_dm": pitch, "stride_ak": 1, "stride_bn": 1, "stride_dn": 1}
-    known |= CASES[case.name].constexprs
-    if case.name == "given_descriptors":
-        known["a_tiles"] = TensorDescriptor.from_tensor(case.s, [128, 64])
+    case, (m, n, k) = CASES[given.name], given.shape
+    dense = given.dense
+    pitches = {"a": k, "b": dense.strides[0] // dense.itemsize, "d": out.strides[0] // out.itemsize}
+    known: dict[str, Any] = {"b": dense, "d": out, "M": m, "N": n, "K": k, **given.reads}
+    for letter, pitch in pitches.items():
+        known |= dict.fromkeys((f"stride_{letter}", f"stride_{letter}m", f"stride_{letter}k"), pitch)
+    known |= {"a": given.parts[0], "gate": given.parts[0], "up": given.parts[-1]}
+    known |= {own: known[role] for own, role in case.roles.items()}
+    if given.name == "given_descriptors":
+        known["a_tiles"] = TensorDescriptor.from_tensor(known["a"], [128, 64])
         known["b_tiles"] = TensorDescriptor.from_tensor(dense, [64, 64])
-        known["d_tiles"] = TensorDescriptor(out, out.shape, (pitch, 1), [128, 64])
-    return {name: known[name] for name in ORDER[case.name]}
+        known["d_tiles"] = TensorDescriptor(out, out.shape, (pitches["d"], 1), [128, 64])
+    return {name: (known | case.constexprs)[name] for name in order(given.name)}
 
 
-def grid_of(case: Given) -> tuple[int, ...]:
+def grid_of(given: Given) -> tuple[int, ...]:
     """A program for each tile, as the kernel numbers them."""
-    (m, _), n, tile = case.a.shape, case.b.shape[1], CASES[case.name].constexprs
-    tiles_m, tiles_n = -(-m // tile["BM"]), -(-n // tile["BN"])
-    if case.name in ("grouped_pointers", "eight_bit_blocks"):
-        return (tiles_m * tiles_n,)
-    return (tiles_n, tiles_m) if case.name == "indexed_pointers" else (tiles_m, tiles_n)
+    case, (m, n, _) = CASES[given.name], given.shape
+    tiles = [-(-size // tile) for size, tile in zip((m, n), case.tiles(), strict=True)]
+    if case.flat:
+        return (tiles[0] * tiles[1],)
+    return tuple(reversed(tiles) if case.transposed else tiles)
 
 
-def output(case: Given, padding: int = 0) -> Array:
-    (m, _), n = case.a.shape, case.b.shape[1]
-    store = case.product.nest.store
-    return poisoned((n, m) if store.transposed else (m, n), store.element, padding)
+def output(given: Given, padding: int = 0) -> Array:
+    case, (m, n, _) = CASES[given.name], given.shape
+    shape = (n, m) if case.transposed else (m, n)
+    return poisoned(shape, given.product.nest.store.element, 0 if case.sizes else padding)
 
 
-def result(case: Given, out: Array) -> Array:
-    return out.T if case.product.nest.store.transposed else out
+def result(given: Given, out: Array) -> Array:
+    return out.T if CASES[given.name].transposed else out

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import louver
+from louver.passes.tile_signature import TileSignature
 from louver.user.compiled import Wanted, _loaded
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from support.fake_gpu import FakeGpu, FakeTorch, Map, Tensor
-from support.jit import ORDER, KeptSource, kept_kernel
-from support.triton.cases import CASES, kept
+from support.jit import KeptSource, kept_kernel, kept_source
+from support.triton.cases import CASES
 
 M, N, K = 200, 96, 256
 GRID = (2, 2)
@@ -34,7 +35,7 @@ def arguments(s: louver.SparseTensor, **changes: Any) -> dict[str, Any]:
 
 
 def call(kernel: JitKernel, known: dict[str, Any], grid: Any = GRID) -> None:
-    kernel[grid](*known.values())
+    kernel[grid](**known)
 
 
 def test_a_launch_binds_what_the_kernel_reads(gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor) -> None:
@@ -196,10 +197,58 @@ def test_capturing_wants_what_was_made_before(gpu: FakeGpu, torch: FakeTorch, s:
         call(kernel, known | {"a": other})
 
 
-def test_operands_that_bulk_copies_cannot_read(gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor) -> None:
+def test_operands_that_bulk_copies_cannot_read_go_to_register_tiles(
+    gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor
+) -> None:
     known = arguments(s, b=Tensor((N, K), strides=(K + 1, 1)), stride_b=K + 1)
+    kernel = kept_kernel("made_descriptors")
+    call(kernel, known)
+    launch = gpu.launches[-1]
+    assert launch.grid == GRID[0] and isinstance(launch.kernel.signature, TileSignature)
+    read = launch.arguments
+    assert (read["M"], read["K"], read["stride_b"], read["b"]) == (M, K, K + 1, known["b"].address)
+    assert read["a"] != read["a_metadata"] and len({read["a"], read["a_metadata"], known["d"].address}) == 3
+    encoded = len(gpu.calls)
+    call(kernel, known)
+    assert [name for name, _ in gpu.calls[encoded:]] == ["cuLaunchKernel"]
     with pytest.raises(ValueError, match="reads 'b' by bulk copies, .* multiples of 16 bytes, .* 514 bytes apart: pad"):
-        call(kept_kernel("made_descriptors"), known)
+        kept_kernel("made_descriptors", stages=3)[GRID](**known)
+
+
+def test_capturing_wants_tiles_uploaded_too(gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor) -> None:
+    known = arguments(s, b=Tensor((N, K), strides=(K + 1, 1)), stride_b=K + 1)
+    kernel = kept_kernel("made_descriptors")
+    call(kernel, known)
+    torch.stream = 0xCA
+    with pytest.raises(RuntimeError, match="must be uploaded before its stream is captured"):
+        call(kernel, known | {"a": louver.compress(s.dense(), "2:4")})
+
+
+def test_gate_and_up_become_one_operand_once(
+    gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, up = (
+        louver.compress(louver.prune(rng.standard_normal((64, K)).astype(np.float16), "2:4"), "2:4") for _ in range(2)
+    )
+    made: list[int] = []
+    monkeypatch.setattr("louver.user.pairs.gated", lambda *parts: made.append(len(parts)) or louver.gated(*parts))
+    known = {"x": Tensor((M, K)), "y": Tensor((M, 64)), "gate": gate, "up": up, "M": M, "N": 64, "K": K}
+    known |= {"stride_x": K, "stride_w": K, "stride_y": 64, **CASES["gated_layer"].constexprs}
+    kernel = kept_kernel("gated_layer")
+    for y in (Tensor((M, 64)), Tensor((M, 64))):
+        kernel[(-(-M // 64), 1)](**known | {"y": y})
+    assert len(made) == 1
+    read = gpu.launches[-1].arguments
+    assert (read["M"], read["N"], read["K"]) == (128, M, K)
+    torch.stream = 0xCA
+    with pytest.raises(RuntimeError, match="must be uploaded before its stream is captured"):
+        kernel[(-(-M // 64), 1)](**known | {"gate": up, "up": gate})
+    torch.stream = 0
+    alive = len(gpu.memory)
+    known.clear()
+    del gate
+    gc.collect()
+    assert len(gpu.memory) < alive
 
 
 def test_hints_make_another_kernel(gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor) -> None:
@@ -219,7 +268,7 @@ def test_kernels_without_sparse_arguments_are_triton_s(gpu: FakeGpu, torch: Fake
         def __getitem__(self, grid: Any) -> Any:
             return lambda **given: seen.append((grid, given))
 
-    source = KeptSource("made_descriptors", "", ORDER["made_descriptors"], native=Native())
+    source = kept_source("made_descriptors", native=Native())
     known = arguments(None) | {"a": Tensor((M, K))}  # type: ignore[arg-type]
     JitKernel(source, Hints())[GRID](**known, num_warps=8)
     assert seen == [(GRID, {**known, "num_warps": 8})] and not source.asked and not gpu.launches
@@ -270,6 +319,6 @@ def test_a_warm_start_reads_the_record(
 ) -> None:
     call(kept_kernel("made_descriptors"), arguments(s))
     _loaded.cache_clear()
-    source = KeptSource("made_descriptors", kept("made_descriptors", "3.6"), ORDER["made_descriptors"])
+    source = kept_source("made_descriptors")
     call(JitKernel(source, Hints()), arguments(s))
     assert not source.asked and len(gpu.launches) == 2

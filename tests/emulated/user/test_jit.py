@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import louver
-from support.jit import arguments, grid_of, kept_kernel, output, result
+from louver.user.hints import Hints
+from louver.user.kernel import JitKernel
+from support.jit import arguments, grid_of, kept_kernel, output, result, tile_source
 from support.triton.cases import CASES, KEPT_CASES
 from support.triton.products import Given, compiled, given
+from support.triton.tile_cases import TILE_CASES
+from support.triton.tile_runs import RUNS
 
 
 def case_of(rng: np.random.Generator, name: str, m: int, n: int, k: int, version: str = "3.6") -> Given:
@@ -29,7 +34,7 @@ def test_every_style_by_reference_and_emulator(rng: np.random.Generator, name: s
     kernel = kept_kernel(name, version)
     for run in (kernel, kernel.emulate):
         out = output(case)
-        run[grid_of(case)](*arguments(case, out).values())
+        run[grid_of(case)](**arguments(case, out))
         case.assert_close(result(case, out))
 
 
@@ -75,9 +80,11 @@ def test_integers_are_exact_and_both_ways_agree(rng: np.random.Generator) -> Non
 @pytest.fixture(scope="module")
 def kernels() -> Any:
     pytest.importorskip("triton", reason="Triton is not installed: pip install 'louver[triton]'")
-    from support.triton import kernels
+    from support.triton import kernels, weights
 
-    return kernels
+    return SimpleNamespace(
+        tl=kernels.tl, **{name: getattr(kernels, name, None) or getattr(weights, name) for name in CASES}
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -92,8 +99,8 @@ def test_every_style_by_triton(rng: np.random.Generator, name: str, kernels: Any
         case.assert_close(result(case, out))
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(130, 1, 64), (1, 72, 64), (64, 64, 1)])
-@pytest.mark.parametrize("name", ["made_descriptors"])
+@pytest.mark.parametrize(("m", "n", "k"), [(130, 1, 64), (1, 72, 64)])
+@pytest.mark.parametrize("name", ["made_descriptors", "grouped_pointers"])
 def test_sizes_of_one(rng: np.random.Generator, name: str, m: int, n: int, k: int, kernels: Any) -> None:
     """Triton compiles a 1 in, which may hide a size."""
     case = case_of(rng, name, m, n, k)
@@ -101,13 +108,50 @@ def test_sizes_of_one(rng: np.random.Generator, name: str, m: int, n: int, k: in
     out = output(case)
     kernel[grid_of(case)](**arguments(case, out))
     case.assert_close(out)
-    known = arguments(case, out)
-    try:
-        kernel.emulate[grid_of(case)](**known)
-    except ValueError as error:
-        assert "by bulk copies" in str(error)
-    else:
-        case.assert_close(out)
+    out = output(case)
+    kernel.emulate[grid_of(case)](**arguments(case, out))
+    case.assert_close(out)
+
+
+def test_operands_that_bulk_copies_cannot_read(rng: np.random.Generator) -> None:
+    """Rows of 65 elements of the dense operand: the kernel runs by register tiles."""
+    case = case_of(rng, "grouped_pointers", 200, 65, 136)
+    out = output(case, 3)
+    report = kept_kernel("grouped_pointers").emulate[grid_of(case)](**arguments(case, out))
+    assert not report.products and not report.bulk_loads
+    case.assert_close(out)
+    assert np.isnan(gap(out)).all()
+
+
+@pytest.mark.parametrize(
+    "name", ["dot_f16", "dense_f16", "softmax_dot", "two_dots", "elementwise", "column_sums", "right_sparse"]
+)
+def test_what_is_no_product_runs_by_register_tiles(rng: np.random.Generator, name: str) -> None:
+    runs = [RUNS[name](rng, name) for _ in range(2)]
+    kernel = JitKernel(tile_source(name), Hints())
+    for run, way in zip(runs, (kernel, kernel.emulate), strict=True):
+        way[run.grid](**TILE_CASES[name].constexprs | dict(run.arguments))
+        run.check()
+    explained = kernel.explain(**TILE_CASES[name].constexprs | dict(runs[0].arguments))
+    assert explained.family == "register tiles" and explained.refusal and explained.schedule is None
+    assert str(explained).startswith("register tiles: ") and ".entry" in explained.ptx
+
+
+def test_hints_of_products_are_refused_where_there_is_none(rng: np.random.Generator) -> None:
+    run = RUNS["two_dots"](rng, "two_dots")
+    known = TILE_CASES["two_dots"].constexprs | dict(run.arguments)
+    with pytest.raises(ValueError) as caught:
+        JitKernel(tile_source("two_dots"), Hints.of({"stages": 3})).emulate[run.grid](**known)
+    assert any("The hints stages are a product's" in note for note in caught.value.__notes__)
+    JitKernel(tile_source("two_dots"), Hints.of({"num_warps": 2})).emulate[run.grid](**known)
+    run.check()
+
+
+def test_a_product_is_explained_by_its_schedule(rng: np.random.Generator) -> None:
+    case = case_of(rng, "made_descriptors", 200, 88, 272)
+    explained = kept_kernel("made_descriptors", stages=3).explain(**arguments(case, output(case)))
+    assert explained.family == "product" and explained.schedule.stages == 3 and explained.refusal is None
+    assert str(explained).startswith("product: Schedule(tile_m=128")
 
 
 def test_only_kernels_are_taken() -> None:
