@@ -21,7 +21,7 @@ from louver.isa.bulk import Eviction
 from louver.isa.targets import Target
 from louver.isa.wgmma import Wgmma
 from louver.passes.generate_epilogue import build_epilogue, epilogue_parameters
-from louver.passes.generate_multiply import begin, constant, loop, multiply, name_tile
+from louver.passes.generate_multiply import TURN, begin, constant, loop, multiply, name_tile
 from louver.passes.generation import Generation
 from louver.passes.layout import dense_layout, metadata_bytes, output_layout, values_layout
 from louver.passes.product import Batch, ProductNest
@@ -130,8 +130,8 @@ def _kernel(plan: Generation) -> ops.KernelOp:
             _ring("d", 1, plan.d.bytes)
         if plan.staged:
             _ring("metadata", schedule.stages, metadata_bytes(schedule, plan.mma.a))
-        for name in _barriers(schedule):
-            ops.BarriersOp(properties={"sym_name": StringAttr(name), "stages": ops.i32_attr(schedule.stages)})
+        for name, count in _barriers(schedule).items():
+            ops.BarriersOp(properties={"sym_name": StringAttr(name), "stages": ops.i32_attr(count)})
         if schedule.specialized:
             producer, consumer = register_split(schedule, plan.target)
             _role("producer", 0, 1, producer, True, _producer(plan, values))
@@ -152,10 +152,14 @@ def _kernel(plan: Generation) -> ops.KernelOp:
     )
 
 
-def _barriers(schedule: Schedule) -> list[str]:
-    """Names of the barriers, each of which there is one of for every stage."""
-    own = ["metadata_full"] if schedule.metadata == "barrier" else []
-    return ["full", "empty", *own, *(["invited"] if schedule.cluster > 1 else [])]
+def _barriers(schedule: Schedule) -> dict[str, int]:
+    """The barriers' names, and how many there are of each: one for every stage, or for every warpgroup that takes turns."""
+    names = ["full", "empty"]
+    if schedule.metadata == "barrier":
+        names.append("metadata_full")
+    if schedule.cluster > 1:
+        names.append("invited")
+    return dict.fromkeys(names, schedule.stages) | ({TURN: schedule.consumers} if schedule.pingpong else {})
 
 
 def _ring(name: str, stages: int, size: int) -> None:
@@ -305,7 +309,10 @@ def _consumer(plan: Generation, values: dict[str, SSAValue]) -> Block:
             if ahead:
                 ops.NextTileOp()
             _store(plan, values, tile.args)
-        ops.TilesOp(properties={"raster": ops.i32_attr(plan.schedule.raster)}, regions=[Region(tile), ahead])
+        properties: dict[str, Attribute] = {"raster": ops.i32_attr(plan.schedule.raster)}
+        if plan.schedule.pingpong:
+            properties["in_turn"] = UnitAttr()
+        ops.TilesOp(properties=properties, regions=[Region(tile), ahead])
     return role
 
 

@@ -20,6 +20,10 @@ SLOTS = 2
 """Register slots of values: products of one step may still read theirs while the next step's are loaded."""
 
 
+TURN = "turn"
+"""The barriers by which warpgroups that take tiles in turn let each other on."""
+
+
 def constant(value: int) -> SSAValue:
     """An i32 constant."""
     return arith.ConstantOp(IntegerAttr(value, i32)).result
@@ -50,6 +54,8 @@ Fill = Callable[[SSAValue], None]
 
 def multiply(plan: Generation, values: dict[str, SSAValue], fill: Fill | None) -> None:
     """All K steps of a tile: the main loop, what is left of a round of it, and the wait for the last products."""
+    if plan.schedule.pingpong:
+        ops.TakeTurnOp(properties={"barriers": StringAttr(TURN)})
     if plan.group:
         ops.ClearOp()
     main = Block(arg_types=[i32])
@@ -63,6 +69,9 @@ def multiply(plan: Generation, values: dict[str, SSAValue], fill: Fill | None) -
             # Nobody knows here which step will be the last, so that each of them is promoted by itself.
             _step(plan, values, rest.args[0], index, fill, min(plan.group, 1))
     loop(plan.unroll - 1, rest, partial=True)
+    if plan.schedule.pingpong:
+        # The other warpgroup's first products follow the last ones that are in flight here.
+        ops.PassTurnOp(properties={"barriers": StringAttr(TURN)})
     if plan.schedule.in_flight and not plan.group:
         _retire(0, 1)
 

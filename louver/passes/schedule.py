@@ -13,7 +13,8 @@ class Schedule:
     """A warp-specialized, TMA-fed, multi-stage schedule.
 
     tile_m, tile_n: output elements of a CTA (m along the sparse rows). tile_k: dense K elements of a stage, 64 or 128.
-    consumers: warpgroups that multiply, each tile_m / consumers rows. stages: depth of the shared-memory ring.
+    consumers: warpgroups that multiply, each tile_m / consumers rows. pingpong: two of them take whole tiles in turn instead, so
+    that one stores its tile while the other multiplies. stages: depth of the shared-memory ring.
     cluster: CTAs that share each tile of one operand by multicast, `multicast`: "dense", then they stand along M, or "values" of
     the sparse operand (and metadata, if stages hold it), then along N. raster: tiles along M walked before the next column of
     tiles. store: "direct" writes results from registers, for any output; "bulk" stages them in shared
@@ -46,16 +47,17 @@ class Schedule:
     in_flight: Literal[0, 1] = 1
     multicast: Literal["dense", "values"] = "dense"
     l2: Literal["even", "values"] = "even"
+    pingpong: bool = False
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
             if field.type == "int" and (not isinstance(value, int) or value < 1):
                 raise ValueError(f"{field.name} must be a positive integer, got {value!r}")
-        if self.tile_m % (64 * self.consumers):
+        if self.tile_m % (64 * self.sharing):
             raise ValueError(
                 f"each consumer warpgroup takes whole blocks of 64 rows: tile_m must be a multiple of "
-                f"64 × consumers = {64 * self.consumers}, got {self.tile_m}"
+                f"64 × consumers = {64 * self.sharing}, got {self.tile_m}"
             )
         if self.tile_m > 256:
             raise ValueError(f"tile_m is at most 256 (a tensor map's box), got {self.tile_m}")
@@ -78,8 +80,11 @@ class Schedule:
             raise ValueError(f'values is "shared" or "registers", got {self.values!r}')
         if self.consumers not in (1, 2, 3, 4):
             raise ValueError(f"consumers is 1 to 4 warpgroups, got {self.consumers}")
-        if type(self.specialized) is not bool:
-            raise ValueError(f"specialized is True or False, got {self.specialized!r}")
+        for name in ("specialized", "pingpong"):
+            if type(getattr(self, name)) is not bool:
+                raise ValueError(f"{name} is True or False, got {getattr(self, name)!r}")
+        if self.pingpong and self.consumers != 2:
+            raise ValueError(f"pingpong is for 2 consumers, got {self.consumers}")
         if self.metadata not in ("global", "stage", "barrier"):
             raise ValueError(f'metadata is "global", "stage" or "barrier", got {self.metadata!r}')
         if type(self.in_flight) is not int or self.in_flight not in (0, 1):
@@ -106,9 +111,14 @@ class Schedule:
         return 128 * (int(self.specialized) + self.consumers)
 
     @property
+    def sharing(self) -> int:
+        """Consumer warpgroups that work on one tile together."""
+        return 1 if self.pingpong else self.consumers
+
+    @property
     def blocks(self) -> int:
         """Blocks of 64 rows that each consumer warpgroup holds."""
-        return self.tile_m // (64 * self.consumers)
+        return self.tile_m // (64 * self.sharing)
 
 
 WORKING_REGISTERS = 24

@@ -15,6 +15,8 @@ SCHED = Dialect(
         ops.RoleOp,
         ops.TilesOp,
         ops.NextTileOp,
+        ops.TakeTurnOp,
+        ops.PassTurnOp,
         ops.LoopOp,
         ops.AcquireOp,
         ops.InviteOp,

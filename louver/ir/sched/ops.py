@@ -98,7 +98,7 @@ class RingOp(IRDLOperation):
 
 @irdl_op_definition
 class BarriersOp(IRDLOperation):
-    """One mbarrier a stage. Counts, transaction bytes and the offset are derived by passes from their users."""
+    """One mbarrier a stage; of turns, one a warpgroup. Counts, transaction bytes and the offset are derived by passes from their users."""
 
     name = "sched.barriers"
     sym_name = prop_def(SymbolNameConstraint())
@@ -130,10 +130,17 @@ class RoleOp(IRDLOperation):
     traits = traits_def(NoTerminator(), HasParent(KernelOp), SymbolOpInterface())
     assembly_format = "$sym_name `warpgroups` $warpgroups `from` $first (`registers` $registers^)? (`single` $single^)? $body attr-dict"
 
+    @property
+    def sharing(self) -> int:
+        """Warpgroups of the role that work on one tile together."""
+        in_turn = any(isinstance(op, TilesOp) and op.in_turn is not None for op in self.body.block.ops)
+        return 1 if in_turn else self.warpgroups.value.data
+
 
 @irdl_op_definition
 class TilesOp(IRDLOperation):
-    """Walk this CTA's output tiles; block arguments of each region: first row and first column of a tile, in elements, and in a
+    """Walk this CTA's output tiles. `in_turn`: each of the role's warpgroups takes a whole tile, one after the other, where else
+    they all work on every tile; the stages of the others' tiles are passed over. Block arguments of each region: first row and first column of a tile, in elements, and in a
     batch its entry. Tiles of one entry follow each other.
 
     `raster`: tiles along M that are walked before the next column of tiles (for L2 reuse). `ahead`: what is begun for a tile
@@ -142,10 +149,11 @@ class TilesOp(IRDLOperation):
 
     name = "sched.tiles"
     raster = prop_def(IntegerAttr[I32])
+    in_turn = opt_prop_def(UnitAttr)
     body = region_def("single_block")
     ahead = opt_region_def("single_block")
     traits = traits_def(NoTerminator(), HasParent(RoleOp))
-    assembly_format = "`raster` $raster $body (`ahead` $ahead^)? attr-dict"
+    assembly_format = "`raster` $raster (`in_turn` $in_turn^)? $body (`ahead` $ahead^)? attr-dict"
 
     def verify_(self) -> None:
         begins = [op for op in self.body.block.ops if isinstance(op, NextTileOp)]
@@ -163,6 +171,29 @@ class NextTileOp(IRDLOperation):
     name = "sched.next_tile"
     traits = traits_def(HasParent(TilesOp))
     assembly_format = "attr-dict"
+
+
+@irdl_op_definition
+class TakeTurnOp(IRDLOperation):
+    """Of tiles taken in turn: wait until the warpgroup before has waited for all stages of its tile.
+
+    Without it a wait for a stage could take an earlier round's phase for its own.
+    """
+
+    name = "sched.take_turn"
+    barriers = prop_def(SymbolNameConstraint())
+    traits = traits_def(HasParent(TilesOp))
+    assembly_format = "$barriers attr-dict"
+
+
+@irdl_op_definition
+class PassTurnOp(IRDLOperation):
+    """Of tiles taken in turn: all stages of the tile have been waited for, the next warpgroup has its turn."""
+
+    name = "sched.pass_turn"
+    barriers = prop_def(SymbolNameConstraint())
+    traits = traits_def(HasParent(TilesOp))
+    assembly_format = "$barriers attr-dict"
 
 
 @irdl_op_definition

@@ -61,7 +61,7 @@ def _leader(low: Lowering) -> Reg:
 
 def _warpgroup_barrier(low: Lowering) -> None:
     k = low.k
-    for index in range(low.consumers):
+    for index in range(low.warpgroups):
         with k.if_(k.setp("eq", "u32", low.warpgroup, index), uniform=True):
             k.barrier_sync(FIRST_BARRIER + index, WARPGROUP_THREADS)
 
@@ -75,7 +75,7 @@ def _send(low: Lowering, op: ops.BulkStoreOp, area: Area, chunk: Chunk) -> None:
     """Start the copies of a chunk's boxes: along m for an output [N, M], along n for [M, N]."""
     k = low.k
     blocks = len(low.consumer.accumulators)
-    row = k.add(k.mad_lo(low.warpgroup, BLOCK * blocks, low.number(op.row)), BLOCK * chunk.block)
+    row = k.add(k.mad_lo(low.part, BLOCK * blocks, low.number(op.row)), BLOCK * chunk.block)
     column = k.add(low.number(op.column), chunk.column)
     along, across = (row, column) if area.transposed else (column, row)
     for box in range(area.boxes):

@@ -42,8 +42,8 @@ def _initialise_barriers(low: Lowering) -> None:
     k = low.k
     with k.if_(k.setp("eq", "u32", low.named["tid"], 0)):
         for barriers in low.barriers.values():
-            for stage in range(low.stages):
-                k.mbarrier_init(Address(low.named["smem"], barriers.offset + 8 * stage), barriers.arrivals)
+            for index in range(barriers.count):
+                k.mbarrier_init(Address(low.named["smem"], barriers.offset + 8 * index), barriers.arrivals)
         k.fence_mbarrier_init()
     if low.cluster > 1:
         k.cluster_sync()
@@ -68,6 +68,8 @@ def lower_role(low: Lowering, role: ops.RoleOp, lower_block: LowerBlock) -> None
         if role.registers is not None:
             k.setmaxnreg(role.registers.value.data, "dec" if single else "inc")
         low.warpgroup = k.shr(k.sub(low.named["warp"], first), 2)
+        low.warpgroups = role.warpgroups.value.data
+        low.part = low.warpgroup if role.sharing == low.warpgroups else k.mov(0)
         if single:
             elected = k.setp("eq", "u32", low.named["tid"], first * 32)
             with k.if_(elected):
@@ -81,7 +83,7 @@ def _start_role(low: Lowering, role: ops.RoleOp, lower_block: LowerBlock) -> Non
     low.position = RolePosition(stage=k.mov(0), parity=k.mov(0), previous=k.mov(0))
     if any(isinstance(inner, ops.MmaOp) for inner in role.walk()):
         tile_m, _, _ = low.tile
-        operands.open_consumer(low, role, tile_m // (64 * role.warpgroups.value.data))
+        operands.open_consumer(low, role, tile_m // (64 * role.sharing))
     lower_block(role.body.block)
 
 
@@ -101,6 +103,12 @@ def lower_tiles(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock) -> None
     if "batch" in low.sizes:
         named["tiles"] = total
         total = k.mul_lo(total, low.sizes["batch"])
+    if op.in_turn is not None:
+        tile = k.mad_lo(low.warpgroup, stride, tile)
+        stride = k.mul_lo(stride, low.warpgroups)
+        # The first warpgroup has the first turn: a wait for the phase before the first passes at once.
+        low.position.turn = k.selp(Imm(1), Imm(0), k.setp("eq", "u32", low.warpgroup, 0))
+        _pass_over(low, low.warpgroup)
     with k.if_(k.setp("lt", "u32", tile, total), uniform=True):
         low.walk = walk = TileWalk(tile, stride, total, op.raster.value.data, _origin(low))
         _move_to(low, tile, walk.here)
@@ -109,6 +117,8 @@ def lower_tiles(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock) -> None
             _bind(low, op.body.block, walk.here)
             low.tile_state = TileState(step=k.mov(0))
             lower_block(op.body.block)
+            if op.in_turn is not None:
+                _pass_over(low, low.warpgroups - 1)
             k.add(tile, stride, into=tile)
             if walk.ahead is None:
                 _move_to(low, tile, walk.here)
@@ -119,6 +129,15 @@ def lower_tiles(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock) -> None
             loop.repeat_if(k.setp("lt", "u32", tile, total))
     if any(isinstance(inner, ops.BulkStoreOp) for inner in op.body.block.ops):
         bulk_store.drain(low)
+
+
+def _pass_over(low: Lowering, tiles: Reg | int) -> None:
+    """Go on by the stages of as many tiles: the parity flips for each time that the ring wraps."""
+    k, position = low.k, low.position
+    stage = k.add(position.stage, k.mul_lo(low.named["steps"], tiles))
+    rounds = k.div(stage, low.stages)
+    k.mov(k.sub(stage, k.mul_lo(rounds, low.stages)), into=position.stage)
+    k.xor(position.parity, k.and_(rounds, 1), into=position.parity)
 
 
 def next_tile(low: Lowering, op: ops.NextTileOp, lower_block: LowerBlock) -> None:

@@ -83,7 +83,7 @@ def _descriptor(low: Lowering, ring_name: str, tile: Tile, offset: int, *, per_w
     start = k.mad_lo(low.position.stage, ring.stage_bytes >> 4, start)
     if per_warpgroup:
         rows = 64 * len(low.consumer.accumulators)
-        start = k.mad_lo(low.warpgroup, rows * tile.line_bytes >> 4, start)
+        start = k.mad_lo(low.part, rows * tile.line_bytes >> 4, start)
     start = k.add(start, (constant & 0xFFFFFFFF) + (ring.offset + offset >> 4))
     return k.pack_b64(start, k.mov(constant >> 32))
 

@@ -59,7 +59,7 @@ def open_tile(low: Lowering, tiles: ops.TilesOp, at: Origin) -> None:
     columns = columns_per_load(low.kernel.mma.a.data)
     groups = k.shr(k.add(low.sizes["K"], columns - 1), columns.bit_length() - 1)
     last = k.shr(k.sub(low.sizes["M"], 1), 6)
-    first = k.mad_lo(low.warpgroup, blocks, k.shr(at.m, 6))
+    first = k.mad_lo(low.part, blocks, k.shr(at.m, 6))
     metadata = next(op.metadata for op in tiles.walk() if isinstance(op, ops.LoadMetadataOp))
     thread = k.mad_wide(k.and_(low.named["tid"], 127), 16, low.register(metadata))
     for block, address in enumerate(consumer.metadata_addresses):
@@ -103,7 +103,7 @@ def _value_offsets(low: Lowering, products: int) -> list[Reg]:
     tile = values_tile(low)
     lane, warp = k.and_(low.named["tid"], 31), k.and_(low.named["warp"], 3)
     blocks = len(low.consumer.accumulators)
-    row = k.mad_lo(low.warpgroup, 64 * blocks, k.mad_lo(warp, 16, k.and_(lane, 15)))
+    row = k.mad_lo(low.part, 64 * blocks, k.mad_lo(warp, 16, k.and_(lane, 15)))
     start = k.mul_lo(row, tile.line_bytes)
     phase = k.and_(k.shr(start, BANK_LINE.bit_length() - 1), tile.swizzle.span // CHUNK - 1)
     first = k.add(start, k.mul_lo(k.xor(k.shr(lane, 4), phase), CHUNK))

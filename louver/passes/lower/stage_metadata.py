@@ -55,7 +55,7 @@ def read(low: Lowering, op: staged.ReadMetadataOp) -> None:
     words = _words(size)
     own = consumer.metadata[op.set.value.data]
     start = k.mad_lo(low.position.stage, ring.stage_bytes, low.named["smem"])
-    start = k.mad_lo(low.warpgroup, len(own) * size, start)
+    start = k.mad_lo(low.part, len(own) * size, start)
     start = k.mad_lo(k.and_(low.named["tid"], WARPGROUP_THREADS - 1), words * WORD_BYTES, start)
     for block, registers in enumerate(own):
         address = Address(start, ring.offset + block * size)

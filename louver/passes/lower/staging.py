@@ -111,7 +111,7 @@ def open_area(low: Lowering, op: ops.BulkStoreOp) -> Area:
     size = element_type(op.element.data).bytes
     columns = op.columns.value.data
     ring = low.rings[op.ring.data]
-    share = ring.stage_bytes // low.consumers
+    share = ring.stage_bytes // low.warpgroups
     start = low.k.mad_lo(low.warpgroup, share, low.named["smem"])
     buffers = share // (BLOCK * columns * size)
     return Area(start, ring.offset, buffers, columns, size, kind.span, op.transposed is not None)

@@ -23,20 +23,25 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class Barriers:
-    """One mbarrier a stage: offset in bytes, and how each phase completes."""
+    """Some mbarriers: offset in bytes, how many, and how each phase completes."""
 
     offset: int
+    count: int
     arrivals: int
     transaction_bytes: int
 
 
 @dataclass(slots=True)
 class RolePosition:
-    """A role's place in the rings: registers for the stage in hand, its parity bit, and the stage before it."""
+    """A role's place in the rings: registers for the stage in hand, its parity bit, and the stage before it.
+
+    turn: parity of the next wait for the warpgroup's turn, where tiles are taken in turn.
+    """
 
     stage: Reg
     parity: Reg
     previous: Reg
+    turn: Reg | None = None
 
 
 @dataclass(slots=True)
@@ -95,7 +100,8 @@ class Lowering:
     """The state of lowering one kernel.
 
     values: what holds each SSA value. sizes: the kernel's sizes by name. named: thread indices and counts.
-    warpgroup (index in its role) and the states below it are set where a role, a tile or a consumer begins.
+    warpgroup (index in its role, one of `warpgroups`), part (which rows of a tile it takes, counted in warpgroups) and the states
+    below are set where a role, a tile or a consumer begins.
     """
 
     kernel: ops.KernelOp
@@ -107,6 +113,8 @@ class Lowering:
     sizes: dict[str, Reg] = field(default_factory=dict[str, Reg])
     named: dict[str, Reg] = field(default_factory=dict[str, Reg])
     warpgroup: Reg = field(init=False)
+    warpgroups: int = field(init=False)
+    part: Reg = field(init=False)
     position: RolePosition = field(init=False)
     walk: TileWalk = field(init=False)
     tile_state: TileState = field(init=False)
@@ -127,12 +135,6 @@ class Lowering:
     def along_n(self) -> bool:
         """Whether the CTAs of a cluster work on neighbouring columns of tiles, not rows."""
         return self.kernel.along_n is not None
-
-    @property
-    def consumers(self) -> int:
-        """Warpgroups that multiply."""
-        m, _, _ = self.tile
-        return m // (64 * len(self.consumer.accumulators))
 
     def sum_at(self, block: int, index: int) -> Reg:
         """The epilogue's element `index` of a thread's part of a block, in the order of `louver.isa.fragments.accumulator`.

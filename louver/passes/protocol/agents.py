@@ -24,13 +24,14 @@ Rings: TypeAlias = Sequence[Mapping[str, Sequence[Stage]]]
 
 @dataclass(slots=True)
 class Agent:
-    """One warpgroup of a role in one CTA; one thread if the role is single. index: its place in clocks.
+    """One warpgroup of a role in one CTA, number `warpgroup` there; one thread if the role is single. index: its place in clocks.
 
-    cleared: the tile has promoted sums. partial: blocks whose accumulators hold what is still to be promoted.
+    turns: taken so far. cleared: the tile has promoted sums. partial: blocks whose accumulators hold what is still to be promoted.
     """
 
     index: int
     cta: int
+    warpgroup: int
     warps: int
     clock: Clock
     barriers: Shared
@@ -41,6 +42,7 @@ class Agent:
     words: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict[int, "dict[int, tuple[int, int]]"])
     slots: dict[int, tuple[int, int]] = field(default_factory=dict[int, "tuple[int, int]"])
     unfenced: set[int] = field(default_factory=set[int])
+    turns: int = 0
     cleared: bool = False
     partial: set[int] = field(default_factory=set[int])
 
@@ -51,7 +53,12 @@ class Agent:
         """Do what the event says; False, and nothing done, while it must wait."""
         match event.action.kind:
             case "acquire" | "wait":
-                return self._wait(event)
+                position = event.position // len(self._stages(event, self.cta))
+                return self._wait(event, position - (event.action.kind == "acquire"))
+            case "take_turn":
+                return self._take_turn(event)
+            case "pass_turn":
+                self._pass_turn(event)
             case "mma":
                 self._multiply(event)
             case "release":
@@ -93,17 +100,26 @@ class Agent:
         stages = self._stages(event, cta)
         return stages[position % len(stages)]
 
-    def _wait(self, event: Event) -> bool:
+    def _wait(self, event: Event, phase: int) -> bool:
         """An acquire waits for the stage's round before: the first time round every stage is free."""
         barrier = self.awaited(event)
-        phase = event.position // len(self._stages(event, self.cta)) - (event.action.kind == "acquire")
-        if not barrier.passes(phase, event):
+        if not barrier.passes(phase, self.clock, event):
             return False
         if phase >= 0:
             self.clock = join(self.clock, barrier.ended[phase])
             self.clock[self.index] += 1
             barrier.seen(self.index, self.clock[self.index], phase)
         return True
+
+    def _take_turn(self, event: Event) -> bool:
+        """The first warpgroup's first turn is there from the beginning."""
+        taken = self._wait(event, self.turns - (self.warpgroup == 0))
+        self.turns += taken
+        return taken
+
+    def _pass_turn(self, event: Event) -> None:
+        stages = self._stages(event, self.cta)
+        stages[(self.warpgroup + 1) % len(stages)].arrive(self.clock, self.turns - 1, self.warps, 0, event)
 
     def _load(self, event: Event) -> None:
         copy = _given(event.action.copy)
@@ -238,6 +254,8 @@ class Agent:
 
     def awaited(self, event: Event) -> Barrier:
         """The barrier that a waiting event waits for."""
+        if event.action.kind == "take_turn":
+            return self._stages(event, self.cta)[self.warpgroup]
         return self._barrier(event, self.cta, event.position)
 
     def finish(self, event: Event) -> None:

@@ -95,8 +95,14 @@ class Barrier:
         self.clock = list(self.clock)
         self.arrived = self.received = 0
 
-    def passes(self, phase: int, event: Event) -> bool:
-        """Whether a wait for `phase` passes; one for the phase before the first always does."""
+    def passes(self, phase: int, clock: Clock, event: Event) -> bool:
+        """Whether a wait for `phase` passes, of a role with this clock; one for the phase before the first always does."""
+        if clock[self.index] < phase:
+            raise broken(
+                "a role waits for a phase only when it knows that the one before has ended",
+                f"nothing that orders phase {phase - 1} of {self.place} before this one: the wait could pass too early",
+                event,
+            )
         if phase >= self.phase:
             return False
         if 0 <= phase < self.phase - 1:

@@ -67,29 +67,40 @@ def _check_kernel(kernel: ops.KernelOp) -> None:
     ctas = range(kernel.cluster.value.data)
     lengths = _lengths(kernel)
     words = words_a_step(kernel)
-    traces = [list(Walk(role, lengths, words).events()) for role in roles]
-    holders = [(role, trace, cta) for role, trace in zip(roles, traces, strict=True) for cta in ctas]
-    count = sum(role.warpgroups.value.data if role.single is None else 1 for role, _, _ in holders)
-    barriers = _barriers(kernel, count)
+    traces = [trace for role in roles for trace in _traces(role, lengths, words)]
+    holders = [(role, number, trace, cta) for role, number, trace in traces for cta in ctas]
+    barriers = _barriers(kernel, len(holders))
     rings = [_rings(kernel) for _ in ctas]
-    size = count + sum(len(stages) for each in barriers for stages in each.values())
-    agents: list[tuple[Agent, list[Event]]] = []
-    for role, trace, cta in holders:
-        single = role.single is not None
-        for _ in range(1 if single else role.warpgroups.value.data):
-            agents.append((Agent(len(agents), cta, warps_of(single=single), [0] * size, barriers, rings), trace))
+    size = len(holders) + sum(len(stages) for each in barriers for stages in each.values())
+    agents = [
+        (Agent(index, cta, number, warps_of(single=role.single is not None), [0] * size, barriers, rings), trace)
+        for index, (role, number, trace, cta) in enumerate(holders)
+    ]
     _run(agents)
     for each in barriers:
-        _check_end(each, traces)
+        _check_end(each, [trace for _, number, trace in traces if number == 0])
+
+
+def _traces(role: ops.RoleOp, lengths: Sequence[int], words: int) -> list[tuple[ops.RoleOp, int, list[Event]]]:
+    """What each of the role's warpgroups does, or its one thread; the same for all, unless they take turns."""
+    count = 1 if role.single is not None else role.warpgroups.value.data
+    first = list(Walk(role, lengths, words).events())
+    alike = role.sharing == role.warpgroups.value.data
+    return [
+        (role, number, first if alike or not number else list(Walk(role, lengths, words, number).events()))
+        for number in range(count)
+    ]
 
 
 def _lengths(kernel: ops.KernelOp) -> list[int]:
     """K steps of tiles that take each loop never, once and twice, in turns, until the ring has gone round."""
     unroll = max((op.unroll.value.data for op in kernel.walk() if isinstance(op, ops.LoopOp)), default=1)
     depth = max((op.stages.value.data for op in kernel.body.block.ops if isinstance(op, ops.RingOp)), default=1)
+    in_turn = any(isinstance(op, ops.TilesOp) and op.in_turn is not None for op in kernel.walk())
     pattern = [3 * unroll - 1, unroll, 1]
     lengths = list(pattern)
-    while sum(lengths) < ROUNDS * depth + 1:
+    turns = max((op.warpgroups.value.data for op in kernel.walk() if isinstance(op, ops.RoleOp)), default=1)
+    while sum(lengths) < ROUNDS * depth + 1 or (in_turn and len(lengths) < ROUNDS * turns):
         lengths += pattern
     return lengths
 

@@ -21,6 +21,8 @@ Kind: TypeAlias = Literal[
     "load",
     "wait",
     "release",
+    "take_turn",
+    "pass_turn",
     "metadata",
     "values",
     "fence",
@@ -106,11 +108,14 @@ class Fill:
 
 @dataclass(slots=True)
 class Walk:
-    """Walks one role's operations. lengths: K steps of each tile. words: metadata words a step."""
+    """Walks one role's operations. lengths: K steps of each tile. words: metadata words a step. warpgroup: whose tiles, where they
+    are taken in turn.
+    """
 
     role: ops.RoleOp
     lengths: Sequence[int]
     words: int
+    warpgroup: int = 0
     tile: int = 0
     step: int = 0
     position: int = 0
@@ -126,15 +131,16 @@ class Walk:
                 yield from self._one(op)
 
     def _tiles(self, op: ops.TilesOp) -> Iterator[Event]:
+        first, stride = (0, 1) if op.in_turn is None else (self.warpgroup, self.role.warpgroups.value.data)
         if op.ahead is not None:
-            yield from self._ahead(op, 0)
-        for tile in range(len(self.lengths)):
-            self.tile, self.step = tile, 0
+            yield from self._ahead(op, first)
+        for tile in range(first, len(self.lengths), stride):
+            self.tile, self.step, self.position = tile, 0, sum(self.lengths[:tile])
             for inner in op.body.block.ops:
                 if isinstance(inner, ops.LoopOp):
                     yield from self._loop(inner)
                 elif isinstance(inner, ops.NextTileOp):
-                    yield from self._ahead(op, min(tile + 1, len(self.lengths) - 1))
+                    yield from self._ahead(op, min(tile + stride, len(self.lengths) - 1))
                 else:
                     yield from self._one(inner)
 
@@ -229,6 +235,8 @@ _KINDS: Mapping[str, Kind] = {
     "sched.invite": "invite",
     "sched.expect": "expect",
     "sched.wait": "wait",
+    "sched.take_turn": "take_turn",
+    "sched.pass_turn": "pass_turn",
 }
 """Operations that act on barriers alone, by name."""
 
@@ -239,7 +247,7 @@ def _action(op: Operation, role: str) -> Action | None:
     if plain is not None:
         return Action(plain, op, role)
     match op:
-        case ops.AcquireOp() | ops.InviteOp() | ops.ExpectOp() | ops.WaitOp():
+        case ops.AcquireOp() | ops.InviteOp() | ops.ExpectOp() | ops.WaitOp() | ops.TakeTurnOp() | ops.PassTurnOp():
             return Action(_KINDS[op.name], op, role, op.barriers.data)
         case ops.ReleaseOp():
             return Action("release", op, role, op.barriers.data, op.lag.value.data)

@@ -46,6 +46,10 @@ PROBLEMS = {
         Problem("linear", "s8", "s8", "f16"),
         Schedule(tile_k=128, tile_n=128, cluster=2, multicast="values", metadata="stage", stages=4),
     ),
+    "linear-ping-pong": (
+        Problem("linear"),
+        Schedule(tile_n=128, stages=4, store="bulk", pingpong=True),
+    ),
     "linear-fp8-bias": (
         Problem("linear", "e4m3", "e5m2", "bf16", bias="row"),
         Schedule(tile_k=128, stages=4, store="bulk"),
@@ -103,6 +107,8 @@ def test_stages_do_not_overlap_and_bytes_add_up(name: str) -> None:
     barriers = [op for op in kernel.body.block.ops if isinstance(op, ops.BarriersOp)]
     spans = [(op.offset.value.data, op.stages.value.data * op.bytes.value.data) for op in rings]
     spans += [(op.offset.value.data, 8 * op.stages.value.data) for op in barriers]
+    turns = [op.arrivals.value.data for op in barriers if op.sym_name.data == "turn"]
+    assert turns == [4] * schedule.pingpong
     spans.sort()
     for (start, size), (following, _) in zip(spans, spans[1:], strict=False):
         assert start + size <= following
@@ -115,7 +121,7 @@ def test_stages_do_not_overlap_and_bytes_add_up(name: str) -> None:
         expected += schedule.tile_m * schedule.tile_k // 8
     assert full.transaction_bytes.value.data == expected
     empty = next(op for op in barriers if op.sym_name.data == "empty")
-    assert empty.arrivals.value.data == 4 * schedule.consumers
+    assert empty.arrivals.value.data == 4 * schedule.sharing
     invited = [op.arrivals.value.data for op in barriers if op.sym_name.data == "invited"]
     assert invited == [schedule.cluster - 1] * (schedule.cluster > 1)
 

@@ -100,6 +100,7 @@ CLUSTER = Schedule(stages=4, cluster=2)
 VALUES = Schedule(stages=4, cluster=2, multicast="values", metadata="stage")
 STAGE = Schedule(stages=4, metadata="stage")
 BARRIER = Schedule(stages=4, metadata="barrier")
+TURNS = Schedule(tile_n=128, stages=4, pingpong=True)
 ALONE = Schedule(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0)
 
 
@@ -163,6 +164,17 @@ def invite_first(kernel: ops.KernelOp) -> None:
     op.detach()
     acquire = found(kernel, ops.AcquireOp)
     acquire.parent.insert_op_before(op, acquire)
+
+
+def pass_first(kernel: ops.KernelOp) -> None:
+    op = found(kernel, ops.PassTurnOp)
+    op.detach()
+    take = found(kernel, ops.TakeTurnOp)
+    take.parent.insert_op_after(op, take)
+
+
+def together(kernel: ops.KernelOp) -> None:
+    found(kernel, ops.TilesOp, role="consumer").in_turn = None
 
 
 def overlap(kernel: ops.KernelOp) -> None:
@@ -257,6 +269,11 @@ MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
     "cluster: not invited": (CLUSTER, drop(ops.InviteOp), "every wait ends, .* of @invited with 0 of 1 arrivals"),
     "cluster: uninvited": (CLUSTER, drop(ops.WaitOp), "knows that the one before|has been waited for"),
     "cluster: invited too early": (CLUSTER, invite_first, "has been waited for|knows that the one before"),
+    "turns: not taken": (TURNS, drop(ops.TakeTurnOp), "waits for a phase only when it knows that the one before"),
+    "turns: not passed": (TURNS, drop(ops.PassTurnOp), "every wait ends, .* of @turn with 0 of 4 arrivals"),
+    "turns: passed too early": (TURNS, pass_first, "waits for a phase only when it knows that the one before"),
+    "turns: a warp's arrival too few": (TURNS, add("turn", "arrivals", -1), "no more, got 4 of 3"),
+    "turns: stages of another tile": (TURNS, together, "a phase ends only after all have gone on"),
     "values: uninvited": (VALUES, drop(ops.WaitOp), "knows that the one before|has been waited for"),
     "values: no metadata": (VALUES, drop(staged.CopyMetadataOp), "every wait ends, .* of @full"),
 }

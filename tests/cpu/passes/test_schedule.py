@@ -14,6 +14,13 @@ def test_default_fills_whole_warpgroups() -> None:
     assert schedule.blocks == 1
 
 
+def test_of_two_that_take_turns_each_has_a_whole_tile() -> None:
+    schedule = Schedule(tile_m=128, tile_n=128, pingpong=True)
+    assert schedule.threads == 384
+    assert (schedule.sharing, schedule.blocks) == (1, 2)
+    assert Schedule(tile_m=64, pingpong=True).blocks == 1
+
+
 def test_without_a_producer_one_warpgroup_is_all_there_is() -> None:
     schedule = Schedule(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0)
     assert schedule.threads == 128
@@ -38,6 +45,9 @@ def test_without_a_producer_one_warpgroup_is_all_there_is() -> None:
         ({"in_flight": 2}, "in_flight is 0 or 1 groups of products, got 2"),
         ({"in_flight": True}, "in_flight is 0 or 1 groups of products, got True"),
         ({"stages": 0}, "stages must be a positive integer"),
+        ({"pingpong": 1}, "pingpong is True or False, got 1"),
+        ({"pingpong": True, "consumers": 3, "tile_m": 192}, "pingpong is for 2 consumers, got 3"),
+        ({"pingpong": True, "tile_m": 96}, "multiple of 64 × consumers = 64, got 96"),
         ({"cluster": 3}, "cluster is 1 or 2"),
         ({"multicast": "values"}, "in clusters of 2 CTAs, got 'values' and cluster 1"),
         ({"multicast": "metadata", "cluster": 2}, 'multicast is "dense", or "values" .* got \'metadata\''),

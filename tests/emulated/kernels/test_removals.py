@@ -33,6 +33,8 @@ STRUCTURES = {
     ),
     "registers": (Problem("linear"), Schedule(tile_n=16, stages=3, values="registers"), 1),
     "alone": (Problem("linear"), Schedule(64, 16, 64, 1, 1, specialized=False, in_flight=0), 1),
+    "ping-pong": (Problem("linear"), Schedule(64, 16, stages=3, pingpong=True), 1),
+    "ping-pong-bulk": (Problem("linear"), Schedule(128, 16, stages=2, pingpong=True, store="bulk"), 1),
     "metadata-in-the-stage": (Problem("linear"), Schedule(tile_n=16, stages=3, metadata="stage", in_flight=0), 1),
     "metadata-on-its-own-barrier": (
         Problem("matmul"),
@@ -58,7 +60,8 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator):
     """
     problems = []
     schedule = compiled.schedule
-    m, n = 2 * schedule.tile_m, schedule.tile_n
+    # Of tiles taken in turn, two for each warpgroup.
+    m, n = (4 if schedule.pingpong else 2) * schedule.tile_m, schedule.tile_n
     if schedule.multicast == "values":
         n *= schedule.cluster
     else:

@@ -40,13 +40,20 @@ SCHEDULES = {
     "barrier-two-blocks": replace(BARRIER, tile_m=256, tile_k=128, stages=2),
     "barrier-drained": replace(BARRIER, in_flight=0, stages=2),
     "barrier-cluster": replace(BARRIER, tile_n=64, cluster=2),
+    "ping-pong": Schedule(tile_m=64, tile_n=32, stages=3, pingpong=True),
+    "ping-pong-two-blocks": Schedule(tile_n=32, stages=2, tile_k=128, pingpong=True, store="bulk"),
+    "ping-pong-stage": replace(STAGE, pingpong=True),
+    "ping-pong-drained": Schedule(tile_m=64, tile_n=48, stages=2, in_flight=0, pingpong=True),
+    "ping-pong-registers": Schedule(tile_m=64, tile_n=32, stages=3, values="registers", pingpong=True),
+    "ping-pong-cluster": replace(BARRIER, tile_m=64, tile_n=64, cluster=2, pingpong=True),
+    "ping-pong-cluster-values": replace(STAGE, cluster=2, multicast="values", pingpong=True),
     "stage-cluster-values": replace(STAGE, cluster=2, multicast="values"),
     "barrier-cluster-values": replace(BARRIER, cluster=2, multicast="values", tile_k=128),
     "barrier-three-consumers": replace(BARRIER, tile_m=192, tile_n=48, consumers=3),
     "barrier-registers": replace(BARRIER, values="registers"),
 }
 
-TYPED = ("alone", "alone-barrier", "drained", "stage", "stage-wide-step", "barrier-two-blocks", "barrier-cluster")
+TYPED = ("ping-pong", "alone", "alone-barrier", "drained", "stage", "stage-wide-step", "barrier-two-blocks", "barrier-cluster")
 """Those that run with every kind of element."""
 
 
