@@ -10,7 +10,7 @@ from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target
 from louver.passes.layout import dense_layout, metadata_bytes, output_layout, stageable, values_layout
-from louver.passes.product import Apply, ProductNest, walk
+from louver.passes.product import ProductNest
 from louver.passes.schedule import Schedule, check_registers
 
 TILE_N = (8, 16, 32, 64, 128, 256)
@@ -50,7 +50,9 @@ def choose(
         tile_n //= 2
     if problem.accumulate == "promoted" and tile_n > 128:
         tile_n = _promoted_width(n)
-    bulk = aligned_output and stageable(tile_n, problem.out) and _staged(problem)
+    bulk = aligned_output and stageable(
+        tile_n, problem.out, transposed=problem.kind == "linear", gated=problem.epilogue.gated
+    )
     tile_k = TILE_K[element_type(problem.b).bits]
     store = "bulk" if bulk else "direct"
     schedule = Schedule(tile_n=tile_n, tile_k=tile_k, stages=2, store=store)
@@ -77,8 +79,9 @@ def choose_for_nest(
     """
     given = dict(fixed or {})
     element = nest.store.element
-    costly = nest.gated or any(isinstance(node, Apply) and node.step == "erf" for node in walk(nest.epilogue))
-    bulk = aligned_output and "store" not in given and stageable(nest.tile_n, element) and not costly
+    transposed, gated = nest.store.transposed, nest.gated
+    bulk = aligned_output and "store" not in given
+    bulk = bulk and stageable(nest.tile_n, element, transposed=transposed, gated=gated)
     schedule = _tiled(nest, given, target)
     if "stages" in given:
         return replace(schedule, store="bulk") if bulk else schedule
@@ -89,7 +92,8 @@ def choose_for_nest(
         nest.accumulator,
         nest.promoted is not None,
         element,
-        nest.store.transposed,
+        transposed,
+        gated,
     )
     if not bulk:
         return _deepest(demand, schedule, target)
@@ -120,13 +124,6 @@ def _tiled(nest: ProductNest, given: Mapping[str, Any], target: Target) -> Sched
     raise refusal
 
 
-def _staged(problem: Problem) -> bool:
-    """Whether the epilogue goes well with staging: gated products have half as many rows to store as a staged block holds, and
-    the steps of gelu, begun for many columns at once, do not fit the registers beside the accumulators.
-    """
-    return not problem.epilogue.gated and problem.epilogue.activation != "gelu"
-
-
 @dataclass(frozen=True, slots=True)
 class _Demand:
     """What a product asks of a schedule's memory and registers: its element types, layouts and sums."""
@@ -138,6 +135,7 @@ class _Demand:
     promoted: bool
     out: str
     transposed: bool
+    gated: bool
 
 
 def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
@@ -153,6 +151,7 @@ def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
         problem.accumulate == "promoted",
         problem.out,
         problem.kind == "linear",
+        problem.epilogue.gated,
     )
     return _deepest(demand, schedule, target)
 
@@ -165,7 +164,7 @@ def _deepest(demand: _Demand, schedule: Schedule, target: Target) -> Schedule:
     stage += metadata_bytes(schedule, demand.a)
     staging = 0
     if schedule.store == "bulk":
-        staging = output_layout(schedule, demand.out, transposed=demand.transposed).bytes
+        staging = output_layout(schedule, demand.out, transposed=demand.transposed, gated=demand.gated).bytes
     stages = (target.max_shared_bytes - BARRIER_ROOM - staging) // stage
     if stages < 2:
         raise ValueError(

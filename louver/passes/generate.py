@@ -40,8 +40,6 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
             f"the left operand must be 2:4 sparse with K contiguous, got pattern {nest.a.pattern} and "
             f"{'K' if nest.a.k_major else 'M'} contiguous: mark the argument sparse"
         )
-    if nest.gated and schedule.store == "bulk":
-        raise ValueError('gated products are stored directly, got store "bulk"')
     check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None)
     if nest.promoted is not None and nest.promoted < schedule.tile_k:
         raise ValueError(
@@ -57,7 +55,7 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         dense_layout(schedule, nest.b.element, major),
         None
         if schedule.store == "direct"
-        else output_layout(schedule, nest.store.element, transposed=nest.store.transposed),
+        else output_layout(schedule, nest.store.element, transposed=nest.store.transposed, gated=nest.gated),
         Wgmma(
             n=schedule.tile_n,
             a=nest.a.element,

@@ -22,6 +22,9 @@ SPAN = 128
 STAGED_BYTES = 32
 """Bytes of columns that are staged together, two 16-byte pieces of a line: a chunk's columns are made of such."""
 
+BLOCK_ROWS = 64
+"""Rows of sums that a warpgroup holds in one set of accumulators."""
+
 STAGED_WORDS = 64
 """Columns of 32-bit results staged at a time: two chunks then take what one of 16-bit results takes at the widest tile."""
 
@@ -102,12 +105,14 @@ def metadata_bytes(schedule: Schedule, element: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class OutputLayout:
-    """How warpgroups stage an output: chunks of 64 rows of m by `columns` columns of n, in turn, each in one of `buffers`.
+    """How warpgroups stage an output: chunks of `rows` rows of m by `columns` columns of n, in turn, each in one of `buffers`.
+    A chunk's rows are those of 64 rows of sums: 64, or 32 of a gated product.
 
     box: elements that a copy sends, innermost first. swizzle: span in bytes, which is a staged line. element_bytes: bytes of
     an element. warpgroups: those that store, each with buffers of its own.
     """
 
+    rows: int
     columns: int
     box: tuple[int, int]
     swizzle: SwizzleBytes
@@ -118,40 +123,56 @@ class OutputLayout:
     @property
     def bytes(self) -> int:
         """Bytes of the staging area."""
-        return 64 * self.columns * self.element_bytes * self.buffers * self.warpgroups
+        return self.rows * self.columns * self.element_bytes * self.buffers * self.warpgroups
 
 
-def output_layout(schedule: Schedule, element: str, *, transposed: bool) -> OutputLayout:
-    """The staged output: boxes of lines along n, 64 rows of them, or (transposed) of lines along m, one for each column.
+def output_layout(schedule: Schedule, element: str, *, transposed: bool, gated: bool = False) -> OutputLayout:
+    """The staged output: boxes of lines along n, one for each row, or (transposed) of lines along m, one for each column.
 
     A tile is staged `schedule.staging` columns at a time; by default 8- and 16-bit results at once and 32-bit results
-    64 columns at a time. There are two buffers where there is more than one chunk. Raises ValueError for tiles and chunks
-    that are not made of 32 bytes of columns.
+    64 columns at a time. There are two buffers where there is more than one chunk. gated: two rows of sums make one of the
+    output. Raises ValueError for tiles and chunks that are not made of what is staged together, see `staged_columns`.
     """
     size = element_type(element).bytes
-    if not stageable(schedule.tile_n, element):
+    least = staged_columns(element, transposed=transposed, gated=gated)
+    if least is None:
+        raise ValueError(f"gated products store {element} along their rows directly, got a bulk store")
+    if schedule.tile_n % least:
         raise ValueError(
-            f"bulk stores of {element} take tiles of a multiple of {STAGED_BYTES // size} columns, got {schedule.tile_n}: "
-            "store directly"
+            f"bulk stores of {element} take tiles of a multiple of {least} columns, got {schedule.tile_n}: store directly"
         )
     columns = schedule.staging or (math.gcd(schedule.tile_n, STAGED_WORDS) if size == 4 else schedule.tile_n)
-    if columns * size % STAGED_BYTES:
+    if columns % least:
         raise ValueError(
-            f"{element} is staged in multiples of {STAGED_BYTES // size} columns, got staging {columns}: stage more at a time"
+            f"{element} is staged in multiples of {least} columns, got staging {columns}: stage more at a time"
         )
+    rows = BLOCK_ROWS // (2 if gated else 1)
     if transposed:
-        span = min(SPAN, 64 * size)
+        span = min(SPAN, rows * size)
         box = (span // size, columns)
     else:
         span = math.gcd(SPAN, columns * size)
-        box = (span // size, 64)
+        box = (span // size, rows)
     buffers = min(2, schedule.blocks * schedule.tile_n // columns)
-    return OutputLayout(columns, box, _span(span), size, buffers, schedule.consumers)
+    return OutputLayout(rows, columns, box, _span(span), size, buffers, schedule.consumers)
 
 
-def stageable(tile_n: int, element: str) -> bool:
+def staged_columns(element: str, *, transposed: bool, gated: bool) -> int | None:
+    """Columns of which a staged chunk has a multiple; None where results are not staged.
+
+    Of a gated product a warp has 8 rows of 16: the four matrices of an instruction are of twice as many columns, and the 8
+    bytes of a column of 8-bit results are no piece of 16.
+    """
+    size = element_type(element).bytes
+    if gated and size < 4:
+        return None if transposed and size == 1 else 2 * STAGED_BYTES // size
+    return STAGED_BYTES // size
+
+
+def stageable(tile_n: int, element: str, *, transposed: bool, gated: bool = False) -> bool:
     """Whether bulk stores take tiles of that many columns."""
-    return tile_n * element_type(element).bytes % STAGED_BYTES == 0
+    least = staged_columns(element, transposed=transposed, gated=gated)
+    return least is not None and tile_n % least == 0
 
 
 def _span(size: int) -> SwizzleBytes:

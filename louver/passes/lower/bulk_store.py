@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from louver.ir.sched import ops
 from louver.isa.targets import WARPGROUP_THREADS
+from louver.passes.layout import BLOCK_ROWS
 from louver.passes.lower import stage_matrices, stage_words
+from louver.passes.lower.epilogue import is_gated
 from louver.passes.lower.results import Results
 from louver.passes.lower.stages import eviction
-from louver.passes.lower.staging import BLOCK, Area, Chunk, Lane, open_area
+from louver.passes.lower.staging import Area, Chunk, Lane, open_area
 from louver.passes.lower.state import Lowering
 from louver.ptx.module import Address, Reg
 
@@ -75,7 +77,10 @@ def _send(low: Lowering, op: ops.BulkStoreOp, area: Area, chunk: Chunk) -> None:
     """Start the copies of a chunk's boxes: along m for an output [N, M], along n for [M, N]."""
     k = low.k
     blocks = len(low.consumer.accumulators)
-    row = k.add(k.mad_lo(low.part, BLOCK * blocks, low.number(op.row)), BLOCK * chunk.block)
+    row = k.mad_lo(low.part, BLOCK_ROWS * blocks, low.number(op.row))
+    if is_gated(op):
+        row = k.shr(row, 1)
+    row = k.add(row, area.rows * chunk.block)
     column = k.add(low.number(op.column), chunk.column)
     along, across = (row, column) if area.transposed else (column, row)
     for box in range(area.boxes):

@@ -26,12 +26,16 @@ from louver.isa.elementwise import CHOICES, STEPS
 from louver.isa.instruction import Instruction
 from louver.isa.special import FULL_MASK
 from louver.isa.sync import WarpSync
+from louver.passes.layout import BLOCK_ROWS
 from louver.passes.lower.convert import half, load_element, stored_bits
 from louver.passes.lower.state import Lowering
 from louver.ptx.module import Address, Imm, Reg
 
 Epilogue: TypeAlias = ops.StoreOp | ops.BulkStoreOp
 """Operations that hold an epilogue region."""
+
+LONG_STEPS = ("erf",)
+"""Elementwise steps of so many instructions that those of a few columns hide each other's latency."""
 
 Axis: TypeAlias = Literal["m", "n"]
 
@@ -47,6 +51,11 @@ def is_gated(op: Epilogue) -> bool:
     return len(op.body.block.args) == 2
 
 
+def output_block(op: Epilogue) -> int:
+    """Rows of the output that a block of 64 rows of sums makes."""
+    return BLOCK_ROWS // (2 if is_gated(op) else 1)
+
+
 def output_rows(low: Lowering, op: Epilogue) -> Reg:
     """Rows of the output: M, or half of it for a gated product."""
     rows = low.sizes["M"]
@@ -59,7 +68,7 @@ def first_output_row(low: Lowering, op: Epilogue) -> Reg:
     Of a block it holds rows r and r + 8, or row r of a gated product, whose output has 32 rows a block.
     """
     k = low.k
-    rows = 64 * len(low.consumer.accumulators)
+    rows = BLOCK_ROWS * len(low.consumer.accumulators)
     warp, lane = k.and_(low.named["warp"], 3), k.and_(low.named["tid"], 31)
     first = k.add(low.number(op.row), k.mul_lo(low.part, rows))
     first = k.add(first, k.mul_lo(warp, 16))
@@ -75,6 +84,15 @@ def keep_apart(low: Lowering, op: Epilogue) -> None:
     """
     if reads_arrays(op):
         low.k.emit(WarpSync(), FULL_MASK)
+
+
+def is_long(op: Epilogue) -> bool:
+    """Whether groups of columns are to be computed one after the other, each behind a branch.
+
+    The assembler would begin many of them at once, across barriers too, and what they compute would not fit the registers
+    beside the accumulators.
+    """
+    return not reads_arrays(op) and any(step_of(each) in LONG_STEPS for each in op.body.block.ops)
 
 
 def scalars(low: Lowering, op: Epilogue) -> Known:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from xdsl.dialects.builtin import IntegerType
 
 from louver.ir.sched import ops
 from louver.passes.lower.epilogue import (
@@ -13,14 +16,18 @@ from louver.passes.lower.epilogue import (
     arrays,
     evaluate,
     first_output_row,
+    is_gated,
+    is_long,
     keep_apart,
+    output_block,
+    output_rows,
     reads_arrays,
     reads_columns,
     scalars,
     vector_cursors,
     vectors,
 )
-from louver.passes.lower.staging import BLOCK, Chunk
+from louver.passes.lower.staging import Chunk
 from louver.passes.lower.state import Lowering
 from louver.ptx.module import Reg
 
@@ -42,12 +49,15 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The epilogue of one block of 64 rows. rows: the rows r and r + 8 that this thread holds. first_column: its first."""
+    """The epilogue of one block of 64 rows of sums. rows: the rows of the output that this thread holds, r and r + 8, or one of a
+    gated product. first_column: its first. any_inside: whether the output has any of the warp's rows, of the first block at least.
+    """
 
     low: Lowering
     op: ops.BulkStoreOp
-    rows: tuple[_Line, _Line]
+    rows: tuple[_Line, ...]
     first_column: Reg
+    any_inside: Reg
 
     @classmethod
     def of_blocks(cls, low: Lowering, op: ops.BulkStoreOp) -> list[Results]:
@@ -59,29 +69,49 @@ class Results:
 
         def line(offset: int) -> _Line:
             row = k.add(first, offset)
-            inside = k.setp("lt", "u32", row, low.sizes["M"])
+            inside = k.setp("lt", "u32", row, output_rows(low, op))
             known = numbers | vectors(low, op, vector_cursors(low, op, "m", row), inside)
             in_row = array_cursors(low, op, "m", row, first_column) if reads_arrays(op) else {}
             return _Line(offset, inside, known, in_row)
 
-        starts = range(0, BLOCK * len(low.consumer.accumulators), BLOCK)
-        return [cls(low, op, (line(start), line(start + 8)), first_column) for start in starts]
+        any_inside = k.setp("lt", "u32", k.sub(first, k.shr(k.and_(low.named["tid"], 31), 2)), output_rows(low, op))
+        block, halves = output_block(op), (0,) if is_gated(op) else (0, 8)
+        starts = range(0, block * len(low.consumer.accumulators), block)
+        return [
+            cls(low, op, tuple(line(start + half) for half in halves), first_column, any_inside) for start in starts
+        ]
 
-    def group(self, chunk: Chunk, group: int) -> tuple[Half, Half]:
-        """Results of the chunk's eight columns number `group` that this thread holds: those of row r, those of row r + 8."""
+    def group(self, chunk: Chunk, group: int) -> tuple[Half, ...]:
+        """Results of the chunk's eight columns number `group` that this thread holds, row by row."""
         keep_apart(self.low, self.op)
         column = chunk.column + 8 * group
         columns = self._column(column), self._column(column + 1)
 
-        def half(index: int) -> Half:
-            first = 4 * (column // 8) + 2 * index
-            row = self.rows[index]
-            return (
-                evaluate(self.low, self.op, self.low.sum_at(chunk.block, first), self._known(row, columns[0])),
-                evaluate(self.low, self.op, self.low.sum_at(chunk.block, first + 1), self._known(row, columns[1])),
-            )
+        def result(index: int, pair: int) -> Reg:
+            # Both sums of a gated product are this thread's: those of rows r and r + 8.
+            halves = (index,) if len(self.rows) > 1 else (0, 1)
+            sums = [self.low.sum_at(chunk.block, 4 * (column // 8) + 2 * half + pair) for half in halves]
+            return evaluate(self.low, self.op, sums, self._known(self.rows[index], columns[pair]))
 
-        return half(0), half(1)
+        def results() -> tuple[Half, ...]:
+            return tuple((result(index, 0), result(index, 1)) for index in range(len(self.rows)))
+
+        return self._behind_a_branch(results) if is_long(self.op) else results()
+
+    def _behind_a_branch(self, results: Callable[[], tuple[Half, ...]]) -> tuple[Half, ...]:
+        """The results, or zeros where none of the warp's rows are the output's."""
+        k = self.low.k
+        kept = tuple((self._zero(), self._zero()) for _ in self.rows)
+        with k.if_(self.any_inside, uniform=True):
+            for row, found in zip(kept, results(), strict=True):
+                for register, value in zip(row, found, strict=True):
+                    k.mov(value, into=register)
+        return kept
+
+    def _zero(self) -> Reg:
+        """A register of the kind that results are held in."""
+        (end,) = (each for each in self.op.body.block.ops if isinstance(each, ops.YieldOp))
+        return self.low.k.mov(0) if isinstance(end.value.type, IntegerType) else self.low.k.mov(0.0, kind="f32")
 
     def _column(self, offset: int) -> _Line | None:
         """One column that this thread holds; None where the epilogue reads nothing there."""

@@ -36,30 +36,33 @@ class _Exchange:
 
 
 def stage_rows(low: Lowering, area: Area, results: Results, chunk: Chunk, lane: Lane) -> None:
-    """A chunk of an output [M, N]: of each four matrices, two row halves (r and r + 8) of two neighbouring pieces of a line."""
+    """A chunk of an output [M, N]: of each four matrices, two row halves (r and r + 8) of two neighbouring pieces of a line, or
+    four pieces of a gated product's rows.
+    """
     k = low.k
     matrix, inner = k.shr(lane.lane, 3), k.and_(lane.lane, 7)
-    line = k.add(k.mad_lo(lane.warp, 16, k.shl(k.and_(matrix, 1), 3)), inner)
-    first = area.swizzled(k, inner, k.shr(matrix, 1))
-    pieces = area.span // PIECE
-    places = [area.address(k, line, k.xor(first, piece)) for piece in range(0, pieces, 2)]
+    halves = area.warp_rows // 8
+    row = k.add(k.shl(k.and_(matrix, 1), 3), inner) if halves == 2 else inner
+    line = k.mad_lo(lane.warp, area.warp_rows, row)
+    first = area.swizzled(k, inner, k.div(matrix, halves))
+    pieces, together = area.span // PIECE, 4 // halves
+    places = [area.address(k, line, k.xor(first, piece)) for piece in range(0, pieces, together)]
     exchange = _along_rows(low, lane) if area.size == 1 else None
-    for piece in range(0, area.boxes * pieces, 2):
+    for piece in range(0, area.boxes * pieces, together):
         box, inside = divmod(piece, pieces)
-        words = [word for each in (piece, piece + 1) for word in _row_words(results, chunk, each, exchange)]
-        address = Address(places[inside // 2], chunk.offset + box * area.box_bytes)
+        words = [word for each in range(together) for word in _row_words(results, chunk, piece + each, exchange)]
+        address = Address(places[inside // together], chunk.offset + box * area.box_bytes)
         k.store_matrices(address, words, transpose=False)
 
 
-def _row_words(results: Results, chunk: Chunk, piece: int, exchange: _Exchange | None) -> tuple[Reg, Reg]:
-    """The lane's part of a piece of the lines of rows r and r + 8."""
+def _row_words(results: Results, chunk: Chunk, piece: int, exchange: _Exchange | None) -> list[Reg]:
+    """The lane's part of a piece of the lines of its rows."""
     low, element = results.low, results.op.element.data
     if exchange is None:
-        rows = results.group(chunk, piece)
-        return stored_pair(low, *rows[0], half(element)), stored_pair(low, *rows[1], half(element))
+        return [stored_pair(low, *row, half(element)) for row in results.group(chunk, piece)]
     left, right = results.group(chunk, 2 * piece), results.group(chunk, 2 * piece + 1)
-    words = [_four_bytes(low, left[row], right[row], element) for row in (0, 1)]
-    return exchange.of(low, words[0]), exchange.of(low, words[1])
+    words = [_four_bytes(low, *pair, element) for pair in zip(left, right, strict=True)]
+    return [exchange.of(low, word) for word in words]
 
 
 def _along_rows(low: Lowering, lane: Lane) -> _Exchange:
@@ -78,12 +81,14 @@ def stage_columns(low: Lowering, area: Area, results: Results, chunk: Chunk, lan
     k = low.k
     element = half(results.op.element.data)
     matrix, inner = k.shr(lane.lane, 3), k.and_(lane.lane, 7)
-    line = k.add(k.shl(k.shr(matrix, 1), 3), inner)
-    piece = k.add(k.shl(lane.warp, 1), k.and_(matrix, 1))
+    halves = area.warp_rows // 8
+    together = 4 // halves
+    line = k.add(k.shl(k.div(matrix, halves), 3), inner)
+    piece = k.add(k.shl(lane.warp, 1), k.and_(matrix, 1)) if halves == 2 else lane.warp
     place = area.address(k, line, area.swizzled(k, inner, piece))
-    for group in range(0, area.columns // 8, 2):
-        halves = [row for each in (group, group + 1) for row in results.group(chunk, each)]
-        words = [stored_pair(low, *row, element) for row in halves]
+    for group in range(0, area.columns // 8, together):
+        rows = [row for each in range(together) for row in results.group(chunk, group + each)]
+        words = [stored_pair(low, *row, element) for row in rows]
         k.store_matrices(Address(place, chunk.offset + group * 8 * area.span), words, transpose=True)
 
 
@@ -96,8 +101,8 @@ def _stage_byte_columns(low: Lowering, area: Area, results: Results, chunk: Chun
     for group in range(0, area.columns // 8, 4):
         words: list[Reg] = []
         for each in range(group, group + 4):
-            rows = results.group(chunk, each)
-            words.append(exchange.of(low, _four_bytes(low, *rows, results.op.element.data)))
+            first, second = results.group(chunk, each)
+            words.append(exchange.of(low, _four_bytes(low, first, second, results.op.element.data)))
         k.store_matrices(Address(place, chunk.offset + group * 8 * area.span), words, transpose=True)
 
 

@@ -28,7 +28,7 @@ GROUP_BYTES = 32
 def stage_rows(low: Lowering, area: Area, results: Results, chunk: Chunk, lane: Lane) -> None:
     """A chunk of an output [M, N]."""
     k = low.k
-    line = k.mad_lo(lane.warp, 16, lane.row)
+    line = k.mad_lo(lane.warp, area.warp_rows, lane.row)
     apart = area.span // 64
     swapped = _swapped(low, area, lane)
     first = area.swizzled(k, lane.row, k.shr(lane.pair, 1))
@@ -42,12 +42,12 @@ def stage_rows(low: Lowering, area: Area, results: Results, chunk: Chunk, lane: 
         for group in (g for g in range(groups) if not g & apart):
             here = _stored(results, chunk, box * groups + group)
             there = None if swapped is None else _stored(results, chunk, box * groups + group + apart)
-            for half in (0, 1):
+            for half, own in enumerate(here):
                 at = start + half * 8 * area.span
                 if there is None:
-                    _store(low, Address(places[group], at), *here[half])
+                    _store(low, Address(places[group], at), *own)
                 else:
-                    _store_swapped(low, (places[group], places[group + apart]), at, here[half], there[half], swapped)
+                    _store_swapped(low, (places[group], places[group + apart]), at, own, there[half], swapped)
 
 
 def _swapped(low: Lowering, area: Area, lane: Lane) -> Reg | None:
@@ -67,29 +67,27 @@ def _store_swapped(
 
 
 def stage_columns(low: Lowering, area: Area, results: Results, chunk: Chunk, lane: Lane) -> None:
-    """A chunk of an output [N, M]: two boxes, of 32 rows each."""
+    """A chunk of an output [N, M]: two boxes of 32 rows, each of two warps, or one of a gated product."""
     k = low.k
     line = k.shl(lane.pair, 1)
-    piece = k.mad_lo(k.and_(lane.warp, 1), 4, k.shr(lane.row, 2))
+    warps = area.box_elements // area.warp_rows
+    piece = k.mad_lo(k.and_(lane.warp, warps - 1), area.warp_rows // 4, k.shr(lane.row, 2))
     first = area.swizzled(k, line, piece)
-    word = k.mad_lo(k.shr(lane.warp, 1), area.box_bytes, k.shl(k.and_(lane.row, 3), 2))
+    word = k.mad_lo(k.div(lane.warp, warps), area.box_bytes, k.shl(k.and_(lane.row, 3), 2))
     base = k.add(area.address(k, line, first), word)
     # The other rows and columns of the lane: row r + 8 is two pieces on, column c + 1 the next line. Both flip a bit.
     places = [[k.xor(base, 16 * (2 * half + pair)) for pair in (0, 1)] for half in (0, 1)]
     for group in range(area.columns // 8):
-        values = _stored(results, chunk, group)
-        for half, pair in ((0, 0), (0, 1), (1, 0), (1, 1)):
-            at = chunk.offset + (8 * group + pair) * area.span
-            _store(low, Address(places[half][pair], at), values[half][pair])
+        for half, row in enumerate(_stored(results, chunk, group)):
+            for pair, value in enumerate(row):
+                at = chunk.offset + (8 * group + pair) * area.span
+                _store(low, Address(places[half][pair], at), value)
 
 
-def _stored(results: Results, chunk: Chunk, group: int) -> tuple[Half, Half]:
+def _stored(results: Results, chunk: Chunk, group: int) -> tuple[Half, ...]:
     low, element = results.low, results.op.element.data
-    first, second = results.group(chunk, group)
-    return (
-        (stored_bits(low, first[0], element), stored_bits(low, first[1], element)),
-        (stored_bits(low, second[0], element), stored_bits(low, second[1], element)),
-    )
+    rows = results.group(chunk, group)
+    return tuple((stored_bits(low, row[0], element), stored_bits(low, row[1], element)) for row in rows)
 
 
 def _store(low: Lowering, address: Address, *words: Reg) -> None:

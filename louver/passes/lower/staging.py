@@ -1,6 +1,6 @@
 """Where a warpgroup stages its results for bulk stores: buffers, swizzled lines, and a lane's place among them.
 
-A chunk is 64 rows of m by some columns of n. It is staged as the boxes of the output's tensor map: along n for an output
+A chunk is 64 rows of m by some columns of n; 32 rows of a gated product, for which a warp has 8 of them, not 16. It is staged as the boxes of the output's tensor map: along n for an output
 [M, N] (64 lines a box, one a row), along m for an output [N, M] (one line a column).
 """
 
@@ -14,12 +14,11 @@ from louver.ir.sched import ops
 from louver.ir.sched.types import MapType
 from louver.isa.swizzle import BANK_LINE
 from louver.isa.swizzle import CHUNK as PIECE
+from louver.isa.targets import WARPS_PER_WARPGROUP
+from louver.passes.lower.epilogue import output_block
 from louver.passes.lower.state import Lowering
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Reg
-
-BLOCK = 64
-"""Rows of m that a warpgroup holds in one set of accumulators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +37,32 @@ class Chunk:
 class Area:
     """A warpgroup's part of the staging area: `buffers` of one chunk each, which begin `offset` bytes after `start`.
 
-    columns: of a chunk. size: bytes of an element. span: bytes of a line, which its swizzle permutes.
+    rows, columns: of a chunk. size: bytes of an element. span: bytes of a line, which its swizzle permutes.
     """
 
     start: Reg
     offset: int
     buffers: int
+    rows: int
     columns: int
     size: int
     span: int
     transposed: bool
 
     @property
+    def warp_rows(self) -> int:
+        """Rows of a chunk that one warp has: 16, or 8 of a gated product."""
+        return self.rows // WARPS_PER_WARPGROUP
+
+    @property
     def chunk_bytes(self) -> int:
         """Bytes of a buffer."""
-        return BLOCK * self.columns * self.size
+        return self.rows * self.columns * self.size
 
     @property
     def box_bytes(self) -> int:
         """Bytes that one copy sends."""
-        return (self.columns if self.transposed else BLOCK) * self.span
+        return (self.columns if self.transposed else self.rows) * self.span
 
     @property
     def boxes(self) -> int:
@@ -113,5 +118,6 @@ def open_area(low: Lowering, op: ops.BulkStoreOp) -> Area:
     ring = low.rings[op.ring.data]
     share = ring.stage_bytes // low.warpgroups
     start = low.k.mad_lo(low.warpgroup, share, low.named["smem"])
-    buffers = share // (BLOCK * columns * size)
-    return Area(start, ring.offset, buffers, columns, size, kind.span, op.transposed is not None)
+    rows = output_block(op)
+    buffers = share // (rows * columns * size)
+    return Area(start, ring.offset, buffers, rows, columns, size, kind.span, op.transposed is not None)

@@ -15,6 +15,7 @@ from louver.isa.targets import SM_90A
 from louver.passes.assign import assign_shared_memory
 from louver.passes.generate import generate
 from louver.passes.generate_epilogue import epilogue_parameters
+from louver.passes.layout import output_layout
 from louver.passes.nest import read_nest
 from louver.passes.product import (
     Accumulator,
@@ -256,10 +257,28 @@ def test_schedules_differ_in_one_field_only_where_they_say_so() -> None:
     )
 
 
-def test_gated_products_are_stored_directly() -> None:
-    problem, schedule = Problem("linear", epilogue=EPILOGUES["gated"]), Schedule(tile_n=64, stages=2, store="bulk")
-    with pytest.raises(ValueError, match='gated products are stored directly, got store "bulk"'):
+@pytest.mark.parametrize(
+    ("kind", "out", "tile_n", "rule"),
+    [
+        ("linear", "e4m3", 64, "gated products store e4m3 along their rows directly"),
+        ("matmul", "s8", 32, "bulk stores of s8 take tiles of a multiple of 64 columns, got 32: store directly"),
+        ("linear", "f16", 16, "bulk stores of f16 take tiles of a multiple of 32 columns, got 16"),
+    ],
+)
+def test_gated_products_that_are_not_staged_say_so(kind: str, out: str, tile_n: int, rule: str) -> None:
+    problem = Problem(kind, out=out, epilogue=EPILOGUES["gated"])  # type: ignore[arg-type]
+    schedule = Schedule(tile_n=tile_n, stages=2, store="bulk")
+    with pytest.raises(ValueError, match=rule):
         generate(nest_of(problem, schedule), schedule, SM_90A)
+
+
+@pytest.mark.parametrize("out", ["f16", "f32", "e4m3"])
+def test_a_gated_product_stages_half_as_many_rows(out: str) -> None:
+    schedule = Schedule(tile_n=128)
+    whole = output_layout(schedule, out, transposed=False)
+    half = output_layout(schedule, out, transposed=False, gated=True)
+    assert half.bytes == whole.bytes // 2
+    assert half.box == (whole.box[0], 32)
 
 
 def test_zeros_of_both_signs_stay_apart() -> None:

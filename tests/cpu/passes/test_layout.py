@@ -51,6 +51,11 @@ def test_lines_are_the_widest_span_that_divides_a_row(tile_n: int, swizzle: int)
 
 
 def test_what_is_stageable() -> None:
-    assert [n for n in (8, 16, 24, 32, 64) if stageable(n, "s32")] == [8, 16, 24, 32, 64]
-    assert [n for n in (8, 16, 24, 32, 64) if stageable(n, "f16")] == [16, 32, 64]
-    assert [n for n in (8, 16, 24, 32, 64) if stageable(n, "e4m3")] == [32, 64]
+    def widths(element: str, *, transposed: bool = False, gated: bool = False) -> list[int]:
+        return [n for n in (8, 16, 24, 32, 64) if stageable(n, element, transposed=transposed, gated=gated)]
+
+    assert widths("s32") == widths("f32", gated=True) == [8, 16, 24, 32, 64]
+    assert widths("f16") == [16, 32, 64]
+    assert widths("e4m3") == widths("f16", gated=True) == [32, 64]
+    assert widths("e4m3", gated=True) == [64]
+    assert widths("e4m3", gated=True, transposed=True) == []

@@ -173,12 +173,8 @@ def conflicts(addresses: np.ndarray, nbytes: int) -> int:
     return worst
 
 
-@every_output
-@every_kind
-@pytest.mark.parametrize("tile_n", [32, 64, 128])
-def test_no_two_lanes_of_an_access_share_a_bank(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, kind: str, name: str, tile_n: int
-) -> None:
+def banks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that fills with the conflicts of every access to shared memory by stores."""
     seen: list[int] = []
 
     def recording(instruction: Any, nbytes: Any) -> None:
@@ -193,6 +189,30 @@ def test_no_two_lanes_of_an_access_share_a_bank(
 
     recording(Store, lambda store: 4 * store.count)
     recording(StoreMatrix, lambda _: 16)
+    return seen
+
+
+@pytest.mark.parametrize(("kind", "out"), [("linear", "f16"), ("linear", "f32"), ("matmul", "bf16"), ("matmul", "f32")])
+@pytest.mark.parametrize("tile_n", [32, 64, 128])
+def test_nor_do_those_of_gated_products(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, kind: str, out: str, tile_n: int
+) -> None:
+    seen = banks(monkeypatch)
+    problem = Problem(kind, out=out, epilogue=Epilogue(activation="silu", gated=True))
+    given = operands(rng, 128, tile_n, 32, "f16", "normal")
+    schedule = Schedule(tile_n=tile_n, stages=2, store="bulk")
+    emulate(compile_product(problem, schedule), given.s, given.b.T, sm_count=1)
+    assert len(seen) >= 8
+    assert set(seen) == {0}
+
+
+@every_output
+@every_kind
+@pytest.mark.parametrize("tile_n", [32, 64, 128])
+def test_no_two_lanes_of_an_access_share_a_bank(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, kind: str, name: str, tile_n: int
+) -> None:
+    seen = banks(monkeypatch)
     problem = problem_of(kind, name)
     run(problem, bulk(problem, Schedule(tile_n=tile_n, stages=2)), given_of(rng, problem, 64, tile_n, 32), Latest())
     assert len(seen) >= 8

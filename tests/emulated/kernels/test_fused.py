@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from louver.emulator import Earliest, Latest, Order, Seeded
-from louver.formats.dtypes import element_type
+from louver.formats.dtypes import element_type, raw_bits
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import PRODUCTS, Problem
 from louver.kernels import reference
@@ -43,12 +43,44 @@ def test_every_option(rng: np.random.Generator, kind: str, name: str) -> None:
         given.assert_close(y)
 
 
-@pytest.mark.parametrize("name", [name for name, epilogue in EPILOGUES.items() if not epilogue.gated])
+@pytest.mark.parametrize("name", EPILOGUES)
 @pytest.mark.parametrize("kind", ["linear", "matmul"])
 def test_every_option_with_bulk_stores(rng: np.random.Generator, kind: str, name: str) -> None:
     problem = Problem(kind, "bf16", "bf16", "f16", bias="row", epilogue=EPILOGUES[name])
-    given = fused_operands(rng, problem, 200, 72, 70)
+    given = fused_operands(rng, problem, 208, 72, 70)
     given.assert_close(run(given, Earliest(), tile_n=64, store="bulk", sm_count=2))
+
+
+GATED_OUTPUTS = [
+    (kind, a, out)
+    for kind in ("linear", "matmul")
+    for a, out in (("f16", "f32"), ("bf16", "bf16"), ("f16", "e4m3"), ("s8", "s8"))
+    if kind == "matmul" or element_type(out).bits > 8
+]
+
+
+@pytest.mark.parametrize(("kind", "a", "out"), GATED_OUTPUTS)
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"tile_n": 128},
+        {"tile_n": 64, "staging": 64},
+        {"tile_m": 256, "tile_n": 192, "staging": 64},
+        {"tile_m": 64, "consumers": 1, "tile_n": 64},
+        {"tile_n": 64, "cluster": 2, "multicast": "values"},
+        {"tile_n": 128, "pingpong": True},
+    ],
+    ids=str,
+)
+def test_gated_products_staged(
+    rng: np.random.Generator, kind: str, a: str, out: str, schedule: dict[str, object]
+) -> None:
+    """What staged stores send is what direct ones write, bit for bit; rows of whole chunks, several tiles, tails."""
+    problem = Problem(kind, a, a, out, bias="row", epilogue=EPILOGUES["gated-scaled"])
+    given = fused_operands(rng, problem, 416, 208, 130)
+    staged = run(given, Seeded(2), sm_count=2, store="bulk", **schedule)
+    given.assert_close(staged)
+    np.testing.assert_array_equal(raw_bits(run(given, sm_count=2, store="direct")), raw_bits(staged))
 
 
 @pytest.mark.parametrize(("m", "n"), [(16, 1), (112, 33), (128, 31), (144, 65), (400, 40)])

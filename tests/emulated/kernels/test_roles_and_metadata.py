@@ -53,7 +53,16 @@ SCHEDULES = {
     "barrier-registers": replace(BARRIER, values="registers"),
 }
 
-TYPED = ("ping-pong", "alone", "alone-barrier", "drained", "stage", "stage-wide-step", "barrier-two-blocks", "barrier-cluster")
+TYPED = (
+    "ping-pong",
+    "alone",
+    "alone-barrier",
+    "drained",
+    "stage",
+    "stage-wide-step",
+    "barrier-two-blocks",
+    "barrier-cluster",
+)
 """Those that run with every kind of element."""
 
 
