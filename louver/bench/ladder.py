@@ -18,7 +18,7 @@ from louver.passes.schedule import Schedule
 SHAPE = (4096, 8192, 8192)
 """M, N, K of the worklog's products."""
 
-TILE = ("tile_m", "tile_n", "consumers")
+TILE = ("tile_m", "tile_n", "consumers", "pingpong")
 """Fields that are one change: as few of the others fit together."""
 
 QUICK = Protocol(rounds=2, burst_seconds=0.02, pause_seconds=0.01, rotation_bytes=50_000_000)
@@ -45,8 +45,12 @@ OURS: tuple[Step, ...] = (
     ({"store": "bulk"}, None),
     ({"raster": 16}, None),
     ({"values": "registers"}, None),
+    ({"values": "shared"}, None),
     ({"cluster": 2}, None),
+    ({"multicast": "values"}, None),
     ({"tile_m": 192, "tile_n": 192, "consumers": 3}, None),
+    ({"tile_m": 128, "tile_n": 128, "consumers": 2, "pingpong": True}, None),
+    ({"stages": 6}, None),  # smaller ones: as many as fit
 )
 """Beyond the worklog. What does not pay is on the ladder too."""
 
@@ -84,7 +88,7 @@ def change_between(below: Schedule, above: Schedule) -> str:
     """What differs, in words. Raises ValueError unless it is one field, or the tile."""
     names = [f.name for f in fields(Schedule) if getattr(below, f.name) != getattr(above, f.name)]
     if names and set(names) <= set(TILE):
-        return f"tile {above.tile_m}×{above.tile_n}, {above.consumers} consumers"
+        return f"tile {above.tile_m}×{above.tile_n}, {above.consumers} consumers{' in turn' if above.pingpong else ''}"
     if len(names) != 1:
         raise ValueError(
             f"a rung differs from the one below by one field, or by {', '.join(TILE)}, got {', '.join(names) or 'none'}: "

@@ -35,6 +35,11 @@ ALTERNATIVES: tuple[Mapping[str, Any], ...] = (
     {"raster": 32, "l2": "values"},
     {"cluster": 2},
     {"cluster": 2, "multicast": "values"},
+    {"tile_m": 128, "tile_n": 128, "consumers": 2, "pingpong": True},
+    {"tile_m": 128, "tile_n": 128, "consumers": 2, "pingpong": True, "cluster": 2},
+    {"tile_m": 128, "tile_n": 128, "consumers": 2, "pingpong": True, "cluster": 2, "multicast": "values"},
+    {"tile_m": 64, "tile_n": 256, "consumers": 2, "pingpong": True},
+    {"tile_m": 128, "tile_n": 256, "consumers": 2, "pingpong": True},
     {"tile_n": 128},
     {"tile_n": 192},
     {"tile_m": 256, "tile_n": 128},
@@ -51,7 +56,9 @@ ALTERNATIVES: tuple[Mapping[str, Any], ...] = (
     {"stages": 3},
     {"stages": 2},
 )
-"""Changes to the library's choice, one at a time. A tile's change of shape is one change."""
+"""Changes to the library's choice, one at a time. A tile's change of shape is one change. What does not fit is left out: the widest
+tile in turn is for sums in f16.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,25 +12,32 @@ from louver.kernels.configure import MAX_STAGES, deepest
 from louver.kernels.tuned_entry import size_class
 from louver.passes.schedule import Schedule
 
-TILES: tuple[Mapping[str, int], ...] = tuple(
-    {"tile_m": m, "tile_n": n, "consumers": consumers}
-    for m, n, consumers in (
-        (128, 256, 2),
-        (128, 192, 2),
-        (128, 128, 2),
-        (128, 64, 2),
-        (128, 32, 2),
-        (128, 16, 2),
-        (128, 8, 2),
-        (256, 128, 2),
-        (192, 192, 3),
-        (256, 256, 4),
-        (256, 256, 2),
-        (64, 256, 1),
-        (64, 128, 1),
-    )
+TOGETHER = (
+    (128, 256, 2),
+    (128, 192, 2),
+    (128, 128, 2),
+    (128, 64, 2),
+    (128, 32, 2),
+    (128, 16, 2),
+    (128, 8, 2),
+    (256, 128, 2),
+    (192, 192, 3),
+    (256, 256, 4),
+    (256, 256, 2),
+    (64, 256, 1),
+    (64, 128, 1),
 )
-"""Tiles and the warpgroups that share them: one change, as few of the others fit together."""
+"""Tiles that all consumer warpgroups work on, and how many there are."""
+
+IN_TURN = ((128, 128, 2), (64, 256, 2), (128, 192, 2), (128, 256, 2), (128, 64, 2))
+"""Tiles of which each of two warpgroups has one. The wider ones fit the registers with sums in f16."""
+
+TILES: tuple[Mapping[str, int], ...] = tuple(
+    {"tile_m": m, "tile_n": n, "consumers": consumers, "pingpong": pingpong}
+    for pingpong, shapes in ((False, TOGETHER), (True, IN_TURN))
+    for m, n, consumers in shapes
+)
+"""Tiles and the warpgroups that share them or take them in turn: one change, as few of the others fit together."""
 
 CLUSTERS: tuple[Mapping[str, Any], ...] = (
     {"cluster": 1, "multicast": "dense"},
@@ -46,9 +53,9 @@ NUMBERS: Mapping[str, tuple[int, ...]] = {
 }
 """Values of the fields that are numbers. A field that is a choice of names or a yes and no tries all; others stay."""
 
-APART = ("specialized", "cluster", "multicast")
+APART = ("specialized", "cluster", "multicast", "pingpong")
 """Fields that the search does not change alone: a schedule without a producer differs by more than one thing, and is for
-comparison; for the others see `CLUSTERS`.
+comparison; for the others see `TILES` and `CLUSTERS`.
 """
 
 GAIN = 0.005

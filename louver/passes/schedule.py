@@ -65,13 +65,6 @@ class Schedule:
             raise ValueError(f"tile_n is a multiple of 8, at most 256, got {self.tile_n}")
         if self.tile_k not in (64, 128):
             raise ValueError(f"tile_k is 64 or 128, got {self.tile_k}")
-        if self.cluster not in (1, 2):
-            raise ValueError(f"cluster is 1 or 2 CTAs, got {self.cluster}")
-        if self.multicast not in ("dense", "values") or (self.multicast != "dense" and self.cluster == 1):
-            raise ValueError(
-                'multicast is "dense", or "values" in clusters of 2 CTAs, '
-                f"got {self.multicast!r} and cluster {self.cluster}"
-            )
         if self.store not in ("direct", "bulk"):
             raise ValueError(f'store is "direct" or "bulk", got {self.store!r}')
         if self.staging is not None and (self.staging < 1 or self.tile_n % self.staging):
@@ -83,15 +76,25 @@ class Schedule:
         for name in ("specialized", "pingpong"):
             if type(getattr(self, name)) is not bool:
                 raise ValueError(f"{name} is True or False, got {getattr(self, name)!r}")
-        if self.pingpong and self.consumers != 2:
-            raise ValueError(f"pingpong is for 2 consumers, got {self.consumers}")
         if self.metadata not in ("global", "stage", "barrier"):
             raise ValueError(f'metadata is "global", "stage" or "barrier", got {self.metadata!r}')
         if type(self.in_flight) is not int or self.in_flight not in (0, 1):
             raise ValueError(f"in_flight is 0 or 1 groups of products, got {self.in_flight!r}")
         if self.l2 not in ("even", "values"):
             raise ValueError(f'l2 is "even" or "values", got {self.l2!r}')
+        self._check_sharing()
         self._check_depth()
+
+    def _check_sharing(self) -> None:
+        if self.cluster not in (1, 2):
+            raise ValueError(f"cluster is 1 or 2 CTAs, got {self.cluster}")
+        if self.multicast not in ("dense", "values") or (self.multicast != "dense" and self.cluster == 1):
+            raise ValueError(
+                'multicast is "dense", or "values" in clusters of 2 CTAs, '
+                f"got {self.multicast!r} and cluster {self.cluster}"
+            )
+        if self.pingpong and self.consumers != 2:
+            raise ValueError(f"pingpong is for 2 consumers, got {self.consumers}")
 
     def _check_depth(self) -> None:
         if not self.specialized and (self.consumers, self.stages) != (1, 1):
