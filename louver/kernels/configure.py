@@ -9,6 +9,7 @@ from typing import Any, Literal
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target
+from louver.kernels.waves import narrowed
 from louver.passes.layout import dense_layout, metadata_bytes, output_layout, stageable, values_layout
 from louver.passes.product import ProductNest
 from louver.passes.schedule import Schedule, check_registers
@@ -37,7 +38,7 @@ WIDE_STAGING = {1: 64, 2: 32, 4: 16}
 def choose(
     problem: Problem, m: int, n: int, target: Target, sm_count: int, *, aligned_output: bool = False, batch: int = 1
 ) -> Schedule:
-    """A schedule for `a [m, K] @ b [K, n]`: the narrowest tile that holds n, at most 256; narrower while SMs would idle.
+    """A schedule for `a [m, K] @ b [K, n]`: the narrowest tile that holds n, at most 256; narrower where SMs would idle.
 
     aligned_output: the output's address, row pitch and rows' bytes are multiples of 16, so that bulk copies can write it.
     batch: how many such products there are.
@@ -46,8 +47,7 @@ def choose(
     widths = [width for width in TILE_N if width >= least]
     tile_n = next((width for width in widths if width >= n), widths[-1])
     rows = -(-m // Schedule().tile_m) * batch
-    while tile_n > 128 and rows * -(-n // tile_n) < sm_count // 2:
-        tile_n //= 2
+    tile_n = narrowed(tile_n, widths, rows, n, sm_count)
     if problem.accumulate == "promoted" and tile_n > 128:
         tile_n = _promoted_width(n)
     bulk = aligned_output and stageable(

@@ -10,6 +10,7 @@ from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem, Tile
 from louver.isa.targets import SM_90A
 from louver.kernels.configure import MAX_STAGES, MIN_N_MAJOR, TILE_N, choose, choose_for_nest, deepest
+from louver.kernels.waves import MARGIN, SPEED, narrowed, wave_time
 from louver.passes.nest import read_nest
 from louver.passes.pipeline import compile_product
 from louver.passes.product import ProductNest
@@ -37,10 +38,47 @@ def test_n_major_tiles_hold_whole_swizzle_spans(n: int) -> None:
     assert choose(N_MAJOR, MANY, n, SM_90A, 132).tile_n >= MIN_N_MAJOR
 
 
-def test_tiles_are_narrower_while_sms_would_idle() -> None:
-    assert choose(K_MAJOR, 128, 256, SM_90A, 132).tile_n == 128
-    assert choose(K_MAJOR, 128, 256, SM_90A, 2).tile_n == 256
+def test_tiles_are_narrower_where_sms_would_idle() -> None:
+    assert choose(K_MAJOR, 128, 256, SM_90A, 132).tile_n == 64
+    assert choose(K_MAJOR, 128, 256, SM_90A, 1).tile_n == 256
     assert choose(K_MAJOR, MANY, 256, SM_90A, 132).tile_n == 256
+    assert choose(Problem("matmul", batch="both"), 128, 256, SM_90A, 132, batch=132).tile_n == 256
+
+
+BENCHMARKS = ((4096, 8192), (4096, 4096), (8192, 8192), (6144, 8192), (28672, 4096), (4096, 1024))
+"""M and N of the products that are measured most."""
+
+
+@pytest.mark.parametrize(("m", "n"), BENCHMARKS)
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "e4m3", "s8"])
+def test_products_that_fill_the_sms_keep_the_widest_tile(dtype: str, m: int, n: int) -> None:
+    chosen = choose(Problem("linear", dtype, dtype, "f16"), m, n, SM_90A, 132, aligned_output=True)
+    assert (chosen.tile_m, chosen.tile_n) == (128, 256)
+
+
+@pytest.mark.parametrize(("m", "n"), [(1024, 1024), (2048, 512), (1024, 256), (512, 2048)])
+def test_small_products_are_spread_over_more_sms(m: int, n: int) -> None:
+    chosen = choose(K_MAJOR, m, n, SM_90A, 132)
+    tiles = -(-m // chosen.tile_m) * -(-n // chosen.tile_n)
+    assert -(-m // 128) * -(-n // 256) < tiles <= 132
+
+
+@pytest.mark.parametrize("sms", [1, 2, 14, 78, 132, 10_000])
+@pytest.mark.parametrize("rows", [1, 3, 32, 65, 133, 1000])
+def test_the_model_of_waves(rows: int, sms: int) -> None:
+    for n in (1, 64, 65, 200, 257, 1000, 4096):
+        widest = next((width for width in TILE_N if width >= n), TILE_N[-1])
+        width = narrowed(widest, TILE_N, rows, n, sms)
+        assert width in TILE_N and width <= widest
+        if widest < 64:
+            assert width == widest
+            continue
+        times = {each: wave_time(each, rows, n, sms) for each in SPEED if each <= widest}
+        assert times[width] == min(times.values()) or width == widest
+        assert times[width] <= min(times.values()) / (1 - MARGIN)
+        # More SMs never take longer, and one SM has no use for narrow tiles.
+        assert wave_time(width, rows, n, sms + 1) <= times[width]
+        assert sms > 1 or n % 256 or width == widest
 
 
 def test_bulk_stores_only_where_the_output_allows() -> None:
