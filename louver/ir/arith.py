@@ -53,6 +53,34 @@ class FPToSIOp(IRDLOperation):
         _verify_shapes(self.input, self.result)
 
 
+@irdl_op_definition
+class UIToFPOp(IRDLOperation):
+    """Unsigned integers as floating-point numbers, to nearest even: of a scalar, or of every element of a tensor."""
+
+    name = "arith.uitofp"
+    input = operand_def(signlessIntegerLike)
+    result = result_def(floatingPointLike)
+    traits = traits_def(Pure())
+    assembly_format = "$input attr-dict `:` type($input) `to` type($result)"
+
+    def verify_(self) -> None:
+        _verify_shapes(self.input, self.result)
+
+
+@irdl_op_definition
+class FPToUIOp(IRDLOperation):
+    """Floating-point numbers as unsigned integers, as `FPToSIOp` does it."""
+
+    name = "arith.fptoui"
+    input = operand_def(floatingPointLike)
+    result = result_def(signlessIntegerLike)
+    traits = traits_def(Pure())
+    assembly_format = "$input attr-dict `:` type($input) `to` type($result)"
+
+    def verify_(self) -> None:
+        _verify_shapes(self.input, self.result)
+
+
 class _Resize(IRDLOperation):
     input = operand_def(signlessIntegerLike)
     result = result_def(signlessIntegerLike)
@@ -112,6 +140,8 @@ def _verify_shapes(source: SSAValue, result: SSAValue) -> None:
 _OURS: dict[type[Operation], type[Operation]] = {
     arith.SIToFPOp: SIToFPOp,
     arith.FPToSIOp: FPToSIOp,
+    arith.UIToFPOp: UIToFPOp,
+    arith.FPToUIOp: FPToUIOp,
     arith.ExtSIOp: ExtSIOp,
     arith.ExtUIOp: ExtUIOp,
     arith.TruncIOp: TruncIOp,

@@ -84,7 +84,7 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     describe_sparse_tiles(dense)
     dense.verify()
     parameters = read_parameters(_kernel(dense), groups)
-    decomposed = decompose_sparse_tensors(dense)
+    decomposed = decompose_sparse_tensors(dense, whole_rows=True)
     plain = expand_blocks(decomposed)
     cse(plain)
     function = _kernel(plain)

@@ -40,8 +40,11 @@ from louver.passes.refusal import unsupported
 _MOVES = (AdvanceOp, DescriptorLoadOp, DotOp, LoadOp, MakeTensorDescriptorOp, MakeTensorPtrOp, ReshapeOp, TransOp)
 
 
-def decompose_sparse_tensors(module: ModuleOp) -> ModuleOp:
+def decompose_sparse_tensors(module: ModuleOp, *, whole_rows: bool = False) -> ModuleOp:
     """A rewritten copy, verified; of a module without sparse types, an equal one.
+
+    whole_rows: rows of sparse tensors have no gaps, so that their stride is their length, and their metadata is as long, whatever
+    part of them the kernel says that it reads. Otherwise the kernel's sizes are the tensors'.
 
     Raises UnsupportedKernelError, which names operation and source line: for tiles, offsets and advances that are not in
     whole rows and words of metadata, for tensors whose sparse axis is not contiguous or not the one that the dot sums over,
@@ -49,7 +52,7 @@ def decompose_sparse_tensors(module: ModuleOp) -> ModuleOp:
     """
     copy = module.clone()
     for function in [op for op in copy.body.ops if isinstance(op, FuncOp)]:
-        _Decomposition(function).run()
+        _Decomposition(function, whole_rows).run()
     copy.verify()
     return copy
 
@@ -57,8 +60,9 @@ def decompose_sparse_tensors(module: ModuleOp) -> ModuleOp:
 class _Decomposition:
     """One function's: what its sparse values became, and the operations that are to go."""
 
-    def __init__(self, function: FuncOp) -> None:
+    def __init__(self, function: FuncOp, whole_rows: bool) -> None:
         self.function = function
+        self.whole_rows = whole_rows
         self.parts: dict[SSAValue, Parts] = {}
         self.replaced: list[Operation] = []
 
@@ -120,7 +124,7 @@ class _Decomposition:
             case scf.IfOp() if any(_is_sparse_type(result.type) for result in op.results):
                 self._branch(op)
             case _ if any(operands) and isinstance(op, _MOVES):
-                self._replace(op, decompose_operation(op, self.parts))
+                self._replace(op, decompose_operation(op, self.parts, self.whole_rows))
             case _ if any(operands) or any(encoding_of(result) is not None for result in op.results):
                 raise unsupported(
                     "a sparse tensor is described by block pointers or descriptors, loaded, moved and multiplied, and nothing else",

@@ -97,6 +97,11 @@ def split_shape(
     return values, metadata
 
 
+def metadata_row(strides: Sequence[Index], axes: Axes, element: Attribute, make: Numbers) -> Index:
+    """Entries of a row of metadata, of a tensor whose rows have no gaps: their stride is their length."""
+    return make.times(make.ceil(strides[axes.rows], word_columns(element)), WORD_ENTRIES)
+
+
 def split_strides(
     strides: Sequence[Index], axes: Axes, shape: Sequence[Index], make: Numbers
 ) -> tuple[Entries, Entries]:

@@ -27,6 +27,7 @@ from louver.passes.decompose_memory import (
     Entries,
     Parts,
     contiguous_axes,
+    metadata_row,
     part_types,
     split_offsets,
     split_shape,
@@ -36,7 +37,7 @@ from louver.passes.index_numbers import Numbers
 from louver.passes.refusal import unsupported
 
 
-def decompose_operation(op: Operation, parts: Mapping[SSAValue, Parts]) -> Parts | SSAValue:
+def decompose_operation(op: Operation, parts: Mapping[SSAValue, Parts], whole_rows: bool) -> Parts | SSAValue:
     """The result of `op` in parts, or as it is for a dot, made before `op`. Refuses what cannot be decomposed."""
     if isinstance(op, DotOp):
         return _dot(op, parts)
@@ -45,9 +46,9 @@ def decompose_operation(op: Operation, parts: Mapping[SSAValue, Parts]) -> Parts
         raise unsupported("a sparse tensor is what an operation is on, and no other operand", op)
     match op:
         case MakeTensorDescriptorOp():
-            return _descriptor(op, part)
+            return _descriptor(op, part, whole_rows)
         case MakeTensorPtrOp():
-            return _block_pointer(op, part)
+            return _block_pointer(op, part, whole_rows)
         case AdvanceOp():
             return _advance(op, part)
         case DescriptorLoadOp():
@@ -75,7 +76,7 @@ def _placed(made: Operation, op: Operation) -> SSAValue:
     return made.results[0]
 
 
-def _descriptor(op: MakeTensorDescriptorOp, part: Parts) -> Parts:
+def _descriptor(op: MakeTensorDescriptorOp, part: Parts, whole_rows: bool) -> Parts:
     tile = op.block
     encoding = sparse_encoding(tile)
     assert encoding is not None
@@ -83,7 +84,9 @@ def _descriptor(op: MakeTensorDescriptorOp, part: Parts) -> Parts:
         raise unsupported("a sparse tensor has rows and columns at least", op)
     axes, narrow = Axes.last(tile.get_num_dims()), Numbers(op, 32)
     shapes = split_shape(op.sizes, axes, encoding, tile.element_type, narrow)
-    strides = split_strides(op.steps, axes, shapes[1], Numbers(op, 64))
+    wide = Numbers(op, 64)
+    row = metadata_row(op.steps, axes, tile.element_type, wide) if whole_rows else shapes[1][axes.columns]
+    strides = split_strides(op.steps, axes, [*shapes[1][: axes.columns], row, *shapes[1][axes.columns + 1 :]], wide)
     made: list[SSAValue] = []
     types = part_types(op.result.type, axes, op)
     for base, shape, steps, type_ in zip((part.values, part.metadata), shapes, strides, types, strict=True):
@@ -93,7 +96,7 @@ def _descriptor(op: MakeTensorDescriptorOp, part: Parts) -> Parts:
     return Parts(made[0], made[1], axes)
 
 
-def _block_pointer(op: MakeTensorPtrOp, part: Parts) -> Parts:
+def _block_pointer(op: MakeTensorPtrOp, part: Parts, whole_rows: bool) -> Parts:
     tile = op.block
     encoding = sparse_encoding(tile)
     assert encoding is not None
@@ -102,7 +105,8 @@ def _block_pointer(op: MakeTensorPtrOp, part: Parts) -> Parts:
     types = part_types(op.result.type, axes, op)
     wide = Numbers(op, 64)
     shapes = split_shape(join_indices(op.shape, op.static_shape), axes, encoding, tile.element_type, wide)
-    strides = split_strides(steps, axes, shapes[1], wide)
+    row = metadata_row(steps, axes, tile.element_type, wide) if whole_rows else shapes[1][axes.columns]
+    strides = split_strides(steps, axes, [*shapes[1][: axes.columns], row, *shapes[1][axes.columns + 1 :]], wide)
     offsets = split_offsets(join_indices(op.offsets, op.static_offsets), axes, tile.element_type, Numbers(op, 32))
     made: list[SSAValue] = []
     for index, base in enumerate((part.values, part.metadata)):

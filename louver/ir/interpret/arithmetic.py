@@ -14,7 +14,7 @@ from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IntegerAttr
 from xdsl.ir import Operation
 
-from louver.ir.arith import ExtSIOp, ExtUIOp, FPToSIOp, SIToFPOp, TruncIOp
+from louver.ir.arith import ExtSIOp, ExtUIOp, FPToSIOp, FPToUIOp, SIToFPOp, TruncIOp, UIToFPOp
 from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
 from louver.ir.elementwise import STEP_OPERATIONS
 from louver.ir.interpret.fault import Fault
@@ -258,9 +258,9 @@ ARITHMETIC: dict[type[Operation], Handler] = {
     arith.ConstantOp: _constant,
     arith.BitcastOp: _bitcast,
     SIToFPOp: _to_float(_signed),
-    arith.UIToFPOp: _to_float(_unsigned),
+    UIToFPOp: _to_float(_unsigned),
     FPToSIOp: _to_integer,
-    arith.FPToUIOp: _to_unsigned,
+    FPToUIOp: _to_unsigned,
     CmpiOp: _compare_integers,
     CmpfOp: _compare_floats,
     SelectOp: _select,

@@ -45,7 +45,7 @@ from louver.passes.refusal import unsupported
 ELEMENTWISE: tuple[type[Operation], ...] = (
     *(op for op in arith.Arith.operations if op is not arith.ConstantOp),
     *math.Math.operations,
-    *(ours.SIToFPOp, ours.FPToSIOp, ours.ExtSIOp, ours.ExtUIOp, ours.TruncIOp),
+    *(ours.SIToFPOp, ours.FPToSIOp, ours.UIToFPOp, ours.FPToUIOp, ours.ExtSIOp, ours.ExtUIOp, ours.TruncIOp),
     *(CmpiOp, CmpfOp, SelectOp, ClampFOp, FpToFpOp, AddPtrOp),
 )
 """Operations on the elements of tiles of one shape."""

@@ -39,7 +39,7 @@ from louver.passes.lower_tiles.memory import lower_atomic, lower_load, lower_sto
 from louver.passes.lower_tiles.numbers import bits_of, compute, extended, from_f32, is_integer
 from louver.passes.lower_tiles.reduce import lower_reduction, returned
 from louver.passes.lower_tiles.shapes import lower_constant, lower_move, lower_range, lower_splat, lower_split
-from louver.passes.lower_tiles.state import Lowering, Registers, register_class
+from louver.passes.lower_tiles.state import Lowering, Registers, element_of, register_class
 from louver.passes.refusal import unsupported
 from louver.passes.tile_signature import ArgumentParameter
 from louver.ptx.builder import KernelBuilder
@@ -150,6 +150,8 @@ class _Kernel:
     def _elements(self, op: Operation) -> Registers:
         """An operation on each element; a scalar operand, such as a condition, is the same for all."""
         low = self.low
+        for value in (*op.operands, *op.results):
+            register_class(element_of(value.type), op)
         count = len(low.layout(op.results[0]).registers) if is_tile(op.results[0]) else 1
         given = [low.values[operand] for operand in op.operands]
         columns = [
