@@ -15,6 +15,7 @@ from xdsl.ir import Attribute
 from xdsl.transforms.common_subexpression_elimination import cse
 
 from louver.ir.tile import DescriptorType, FuncOp, PointerType
+from louver.ir.tile.aliases import text_with_aliases
 from louver.isa.targets import Target, target
 from louver.passes.canonicalize import drop_assumptions
 from louver.passes.decompose import decompose_sparse_tensors
@@ -61,7 +62,7 @@ class CompiledTiles:
             case "decomposed":
                 return str(self.decomposed) + "\n"
             case "encoded":
-                return str(self.encoded) + "\n"
+                return text_with_aliases(self.encoded) + "\n"
             case "ptx":
                 return self.ptx
 

@@ -5,7 +5,7 @@ two: values where it stood, metadata right behind. So does all that is made of i
 its third operand and says by `sparseIndex` which operand has the values. Values are a tensor with half the columns. Metadata
 is i16 in rows for 16 rows, `ir/tile/metadata.py`, which also says where each word of `isa/prepack.py` is in it.
 
-The pipeline that makes kernels does not run this pass: it reads the form with sparse types, where one operand is one value.
+Register tiles are lowered from there (`compile_tiles.py`); products are read with sparse types, where one operand is one value.
 `louver compile --emit decomposed` prints what the pass makes. docs/compiler.md says more.
 """
 

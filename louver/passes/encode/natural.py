@@ -34,7 +34,10 @@ from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.mma_fragments import COLUMNS, ROWS
 
 DEFAULT_WARPS = 4
-"""Warps of a CTA where nothing asks for another number."""
+"""Warps of a CTA without dots."""
+
+DOT_WARPS = 8
+"""Warps of a CTA with dots, at most."""
 
 WARP_SUMS = 1024
 """Sums of a dot for each warp, before another warp takes part."""
@@ -46,11 +49,11 @@ def is_tile(value: SSAValue) -> bool:
 
 
 def choose_warps(function: FuncOp) -> int:
-    """Warps of a CTA: four, or fewer where every dot is small."""
+    """Warps of a CTA: four, or as many as the largest dot has work for."""
     sums = [prod(tensor_of(op.d).get_shape()) for op in function.body.walk() if isinstance(op, DotOp)]
     if not sums:
         return DEFAULT_WARPS
-    return max(1, min(DEFAULT_WARPS, max(sums) // WARP_SUMS))
+    return max(1, min(DOT_WARPS, max(sums) // WARP_SUMS))
 
 
 def element_bits(value: SSAValue) -> int:

@@ -35,7 +35,7 @@ def test_the_documented_kernel(rng: np.random.Generator, golden: Golden) -> None
     text = (Path(__file__).parents[2] / "cpu/ir/inputs/simplified_sparse_dot.mlir").read_text()
     compiled = compile_tiles(parse_ir(text))
     golden.check("tiles/sparse_dot.mlir", compiled.text("encoded"))
-    assert str(parse_ir(compiled.text("encoded"))) + "\n" == str(compiled.encoded) + "\n"
+    assert str(parse_ir(compiled.text("encoded"))) == str(compiled.encoded)
     a, b = louver.prune(half(rng, 32, 64), "2:4"), half(rng, 64, 16)
     d = np.full((32, 16), np.nan, np.float16)
     report = emulate_tiles(

@@ -1,3 +1,15 @@
+#mma = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>
+#slice = #tt.slice<{dim = 1, parent = #mma}>
+#dot_op = #tt.dot_op<{opIdx = 0, parent = #mma, kWidth = 2, meta = 0}>
+#slice_1 = #tt.slice<{dim = 0, parent = #dot_op}>
+#slice_2 = #tt.slice<{dim = 1, parent = #dot_op}>
+#dot_op_1 = #tt.dot_op<{opIdx = 0, parent = #mma, kWidth = 2, meta = 1}>
+#slice_3 = #tt.slice<{dim = 1, parent = #dot_op_1}>
+#slice_4 = #tt.slice<{dim = 0, parent = #dot_op_1}>
+#dot_op_2 = #tt.dot_op<{opIdx = 1, parent = #mma, kWidth = 2}>
+#slice_5 = #tt.slice<{dim = 1, parent = #dot_op_2}>
+#slice_6 = #tt.slice<{dim = 0, parent = #mma}>
+#slice_7 = #tt.slice<{dim = 0, parent = #dot_op_2}>
 builtin.module {
   tt.func public @dot_kernel(%arg0: !tt.ptr<f16>, %arg1: !tt.ptr<f16>, %arg1_metadata: !tt.ptr<i16>, %arg2: !tt.ptr<f16>) {
     %0 = arith.constant 32 : i64
@@ -5,89 +17,89 @@ builtin.module {
     %2 = arith.constant 0 : i64
     %3 = arith.constant 64 : i64
     %4 = arith.constant 16 : i64
-    %5 = tt.make_range {start = 0 : i32, end = 32 : i32} : tensor<32xi32, #tt.slice<{dim = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>}>>
-    %6 = tt.make_range {start = 0 : i32, end = 32 : i32} : tensor<32xi32, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>}>>
-    %7 = tt.make_range {start = 0 : i32, end = 32 : i32} : tensor<32xi32, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>}>>
-    %8 = arith.extsi %5 : tensor<32xi32, #tt.slice<{dim = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>}>> to tensor<32xi64, #tt.slice<{dim = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>}>>
-    %9 = arith.extsi %6 : tensor<32xi32, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>}>> to tensor<32xi64, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>}>>
-    %10 = arith.extsi %7 : tensor<32xi32, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>}>> to tensor<32xi64, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>}>>
-    %11 = tt.splat %2 : i64 -> tensor<32xi64, #tt.slice<{dim = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>}>>
-    %12 = tt.splat %2 : i64 -> tensor<32xi64, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>}>>
-    %13 = tt.splat %2 : i64 -> tensor<32xi64, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>}>>
-    %14 = arith.addi %11, %8 : tensor<32xi64, #tt.slice<{dim = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>}>>
-    %15 = arith.addi %12, %9 : tensor<32xi64, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>}>>
-    %16 = arith.addi %13, %10 : tensor<32xi64, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>}>>
-    %17 = tt.splat %0 : i64 -> tensor<32xi64, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>}>>
-    %18 = arith.muli %16, %17 : tensor<32xi64, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>}>>
-    %19 = tt.expand_dims %18 {axis = 1 : i32} : tensor<32xi64, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>}>> -> tensor<32x1xi64, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>>
-    %20 = tt.broadcast %19 : tensor<32x1xi64, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>> -> tensor<32x32xi64, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>>
-    %21 = tt.splat %1 : i64 -> tensor<32xi64, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>}>>
-    %22 = arith.muli %15, %21 : tensor<32xi64, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>}>>
-    %23 = tt.expand_dims %22 {axis = 0 : i32} : tensor<32xi64, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>}>> -> tensor<1x32xi64, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>>
-    %24 = tt.broadcast %23 : tensor<1x32xi64, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>> -> tensor<32x32xi64, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>>
-    %25 = arith.addi %20, %24 : tensor<32x32xi64, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>>
-    %26 = tt.splat %arg1 : !tt.ptr<f16> -> tensor<32x32x!tt.ptr<f16>, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>>
-    %27 = tt.addptr %26, %25 : tensor<32x32x!tt.ptr<f16>, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>>, tensor<32x32xi64, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>>
-    %A = tt.load %27 : tensor<32x32x!tt.ptr<f16>, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>>
-    %28 = tt.make_range {start = 0 : i32, end = 2 : i32} : tensor<2xi32, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>}>>
-    %29 = arith.extsi %28 : tensor<2xi32, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>}>> to tensor<2xi64, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>}>>
-    %30 = tt.splat %2 : i64 -> tensor<2xi64, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>}>>
-    %31 = arith.addi %30, %29 : tensor<2xi64, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>}>>
-    %32 = tt.splat %3 : i64 -> tensor<2xi64, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>}>>
-    %33 = arith.muli %31, %32 : tensor<2xi64, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>}>>
-    %34 = tt.expand_dims %33 {axis = 1 : i32} : tensor<2xi64, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>}>> -> tensor<2x1xi64, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>>
-    %35 = tt.broadcast %34 : tensor<2x1xi64, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>> -> tensor<2x64xi64, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>>
-    %36 = tt.make_range {start = 0 : i32, end = 64 : i32} : tensor<64xi32, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>}>>
-    %37 = tt.make_range {start = 0 : i32, end = 64 : i32} : tensor<64xi32, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>}>>
-    %38 = arith.extsi %36 : tensor<64xi32, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>}>> to tensor<64xi64, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>}>>
-    %39 = arith.extsi %37 : tensor<64xi32, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>}>> to tensor<64xi64, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>}>>
-    %40 = tt.splat %2 : i64 -> tensor<64xi64, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>}>>
-    %41 = tt.splat %2 : i64 -> tensor<64xi64, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>}>>
-    %42 = arith.addi %40, %38 : tensor<64xi64, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>}>>
-    %43 = arith.addi %41, %39 : tensor<64xi64, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>}>>
-    %44 = tt.splat %1 : i64 -> tensor<64xi64, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>}>>
-    %45 = arith.muli %42, %44 : tensor<64xi64, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>}>>
-    %46 = tt.expand_dims %45 {axis = 0 : i32} : tensor<64xi64, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>}>> -> tensor<1x64xi64, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>>
-    %47 = tt.broadcast %46 : tensor<1x64xi64, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>> -> tensor<2x64xi64, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>>
-    %48 = arith.addi %35, %47 : tensor<2x64xi64, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>>
-    %49 = tt.splat %arg1_metadata : !tt.ptr<i16> -> tensor<2x64x!tt.ptr<i16>, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>>
-    %50 = tt.addptr %49, %48 : tensor<2x64x!tt.ptr<i16>, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>>, tensor<2x64xi64, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>>
-    %A_metadata = tt.load %50 : tensor<2x64x!tt.ptr<i16>, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>>
-    %51 = tt.splat %4 : i64 -> tensor<64xi64, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>}>>
-    %52 = arith.muli %43, %51 : tensor<64xi64, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>}>>
-    %53 = tt.expand_dims %52 {axis = 1 : i32} : tensor<64xi64, #tt.slice<{dim = 1, parent = #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>}>> -> tensor<64x1xi64, #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>>
-    %54 = tt.broadcast %53 : tensor<64x1xi64, #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>> -> tensor<64x16xi64, #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>>
-    %55 = tt.make_range {start = 0 : i32, end = 16 : i32} : tensor<16xi32, #tt.slice<{dim = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>}>>
-    %56 = tt.make_range {start = 0 : i32, end = 16 : i32} : tensor<16xi32, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>}>>
-    %57 = arith.extsi %55 : tensor<16xi32, #tt.slice<{dim = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>}>> to tensor<16xi64, #tt.slice<{dim = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>}>>
-    %58 = arith.extsi %56 : tensor<16xi32, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>}>> to tensor<16xi64, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>}>>
-    %59 = tt.splat %2 : i64 -> tensor<16xi64, #tt.slice<{dim = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>}>>
-    %60 = tt.splat %2 : i64 -> tensor<16xi64, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>}>>
-    %61 = arith.addi %59, %57 : tensor<16xi64, #tt.slice<{dim = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>}>>
-    %62 = arith.addi %60, %58 : tensor<16xi64, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>}>>
-    %63 = tt.splat %1 : i64 -> tensor<16xi64, #tt.slice<{dim = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>}>>
-    %64 = tt.splat %1 : i64 -> tensor<16xi64, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>}>>
-    %65 = arith.muli %61, %63 : tensor<16xi64, #tt.slice<{dim = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>}>>
-    %66 = arith.muli %62, %64 : tensor<16xi64, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>}>>
-    %67 = tt.expand_dims %65 {axis = 0 : i32} : tensor<16xi64, #tt.slice<{dim = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>}>> -> tensor<1x16xi64, #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>>
-    %68 = tt.expand_dims %66 {axis = 0 : i32} : tensor<16xi64, #tt.slice<{dim = 0, parent = #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>}>> -> tensor<1x16xi64, #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>>
-    %69 = tt.broadcast %68 : tensor<1x16xi64, #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>> -> tensor<64x16xi64, #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>>
-    %70 = arith.addi %54, %69 : tensor<64x16xi64, #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>>
-    %71 = tt.splat %arg2 : !tt.ptr<f16> -> tensor<64x16x!tt.ptr<f16>, #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>>
-    %72 = tt.addptr %71, %70 : tensor<64x16x!tt.ptr<f16>, #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>>, tensor<64x16xi64, #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>>
-    %B = tt.load %72 : tensor<64x16x!tt.ptr<f16>, #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>>
-    %cst = arith.constant dense<0.000000e+00> : tensor<32x16xf32, #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>>
-    %D = tt.dot %A, %B, %A_metadata, %cst, sparseIndex = 0 : tensor<32x32xf16, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 0}>>, tensor<2x64xi16, #tt.dot_op<{opIdx = 0, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2, meta = 1}>> * tensor<64x16xf16, #tt.dot_op<{opIdx = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>, kWidth = 2}>> -> tensor<32x16xf32, #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>>
-    %D_trunc = arith.truncf %D : tensor<32x16xf32, #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>> to tensor<32x16xf16, #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>>
-    %73 = tt.splat %4 : i64 -> tensor<32xi64, #tt.slice<{dim = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>}>>
-    %74 = arith.muli %14, %73 : tensor<32xi64, #tt.slice<{dim = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>}>>
-    %75 = tt.expand_dims %74 {axis = 1 : i32} : tensor<32xi64, #tt.slice<{dim = 1, parent = #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>}>> -> tensor<32x1xi64, #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>>
-    %76 = tt.broadcast %75 : tensor<32x1xi64, #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>> -> tensor<32x16xi64, #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>>
-    %77 = tt.broadcast %67 : tensor<1x16xi64, #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>> -> tensor<32x16xi64, #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>>
-    %78 = arith.addi %76, %77 : tensor<32x16xi64, #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>>
-    %79 = tt.splat %arg0 : !tt.ptr<f16> -> tensor<32x16x!tt.ptr<f16>, #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>>
-    %80 = tt.addptr %79, %78 : tensor<32x16x!tt.ptr<f16>, #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>>, tensor<32x16xi64, #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>>
-    tt.store %80, %D_trunc : tensor<32x16x!tt.ptr<f16>, #tt.mma<{version = 2, warpsPerCTA = [1, 1], instrShape = [16, 8]}>>
+    %5 = tt.make_range {start = 0 : i32, end = 32 : i32} : tensor<32xi32, #slice>
+    %6 = tt.make_range {start = 0 : i32, end = 32 : i32} : tensor<32xi32, #slice_1>
+    %7 = tt.make_range {start = 0 : i32, end = 32 : i32} : tensor<32xi32, #slice_2>
+    %8 = arith.extsi %5 : tensor<32xi32, #slice> to tensor<32xi64, #slice>
+    %9 = arith.extsi %6 : tensor<32xi32, #slice_1> to tensor<32xi64, #slice_1>
+    %10 = arith.extsi %7 : tensor<32xi32, #slice_2> to tensor<32xi64, #slice_2>
+    %11 = tt.splat %2 : i64 -> tensor<32xi64, #slice>
+    %12 = tt.splat %2 : i64 -> tensor<32xi64, #slice_1>
+    %13 = tt.splat %2 : i64 -> tensor<32xi64, #slice_2>
+    %14 = arith.addi %11, %8 : tensor<32xi64, #slice>
+    %15 = arith.addi %12, %9 : tensor<32xi64, #slice_1>
+    %16 = arith.addi %13, %10 : tensor<32xi64, #slice_2>
+    %17 = tt.splat %0 : i64 -> tensor<32xi64, #slice_2>
+    %18 = arith.muli %16, %17 : tensor<32xi64, #slice_2>
+    %19 = tt.expand_dims %18 {axis = 1 : i32} : tensor<32xi64, #slice_2> -> tensor<32x1xi64, #dot_op>
+    %20 = tt.broadcast %19 : tensor<32x1xi64, #dot_op> -> tensor<32x32xi64, #dot_op>
+    %21 = tt.splat %1 : i64 -> tensor<32xi64, #slice_1>
+    %22 = arith.muli %15, %21 : tensor<32xi64, #slice_1>
+    %23 = tt.expand_dims %22 {axis = 0 : i32} : tensor<32xi64, #slice_1> -> tensor<1x32xi64, #dot_op>
+    %24 = tt.broadcast %23 : tensor<1x32xi64, #dot_op> -> tensor<32x32xi64, #dot_op>
+    %25 = arith.addi %20, %24 : tensor<32x32xi64, #dot_op>
+    %26 = tt.splat %arg1 : !tt.ptr<f16> -> tensor<32x32x!tt.ptr<f16>, #dot_op>
+    %27 = tt.addptr %26, %25 : tensor<32x32x!tt.ptr<f16>, #dot_op>, tensor<32x32xi64, #dot_op>
+    %A = tt.load %27 : tensor<32x32x!tt.ptr<f16>, #dot_op>
+    %28 = tt.make_range {start = 0 : i32, end = 2 : i32} : tensor<2xi32, #slice_3>
+    %29 = arith.extsi %28 : tensor<2xi32, #slice_3> to tensor<2xi64, #slice_3>
+    %30 = tt.splat %2 : i64 -> tensor<2xi64, #slice_3>
+    %31 = arith.addi %30, %29 : tensor<2xi64, #slice_3>
+    %32 = tt.splat %3 : i64 -> tensor<2xi64, #slice_3>
+    %33 = arith.muli %31, %32 : tensor<2xi64, #slice_3>
+    %34 = tt.expand_dims %33 {axis = 1 : i32} : tensor<2xi64, #slice_3> -> tensor<2x1xi64, #dot_op_1>
+    %35 = tt.broadcast %34 : tensor<2x1xi64, #dot_op_1> -> tensor<2x64xi64, #dot_op_1>
+    %36 = tt.make_range {start = 0 : i32, end = 64 : i32} : tensor<64xi32, #slice_4>
+    %37 = tt.make_range {start = 0 : i32, end = 64 : i32} : tensor<64xi32, #slice_5>
+    %38 = arith.extsi %36 : tensor<64xi32, #slice_4> to tensor<64xi64, #slice_4>
+    %39 = arith.extsi %37 : tensor<64xi32, #slice_5> to tensor<64xi64, #slice_5>
+    %40 = tt.splat %2 : i64 -> tensor<64xi64, #slice_4>
+    %41 = tt.splat %2 : i64 -> tensor<64xi64, #slice_5>
+    %42 = arith.addi %40, %38 : tensor<64xi64, #slice_4>
+    %43 = arith.addi %41, %39 : tensor<64xi64, #slice_5>
+    %44 = tt.splat %1 : i64 -> tensor<64xi64, #slice_4>
+    %45 = arith.muli %42, %44 : tensor<64xi64, #slice_4>
+    %46 = tt.expand_dims %45 {axis = 0 : i32} : tensor<64xi64, #slice_4> -> tensor<1x64xi64, #dot_op_1>
+    %47 = tt.broadcast %46 : tensor<1x64xi64, #dot_op_1> -> tensor<2x64xi64, #dot_op_1>
+    %48 = arith.addi %35, %47 : tensor<2x64xi64, #dot_op_1>
+    %49 = tt.splat %arg1_metadata : !tt.ptr<i16> -> tensor<2x64x!tt.ptr<i16>, #dot_op_1>
+    %50 = tt.addptr %49, %48 : tensor<2x64x!tt.ptr<i16>, #dot_op_1>, tensor<2x64xi64, #dot_op_1>
+    %A_metadata = tt.load %50 : tensor<2x64x!tt.ptr<i16>, #dot_op_1>
+    %51 = tt.splat %4 : i64 -> tensor<64xi64, #slice_5>
+    %52 = arith.muli %43, %51 : tensor<64xi64, #slice_5>
+    %53 = tt.expand_dims %52 {axis = 1 : i32} : tensor<64xi64, #slice_5> -> tensor<64x1xi64, #dot_op_2>
+    %54 = tt.broadcast %53 : tensor<64x1xi64, #dot_op_2> -> tensor<64x16xi64, #dot_op_2>
+    %55 = tt.make_range {start = 0 : i32, end = 16 : i32} : tensor<16xi32, #slice_6>
+    %56 = tt.make_range {start = 0 : i32, end = 16 : i32} : tensor<16xi32, #slice_7>
+    %57 = arith.extsi %55 : tensor<16xi32, #slice_6> to tensor<16xi64, #slice_6>
+    %58 = arith.extsi %56 : tensor<16xi32, #slice_7> to tensor<16xi64, #slice_7>
+    %59 = tt.splat %2 : i64 -> tensor<16xi64, #slice_6>
+    %60 = tt.splat %2 : i64 -> tensor<16xi64, #slice_7>
+    %61 = arith.addi %59, %57 : tensor<16xi64, #slice_6>
+    %62 = arith.addi %60, %58 : tensor<16xi64, #slice_7>
+    %63 = tt.splat %1 : i64 -> tensor<16xi64, #slice_6>
+    %64 = tt.splat %1 : i64 -> tensor<16xi64, #slice_7>
+    %65 = arith.muli %61, %63 : tensor<16xi64, #slice_6>
+    %66 = arith.muli %62, %64 : tensor<16xi64, #slice_7>
+    %67 = tt.expand_dims %65 {axis = 0 : i32} : tensor<16xi64, #slice_6> -> tensor<1x16xi64, #mma>
+    %68 = tt.expand_dims %66 {axis = 0 : i32} : tensor<16xi64, #slice_7> -> tensor<1x16xi64, #dot_op_2>
+    %69 = tt.broadcast %68 : tensor<1x16xi64, #dot_op_2> -> tensor<64x16xi64, #dot_op_2>
+    %70 = arith.addi %54, %69 : tensor<64x16xi64, #dot_op_2>
+    %71 = tt.splat %arg2 : !tt.ptr<f16> -> tensor<64x16x!tt.ptr<f16>, #dot_op_2>
+    %72 = tt.addptr %71, %70 : tensor<64x16x!tt.ptr<f16>, #dot_op_2>, tensor<64x16xi64, #dot_op_2>
+    %B = tt.load %72 : tensor<64x16x!tt.ptr<f16>, #dot_op_2>
+    %cst = arith.constant dense<0.000000e+00> : tensor<32x16xf32, #mma>
+    %D = tt.dot %A, %B, %A_metadata, %cst, sparseIndex = 0 : tensor<32x32xf16, #dot_op>, tensor<2x64xi16, #dot_op_1> * tensor<64x16xf16, #dot_op_2> -> tensor<32x16xf32, #mma>
+    %D_trunc = arith.truncf %D : tensor<32x16xf32, #mma> to tensor<32x16xf16, #mma>
+    %73 = tt.splat %4 : i64 -> tensor<32xi64, #slice>
+    %74 = arith.muli %14, %73 : tensor<32xi64, #slice>
+    %75 = tt.expand_dims %74 {axis = 1 : i32} : tensor<32xi64, #slice> -> tensor<32x1xi64, #mma>
+    %76 = tt.broadcast %75 : tensor<32x1xi64, #mma> -> tensor<32x16xi64, #mma>
+    %77 = tt.broadcast %67 : tensor<1x16xi64, #mma> -> tensor<32x16xi64, #mma>
+    %78 = arith.addi %76, %77 : tensor<32x16xi64, #mma>
+    %79 = tt.splat %arg0 : !tt.ptr<f16> -> tensor<32x16x!tt.ptr<f16>, #mma>
+    %80 = tt.addptr %79, %78 : tensor<32x16x!tt.ptr<f16>, #mma>, tensor<32x16xi64, #mma>
+    tt.store %80, %D_trunc : tensor<32x16x!tt.ptr<f16>, #mma>
     tt.return
   }
 }

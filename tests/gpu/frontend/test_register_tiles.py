@@ -1,0 +1,115 @@
+"""Kernels of register tiles on the device, from the texts that Triton made: the same cases as on the emulator, between guards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from louver.formats.tensor import SparseTensor
+from louver.frontend.ttir import read_ttir
+from louver.kernels.emulate_tiles import tile_metadata, tile_values
+from louver.passes.compile_tiles import CompiledTiles, compile_tiles
+from louver.passes.tile_signature import ArgumentParameter
+from louver.ptx.assembler import assemble
+from louver.runtime.device import Device, current_device
+from louver.runtime.memory import DeviceBuffer
+from louver.runtime.module import ArgumentPack, load
+from support.triton.tile_cases import TILE_CASES, kept_tiles
+from support.triton.tile_runs import RUNS, Run, without_flag
+
+GUARD = 4096
+POISON = 0xA7
+
+
+@pytest.fixture(autouse=True)
+def target() -> None:
+    found = current_device()
+    if not isinstance(found, Device) or found.target != "sm_90a":
+        pytest.skip(f"these kernels are assembled for sm_90a, got {found}")
+
+
+class Placed:
+    """An array on the device between two guards."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.bytes = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+        self.buffer = DeviceBuffer(self.bytes.size + 2 * GUARD)
+        self.buffer.fill(POISON)
+        self.buffer.write(self.bytes, offset=GUARD)
+
+    @property
+    def address(self) -> int:
+        return self.buffer.address + GUARD
+
+    def read(self, like: np.ndarray[Any, Any]) -> None:
+        """Copy the device's bytes into `like`."""
+        whole = self.buffer.read()
+        assert (whole[:GUARD] == POISON).all() and (whole[GUARD + self.bytes.size :] == POISON).all()
+        found = whole[GUARD : GUARD + self.bytes.size].view(like.dtype).reshape(like.shape)
+        like[...] = found
+
+
+def run_on_device(compiled: CompiledTiles, run: Run) -> None:
+    """Launch once; outputs are copied back into the run's arrays."""
+    signature = compiled.signature
+    assembly = assemble(compiled.ptx, compiled.target.name)
+    assert assembly.clean, assembly.warnings
+    kernel = load(
+        assembly.cubin, signature.kernel, dynamic_shared=signature.shared_bytes, threads=signature.threads, ordinal=0
+    )
+    placed: dict[tuple[str, str], Placed] = {}
+
+    def value(parameter: ArgumentParameter) -> int | float:
+        given = run.arguments[parameter.argument]
+        if parameter.type == "u64" and parameter.part != "value":
+            key = parameter.argument, parameter.part
+            if key not in placed:
+                if isinstance(given, SparseTensor):
+                    given = tile_values(given) if parameter.part == "values" else tile_metadata(given)
+                placed[key] = Placed(given)
+            return placed[key].address
+        return float(given) if parameter.type == "f32" else int(given) % (1 << (32 if parameter.type == "u32" else 64))
+
+    pack = ArgumentPack([each.type for each in signature.parameters])
+    pack.bind(*(value(each) for each in signature.parameters))
+    x, y, z = (*run.grid, 1, 1)[:3]
+    kernel.launch((x, y, z), pack)
+    for name in run.expected:
+        placed[name, "address"].read(run.arguments[name])
+
+
+@pytest.mark.parametrize("version", ["3.6", "3.9"])
+@pytest.mark.parametrize("name", TILE_CASES)
+def test_every_kernel(rng: np.random.Generator, name: str, version: str) -> None:
+    run = RUNS[name](rng, name)
+    run_on_device(compile_tiles(read_ttir(kept_tiles(name, version))), run)
+    run.check()
+
+
+@pytest.mark.parametrize("warps", [1, 2, 8])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dot_f16",
+        "dot_s8",
+        "dot_tf32",
+        "right_sparse",
+        "softmax_dot",
+        "two_dots",
+        "attention",
+        "column_sums",
+        "work_queue",
+    ],
+)
+def test_any_number_of_warps(rng: np.random.Generator, name: str, warps: int) -> None:
+    run = RUNS[name](rng, name)
+    run_on_device(compile_tiles(read_ttir(kept_tiles(name)), warps=warps), run)
+    run.check()
+
+
+def test_a_branch_that_is_not_taken(rng: np.random.Generator) -> None:
+    run = without_flag(rng)
+    run_on_device(compile_tiles(read_ttir(kept_tiles("two_dots"))), run)
+    run.check()
