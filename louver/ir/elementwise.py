@@ -44,7 +44,7 @@ def choice_of(comparison: CmpfOp | CmpiOp, select: SelectOp) -> tuple[str, tuple
     """
     predicate, numbers = comparison.name_of_predicate, (select.lhs, select.rhs)
     if isinstance(comparison, CmpiOp):
-        predicate = _OF_INTEGERS.get(predicate, predicate)
+        predicate = _OF_INTEGERS.get(predicate, "")
     if predicate in _OPPOSITES:
         predicate, numbers = _OPPOSITES[predicate], (select.rhs, select.lhs)
     name = _CHOICES.get(predicate)

@@ -133,6 +133,9 @@ def _bounded(found: list[Dimension], bound: Polynomial, op: Operation) -> list[D
     if bound + index == Polynomial.number(-1):
         # Not below 0, which no tile that a program reads or writes through a descriptor is.
         return found
+    if each.wrapped and index - bound == each.size:
+        # Where the index is below the size it is what is left of it.
+        return found
     if each.wrapped:
         assert each.size is not None
         index = Polynomial.atom(Wrapped(index, each.size))

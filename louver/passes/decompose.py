@@ -85,7 +85,11 @@ class _Decomposition:
     def _arguments(self, block: Block) -> None:
         attributes = list(self.function.arg_attrs or [DictionaryAttr({})] * len(block.args))
         for index in reversed(range(len(block.args))):
-            if encoding_of(block.args[index]) is not None:
+            encoding = encoding_of(block.args[index])
+            if encoding is not None and encoding.format.length > 1:
+                rule = f"tensors that are sparse in vectors, {encoding.format.pattern}, are not values and metadata yet"
+                raise unsupported(rule, self.function)
+            if encoding is not None:
                 self._split_argument(block, index, self._first_axes(block.args[index].type), self.function)
                 attributes.insert(index + 1, DictionaryAttr({}))
         self.function.function_type = FunctionType.from_lists(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from xdsl.dialects import scf
@@ -12,15 +13,34 @@ from xdsl.rewriter import Rewriter
 from louver.ir.tile import DescriptorLoadOp, DotOp, FuncOp, ReshapeOp, TransOp, sparse_encoding
 from louver.ir.tile.types import tensor_of
 from louver.passes.index_numbers import literal
-from louver.passes.insert import insert_before, integer
+from louver.passes.insert import insert, integer
 
 
 def loop_once(module: ModuleOp) -> None:
-    """Rewrite in place: each dot with a sparse operand that stands outside of loops, and whose operands begin at 0 along K."""
+    """Rewrite in place: dots with a sparse operand that stand outside of loops, and whose operands begin at 0 along K.
+
+    Two of them become one loop where nothing between them uses the first.
+    """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
-        for dot in [op for op in function.body.block.ops if isinstance(op, DotOp)]:
-            if any(sparse_encoding(operand.type) is not None for operand in (dot.a, dot.b)):
-                _loop(dot)
+        found = [operands for op in function.body.block.ops if isinstance(op, DotOp) and (operands := _operands(op))]
+        waiting: list[_Operands] = []
+        for operands in found:
+            if waiting and not (len(waiting) == 1 and _may_wait(waiting[0].dot, operands.dot)):
+                _loop(waiting)
+                waiting = []
+            waiting.append(operands)
+        if waiting:
+            _loop(waiting)
+
+
+def _may_wait(dot: DotOp, for_: DotOp) -> bool:
+    """Whether a dot may be computed as late as another one of as many steps."""
+    if tensor_of(dot.a).get_shape()[1] != tensor_of(for_.a).get_shape()[1]:
+        return False
+    return all(
+        use.operation.parent is dot.parent and use.operation is not for_ and for_.is_before_in_block(use.operation)
+        for use in dot.d.uses
+    )
 
 
 class _Chain(NamedTuple):
@@ -30,28 +50,48 @@ class _Chain(NamedTuple):
     dimension: int
 
 
-def _loop(dot: DotOp) -> None:
+class _Operands(NamedTuple):
+    """A dot and both of its operands."""
+
+    dot: DotOp
+    left: _Chain
+    right: _Chain
+
+
+def _operands(dot: DotOp) -> _Operands | None:
+    if not any(sparse_encoding(operand.type) is not None for operand in (dot.a, dot.b)):
+        return None
     left, right = _chain(dot.a, dot, -1), _chain(dot.b, dot, -2)
-    if left is None or right is None:
-        return
-    depth = tensor_of(dot.a).get_shape()[1]
-    zero, step = integer(dot, 0), integer(dot, depth)
-    body = Block(arg_types=[i32, dot.c.type])
-    k, partial = body.args
-    k.name_hint, partial.name_hint = "k", "partial"
-    operands = [_copied(chain, k, body) for chain in (left, right)]
-    product = DotOp.build(operands=[*operands, [], partial], properties=dict(dot.properties), result_types=[dot.d.type])
-    total = _append(body, product, dot)
-    end = scf.YieldOp(total)
-    end.location = dot.location
+    return None if left is None or right is None else _Operands(dot, left, right)
+
+
+def _loop(dots: Sequence[_Operands]) -> None:
+    """One loop of one step for these, where the last of them stands."""
+    place = dots[-1].dot
+    zero, step = integer(place, 0), integer(place, tensor_of(place.a).get_shape()[1])
+    body = Block(arg_types=[i32, *(each.dot.c.type for each in dots)])
+    k, *partials = body.args
+    k.name_hint = "k"
+    sums: list[SSAValue] = []
+    for (dot, *chains), partial in zip(dots, partials, strict=True):
+        partial.name_hint = "partial"
+        a, b = (_copied(chain, k, body) for chain in chains)
+        product = DotOp.build(
+            operands=[a, b, [], partial], properties=dict(dot.properties), result_types=[dot.d.type]
+        )
+        sums.append(_append(body, product, dot))
+    end = scf.YieldOp(*sums)
+    end.location = place.location
     body.add_op(end)
-    total = insert_before(dot, scf.ForOp(zero, step, step, [dot.c], Region(body)))
-    total.name_hint = dot.d.name_hint
-    dot.d.replace_all_uses_with(total)
-    Rewriter.erase_op(dot)
-    for op in dict.fromkeys((*left.operations, *right.operations)):
-        if not any(result.first_use for result in op.results):
-            Rewriter.erase_op(op)
+    loop = scf.ForOp(zero, step, step, [each.dot.c for each in dots], Region(body))
+    insert(place, loop, place)
+    for (dot, left, right), total in zip(dots, loop.results, strict=True):
+        total.name_hint = dot.d.name_hint
+        dot.d.replace_all_uses_with(total)
+        Rewriter.erase_op(dot)
+        for op in dict.fromkeys((*left.operations, *right.operations)):
+            if not any(result.first_use for result in op.results):
+                Rewriter.erase_op(op)
 
 
 def _chain(value: SSAValue, dot: DotOp, dimension: int) -> _Chain | None:

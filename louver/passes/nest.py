@@ -13,6 +13,7 @@ from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.ir import Operation, SSAValue
 
+from louver.formats.pattern import Pattern
 from louver.ir.tile import DescriptorLoadOp, DescriptorStoreOp, DotOp, FuncOp, ReshapeOp, StoreOp, TransOp, element_name
 from louver.ir.tile.types import tensor_of
 from louver.isa.wgmma import FP8
@@ -204,6 +205,8 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
     b, n, b_entry = _read_operand(trace, loop, dot.b, dot, k_dimension=0)
     if b.pattern is not None:
         raise unsupported("the sparse operand of a dot must be the left one", dot)
+    if a.pattern is not None and Pattern.parse(a.pattern).length > 1:
+        raise unsupported(f"products of vectors, {a.pattern}, have no kernel yet: prune single elements to 2:4", dot)
     _check_starts(trace, dot, (m, a.extent, tile_m), (n, b.extent, tile_n))
     if m.axis is not None and m.axis == n.axis:
         raise unsupported("rows and columns of tiles must be numbered by different axes of the grid", dot)

@@ -245,6 +245,9 @@ def _verify_sparse(a: AnyTensor, b: AnyTensor, d: AnyTensor, k: int) -> None:
         raise VerifyException("one operand of a dot may be sparse, got two: decompress one of them")
     for encoding, operand in zip(encodings, (a if sparse_encoding(a) else b,), strict=False):
         encoding.verify_element(operand.element_type)
-        group = encoding.format.group
-        if k % group:
-            raise VerifyException(f"{encoding.format.pattern} needs K to be a multiple of {group}, got K = {k}")
+        kept = encoding.format
+        if k % kept.group:
+            raise VerifyException(f"{kept.pattern} needs K to be a multiple of {kept.group}, got K = {k}")
+        rows = operand.get_shape()[0 if operand is a else 1]
+        if rows % kept.length:
+            raise VerifyException(f"{kept.pattern} needs rows to be a multiple of {kept.length}, got {rows}")

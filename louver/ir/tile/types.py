@@ -17,6 +17,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
+from louver.formats.pattern import Pattern
 from louver.ir.tile.elements import ELEMENTS
 from louver.ir.tile.encodings import Encoding
 
@@ -51,25 +52,42 @@ def tensor_like(tensor: AnyTensor, element: Attribute) -> AnyTensor:
 class SparseFormat:
     """What a sparse encoding's name stands for.
 
-    pattern: Louver's name, along the axis that a product sums over. group: elements of that axis which are kept or
-    dropped together. elements: the element types that hardware multiplies in this pattern.
+    pattern: Louver's name, along the axis that a product sums over. group: elements of that axis of which some are kept.
+    elements: the element types that are multiplied in this pattern. length: rows across that axis which keep the same ones.
     """
 
     pattern: str
     group: int
     elements: tuple[str, ...]
+    length: int = 1
 
 
 FORMATS: dict[str, SparseFormat] = {
     "NV24": SparseFormat("2:4", 4, ("f16", "bf16", "e4m3", "e5m2", "s8", "u8")),
     "NV12": SparseFormat("1:2", 2, ("f32",)),
 }
-"""Sparse encodings by name. Source: PTX ISA, sparse matrix storage of wgmma (tf32 is 1:2, all others 2:4)."""
+"""Sparse encodings that the hardware multiplies, by name. Source: PTX ISA, sparse matrix storage of wgmma (tf32 is 1:2, all others
+2:4).
+"""
+
+VECTOR_ELEMENTS = ("f32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8")
+"""Element types of vector patterns, which no instruction ties to one."""
+
+
+def vector_format(name: str) -> SparseFormat | None:
+    """The format of a vector pattern, written as `louver.formats.pattern` writes it ("2:4@16"); None for any other text."""
+    try:
+        pattern = Pattern.parse(name)
+    except ValueError:
+        return None
+    if pattern.length == 1 or str(pattern) != name:
+        return None
+    return SparseFormat(name, pattern.m, VECTOR_ELEMENTS, pattern.length)
 
 
 @irdl_attr_definition
 class SparseAttr(ParametrizedAttribute):
-    """The encoding of a sparse tensor or of a pointer to one: `#tt.sparse<"NV24">`."""
+    """The encoding of a sparse tensor or of a pointer to one: `#tt.sparse<"NV24">`, or of vectors, `#tt.sparse<"2:4@16">`."""
 
     name = "tt.sparse"
     format_name: StringAttr
@@ -80,19 +98,24 @@ class SparseAttr(ParametrizedAttribute):
         for name, format_ in FORMATS.items():
             if format_.pattern == pattern:
                 return cls(StringAttr(name))
+        if vector_format(pattern) is not None:
+            return cls(StringAttr(pattern))
         known = ", ".join(format_.pattern for format_ in FORMATS.values())
-        raise ValueError(f"the patterns with an encoding are {known}, got {pattern!r}")
+        raise ValueError(f"the patterns with an encoding are {known} and vectors N:M@L, got {pattern!r}")
 
     @property
     def format(self) -> SparseFormat:
         """What the name stands for."""
-        return FORMATS[self.format_name.data]
+        name = self.format_name.data
+        found = FORMATS.get(name) or vector_format(name)
+        if found is None:
+            raise VerifyException(
+                f"a sparse encoding is one of {', '.join(map(repr, FORMATS))} or of vectors, such as '2:4@16', got {name!r}"
+            )
+        return found
 
     def verify(self) -> None:
-        if self.format_name.data not in FORMATS:
-            raise VerifyException(
-                f"a sparse encoding is one of {', '.join(map(repr, FORMATS))}, got {self.format_name.data!r}"
-            )
+        _ = self.format
 
     def verify_element(self, element: Attribute) -> None:
         """Raise VerifyException unless tensors of `element` may have this encoding."""

@@ -66,7 +66,7 @@ ERRORS = [
     (lambda case: Case(case.kernel, case.signature, TILE, {"BM": "2:4"}), "got 'BM': a constexpr"),
     (
         lambda case: Case(case.kernel, case.signature, TILE, {"a": "3:4"}),
-        "patterns with an encoding are 2:4, 1:2, got '3:4'",
+        "patterns with an encoding are 2:4, 1:2 and vectors N:M@L, got '3:4'",
     ),
 ]
 

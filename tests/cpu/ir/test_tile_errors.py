@@ -16,7 +16,10 @@ from louver.ir.tile import GetProgramIdOp, TransOp, element_attribute, element_n
 SPARSE = '#tt.sparse<"NV24">'
 
 TYPES = [
-    ('!tt.ptr<f16, #tt.sparse<"NV99">>', "a sparse encoding is one of 'NV24', 'NV12', got 'NV99'"),
+    (
+        '!tt.ptr<f16, #tt.sparse<"NV99">>',
+        "a sparse encoding is one of 'NV24', 'NV12' or of vectors, such as '2:4@16', got 'NV99'",
+    ),
     (f"!tt.ptr<f32, {SPARSE}>", "is for elements of f16, bf16, e4m3, e5m2, s8, u8, got f32"),
     ('!tt.ptr<f16, #tt.sparse<"NV12">>', "is for elements of f32, got f16"),
     ("!tt.ptr<f16, 3 : i32>", "a pointer's encoding is #tt.sparse<…>, got 3 : i32"),

@@ -56,7 +56,7 @@ CONFLICTS = {
     "an encoding of other elements": (
         POINTERS, [(r"sparse.NV24", "sparse.NV12")], "is for elements of f32, got f16",
     ),
-    "an unknown encoding": (POINTERS, [(r"sparse.NV24", "sparse.NV99")], "a sparse encoding is one of 'NV24', 'NV12', got 'NV99'"),
+    "an unknown encoding": (POINTERS, [(r"sparse.NV24", "sparse.NV99")], "a sparse encoding is one of 'NV24', 'NV12' or of vectors, such as '2:4@16', got 'NV99'"),
 }  # fmt: skip
 
 

@@ -1,0 +1,111 @@
+"""Tensors that are sparse in vectors, N:M@L: read, printed, verified, propagated and interpreted; kernels refuse them so far."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from xdsl.utils.exceptions import ParseError, VerifyException
+
+from louver.frontend.ttir import read_ttir, sparse_mark
+from louver.ir.context import parse_ir
+from louver.ir.interpret import run_kernel
+from louver.ir.tile import SparseAttr
+from louver.passes.canonicalize import canonicalize
+from louver.passes.decompose import decompose_sparse_tensors
+from louver.passes.nest import read_nest
+from louver.passes.propagate_sparsity import propagate_sparsity
+from louver.passes.refusal import UnsupportedKernelError
+from support.triton.cases import kept
+
+PATTERN = "2:8@16"
+ENCODED = f'#tt.sparse<"{PATTERN}">'
+
+
+def marked(name: str = "made_descriptors") -> str:
+    """A kept kernel whose sparse argument is so in vectors."""
+    return kept(name, "3.6").replace("louver.sparse.NV24", f'"{sparse_mark(PATTERN)}"')
+
+
+def test_the_name_is_the_pattern_s() -> None:
+    attribute = SparseAttr.of_pattern(PATTERN)
+    assert str(attribute) == ENCODED
+    kept_as = attribute.format
+    assert (kept_as.pattern, kept_as.group, kept_as.length) == (PATTERN, 8, 16)
+    assert "f32" in kept_as.elements and "bf16" in kept_as.elements
+
+
+@pytest.mark.parametrize("name", ["2:8@1", "8:8@4", "2:8", "2:8@04", "2:300@4", "NV28"])
+def test_other_names_are_refused(name: str) -> None:
+    with pytest.raises((VerifyException, ParseError), match=f"one of 'NV24', 'NV12' or of vectors, .*, got '{name}'"):
+        parse_ir(f'builtin.module {{ tt.func @f(%a: !tt.ptr<f16, #tt.sparse<"{name}">>) {{ tt.return }} }}')
+
+
+@pytest.mark.parametrize(
+    ("shape", "rule"), [((8, 64), "needs rows to be a multiple of 16, got 8"), ((16, 60), "K to be a multiple of 8")]
+)
+def test_a_dot_is_of_whole_vectors_and_groups(shape: tuple[int, int], rule: str) -> None:
+    m, k = shape
+    text = (
+        f"builtin.module {{ tt.func @f(%a: tensor<{m}x{k}xbf16, {ENCODED}>, %b: tensor<{k}x8xbf16>, %c: tensor<{m}x8xf32>) {{\n"
+        f"%d = tt.dot %a, %b, %c : tensor<{m}x{k}xbf16, {ENCODED}> * tensor<{k}x8xbf16> -> tensor<{m}x8xf32>\n"
+        "tt.return } }"
+    )
+    with pytest.raises((VerifyException, ParseError), match=re.escape(f"{PATTERN} needs") + f".*|{rule}"):
+        parse_ir(text).verify()
+
+
+def test_it_reaches_the_dot_and_is_printed() -> None:
+    module = read_ttir(marked())
+    propagate_sparsity(module)
+    module.verify()
+    text = str(module)
+    (dot,) = re.findall(r"tt.dot .*", text)
+    assert dot.count(ENCODED) == 1
+    assert str(parse_ir(text)) == text
+
+
+def arguments(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], d: np.ndarray[Any, Any]) -> dict[str, Any]:
+    (m, k), n = a.shape, b.shape[0]
+    sizes = {"M": m, "N": n, "K": k, "stride_a": k, "stride_b": k, "stride_d": n}
+    return {"a": a, "b": b, "d": d, **sizes}
+
+
+def vectors(rng: np.random.Generator, m: int, k: int) -> np.ndarray[Any, Any]:
+    """Random rows, 16 at a time with the same 2 of 8 columns."""
+    a = rng.standard_normal((m, k)).astype(np.float16)
+    for row in range(0, m, 16):
+        for column in range(0, k, 8):
+            width = min(8, k - column)
+            gone = rng.permutation(8)[2:]
+            a[row : row + 16, column + gone[gone < width]] = 0
+    return a
+
+
+def test_the_interpreter_takes_a_dense_array_that_keeps_to_the_pattern(rng: np.random.Generator) -> None:
+    module = read_ttir(marked())
+    propagate_sparsity(module)
+    a, b = vectors(rng, 150, 77), rng.standard_normal((70, 77)).astype(np.float16)
+    d = np.full((150, 70), np.nan, np.float16)
+    run_kernel(module, (2, 2), arguments(a, b, d))
+    np.testing.assert_allclose(d, a.astype(np.float64) @ b.T.astype(np.float64), rtol=1e-3, atol=1e-3)
+    assert a.flags.writeable
+
+    a[17, :3] = 1
+    with pytest.raises(ValueError, match=f"'a' keeps at most 2 vectors of every 8, {PATTERN}: prune it"):
+        run_kernel(module, (2, 2), arguments(a, b, d))
+    with pytest.raises(ValueError, match=f"'a', sparse in {PATTERN}, is given as a dense array of rows, got int"):
+        run_kernel(module, (2, 2), arguments(a, b, d) | {"a": 3})
+
+
+def test_kernels_refuse_it() -> None:
+    module = read_ttir(marked())
+    with pytest.raises(
+        UnsupportedKernelError, match=rf"products of vectors, {PATTERN}, have no kernel yet.*kernels.py:\d+"
+    ):
+        read_nest(canonicalize(module))
+    propagate_sparsity(module)
+    with pytest.raises(UnsupportedKernelError, match=f"sparse in vectors, {PATTERN}, are not values and metadata yet"):
+        decompose_sparse_tensors(module)
