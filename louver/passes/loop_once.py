@@ -76,9 +76,7 @@ def _loop(dots: Sequence[_Operands]) -> None:
     for (dot, *chains), partial in zip(dots, partials, strict=True):
         partial.name_hint = "partial"
         a, b = (_copied(chain, k, body) for chain in chains)
-        product = DotOp.build(
-            operands=[a, b, [], partial], properties=dict(dot.properties), result_types=[dot.d.type]
-        )
+        product = DotOp.build(operands=[a, b, [], partial], properties=dict(dot.properties), result_types=[dot.d.type])
         sums.append(_append(body, product, dot))
     end = scf.YieldOp(*sums)
     end.location = place.location
