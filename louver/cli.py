@@ -67,11 +67,12 @@ class Product(StrEnum):
 
 
 class Stage(StrEnum):
-    """What `compile` prints; TTIR of Triton kernels only."""
+    """What `compile` prints; TTIR of Triton kernels only, encoded IR of those that are no products."""
 
     ttir = "ttir"
     tile = "tile"
     decomposed = "decomposed"
+    encoded = "encoded"
     sched = "sched"
     ptx = "ptx"
     sass = "sass"

@@ -7,18 +7,20 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from louver.commands.compile import STAGES, stage_text
+from louver.commands.compile import stage_text
 from louver.frontend.triton import triton_to_tile_ir, triton_to_ttir
 from louver.isa.targets import target as machine
 from louver.kernels.configure import choose_for_nest
-from louver.passes.canonicalize import canonicalize
-from louver.passes.nest import read_nest
-from louver.passes.pipeline import CompiledProduct, compile_tile_ir
+from louver.passes.choose_family import CompiledKernel, compile_kernel
+from louver.passes.compile_tiles import TileStage
+from louver.passes.pipeline import CompiledProduct
+from louver.ptx.assembler import assemble
+from louver.ptx.sass import disassemble
 
-KERNEL_STAGES = ("ttir", *STAGES)
-"""What can be printed of a user's kernel, in the order of the pipeline."""
+KERNEL_STAGES = ("ttir", "tile", "decomposed", "encoded", "sched", "ptx", "sass")
+"""What can be printed of a user's kernel, in the order of the pipeline: a product has no "encoded", register tiles no "sched"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +59,42 @@ def load_kernel(place: str) -> Any:
 
 
 def kernel_text(kernel: Any, given: KernelArguments, emit: str, target: str) -> str:
-    """What `emit` names (one of `KERNEL_STAGES`, or "all"). Raises ValueError with the rule that is broken."""
-    stages = KERNEL_STAGES if emit == "all" else (emit,)
-    texts = dict.fromkeys(stages, "")
-    if "ttir" in texts:
-        texts["ttir"] = triton_to_ttir(kernel, given.signature, given.constexprs, sparse=given.sparse, target=target)
-    if set(stages) - {"ttir"}:
-        compiled = compile_kernel(kernel, given, target)
-        texts |= {stage: stage_text(compiled, stage) for stage in stages if stage != "ttir"}
+    """What `emit` names (one of `KERNEL_STAGES`, or "all"); of a kernel that is no product, why it is none comes first.
+
+    Raises ValueError with the rule that is broken.
+    """
+    if emit == "ttir":
+        return triton_to_ttir(kernel, given.signature, given.constexprs, sparse=given.sparse, target=target)
+    compiled = compile_user_kernel(kernel, given, target)
+    reason = "" if compiled.refusal is None else f"// register tiles: {' '.join(compiled.refusal.split())}\n"
     if emit != "all":
-        return texts[emit]
-    return "\n".join(f"// ---- {stage} ----\n{text}" for stage, text in texts.items())
+        return reason + family_text(compiled, emit)
+    texts = {"ttir": kernel_text(kernel, given, "ttir", target)}
+    missing = "encoded" if compiled.refusal is None else "sched"
+    texts |= {stage: family_text(compiled, stage) for stage in KERNEL_STAGES if stage not in ("ttir", missing)}
+    return reason + "\n".join(f"// ---- {stage} ----\n{text}" for stage, text in texts.items())
 
 
-def compile_kernel(kernel: Any, given: KernelArguments, target: str) -> CompiledProduct:
-    """The kernel with its own tile, as many consumers as the tile has room for, and as many stages as fit."""
+def compile_user_kernel(kernel: Any, given: KernelArguments, target: str) -> CompiledKernel:
+    """The kernel as `louver.jit` compiles it, for arrays that are aligned."""
     tile_ir = triton_to_tile_ir(kernel, given.signature, given.constexprs, sparse=given.sparse, target=target)
-    nest = read_nest(canonicalize(tile_ir))
-    return compile_tile_ir(tile_ir, choose_for_nest(nest, machine(target), aligned_output=True), target)
+    return compile_kernel(tile_ir, lambda nest: choose_for_nest(nest, machine(target), aligned_output=True), target)
+
+
+def family_text(compiled: CompiledKernel, stage: str) -> str:
+    """A stage of either family, "ttir" excepted. Raises ValueError for one that the kernel's does not have."""
+    made = compiled.made
+    if isinstance(made, CompiledProduct):
+        if stage == "encoded":
+            raise ValueError("a product has no encodings, which are of register tiles: print its sched")
+        return stage_text(made, stage)
+    if stage == "sched":
+        raise ValueError(f"the kernel has no schedule, which is a product's: print encoded ({compiled.refusal})")
+    return (
+        disassemble(assemble(made.ptx, made.target.name).cubin)
+        if stage == "sass"
+        else made.text(cast("TileStage", stage))
+    )
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ import pytest
 
 from louver.commands.compile_kernel import KernelArguments, load_kernel
 from support.triton.cases import CASES
+from support.triton.tile_cases import TILE_CASES
 
 if TYPE_CHECKING:
     from conftest import Cli
@@ -43,6 +44,25 @@ def test_all_stages_of_a_kernel_print_in_order(cli: Cli) -> None:
     output = cli("compile", f"{KERNELS}:made_descriptors", *options("made_descriptors"), "--emit", "all").output
     places = [output.index(f"---- {stage} ----") for stage in ("ttir", "tile", "decomposed", "sched", "ptx", "sass")]
     assert places == sorted(places)
+
+
+def tile_options(name: str) -> list[str]:
+    case = TILE_CASES[name]
+    pairs = {"--arg": case.signature, "--const": case.constexprs, "--sparse": case.sparse}
+    return [text for option, of in pairs.items() for key, value in of.items() for text in (option, f"{key}={value}")]
+
+
+def test_a_kernel_that_is_no_product_says_why(cli: Cli) -> None:
+    pytest.importorskip("triton")
+    kernel = (f"{KERNELS.with_name('tile_kernels.py')}:two_dots", *tile_options("two_dots"))
+    result = cli("compile", *kernel, "--emit", "all")
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("// register tiles: ")
+    places = [result.output.index(f"---- {stage} ----") for stage in ("tile", "decomposed", "encoded", "ptx", "sass")]
+    assert places == sorted(places) and "---- sched ----" not in result.output
+    assert "the kernel has no schedule" in cli.refused("compile", *kernel, "--emit", "sched")
+    product = (f"{KERNELS}:made_descriptors", *options("made_descriptors"))
+    assert "a product has no encodings" in cli.refused("compile", *product, "--emit", "encoded")
 
 
 def test_arguments_are_parsed() -> None:

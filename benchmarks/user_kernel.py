@@ -1,0 +1,177 @@
+"""What `louver.jit` costs: `python benchmarks/user_kernel.py --out FILE.json`; `--start` alone needs no GPU.
+
+Speed: a user's tensor-descriptor kernel of 128×256 tiles beside `louver.linear` on the same operands, timed as
+`louver bench gemm` times products (bursts by turns, medians); results are compared with float64 first. Start: in new processes with
+a cache directory of their own, after Triton has been imported, from a kernel and its arguments to a cubin: with an empty cache, and with what the process
+before has left. Host: from the call to its return, the work itself left to the GPU, as `louver bench host` takes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import louver
+from louver.user.arguments import classify
+from louver.user.compiled import Wanted, record_of
+from louver.user.hints import Hints
+from louver.user.source import TritonSource
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+SHAPE = (4096, 8192, 8192)
+TILES = {"f16": {"BM": 128, "BN": 256, "BK": 64}, "e4m3": {"BM": 128, "BN": 256, "BK": 128}}
+ROUNDS = 5
+LIMIT_SECONDS = 120
+
+
+def wanted(name: str) -> Wanted:
+    """A kernel for arguments of its usual types."""
+    import triton_kernels
+
+    s = louver.compress(louver.prune(np.ones((128, 64), np.float16), "2:4"), "2:4")
+    array = np.ones((128, 128), np.float16)
+    if name == "small_dot":
+        given = {"d": array, "a": s, "b": array, "BLOCK_M": 32, "BLOCK_N": 16, "BLOCK_K": 64}
+    else:
+        given = {"y": array, "w": s, "x": array, "M": 4096, "N": 8192, "K": 8192, **TILES["f16"]}
+    source = TritonSource(getattr(triton_kernels, name))
+    return Wanted(source, classify(source.parameters, given).kind, Hints(), "bulk", "sm_90a")
+
+
+def kernels() -> list[str]:
+    """The kernels that the installed Triton takes."""
+    import triton.language as tl
+
+    return ["small_dot", "linear"] if hasattr(tl, "make_block_ptr") else ["linear"]
+
+
+def take(name: str) -> float:
+    """Seconds from a kernel and its arguments to a cubin, in this process."""
+    asked = wanted(name)
+    begin = time.perf_counter()
+    record_of(asked)
+    return time.perf_counter() - begin
+
+
+def start_times(rounds: int = ROUNDS) -> list[dict[str, Any]]:
+    """Median seconds with an empty cache and with a full one, by kernel. Raises RuntimeError when a process fails."""
+    rows: list[dict[str, Any]] = []
+    for name in kernels():
+        seconds: dict[str, list[float]] = {"cold": [], "warm": []}
+        for _ in range(rounds):
+            with tempfile.TemporaryDirectory() as directory:
+                for state in seconds:
+                    seconds[state].append(_process(name, directory))
+        medians = {f"{state}_ms": round(statistics.median(taken) * 1e3, 2) for state, taken in seconds.items()}
+        rows.append({"kernel": name, **medians})
+    return rows
+
+
+def _process(name: str, directory: str) -> float:
+    done = subprocess.run(
+        [sys.executable, __file__, "--take", name],
+        env={**os.environ, "LOUVER_CACHE_DIR": directory},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"a process that compiles {name} failed: {done.stderr.strip()}")
+    return float(done.stdout)
+
+
+def speed(torch: Any, dtype: str) -> tuple[dict[str, Any], dict[str, float]]:
+    """A user's kernel beside the library's product: a row of times, and host microseconds of the user's call."""
+    import triton_kernels
+
+    from louver.bench.contenders import Contender, ours
+    from louver.bench.graph import prepare
+    from louver.bench.host import batch_times, summary
+    from louver.bench.operands import make_operands
+    from louver.bench.problems import GemmProblem
+    from louver.bench.protocol import Protocol, interleave, median, spread
+    from louver.bench.verify import verify
+
+    m, n, k = SHAPE
+    protocol, problem = Protocol(), GemmProblem(m, n, k, dtype, "f16")
+    operands = make_operands(torch, problem, protocol.sets(problem.compressed_bytes))
+    kernel, tile = louver.jit(triton_kernels.linear), TILES[dtype]
+    grid = (-(-m // tile["BM"]), -(-n // tile["BN"]))
+
+    def call(index: int) -> Any:
+        s = operands.sparse[index % operands.sets]
+        kernel[grid](operands.y, s, operands.x, m, n, k, BM=tile["BM"], BN=tile["BN"], BK=tile["BK"])
+        return operands.y
+
+    contenders = {"user": Contender("user", call, "tokens", {}), "library": ours(operands)}
+    for name, contender in contenders.items():
+        operands.poison()
+        if not verify(torch, operands, 0, contender.result(0)).ok:
+            raise ArithmeticError(f"the {name}'s kernel is wrong on {problem}")
+    loads = {name: prepare(torch, each.call, operands.sets, protocol) for name, each in contenders.items()}
+    bursts: dict[str, Callable[[], float]] = {name: load.burst for name, load in loads.items()}
+    times = interleave(bursts, protocol.rounds, lambda: time.sleep(protocol.pause_seconds))
+    row: dict[str, Any] = {"shape": list(SHAPE), "dtype": dtype, "out": "f16", "tile": tile}
+    row |= {f"{name}_us": round(median(taken) * 1e6, 3) for name, taken in times.items()}
+    row |= {f"{name}_spread": round(spread(taken), 4) for name, taken in times.items()}
+    row["share_of_library"] = round(row["library_us"] / row["user_us"], 4)
+    row["TFLOP/s"] = round(2 * m * n * k / row["user_us"] / 1e6, 1)
+    synchronize = torch.cuda.synchronize
+    host = summary("jit", batch_times(lambda: call(0), synchronize, 16, 100))
+    return row, {"us": round(host.us, 3), "least_us": round(host.least_us, 3), "p90_us": round(host.p90_us, 3)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--start", action="store_true", help="only the times of new processes, without a GPU")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--take", metavar="KERNEL", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.take:
+        import triton_kernels  # noqa: F401 - Triton's import is not timed
+
+        print(take(args.take))
+        return
+    started = start_times(args.rounds)
+    for each in started:
+        print(
+            f"{each['kernel']}: {each['cold_ms']:.0f} ms with an empty cache, {each['warm_ms']:.1f} ms with a full one"
+        )
+    if args.start:
+        return
+    from louver.bench.machine import host_header, require_torch
+    from louver.bench.record import write_record
+
+    torch = require_torch()
+    rows: list[dict[str, Any]] = []
+    host: dict[str, Any] = {}
+    for dtype in TILES:
+        row, host[dtype] = speed(torch, dtype)
+        rows.append(row)
+        print(
+            f"{dtype}: {row['user_us']:.1f} µs, {row['share_of_library']:.1%} of the library's speed; {host[dtype]['us']:.1f} µs of host time"
+        )
+    if args.out:
+        versions = {"triton": sys.modules["triton"].__version__}
+        header = host_header(torch)
+        header["versions"] |= versions
+        record = {"kind": "user kernel", **header, "protocol": __doc__, "rows": rows, "start": started, "host": host}
+        print(f"wrote {write_record(args.out, json.loads(json.dumps(record)))}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""`louver.jit` on the device: Triton kernels of every style with sparse arguments, odd sizes, poisoned outputs, against float64."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import louver
+from louver.formats.dtypes import element_type
+from louver.runtime.device import Device, current_device
+from louver.user.descriptor import TensorDescriptor
+from louver.user.hints import Hints
+from louver.user.kernel import JitKernel
+from support.device_products import guarded, to_numpy, to_torch
+from support.jit import arguments, grid_of, kept_kernel, output, result, tile_source
+from support.triton.cases import CASES, KEPT_CASES
+from support.triton.products import Given, compiled, given
+from support.triton.tile_cases import TILE_CASES
+from support.triton.tile_runs import RUNS
+
+
+@pytest.fixture(autouse=True)
+def torch() -> Any:
+    module = pytest.importorskip("torch")
+    if not module.cuda.is_available():
+        pytest.skip("torch without CUDA")
+    found = current_device()
+    if not isinstance(found, Device) or found.target != "sm_90a":
+        pytest.skip(f"the products' kernels are for sm_90a, got {found}")
+    return module
+
+
+def on_device(known: dict[str, Any]) -> dict[str, Any]:
+    """The call's arguments with contiguous copies on the device; sparse tensors, numbers and constants as they are."""
+    found: dict[str, Any] = {}
+    for name, value in known.items():
+        if isinstance(value, np.ndarray):
+            found[name] = to_torch(value)
+        elif isinstance(value, TensorDescriptor) and isinstance(value.base, np.ndarray):
+            found[name] = TensorDescriptor(to_torch(value.base), value.shape, value.strides, value.block_shape)
+        else:
+            found[name] = value
+    return found
+
+
+def out_name(name: str) -> str:
+    """The argument that the kernel stores to."""
+    return next((own for own, role in CASES[name].roles.items() if role == "d"), "d")
+
+
+def run(kernel: JitKernel, case: Given, padding: int = 0, times: int = 2, **more: Any) -> None:
+    """Launch with an output of NaN in a guarded buffer; compare with float64."""
+    host = output(case, padding)
+    known = on_device(arguments(case, host))
+    element = case.product.nest.store.element
+    guard = None
+    if case.name == "given_descriptors":
+        out = known["d_tiles"].base
+    else:
+        if element_type(element).bytes > 1:
+            guard = guarded(host.shape, element, gap=padding)
+            known[out_name(case.name)] = guard.view
+        out = known[out_name(case.name)]
+        out.view(sys.modules["torch"].uint8).fill_(255) if guard is None else out.fill_(math.nan)
+    for _ in range(times):
+        kernel[grid_of(case)](**known, **more)
+    case.assert_close(result(case, to_numpy(out).copy()))
+    if guard is not None:
+        guard.assert_untouched()
+
+
+@pytest.mark.parametrize(("name", "version"), KEPT_CASES)
+@pytest.mark.parametrize(("m", "n", "k"), [(1288, 784, 1328), (129, 80, 80)])
+def test_every_style_from_its_text(rng: np.random.Generator, name: str, version: str, m: int, n: int, k: int) -> None:
+    run(kept_kernel(name, version), given(rng, name, compiled(name, version), m, n, k))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_style_by_triton(rng: np.random.Generator, name: str) -> None:
+    triton = pytest.importorskip("triton")
+    if CASES[name].oldest and not hasattr(triton.language, "make_block_ptr"):
+        pytest.skip("this Triton has no block pointers")
+    run(louver.jit(CASES[name].function()), given(rng, name, compiled(name), 1160, 648, 656))
+
+
+@pytest.mark.parametrize("padding", [0, 1, 8])
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 7, 8), (127, 63, 24), (300, 90, 136), (256, 128, 64)])
+def test_tails_and_padded_outputs(rng: np.random.Generator, m: int, n: int, k: int, padding: int) -> None:
+    run(kept_kernel("made_descriptors"), given(rng, "made_descriptors", compiled("made_descriptors"), m, n, k), padding)
+
+
+def test_operands_that_bulk_copies_cannot_read(rng: np.random.Generator) -> None:
+    run(kept_kernel("grouped_pointers"), given(rng, "grouped_pointers", compiled("grouped_pointers"), 300, 131, 136), 3)
+
+
+@pytest.mark.parametrize(
+    "hints", [{"stages": 3}, {"consumers": 1}, {"store": "direct"}, {"values": "registers"}], ids=str
+)
+def test_hints(rng: np.random.Generator, hints: dict[str, Any]) -> None:
+    run(kept_kernel("block_pointers"), given(rng, "block_pointers", compiled("block_pointers"), 520, 264, 200), **hints)
+
+
+@pytest.mark.parametrize("version", ["3.6", "3.9"])
+@pytest.mark.parametrize("name", TILE_CASES)
+def test_what_is_no_product_runs_by_register_tiles(rng: np.random.Generator, name: str, version: str) -> None:
+    case, kernel = RUNS[name](rng, name), JitKernel(tile_source(name, version), Hints())
+    known = on_device(dict(case.arguments))
+    kernel[case.grid](**TILE_CASES[name].constexprs, **known)
+    for argument, expected in case.expected.items():
+        expected.check(to_numpy(known[argument]))
+
+
+def test_dense_kernels_are_triton_s(torch: Any) -> None:
+    pytest.importorskip("triton")
+    from support.triton import kernels
+
+    a, b = (torch.randn(256, 128, device="cuda").half() for _ in range(2))
+    d = torch.full((256, 256), math.nan, device="cuda").half()
+    sizes = (256, 256, 128, 128, 128, 256)
+    if hasattr(kernels.tl, "make_block_ptr"):
+        louver.jit(kernels.block_pointers)[(2, 4)](d, a, b, *sizes, BM=128, BN=64, BK=64, num_warps=4)
+    else:
+        flat = (256, 256, 128, 128, 1, 1, 128, 256, 1)
+        louver.jit(kernels.grouped_pointers)[(8,)](a, b, d, *flat, BM=128, BN=64, BK=64, GROUP=8, ACTIVATION="")
+    torch.testing.assert_close(d, (a @ b.t()), rtol=1e-2, atol=1e-2)
+
+
+def test_calls_are_captured_once_prepared(rng: np.random.Generator, torch: Any) -> None:
+    case = given(rng, "made_descriptors", compiled("made_descriptors"), 300, 136, 264)
+    kernel, known = kept_kernel("made_descriptors", raster=3), on_device(arguments(case, output(case)))
+    graph = torch.cuda.CUDAGraph()
+    refused = pytest.raises(RuntimeError, match=r"must be compiled before its stream is captured: .*prepare\[grid\]")
+    with refused, torch.cuda.graph(torch.cuda.CUDAGraph()):
+        kernel[grid_of(case)](**known)
+    torch.cuda.synchronize()
+    kernel.prepare[grid_of(case)](**known)
+    with torch.cuda.graph(graph):
+        kernel[grid_of(case)](**known)
+    torch.cuda.synchronize()
+    assert torch.isnan(known["d"]).all(), "captured, not run"
+    for _ in range(3):
+        known["d"].fill_(math.nan)
+        graph.replay()
+        torch.cuda.synchronize()
+        case.assert_close(to_numpy(known["d"]).copy())
+
+
+def test_calls_go_to_the_caller_s_stream(rng: np.random.Generator, torch: Any) -> None:
+    """The kernel waits for a copy that is sent to the same stream after a long delay."""
+    case = given(rng, "made_descriptors", compiled("made_descriptors"), 300, 136, 264)
+    kernel, known = kept_kernel("made_descriptors"), on_device(arguments(case, output(case)))
+    kernel[grid_of(case)](**known)
+    later = known["b"].clone()
+    for _ in range(2):
+        stream = torch.cuda.Stream()
+        torch.cuda.synchronize()
+        known["b"].zero_()
+        known["d"].fill_(math.nan)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(50_000_000)
+            known["b"].copy_(later)
+            kernel[grid_of(case)](**known)
+            found = known["d"].clone()
+        stream.synchronize()
+        case.assert_close(to_numpy(found).copy())
+
+
+def test_threads_share_a_kernel(rng: np.random.Generator, torch: Any) -> None:
+    kernel = kept_kernel("made_descriptors")
+    cases = [given(rng, "made_descriptors", compiled("made_descriptors"), 200 + 8 * i, 136, 264) for i in range(4)]
+    outs: list[Any] = [None] * len(cases)
+
+    def work(number: int) -> None:
+        case = cases[number]
+        with torch.cuda.stream(torch.cuda.Stream()):
+            known = on_device(arguments(case, output(case)))
+            for _ in range(20):
+                kernel[grid_of(case)](**known)
+            torch.cuda.current_stream().synchronize()
+            outs[number] = to_numpy(known["d"]).copy()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(cases))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for case, out in zip(cases, outs, strict=True):
+        case.assert_close(out)
+
+
+def test_a_wrong_call_is_refused_before_anything_runs(rng: np.random.Generator, torch: Any) -> None:
+    case = given(rng, "made_descriptors", compiled("made_descriptors"), 300, 136, 264)
+    kernel, known = kept_kernel("made_descriptors"), on_device(arguments(case, output(case)))
+    with pytest.raises(ValueError, match="got a grid of 1"):
+        kernel[(1,)](**known)
+    with pytest.raises(ValueError, match="reaches .* elements of 'd'"):
+        kernel[(3, 3)](**known | {"d": known["d"][:-1]})
+    torch.cuda.synchronize()
+    assert torch.isnan(known["d"]).all()
