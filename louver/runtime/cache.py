@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -80,8 +80,35 @@ def ptx_hash(ptx: str, *, ptxas: str) -> str:
 
 @functools.cache
 def source_hash() -> str:
-    """SHA-256 over Louver's Python files, their names included, read once per process: a change makes all keys new."""
+    """SHA-256 over Louver's Python files, their names included: a change makes all keys new.
+
+    Once a process; the files are read only if their names, sizes, times and inodes are not those of a hash in the cache directory.
+    """
     root = Path(__file__).resolve().parents[1]
+    facts = _hash(json.dumps([str(root), sorted(_file_facts(str(root)))]))
+    cache = KernelCache()
+    path = cache.directory / "sources" / facts[:2] / f"{facts}.txt"
+    kept = cache.read(path)
+    if kept is not None:
+        return kept.decode()
+    found = _source_hash(root)
+    # Where nothing can be kept, the files are read again next time.
+    with contextlib.suppress(OSError):
+        cache.write(path, found.encode())
+    return found
+
+
+def _file_facts(folder: str) -> Iterator[tuple[str, int, int, int, int]]:
+    for entry in os.scandir(folder):
+        if entry.is_dir():
+            yield from _file_facts(entry.path)
+        elif entry.name.endswith(".py"):
+            status = entry.stat()
+            # Files that are unpacked with a fixed time of change still get a new time of their status.
+            yield entry.path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def _source_hash(root: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         data = path.read_bytes()
@@ -129,16 +156,16 @@ class KernelCache:
         with self._lock:
             self._memory[key] = record
             try:
-                if self._read(self._cubin_path(record.ptx_hash)) is None:
-                    self._write(self._cubin_path(record.ptx_hash), record.cubin)
-                self._write(self._record_path(key), text.encode())
+                if self.read(self._cubin_path(record.ptx_hash)) is None:
+                    self.write(self._cubin_path(record.ptx_hash), record.cubin)
+                self.write(self._record_path(key), text.encode())
                 self._trim()
             except OSError as error:
                 self._warn(error)
 
     def cubin(self, ptx_hash: str) -> bytes | None:
         """The cubin that a PTX text was assembled to before, or None; `ptx_hash` as the function of that name gives it."""
-        return self._read(self._cubin_path(ptx_hash))
+        return self.read(self._cubin_path(ptx_hash))
 
     def get_or_build(self, key: str, build: Callable[[], KernelRecord]) -> KernelRecord:
         """The record of a key, built and kept when it is missing.
@@ -172,14 +199,15 @@ class KernelCache:
         return self.directory / "cubins" / ptx_hash[:2] / f"{ptx_hash}.cubin"
 
     def _read_record(self, key: str) -> KernelRecord | None:
-        text = self._read(self._record_path(key))
+        text = self.read(self._record_path(key))
         if text is None:
             return None
         described = json.loads(text)
-        cubin = self._read(self._cubin_path(described["ptx_hash"]))
+        cubin = self.read(self._cubin_path(described["ptx_hash"]))
         return None if cubin is None else KernelRecord(cubin=cubin, **described)
 
-    def _read(self, path: Path) -> bytes | None:
+    def read(self, path: Path) -> bytes | None:
+        """What `write` put into a file; None where there is none, or a damaged one, which is removed."""
         try:
             data = path.read_bytes()
         except OSError:
@@ -193,7 +221,8 @@ class KernelCache:
             os.utime(path)
         return content
 
-    def _write(self, path: Path, content: bytes) -> None:
+    def write(self, path: Path, content: bytes) -> None:
+        """Write a file whole, with a checksum. Raises OSError."""
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=_PART)
         try:
@@ -206,7 +235,7 @@ class KernelCache:
 
     def _files(self) -> list[tuple[Path, int, float]]:
         found: list[tuple[Path, int, float]] = []
-        for level in ("records", "cubins"):
+        for level in ("records", "cubins", "sources"):
             for path in (self.directory / level).glob("*/*"):
                 # Another process may remove a file between listing and asking.
                 with contextlib.suppress(OSError):

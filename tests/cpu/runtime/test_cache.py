@@ -267,3 +267,35 @@ def test_many_processes_share_a_directory(tmp_path: Path) -> None:
         outcomes = pool.starmap(hammer, [(str(tmp_path), seed) for seed in range(4)])
     assert outcomes == [""] * 4
     assert not list(tmp_path.rglob("*.part"))
+
+
+def test_the_source_is_read_again_only_if_a_file_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOUVER_CACHE_DIR", str(tmp_path / "cache"))
+    root = tmp_path / "louver"
+    (root / "runtime").mkdir(parents=True)
+    (root / "other.py").write_text("one", encoding="utf-8")
+    monkeypatch.setattr(module, "__file__", str(root / "runtime" / "cache.py"))
+    read: list[Path] = []
+    hashed = module._source_hash
+    monkeypatch.setattr(module, "_source_hash", lambda path: read.append(path) or hashed(path))
+
+    def again() -> str:
+        source_hash.cache_clear()
+        return source_hash()
+
+    try:
+        first = again()
+        assert again() == first and len(read) == 1
+        (root / "other.py").write_text("two", encoding="utf-8")
+        second = again()
+        assert second != first and len(read) == 2
+        # An unpacked file may have any time of change, but it is another file.
+        (root / "new.py").write_text("owt", encoding="utf-8")
+        os.utime(root / "new.py", ns=((root / "other.py").stat().st_atime_ns, (root / "other.py").stat().st_mtime_ns))
+        (root / "new.py").replace(root / "other.py")
+        assert again() not in (first, second)
+        for file in (tmp_path / "cache").rglob("*.txt"):
+            file.write_bytes(b"damaged")
+        assert again() == hashed(root) and len(read) == 4
+    finally:
+        source_hash.cache_clear()
