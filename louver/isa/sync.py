@@ -177,6 +177,28 @@ class FenceProxyAsync(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class FenceGpu(Effect):
+    """`fence.acq_rel.gpu`: what the thread has done or seen before is seen by whoever sees what it does after.
+
+    The emulator runs CTAs one after another and orders none of them: it does nothing here.
+    """
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """None."""
+        return ()
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "fence.acq_rel.gpu"
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Nothing."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
 class SetMaxRegisters(Effect):
     """`setmaxnreg.inc/dec.sync.aligned.u32 count`: give back or take registers, for a whole warpgroup."""
 

@@ -56,6 +56,7 @@ from louver.isa.sync import (
     BarrierSync,
     ClusterArrive,
     ClusterWait,
+    FenceGpu,
     FenceProxyAsync,
     SetMaxRegisters,
     Trap,
@@ -121,7 +122,15 @@ def effect_forms() -> Iterator[Effect | Pure]:
         BarrierSync(3, 96),
         BarrierArrive(15, 1024),
     )
-    yield from (ClusterArrive(), ClusterWait(), FenceProxyAsync(), FenceMbarrierInit(), MapShared(), Trap("stop"))
+    yield from (
+        ClusterArrive(),
+        ClusterWait(),
+        FenceProxyAsync(),
+        FenceGpu(),
+        FenceMbarrierInit(),
+        MapShared(),
+        Trap("stop"),
+    )
     yield from (SetMaxRegisters("dec", 24), SetMaxRegisters("inc", 240))
     yield from (MbarrierInit(), MbarrierExpect(), MbarrierTryWait(), MbarrierTestWait(), MbarrierInvalidate())
     for remote in (False, True):

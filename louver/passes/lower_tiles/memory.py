@@ -15,6 +15,7 @@ from louver.ir.tile.layout import Layout
 from louver.isa.bytes import LoadByte
 from louver.isa.convert import ConvertInteger
 from louver.isa.memory import AtomicAdd
+from louver.isa.sync import FenceGpu
 from louver.passes.encode.natural import is_tile
 from louver.passes.lower_tiles.exchange import from_owners
 from louver.passes.lower_tiles.numbers import bits_of, element_bytes, extended, is_integer
@@ -95,13 +96,17 @@ def _layout(low: Lowering, value: SSAValue) -> Layout:
 
 
 def lower_atomic(low: Lowering, op: AtomicRMWOp, limit: int) -> Registers | None:
-    """Sums in memory, element by element; None where nothing uses what was there before."""
+    """Sums in memory, element by element; None where nothing uses what was there before. All orders but `relaxed` are acq_rel."""
     element = element_of(op.value.type)
     kind = _atomic_type(op, element)
     layout = _layout(low, op.value)
     pointers, values = low.values[op.ptr], low.values[op.value]
     masks = _each(low, op.mask, len(pointers))
     low.begin_store()
+    ordered = op.sem.data != "relaxed"
+    if ordered:
+        # The threads have met: each hands on what all of them have stored.
+        low.k.emit(FenceGpu())
     owner = low.owner(layout)
     before: list[Reg] = []
     used = op.result.first_use is not None
@@ -112,6 +117,8 @@ def lower_atomic(low: Lowering, op: AtomicRMWOp, limit: int) -> Registers | None
             low.k.emit(AtomicAdd(kind, returns=True), before[-1], Address(pointer), value, guard=guard)
         else:
             low.k.emit(AtomicAdd(kind), Address(pointer), value, guard=guard)
+    if ordered:
+        low.k.emit(FenceGpu())
     if not used:
         return None
     return from_owners(low, op, tuple(before), layout, limit) if owner is not None else tuple(before)

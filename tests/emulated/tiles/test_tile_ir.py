@@ -145,6 +145,27 @@ def test_a_while_loop_that_carries_a_tile(n: int) -> None:
     np.testing.assert_array_equal(out, np.arange(64) * 2**n + 2**n - 1)
 
 
+@pytest.mark.parametrize(("order", "fences"), [("acq_rel", 2), ("relaxed", 0)])
+def test_atomic_sums_hand_on_what_was_stored(order: str, fences: int) -> None:
+    """A store, then an atomic sum of one element by one thread: between both the threads meet."""
+    text = f"""tt.func public @k(%out: !tt.ptr<i32>, %count: !tt.ptr<i32>) {{
+      %one = arith.constant 1 : i32
+      %yes = arith.constant true
+      %r = tt.make_range {{start = 0 : i32, end = 256 : i32}} : tensor<256xi32>
+      %p = tt.splat %out : !tt.ptr<i32> -> tensor<256x!tt.ptr<i32>>
+      %q = tt.addptr %p, %r : tensor<256x!tt.ptr<i32>>, tensor<256xi32>
+      tt.store %q, %r : tensor<256x!tt.ptr<i32>>
+      %old = tt.atomic_rmw add, {order}, gpu, %count, %one, %yes : (!tt.ptr<i32>, i32, i1) -> i32
+      tt.return }}"""
+    compiled = compile_tiles(parse_ir(text))
+    assert compiled.ptx.count("fence.acq_rel.gpu") == fences and compiled.ptx.count("barrier.sync") == 1
+    assert str(parse_ir(str(parse_ir(text)))) == str(parse_ir(text))
+    out, count = np.full(256, -1, np.int32), np.zeros(1, np.int32)
+    emulate_tiles(compiled, (1,), {"out": out, "count": count}, uninitialised=["out"])
+    np.testing.assert_array_equal(out, np.arange(256))
+    assert count[0] == 1
+
+
 EXCHANGE = """tt.func public @k(%out: !tt.ptr<f16>, %x: !tt.ptr<f16>) {
   %r = tt.make_range {start = 0 : i32, end = 256 : i32} : tensor<256xi32>
   %p = tt.splat %x : !tt.ptr<f16> -> tensor<256x!tt.ptr<f16>>
