@@ -83,6 +83,8 @@ GROUPS: dict[str, dict[str, Structure]] = {
         "values in registers": _of(F16, WIDE, values="registers"),
         "alone": _of(F16, WIDE, tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0),
         "drained": _of(F16, WIDE, in_flight=0),
+        "ping-pong": _of(F16, WIDE, tile_m=64, pingpong=True),
+        "ping-pong, two blocks": _of(F16, WIDE, tile_n=128, pingpong=True, store="bulk"),
         "kept in L2": _of(F16, WIDE, store="bulk", l2="values"),
     },
     "clusters": {
@@ -90,6 +92,9 @@ GROUPS: dict[str, dict[str, Structure]] = {
         "with bulk stores": _of(F16, WIDE, cluster=2, store="bulk"),
         "of an N-major operand": _of(Problem("matmul", b_layout="n_major"), WIDE, cluster=2),
         "of the values": _of(E4M3, SHORT, tile_n=128, cluster=2, multicast="values", metadata="stage"),
+        "ping-pong, of the values": _of(
+            F16, WIDE, tile_n=128, cluster=2, multicast="values", pingpong=True, metadata="barrier", store="bulk"
+        ),
         "metadata by stage": _of(F16, WIDE, metadata="stage"),
         "metadata by barrier": _of(E4M3, SHORT, metadata="barrier"),
         "metadata by barrier, clusters": _of(F16, WIDE, metadata="barrier", cluster=2),
@@ -110,6 +115,8 @@ GROUPS: dict[str, dict[str, Structure]] = {
         ),
         "gated": _of(Problem("linear", out="f32", epilogue=GATED), WIDE, tile_n=128),
         "gated matmul": _of(Problem("matmul", "s8", "s8", "f32", epilogue=GATED), SHORT, tile_n=128),
+        "gated, staged": _of(Problem("linear", epilogue=GATED), WIDE, tile_n=128, store="bulk"),
+        "gated matmul, staged": _of(Problem("matmul", "s8", "s8", "f32", epilogue=GATED), SHORT, store="bulk"),
         "batch of dense operands": _of(Problem("linear", batch="dense"), WIDE, store="bulk"),
         "batch of sparse operands": _of(Problem("matmul", batch="sparse"), WIDE),
         "batch of both": _of(Problem("linear", "e4m3", "e4m3", "f16", batch="both"), SHORT, cluster=2, store="bulk"),

@@ -91,7 +91,7 @@ def test_every_structure_and_type(rng: np.random.Generator, name: str, types: st
 
 @pytest.mark.parametrize("k", [1, 63, 65, 129, 257, 513])
 @pytest.mark.parametrize("order", [Earliest(), Latest()], ids=["earliest", "latest"])
-@pytest.mark.parametrize("name", ["alone", "stage", "barrier-wide-step"])
+@pytest.mark.parametrize("name", ["alone", "stage", "barrier-wide-step", "ping-pong", "stage-cluster-values"])
 def test_every_tail_of_k(rng: np.random.Generator, name: str, k: int, order: Order) -> None:
     check(rng, Problem("matmul", out="f32"), (65, 9, k), replace(SCHEDULES[name], tile_n=16), order)
 

@@ -1,4 +1,6 @@
-"""Schedules without a producer, with metadata in the ring, and that wait for every step's products, on the device."""
+"""Schedules without a producer, with metadata in the ring, that wait for every step's products, in clusters that share either
+operand, and whose warpgroups take tiles in turn, on the device.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +40,29 @@ SCHEDULES = {
     "barrier": BARRIER,
     "barrier-wide-step-drained": replace(BARRIER, tile_k=128, in_flight=0),
     "barrier-cluster": replace(BARRIER, cluster=2),
+    "cluster": Schedule(stages=2, cluster=2, store="bulk"),
+    "cluster-values": Schedule(stages=2, cluster=2, multicast="values", store="bulk"),
+    "stage-cluster-values": replace(STAGE, cluster=2, multicast="values"),
+    "barrier-cluster-values": replace(BARRIER, cluster=2, multicast="values"),
+    "ping-pong": Schedule(tile_m=64, stages=2, pingpong=True),
+    "ping-pong-two-blocks": Schedule(tile_n=128, stages=2, pingpong=True, store="bulk"),
+    "ping-pong-stage": replace(STAGE, tile_n=128, pingpong=True, store="bulk"),
+    "ping-pong-drained": Schedule(tile_n=128, stages=2, in_flight=0, pingpong=True),
+    "ping-pong-cluster": Schedule(tile_n=128, stages=2, cluster=2, pingpong=True, store="bulk"),
+    "ping-pong-cluster-values": replace(BARRIER, tile_n=128, cluster=2, multicast="values", pingpong=True),
     "barrier-three-consumers": replace(BARRIER, tile_m=192, tile_n=192, consumers=3),
     "barrier-registers": replace(BARRIER, values="registers"),
 }
 
 
+@pytest.mark.parametrize("k", [1328, 72])
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("dtype", ["f16", "e4m3", "s8"])
-def test_every_structure(rng: np.random.Generator, name: str, dtype: str) -> None:
-    """Several tiles a CTA; no size a multiple of a tile's; rows of whole chunks for the bulk stores."""
-    m, n, k = 3216, 2576, 1328
+def test_every_structure(rng: np.random.Generator, name: str, dtype: str, k: int) -> None:
+    """Several tiles a CTA; no size a multiple of a tile's; rows of whole chunks for the bulk stores; K steps that turn the ring, and
+    fewer than it holds.
+    """
+    m, n = 3216, 2576
     problem = Problem("linear", dtype, dtype, "f16")
     given = operands(rng, m, n, k, dtype)
     # One tensor has metadata in both forms, one after the other.
