@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from typing import cast
 
+from louver.commands.stages import Source
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import PRODUCTS, Kind, Problem
 from louver.isa.targets import target as machine
 from louver.isa.tensormap import COPY_CHUNK
 from louver.kernels.configure import choose
-from louver.passes.canonicalize import canonicalize
-from louver.passes.decompose import decompose_sparse_tensors
-from louver.passes.pipeline import CompiledProduct, Stage, compile_product
-from louver.ptx.assembler import assemble
-from louver.ptx.sass import disassemble
+from louver.passes.choose_family import CompiledKernel
+from louver.passes.pipeline import CompiledProduct, compile_product
 
 SM_COUNT = 132
 """SMs to schedule for where there is no device to ask: a whole Hopper GPU."""
-
-STAGES = ("tile", "decomposed", "sched", "ptx", "sass")
-"""What can be printed, in order: "decomposed" is made of the tile IR for its reader, and nothing further of it."""
 
 
 def parse_sizes(text: str) -> tuple[int, int, int]:
@@ -47,22 +43,13 @@ def compile_for(
     return compile_product(problem, schedule, target)
 
 
-def compile_text(
-    sizes: tuple[int, int, int], dtype: str, product: str, emit: str, target: str, accumulate: str = "auto"
-) -> str:
-    """What `emit` names (one of `STAGES`, or "all") of a product. Raises ValueError with the rule broken."""
-    if emit not in (*STAGES, "all"):
-        raise ValueError(f"a product is printed as {', '.join(STAGES)} or all, got {emit}: a Triton kernel has a TTIR")
-    compiled = compile_for(sizes, dtype, product, target, bias=False, accumulate=accumulate)
-    if emit != "all":
-        return stage_text(compiled, emit)
-    return "\n".join(f"// ---- {stage} ----\n{stage_text(compiled, stage)}" for stage in STAGES)
+def product_source(
+    sizes: tuple[int, int, int], dtype: str, product: str, target: str, accumulate: str = "auto"
+) -> Source:
+    """The library's kernel for a product, as `compile_for` has it."""
 
+    @functools.cache
+    def made() -> CompiledProduct:
+        return compile_for(sizes, dtype, product, target, bias=False, accumulate=accumulate)
 
-def stage_text(compiled: CompiledProduct, stage: str) -> str:
-    """One of `STAGES` as text; "sass" assembles and disassembles."""
-    if stage == "decomposed":
-        return str(decompose_sparse_tensors(canonicalize(compiled.tile))) + "\n"
-    if stage != "sass":
-        return compiled.text(cast("Stage", stage))
-    return disassemble(assemble(compiled.ptx, compiled.target.name).cubin)
+    return Source(lambda: made().tile, lambda: CompiledKernel(made()))

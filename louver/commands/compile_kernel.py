@@ -7,20 +7,12 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from louver.commands.compile import stage_text
+from xdsl.dialects.builtin import ModuleOp
+
+from louver.commands.stages import Source, user_source
 from louver.frontend.triton import triton_to_tile_ir, triton_to_ttir
-from louver.isa.targets import target as machine
-from louver.kernels.configure import choose_for_nest
-from louver.passes.choose_family import CompiledKernel, compile_kernel
-from louver.passes.compile_tiles import TileStage
-from louver.passes.pipeline import CompiledProduct
-from louver.ptx.assembler import assemble
-from louver.ptx.sass import disassemble
-
-KERNEL_STAGES = ("ttir", "tile", "decomposed", "encoded", "sched", "ptx", "sass")
-"""What can be printed of a user's kernel, in the order of the pipeline: a product has no "encoded", register tiles no "sched"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +34,7 @@ def load_kernel(place: str) -> Any:
     """The function that "FILE.py:name" names. Raises ValueError with the rule, and whatever the file itself raises."""
     path, colon, name = place.rpartition(":")
     if not colon or not path.endswith(".py") or not name.isidentifier():
-        raise ValueError(f"a kernel is FILE.py:name, got {place!r}")
+        raise ValueError(f"a kernel is FILE.py:name, FILE.ttir or FILE.mlir, got {place!r}")
     if not Path(path).is_file():
         raise ValueError(f"{path} is no file: give the path of the kernel's Python file")
     module = f"louver_kernel_{Path(path).stem}"
@@ -58,43 +50,16 @@ def load_kernel(place: str) -> Any:
     return getattr(loaded, name)
 
 
-def kernel_text(kernel: Any, given: KernelArguments, emit: str, target: str) -> str:
-    """What `emit` names (one of `KERNEL_STAGES`, or "all"); of a kernel that is no product, why it is none comes first.
+def kernel_source(kernel: Any, given: KernelArguments, target: str) -> Source:
+    """A `triton.jit` function. Its stages raise what `triton_to_tile_ir` does."""
 
-    Raises ValueError with the rule that is broken.
-    """
-    if emit == "ttir":
+    def tile() -> ModuleOp:
+        return triton_to_tile_ir(kernel, given.signature, given.constexprs, sparse=given.sparse, target=target)
+
+    def ttir() -> str:
         return triton_to_ttir(kernel, given.signature, given.constexprs, sparse=given.sparse, target=target)
-    compiled = compile_user_kernel(kernel, given, target)
-    reason = "" if compiled.refusal is None else f"// register tiles: {' '.join(compiled.refusal.split())}\n"
-    if emit != "all":
-        return reason + family_text(compiled, emit)
-    texts = {"ttir": kernel_text(kernel, given, "ttir", target)}
-    missing = "encoded" if compiled.refusal is None else "sched"
-    texts |= {stage: family_text(compiled, stage) for stage in KERNEL_STAGES if stage not in ("ttir", missing)}
-    return reason + "\n".join(f"// ---- {stage} ----\n{text}" for stage, text in texts.items())
 
-
-def compile_user_kernel(kernel: Any, given: KernelArguments, target: str) -> CompiledKernel:
-    """The kernel as `louver.jit` compiles it, for arrays that are aligned."""
-    tile_ir = triton_to_tile_ir(kernel, given.signature, given.constexprs, sparse=given.sparse, target=target)
-    return compile_kernel(tile_ir, lambda nest: choose_for_nest(nest, machine(target), aligned_output=True), target)
-
-
-def family_text(compiled: CompiledKernel, stage: str) -> str:
-    """A stage of either family, "ttir" excepted. Raises ValueError for one that the kernel's does not have."""
-    made = compiled.made
-    if isinstance(made, CompiledProduct):
-        if stage == "encoded":
-            raise ValueError("a product has no encodings, which are of register tiles: print its sched")
-        return stage_text(made, stage)
-    if stage == "sched":
-        raise ValueError(f"the kernel has no schedule, which is a product's: print encoded ({compiled.refusal})")
-    return (
-        disassemble(assemble(made.ptx, made.target.name).cubin)
-        if stage == "sass"
-        else made.text(cast("TileStage", stage))
-    )
+    return user_source(tile, target, ttir)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     ("stage", "signs"),
     [
         ("tile", ["#tt.sparse", "tt.dot"]),
+        ("canonical", ["tt.make_tensor_descriptor", "scf.for"]),
         ("decomposed", ["sparseIndex = 0", "xi16>"]),
         ("sched", ["sched."]),
         ("ptx", [".target sm_90a", "wgmma.mma_async.sp", "setmaxnreg"]),
@@ -39,7 +40,9 @@ def test_rows_of_whole_chunks_are_stored_in_bulk(cli: Cli) -> None:
 
 def test_all_prints_the_stages_in_order(cli: Cli) -> None:
     output = cli("compile", "--problem", "128,8,64", "--product", "matmul", "--emit", "all").output
-    places = [output.index(f"---- {stage} ----") for stage in ("tile", "decomposed", "sched", "ptx", "sass")]
+    places = [
+        output.index(f"---- {stage} ----") for stage in ("tile", "canonical", "decomposed", "sched", "ptx", "sass")
+    ]
     assert places == sorted(places)
 
 
@@ -59,6 +62,18 @@ def test_ways_to_accumulate(cli: Cli) -> None:
     assert "add.rn.f32" in cli(*options, "promoted").output
     refused = cli.refused("compile", "--problem", "64,64,64", "--dtype", "bf16", "--accumulate", "f16")
     assert "accumulate must be one of" in refused
+
+
+def test_the_stages_of_a_product(cli: Cli) -> None:
+    refused = cli.refused("compile", "--problem", "64,64,64", "--emit", "encoded")
+    assert "a warpgroup product has the stages tile, canonical, decomposed, sched, ptx, sass, got encoded" in refused
+    assert "only a Triton kernel has a TTIR" in cli.refused("compile", "--problem", "64,64,64", "--emit", "ttir")
+
+
+@pytest.mark.parametrize("option", ["--arg", "--const", "--sparse"])
+def test_a_problem_has_no_arguments(cli: Cli, option: str) -> None:
+    refused = cli.refused("compile", "--problem", "64,64,64", option, "a=2:4")
+    assert "--arg, --const and --sparse are for kernels, got a=2:4" in refused
 
 
 def test_sizes_may_have_spaces() -> None:

@@ -1,0 +1,156 @@
+"""`louver compile` of files of IR, in both families, without Triton."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from louver.commands.compile_ir import ir_source
+from support.golden import ROOT as GOLDEN
+
+if TYPE_CHECKING:
+    from conftest import Cli
+
+LAYER = GOLDEN / "ttir" / "3.6" / "weight_descriptors.ttir"
+"""A product, as Triton printed it."""
+
+DOCUMENTED = Path(__file__).parents[1] / "ir" / "inputs" / "simplified_sparse_dot.mlir"
+"""The 32×16×64 product in which sparse encodings were first documented: no warpgroup product is so small."""
+
+
+@pytest.mark.parametrize(
+    ("stage", "signs"),
+    [
+        ("ttir", ["tt.func public @weight_descriptors", "#loc = loc("]),
+        ("tile", ["louver.sparse.NV24", "tt.trans"]),
+        ("canonical", ['!tt.ptr<f16, #tt.sparse<"NV24">>', "%bias_tensor = tt.make_tensor_descriptor"]),
+        ("decomposed", ["%w_metadata: !tt.ptr<i16>", "sparseIndex = 0"]),
+        ("sched", ["sched.kernel @weight_descriptors", "sched.bulk_store"]),
+        ("ptx", [".entry weight_descriptors", "wgmma.mma_async.sp"]),
+        ("sass", ["HGMMA.SP"]),
+    ],
+)
+def test_each_stage_of_a_product(cli: Cli, stage: str, signs: list[str]) -> None:
+    result = cli("compile", LAYER, "--emit", stage)
+    assert result.exit_code == 0, result.output
+    assert all(sign in result.output for sign in signs)
+    assert "register tiles" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("stage", "signs"),
+    [
+        ("tile", ['tensor<32x64xf16, #tt.sparse<"NV24">>', "tt.make_tensor_ptr"]),
+        ("decomposed", ["%arg1_metadata: !tt.ptr<i16>", "sparseIndex = 0"]),
+        ("encoded", ["#tt.dot_op<{opIdx = 0", "meta = 1"]),
+        ("ptx", [".entry dot_kernel", "mma.sp::ordered_metadata.sync.aligned.m16n8k32"]),
+        ("sass", ["HMMA.SP"]),
+    ],
+)
+def test_each_stage_of_register_tiles(cli: Cli, stage: str, signs: list[str]) -> None:
+    result = cli("compile", DOCUMENTED, "--emit", stage)
+    assert result.exit_code == 0, result.output
+    assert all(sign in result.output for sign in signs)
+    # What the kernel's text says comes before anyone asks for a family.
+    assert result.output.startswith("// register tiles: each consumer warpgroup takes whole blocks") == (
+        stage != "tile"
+    )
+
+
+def test_ptx_is_printed_by_default(cli: Cli) -> None:
+    assert cli("compile", DOCUMENTED).output == cli("compile", DOCUMENTED, "--emit", "ptx").output
+
+
+@pytest.mark.parametrize(
+    ("file", "stages"),
+    [
+        (LAYER, ["ttir", "tile", "canonical", "decomposed", "sched", "ptx", "sass"]),
+        (LAYER.with_suffix(".mlir"), ["tile", "canonical", "decomposed", "sched", "ptx", "sass"]),
+        (DOCUMENTED, ["tile", "decomposed", "encoded", "ptx", "sass"]),
+    ],
+    ids=["ttir", "tile", "register tiles"],
+)
+def test_all_prints_the_stages_that_there_are(cli: Cli, file: Path, stages: list[str]) -> None:
+    output = cli("compile", file, "--emit", "all").output
+    assert re.findall(r"^// ---- (\w+) ----$", output, re.M) == stages
+    assert output.startswith("// register tiles: ") == ("encoded" in stages)
+
+
+@pytest.mark.parametrize("stage", ["canonical", "sched"])
+def test_a_stage_of_products_alone_is_refused_with_the_reason(cli: Cli, stage: str) -> None:
+    line = cli.refused("compile", DOCUMENTED, "--emit", stage)
+    assert f"the kernel has the stages tile, decomposed, encoded, ptx, sass, got {stage}: register tiles: " in line
+    # The reason names what is allowed and the operation.
+    assert line.split("register tiles: ")[1] and "got" in line.split("register tiles: ")[1]
+
+
+def test_a_stage_of_register_tiles_alone_is_refused(cli: Cli) -> None:
+    assert "a warpgroup product has the stages" in cli.refused("compile", LAYER, "--emit", "encoded")
+
+
+def test_a_file_of_tile_ir_has_no_ttir(cli: Cli) -> None:
+    assert "only a Triton kernel has a TTIR" in cli.refused("compile", DOCUMENTED, "--emit", "ttir")
+
+
+def test_the_target_chooses_the_family(cli: Cli) -> None:
+    output = cli("compile", LAYER, "--target", "sm_80", "--emit", "all").output
+    assert output.startswith("// register tiles: products are scheduled for sm_90a, got sm_80")
+    assert ".target sm_80" in output and "mma.sp::ordered_metadata" in output
+
+
+def test_arguments_are_marked_as_sparse(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "plain.ttir"
+    file.write_text(LAYER.read_text(encoding="utf-8").replace("{louver.sparse.NV24 = 1 : i32} ", ""), encoding="utf-8")
+    sparse = cli("compile", file, "--sparse", "w=2:4", "--emit", "sched")
+    assert sparse.output == cli("compile", LAYER, "--emit", "sched").output
+    assert "a sparse argument is one of y, x, w, bias" in cli.refused("compile", file, "--sparse", "q=2:4")
+
+
+def test_a_refusal_of_both_families_says_both_reasons(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "kernel.mlir"
+    text = DOCUMENTED.read_text(encoding="utf-8")
+    # Rows of metadata are for 16 rows of values.
+    file.write_text(text.replace("offsets=[0, 0]", "offsets=[8, 0]", 1), encoding="utf-8")
+    refused = cli.refused("compile", file)
+    assert "16" in refused.split("As a warpgroup product it is refused too: ")[0]
+    assert refused.split("As a warpgroup product it is refused too: ")[1]
+    assert cli("compile", file, "--emit", "tile").exit_code == 0
+
+
+@pytest.mark.parametrize("option", ["--arg", "--const"])
+def test_a_file_says_its_types_itself(cli: Cli, option: str) -> None:
+    refused = cli.refused("compile", LAYER, option, "BM=64")
+    assert "a file of IR says its types and constants itself, got BM=64" in refused
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rule"),
+    [
+        ("empty.mlir", b" \n", "is empty: it should hold a kernel"),
+        ("binary.ttir", b"\x7fELF\xff\xfe", "TTIR and tile IR are text in UTF-8"),
+        ("notes.mlir", b"Dear reader,\n", "a kernel's text must be tile IR"),
+        ("none.mlir", b"builtin.module {\n}\n", "holds no kernel as TTIR or tile IR: a module holds one kernel, got 0"),
+        ("gpu.mlir", b"module {\n  ttg.warp_specialize()\n}\n", "ttg.warp_specialize is not supported"),
+    ],
+)
+def test_what_is_no_kernel(cli: Cli, tmp_path: Path, name: str, content: bytes, rule: str) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    assert rule in cli.refused("compile", file, "--emit", "tile")
+
+
+def test_schedule_ir_is_no_kernel_s_beginning(cli: Cli) -> None:
+    refused = cli.refused("compile", GOLDEN / "sched" / "linear-f16-bias.mlir")
+    assert "linear-f16-bias.mlir holds no kernel as TTIR or tile IR" in refused
+
+
+def test_what_is_no_file(cli: Cli) -> None:
+    assert "missing.ttir is no file" in cli.refused("compile", "missing.ttir")
+
+
+def test_an_unknown_stage() -> None:
+    with pytest.raises(ValueError, match="stages are ttir, tile, canonical, .* or all, got 'cubin'"):
+        ir_source(str(DOCUMENTED), {}, "sm_90a").text("cubin")
