@@ -20,6 +20,7 @@ from louver.isa.targets import Target, target
 from louver.passes.canonicalize import drop_assumptions
 from louver.passes.decompose import decompose_sparse_tensors
 from louver.passes.describe_tiles import describe_sparse_tiles
+from louver.passes.dump import Dump
 from louver.passes.encode import assign_encodings, choose_warps
 from louver.passes.expand_blocks import expand_blocks
 from louver.passes.host_descriptors import make_host_descriptors
@@ -67,9 +68,22 @@ class CompiledTiles:
                 return self.ptx
 
 
+PASSES = (
+    "propagate-sparsity",
+    "drop-assumptions",
+    "make-host-descriptors",
+    "describe-sparse-tiles",
+    "decompose-sparse-tensors",
+    "expand-blocks",
+    "eliminate-common-subexpressions",
+    "assign-encodings",
+    "lower-tiles",
+)
+"""Every pass, in order; `LOUVER_DUMP` has each write what it made, its name behind "tiles"."""
+
+
 def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int | None = None) -> CompiledTiles:
-    """Tile IR to PTX: propagate-sparsity, drop-assumptions, make-host-descriptors, describe-sparse-tiles, decompose-sparse-tensors,
-    expand-blocks, cse, assign-encodings, lower-tiles, print-ptx.
+    """Tile IR to PTX, by `PASSES`.
 
     warps: of a CTA, a power of two; None leaves it to the kernel's dots. Raises UnsupportedKernelError, with operation and source
     line, for what cannot be lowered, and ValueError for another number of warps; nothing is assembled here.
@@ -77,25 +91,36 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     machine = target(target_name)
     if warps is not None and (not 1 <= warps <= MAX_WARPS or warps & (warps - 1)):
         raise ValueError(f"a kernel has a power of two of warps, 1 to {MAX_WARPS}, got {warps}")
+    dump = Dump.of(tile_ir, PASSES, "tiles-")
     dense = tile_ir.clone()
     propagate_sparsity(dense)
+    dump.write("propagate-sparsity", dense)
     drop_assumptions(dense)
+    dump.write("drop-assumptions", dense)
     groups = argument_groups(_kernel(dense))
     make_host_descriptors(dense)
+    dump.write("make-host-descriptors", dense)
     describe_sparse_tiles(dense)
     dense.verify()
+    dump.write("describe-sparse-tiles", dense)
     parameters = read_parameters(_kernel(dense), groups)
     decomposed = decompose_sparse_tensors(dense, whole_rows=True)
+    dump.write("decompose-sparse-tensors", decomposed)
     plain = expand_blocks(decomposed)
+    dump.write("expand-blocks", plain)
     cse(plain)
+    dump.write("eliminate-common-subexpressions", plain)
     function = _kernel(plain)
     count = choose_warps(function) if warps is None else warps
     encoded = assign_encodings(plain, count)
+    dump.write("assign-encodings", encoded)
     function = _kernel(encoded)
     module = lower_tiles(function, parameters, count, machine)
+    ptx = print_module(module)
+    dump.write("lower-tiles", ptx)
     kernel = module.kernels[0]
     signature = TileSignature(kernel.name, tuple(parameters), kernel.threads, kernel.dynamic_shared)
-    return CompiledTiles(machine, tile_ir, decomposed, encoded, module, print_module(module), signature)
+    return CompiledTiles(machine, tile_ir, decomposed, encoded, module, ptx, signature)
 
 
 def _kernel(module: ModuleOp) -> FuncOp:

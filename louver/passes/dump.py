@@ -22,20 +22,21 @@ VARIABLE = "LOUVER_DUMP"
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """Where a kernel's passes write. folder: None where they write nothing. passes: all of them, in order."""
+    """Where a kernel's passes write. folder: None where they write nothing. passes: all of them, in order. prefix: of files' names."""
 
     folder: Path | None
     passes: tuple[str, ...]
+    prefix: str = ""
 
     @classmethod
-    def of(cls, module: ModuleOp, passes: Sequence[str]) -> Dump:
+    def of(cls, module: ModuleOp, passes: Sequence[str], prefix: str = "") -> Dump:
         """The dump of a kernel's compilation, as the environment has it now."""
         named = os.environ.get(VARIABLE)
         if not named:
-            return cls(None, tuple(passes))
+            return cls(None, tuple(passes), prefix)
         kernels = [op.sym_name.data for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]
         digest = hashlib.sha256(str(module).encode()).hexdigest()[:8]
-        return cls(Path(named).expanduser() / f"{kernels[0] if kernels else 'module'}-{digest}", tuple(passes))
+        return cls(Path(named).expanduser() / f"{kernels[0] if kernels else 'module'}-{digest}", tuple(passes), prefix)
 
     def write(self, name: str, made: object) -> None:
         """Write what the pass `name` made, as it prints. Raises OSError where the folder cannot be written."""
@@ -44,7 +45,7 @@ class Dump:
         self.folder.mkdir(parents=True, exist_ok=True)
         text = str(made)
         suffix = "ptx" if isinstance(made, str) else "mlir" if isinstance(made, ModuleOp) else "txt"
-        path = self.folder / f"{self.passes.index(name):02}-{name}.{suffix}"
+        path = self.folder / f"{self.prefix}{self.passes.index(name):02}-{name}.{suffix}"
         handle, part = tempfile.mkstemp(dir=self.folder, suffix=".part")
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text if text.endswith("\n") else text + "\n")

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from louver.frontend.ttir import read_ttir
+from louver.passes import compile_tiles
+from louver.passes.choose_family import compile_kernel
 from louver.passes.pipeline import PASSES, compile_tile_ir
 from louver.passes.refusal import UnsupportedKernelError
 from support.triton.products import SCHEDULE, compiled
 from support.triton.texts import changed
+from support.triton.tile_cases import kept_tiles
 
 
 def test_every_pass_writes_a_file_of_its_name_and_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,3 +53,16 @@ def test_dumping_again_replaces_whole_files(tmp_path: Path, monkeypatch: pytest.
         compiled("made_descriptors")
     (folder,) = (tmp_path / "new").iterdir()
     assert len(list(folder.iterdir())) == len(PASSES)
+
+
+def test_register_tiles_write_beside_what_refused_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOUVER_DUMP", str(tmp_path))
+    made = compile_kernel(read_ttir(kept_tiles("two_dots")), lambda _: SCHEDULE).made
+    (folder,) = tmp_path.iterdir()
+    files = sorted(file.name for file in folder.iterdir())
+    tiles = [file for file in files if file.startswith("tiles-")]
+    assert [file.rpartition(".")[0] for file in tiles] == [
+        f"tiles-{number:02}-{name}" for number, name in enumerate(compile_tiles.PASSES)
+    ]
+    assert files[0] == "00-tile-ir.mlir" and "lower-to-ptx" not in "".join(files)
+    assert (folder / tiles[-1]).read_text(encoding="utf-8").rstrip() == made.ptx.rstrip()
