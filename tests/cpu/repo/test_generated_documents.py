@@ -1,0 +1,103 @@
+"""Blocks of the documents that commands print: they are as the commands print them now, and the rules that choose lines."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from support.golden import Golden
+
+ROOT = Path(__file__).resolve().parents[3]
+SCRIPT = ROOT / "docs" / "generate.py"
+LINES = ("module {", "  func a {", "    one", "    two", "  }", "  func b {", "    one", "  }", "}")
+
+
+@pytest.fixture(scope="module")
+def generate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.name)
+def test_documents_show_what_commands_print(generate: ModuleType, golden: Golden, path: Path) -> None:
+    if golden.update:
+        path.write_text(generate.generated(path.read_text(encoding="utf-8")), encoding="utf-8")
+    difference = generate.stale(path)
+    assert not difference, f"run python docs/generate.py\n{difference}"
+
+
+def test_every_block_of_ir_in_the_walk_is_generated() -> None:
+    text = (ROOT / "docs" / "compiler.md").read_text(encoding="utf-8")
+    fences = re.findall(r"^(.*)\n```(?:mlir|ptx|text)$", text, re.M)
+    assert len(fences) > 8 and all(line.startswith("<!-- louver compile ") for line in fences)
+
+
+@pytest.mark.parametrize(
+    ("rules", "chosen"),
+    [
+        ("", list(LINES)),
+        ("lines 1-2", ["module {", "  func a {", "  …"]),
+        ('from "func a" to "two", first "}"', ["  …", *LINES[1:5], "  …"]),
+        ('with "one"', ["    …", "    one", "    …", "    one", "    …"]),
+        ('first "one", lines 9-30', ["    …", "    one", "…", "}"]),
+        ('from "func" to "  }"', ["  …", *LINES[1:8], "  …"]),
+    ],
+)
+def test_rules_choose_lines_and_mark_what_is_left_out(generate: ModuleType, rules: str, chosen: list[str]) -> None:
+    assert generate.chosen(LINES, rules) == chosen
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ("line 3", "a rule is lines A-B, from"),
+        ('first "one" first "two"', "a rule is lines A-B, from"),
+        ('with "three"', "chooses no line"),
+        ("lines 20-30", "chooses no line"),
+        ('from "two" to "three"', "ends nowhere"),
+    ],
+)
+def test_rules_that_choose_nothing(generate: ModuleType, rules: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        generate.chosen(LINES, rules)
+
+
+def test_a_command_that_fails(generate: ModuleType) -> None:
+    with pytest.raises(ValueError, match="missing.mlir --emit tile ends with 2: .*is no file"):
+        generate.block("louver compile missing.mlir --emit tile")
+
+
+def test_long_lines_keep_their_ends(generate: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generate, "printed", lambda call: ("    " + "a" * 400 + "z", "      b"))
+    first, second = generate.block("show it").splitlines()
+    assert len(first) == generate.WIDTH and first.startswith("aa") and first.endswith("az") and " … " in first
+    assert second == "  b", "what all lines are indented by goes"
+
+
+def test_the_script_says_what_is_stale(tmp_path: Path) -> None:
+    root = tmp_path / "copy"
+    (root / "docs").mkdir(parents=True)
+    (root / "docs" / "generate.py").write_text(SCRIPT.read_text(encoding="utf-8"), encoding="utf-8")
+    (root / "notes.txt").write_text("new\n", encoding="utf-8")
+    document = root / "docs" / "notes.md"
+    document.write_text("<!-- show notes.txt -->\n```text\nold\n```\n", encoding="utf-8")
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(root / "docs" / "generate.py"), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    checked = run("--check")
+    assert checked.returncode == 1 and "-old\n+new\n" in checked.stdout
+    assert "docs/notes.md is stale: run python docs/generate.py" in checked.stdout
+    assert run().stdout == "wrote docs/notes.md\n" and "\nnew\n" in document.read_text(encoding="utf-8")
+    assert run("--check").returncode == 0 and run().stdout == ""
+    assert "usage: python docs/generate.py [--check], got --all" in run("--all").stderr
