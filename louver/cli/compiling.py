@@ -43,7 +43,7 @@ def compile_(
     kernel: Annotated[
         str | None,
         typer.Argument(
-            metavar="[KERNEL]",
+            metavar="KERNEL",
             help="A Triton kernel, FILE.py:NAME, or a file of IR, FILE.ttir or FILE.mlir; without one, a product's problem.",
         ),
     ] = None,
