@@ -20,7 +20,7 @@ from louver.emulator.warp import Warp
 from louver.emulator.warpgroup import WARPS, Warpgroup
 from louver.emulator.writes import Writes
 from louver.isa.instruction import LANES, Bits
-from louver.isa.machine import SHARED_CLUSTER_BIT
+from louver.isa.machine import RANK_ONE, SHARED_CLUSTER_BIT
 from louver.isa.tensormap import TensorMap
 from louver.ptx.module import Kernel
 from louver.ptx.printer import register_name
@@ -49,7 +49,11 @@ class Cta:
 
     def address(self, offset: int) -> int:
         """The `shared::cluster` address of an offset in this CTA's window."""
-        return SHARED_CLUSTER_BIT | self.rank << 24 | offset
+        return SHARED_CLUSTER_BIT | self.rank * RANK_ONE | offset
+
+    def offset(self, address: int) -> int:
+        """The offset in its window of an address that its own threads use."""
+        return address - self.rank * RANK_ONE if address // RANK_ONE == self.rank else address
 
     def special(self, name: str, warp: int) -> Bits:
         """A special register over the lanes of a warp. Raises LaunchError for one that is not modelled."""

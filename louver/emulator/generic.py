@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from louver.emulator.errors import ConvergenceError, LaunchError, MisalignedError, OutOfBoundsError
 from louver.isa.instruction import LANES, Bits
-from louver.isa.machine import SHARED_CLUSTER_BIT, U8, AtomicKind, Mask, Space
+from louver.isa.machine import RANK_ONE, SHARED_CLUSTER_BIT, U8, AtomicKind, Mask, Space
 from louver.isa.tensormap import TensorMap
 
 if TYPE_CHECKING:
@@ -105,13 +105,14 @@ def _windows(warp: Warp, address: Bits, size: int) -> list[tuple[Cta, NDArray[np
             lane=int(lanes[row]),
         )
     if not (wanted & SHARED_CLUSTER_BIT).any():
-        return [_window(warp, warp.cta, lanes, wanted, size)]
+        own = wanted // RANK_ONE == warp.cta.rank
+        return [_window(warp, warp.cta, lanes, np.where(own, wanted % RANK_ONE, wanted), size)]
     found: list[tuple[Cta, NDArray[np.int64], NDArray[np.int64]]] = []
     ctas = [warp.shared_address(int(a))[0] for a in wanted]
     for cta in dict.fromkeys(ctas):
         chosen = np.array([c is cta for c in ctas])
         warp.cluster.touch(warp, cta, int(lanes[chosen][0]))
-        found.append(_window(warp, cta, lanes[chosen], wanted[chosen] & 0xFF_FFFF, size))
+        found.append(_window(warp, cta, lanes[chosen], wanted[chosen] % RANK_ONE, size))
     return found
 
 

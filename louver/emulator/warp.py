@@ -19,7 +19,7 @@ from louver.emulator.text import describe
 from louver.emulator.waiters import Signal
 from louver.emulator.writes import Writer
 from louver.isa.instruction import LANES, Bits
-from louver.isa.machine import SHARED_CLUSTER_BIT, U8, AtomicKind, Mask, Space, Suspend
+from louver.isa.machine import RANK_ONE, SHARED_CLUSTER_BIT, U8, AtomicKind, Mask, Space, Suspend
 from louver.isa.tensormap import TensorMap
 from louver.isa.wgmma import Wgmma
 
@@ -127,13 +127,16 @@ class Warp:
     def shared_address(self, address: int) -> tuple[Cta, int]:
         """(CTA, offset in its window) of a `shared::cta` or `shared::cluster` address."""
         if not address & SHARED_CLUSTER_BIT:
-            return self.cta, address
+            return self.cta, self.cta.offset(address)
         rank = (address >> 24) & 0x7F
         if rank >= len(self.cluster.ctas):
             raise OutOfBoundsError(f"CTA rank {rank} is outside the cluster of {len(self.cluster.ctas)}")
-        return self.cluster.ctas[rank], address & 0xFF_FFFF
+        return self.cluster.ctas[rank], address % RANK_ONE
 
     # --- isa.machine.WarpState -------------------------------------------------------------------------------------
+    def shared_symbol(self, offset: Bits) -> Bits:
+        return offset.astype(np.uint32) | np.uint32(self.cta.rank * RANK_ONE)
+
     def special(self, name: str) -> Bits:
         return self.cta.special(name, self.index)
 

@@ -11,12 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from louver.isa.instruction import LANES, Bits, Effect, Operand, Pure, Requirement
-from louver.isa.machine import SHARED_CLUSTER_BIT, Suspend, WarpState
+from louver.isa.machine import RANK_ONE, SHARED_CLUSTER_BIT, Suspend, WarpState
 
 SM90 = Requirement((8, 0), "sm_90")
-
-RANK_ONE = 1 << 24
-"""What one rank adds to a cluster address (see `louver.isa.machine`)."""
 
 
 def _address(name: str = "addr") -> Operand:

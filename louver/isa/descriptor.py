@@ -31,6 +31,9 @@ from louver.isa.tensormap import SwizzleBytes
 FIELD_MAX = (1 << 14) - 1
 """Largest value of the three 14-bit fields, in units of 16 bytes."""
 
+START_MAX = (FIELD_MAX + 1) * CHUNK - 1
+"""Largest shared-memory address that a descriptor can start at; addresses have more bits in a CTA of a cluster."""
+
 START_BIT, LEADING_BIT, STRIDE_BIT, BASE_OFFSET_BIT, MODE_BIT = 0, 16, 32, 49, 62
 """Lowest bit of each field."""
 

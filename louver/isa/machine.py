@@ -1,8 +1,9 @@
 """What an instruction's meaning may ask of the machine it runs on. The emulator implements these protocols.
 
-Addresses: `shared::cta` addresses are byte offsets into the CTA's window; a `shared::cluster` address is
-`(CTA rank in cluster << 24) | offset`, and rank 0's window also answers to plain offsets of the executing CTA
-(the emulator tells them apart by `SHARED_CLUSTER_BIT`). Global addresses are 64-bit and made by the emulator.
+Addresses: a variable in shared memory has the address `(CTA rank in cluster << 24) | offset in the CTA's window`, as seen on an
+H200, so that an address is more than the 18 bits that a matrix descriptor takes. Plain offsets are the executing CTA's too.
+`mapa` makes the same of another CTA's (the emulator tells them apart by `SHARED_CLUSTER_BIT`). Global addresses are 64-bit and
+made by the emulator.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ AtomicKind = Literal["u32", "s32", "u64", "f32", "f16", "bf16", "f16x2", "bf16x2
 SHARED_CLUSTER_BIT = 1 << 31
 """Set in an address made by `mapa`: bits 24-30 then hold the CTA's rank in the cluster, bits 0-23 the offset."""
 
+RANK_ONE = 1 << 24
+"""From an address in one CTA's window to the same in the next one's."""
+
 U8 = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
 
@@ -49,6 +53,10 @@ class WarpState(Protocol):
 
     def special(self, name: str) -> Bits:
         """A special register over the lanes, uint32 [32]: `%tid.x`, `%ctaid.x`, `%nctaid.x`, `%laneid`, `%cluster_ctarank`…"""
+        ...
+
+    def shared_symbol(self, offset: Bits) -> Bits:
+        """The address of a variable in shared memory at that offset of the CTA's window: uint32 [32]."""
         ...
 
     # --- generic-proxy memory --------------------------------------------------------------------------------------

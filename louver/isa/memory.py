@@ -163,6 +163,8 @@ class SymbolAddress(Effect):
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """The address, as the machine resolved it."""
+        if self.type == "b32":
+            return (warp.shared_symbol(inputs[0]),)
         return (inputs[0].astype(STORAGE[self.type]),)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from louver.ir.sched import ops
 from louver.ir.sched.types import MapType
-from louver.isa.descriptor import describe
+from louver.isa.descriptor import START_MAX, describe
 from louver.isa.swizzle import Swizzle, Tile
 from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
 from louver.passes.lower.state import Lowering
@@ -79,7 +79,11 @@ def _descriptor(low: Lowering, ring_name: str, tile: Tile, offset: int, *, per_w
     k = low.k
     ring = low.rings[ring_name]
     constant = describe(tile, 0).encode()
-    start = k.shr(low.named["smem"], 4)
+    base = low.named["smem"]
+    if low.cluster > 1:
+        # The CTA's rank is among an address's high bits, which a descriptor has other fields for.
+        base = k.and_(base, START_MAX)
+    start = k.shr(base, 4)
     start = k.mad_lo(low.position.stage, ring.stage_bytes >> 4, start)
     if per_warpgroup:
         rows = 64 * len(low.consumer.accumulators)

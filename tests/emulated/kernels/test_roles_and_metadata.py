@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -106,3 +107,12 @@ def test_every_tail_of_m(rng: np.random.Generator, name: str, m: int) -> None:
 def test_a_dense_operand_that_is_contiguous_along_n(rng: np.random.Generator, name: str) -> None:
     schedule = replace(SCHEDULES[name], tile_n=64)
     check(rng, Problem("matmul", b_layout="n_major"), (130, 72, 328), schedule, Seeded(1))
+
+
+@pytest.mark.parametrize("multicast", ["dense", "values"])
+def test_dense_operands_contiguous_along_n_in_clusters(
+    rng: np.random.Generator, multicast: Literal["dense", "values"]
+) -> None:
+    """Descriptors of such operands use all fields, into which a CTA's rank, part of its addresses, must not leak."""
+    problem = Problem("matmul", b_layout="n_major")
+    check(rng, problem, (264, 136, 200), Schedule(tile_n=128, stages=3, cluster=2, multicast=multicast), Seeded(7))

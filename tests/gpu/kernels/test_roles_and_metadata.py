@@ -78,6 +78,24 @@ def test_every_structure(rng: np.random.Generator, name: str, dtype: str, k: int
     target.assert_untouched()
 
 
+@pytest.mark.parametrize(
+    "name", ["stage", "cluster", "cluster-values", "barrier-cluster", "ping-pong-two-blocks", "ping-pong-cluster"]
+)
+def test_dense_operands_contiguous_along_n(rng: np.random.Generator, name: str) -> None:
+    m, n, k = 3216, 2576, 1320
+    given = operands(rng, m, n, k)
+    target, b = guarded((m, n), "f16"), to_torch(given.b)
+    problem = Problem("matmul", b_layout="n_major")
+    schedule = deepest(problem, SCHEDULES[name], SM_90A)
+    launcher = TensorState().launcher(given.s, problem, schedule, 0, 0)
+    pack = launcher.arguments(n, rows_of(b), rows_of(target.view), NOTHING_BOUND)
+    torch: Any = sys.modules["torch"]
+    for _ in range(3):
+        launcher.kernel.launch(launcher.grid(n), pack, torch.cuda.current_stream().cuda_stream)
+    assert_exact(to_numpy(target.view), given, bias=False)
+    target.assert_untouched()
+
+
 def rows_of(tensor: Any) -> Rows:
     """A torch matrix with contiguous rows."""
     rows, inner = tensor.shape
