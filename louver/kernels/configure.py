@@ -31,6 +31,15 @@ MAX_STAGES = 8
 CONSUMERS = (2, 1, 3, 4)
 """Numbers of consumer warpgroups, in the order in which a user's tile is tried with them."""
 
+STREAMED = 256
+"""Tile width from which the values are kept in the L2 cache, for all columns of tiles, while the dense operand passes by."""
+
+RASTER = {16: 16, 8: 24}
+"""Rows of tiles walked before the next column, by bits of an element: 8-bit values leave room for more in the L2 cache."""
+
+HALF_STAGING = 128
+"""Columns staged at a time of 256, by two consumers, of 2-byte outputs: the first half is on its way while the other is staged."""
+
 WIDE_STAGING = {1: 64, 2: 32, 4: 16}
 """Columns staged at a time by each of four consumers, by bytes of an output: what leaves room for four stages."""
 
@@ -58,9 +67,28 @@ def choose(
     schedule = Schedule(tile_n=tile_n, tile_k=tile_k, stages=2, store=store)
     if problem.accumulate == "f16" and tile_n == 256 and batch * -(-m // 256) * -(-n // 256) >= sm_count:
         # Sums in f16 take half the registers: twice the rows, and less to load for each.
-        staging = WIDE_STAGING[element_type(problem.out).bytes] if bulk else None
-        schedule = replace(schedule, tile_m=256, consumers=4, staging=staging)
+        schedule = replace(schedule, tile_m=256, consumers=4)
+    schedule = replace(schedule, **_walk(schedule, element_type(problem.b).bits, columns=n))
+    if bulk:
+        schedule = replace(schedule, staging=_staging(schedule, problem.out))
     return deepest(problem, schedule, target)
+
+
+def _walk(schedule: Schedule, bits: int, *, columns: int | None) -> dict[str, Any]:
+    """How tiles are walked and what the L2 cache keeps meanwhile. columns: N; None where nobody knows, but it takes many tiles."""
+    if schedule.tile_n < STREAMED or (columns is not None and columns <= schedule.tile_n):
+        return {}
+    return {"raster": RASTER[bits], "l2": "values"}
+
+
+def _staging(schedule: Schedule, out: str) -> int | None:
+    """Columns staged at a time for bulk stores, None for what the layout takes by itself."""
+    size = element_type(out).bytes
+    if schedule.tile_n != STREAMED:
+        return None
+    if schedule.consumers == 4:
+        return WIDE_STAGING[size]
+    return HALF_STAGING if size == 2 and schedule.consumers == 2 else None
 
 
 def _promoted_width(n: int) -> int:
@@ -83,6 +111,8 @@ def choose_for_nest(
     bulk = aligned_output and "store" not in given
     bulk = bulk and stageable(nest.tile_n, element, transposed=transposed, gated=gated)
     schedule = _tiled(nest, given, target)
+    walk = _walk(schedule, element_type(nest.b.element).bits, columns=None)
+    schedule = replace(schedule, **{**walk, **given})
     if "stages" in given:
         return replace(schedule, store="bulk") if bulk else schedule
     demand = _Demand(
@@ -97,9 +127,9 @@ def choose_for_nest(
     )
     if not bulk:
         return _deepest(demand, schedule, target)
-    staging = WIDE_STAGING[element_type(element).bytes] if schedule.consumers == 4 and nest.tile_n == 256 else None
     try:
-        return _deepest(demand, replace(schedule, **{"store": "bulk", "staging": staging, **given}), target)
+        staged = {"store": "bulk", "staging": _staging(schedule, element), **given}
+        return _deepest(demand, replace(schedule, **staged), target)
     except ValueError:
         # The staging area leaves no room for two stages.
         return _deepest(demand, schedule, target)

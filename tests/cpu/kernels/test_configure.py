@@ -152,7 +152,7 @@ def test_a_tile_that_does_not_fit_is_refused() -> None:
     ids=lambda problem: f"{problem.kind} {problem.a} {problem.accumulate} {problem.epilogue.activation}",
 )
 def test_a_user_s_kernel_gets_the_library_s_schedule(problem: Problem, aligned: bool) -> None:
-    for n in (64, 256):
+    for n in (64, 512):
         expected = choose(problem, MANY, n, SM_90A, 132, aligned_output=aligned)
         found = nest_of(problem, expected.tile_m, expected.tile_n, expected.tile_k)
         assert choose_for_nest(found, SM_90A, aligned_output=aligned) == expected
