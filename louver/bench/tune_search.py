@@ -32,12 +32,14 @@ TOGETHER = (
 IN_TURN = ((128, 128, 2), (64, 256, 2), (128, 192, 2), (128, 256, 2), (128, 64, 2))
 """Tiles of which each of two warpgroups has one. The wider ones fit the registers with sums in f16."""
 
-TILES: tuple[Mapping[str, int], ...] = tuple(
-    {"tile_m": m, "tile_n": n, "consumers": consumers, "pingpong": pingpong}
+TILES: tuple[Mapping[str, int | None], ...] = tuple(
+    {"tile_m": m, "tile_n": n, "consumers": consumers, "pingpong": pingpong, "staging": None}
     for pingpong, shapes in ((False, TOGETHER), (True, IN_TURN))
     for m, n, consumers in shapes
 )
-"""Tiles and the warpgroups that share them or take them in turn: one change, as few of the others fit together."""
+"""Tiles and the warpgroups that share them or take them in turn: one change, as few of the others fit together. Columns staged at
+a time go by the tile.
+"""
 
 CLUSTERS: tuple[Mapping[str, Any], ...] = (
     {"cluster": 1, "multicast": "dense"},
@@ -46,9 +48,10 @@ CLUSTERS: tuple[Mapping[str, Any], ...] = (
 )
 """Which CTAs share what: one change, as one of the fields means nothing without the other."""
 
-NUMBERS: Mapping[str, tuple[int, ...]] = {
+NUMBERS: Mapping[str, tuple[int | None, ...]] = {
     "tile_k": (64, 128),
-    "raster": (4, 8, 16, 32),
+    "raster": (4, 8, 16, 24, 32),
+    "staging": (None, 32, 64, 128),
     "stages": tuple(range(2, MAX_STAGES + 1)),
 }
 """Values of the fields that are numbers. A field that is a choice of names or a yes and no tries all; others stay."""
