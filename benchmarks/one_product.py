@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import louver
-from louver.bench.sweep.expected import Expected, greatest
+from louver.bench.sweep.expected import Expected, limits
 from louver.bench.sweep.options import OPTIONS, Draft, Option, Setting, available
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
@@ -33,8 +33,7 @@ ELSEWHERE = ("gated", "accumulate", "batch", "weights")
 def differing(y: NDArray[Any], reference: NDArray[np.float64]) -> int:
     """Elements that are not the reference, rounded once."""
     element = element_type(y.dtype)
-    most = greatest(element.name)
-    clipped = np.clip(reference, -most, most)
+    clipped = np.clip(reference, *limits(element.name))
     rounded = clipped if element.floating else np.rint(clipped)
     return int((y.astype(np.float64) != rounded.astype(y.dtype).astype(np.float64)).sum())
 

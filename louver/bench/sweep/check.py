@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import louver
 from louver.bench.sweep.buffers import Poisoned, poisoned, to_device
 from louver.bench.sweep.cases import Case
-from louver.bench.sweep.expected import greatest, product
+from louver.bench.sweep.expected import limits, product
 from louver.bench.sweep.options import BY_NAME, Draft, has_views, is_floating
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
@@ -79,10 +79,10 @@ def _compare(case: Case, draft: Draft, out: Poisoned) -> Outcome:
     name = case.group.setting.out
     y = (out.view.T if case.group.setting.kind == "linear" else out.view).double()
     if case.exact:
-        most = greatest(name)
-        clipped = draft.expected.value.clip(-most, most)
+        ends = limits(name)
+        clipped = draft.expected.value.clip(*ends)
         whole = clipped.round() if name == "s8" else clipped
-        wrong = int((y.clip(-most, most) != whole.to(out.view.dtype).double()).sum())
+        wrong = int((y.clip(*ends) != whole.to(out.view.dtype).double()).sum())
         worst, problem = (math.inf, f"{wrong} elements differ") if wrong else (0.0, "")
     else:
         ratio = draft.expected.ratio(y, name)

@@ -71,8 +71,8 @@ class Expected:
 
         Beyond the range of the output, its end and infinity are both right.
         """
-        most = greatest(out)
-        value, got = self.xp.clip(self.value, -most, most), self.xp.clip(y, -most, most)
+        ends = limits(out)
+        value, got = self.xp.clip(self.value, *ends), self.xp.clip(y, *ends)
         allowed = self.error + rounding(out, abs(value) + self.error)
         distance = abs(got - value)
         ratio = distance / self.xp.where(allowed > 0, allowed, 1.0)
@@ -91,9 +91,9 @@ def product(xp: Any, a: Any, b: Any, operand: str, accumulate: str) -> Expected:
     return Expected(xp, a @ b, summed * (abs(a) @ abs(b)) + absolute)
 
 
-def greatest(out: str) -> float:
-    """The end of an output type's range."""
-    return GREATEST.get(out, math.inf)
+def limits(out: str) -> tuple[float, float]:
+    """Least and greatest finite value of an output type; infinities for one whose range no product here reaches."""
+    return ENDS.get(out, (-math.inf, math.inf))
 
 
 def rounding(out: str, size: Any) -> Any:
@@ -103,7 +103,7 @@ def rounding(out: str, size: Any) -> Any:
     return numerics.UNIT_ROUNDOFF[out] * size + numerics.SMALLEST_SUBNORMAL[out] / 2
 
 
-GREATEST = {"f16": 65504.0, "e4m3": 448.0, "e5m2": 57344.0, "s8": 127.0}
+ENDS = {"f16": (-65504.0, 65504.0), **numerics.LIMITS}
 
 ABSOLUTE = {"relu": 0.0, "silu": 0.0, "gelu": 2.0**-20, "gelu_tanh": 0.0}
 """Error of an activation in terms of its argument: gelu's error function is exact to an absolute bound."""

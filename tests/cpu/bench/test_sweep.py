@@ -13,7 +13,7 @@ import pytest
 import louver
 from louver.bench.sweep.cases import GATED_ROWS, GROUP, Case, Group, cases
 from louver.bench.sweep.check import check, checked, described
-from louver.bench.sweep.expected import Expected, greatest, product
+from louver.bench.sweep.expected import Expected, limits, product
 from louver.bench.sweep.options import (
     BY_NAME,
     OPTIONS,
@@ -142,10 +142,17 @@ def test_results_beyond_the_range_may_be_its_end() -> None:
     big = Expected(np, np.array([[1e6, -1e6, 500.0, 0.6]]), np.zeros((1, 4)))
     assert big.ratio(np.array([[np.inf, -65504.0, 500.0, 0.6]]), "f16").max() <= 1
     assert big.ratio(np.array([[-np.inf, -65504.0, 500.0, 0.6]]), "f16").max() > 1
-    assert big.ratio(np.array([[127.0, -127.0, 127.0, 1.0]]), "s8").max() <= 1
-    assert big.ratio(np.array([[127.0, -127.0, 126.0, 1.0]]), "s8").max() > 1
-    assert big.ratio(np.array([[127.0, -127.0, 127.0, 0.0]]), "s8").max() > 1
-    assert greatest("f32") == np.inf
+    assert big.ratio(np.array([[127.0, -128.0, 127.0, 1.0]]), "s8").max() <= 1
+    assert big.ratio(np.array([[127.0, -128.0, 126.0, 1.0]]), "s8").max() > 1
+    assert big.ratio(np.array([[127.0, -128.0, 127.0, 0.0]]), "s8").max() > 1
+    assert limits("f32") == (-np.inf, np.inf)
+
+
+def test_integers_reach_one_further_below_zero() -> None:
+    low = Expected(np, np.array([[-128.0, -300.0, -128.0]]), np.zeros((1, 3)))
+    assert low.ratio(np.array([[-128.0, -128.0, -128.0]]), "s8").max() <= 1
+    assert low.ratio(np.array([[-128.0, -128.0, -127.0]]), "s8").max() > 1
+    assert limits("s8") == (-128.0, 127.0)
 
 
 def test_exact_sums_allow_no_error() -> None:
