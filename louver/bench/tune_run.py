@@ -105,7 +105,7 @@ class Bench:
             for state, s in zip(self._states, self.sparse, strict=True)
         ]
         dense, result = _rows(self.operand), _rows(self.y)
-        bound = NOTHING_BOUND if self.bias is None else Bound({"bias": int(self.bias.data_ptr())}, {}, 0)
+        bound = NOTHING_BOUND if self.bias is None else Bound({"bias": int(self.bias.data_ptr())})
         packs = [launcher.arguments(n, dense, result, bound) for launcher in made]
 
         def call(index: int) -> None:

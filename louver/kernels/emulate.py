@@ -17,12 +17,13 @@ from louver.kernels.operand import prepacked
 from louver.kernels.reference import Reads
 from louver.passes.layout import metadata_words
 from louver.passes.pipeline import CompiledProduct
-from louver.passes.signature import MapParameter, NumberParameter, PointerParameter, SizeParameter
+from louver.passes.product import LoadMatrix, LoadScalar, LoadVector, Number, walk
+from louver.passes.signature import batch_pitch_name, parameter_name, pitch_name
 
 Array = NDArray[Any]
 
-C_GAP = 3
-"""Elements between the rows of `c`: it needs no alignment."""
+GAP = 3
+"""Elements between the rows of arrays that the epilogue reads: they need no alignment."""
 
 
 def emulate(
@@ -64,23 +65,26 @@ def emulate(
     words = prepacked(s, metadata_words(compiled.schedule, s.dtype.name))
     pointers = {"metadata": memory.add("metadata", words, writable=False), "d": result}
     given = dict(reads or {}) | ({} if bias is None else {"bias": bias})
-    elements, pitch_c = pitch // output.bytes, shape[1] + C_GAP
-    sizes = {"M": m, "N": n, "K": k, "pitch": elements, "pitch_c": pitch_c}
-    sizes |= {"batch": entries, "batch_pitch": shape[0] * elements, "batch_pitch_c": shape[0] * pitch_c}
-    arguments: dict[str, Argument] = {}
-    for parameter in compiled.signature.parameters:
-        match parameter:
-            case MapParameter():
-                arguments[parameter.name] = maps[parameter.operand].tensor_map(parameter)
-            case PointerParameter() if parameter.name in pointers:
-                arguments[parameter.name] = pointers[parameter.name]
-            case PointerParameter():
-                part = _part(parameter.name, given, gated=compiled.nest.gated)
-                arguments[parameter.name] = memory.add(parameter.name, part, writable=False)
-            case SizeParameter():
-                arguments[parameter.name] = sizes[parameter.name]
-            case NumberParameter():
-                arguments[parameter.name] = float(given[parameter.name])
+    elements = pitch // output.bytes
+    sizes = {"M": m, "N": n, "K": k, "pitch": elements, "batch": entries, "batch_pitch": shape[0] * elements}
+    numbers: dict[str, float] = {}
+    for node in dict.fromkeys(walk(nest.epilogue)):
+        match node:
+            case LoadMatrix(argument):
+                wide = shape[1] + GAP
+                sizes |= {pitch_name(argument): wide, batch_pitch_name(argument): shape[0] * wide}
+                part = _with_gaps(np.ascontiguousarray(given[argument]))
+            case LoadVector(argument) | LoadScalar(argument):
+                part = _vector(argument, given, gated=nest.gated)
+            case Number(argument):
+                numbers[parameter_name(argument)] = float(given[argument])
+                continue
+            case _:
+                continue
+        pointers[parameter_name(argument)] = memory.add(argument, part, writable=False)
+    arguments: dict[str, Argument] = {
+        **compiled.signature.bind(lambda each: maps[each.operand].tensor_map(each), pointers, sizes, numbers)
+    }
     grid = compiled.signature.grid(m, n, sm_count, entries)
     report = run(compiled.kernel, grid, arguments, memory=memory, order=order)
     y = result.array[:, :, : shape[1]]
@@ -100,12 +104,14 @@ def _entries(compiled: CompiledProduct, s: SparseTensor, dense: Array) -> int:
     return found.pop() if found else 1
 
 
-def _part(name: str, given: Mapping[str, Array | float], *, gated: bool) -> Array:
-    """What a pointer of the epilogue points to: vectors along the rows of a gated product are passed as two halves."""
+def _with_gaps(matrix: Array) -> Array:
+    gaps = [(0, 0)] * (matrix.ndim - 1) + [(0, GAP)]
+    return np.pad(matrix.view(f"u{matrix.itemsize}"), gaps).view(matrix.dtype)
+
+
+def _vector(name: str, given: Mapping[str, Array | float], *, gated: bool) -> Array:
+    """A vector or scalar of the epilogue: vectors along the rows of a gated product are passed as two halves."""
     whole = np.ascontiguousarray(given[name.removesuffix("_up")])
-    if name == "c":
-        gaps = [(0, 0)] * (whole.ndim - 1) + [(0, C_GAP)]
-        return np.pad(whole.view(f"u{whole.itemsize}"), gaps).view(whole.dtype)
     if gated and name.removesuffix("_up") in ROW_VECTORS and whole.size > 1:
         return np.ascontiguousarray(np.split(whole, 2)[name.endswith("_up")])
     return np.atleast_1d(whole)

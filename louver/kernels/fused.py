@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -13,6 +13,7 @@ from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import ADDENDS, ROW_VECTORS, Activation, Epilogue
 from louver.frontend.problem import BIAS, Kind, accumulator_of
 from louver.kernels.dense import Stored
+from louver.passes.signature import batch_pitch_name, pitch_name
 from louver.runtime.arrays import ArrayView, view
 
 
@@ -57,34 +58,29 @@ _HIGHEST_F32 = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a launch binds for the epilogue, by the kernel's parameters.
+    """What a launch binds for the epilogue, by the kernel's parameters. sizes: pitches of its arrays, in elements."""
 
-    pitch_c, batch_pitch_c: elements between the rows of `c`, and between its entries in a batch.
-    """
-
-    pointers: dict[str, int]
-    numbers: dict[str, float]
-    pitch_c: int
-    batch_pitch_c: int = 0
+    pointers: Mapping[str, int]
+    numbers: Mapping[str, float] = field(default_factory=dict[str, float])
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
-NOTHING_BOUND = Bound({}, {}, 0)
+NOTHING_BOUND = Bound({})
 
 
 @dataclass(frozen=True, slots=True)
 class Fused:
     """A call's options, checked.
 
-    epilogue: the steps. bias: the element type of the bias, None without one. arrays, numbers: by option.
-    pitch_c, batch_pitch_c: elements between the rows and the entries of `c`, once `placed`; 0 without one.
+    epilogue: the steps. bias: the element type of the bias, None without one. arrays, numbers: by option. sizes: the kernel's
+    parameters with the pitches of `c`, once `placed`.
     """
 
     epilogue: Epilogue
     bias: str | None
     arrays: dict[str, ArrayView]
     numbers: dict[str, float]
-    pitch_c: int = 0
-    batch_pitch_c: int = 0
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -114,7 +110,7 @@ class Fused:
                 # The gate's half comes first; the other one belongs to the up projection.
                 array = self.arrays[name]
                 pointers[f"{name}_up"] = int(place) + array.size // 2 * array.element.bytes
-        return Bound(pointers, numbers, self.pitch_c, self.batch_pitch_c)
+        return Bound(pointers, numbers, self.sizes)
 
     def moved_to_facts(self) -> Fused:
         """The same options without their owners, which are the callers' to keep."""
@@ -126,7 +122,9 @@ class Fused:
 
     def placed(self, c: Stored | None) -> Fused:
         """The same options with `c` as the kernel walks it."""
-        return self if c is None else replace(self, pitch_c=c.pitch, batch_pitch_c=c.batch_pitch)
+        if c is None:
+            return self
+        return replace(self, sizes={pitch_name("c"): c.pitch, batch_pitch_name("c"): c.batch_pitch})
 
 
 NOT_FUSED = Fused(Epilogue(), None, {}, {})

@@ -111,21 +111,14 @@ class Launcher:
         m, k = self._shape
         maps = {"a": self._values, "b": dense, "d": out}
         pointers = {**bound.pointers, "metadata": self._operand.metadata.address, "d": out.address}
-        sizes = {"M": m, "N": n, "K": k, "pitch": out.pitch // out.element_bytes, "pitch_c": bound.pitch_c}
-        if out.batch > 1:
-            batch_pitch = out.batch_pitch // out.element_bytes
-            sizes |= {"batch": out.batch, "batch_pitch": batch_pitch, "batch_pitch_c": bound.batch_pitch_c}
+        pitch, batch_pitch = out.pitch // out.element_bytes, out.batch_pitch // out.element_bytes
+        sizes = {"M": m, "N": n, "K": k, "pitch": pitch, "batch": out.batch, "batch_pitch": batch_pitch, **bound.sizes}
+        values = self.signature.bind(
+            lambda parameter: self._encoded(parameter, maps[parameter.operand]), pointers, sizes, bound.numbers
+        )
         pack = ArgumentPack(self._types)
-        for index, parameter in enumerate(self.signature.parameters):
-            match parameter:
-                case MapParameter():
-                    pack[index] = self._encoded(parameter, maps[parameter.operand])
-                case PointerParameter():
-                    pack[index] = pointers[parameter.name]
-                case SizeParameter():
-                    pack[index] = sizes[parameter.name]
-                case NumberParameter():
-                    pack[index] = bound.numbers[parameter.name]
+        for index, value in enumerate(values.values()):
+            pack[index] = value
         return pack
 
     def bound(self, n: int, dense: Rows, out: Rows, bound: Bound, stream: int) -> BoundLaunch:

@@ -26,6 +26,7 @@ from louver.passes.generation import Generation
 from louver.passes.layout import dense_layout, metadata_bytes, output_layout, values_layout
 from louver.passes.product import Batch, ProductNest
 from louver.passes.schedule import Schedule, check_registers, register_split
+from louver.passes.signature import kernel_name
 
 
 def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
@@ -72,10 +73,6 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
     return ModuleOp([_kernel(plan)])
 
 
-_RESERVED = ("a_map", "b_map", "d_map", "metadata", "d", "M", "N", "K", "pitch", "batch", "batch_pitch")
-"""Parameters that every product has."""
-
-
 def _parameters(plan: Generation) -> dict[str, Attribute]:
     nest = plan.nest
     a_box, b_box = list(plan.a.box), list(plan.b.box)
@@ -93,8 +90,7 @@ def _parameters(plan: Generation) -> dict[str, Attribute]:
         types["d"] = PointerType(StringAttr("d"), StringAttr(nest.store.element))
     else:
         types["d_map"] = MapType.of("d", _entry_box(plan.d.box, nest.store.batch), plan.d.element_bytes, plan.d.swizzle)
-    read = epilogue_parameters(nest.epilogue)
-    types |= read
+    types |= epilogue_parameters(nest.epilogue)
     for size in ("M", "N", "K"):
         types[size] = SizeType(StringAttr(size), IntAttr(32))
     if plan.d is None:
@@ -103,9 +99,6 @@ def _parameters(plan: Generation) -> dict[str, Attribute]:
         types["batch"] = SizeType(StringAttr("batch"), IntAttr(32))
         if plan.d is None:
             types["batch_pitch"] = SizeType(StringAttr("batch_pitch"), IntAttr(64))
-    taken = [name for name in read if name in _RESERVED]
-    if taken:
-        raise ValueError(f"an epilogue's arguments are not called {', '.join(_RESERVED)}, got {taken[0]!r}: rename it")
     return types
 
 
@@ -138,7 +131,7 @@ def _kernel(plan: Generation) -> ops.KernelOp:
             _role("consumer", 0, 1, None, False, _consumer(plan, values))
     return ops.KernelOp(
         properties={
-            "sym_name": StringAttr(plan.nest.name),
+            "sym_name": StringAttr(kernel_name(plan.nest.name, types)),
             "params": ArrayAttr([StringAttr(name) for name in types]),
             "threads": ops.i32_attr(schedule.threads),
             "cluster": ops.i32_attr(schedule.cluster),

@@ -28,50 +28,30 @@ from louver.passes.product import (
     Number,
     walk,
 )
+from louver.passes.signature import batch_pitch_name, parameter_name, pitch_name
 
 COMPUTED = ("f32", "f16", "bf16", "s32")
 """Element types that an epilogue computes in; it may store others."""
 
 
-READS = (LoadScalar, LoadVector, LoadMatrix, Number)
-"""What reads an argument of the kernel."""
-
-
 def epilogue_parameters(expression: Expression) -> dict[str, Attribute]:
-    """The kernel's parameters that the epilogue reads, by name, in the order of first use: pointers, f32 numbers, pitches.
-
-    Raises ValueError for an argument that is called as the pitch of another one.
-    """
-    arguments = {node.argument for node in walk(expression) if isinstance(node, READS)}
+    """The kernel's parameters that the epilogue reads, by name, in the order of first use: pointers, f32 numbers, pitches."""
     types: dict[str, Attribute] = {}
     for node in walk(expression):
         match node:
             case LoadScalar(argument, element) | LoadVector(argument, element) | LoadMatrix(argument, element):
-                types[argument] = PointerType(StringAttr(argument), StringAttr(element))
+                name = parameter_name(argument)
+                types[name] = PointerType(StringAttr(name), StringAttr(element))
             case Number(argument):
-                types[argument] = f32
+                types[parameter_name(argument)] = f32
             case _:
                 pass
         if isinstance(node, LoadMatrix):
-            pitches = [pitch_name(node.argument)] if node.batch is None else _pitches(node.argument)
-            taken = arguments.intersection(pitches)
-            if taken:
-                raise ValueError(
-                    f"the kernel takes {' and '.join(pitches)} with {node.argument!r}, which its epilogue reads, got another "
-                    f"argument called {min(taken)!r}: rename it"
-                )
+            pitches = [pitch_name(node.argument)]
+            if node.batch is not None:
+                pitches.append(batch_pitch_name(node.argument))
             types |= {pitch: SizeType(StringAttr(pitch), IntAttr(64)) for pitch in pitches}
     return types
-
-
-def pitch_name(argument: str) -> str:
-    """The parameter with the row pitch, in elements, of an array that an epilogue reads."""
-    return f"pitch_{argument}"
-
-
-def _pitches(argument: str) -> list[str]:
-    """The parameters of an array with entries of a batch: the row pitch, and the elements from one entry to the next."""
-    return [pitch_name(argument), f"batch_pitch_{argument}"]
 
 
 def build_epilogue(expression: Expression, sums: Sequence[SSAValue], parameters: Mapping[str, SSAValue]) -> SSAValue:
@@ -99,24 +79,24 @@ class _Builder:
             case Accumulator(part):
                 return self.sums[part]
             case Number(argument):
-                return self.parameters[argument]
+                return self.parameters[parameter_name(argument)]
             case Constant(value, element):
                 type_ = _computed(element)
                 if not isinstance(type_, AnyFloat):
                     raise ValueError(f"constants of an epilogue are floating-point numbers, got {element}")
                 return arith.ConstantOp(FloatAttr(value, type_)).result
             case LoadScalar(argument, element):
-                return ScalarOp(operands=[self.parameters[argument]], result_types=[_computed(element)]).result
+                return ScalarOp(operands=[self._pointer(argument)], result_types=[_computed(element)]).result
             case LoadVector(argument, element, axis):
                 return ops.VectorOp(
-                    operands=[self.parameters[argument]],
+                    operands=[self._pointer(argument)],
                     properties={"axis": StringAttr(axis)},
                     result_types=[_computed(element)],
                 ).result
             case LoadMatrix(argument, element, _, transposed, batch):
-                entries = [] if batch is None else [self.parameters[_pitches(argument)[1]]]
+                entries = [] if batch is None else [self.parameters[batch_pitch_name(argument)]]
                 return MatrixOp(
-                    operands=[self.parameters[argument], self.parameters[pitch_name(argument)], entries],
+                    operands=[self._pointer(argument), self.parameters[pitch_name(argument)], entries],
                     properties={"transposed": UnitAttr()} if transposed else {},
                     result_types=[_computed(element)],
                 ).result
@@ -124,6 +104,9 @@ class _Builder:
                 return apply_step(step, *(self.build(operand) for operand in operands)).results[0]
             case Cast(operand, to):
                 return _cast(self.build(operand), element_attribute(to))
+
+    def _pointer(self, argument: str) -> SSAValue:
+        return self.parameters[parameter_name(argument)]
 
 
 def _computed(element: str) -> Attribute:

@@ -5,11 +5,51 @@ Plain data, so that it is stored beside the cubin and a warm start needs no IR.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from louver.isa.tensormap import SwizzleBytes
+
+M = TypeVar("M")
+P = TypeVar("P")
+
+OWN = ("smem", "a_map", "b_map", "d_map", "metadata", "d", "M", "N", "K", "pitch", "batch", "batch_pitch")
+"""Names that every product may have for itself: of its shared memory and its parameters."""
+
+_TAKEN = re.compile(rf"({'|'.join(OWN)}|(batch_)?pitch_.*|own.*)")
+"""Names that an argument of the epilogue does not keep as a parameter."""
+
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*|_[A-Za-z0-9_]+")
+"""Names that PTX has."""
+
+
+def parameter_name(argument: str) -> str:
+    """The parameter of an argument that an epilogue reads: of the same name, unless the kernel has or may have that one already,
+    or PTX has no such names. No two arguments are one parameter, and none is a pitch of another.
+    """
+    if not argument.isascii():
+        return f"ownx{argument.encode().hex()}"
+    return f"own_{argument}" if _TAKEN.fullmatch(argument) or not _PLAIN.fullmatch(argument) else argument
+
+
+def kernel_name(function: str, parameters: Collection[str]) -> str:
+    """A kernel's name in PTX, which is none of its parameters': the function's, if it can be."""
+    name = parameter_name(function)
+    while name in parameters:
+        name = f"own_{name}"
+    return name
+
+
+def pitch_name(argument: str) -> str:
+    """The parameter with the elements from row to row of an array that an epilogue reads."""
+    return f"pitch_{parameter_name(argument)}"
+
+
+def batch_pitch_name(argument: str) -> str:
+    """The parameter with the elements from entry to entry of an array that an epilogue reads."""
+    return f"batch_pitch_{parameter_name(argument)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +75,8 @@ class PointerParameter:
 
 @dataclass(frozen=True, slots=True)
 class SizeParameter:
-    """M, N, K, the entries of a batch ("batch"), or a pitch in elements of the output or an array of the epilogue: from row to
-    row ("pitch", "pitch_c"), from entry to entry ("batch_pitch", "batch_pitch_c"); unsigned.
+    """M, N, K, the entries of a batch ("batch"), or a pitch in elements: of the output from row to row ("pitch") and from entry to
+    entry ("batch_pitch"), or of an array of the epilogue (`pitch_name`, `batch_pitch_name`); unsigned.
     """
 
     name: str
@@ -78,6 +118,29 @@ class Signature:
             rows *= self.cluster
         tiles = -(-m // rows) * -(-n // columns) * batch
         return min(tiles, max(1, sm_count // self.cluster)) * self.cluster
+
+    def bind(
+        self,
+        maps: Callable[[MapParameter], M],
+        pointers: Mapping[str, P],
+        sizes: Mapping[str, int],
+        numbers: Mapping[str, float],
+    ) -> dict[str, M | P | int | float]:
+        """What a launch gives each parameter, by name and in order. maps: the map for a parameter. pointers, sizes, numbers: at least
+        those of the parameters, by name.
+        """
+        bound: dict[str, M | P | int | float] = {}
+        for parameter in self.parameters:
+            match parameter:
+                case MapParameter():
+                    bound[parameter.name] = maps(parameter)
+                case PointerParameter():
+                    bound[parameter.name] = pointers[parameter.name]
+                case SizeParameter():
+                    bound[parameter.name] = sizes[parameter.name]
+                case NumberParameter():
+                    bound[parameter.name] = numbers[parameter.name]
+        return bound
 
     def to_json(self) -> dict[str, Any]:
         """JSON values that `from_json` reads back."""

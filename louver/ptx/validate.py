@@ -14,7 +14,7 @@ from louver.ptx.module import Address, Arg, Block, If, Imm, Inst, Kernel, Module
 SHARED_SYMBOL = "smem"
 """The name of a kernel's dynamic shared memory."""
 
-IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*|_[A-Za-z0-9_]+")
 
 
 class ValidationError(ValueError):
@@ -102,7 +102,9 @@ def _check_kernel(kernel: Kernel, machine: Target) -> None:
     names = [kernel.name, *(param.name for param in kernel.params)]
     for name in names:
         if not IDENTIFIER.fullmatch(name):
-            raise ValidationError(f"a name is a letter followed by letters, digits and _, got {name!r}")
+            raise ValidationError(
+                f"a name is a letter, or _ and another character, followed by letters, digits and _, got {name!r}"
+            )
     if len(set(names)) != len(names) or SHARED_SYMBOL in names:
         raise ValidationError(
             f"{kernel.name}: kernel, parameters and {SHARED_SYMBOL} have different names, got {names}"

@@ -8,6 +8,7 @@ from math import prod
 
 from louver.isa.tensormap import COPY_CHUNK
 from louver.kernels.launch import Rows
+from louver.passes.signature import batch_pitch_name, parameter_name, pitch_name
 from louver.runtime.arrays import overlaps
 from louver.user.arguments import Call
 from louver.user.facts import MatrixFacts, ProductFacts
@@ -43,7 +44,7 @@ class ProductCall:
     """A call's sizes and matrices, which fit its arrays.
 
     m, n, k: of the product. batch: entries. sparse: the arguments that are the sparse operand. dense, out: the matrices of b and d.
-    sizes: values of size parameters by name. numbers: f32 parameters.
+    sizes, numbers: values of size and f32 parameters, by the parameters' names.
     """
 
     m: int
@@ -70,11 +71,11 @@ def bind_product(name: str, facts: ProductFacts, call: Call, grid: Sequence[int]
     sizes = {"M": m, "N": n, "K": k, "pitch": out.pitch, "batch": batch, "batch_pitch": out.entry_pitch}
     for matrix in facts.matrices:
         read = _matrix(name, matrix, call, numbers)
-        sizes |= {f"pitch_{matrix.argument}": read.pitch, f"batch_pitch_{matrix.argument}": read.entry_pitch}
+        sizes |= {pitch_name(matrix.argument): read.pitch, batch_pitch_name(matrix.argument): read.entry_pitch}
     for vector in facts.vectors:
         _check_extent(name, vector.argument, size(vector.size, numbers), call)
     _check_output(name, facts, out, call)
-    values = {each: float(numbers[each]) for each in facts.numbers}
+    values = {parameter_name(each): float(numbers[each]) for each in facts.numbers}
     return ProductCall(m, n, k, batch, facts.sparse, dense, out, sizes, values)
 
 

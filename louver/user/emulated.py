@@ -18,7 +18,7 @@ from louver.passes.choose_family import CompiledKernel
 from louver.passes.compile_tiles import CompiledTiles
 from louver.passes.layout import metadata_words
 from louver.passes.pipeline import CompiledProduct
-from louver.passes.signature import MapParameter, NumberParameter, PointerParameter, SizeParameter
+from louver.passes.signature import parameter_name
 from louver.user.arguments import Call
 from louver.user.bind_product import ProductCall, bind_product, check_direct
 from louver.user.bind_tiles import ADDRESSES, check_tiles, number
@@ -103,19 +103,13 @@ def _arguments(
     s = operand([call.sparse[argument] for argument in bound.sparse])
     words = prepacked(s, metadata_words(compiled.schedule, s.dtype.name))
     maps = {"a": _values(memory, s), "b": dense, "d": out}
-    pointers = {**arrays, "metadata": memory.add("metadata", words, writable=False), "d": arrays[bound.out.argument]}
-    arguments: dict[str, Argument] = {}
-    for parameter in compiled.signature.parameters:
-        match parameter:
-            case MapParameter():
-                arguments[parameter.name] = maps[parameter.operand].tensor_map(parameter)
-            case PointerParameter():
-                arguments[parameter.name] = pointers[parameter.name]
-            case SizeParameter():
-                arguments[parameter.name] = bound.sizes[parameter.name]
-            case NumberParameter():
-                arguments[parameter.name] = bound.numbers[parameter.name]
-    return arguments
+    pointers = {parameter_name(argument): array for argument, array in arrays.items()}
+    pointers |= {"metadata": memory.add("metadata", words, writable=False), "d": arrays[bound.out.argument]}
+    return {
+        **compiled.signature.bind(
+            lambda parameter: maps[parameter.operand].tensor_map(parameter), pointers, bound.sizes, bound.numbers
+        )
+    }
 
 
 def _add(memory: GlobalMemory, name: str, call: Call) -> Allocation:

@@ -10,7 +10,7 @@ from louver.formats.tensor import SparseTensor
 from louver.kernels.launch import Rows, parameter_type
 from louver.kernels.operand import DeviceOperand
 from louver.kernels.state import states
-from louver.passes.signature import MapParameter, NumberParameter, PointerParameter, Signature, SizeParameter
+from louver.passes.signature import Signature, parameter_name
 from louver.passes.tile_signature import TileSignature
 from louver.runtime.driver import device_context, is_capturing
 from louver.runtime.module import ArgumentPack, BoundLaunch, LoadedKernel
@@ -134,17 +134,12 @@ def _values(operand: DeviceOperand, s: SparseTensor) -> Rows:
 def _pack(
     signature: Signature, bound: ProductCall, call: Call, operand: DeviceOperand, maps: dict[str, Rows]
 ) -> ArgumentPack:
-    pointers = {name: array.address for name, array in call.arrays.items()}
+    pointers = {parameter_name(argument): array.address for argument, array in call.arrays.items()}
     pointers |= {"metadata": operand.metadata.address, "d": maps["d"].address}
+    values = signature.bind(
+        lambda parameter: encode(maps[parameter.operand].tensor_map(parameter)), pointers, bound.sizes, bound.numbers
+    )
     pack = ArgumentPack([parameter_type(parameter) for parameter in signature.parameters])
-    for index, parameter in enumerate(signature.parameters):
-        match parameter:
-            case MapParameter():
-                pack[index] = encode(maps[parameter.operand].tensor_map(parameter))
-            case PointerParameter():
-                pack[index] = pointers[parameter.name]
-            case SizeParameter():
-                pack[index] = bound.sizes[parameter.name]
-            case NumberParameter():
-                pack[index] = bound.numbers[parameter.name]
+    for index, value in enumerate(values.values()):
+        pack[index] = value
     return pack

@@ -10,13 +10,11 @@ import pytest
 from louver.frontend.ttir import read_ttir
 from louver.passes.canonicalize import PASSES, canonicalize
 from louver.passes.nest import read_nest
-from louver.passes.pipeline import compile_tile_ir
 from louver.passes.product import Apply, LoadMatrix, Programs, walk
 from louver.passes.refusal import UnsupportedKernelError
-from louver.passes.schedule import Schedule
 from support.golden import Golden
 from support.triton.cases import CASES, kept
-from support.triton.texts import changed, nest
+from support.triton.texts import ADDEND, changed, nest
 
 GROUPED, INDEXED, BLOCKS = "grouped_pointers", "indexed_pointers", "block_pointers"
 
@@ -126,28 +124,7 @@ def test_sizes_and_strides_may_be_numbers() -> None:
 
 
 def test_an_array_that_the_epilogue_reads_through_pointers() -> None:
-    found = nest(
-        GROUPED,
-        (
-            r"%result = arith.truncf %total_39",
-            "%c_first = tt.splat %d : !tt.ptr<f16> -> tensor<128x64x!tt.ptr<f16>>\n"
-            "    %c_rows = arith.muli %c_stride, %c_row : tensor<128x1xi32>\n"
-            "    %c_rows_all = tt.broadcast %c_rows : tensor<128x1xi32> -> tensor<128x64xi32>\n"
-            "    %c_column = tt.expand_dims %n_read_17 {axis = 0 : i32} : tensor<64xi32> -> tensor<1x64xi32>\n"
-            "    %c_columns = tt.broadcast %c_column : tensor<1x64xi32> -> tensor<128x64xi32>\n"
-            "    %c_at = arith.addi %c_rows_all, %c_columns : tensor<128x64xi32>\n"
-            "    %c_ptrs = tt.addptr %c_first, %c_at : tensor<128x64x!tt.ptr<f16>>, tensor<128x64xi32>\n"
-            "    %c_tile = tt.load %c_ptrs : tensor<128x64x!tt.ptr<f16>>\n"
-            "    %c_wide = arith.extf %c_tile : tensor<128x64xf16> to tensor<128x64xf32>\n"
-            "    %total_40 = arith.addf %total_39, %c_wide : tensor<128x64xf32>\n"
-            "    %result = arith.truncf %total_40",
-        ),
-        (
-            r"(    %total_37 = )",
-            "    %c_row = tt.expand_dims %m_read_12 {axis = 1 : i32} : tensor<128xi32> -> tensor<128x1xi32>\n"
-            "    %c_stride = tt.splat %stride_dm : i32 -> tensor<128x1xi32>\n" + r"\1",
-        ),
-    )
+    found = nest(GROUPED, *ADDEND)
     (matrix,) = (node for node in walk(found.epilogue) if isinstance(node, LoadMatrix))
     assert matrix == LoadMatrix("d", "f16", "stride_dm", transposed=False)
     assert any(isinstance(node, Apply) and node.step == "add" for node in walk(found.epilogue))
@@ -281,12 +258,6 @@ def test_comparisons_that_hold_for_nan_choose_the_other_way_round() -> None:
 
 def test_changed_reads_what_it_changed() -> None:
     assert "arith.xori" in str(changed(GROUPED, (r"%m_read_14 = arith.remsi", "%m_read_14 = arith.xori")))
-
-
-def test_arguments_of_the_epilogue_have_names_of_their_own() -> None:
-    module = read_ttir(kept(INDEXED, "3.6").replace("%bias", "%metadata"))
-    with pytest.raises(ValueError, match="an epilogue's arguments are not called .*, got 'metadata': rename it"):
-        compile_tile_ir(module, Schedule(128, 64, 128, stages=3))
 
 
 def test_descriptors_from_the_host_say_what_a_launch_must_find_equal() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial, reduce
 
 import pytest
 from xdsl.utils.exceptions import VerifyException
@@ -16,6 +17,7 @@ from louver.passes.assign import assign_shared_memory
 from louver.passes.generate import generate
 from louver.passes.generate_epilogue import epilogue_parameters
 from louver.passes.layout import output_layout
+from louver.passes.lower import lower
 from louver.passes.nest import read_nest
 from louver.passes.product import (
     Accumulator,
@@ -23,15 +25,14 @@ from louver.passes.product import (
     Batch,
     Constant,
     LoadMatrix,
-    LoadScalar,
-    LoadVector,
     Number,
     ProductNest,
     walk,
 )
 from louver.passes.read_signature import read_signature
 from louver.passes.schedule import Schedule
-from louver.passes.signature import Signature
+from louver.passes.signature import OWN, Signature
+from louver.ptx.printer import print_module
 from support.fused import EPILOGUES, FULL
 from support.golden import Golden
 
@@ -290,17 +291,33 @@ def test_zeros_of_both_signs_stay_apart() -> None:
     assert "arith.constant 0.000000e+00 : f32" in text and "arith.constant -0.000000e+00 : f32" in text
 
 
-def test_arguments_are_not_called_as_another_one_s_pitch() -> None:
-    """`pitch_x` is the name of the pitch that comes with an array `x`."""
-    nest = read_nest(build_tile_ir(Problem("matmul", epilogue=Epilogue(c="f16")), Tile(128, 256, 64)))
+def test_arguments_may_be_called_as_the_kernel_s_own_parameters() -> None:
+    """`pitch_c` is the parameter of the pitch that comes with an array `c`; an argument of that name is another parameter."""
+    nest = read_nest(build_tile_ir(Problem("matmul", out="f32", epilogue=Epilogue(c="f16")), Tile(128, 256, 64)))
     (c,) = [node for node in walk(nest.epilogue) if isinstance(node, LoadMatrix)]
-    for pitch, other in (("pitch_c", Number("pitch_c")), ("pitch_c", LoadVector("pitch_c", "f32", "m"))):
-        clash = replace(nest, epilogue=Apply.of("add", nest.epilogue, other))
-        with pytest.raises(
-            ValueError, match=f"takes {pitch} with 'c', .* got another argument called '{pitch}': rename it"
-        ):
-            generate(clash, Schedule(), SM_90A)
-    entries = replace(c, batch=Batch("B", "stride"))
-    with pytest.raises(ValueError, match="pitch_c and batch_pitch_c with 'c', .* called 'batch_pitch_c': rename it"):
-        epilogue_parameters(Apply.of("add", entries, LoadScalar("batch_pitch_c", "f32")))
     assert list(epilogue_parameters(c)) == ["c", "pitch_c"]
+    names = (
+        "pitch_c",
+        "batch_pitch_c",
+        "metadata",
+        "d",
+        "d_map",
+        "M",
+        "pitch",
+        "own_d",
+        "own",
+        "_private",
+        "größe",
+        "own_größe",
+    )
+    numbers = [Number(name) for name in names]
+    entries = replace(c, batch=Batch("B", "stride"))
+    every = list(epilogue_parameters(reduce(partial(Apply.of, "add"), numbers, entries)))
+    assert every[:3] == ["c", "pitch_c", "batch_pitch_c"]
+    assert len(set(every)) == len(every) == len(names) + 3
+    assert not set(every[3:]) & {"c", *OWN} and all(each.isascii() for each in every)
+    clash = replace(nest, epilogue=reduce(partial(Apply.of, "add"), numbers, nest.epilogue))
+    sched = generate(clash, Schedule(), SM_90A)
+    assign_shared_memory(sched, SM_90A)
+    sched.verify()
+    print_module(lower(sched, "sm_90a"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +13,10 @@ import pytest
 import louver
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
-from support.jit import arguments, grid_of, kept_kernel, output, result, tile_source
+from support.jit import arguments, grid_of, kept_kernel, kept_source, output, result, tile_source
 from support.triton.cases import CASES, KEPT_CASES
 from support.triton.products import Given, compiled, given
+from support.triton.texts import ADDEND, changed_text
 from support.triton.tile_cases import TILE_CASES
 from support.triton.tile_runs import RUNS
 
@@ -75,6 +78,33 @@ def test_integers_are_exact_and_both_ways_agree(rng: np.random.Generator) -> Non
     for run, out in zip((kernel, kernel.emulate), outs, strict=True):
         run[grid_of(case)](**arguments(case, out))
         case.assert_close(result(case, out))
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        ("_fused", ("metadata", "pitch")),
+        ("d", ("d_map", "K_own")),
+        ("bias", ("bias", "_scale")),
+        ("smem", ("own_d", "own")),
+        ("own_pitch_x", ("batch_pitch", "pitch_x")),
+    ],
+)
+def test_arguments_are_called_as_users_like(rng: np.random.Generator, function: str, names: tuple[str, str]) -> None:
+    """Names of the kernel's own parameters, of the prefix that tells them apart, and one that PTX does not have."""
+    case = case_of(rng, "indexed_pointers", 130, 40, 144)
+    source, renamed = kept_source("indexed_pointers"), dict(zip(("bias", "scale"), names, strict=True))
+    text = source.text
+    for old, new in renamed.items():
+        text = re.sub(rf"%{old}\b", f"%{new}", text.replace(f'loc("{old}"', f'loc("{new}"'))
+    text = text.replace("@indexed_pointers(", f"@{function}(")
+    source = replace(source, name=function, text=text, order=tuple(renamed.get(name, name) for name in source.order))
+    out = output(case)
+    known = {renamed.get(name, name): value for name, value in arguments(case, out).items()}
+    kernel = JitKernel(source, Hints())
+    assert kernel.explain(**known).family == "product"
+    kernel.emulate[grid_of(case)](**known)
+    case.assert_close(result(case, out))
 
 
 @pytest.fixture(scope="module")
@@ -165,3 +195,22 @@ def test_what_a_kernel_is_called(kernels: Any) -> None:
         louver.jit(kernels.made_descriptors)[(1,)](BM=128)
     with pytest.raises(ValueError, match="hints are .* got 'warps'"):
         louver.jit(kernels.made_descriptors, warps=4)
+
+
+def test_an_output_that_is_added_to(rng: np.random.Generator) -> None:
+    """The epilogue reads the array that it stores to, which is the kernel's parameter `d`, of which there is one already."""
+    case = case_of(rng, "grouped_pointers", 200, 88, 136)
+    kernel = JitKernel(
+        replace(kept_source("grouped_pointers"), text=changed_text("grouped_pointers", *ADDEND)), Hints()
+    )
+    start = rng.standard_normal((200, 88), np.float32).astype(np.float16)
+    for padding in (0, 3):
+        out, plain = output(case, padding), output(case)
+        out[:] = start
+        known = arguments(case, out)
+        assert kernel.explain(**known).family == "product"
+        kernel.emulate[grid_of(case)](**known)
+        kept_kernel("grouped_pointers").emulate[grid_of(case)](**arguments(case, plain))
+        exact = plain.astype(np.float64) + start
+        # The sum was rounded before it was added, in `plain`.
+        assert np.abs(out - exact).max() <= 2.0**-10 * np.abs(plain).max() + 2.0**-11 * np.abs(exact).max()

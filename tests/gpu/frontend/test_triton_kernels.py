@@ -68,7 +68,7 @@ def run(case: Given) -> np.ndarray:
     vectors = {name: to_torch(vector) for name, vector in case.reads.items() if isinstance(vector, np.ndarray)}
     numbers = {name: float(number) for name, number in case.reads.items() if name not in vectors}
     launcher = Launcher(loaded(case.product), upload(case.s, 0), case.a.shape)
-    bound = Bound({name: vector.data_ptr() for name, vector in vectors.items()}, numbers, 0)
+    bound = Bound({name: vector.data_ptr() for name, vector in vectors.items()}, numbers)
     pack = launcher.arguments(n, rows_of(dense), rows_of(out), bound)
     for _ in range(3):
         launcher.kernel.launch(launcher.grid(n), pack, torch.cuda.current_stream().cuda_stream)

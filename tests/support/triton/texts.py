@@ -12,9 +12,32 @@ from louver.passes.nest import read_nest
 from louver.passes.product import ProductNest
 from support.triton.cases import kept
 
+ADDEND = (
+    (
+        r"%result = arith.truncf %total_39",
+        "%c_first = tt.splat %d : !tt.ptr<f16> -> tensor<128x64x!tt.ptr<f16>>\n"
+        "    %c_rows = arith.muli %c_stride, %c_row : tensor<128x1xi32>\n"
+        "    %c_rows_all = tt.broadcast %c_rows : tensor<128x1xi32> -> tensor<128x64xi32>\n"
+        "    %c_column = tt.expand_dims %n_read_17 {axis = 0 : i32} : tensor<64xi32> -> tensor<1x64xi32>\n"
+        "    %c_columns = tt.broadcast %c_column : tensor<1x64xi32> -> tensor<128x64xi32>\n"
+        "    %c_at = arith.addi %c_rows_all, %c_columns : tensor<128x64xi32>\n"
+        "    %c_ptrs = tt.addptr %c_first, %c_at : tensor<128x64x!tt.ptr<f16>>, tensor<128x64xi32>\n"
+        "    %c_tile = tt.load %c_ptrs : tensor<128x64x!tt.ptr<f16>>\n"
+        "    %c_wide = arith.extf %c_tile : tensor<128x64xf16> to tensor<128x64xf32>\n"
+        "    %total_40 = arith.addf %total_39, %c_wide : tensor<128x64xf32>\n"
+        "    %result = arith.truncf %total_40",
+    ),
+    (
+        r"(    %total_37 = )",
+        "    %c_row = tt.expand_dims %m_read_12 {axis = 1 : i32} : tensor<128xi32> -> tensor<128x1xi32>\n"
+        "    %c_stride = tt.splat %stride_dm : i32 -> tensor<128x1xi32>\n" + r"\1",
+    ),
+)
+"""Changes to `grouped_pointers` by which it adds what its output held before."""
 
-def changed(name: str, *changes: tuple[str, str], version: str = "3.6") -> ModuleOp:
-    """The kept text of a case, read after each first pattern (a regular expression that matches once) is replaced.
+
+def changed_text(name: str, *changes: tuple[str, str], version: str = "3.6") -> str:
+    """The kept text of a case, after each first pattern (a regular expression that matches once) is replaced.
 
     New lines need no location: they get one of their own, kernel.py:1:0.
     """
@@ -22,7 +45,12 @@ def changed(name: str, *changes: tuple[str, str], version: str = "3.6") -> Modul
     for old, new in changes:
         assert len(re.findall(old, text)) == 1, (old, re.findall(old, text))
         text = re.sub(old, new, text)
-    return read_ttir(text)
+    return text
+
+
+def changed(name: str, *changes: tuple[str, str], version: str = "3.6") -> ModuleOp:
+    """The kept text of a case, changed and read."""
+    return read_ttir(changed_text(name, *changes, version=version))
 
 
 def nest(name: str, *changes: tuple[str, str], version: str = "3.6") -> ProductNest:
