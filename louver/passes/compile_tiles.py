@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IndexType, IntegerType, ModuleOp
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IndexType, IntegerAttr, IntegerType, ModuleOp
 from xdsl.ir import Attribute
 from xdsl.transforms.common_subexpression_elimination import cse
 
@@ -21,12 +21,13 @@ from louver.passes.canonicalize import drop_assumptions
 from louver.passes.decompose import decompose_sparse_tensors
 from louver.passes.describe_tiles import describe_sparse_tiles
 from louver.passes.dump import Dump
-from louver.passes.encode import assign_encodings, choose_warps
+from louver.passes.encode import DIVISIBILITY, assign_encodings, choose_warps
 from louver.passes.expand_blocks import expand_blocks
 from louver.passes.host_descriptors import make_host_descriptors
 from louver.passes.lower_tiles import lower_tiles
 from louver.passes.propagate_sparsity import encoding_of, propagate_sparsity
 from louver.passes.refusal import unsupported
+from louver.passes.split_addresses import split_addresses
 from louver.passes.tile_signature import ArgumentParameter, ParameterType, Part, TileSignature
 from louver.ptx.module import Kernel, Module
 from louver.ptx.printer import print_module
@@ -36,6 +37,10 @@ TileStage = Literal["tile", "decomposed", "encoded", "ptx"]
 
 MAX_WARPS = 32
 """Warps of a CTA, at most."""
+
+
+ARRAY_ALIGNMENT = 16
+"""What the addresses of the arrays of a sparse tensor are multiples of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,7 @@ PASSES = (
     "decompose-sparse-tensors",
     "expand-blocks",
     "eliminate-common-subexpressions",
+    "split-addresses",
     "assign-encodings",
     "lower-tiles",
 )
@@ -110,6 +116,8 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     dump.write("expand-blocks", plain)
     cse(plain)
     dump.write("eliminate-common-subexpressions", plain)
+    split_addresses(plain)
+    dump.write("split-addresses", plain)
     function = _kernel(plain)
     count = choose_warps(function) if warps is None else warps
     encoded = assign_encodings(plain, count)
@@ -162,25 +170,38 @@ def read_parameters(function: FuncOp, groups: Sequence[Group]) -> list[ArgumentP
     found: list[ArgumentParameter] = []
     taken = {function.sym_name.data, "smem"}
 
-    def add(name: str, group: Group, part: Part, type_: ParameterType, element: str) -> None:
+    def add(name: str, group: Group, part: Part, type_: ParameterType, element: str, multiple: int) -> None:
         safe = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)
         safe = safe if safe[:1].isalpha() else f"arg_{safe}"
         while safe in taken:
             safe += "_"
         taken.add(safe)
-        found.append(ArgumentParameter(safe, group[0], part, group[2], type_, element))
+        found.append(ArgumentParameter(safe, group[0], part, group[2], type_, element, multiple))
 
+    multiples = _multiples(function)
     for index, (argument, group) in enumerate(zip(function.body.block.args, groups, strict=True)):
         name = argument.name_hint or f"arg{index}"
         if not isinstance(argument.type, PointerType):
-            add(name, group, group[1], _number_type(argument.type, function), str(argument.type))
+            add(name, group, group[1], _number_type(argument.type, function), str(argument.type), multiples[index])
             continue
         element = str(argument.type.pointee)
         if encoding_of(argument) is None:
-            add(name, group, "address", "u64", element)
+            add(name, group, "address", "u64", element, multiples[index])
         else:
-            add(name, group, "values", "u64", element)
-            add(f"{name}_metadata", group, "metadata", "u64", "i16")
+            add(name, group, "values", "u64", element, ARRAY_ALIGNMENT)
+            add(f"{name}_metadata", group, "metadata", "u64", "i16", ARRAY_ALIGNMENT)
+    return found
+
+
+def _multiples(function: FuncOp) -> list[int]:
+    """What each argument is a multiple of, by Triton's attribute; the greatest power of two that divides that."""
+    if function.arg_attrs is None:
+        return [1] * len(function.body.block.args)
+    found: list[int] = []
+    for attributes in function.arg_attrs:
+        mark = attributes.data.get(DIVISIBILITY)
+        number = mark.value.data if isinstance(mark, IntegerAttr) else 1
+        found.append(number & -number if number > 0 else 1)
     return found
 
 

@@ -35,6 +35,7 @@ class ArgumentParameter:
     of a sparse tensor's two arrays, [M, K/2] without a gap between rows and `louver.isa.prepack.metadata_rows`; "size" and
     "stride" of dimension `dimension` of an argument that is a descriptor, in elements, of a sparse tensor those of the dense one.
     type: PTX's. element: of the array behind an address, as tile IR names it (such as "f16", "i32"), or of the number.
+    multiple: what the kernel takes for granted that the parameter is a multiple of; a power of two.
     """
 
     name: str
@@ -43,12 +44,15 @@ class ArgumentParameter:
     dimension: int | None
     type: ParameterType
     element: str
+    multiple: int = 1
 
     def __post_init__(self) -> None:
         if self.part not in _TYPES:
             raise ValueError(f"parts of an argument are {', '.join(_TYPES)}, got {self.part!r}")
         if self.type not in _TYPES[self.part]:
             raise ValueError(f"the type of a {self.part} is {' or '.join(_TYPES[self.part])}, got {self.type!r}")
+        if self.multiple < 1 or self.multiple & (self.multiple - 1):
+            raise ValueError(f"parameters are multiples of powers of two, got {self.multiple}")
         if (self.dimension is not None) != (self.part in _DIMENSIONS):
             raise ValueError(
                 f"sizes and strides, and nothing else, have a dimension, got {self.part}, {self.dimension}"

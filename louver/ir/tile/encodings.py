@@ -14,6 +14,7 @@ Source: the sparse compiler's document, "Sparse GPU Encodings"; blocked, slice a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import ClassVar, TypeAlias, cast
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr
@@ -119,19 +120,26 @@ class BlockedAttr(Encoding):
     order: Integers
 
     @classmethod
-    def default(cls, shape: Sequence[int], warps: int) -> BlockedAttr:
-        """For tiles that meet no dot: lanes along the last dimension first, warps along the first one with room."""
+    def default(cls, shape: Sequence[int], warps: int, together: int = 1) -> BlockedAttr:
+        """For tiles that meet no dot: lanes along the last dimension first, warps along the first one with room.
+
+        together: neighbours along the last dimension that a thread has, where the tile has so many for every thread.
+        """
         rank = len(shape)
         lanes, per_warp, left, order = [1] * rank, [1] * rank, 1 << LANE_BITS, tuple(reversed(range(rank)))
+        sizes, room = [1] * rank, list(shape)
+        if rank:
+            sizes[-1] = min(together, shape[-1], max(1, prod(shape) // (warps << LANE_BITS)))
+            room[-1] //= sizes[-1]
         for dimension in order:
-            lanes[dimension] = min(left, shape[dimension])
+            lanes[dimension] = min(left, room[dimension])
             left //= lanes[dimension]
         lanes[order[-1]] *= left
         for dimension in reversed(order):
-            per_warp[dimension] = min(warps, max(1, shape[dimension] // lanes[dimension]))
+            per_warp[dimension] = min(warps, max(1, room[dimension] // lanes[dimension]))
             warps //= per_warp[dimension]
         per_warp[0] *= warps
-        return cls(integers([1] * rank), integers(lanes), integers(per_warp), integers(order))
+        return cls(integers(sizes), integers(lanes), integers(per_warp), integers(order))
 
     @property
     def warps(self) -> int:

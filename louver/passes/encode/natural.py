@@ -6,10 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
+from typing import cast
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.dialects.builtin import (
+    BFloat16Type,
+    Float8E4M3FNType,
+    Float8E5M2Type,
+    Float16Type,
+    Float32Type,
+    IntegerType,
+    TensorType,
+)
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from louver.formats.dtypes import element_type
 from louver.ir.tile import (
@@ -22,15 +31,18 @@ from louver.ir.tile import (
     LinearAttr,
     LoadOp,
     MmaAttr,
+    PointerType,
     ReduceOp,
     ReshapeOp,
     SliceAttr,
     SplitOp,
+    StoreOp,
     TransOp,
     element_name,
 )
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.types import as_tensor, tensor_of
+from louver.isa.memory import MAX_BYTES
 from louver.isa.mma_fragments import COLUMNS, ROWS
 
 DEFAULT_WARPS = 4
@@ -39,8 +51,11 @@ DEFAULT_WARPS = 4
 DOT_WARPS = 8
 """Warps of a CTA with dots, at most."""
 
+DIVISIBILITY = "tt.divisibility"
+"""The attribute of an argument that says what it is a multiple of: bytes of an address. Source: Triton."""
+
 WARP_SUMS = 1024
-"""Sums of a dot for each warp, before another warp takes part."""
+"""Sums of dots for each warp, before another warp takes part: 32 registers of a thread."""
 
 
 def is_tile(value: SSAValue) -> bool:
@@ -49,11 +64,12 @@ def is_tile(value: SSAValue) -> bool:
 
 
 def choose_warps(function: FuncOp) -> int:
-    """Warps of a CTA: four, or as many as the largest dot has work for."""
-    sums = [prod(tensor_of(op.d).get_shape()) for op in function.body.walk() if isinstance(op, DotOp)]
+    """Warps of a CTA, a power of two: four, or as many as its dots have work for."""
+    sums = sum(prod(tensor_of(op.d).get_shape()) for op in function.body.walk() if isinstance(op, DotOp))
     if not sums:
         return DEFAULT_WARPS
-    return max(1, min(DOT_WARPS, max(sums) // WARP_SUMS))
+    wanted = max(1, sums // WARP_SUMS)
+    return min(DOT_WARPS, 1 << (wanted.bit_length() - 1))
 
 
 def element_bits(value: SSAValue) -> int:
@@ -61,15 +77,31 @@ def element_bits(value: SSAValue) -> int:
     return element_type(element_name(tensor_of(value).element_type)).bits
 
 
-def product_encoding(op: DotOp, warps: int) -> MmaAttr:
-    """The encoding of a dot's sums: warps along the rows first. A sparse right operand makes it the transposed product."""
+def product_encoding(op: DotOp, warps: int, *, alone: bool = False) -> MmaAttr:
+    """The encoding of a dot's sums. A sparse right operand makes it the transposed product.
+
+    Warps are along the rows first, so that sums stay in their warp on the way to another dot or a sum along rows; where a dot is
+    alone they are along both, such that a warp has the fewest elements of operands, which are in registers all at once.
+    """
     rows, columns = tensor_of(op.d).get_shape()
     transposed = op.sparse_index is not None and op.sparse_index.value.data == 1
     if transposed:
         rows, columns = columns, rows
     along_rows = min(warps, max(1, rows // ROWS))
     along_columns = min(warps // along_rows, max(1, columns // COLUMNS))
+    if alone:
+        kept = 1 if op.sparse_index is None else 2
+
+        def held(across: int) -> float:
+            return rows / (warps // across) / kept + columns / across
+
+        fitting = [n for n in _divisors(warps) if n * COLUMNS <= columns and warps // n * ROWS <= rows]
+        along_columns = min(fitting, key=held, default=along_columns)
     return MmaAttr.of(warps // along_columns, along_columns, transposed=transposed)
+
+
+def _divisors(warps: int) -> list[int]:
+    return [1 << bit for bit in range(warps.bit_length())]
 
 
 class Natures:
@@ -77,9 +109,11 @@ class Natures:
 
     def __init__(self, function: FuncOp, warps: int) -> None:
         self.warps = warps
+        self.together = _together(function)
         self._found: dict[SSAValue, Encoding] = {}
         operations = list(function.body.walk())
         anchors = [op for op in operations if isinstance(op, ReduceOp | AtomicRMWOp)]
+        self.alone = [isinstance(op, DotOp | ReduceOp) for op in operations].count(True) == 1
         self._settle(operations)
         for op in anchors:
             self._give_default(op)
@@ -91,7 +125,7 @@ class Natures:
 
     def default(self, value: SSAValue) -> Encoding:
         """The value's own encoding, or that of tiles that meet no dot."""
-        return self.of(value) or BlockedAttr.default(tensor_of(value).get_shape(), self.warps)
+        return self.of(value) or BlockedAttr.default(tensor_of(value).get_shape(), self.warps, self.together)
 
     def source(self, op: ReduceOp) -> Encoding:
         """The encoding in which a reduction takes its operands."""
@@ -125,7 +159,7 @@ class Natures:
         """Values that get an encoding by this operation."""
         match op:
             case DotOp():
-                return [(op.d, product_encoding(op, self.warps))]
+                return [(op.d, product_encoding(op, self.warps, alone=self.alone))]
             case ReduceOp():
                 found = next((found for each in op.srcs if (found := self.of(each))), None)
                 return [(each, found and SliceAttr.of(op.axis.value.data, found)) for each in op.result]
@@ -179,6 +213,34 @@ class Natures:
             case _:
                 pass
         return [(result, encoding) for result in op.results if as_tensor(result.type) is not None]
+
+
+def _together(function: FuncOp) -> int:
+    """Neighbours that a thread has of tiles that meet no dot: as many of the widest elements as an access moves.
+
+    One where no address is known to be a multiple of anything, so that they would be moved one by one.
+    """
+    arguments = zip(function.body.block.args, function.arg_attrs or (), strict=False)
+    if not any(isinstance(each.type, PointerType) and DIVISIBILITY in marks.data for each, marks in arguments):
+        return 1
+    pointers = [op.ptr for op in function.body.walk() if isinstance(op, LoadOp | StoreOp) and is_tile(op.ptr)]
+    elements = [cast(PointerType, tensor_of(pointer).element_type).pointee for pointer in pointers]
+    return MAX_BYTES * 8 // max(map(_memory_bits, elements), default=MAX_BYTES * 8)
+
+
+def _memory_bits(element: Attribute) -> int:
+    """Bits of an element in memory; a pointer's for what is none of the known ones."""
+    match element:
+        case IntegerType():
+            return max(8, element.width.data)
+        case Float32Type():
+            return 32
+        case Float16Type() | BFloat16Type():
+            return 16
+        case Float8E4M3FNType() | Float8E5M2Type():
+            return 8
+        case _:
+            return 64
 
 
 def _end(block: Block) -> Sequence[SSAValue]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from xdsl.dialects import scf
+from xdsl.dialects import arith, scf
 from xdsl.ir import Block, Operation, SSAValue
 
+from louver.ir.arith import ExtSIOp
 from louver.ir.tile import AtomicRMWOp, LoadOp, StoreOp
+from louver.passes.integers import constant_integer
+from louver.passes.lower_tiles.facts import WHOLE, Facts
 from louver.passes.lower_tiles.numbers import bits_of, signed_type
 from louver.passes.lower_tiles.state import Accesses, Lowering, Registers
 from louver.ptx.module import Reg
@@ -53,7 +56,11 @@ def lower_for(low: Lowering, op: scf.ForOp, lower_block: LowerBlock) -> None:
     k, block = low.k, op.body.block
     kind = signed_type(bits_of(op.lb.type))
     number, end, step = low.copy(low.scalar(op.lb)), low.scalar(op.ub), low.scalar(op.step)
+    low.known.has(number, Facts(min(low.known.facts_of(low.scalar(each)).multiple for each in (op.lb, op.step))))
     carried = _fresh(low, [low.values[value] for value in op.iter_args])
+    for index, registers in enumerate(carried):
+        if len(registers) == 1 and registers[0].type in ("b32", "b64"):
+            low.known.has(registers[0], Facts(_carried_multiple(low, op, index)))
     _bind(low, block.args, [(number,), *carried])
     _may_follow(low, block)
     before = Accesses(low.accesses.loads, low.accesses.stores)
@@ -64,6 +71,38 @@ def lower_for(low: Lowering, op: scf.ForOp, lower_block: LowerBlock) -> None:
         loop.repeat_if(k.setp("lt", kind, number, end))
     _join(low, before)
     _bind(low, op.results, carried)
+
+
+def _carried_multiple(low: Lowering, loop: scf.ForOp, index: int) -> int:
+    """A power of two that divides an integer which a loop carries, whatever it adds to it."""
+    block = loop.body.block
+    first, argument = low.known.facts_of(low.values[loop.iter_args[index]][0]).multiple, block.args[index + 1]
+    end = block.last_op
+    assert end is not None
+    value = end.operands[index]
+    while value is not argument:
+        if not isinstance(value.owner, arith.AddiOp):
+            return 1
+        first = min(first, _multiple(low, value.owner.rhs))
+        value = value.owner.lhs
+    return first
+
+
+def _multiple(low: Lowering, value: SSAValue) -> int:
+    """A power of two that divides an integer, which may not have been lowered yet."""
+    if value in low.values:
+        return low.known.facts_of(low.values[value][0]).multiple
+    match value.owner:
+        case arith.ConstantOp() if (number := constant_integer(value)) is not None:
+            return Facts.of(number).multiple
+        case arith.MuliOp(lhs=lhs, rhs=rhs):
+            return min(_multiple(low, lhs) * _multiple(low, rhs), WHOLE)
+        case arith.AddiOp(lhs=lhs, rhs=rhs) | arith.SubiOp(lhs=lhs, rhs=rhs):
+            return min(_multiple(low, lhs), _multiple(low, rhs))
+        case ExtSIOp(input=narrow):
+            return _multiple(low, narrow)
+        case _:
+            return 1
 
 
 def _join(low: Lowering, other: Accesses) -> None:

@@ -14,19 +14,15 @@ from louver.ir.tile.encodings import numbers_of
 from louver.ir.tile.layout import Layout
 from louver.ir.tile.metadata import METADATA_ROWS, WORD_ENTRIES, word_columns
 from louver.ir.tile.types import register_encoding, tensor_of
-from louver.isa.bits import PermuteBytes
 from louver.isa.fragments import Fragment
 from louver.isa.mma import Mma, legal_k
 from louver.isa.mma_fragments import COLUMNS, ROWS
 from louver.isa.move import Bitcast
-from louver.isa.scalar import Binary
 from louver.passes.lower_tiles.numbers import from_f32, to_f32
+from louver.passes.lower_tiles.packing import WORD, pack_elements
 from louver.passes.lower_tiles.state import Lowering, Registers
 from louver.passes.refusal import unsupported
 from louver.ptx.module import Reg
-
-LOW_BYTES, LOW_HALVES = 0x0040, 0x5410
-"""Selectors of `prmt`: the low bytes of two registers, and their low halves."""
 
 Find: TypeAlias = Callable[[int, int], Reg]
 """The register of thread 0 that holds an element, by its row and column in the product's own order."""
@@ -86,8 +82,9 @@ def lower_dot(low: Lowering, op: DotOp) -> Registers:
     columns = range(0, max(COLUMNS * warps[1], operand_rows(layout, not transposed)), COLUMNS * warps[1])
     words: dict[tuple[int, int], Reg] = {}
     right_words: dict[tuple[int, int], tuple[Reg, ...]] = {}
-    for row in rows:
-        for k in range(0, b.rows, product.k):
+    # Step of K by step of K: operands of one are in registers at a time, where the assembler converts them too.
+    for k in range(0, b.rows, product.k):
+        for row in rows:
             stored = k // 2 if sparse else k
             a_words = _words(
                 low, lambda r, c, row=row, stored=stored: a.at(row + r, stored + c), product.a_fragment, product.a
@@ -170,24 +167,9 @@ def _words(low: Lowering, find: Find, fragment: Fragment, name: str) -> tuple[Re
 
 def _packed(low: Lowering, elements: Sequence[Reg], name: str) -> Reg:
     """Elements in one register, the first one in the lowest bits."""
-    k = low.k
-    match name:
-        case "tf32":
-            return low.emit(Bitcast("b32"), elements[0])
-        case "f16" | "bf16":
-            return k.pack_b32(elements[0], elements[1])
-        case "s8" | "u8":
-            pairs = [
-                low.emit(PermuteBytes(), one, other, LOW_BYTES)
-                for one, other in zip(elements[::2], elements[1::2], strict=True)
-            ]
-            return low.emit(PermuteBytes(), pairs[0], pairs[1], LOW_HALVES)
-        case _:
-            pairs = [
-                low.emit(Binary("or", "b16"), one, low.emit(Binary("shl", "b16"), other, 8))
-                for one, other in zip(elements[::2], elements[1::2], strict=True)
-            ]
-            return k.pack_b32(pairs[0], pairs[1])
+    if name == "tf32":
+        return low.emit(Bitcast("b32"), elements[0])
+    return pack_elements(low, elements, WORD // len(elements))
 
 
 def _metadata_word(
@@ -197,5 +179,5 @@ def _metadata_word(
     word = k // word_columns(tensor_of(values).element_type)
     if (row, word) not in known:
         halves = [metadata.at(row, WORD_ENTRIES * word + half) for half in (0, 1)]
-        known[row, word] = low.emit(PermuteBytes(), halves[0], halves[1], LOW_HALVES)
+        known[row, word] = pack_elements(low, halves, WORD // len(halves))
     return known[row, word]

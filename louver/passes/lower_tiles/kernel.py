@@ -35,11 +35,14 @@ from louver.passes.encode.natural import is_tile
 from louver.passes.lower_tiles.control import lower_for, lower_if, lower_while
 from louver.passes.lower_tiles.dot import lower_dot
 from louver.passes.lower_tiles.exchange import lower_conversion
+from louver.passes.lower_tiles.facts import Facts
 from louver.passes.lower_tiles.memory import lower_atomic, lower_load, lower_store
 from louver.passes.lower_tiles.numbers import bits_of, compute, extended, from_f32, is_integer
+from louver.passes.lower_tiles.order import order_by_demand
 from louver.passes.lower_tiles.reduce import lower_reduction, returned
 from louver.passes.lower_tiles.shapes import lower_constant, lower_move, lower_range, lower_splat, lower_split
 from louver.passes.lower_tiles.state import Lowering, Registers, element_of, register_class
+from louver.passes.lower_tiles.sums import Made, derived, summed
 from louver.passes.refusal import unsupported
 from louver.passes.tile_signature import ArgumentParameter
 from louver.ptx.builder import KernelBuilder
@@ -77,6 +80,7 @@ class _Kernel:
         self._block(function.body.block)
         kernel = low.k.finish()
         kernel.body.nodes[0:0] = low.prologue.nodes
+        order_by_demand(kernel.body)
         kernel.dynamic_shared = low.shared_bytes
         return kernel
 
@@ -87,8 +91,12 @@ class _Kernel:
             return from_f32(low, register, type_)
         if is_integer(type_):
             bits = bits_of(type_)
-            return low.k.setp("ne", "u32", low.k.and_(register, 1), 0) if bits == 1 else extended(low, register, type_)
+            if bits == 1:
+                return low.k.setp("ne", "u32", low.k.and_(register, 1), 0)
+            register = extended(low, register, type_)
         register_class(type_, function)
+        if register.type in ("b32", "b64") and parameter.multiple > 1:
+            low.known.has(register, Facts(parameter.multiple))
         return register
 
     def _block(self, block: Block) -> None:
@@ -159,13 +167,22 @@ class _Kernel:
             for operand, registers in zip(op.operands, given, strict=True)
         ]
         known: dict[tuple[Reg, ...], Reg] = {}
+        made: Made = {}
         found: list[Reg] = []
         for operands in zip(*columns, strict=True):
             # A tile that repeats elements is computed once for each of them.
             if operands not in known:
-                known[operands] = compute(low, op, operands)
+                known[operands] = self._element(op, operands, made)
             found.append(known[operands])
         return tuple(found)
+
+    def _element(self, op: Operation, operands: tuple[Reg, ...], made: Made) -> Reg:
+        low = self.low
+        found = summed(low, op, operands, made)
+        if found is None:
+            found = compute(low, op, operands)
+            derived(low, op, operands, found)
+        return found
 
     def _combine(self, op: ReduceOp, elements: Sequence[Reg]) -> tuple[Reg, ...]:
         """A reduction's region on the elements of two halves."""

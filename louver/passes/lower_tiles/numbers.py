@@ -22,6 +22,7 @@ from louver.isa.elementwise import STEPS
 from louver.isa.floating import Fma, Sign
 from louver.isa.move import Bitcast
 from louver.isa.scalar import Binary, Compare, ScalarType
+from louver.passes.lower_tiles.facts import Test
 from louver.passes.lower_tiles.state import Lowering, Registers, element_of, register_class
 from louver.passes.refusal import unsupported
 from louver.ptx.module import Reg
@@ -40,6 +41,11 @@ def is_integer(element: Attribute) -> bool:
     return isinstance(element, IntegerType)
 
 
+def is_unsigned(element: Attribute) -> bool:
+    """Whether integers are held with zeros above their bits."""
+    return element == ELEMENTS["u8"]
+
+
 def signed_type(bits: int, *, unsigned: bool = False) -> Literal["s32", "u32", "s64", "u64"]:
     """The scalar type of the register that holds integers of so many bits."""
     wide = bits == 64
@@ -53,7 +59,7 @@ def extended(low: Lowering, register: Reg, element: Attribute) -> Reg:
     bits = bits_of(element)
     if bits not in (8, 16):
         return register
-    if element == ELEMENTS["u8"]:
+    if is_unsigned(element):
         return low.k.and_(register, (1 << bits) - 1)
     return low.emit(ExtractField("s32"), register, 0, bits)
 
@@ -141,7 +147,10 @@ def _whole(name: str, *, unsigned: bool = False) -> Rule:
 def _logic(name: str) -> Rule:
     def rule(low: Lowering, op: Operation, operands: Registers) -> Reg:
         kind: ScalarType = cast(ScalarType, operands[0].type)
-        return low.emit(Binary(name, kind), *operands)
+        found = low.emit(Binary(name, kind), *operands)
+        if kind == "pred":
+            low.tests[found] = Test(name, operands)
+        return found
 
     return rule
 
@@ -279,7 +288,9 @@ def _compare_integers(low: Lowering, op: CmpiOp, operands: Registers) -> Reg:
     if isinstance(element, PointerType):
         return low.emit(Compare(predicate[-2:], "u64"), *operands)
     kind = signed_type(bits_of(element), unsigned=predicate.startswith("u"))
-    return low.emit(Compare(predicate[-2:], kind), *operands)
+    found = low.emit(Compare(predicate[-2:], kind), *operands)
+    low.tests[found] = Test(predicate, operands)
+    return found
 
 
 _OPPOSITE = {"ueq": "ne", "ugt": "le", "uge": "lt", "ult": "ge", "ule": "gt", "une": "eq"}

@@ -13,6 +13,7 @@ from louver.isa.instruction import RegType
 from louver.passes.encode.natural import is_tile
 from louver.passes.lower_tiles.numbers import from_f32
 from louver.passes.lower_tiles.state import Lowering, Registers, element_of, register_class
+from louver.passes.lower_tiles.sums import plus_constant
 from louver.passes.refusal import unsupported
 from louver.ptx.module import Reg
 
@@ -48,7 +49,7 @@ def lower_range(low: Lowering, op: MakeRangeOp) -> Registers:
     numbers = [start + place[0] for place in layout.registers]
     if origin is None:
         return tuple(low.constant(number, "b32") for number in numbers)
-    return tuple(low.k.add(origin, number) for number in numbers)
+    return tuple(plus_constant(low, origin, number, "b32", {}) for number in numbers)
 
 
 def lower_splat(low: Lowering, op: SplatOp) -> Registers:

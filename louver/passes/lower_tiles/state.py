@@ -26,6 +26,7 @@ from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import as_tensor, register_encoding, tensor_of
 from louver.isa.instruction import LANES, REGISTER_BITS, Instruction, RegType
 from louver.isa.scalar import Not
+from louver.passes.lower_tiles.facts import WHOLE, Facts, Known, Test
 from louver.passes.refusal import unsupported
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Block, Imm, Reg
@@ -67,13 +68,19 @@ class Accesses:
 
 @dataclass(slots=True)
 class Lowering:
-    """k: the builder. warps: of a CTA. prologue: what is computed once, before everything else."""
+    """k: the builder. warps: of a CTA. prologue: what is computed once, before everything else.
+
+    known: what is known of integers and addresses. tests: how conditions were computed. packed: neighbouring elements of 8 or 16 bits that are in one register too.
+    """
 
     k: KernelBuilder
     warps: int
     prologue: Block
     values: dict[SSAValue, Registers] = field(default_factory=dict[SSAValue, Registers])
     accesses: Accesses = field(default_factory=Accesses)
+    known: Known = field(default_factory=Known)
+    tests: dict[Reg, Test] = field(default_factory=dict[Reg, Test])
+    packed: dict[Registers, Reg] = field(default_factory=dict[Registers, Reg])
     shared_bytes: int = 0
     _once: dict[object, Reg] = field(default_factory=dict[object, Reg])
     _layouts: dict[Attribute, Layout] = field(default_factory=dict[Attribute, Layout])
@@ -119,6 +126,8 @@ class Lowering:
                 else:
                     value: float = float(number) if kind == "f32" else int(number) % (1 << REGISTER_BITS[kind])
                     self._once[key] = self.k.mov(value, kind=kind)
+                    if kind in ("b32", "b64"):
+                        self.known.is_sum(self._once[key], None, int(number))
         return self._once[key]
 
     @property
@@ -151,7 +160,10 @@ class Lowering:
         """The sum of the weights of the bits that the thread's number has; weights share no bit."""
         if not any(weights):
             return None
-        return self._first(("bits", tuple(weights)), lambda: self._combine(weights))
+        found = self._first(("bits", tuple(weights)), lambda: self._combine(weights))
+        least = min(weight for weight in weights if weight)
+        self.known.has(found, Facts(least & -least, WHOLE, sum(weights)))
+        return found
 
     def owner(self, layout: Layout) -> Reg | None:
         """Holds in one of the threads that have the same elements; None where no other one has."""

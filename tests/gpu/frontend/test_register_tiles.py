@@ -51,11 +51,13 @@ class Placed:
         like[...] = found
 
 
-def run_on_device(compiled: CompiledTiles, run: Run) -> None:
-    """Launch once; outputs are copied back into the run's arrays."""
+def run_on_device(compiled: CompiledTiles, run: Run, *, own_warps: bool = False) -> None:
+    """Launch once; outputs are copied back into the run's arrays. own_warps: the test chose how many there are."""
     signature = compiled.signature
     assembly = assemble(compiled.ptx, compiled.target.name)
-    assert assembly.clean, assembly.warnings
+    # Fewer warps than Louver would choose may have too few registers: who asks for them takes what is spilled.
+    assert assembly.clean or own_warps, assembly.warnings
+    assert not any(warning.performance_loss for warning in assembly.warnings), assembly.warnings
     kernel = load(
         assembly.cubin, signature.kernel, dynamic_shared=signature.shared_bytes, threads=signature.threads, ordinal=0
     )
@@ -105,7 +107,7 @@ def test_every_kernel(rng: np.random.Generator, name: str, version: str) -> None
 )
 def test_any_number_of_warps(rng: np.random.Generator, name: str, warps: int) -> None:
     run = RUNS[name](rng, name)
-    run_on_device(compile_tiles(read_ttir(kept_tiles(name)), warps=warps), run)
+    run_on_device(compile_tiles(read_ttir(kept_tiles(name)), warps=warps), run, own_warps=True)
     run.check()
 
 

@@ -1,0 +1,106 @@
+"""What is known of integers and addresses while a kernel is lowered: which are sums with a constant, and what divides them.
+
+Elements that a thread holds next to each other differ by constants. An integer is known as a register plus a constant, through
+sums, products with constants and extensions; so are addresses. Accesses then share a register and differ in their offsets, and
+neighbours are moved together where the address is a multiple of as many bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from louver.ptx.module import Reg
+
+WHOLE = 1 << 32
+"""The period of an integer of 32 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """`base` plus a constant, or the constant alone."""
+
+    base: Reg | None
+    constant: int
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """multiple: a power of two that divides the integer. Its rest by `period`, a power of two, is `most` at most."""
+
+    multiple: int = 1
+    period: int = 1
+    most: int = 0
+
+    @classmethod
+    def of(cls, number: int) -> Facts:
+        """Of a constant."""
+        multiple = min(number & -number, WHOLE) if number else WHOLE
+        return cls(multiple, WHOLE, number) if 0 <= number < WHOLE else cls(multiple)
+
+    def rest(self, period: int) -> int | None:
+        """What the rest by a power of two is at most; None where that is not known."""
+        if self.multiple % period == 0:
+            return 0
+        return self.most if period <= self.period and self.most < period else None
+
+    def plus(self, other: Facts) -> Facts:
+        """Of the sum."""
+        multiple = min(self.multiple, other.multiple)
+        for period in sorted({self.period, other.period, self.multiple, other.multiple}, reverse=True):
+            one, another = self.rest(period), other.rest(period)
+            if one is not None and another is not None and one + another < period:
+                return Facts(multiple, period, one + another)
+        return Facts(multiple)
+
+    def times(self, other: Facts) -> Facts:
+        """Of the product."""
+        return Facts(min(self.multiple * other.multiple, WHOLE))
+
+    def scaled(self, number: int) -> Facts:
+        """Of the product with a constant."""
+        multiple = min(self.multiple * Facts.of(number).multiple, WHOLE)
+        fits = number > 0 and self.most * number < self.period
+        return Facts(multiple, self.period, self.most * number) if fits else Facts(multiple)
+
+    def takes(self, constant: int) -> bool:
+        """Whether the sum with a constant is the same before and after an extension of 32 bits by the sign."""
+        if not 0 <= constant < WHOLE // 2:
+            return False
+        return constant < min(self.multiple, WHOLE // 2) or self.most + constant < min(self.period, WHOLE // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """How a condition was computed: an MLIR comparison of integers, such as "slt", or "and" or "or" of conditions."""
+
+    name: str
+    operands: tuple[Reg, ...]
+
+
+class Known:
+    """Sums and facts by register; a register that is not here is itself, and of no known multiple."""
+
+    def __init__(self) -> None:
+        self._sums: dict[Reg, Sum] = {}
+        self._facts: dict[Reg, Facts] = {}
+
+    def sum_of(self, register: Reg) -> Sum:
+        """The register as a sum."""
+        return self._sums.get(register, Sum(register, 0))
+
+    def facts_of(self, register: Reg) -> Facts:
+        """Of the whole sum."""
+        found = self.sum_of(register)
+        constant = Facts.of(found.constant)
+        if found.base is None:
+            return constant
+        own = self._facts.get(found.base, Facts())
+        return own if found.constant == 0 else own.plus(constant)
+
+    def is_sum(self, register: Reg, base: Reg | None, constant: int) -> None:
+        """Keep what a register is."""
+        self._sums[register] = Sum(base, constant)
+
+    def has(self, register: Reg, facts: Facts) -> None:
+        """Keep what is known of a register that is no sum."""
+        self._facts[register] = facts
