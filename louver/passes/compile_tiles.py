@@ -10,18 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IndexType, IntegerAttr, IntegerType, ModuleOp
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IndexType, IntegerType, ModuleOp
 from xdsl.ir import Attribute
 from xdsl.transforms.common_subexpression_elimination import cse
 
 from louver.ir.tile import DescriptorType, FuncOp, PointerType
 from louver.ir.tile.aliases import text_with_aliases
+from louver.ir.tile.multiples import multiples_of
 from louver.isa.targets import Target, target
 from louver.passes.canonicalize import drop_assumptions
 from louver.passes.decompose import decompose_sparse_tensors
 from louver.passes.describe_tiles import describe_sparse_tiles
 from louver.passes.dump import Dump
-from louver.passes.encode import DIVISIBILITY, assign_encodings, choose_warps
+from louver.passes.encode import assign_encodings, choose_warps
 from louver.passes.expand_blocks import expand_blocks
 from louver.passes.host_descriptors import make_host_descriptors
 from louver.passes.lower_tiles import lower_tiles
@@ -178,7 +179,7 @@ def read_parameters(function: FuncOp, groups: Sequence[Group]) -> list[ArgumentP
         taken.add(safe)
         found.append(ArgumentParameter(safe, group[0], part, group[2], type_, element, multiple))
 
-    multiples = _multiples(function)
+    multiples = multiples_of(function)
     for index, (argument, group) in enumerate(zip(function.body.block.args, groups, strict=True)):
         name = argument.name_hint or f"arg{index}"
         if not isinstance(argument.type, PointerType):
@@ -190,18 +191,6 @@ def read_parameters(function: FuncOp, groups: Sequence[Group]) -> list[ArgumentP
         else:
             add(name, group, "values", "u64", element, ARRAY_ALIGNMENT)
             add(f"{name}_metadata", group, "metadata", "u64", "i16", ARRAY_ALIGNMENT)
-    return found
-
-
-def _multiples(function: FuncOp) -> list[int]:
-    """What each argument is a multiple of, by Triton's attribute; the greatest power of two that divides that."""
-    if function.arg_attrs is None:
-        return [1] * len(function.body.block.args)
-    found: list[int] = []
-    for attributes in function.arg_attrs:
-        mark = attributes.data.get(DIVISIBILITY)
-        number = mark.value.data if isinstance(mark, IntegerAttr) else 1
-        found.append(number & -number if number > 0 else 1)
     return found
 
 

@@ -15,7 +15,7 @@ from louver.ptx.assembler import ptxas_version
 from louver.runtime.cache import KernelRecord, kernel_cache, problem_key, ptx_hash
 from louver.runtime.device import device
 from louver.runtime.module import LoadedKernel, load
-from louver.user.arguments import Kind
+from louver.user.arguments import Call, Kind
 from louver.user.facts import ProductFacts
 from louver.user.hints import Hints
 from louver.user.source import KernelSource
@@ -31,13 +31,17 @@ Variant: TypeAlias = Literal["bulk", "direct", "tiles"]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A kernel that is to be compiled: everything that goes into its key. source: not compared, its `key` is."""
+    """A kernel that is to be compiled: everything that goes into its key. source: not compared, its `key` is.
+
+    multiples: arguments that register tiles take to be multiples of 16, so that neighbours are moved together.
+    """
 
     source: KernelSource
     kind: Kind
     hints: Hints
     variant: Variant
     target: str
+    multiples: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -48,6 +52,7 @@ class Wanted:
             self.kind.to_json(),
             self.hints,
             self.variant,
+            self.multiples,
             target=self.target,
             ptxas=ptxas_version(),
         )
@@ -74,6 +79,8 @@ class UserKernel:
 def compile_wanted(wanted: Wanted) -> CompiledKernel:
     """The kernel at every stage. Raises UnsupportedKernelError, with the operation and its line, or ValueError with the rule."""
     # A warm start reads the record from disk and needs neither xDSL nor Triton's compiler.
+    from louver.ir.tile import FuncOp
+    from louver.ir.tile.multiples import mark_multiples
     from louver.kernels.configure import choose_for_nest
     from louver.passes.choose_family import CompiledKernel, as_tiles
     from louver.passes.pipeline import compile_tile_ir
@@ -113,7 +120,11 @@ def compile_wanted(wanted: Wanted) -> CompiledKernel:
 
     def tiles(kind: Kind) -> CompiledKernel | ValueError:
         try:
-            return as_tiles(tile_ir(kind), wanted.target, hints.warps, refusal)
+            module = tile_ir(kind)
+            for function in module.body.ops:
+                if isinstance(function, FuncOp) and wanted.multiples:
+                    mark_multiples(function, wanted.multiples)
+            return as_tiles(module, wanted.target, hints.warps, refusal)
         except ValueError as error:
             return error
 
@@ -148,10 +159,13 @@ def build_record(wanted: Wanted) -> KernelRecord:
     from louver.passes.layout import metadata_words
     from louver.passes.pipeline import CompiledProduct
     from louver.ptx.assembler import assemble
+    from louver.user.room import with_room
 
     kernel = compile_wanted(wanted)
+    assembly = assemble(kernel.made.ptx, wanted.target)
+    if wanted.hints.warps is None:
+        kernel, assembly = with_room(kernel, assembly)
     made = kernel.made
-    assembly = assemble(made.ptx, wanted.target)
     launch: dict[str, Any] = {"signature": made.signature.to_json(), "facts": None, "metadata_words": 0}
     if isinstance(made, CompiledProduct):
         if not assembly.clean:
@@ -167,6 +181,16 @@ def build_record(wanted: Wanted) -> KernelRecord:
         launch=launch,
         resources={"ptxas": ptxas_version(), "refusal": kernel.refusal},
     )
+
+
+def multiples_of(call: Call) -> tuple[str, ...]:
+    """The arguments of a call that are multiples of 16: addresses in bytes, and integers that are not compiled in."""
+    arrays = [name for name, array in call.arrays.items() if array.address % 16 == 0]
+    passed = dict(call.kind.signature)
+    numbers = [
+        name for name, value in call.numbers.items() if name in passed and type(value) is int and value % 16 == 0
+    ]
+    return tuple(sorted([*arrays, *numbers]))
 
 
 def record_of(wanted: Wanted) -> KernelRecord:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, cas
 
 from louver.runtime.arrays import ArrayView
 from louver.user.arguments import Call, bind, classify, plain
-from louver.user.compiled import Variant, Wanted, compile_wanted
+from louver.user.compiled import Variant, Wanted, compile_wanted, multiples_of
 from louver.user.hints import TRITON, Hints
 from louver.user.interpreted import TARGET, interpret
 from louver.user.recent import Recent, RecentCalls
@@ -121,14 +121,22 @@ class JitKernel:
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """How a call with these arguments runs, whatever its grid: which family of kernels, with which schedule, and why."""
         call, hints = self._call(args, kwargs)
+        from louver.user.room import explain_room
+
         kernel = self._compile(call, hints, "bulk")
         schedule = getattr(kernel.made, "schedule", None)
-        return Explanation(
-            "product" if schedule is not None else "register tiles", kernel.refusal, schedule, kernel.made.ptx
-        )
+        if schedule is not None:
+            return Explanation("product", kernel.refusal, schedule, kernel.made.ptx)
+        made, warning = explain_room(kernel, hints.warps)
+        return Explanation("register tiles", kernel.refusal, None, made.ptx, warning)
 
     def _compile(self, call: Call, hints: Hints, variant: Variant) -> CompiledKernel:
-        wanted = Wanted(self._source, call.kind, hints, variant, TARGET)
+        plain = self._compiled_once(Wanted(self._source, call.kind, hints, variant, TARGET))
+        if plain.refusal is None:
+            return plain
+        return self._compiled_once(Wanted(self._source, call.kind, hints, variant, TARGET, multiples_of(call)))
+
+    def _compiled_once(self, wanted: Wanted) -> CompiledKernel:
         key = wanted.key
         if key not in self._compiled:
             self._compiled[key] = compile_wanted(wanted)
@@ -145,15 +153,20 @@ class JitKernel:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How a call runs. refusal: why it is no product. schedule: a product's, for an aligned output. ptx: its text."""
+    """How a call runs. refusal: why it is no product. schedule: a product's, for an aligned output. ptx: its text.
+
+    warning: what its assembled form lacks, such as registers.
+    """
 
     family: Literal["product", "register tiles"]
     refusal: str | None
     schedule: Schedule | None
     ptx: str
+    warning: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.family}: {self.schedule if self.refusal is None else self.refusal}"
+        text = f"{self.family}: {self.schedule if self.refusal is None else self.refusal}"
+        return text if self.warning is None else f"{text}; {self.warning}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from louver.passes.encode.natural import DIVISIBILITY, choose_warps
+from louver.passes.encode.natural import choose_warps
 from louver.passes.encode.rewrite import assign_encodings
 
-__all__ = ["DIVISIBILITY", "assign_encodings", "choose_warps"]
+__all__ = ["assign_encodings", "choose_warps"]

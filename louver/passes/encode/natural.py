@@ -41,6 +41,7 @@ from louver.ir.tile import (
     element_name,
 )
 from louver.ir.tile.encodings import Encoding
+from louver.ir.tile.multiples import multiples_of
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.memory import MAX_BYTES
 from louver.isa.mma_fragments import COLUMNS, ROWS
@@ -50,9 +51,6 @@ DEFAULT_WARPS = 4
 
 DOT_WARPS = 8
 """Warps of a CTA with dots, at most."""
-
-DIVISIBILITY = "tt.divisibility"
-"""The attribute of an argument that says what it is a multiple of: bytes of an address. Source: Triton."""
 
 WARP_SUMS = 1024
 """Sums of dots for each warp, before another warp takes part: 32 registers of a thread."""
@@ -220,8 +218,8 @@ def _together(function: FuncOp) -> int:
 
     One where no address is known to be a multiple of anything, so that they would be moved one by one.
     """
-    arguments = zip(function.body.block.args, function.arg_attrs or (), strict=False)
-    if not any(isinstance(each.type, PointerType) and DIVISIBILITY in marks.data for each, marks in arguments):
+    arguments = zip(function.body.block.args, multiples_of(function), strict=True)
+    if not any(isinstance(each.type, PointerType) and multiple > 1 for each, multiple in arguments):
         return 1
     pointers = [op.ptr for op in function.body.walk() if isinstance(op, LoadOp | StoreOp) and is_tile(op.ptr)]
     elements = [cast(PointerType, tensor_of(pointer).element_type).pointee for pointer in pointers]

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import pytest
+from xdsl.dialects.builtin import ModuleOp
 
 import louver
 from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
+from louver.ir.tile import FuncOp
+from louver.ir.tile.multiples import mark_multiples
 from louver.kernels.emulate_tiles import emulate_tiles
 from louver.passes.compile_tiles import compile_tiles
 from louver.ptx.assembler import assemble
-from support.multiples import mark_multiples
 from support.triton.tile_cases import TILE_CASES, kept_tiles
 from support.triton.tile_runs import ELEMENTS, draw, poisoned, product, tiles
+
+
+def marked(module: ModuleOp, names: Collection[str]) -> ModuleOp:
+    """The module with these arguments of its kernel marked."""
+    (function,) = [op for op in module.body.ops if isinstance(op, FuncOp)]
+    mark_multiples(function, names)
+    return module
+
 
 M, N, K = 80, 48, 208
 """Multiples of 16 that are no whole tiles."""
@@ -38,7 +50,7 @@ def test_products_of_whole_multiples(rng: np.random.Generator, name: str) -> Non
     a = a if pattern is None else louver.prune(a, pattern)
     d = poisoned((M, N), out)
     arguments = {"d": d, "a": a if pattern is None else louver.compress(a, pattern), "b": b, "M": M, "N": N, "K": K}
-    compiled = compile_tiles(mark_multiples(read_ttir(kept_tiles(name)), arguments))
+    compiled = compile_tiles(marked(read_ttir(kept_tiles(name)), arguments))
     plain = compile_tiles(read_ttir(kept_tiles(name)))
     assert compiled.ptx.count("ld.global") < plain.ptx.count("ld.global") or name == "dot_tf32"
     assert compiled.ptx.count("st.global") == plain.ptx.count("st.global") / 2
@@ -100,7 +112,7 @@ def test_copies_of_tiles(rng: np.random.Generator, element: str, compare: str, f
     x = rng.integers(-100, 100, (32, 96)).astype(dtype)
     out = np.full((32, 96), 101, dtype)
     given = {"rows": rows, "columns": columns, "first": first, "stride": 96}
-    compiled = compile_tiles(mark_multiples(parse_ir(text), ["out", "x", "columns", "first", "stride"]))
+    compiled = compile_tiles(marked(parse_ir(text), ["out", "x", "columns", "first", "stride"]))
     # Room before and behind the tile: what is addressed is inside of the array, whatever the condition.
     wanted = out.copy()
     flat, source = wanted.reshape(-1), x.reshape(-1)
@@ -130,5 +142,5 @@ def test_copies_of_tiles(rng: np.random.Generator, element: str, compare: str, f
 
 def test_what_is_taken_for_granted_is_in_the_signature() -> None:
     text = COPY.format(t="f32", compare=INSIDE[0], join="andi", zero="0.0")
-    compiled = compile_tiles(mark_multiples(parse_ir(text), ["out", "x", "columns", "first", "stride"]))
+    compiled = compile_tiles(marked(parse_ir(text), ["out", "x", "columns", "first", "stride"]))
     assert [each.multiple for each in compiled.signature.parameters] == [16, 16, 1, 16, 16, 16]

@@ -1,0 +1,51 @@
+"""Kernels of register tiles that spill their registers: more warps have more of them."""
+
+from __future__ import annotations
+
+from louver.isa.instruction import LANES
+from louver.passes.choose_family import CompiledKernel
+from louver.passes.compile_tiles import CompiledTiles, compile_tiles
+from louver.ptx.assembler import Assembly, assemble
+
+MOST_WARPS = 16
+"""Warps of a CTA beyond which each thread has fewer registers than it can name."""
+
+
+def with_room(kernel: CompiledKernel, assembly: Assembly) -> tuple[CompiledKernel, Assembly]:
+    """A kernel whose number of warps is Louver's choice, with twice as many while that spills fewer registers."""
+    made = kernel.made
+    while isinstance(made, CompiledTiles) and spilled(assembly) and 2 * warps_of(made) <= MOST_WARPS:
+        wider = compile_tiles(made.tile, made.target.name, warps=2 * warps_of(made))
+        tried = assemble(wider.ptx, made.target.name)
+        if spilled(tried) >= spilled(assembly):
+            break
+        kernel, made, assembly = CompiledKernel(wider, kernel.refusal), wider, tried
+    return kernel, assembly
+
+
+def warps_of(made: CompiledTiles) -> int:
+    """Warps of a CTA."""
+    return made.signature.threads // LANES
+
+
+def spilled(assembly: Assembly) -> int:
+    """Bytes of registers that a thread keeps in memory."""
+    return sum(kernel.spill_store_bytes + kernel.spill_load_bytes for kernel in assembly.kernels)
+
+
+def explain_room(kernel: CompiledKernel, warps: int | None) -> tuple[CompiledTiles, str | None]:
+    """A kernel of register tiles as it is launched, and what its user should know; None if there is nothing.
+
+    warps: the user's choice, or None for Louver's.
+    """
+    assembly = assemble(kernel.made.ptx, kernel.made.target.name)
+    if warps is None:
+        kernel, assembly = with_room(kernel, assembly)
+    made, count = kernel.made, spilled(assembly)
+    assert isinstance(made, CompiledTiles)
+    if not count:
+        return made, None
+    return made, (
+        f"with {warps_of(made)} warps each thread moves {count} bytes of registers to memory and back: choose smaller blocks, "
+        "or another num_warps"
+    )
