@@ -33,13 +33,14 @@ def emulate(
     bias: Array | None = None,
     reads: Reads | None = None,
     *,
+    gap: int = GAP,
     sm_count: int = 132,
     order: Order = Latest(),  # noqa: B008 - frozen
 ) -> tuple[Array, Report]:
     """The product's PTX on the CPU: its output, and what the run did.
 
     s: [M, K]. dense: [N, K] or, with an N-major dense operand, [K, N]. bias: [M]. reads: what else the epilogue reads, by its
-    options' names, `c` like the output. sm_count: SMs to pretend, which bounds the grid.
+    options' names, `c` like the output, with `gap` elements more between its rows. sm_count: SMs to pretend, which bounds the grid.
     The output is [M, N], or [N, M] where the product stores it transposed ("linear"); with M / 2 for M if it is gated. Of a batch
     the output, `c` and the operands that have entries have them along a first axis.
     Raises EmulationError for a misuse found, ValueError for operands that are not the product's.
@@ -71,9 +72,9 @@ def emulate(
     for node in dict.fromkeys(walk(nest.epilogue)):
         match node:
             case LoadMatrix(argument):
-                wide = shape[1] + GAP
+                wide = shape[1] + gap
                 sizes |= {pitch_name(argument): wide, batch_pitch_name(argument): shape[0] * wide}
-                part = _with_gaps(np.ascontiguousarray(given[argument]))
+                part = _with_gaps(np.ascontiguousarray(given[argument]), gap)
             case LoadVector(argument) | LoadScalar(argument):
                 part = _vector(argument, given, gated=nest.gated)
             case Number(argument):
@@ -104,8 +105,8 @@ def _entries(compiled: CompiledProduct, s: SparseTensor, dense: Array) -> int:
     return found.pop() if found else 1
 
 
-def _with_gaps(matrix: Array) -> Array:
-    gaps = [(0, 0)] * (matrix.ndim - 1) + [(0, GAP)]
+def _with_gaps(matrix: Array, gap: int) -> Array:
+    gaps = [(0, 0)] * (matrix.ndim - 1) + [(0, gap)]
     return np.pad(matrix.view(f"u{matrix.itemsize}"), gaps).view(matrix.dtype)
 
 

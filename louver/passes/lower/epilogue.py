@@ -1,7 +1,7 @@
 """The epilogue graph of a store, on one element of the output at a time.
 
 What the graph reads besides the sums is loaded as seldom as its place allows: scalars once a tile, vectors once a row or
-column, arrays once an element.
+column, arrays once an element (`addends`).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def first_output_row(low: Lowering, op: Epilogue) -> Reg:
 
 
 def keep_apart(low: Lowering, op: Epilogue) -> None:
-    """Between groups of columns: where arrays are read, hold the assembler from beginning the loads of many groups at once.
+    """Before arrays are read: hold the assembler from beginning those loads earlier.
 
     They would not fit the registers beside the accumulators.
     """
@@ -104,7 +104,7 @@ def scalars(low: Lowering, op: Epilogue) -> Known:
                 loaded[operand] = low.values[operand]
         if isinstance(each, ScalarOp):
             # Read where all threads read it: no bound to check.
-            loaded[each.result] = load_element(low, Address(low.register(each.pointer)), _element(each.pointer), None)
+            loaded[each.result] = load_element(low, Address(low.register(each.pointer)), pointee(each.pointer), None)
     return loaded
 
 
@@ -134,18 +134,7 @@ def vectors(low: Lowering, op: Epilogue, at: Cursors, inside: Reg, offset: int =
     for each in op.body.block.ops:
         if isinstance(each, ops.VectorOp) and each.result in at:
             address = Address(at[each.result], offset * _bytes(each.vector))
-            found[each.result] = load_element(low, address, _element(each.vector), inside)
-    return found
-
-
-def arrays(low: Lowering, op: Epilogue, at: Cursors, inside: Reg, row: int, column: int) -> Known:
-    """The epilogue's arrays at one element of the output, so many rows and columns on from cursors; 0 outside."""
-    found: Known = {}
-    for each in op.body.block.ops:
-        if isinstance(each, MatrixOp):
-            along = column if _outer(each) == "m" else row
-            address = Address(at[each.result], along * _bytes(each.matrix))
-            found[each.result] = load_element(low, address, _element(each.matrix), inside)
+            found[each.result] = load_element(low, address, pointee(each.vector), inside)
     return found
 
 
@@ -155,9 +144,8 @@ def reads_arrays(op: Epilogue) -> bool:
 
 
 def reads_columns(op: Epilogue) -> bool:
-    """Whether what the epilogue reads differs from column to column."""
-    along_n = any(isinstance(each, ops.VectorOp) and each.axis.data == "n" for each in op.body.block.ops)
-    return along_n or reads_arrays(op)
+    """Whether the epilogue reads vectors along the columns."""
+    return any(isinstance(each, ops.VectorOp) and each.axis.data == "n" for each in op.body.block.ops)
 
 
 def _outer(op: MatrixOp) -> Axis:
@@ -166,10 +154,11 @@ def _outer(op: MatrixOp) -> Axis:
 
 
 def _bytes(pointer: SSAValue) -> int:
-    return element_type(_element(pointer)).bytes
+    return element_type(pointee(pointer)).bytes
 
 
-def _element(pointer: SSAValue) -> str:
+def pointee(pointer: SSAValue) -> str:
+    """The element type that an epilogue's pointer points to."""
     if not isinstance(pointer.type, PointerType):
         raise TypeError(f"an epilogue reads through pointers, got {pointer.type}")
     return pointer.type.element.data

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from xdsl.dialects.builtin import IntegerType
 
 from louver.ir.sched import ops
+from louver.passes.lower.addends import Addends, Row, Strip, aligned_pairs
 from louver.passes.lower.epilogue import (
     Cursors,
     Known,
     array_cursors,
-    arrays,
     evaluate,
     first_output_row,
     is_gated,
@@ -37,8 +37,8 @@ Half: TypeAlias = tuple[Reg, Reg]
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A row or column that a thread holds: how far it is from the thread's first one, whether the output has it, what the
-    epilogue reads along it, and where its arrays are that have it as a row in memory.
+    """A row that a thread holds: how far it is from the thread's first one, whether the output has it, what the epilogue reads
+    along it, and where its arrays are that have it as a row in memory.
     """
 
     offset: int
@@ -51,6 +51,7 @@ class _Line:
 class Results:
     """The epilogue of one block of 64 rows of sums. rows: the rows of the output that this thread holds, r and r + 8, or one of a
     gated product. first_column: its first. any_inside: whether the output has any of the warp's rows, of the first block at least.
+    addends: its arrays, None without any; strips: what has been read of them, by first column.
     """
 
     low: Lowering
@@ -58,6 +59,8 @@ class Results:
     rows: tuple[_Line, ...]
     first_column: Reg
     any_inside: Reg
+    addends: Addends | None
+    strips: dict[int, Strip] = field(default_factory=dict[int, Strip])
 
     @classmethod
     def of_blocks(cls, low: Lowering, op: ops.BulkStoreOp) -> list[Results]:
@@ -77,21 +80,27 @@ class Results:
         any_inside = k.setp("lt", "u32", k.sub(first, k.shr(k.and_(low.named["tid"], 31), 2)), output_rows(low, op))
         block, halves = output_block(op), (0,) if is_gated(op) else (0, 8)
         starts = range(0, block * len(low.consumer.accumulators), block)
-        return [
-            cls(low, op, tuple(line(start + half) for half in halves), first_column, any_inside) for start in starts
-        ]
+        aligned = aligned_pairs(low, op)
+        found: list[Results] = []
+        for start in starts:
+            rows = tuple(line(start + half) for half in halves)
+            read = tuple(Row(row.offset, row.inside, row.arrays) for row in rows)
+            addends = Addends(low, op, read, first, first_column, aligned) if reads_arrays(op) else None
+            found.append(cls(low, op, rows, first_column, any_inside, addends))
+        return found
 
     def group(self, chunk: Chunk, group: int) -> tuple[Half, ...]:
         """Results of the chunk's eight columns number `group` that this thread holds, row by row."""
-        keep_apart(self.low, self.op)
         column = chunk.column + 8 * group
+        strip = self._strip(chunk, group)
         columns = self._column(column), self._column(column + 1)
 
         def result(index: int, pair: int) -> Reg:
             # Both sums of a gated product are this thread's: those of rows r and r + 8.
             halves = (index,) if len(self.rows) > 1 else (0, 1)
             sums = [self.low.sum_at(chunk.block, 4 * (column // 8) + 2 * half + pair) for half in halves]
-            return evaluate(self.low, self.op, sums, self._known(self.rows[index], columns[pair]))
+            read = {} if strip is None else strip.at(index, column, pair)
+            return evaluate(self.low, self.op, sums, self.rows[index].known | columns[pair] | read)
 
         def results() -> tuple[Half, ...]:
             return tuple((result(index, 0), result(index, 1)) for index in range(len(self.rows)))
@@ -113,23 +122,23 @@ class Results:
         (end,) = (each for each in self.op.body.block.ops if isinstance(each, ops.YieldOp))
         return self.low.k.mov(0) if isinstance(end.value.type, IntegerType) else self.low.k.mov(0.0, kind="f32")
 
-    def _column(self, offset: int) -> _Line | None:
-        """One column that this thread holds; None where the epilogue reads nothing there."""
+    def _strip(self, chunk: Chunk, group: int) -> Strip | None:
+        """What has been read of the arrays with this group's columns: it and its neighbours, when the first of them is asked for."""
+        addends = self.addends
+        if addends is None:
+            return None
+        first = group - group % addends.groups
+        start = chunk.column + 8 * first
+        if start not in self.strips:
+            keep_apart(self.low, self.op)
+            last = min(first + addends.groups, chunk.columns // 8)
+            self.strips[start] = addends.read(range(start, chunk.column + 8 * last, 8))
+        return self.strips[start]
+
+    def _column(self, offset: int) -> Known:
+        """What the epilogue reads along one column that this thread holds."""
         low, op = self.low, self.op
         if not reads_columns(op):
-            return None
-        column = low.k.add(self.first_column, offset)
-        inside = low.k.setp("lt", "u32", column, low.sizes["N"])
-        known = vectors(low, op, vector_cursors(low, op, "n", self.first_column), inside, offset)
-        in_column = array_cursors(low, op, "n", column, first_output_row(low, op)) if reads_arrays(op) else {}
-        return _Line(offset, inside, known, in_column)
-
-    def _known(self, row: _Line, column: _Line | None) -> Known:
-        """What the epilogue reads for one element."""
-        if column is None:
-            return row.known
-        inside = column.inside
-        if reads_arrays(self.op):
-            inside = self.low.k.and_pred(row.inside, column.inside)
-        at = row.arrays | column.arrays
-        return row.known | column.known | arrays(self.low, self.op, at, inside, row=row.offset, column=column.offset)
+            return {}
+        inside = low.k.setp("lt", "u32", low.k.add(self.first_column, offset), low.sizes["N"])
+        return vectors(low, op, vector_cursors(low, op, "n", self.first_column), inside, offset)

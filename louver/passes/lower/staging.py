@@ -23,13 +23,14 @@ from louver.ptx.module import Reg
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What is staged and sent at a time. block: which 64 rows of the warpgroup. column: the first one, in the tile.
+    """What is staged and sent at a time. block: which 64 rows of the warpgroup. column: the first of `columns`, in the tile.
 
     offset: bytes from the area's start register to the chunk's buffer.
     """
 
     block: int
     column: int
+    columns: int
     offset: int
 
 
@@ -78,7 +79,7 @@ class Area:
         """The warpgroup's part of a tile, in turn; buffers are taken in turn as well."""
         starts = [(block, column) for block in range(blocks) for column in range(0, tile_n, self.columns)]
         for index, (block, column) in enumerate(starts):
-            yield Chunk(block, column, self.offset + index % self.buffers * self.chunk_bytes)
+            yield Chunk(block, column, self.columns, self.offset + index % self.buffers * self.chunk_bytes)
 
     def swizzled(self, k: KernelBuilder, line: Reg, piece: Reg) -> Reg:
         """The piece of 16 bytes of a box that holds piece number `piece` of `line`. Lines 8 apart are permuted alike."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from louver.formats.dtypes import element_type
 from louver.ir.sched import ops
+from louver.ir.sched.epilogue import MatrixOp
 from louver.ir.sched.types import PointerType
+from louver.passes.lower.addends import Addends, Row, Strip, aligned_pairs
 from louver.passes.lower.convert import store_element
 from louver.passes.lower.epilogue import (
     Known,
     array_cursors,
-    arrays,
     evaluate,
     first_output_row,
     is_gated,
@@ -35,14 +36,14 @@ def store(low: Lowering, op: ops.StoreOp) -> None:
     lane = k.and_(low.named["tid"], 31)
     first_row = first_output_row(low, op)
     first_column = k.add(low.number(op.column), k.shl(k.and_(lane, 3), 1))
-    numbers = scalars(low, op)
+    numbers, aligned = scalars(low, op), aligned_pairs(low, op)
     for block in range(len(low.consumer.accumulators)):
         if gated:
-            _store_row(low, op, block, (0, 1), k.add(first_row, 32 * block), first_column, numbers)
+            _store_row(low, op, block, (0, 1), k.add(first_row, 32 * block), first_column, numbers, aligned)
             continue
         for half, offset in enumerate(HALVES):
             row = k.add(first_row, 64 * block + offset)
-            _store_row(low, op, block, (half,), row, first_column, numbers)
+            _store_row(low, op, block, (half,), row, first_column, numbers, aligned)
 
 
 def _store_row(
@@ -53,8 +54,9 @@ def _store_row(
     row: Reg,
     first_column: Reg,
     numbers: Known,
+    aligned: dict[MatrixOp, Reg],
 ) -> None:
-    """All columns of one row of the output that this thread holds, from the sums in these row halves."""
+    """All columns of one row of the output that this thread holds, from the sums in these row halves. aligned: see `Addends`."""
     k = low.k
     _, tile_n, _ = low.tile
     size = element_type(_element(op)).bytes
@@ -68,17 +70,19 @@ def _store_row(
     row_inside = k.setp("lt", "u32", row, output_rows(low, op))
     known = numbers | vectors(low, op, vector_cursors(low, op, "m", row), row_inside)
     columns = vector_cursors(low, op, "n", first_column)
-    in_row = array_cursors(low, op, "m", row, first_column)
+    here_in_arrays = Row(0, None, array_cursors(low, op, "m", row, first_column))
+    addends = Addends(low, op, (here_in_arrays,), row, first_column, aligned)
+    strip = Strip(low, {})
     with k.if_(row_inside):
         for group in range(tile_n // 8):
+            if group % addends.groups == 0:
+                strip = addends.read(range(8 * group, min(8 * (group + addends.groups), tile_n), 8))
             here = address
             for pair in (0, 1):
                 column = k.add(first_column, 8 * group + pair)
                 inside = k.setp("lt", "u32", column, low.sizes["N"])
                 sums = [low.sum_at(block, 4 * group + 2 * half + pair) for half in halves]
-                at = in_row | array_cursors(low, op, "n", column, row)
-                read = vectors(low, op, columns, inside, 8 * group + pair)
-                read |= arrays(low, op, at, inside, row=0, column=8 * group + pair)
+                read = vectors(low, op, columns, inside, 8 * group + pair) | strip.at(0, 8 * group, pair)
                 result = evaluate(low, op, sums, known | read)
                 offset = 0 if transposed else (8 * group + pair) * size
                 store_element(low, Address(here, offset), result, _element(op), inside)
