@@ -142,6 +142,28 @@ def test_c_may_be_the_output(rng: np.random.Generator, kind: str, gap: int) -> N
     target.assert_untouched()
 
 
+@pytest.mark.parametrize(("offset", "gap"), [(0, 0), (0, 2), (0, 1), (1, 0), (2, 2), (1, 3)])
+@pytest.mark.parametrize("c", ["f16", "bf16", "f32"])
+@pytest.mark.parametrize("kind", ["linear", "matmul"])
+def test_c_at_every_alignment(rng: np.random.Generator, kind: str, c: str, offset: int, gap: int) -> None:
+    """Read in pairs or one by one, by address, pitch and N: the same bits, within the bound."""
+    for m, n in ((400, 304), (200, 70), (136, 77)):
+        given = fused_operands(rng, Problem(kind, "f16", "f16", "f32", epilogue=Epilogue(c=c)), m, n, 128)
+        shape = (n, m) if kind == "linear" else (m, n)
+        y, plain = (
+            to_numpy(
+                call(
+                    given,
+                    out=poisoned(shape, "f32", offset=0, gap=16 - shape[1] % 16).view,
+                    c=filled(given.options["c"], **at),
+                )
+            )
+            for at in ({"offset": offset, "gap": gap}, {"offset": 1, "gap": 3})
+        )
+        given.assert_close(y.T if kind == "linear" else y)
+        np.testing.assert_array_equal(y.view(np.uint8), plain.view(np.uint8))
+
+
 def test_c_of_wider_elements_than_an_output_at_an_odd_address(rng: np.random.Generator) -> None:
     given = fused_operands(rng, Problem("linear", out="bf16", epilogue=Epilogue(c="f32")), 136, 33, 70)
     whole = to_torch(np.full(136 * 33 + 1, np.nan, np.float32)).bfloat16()
