@@ -68,6 +68,8 @@ def measure(torch: Any, shape: tuple[int, int, int], protocol: Protocol) -> list
     x64, w64 = operands.x[:CHECKED].double(), operands.dense[0].double()
     total, magnitude = x64 @ w64.T, x64.abs() @ w64.abs().T
     loads: dict[tuple[str, str], Any] = {}
+    # Graphs read and write what their calls hold.
+    calls: list[Callable[[int], Any]] = []
     for name, (options, steps) in epilogues(torch, m, n).items():
         gated = name.startswith("gated")
         weights = (pair,) if gated else operands.sparse
@@ -79,6 +81,7 @@ def measure(torch: Any, shape: tuple[int, int, int], protocol: Protocol) -> list
             def call(index: int, weights: Any = weights, out: Any = out, options: Any = options) -> Any:
                 return louver.linear(operands.x, weights[index % len(weights)], out=out, **options)
 
+            calls.append(call)
             call(0)
             check(name, out[:CHECKED], steps(total), bound_of(total, magnitude, options, gated, m), k)
             loads[name, store] = prepare(torch, call, len(weights), protocol)

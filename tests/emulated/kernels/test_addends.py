@@ -16,6 +16,8 @@ from louver.passes.pipeline import compile_product
 from louver.passes.schedule import Schedule
 from support.fused import fused_operands
 
+pytestmark = pytest.mark.sampled(4)
+
 BASE = Schedule(tile_n=64, stages=2)
 
 STORES: dict[str, dict[str, Any]] = {

@@ -16,7 +16,7 @@ from louver.passes.pipeline import CompiledProduct, compile_product
 from louver.passes.schedule import Schedule
 from louver.ptx.module import Kernel, Module
 
-pytestmark = pytest.mark.sampled(4)
+pytestmark = pytest.mark.sampled(7)
 
 # One of each structure: what is stored how, one CTA or a cluster, a ring that wraps early or late, who feeds it with what.
 STRUCTURES = {

@@ -15,7 +15,7 @@ from louver.passes.pipeline import compile_product
 from louver.passes.schedule import Schedule
 from support.products import assert_exact, operands
 
-pytestmark = pytest.mark.sampled(4)
+pytestmark = pytest.mark.sampled(6)
 
 ALONE = Schedule(tile_m=64, tile_n=32, consumers=1, stages=1, specialized=False, in_flight=0)
 STAGE = Schedule(tile_n=32, stages=3, metadata="stage")
