@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import ml_dtypes
@@ -57,9 +58,19 @@ def store(warp: Warp, space: Space, address: Bits, data: U8) -> None:
 
 def atomic_add(warp: Warp, space: Space, address: Bits, value: Bits, kind: AtomicKind) -> Bits:
     """Add in lane order; the old values, 0 for inactive lanes."""
+    number = ATOMIC_NUMBERS[kind]
+
+    def add(old: Bits, by: Bits) -> Bits:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.add(old.view(number), by.view(number)).view(old.dtype)
+
+    return atomic_update(warp, space, address, value, add)
+
+
+def atomic_update(warp: Warp, space: Space, address: Bits, value: Bits, change: Callable[[Bits, Bits], Bits]) -> Bits:
+    """Store what `change` makes of memory and value, in lane order; the old values, 0 for inactive lanes."""
     if space != "global":
         raise OutOfBoundsError(f"atomics are modelled on global memory, got space {space!r}")
-    number = ATOMIC_NUMBERS[kind]
     out = np.zeros(LANES, value.dtype)
     one: Mask = np.zeros(LANES, np.bool_)
     for lane in warp.active_lanes().tolist():
@@ -68,9 +79,7 @@ def atomic_add(warp: Warp, space: Space, address: Bits, value: Bits, kind: Atomi
         memory = warp.cluster.memory
         old = memory.gather(address, value.dtype.itemsize, one)
         new = old.copy()
-        with np.errstate(over="ignore", invalid="ignore"):
-            total = np.add(old[lane].view(number), value[lane : lane + 1].view(number))
-        new[lane] = total.view(np.uint8)
+        new[lane] = change(old[lane].view(value.dtype), value[lane : lane + 1]).view(np.uint8)
         memory.scatter(address, new, one)
         out[lane] = old[lane].view(value.dtype)[0]
     return out

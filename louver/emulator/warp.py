@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -148,6 +148,9 @@ class Warp:
 
     def atomic_add(self, space: Space, address: Bits, value: Bits, kind: AtomicKind) -> Bits:
         return generic.atomic_add(self, space, address, value, kind)
+
+    def atomic_update(self, space: Space, address: Bits, value: Bits, change: Callable[[Bits, Bits], Bits]) -> Bits:
+        return generic.atomic_update(self, space, address, value, change)
 
     def mbarrier_init(self, address: Bits, count: Bits) -> None:
         barriers.init(self, address, count)

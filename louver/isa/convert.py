@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from louver.formats.dtypes import element_type
 from louver.isa.floating import f32_to_odd
@@ -263,6 +265,40 @@ class RoundToEven(Pure):
         """Lane by lane."""
         value = inputs[0].view(np.float32)
         return (np.where(np.isnan(value), CANONICAL_NAN, np.rint(value).view(np.uint32)),)
+
+
+WHOLE_ROUNDINGS: dict[str, tuple[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]]] = {
+    "floor": ("rmi", np.floor),
+    "ceil": ("rpi", np.ceil),
+    "trunc": ("rzi", np.trunc),
+}
+"""How numbers become whole ones: PTX's name, and the meaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundWhole(Pure):
+    """`cvt.rmi.f32.f32 d, a` (floor), `rpi` (ceil) or `rzi` (trunc): a whole number as f32; NaN results are canonical."""
+
+    to: Literal["floor", "ceil", "trunc"]
+
+    def __post_init__(self) -> None:
+        if self.to not in WHOLE_ROUNDINGS:
+            raise ValueError(f"numbers are rounded to whole ones by {', '.join(WHOLE_ROUNDINGS)}, got {self.to!r}")
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a."""
+        return _out("f32"), Operand("a", "in", "f32")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"cvt.{WHOLE_ROUNDINGS[self.to][0]}.f32.f32"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        value = inputs[0].view(np.float32)
+        return (np.where(np.isnan(value), CANONICAL_NAN, WHOLE_ROUNDINGS[self.to][1](value).view(np.uint32)),)
 
 
 INTEGER_CONVERSIONS: dict[tuple[str, str], tuple[RegType, RegType]] = {

@@ -6,15 +6,15 @@ Another step is an entry here: tile IR with its operation is then read, schedule
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.isa.convert import RoundToEven
-from louver.isa.floating import Approximate, Fma, Sign
+from louver.isa.convert import RoundToEven, RoundWhole
+from louver.isa.floating import Approximate, Fma, Sign, SquareRoot
 from louver.isa.instruction import Instruction
 from louver.isa.move import Select
 from louver.isa.scalar import Binary, Compare
@@ -76,6 +76,59 @@ def _divide(emit: Emit, a: Any, b: Any) -> Any:
     return emit(_MULTIPLY, a, emit(Approximate("rcp"), b))
 
 
+HALF_PI = tuple(
+    float(np.float32(part)) for part in (1.5707963705062866, -4.371138828673793e-08, -1.7151245100059555e-15)
+)
+"""π/2 in three parts of f32, greatest first."""
+
+SIN = (-1 / 6, 1 / 120, -1 / 5040, 1 / 362880)
+COS = (-1 / 2, 1 / 24, -1 / 720, 1 / 40320)
+"""Coefficients of x² and its powers: sin(x)/x - 1 and cos(x) - 1, to 2^-24 for |x| up to π/4."""
+
+ANGLE_LIMIT = 2.0**20
+"""The greatest angle that `sin` and `cos` take."""
+
+
+def _turned(quarter: float) -> Callable[..., Any]:
+    """sin(x + quarter · π/2): the angle's distance from a multiple of π/2, and a polynomial by the quadrant."""
+
+    def lower(emit: Emit, x: Any) -> Any:
+        count = emit(RoundToEven(), emit(_MULTIPLY, x, 2 / math.pi))
+        rest, back = x, emit(Sign("neg", "f32"), count)
+        for part in HALF_PI:
+            rest = emit(Fma(), back, part, rest)
+        count = emit(Binary("add", "f32"), count, quarter)
+        turns = emit(RoundWhole("floor"), emit(_MULTIPLY, count, 0.25))
+        quadrant = emit(Fma(), turns, -4.0, count)
+        half = emit(RoundWhole("floor"), emit(_MULTIPLY, quadrant, 0.5))
+        odd = emit(Compare("ne", "f32"), emit(Fma(), half, -2.0, quadrant), 0.0)
+        square = emit(_MULTIPLY, rest, rest)
+        sine = emit(Fma(), emit(_MULTIPLY, _powers(emit, SIN, square), square), rest, rest)
+        cosine = emit(Fma(), _powers(emit, COS, square), square, 1.0)
+        value = emit(Select("f32"), cosine, sine, odd)
+        value = emit(Select("f32"), emit(Sign("neg", "f32"), value), value, emit(Compare("ge", "f32"), quadrant, 2.0))
+        inside = emit(Compare("le", "f32"), emit(Sign("abs", "f32"), x), ANGLE_LIMIT)
+        return emit(Select("f32"), value, math.nan, inside)
+
+    return lower
+
+
+def _powers(emit: Emit, coefficients: Sequence[float], x: Any) -> Any:
+    """The sum of the coefficients times 1, x, x² …"""
+    total: Any = coefficients[-1]
+    for coefficient in reversed(coefficients[:-1]):
+        total = emit(Fma(), x, total, coefficient)
+    return total
+
+
+def _log(emit: Emit, x: Any) -> Any:
+    return emit(_MULTIPLY, emit(Approximate("lg2"), x), math.log(2))
+
+
+def _reciprocal_root(x: Values) -> Values:
+    return 1.0 / np.sqrt(x)
+
+
 def _one(instruction: Instruction) -> Callable[..., Any]:
     """The lowering to one instruction."""
 
@@ -100,12 +153,23 @@ STEPS: dict[str, Step] = {
     "tanh": Step("math.tanh", 1, np.tanh, _one(Approximate("tanh"))),
     "erf": Step("math.erf", 1, _erf_exact, _erf),
     "round_even": Step("math.roundeven", 1, np.rint, _one(RoundToEven())),
+    "absolute": Step("math.absf", 1, np.abs, _one(Sign("abs", "f32"))),
+    "floor": Step("math.floor", 1, np.floor, _one(RoundWhole("floor"))),
+    "ceil": Step("math.ceil", 1, np.ceil, _one(RoundWhole("ceil"))),
+    "truncate": Step("math.trunc", 1, np.trunc, _one(RoundWhole("trunc"))),
+    "square_root": Step("math.sqrt", 1, np.sqrt, _one(SquareRoot())),
+    "reciprocal_root": Step("math.rsqrt", 1, _reciprocal_root, _one(Approximate("rsqrt"))),
+    "log": Step("math.log", 1, np.log, _log),
+    "log2": Step("math.log2", 1, np.log2, _one(Approximate("lg2"))),
+    "sin": Step("math.sin", 1, np.sin, _turned(0.0)),
+    "cos": Step("math.cos", 1, np.cos, _turned(1.0)),
 }
 """The steps by name.
 
 maximum, minimum: NaN if an operand is; the others of the kind take a number before NaN. divide: a · (1/b) with the hardware's
 reciprocal, to 2^-21 relatively; infinite for |b| below 2^-126. exp: to (1 + |x|)·2^-22 relatively. exp2 and tanh: the
-hardware's own, to 2^-22 and 2^-10 relatively. erf: to 2^-21 absolutely.
+hardware's own, to 2^-22 and 2^-10 relatively. erf: to 2^-21 absolutely. square_root: to nearest. reciprocal_root, log and log2: to
+2^-21 relatively, logarithms less than 1 absolutely. sin and cos: to 2^-21 absolutely; NaN for |x| above 2^20.
 """
 
 

@@ -88,21 +88,35 @@ APPROXIMATIONS: dict[str, Callable[[F64], F64]] = {
     "ex2": np.exp2,
     "rcp": np.reciprocal,
     "tanh": np.tanh,
+    "lg2": np.log2,
+    "rsqrt": lambda x: 1.0 / np.sqrt(x),
 }
 """What each approximation is near to."""
 
-APPROXIMATION_ERROR: dict[str, float] = {"ex2": 2.0**-22, "rcp": 2.0**-22, "tanh": 2.0**-10}
-"""Relative error of the hardware's result against the exact one (PTX ISA states 2 ulp, 1 ulp and 2^-11), with one bit to spare."""
+APPROXIMATION_ERROR: dict[str, float] = {
+    "ex2": 2.0**-22,
+    "rcp": 2.0**-22,
+    "tanh": 2.0**-10,
+    "lg2": 2.0**-21,
+    "rsqrt": 2.0**-21,
+}
+"""Relative error of the hardware's result against the exact one (PTX ISA states 2 ulp, 1 ulp, 2^-11, 2^-22 and 2^-22.9), with
+one bit to spare; that of lg2 is absolute where the result is less than 1."""
+
+
+def approximation_error(op: str, exact: F64) -> F64:
+    """What the hardware's result may be off from the exact one."""
+    return APPROXIMATION_ERROR[op] * np.maximum(np.abs(exact), 1.0 if op == "lg2" else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Approximate(Pure):
-    """`op.approx.f32 d, a`: 2^a, 1/a or tanh(a), fast.
+    """`op.approx.f32 d, a`: 2^a, 1/a, tanh(a), log2(a) or 1/sqrt(a), fast.
 
-    `compute` gives the correctly rounded result; the hardware's is within `APPROXIMATION_ERROR` of it, relatively.
+    `compute` gives the correctly rounded result; the hardware's is within `approximation_error` of it.
     """
 
-    op: Literal["ex2", "rcp", "tanh"]
+    op: Literal["ex2", "rcp", "tanh", "lg2", "rsqrt"]
 
     def __post_init__(self) -> None:
         if self.op not in APPROXIMATIONS:
@@ -127,4 +141,25 @@ class Approximate(Pure):
         """Lane by lane, in float64, rounded once."""
         with np.errstate(all="ignore"):
             result = APPROXIMATIONS[self.op](inputs[0].view(np.float32).astype(np.float64)).astype(np.float32)
+        return (np.where(np.isnan(result), CANONICAL_NAN, result.view(np.uint32)),)
+
+
+@dataclass(frozen=True, slots=True)
+class SquareRoot(Pure):
+    """`sqrt.rn.f32 d, a`: to nearest even; NaN results are canonical."""
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a."""
+        return Operand("d", "out", "f32", kind="register"), Operand("a", "in", "f32")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "sqrt.rn.f32"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        """Lane by lane."""
+        with np.errstate(all="ignore"):
+            result = np.sqrt(inputs[0].view(np.float32))
         return (np.where(np.isnan(result), CANONICAL_NAN, result.view(np.uint32)),)

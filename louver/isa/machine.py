@@ -8,7 +8,7 @@ made by the emulator.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -70,6 +70,10 @@ class WarpState(Protocol):
 
     def atomic_add(self, space: Space, address: Bits, value: Bits, kind: AtomicKind) -> Bits:
         """Add in lane order and return the old values."""
+        ...
+
+    def atomic_update(self, space: Space, address: Bits, value: Bits, change: Callable[[Bits, Bits], Bits]) -> Bits:
+        """Store what `change` makes of memory and value, registers [1] each, in lane order, and return the old values."""
         ...
 
     # --- barriers --------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ Source: PTX ISA, Data Movement and Conversion Instructions (ld, st, mov), red, a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from louver.isa.instruction import LANES, REGISTER_BITS, STORAGE, Bits, Effect, Operand, RegType, Requirement
 from louver.isa.machine import U8, AtomicKind, Suspend, WarpState
-from louver.isa.scalar import REGISTER
+from louver.isa.scalar import REGISTER, ScalarType, Values, to_bits, values
 
 VECTOR = {1: "", 2: ".v2", 4: ".v4"}
 """Qualifier of each vector length."""
@@ -229,3 +230,61 @@ class AtomicAdd(Effect):
         """Add, lane by lane."""
         old = warp.atomic_add("global", inputs[0], inputs[1], self.type)
         return (old,) if self.returns else ()
+
+
+def _second(old: Bits, value: Bits) -> Bits:
+    return value
+
+
+ATOMIC_UPDATES: dict[str, tuple[tuple[str, ...], Callable[[Values, Values], Values]]] = {
+    "min": (("s32", "u32", "s64", "u64"), np.minimum),
+    "max": (("s32", "u32", "s64", "u64"), np.maximum),
+    "and": (("b32", "b64"), np.bitwise_and),
+    "or": (("b32", "b64"), np.bitwise_or),
+    "xor": (("b32", "b64"), np.bitwise_xor),
+    "exch": (("b32", "b64"), _second),
+}
+"""What memory becomes by atomics that are no sums: the types of each, and the meaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtomicUpdate(Effect):
+    """`atom.global.op.type d, [a], b`: changes what is there, and gives what it was; `red.global.op`, without d, unless `returns`.
+
+    Relaxed, as `AtomicAdd` is. op: of `ATOMIC_UPDATES`; `exch` always returns.
+    """
+
+    op: str
+    type: ScalarType
+    returns: bool = False
+
+    def __post_init__(self) -> None:
+        if self.op not in ATOMIC_UPDATES:
+            raise ValueError(f"atomics change memory by {', '.join(ATOMIC_UPDATES)}, got {self.op!r}")
+        types = ATOMIC_UPDATES[self.op][0]
+        if self.type not in types:
+            raise ValueError(f"an atomic {self.op} is on {', '.join(types)}, got {self.type}")
+        if self.op == "exch" and not self.returns:
+            raise ValueError("an exchange returns what was there, got returns=False: PTX has no reduction by exchange")
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d when it returns, [a], b."""
+        kind = REGISTER[self.type]
+        d = (Operand("d", "out", kind, kind="register"),) if self.returns else ()
+        return *d, Operand("a", "in", "b64", kind="address"), Operand("b", "in", kind)
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"{'atom' if self.returns else 'red'}.global.{self.op}.{self.type}"
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Change, lane by lane."""
+        meaning = ATOMIC_UPDATES[self.op][1]
+
+        def change(old: Bits, value: Bits) -> Bits:
+            return to_bits(meaning(values(old, self.type), values(value, self.type)), self.type)
+
+        found = warp.atomic_update("global", inputs[0], inputs[1], change)
+        return (found,) if self.returns else ()

@@ -31,6 +31,7 @@ from louver.isa.bulk import (
 from louver.isa.bytes import LoadByte, StoreByte
 from louver.isa.convert import (
     INTEGER_CONVERSIONS,
+    WHOLE_ROUNDINGS,
     ConvertInteger,
     F32ToInteger,
     Fp8PairFromF32,
@@ -40,13 +41,23 @@ from louver.isa.convert import (
     IntegerToHalf,
     PairFromF32,
     RoundToEven,
+    RoundWhole,
     SaturateInteger,
     ToF32,
 )
-from louver.isa.floating import APPROXIMATIONS, Approximate, Fma, Sign
+from louver.isa.floating import APPROXIMATIONS, Approximate, Fma, Sign, SquareRoot
 from louver.isa.instruction import Effect, Instruction, Operand, Pure
 from louver.isa.matrix import LoadMatrix, StoreMatrix
-from louver.isa.memory import ATOMIC_TYPES, AtomicAdd, Load, LoadParameter, Store, SymbolAddress
+from louver.isa.memory import (
+    ATOMIC_TYPES,
+    ATOMIC_UPDATES,
+    AtomicAdd,
+    AtomicUpdate,
+    Load,
+    LoadParameter,
+    Store,
+    SymbolAddress,
+)
 from louver.isa.move import Bitcast, Move, Pack, Select, Unpack
 from louver.isa.packed import PackedBinary, PackedFma
 from louver.isa.scalar import COMPARE, OPERATIONS, Binary, Compare, MultiplyAdd, MultiplyWide, Not
@@ -88,6 +99,7 @@ def pure_forms() -> Iterator[Pure]:
     yield from (Fma(), RoundToEven(), InsertField(), PermuteBytes(), SaturateInteger("s8"), SaturateInteger("u8"))
     yield from (Sign(op, kind) for op in ("neg", "abs") for kind in ("s32", "s64", "f32"))
     yield from (Approximate(op) for op in APPROXIMATIONS)
+    yield from (SquareRoot(), *(RoundWhole(to) for to in WHOLE_ROUNDINGS))
     yield from (ConvertInteger(to, source) for to, source in INTEGER_CONVERSIONS)
     for half in ("f16", "bf16"):
         yield from (FromF32(half), PairFromF32(half), ToF32(half), PackedFma(half))
@@ -110,6 +122,8 @@ def effect_forms() -> Iterator[Effect | Pure]:
     yield from (Load("global", "b32", streaming=True), LoadByte(), StoreByte())
     yield from (LoadByte("shared"), StoreByte("shared"))
     yield from (AtomicAdd(kind, returns) for kind in ATOMIC_TYPES for returns in (False, True))
+    for op, (types, _) in ATOMIC_UPDATES.items():
+        yield from (AtomicUpdate(op, kind, returns) for kind in types for returns in (False, True)[op == "exch" :])  # type: ignore[arg-type]
     yield from (LoadParameter(kind) for kind in ("u32", "u64", "f32"))
     yield from (SymbolAddress("b32"), SymbolAddress("b64"), GenericParameter(), PrefetchTensorMap())
     yield from (Special(name) for name in SPECIAL)

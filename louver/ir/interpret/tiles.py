@@ -188,10 +188,38 @@ def _store(op: StoreOp, values: Sequence[Any]) -> Sequence[Value]:
     return ()
 
 
+def _unsigned(change: Any) -> Any:
+    """A change of integers without a sign."""
+
+    def run(old: Array, new: Array) -> Array:
+        unsigned = f"u{old.itemsize}"
+        return np.asarray(change(old.view(unsigned), new.view(unsigned))).view(old.dtype)
+
+    return run
+
+
+def _second(old: Array, new: Array) -> Array:
+    return new
+
+
+_CHANGES: dict[str, Any] = {
+    "add": np.add,
+    "fadd": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+    "umax": _unsigned(np.maximum),
+    "umin": _unsigned(np.minimum),
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "xchg": _second,
+}
+"""What an atomic operation makes of what was there and a value."""
+
+
 def _atomic(op: AtomicRMWOp, values: Sequence[Any]) -> Sequence[Value]:
     """One element after the other; what was there is 0 where the mask leaves an element out."""
-    if op.kind.data not in ("add", "fadd"):
-        raise Fault(f"atomic operations are sums, not {op.kind.data}")
+    change = _CHANGES[op.kind.data]
     pointers, value = values[:2]
     mask = values[2] if len(values) > 2 else np.ones(np.shape(value), np.bool_)
     before = np.zeros_like(value)
@@ -199,7 +227,9 @@ def _atomic(op: AtomicRMWOp, values: Sequence[Any]) -> Sequence[Value]:
         if mask[place]:
             offsets = np.asarray(pointers.offsets[place])
             before[place] = pointers.memory.load(offsets, None, value[place])
-            pointers.memory.store(offsets, None, before[place] + value[place])
+            with np.errstate(all="ignore"):
+                changed = change(np.asarray(before[place]), np.asarray(value[place]))
+            pointers.memory.store(offsets, None, np.asarray(changed).astype(value.dtype))
     return (before,)
 
 

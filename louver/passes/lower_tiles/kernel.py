@@ -32,11 +32,12 @@ from louver.ir.tile.syntax import AXES
 from louver.isa.instruction import LANES
 from louver.isa.targets import Target
 from louver.passes.encode.natural import is_tile
+from louver.passes.lower_tiles.atomic import lower_atomic
 from louver.passes.lower_tiles.control import lower_for, lower_if, lower_while
 from louver.passes.lower_tiles.dot import lower_dot
 from louver.passes.lower_tiles.exchange import lower_conversion
 from louver.passes.lower_tiles.facts import Facts
-from louver.passes.lower_tiles.memory import lower_atomic, lower_load, lower_store
+from louver.passes.lower_tiles.memory import lower_load, lower_store
 from louver.passes.lower_tiles.numbers import bits_of, compute, extended, from_f32, is_integer
 from louver.passes.lower_tiles.order import order_by_demand
 from louver.passes.lower_tiles.reduce import lower_reduction, returned

@@ -1,4 +1,4 @@
-"""Loads, stores and atomic operations, by the threads that hold the elements.
+"""Loads and stores, by the threads that hold the elements.
 
 Of threads that hold the same elements all load them, and one stores them.
 """
@@ -8,25 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, cast
 
-from xdsl.dialects.builtin import Float32Type
 from xdsl.ir import Attribute, SSAValue
 
-from louver.ir.tile import AtomicRMWOp, DotOperandAttr, LoadOp, StoreOp
+from louver.ir.tile import DotOperandAttr, LoadOp, StoreOp
 from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import register_encoding
 from louver.isa.bytes import LoadByte
 from louver.isa.convert import ConvertInteger
 from louver.isa.instruction import RegType
-from louver.isa.memory import AtomicAdd, Store
-from louver.isa.sync import FenceGpu
+from louver.isa.memory import Store
 from louver.passes.encode.natural import is_tile
-from louver.passes.lower_tiles.exchange import from_owners
 from louver.passes.lower_tiles.neighbours import Access, accesses
-from louver.passes.lower_tiles.numbers import bits_of, element_bytes, extended, is_integer
+from louver.passes.lower_tiles.numbers import element_bytes, extended, is_integer
 from louver.passes.lower_tiles.packing import WORD, pack_elements, unpack_elements
 from louver.passes.lower_tiles.state import Lowering, Registers, element_of, register_class
-from louver.passes.refusal import unsupported
-from louver.ptx.module import Address, Reg
+from louver.ptx.module import Reg
 
 
 def lower_load(low: Lowering, op: LoadOp) -> Registers:
@@ -34,8 +30,8 @@ def lower_load(low: Lowering, op: LoadOp) -> Registers:
     element = element_of(op.result.type)
     size = element_bytes(element, op)
     pointers = low.values[op.ptr]
-    masks = _each(low, op.mask, len(pointers))
-    others = _each(low, op.other, len(pointers))
+    masks = each_of(low, op.mask, len(pointers))
+    others = each_of(low, op.other, len(pointers))
     low.begin_load()
     packs = isinstance(register_encoding(op.result.type), DotOperandAttr) and size < WORD
     found: dict[int, Reg] = {}
@@ -48,7 +44,8 @@ def lower_load(low: Lowering, op: LoadOp) -> Registers:
     return tuple(found[number] for number in range(len(pointers)))
 
 
-def _each(low: Lowering, value: SSAValue | None, count: int) -> tuple[Reg | None, ...]:
+def each_of(low: Lowering, value: SSAValue | None, count: int) -> tuple[Reg | None, ...]:
+    """A mask's registers, or what stands for elements, one for each of so many elements; None where there is no such operand."""
     if value is None:
         return (None,) * count
     found = low.values[value]
@@ -115,11 +112,11 @@ def _pack(low: Lowering, found: Mapping[int, Reg], last: int, size: int) -> None
 
 def lower_store(low: Lowering, op: StoreOp) -> None:
     """Each element where the mask holds, by one of the threads that have it; neighbours together where they can be."""
-    layout = _layout(low, op.value)
+    layout = layout_of(low, op.value)
     element = element_of(op.value.type)
     size = element_bytes(element, op)
     pointers, values = low.values[op.ptr], low.values[op.value]
-    masks = _each(low, op.mask, len(pointers))
+    masks = each_of(low, op.mask, len(pointers))
     low.begin_store()
     owner = low.owner(layout)
     for access in accesses(low, pointers, masks, size):
@@ -148,47 +145,9 @@ def _store(low: Lowering, access: Access, values: Sequence[Reg], size: int, guar
         low.k.emit(Store("global", values[0].type, vector), access.address, tuple(values), guard=guard)
 
 
-def _layout(low: Lowering, value: SSAValue) -> Layout:
+def layout_of(low: Lowering, value: SSAValue) -> Layout:
     """A tile's, or that of a scalar, which all threads hold."""
     if is_tile(value):
         return low.layout(value)
     warps = low.warps.bit_length() - 1
     return Layout((), (), ((),) * 5, ((),) * warps)
-
-
-def lower_atomic(low: Lowering, op: AtomicRMWOp, limit: int) -> Registers | None:
-    """Sums in memory, element by element; None where nothing uses what was there before. All orders but `relaxed` are acq_rel."""
-    element = element_of(op.value.type)
-    kind = _atomic_type(op, element)
-    layout = _layout(low, op.value)
-    pointers, values = low.values[op.ptr], low.values[op.value]
-    masks = _each(low, op.mask, len(pointers))
-    low.begin_store()
-    ordered = op.sem.data != "relaxed"
-    if ordered:
-        # The threads have met: each hands on what all of them have stored.
-        low.k.emit(FenceGpu())
-    owner = low.owner(layout)
-    before: list[Reg] = []
-    used = op.result.first_use is not None
-    for pointer, value, mask in zip(pointers, values, masks, strict=True):
-        guard = low.both(mask, owner)
-        if used:
-            before.append(low.copy(low.constant(0, value.type)))
-            low.k.emit(AtomicAdd(kind, returns=True), before[-1], Address(pointer), value, guard=guard)
-        else:
-            low.k.emit(AtomicAdd(kind), Address(pointer), value, guard=guard)
-    if ordered:
-        low.k.emit(FenceGpu())
-    if not used:
-        return None
-    return from_owners(low, op, tuple(before), layout, limit) if owner is not None else tuple(before)
-
-
-def _atomic_type(op: AtomicRMWOp, element: Attribute) -> Literal["f32", "u32", "u64"]:
-    kind = op.kind.data
-    if kind == "fadd" and isinstance(element, Float32Type):
-        return "f32"
-    if kind == "add" and is_integer(element) and bits_of(element) in (32, 64):
-        return "u32" if bits_of(element) == 32 else "u64"
-    raise unsupported("atomic operations add f32, or integers of 32 or 64 bits", op)

@@ -353,10 +353,6 @@ def _multiply_add(low: Lowering, a: Reg, b: Reg, c: Reg) -> Reg:
     return low.emit(Fma(), a, b, c)
 
 
-def _size(low: Lowering, a: Reg) -> Reg:
-    return low.emit(Sign("abs", "f32"), a)
-
-
 RULES: dict[type[Operation], Rule] = {
     arith.AddiOp: _whole("add"),
     arith.SubiOp: _whole("sub"),
@@ -390,7 +386,6 @@ RULES: dict[type[Operation], Rule] = {
     ours.ExtUIOp: _extend,
     ours.TruncIOp: _truncate,
     math.AbsIOp: _absolute,
-    math.AbsFOp: _in_f32(_size),
     math.FmaOp: _in_f32(_multiply_add),
     CmpiOp: _compare_integers,
     CmpfOp: _compare_floats,

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 from louver.isa.bytes import LoadByte, StoreByte
 from louver.isa.instruction import Pure
-from louver.isa.memory import AtomicAdd, Load, Store
+from louver.isa.memory import AtomicAdd, AtomicUpdate, Load, Store
 from louver.isa.sync import BarrierSync, FenceGpu
 from louver.ptx.module import Address, Arg, Block, If, Inst, Node, Reg, While
 
-_ORDERS = (AtomicAdd, Store, StoreByte, BarrierSync, FenceGpu)
+_ORDERS = (AtomicAdd, AtomicUpdate, Store, StoreByte, BarrierSync, FenceGpu)
 """What no load of global memory is moved past."""
 
 

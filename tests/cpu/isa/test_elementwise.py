@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from louver.frontend.epilogue import ACTIVATIONS
-from louver.isa.elementwise import CHOICES, STEPS
+from louver.isa.elementwise import ANGLE_LIMIT, CHOICES, STEPS
 from louver.isa.instruction import Instruction, Pure
 from louver.kernels.numerics import ACTIVATION_ERROR, ACTIVATION_SLOPE
 
@@ -26,7 +26,9 @@ def arguments() -> np.ndarray:
     return np.concatenate([sizes, -sizes, near, [0.0, -0.0]]).astype(np.float32)
 
 
-TOLERANCE = {"divide": 2.0**-21, "exp2": 2.0**-22, "tanh": 2.0**-10}
+TOLERANCE = {
+    "divide": 2.0**-21, "exp2": 2.0**-22, "tanh": 2.0**-10, "reciprocal_root": 2.0**-21, "log": 2.0**-21, "log2": 2.0**-21,
+}  # fmt: skip
 """Relative errors that the table states; steps that are not here are exactly rounded."""
 
 
@@ -36,6 +38,12 @@ def test_lowerings_compute_what_their_steps_mean(rng: np.random.Generator, name:
     x = arguments()
     if name in ("exp", "exp2"):
         x = x[np.abs(x) < 80]
+    if name in ("log", "log2", "square_root", "reciprocal_root"):
+        x = x[x >= 0]
+    if name in ("sin", "cos"):
+        x = np.concatenate(
+            [x[np.abs(x) <= ANGLE_LIMIT], rng.uniform(-ANGLE_LIMIT, ANGLE_LIMIT, 50000).astype(np.float32)]
+        )
     y = rng.permutation(x)
     operands = (x, y)[: step.arity]
     with np.errstate(all="ignore"):
@@ -48,7 +56,7 @@ def test_lowerings_compute_what_their_steps_mean(rng: np.random.Generator, name:
     if name == "divide":
         inside &= (np.abs(y) > 2.0**-100) & (np.abs(y) < 2.0**100) & (np.abs(exact) > 2.0**-120)
     assert inside.mean() > 0.5
-    if name == "erf":
+    if name in ("erf", "sin", "cos"):
         assert error.max() < 2.0**-21
     elif name == "exp":
         assert (error <= (1 + np.abs(x)) * 2.0**-22 * exact + 2.0**-149).all()
@@ -64,6 +72,23 @@ def test_extremes_of_nan(name: str) -> None:
     got = STEPS[name].lower(emit, a, b)
     np.testing.assert_array_equal(got, STEPS[name].meaning(a, b))
     assert np.isnan(got).tolist() == ([False, False, True] if "number" in name else [True, True, True])
+
+
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_angles_beyond_the_limit_are_refused_as_nan(name: str) -> None:
+    beyond = np.nextafter(np.float32(ANGLE_LIMIT), np.float32(np.inf))
+    got = STEPS[name].lower(emit, np.float32([beyond, -beyond, 1e38, np.inf, -np.inf, np.nan]))
+    assert np.isnan(got).all()
+    exact = STEPS[name].meaning(np.float64([ANGLE_LIMIT, -ANGLE_LIMIT]))
+    got = STEPS[name].lower(emit, np.float32([ANGLE_LIMIT, -ANGLE_LIMIT]))
+    assert (np.abs(got - exact) < 2.0**-21).all()
+
+
+@pytest.mark.parametrize("name", ["log", "log2", "square_root", "reciprocal_root"])
+def test_roots_and_logarithms_of_what_has_none(name: str) -> None:
+    with np.errstate(all="ignore"):
+        x = np.float32([-1.0, -np.inf, np.nan, 0.0, np.inf])
+        np.testing.assert_array_equal(STEPS[name].lower(emit, x), STEPS[name].meaning(x))
 
 
 @pytest.mark.parametrize("name", CHOICES)

@@ -196,11 +196,11 @@ STORED = "tt.store %q, %b : tensor<64x!tt.ptr<f32>>"
 REFUSED = {
     "%u = arith.constant dense<0.0> : tensor<48xf32>\n %w = tt.splat %p : !tt.ptr<f32> -> tensor<48x!tt.ptr<f32>>\n"
     " tt.store %w, %u : tensor<48x!tt.ptr<f32>>": "powers of two",
-    f"%b = math.sin %v : tensor<64xf32>\n {STORED}": "math.sin is not computed on tiles in registers",
+    f"%b = math.tan %v : tensor<64xf32>\n {STORED}": "math.tan is not computed on tiles in registers",
     f"%w = arith.extf %v : tensor<64xf32> to tensor<64xf64>\n %b = arith.truncf %w : tensor<64xf64> to tensor<64xf32>\n {STORED}": (
         "integers, f32, f16, bf16 and 8-bit floats, not f64"
     ),
-    "%b = tt.atomic_rmw xchg, acq_rel, gpu, %q, %v : (tensor<64x!tt.ptr<f32>>, tensor<64xf32>) -> tensor<64xf32>": "atomic operations add",
+    "%b = tt.atomic_rmw max, acq_rel, gpu, %q, %v : (tensor<64x!tt.ptr<f32>>, tensor<64xf32>) -> tensor<64xf32>": "there is no max of f32",
     "%x = tt.reshape %v : tensor<64xf32> -> tensor<8x8xf32>\n %z = arith.constant dense<0.0> : tensor<8x8xf32>\n"
     " %y = tt.dot %x, %x, %z, inputPrecision = ieee : tensor<8x8xf32> * tensor<8x8xf32> -> tensor<8x8xf32>\n"
     f" %b = tt.reshape %y : tensor<8x8xf32> -> tensor<64xf32>\n {STORED}": "multiplied as tf32",

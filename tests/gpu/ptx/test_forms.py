@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from louver.isa.convert import FromF32, PairFromF32
-from louver.isa.floating import APPROXIMATION_ERROR, Approximate
+from louver.isa.floating import Approximate, approximation_error
 from louver.isa.instruction import Pure
 from louver.isa.packed import PackedBinary, PackedFma
 from louver.ptx.assembler import assemble
@@ -57,7 +57,7 @@ def _compare(form: Pure, got: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_array_equal(np.isnan(first), np.isnan(second))
     number = ~np.isnan(second)
     if isinstance(form, Approximate):
-        tolerance = APPROXIMATION_ERROR[form.op] * np.abs(second)
+        tolerance = approximation_error(form.op, second)
         assert (np.abs(first - second)[number] <= tolerance[number]).all()
         return
     unsigned = got.dtype.type if got.dtype.itemsize == np.dtype(dtype).itemsize else np.uint16

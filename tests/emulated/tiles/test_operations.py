@@ -1,0 +1,240 @@
+"""Operations on elements and on memory, each compiled and interpreted, against NumPy in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from louver.emulator import Seeded
+from louver.frontend.ttir import read_ttir
+from louver.ir.context import parse_ir
+from louver.ir.interpret import run_kernel
+from louver.kernels.emulate_tiles import emulate_tiles
+from louver.passes.compile_tiles import compile_tiles
+from louver.passes.refusal import UnsupportedKernelError
+from louver.ptx.assembler import assemble
+
+DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i32": np.int32, "i64": np.int64}
+UNIT = {"f32": 2.0**-21, "f16": 2.0**-10, "bf16": 2.0**-7}
+SIZE = 256
+
+ELEMENTWISE = """tt.func public @k(%out: !tt.ptr<{t}>, %x: !tt.ptr<{t}>, %y: !tt.ptr<{t}>) {{
+  %r = tt.make_range {{start = 0 : i32, end = 256 : i32}} : tensor<256xi32>
+  %px = tt.splat %x : !tt.ptr<{t}> -> tensor<256x!tt.ptr<{t}>>
+  %py = tt.splat %y : !tt.ptr<{t}> -> tensor<256x!tt.ptr<{t}>>
+  %po = tt.splat %out : !tt.ptr<{t}> -> tensor<256x!tt.ptr<{t}>>
+  %qx = tt.addptr %px, %r : tensor<256x!tt.ptr<{t}>>, tensor<256xi32>
+  %qy = tt.addptr %py, %r : tensor<256x!tt.ptr<{t}>>, tensor<256xi32>
+  %qo = tt.addptr %po, %r : tensor<256x!tt.ptr<{t}>>, tensor<256xi32>
+  %a = tt.load %qx : tensor<256x!tt.ptr<{t}>>
+  %b = tt.load %qy : tensor<256x!tt.ptr<{t}>>
+  %v = {op} : tensor<256x{t}>
+  tt.store %qo, %v : tensor<256x!tt.ptr<{t}>>
+  tt.return
+}}"""
+
+
+def both(text: str, arguments: Callable[[], dict[str, Any]], name: str) -> list[np.ndarray]:
+    """What the emulator and the interpreter leave in an argument."""
+    compiled, interpreted = arguments(), arguments()
+    kernel = compile_tiles(parse_ir(text))
+    assert assemble(kernel.ptx).clean
+    emulate_tiles(kernel, (1,), compiled, order=Seeded(1))
+    run_kernel(parse_ir(text), (1,), interpreted)
+    return [compiled[name], interpreted[name]]
+
+
+ONE = {
+    "math.sin %a": np.sin, "math.cos %a": np.cos, "math.sqrt %p": np.sqrt, "math.rsqrt %p": lambda x: 1 / np.sqrt(x),
+    "math.log %p": np.log, "math.log2 %p": np.log2, "math.floor %a": np.floor, "math.ceil %a": np.ceil, "math.trunc %a": np.trunc,
+    "math.absf %a": np.abs, "math.erf %a": None, "math.exp2 %a": np.exp2, "math.tanh %a": np.tanh, "arith.divf %a, %b": np.divide,
+    "arith.maximumf %a, %b": np.maximum, "arith.minimumf %a, %b": np.minimum, "arith.maxnumf %a, %b": np.fmax,
+    "arith.minnumf %a, %b": np.fmin,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("element", UNIT)
+@pytest.mark.parametrize("op", ONE)
+def test_floats(rng: np.random.Generator, op: str, element: str) -> None:
+    dtype = DTYPES[element]
+    x, y = (rng.standard_normal((2, SIZE)) * 4).astype(dtype)
+    positive = "%p" in op
+    x = np.abs(x) if positive else x
+    y[np.abs(y) < 0.25] = 1
+    if "max" in op or "min" in op:
+        x[:8], y[4:12] = np.nan, np.nan
+    found = both(
+        ELEMENTWISE.format(t=element, op=op.replace("%p", "%a")),
+        lambda: {"out": np.full(SIZE, np.nan, dtype), "x": x, "y": y},
+        "out",
+    )
+    if op == "math.erf %a":
+        from math import erf
+
+        wanted = np.vectorize(erf)(x.astype(np.float64))
+    else:
+        operands = [x, y][: op.count("%")]
+        wanted = ONE[op](*(each.astype(np.float64) for each in operands))  # type: ignore[misc]
+    loose = 2.0**-10 if "tanh" in op else 0.0
+    for each in found:
+        got = each.astype(np.float64)
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(wanted))
+        off = np.abs(got - wanted)[~np.isnan(wanted)]
+        assert (off <= (UNIT[element] + loose) * np.maximum(np.abs(wanted[~np.isnan(wanted)]), 1)).all(), off.max()
+
+
+WHOLE = {
+    "arith.divsi %a, %b": lambda a, b: np.trunc(a / b), "arith.remsi %a, %b": np.fmod, "arith.floordivsi %a, %b": np.floor_divide,
+    "arith.divui %a, %b": lambda a, b: (a % 2**32) // (b % 2**32), "arith.remui %a, %b": lambda a, b: (a % 2**32) % (b % 2**32),
+    "arith.ceildivsi %a, %b": lambda a, b: -((-a) // b),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", WHOLE)
+def test_integers_are_divided(rng: np.random.Generator, op: str) -> None:
+    x = rng.integers(-(1 << 31) + 1, 1 << 31, SIZE).astype(np.int32)
+    y = rng.integers(-50, 50, SIZE).astype(np.int32) * 2 + 1
+    found = both(ELEMENTWISE.format(t="i32", op=op), lambda: {"out": np.zeros(SIZE, np.int32), "x": x, "y": y}, "out")
+    wanted = WHOLE[op](x.astype(np.int64), y.astype(np.int64)).astype(np.int64).astype(np.int32)
+    for each in found:
+        np.testing.assert_array_equal(each, wanted)
+
+
+ATOMIC = """tt.func public @k(%out: !tt.ptr<{t}>, %x: !tt.ptr<{t}>, %old: !tt.ptr<{t}>) {{
+  %r = tt.make_range {{start = 0 : i32, end = 256 : i32}} : tensor<256xi32>
+  %n = arith.constant dense<{bins}> : tensor<256xi32>
+  %w = arith.constant dense<250> : tensor<256xi32>
+  %m = arith.cmpi slt, %r, %w : tensor<256xi32>
+  %at = arith.remui %r, %n : tensor<256xi32>
+  %px = tt.splat %x : !tt.ptr<{t}> -> tensor<256x!tt.ptr<{t}>>
+  %qx = tt.addptr %px, %r : tensor<256x!tt.ptr<{t}>>, tensor<256xi32>
+  %po = tt.splat %out : !tt.ptr<{t}> -> tensor<256x!tt.ptr<{t}>>
+  %qo = tt.addptr %po, %at : tensor<256x!tt.ptr<{t}>>, tensor<256xi32>
+  %pb = tt.splat %old : !tt.ptr<{t}> -> tensor<256x!tt.ptr<{t}>>
+  %qb = tt.addptr %pb, %r : tensor<256x!tt.ptr<{t}>>, tensor<256xi32>
+  %v = tt.load %qx : tensor<256x!tt.ptr<{t}>>
+  %b = tt.atomic_rmw {kind}, acq_rel, gpu, %qo, %v, %m : (tensor<256x!tt.ptr<{t}>>, tensor<256x{t}>, tensor<256xi1>) -> tensor<256x{t}>
+  {store}
+  tt.return
+}}"""
+KEEP = "tt.store %qb, %b : tensor<256x!tt.ptr<{0}>>"
+
+CHANGES: dict[str, Any] = {
+    "add": np.add, "fadd": np.add, "max": np.maximum, "min": np.minimum, "umax": np.maximum, "umin": np.minimum,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "xchg": lambda a, b: b,
+}  # fmt: skip
+CASES = [
+    *((kind, element) for kind in CHANGES for element in ("i32", "i64") if kind != "fadd"),
+    *(("fadd", element) for element in ("f32", "f16", "bf16")),
+    ("xchg", "f32"),
+]
+
+
+@pytest.mark.parametrize("bins", [5, 256])
+@pytest.mark.parametrize(("kind", "element"), CASES)
+def test_atomics(rng: np.random.Generator, kind: str, element: str, bins: int) -> None:
+    """Into five elements, whose last values depend on the order for exchanges alone; into one each, where the old one returns."""
+    if kind == "xchg" and bins < SIZE:
+        pytest.skip("which exchange is the last one is left open")
+    dtype = DTYPES[element]
+    floating = kind == "fadd" or element == "f32"
+    x = rng.integers(-8, 9, SIZE).astype(dtype) if floating else rng.integers(-(1 << 31), 1 << 31, SIZE).astype(dtype)
+    start = rng.integers(-8, 9, bins).astype(dtype)
+    text = ATOMIC.format(t=element, kind=kind, bins=bins, store=KEEP.format(element) if bins == SIZE else "")
+    unsigned = kind.startswith("u")
+    wanted = start.copy()
+    for at in range(250):
+        old, new = wanted[at % bins : at % bins + 1], x[at : at + 1]
+        if unsigned:
+            old, new = old.view(f"u{old.itemsize}"), new.view(f"u{new.itemsize}")
+        wanted[at % bins] = CHANGES[kind](old, new).view(dtype)[0]
+
+    def arguments() -> dict[str, Any]:
+        return {"out": start.copy(), "x": x, "old": np.zeros(SIZE, dtype)}
+
+    for each in both(text, arguments, "out"):
+        np.testing.assert_array_equal(each, wanted)
+    if bins == SIZE:
+        before = np.where(np.arange(SIZE) < 250, start, np.zeros((), dtype))
+        for each in both(text, arguments, "old"):
+            np.testing.assert_array_equal(each, before)
+
+
+DOT = """tt.func public @k(%d: !tt.ptr<{out}>, %a: !tt.ptr<{t}>, %b: !tt.ptr<{t}>) {{
+  %m = tt.make_range {{start = 0 : i32, end = 16 : i32}} : tensor<16xi32>
+  %k = tt.make_range {{start = 0 : i32, end = {k} : i32}} : tensor<{k}xi32>
+  %m1 = tt.expand_dims %m {{axis = 1 : i32}} : tensor<16xi32> -> tensor<16x1xi32>
+  %n0 = tt.expand_dims %m {{axis = 0 : i32}} : tensor<16xi32> -> tensor<1x16xi32>
+  %k1 = tt.expand_dims %k {{axis = 1 : i32}} : tensor<{k}xi32> -> tensor<{k}x1xi32>
+  %k0 = tt.expand_dims %k {{axis = 0 : i32}} : tensor<{k}xi32> -> tensor<1x{k}xi32>
+  %ck = arith.constant dense<{k}> : tensor<16x1xi32>
+  %cn = arith.constant dense<16> : tensor<{k}x1xi32>
+  %cd = arith.constant dense<16> : tensor<16x1xi32>
+  %ra = arith.muli %m1, %ck : tensor<16x1xi32>
+  %rb = arith.muli %k1, %cn : tensor<{k}x1xi32>
+  %rd = arith.muli %m1, %cd : tensor<16x1xi32>
+  %a0 = tt.broadcast %ra : tensor<16x1xi32> -> tensor<16x{k}xi32>
+  %a1 = tt.broadcast %k0 : tensor<1x{k}xi32> -> tensor<16x{k}xi32>
+  %b0 = tt.broadcast %rb : tensor<{k}x1xi32> -> tensor<{k}x16xi32>
+  %b1 = tt.broadcast %n0 : tensor<1x16xi32> -> tensor<{k}x16xi32>
+  %d0 = tt.broadcast %rd : tensor<16x1xi32> -> tensor<16x16xi32>
+  %d1 = tt.broadcast %n0 : tensor<1x16xi32> -> tensor<16x16xi32>
+  %oa = arith.addi %a0, %a1 : tensor<16x{k}xi32>
+  %ob = arith.addi %b0, %b1 : tensor<{k}x16xi32>
+  %od = arith.addi %d0, %d1 : tensor<16x16xi32>
+  %pa = tt.splat %a : !tt.ptr<{t}> -> tensor<16x{k}x!tt.ptr<{t}>>
+  %pb = tt.splat %b : !tt.ptr<{t}> -> tensor<{k}x16x!tt.ptr<{t}>>
+  %pd = tt.splat %d : !tt.ptr<{out}> -> tensor<16x16x!tt.ptr<{out}>>
+  %qa = tt.addptr %pa, %oa : tensor<16x{k}x!tt.ptr<{t}>>, tensor<16x{k}xi32>
+  %qb = tt.addptr %pb, %ob : tensor<{k}x16x!tt.ptr<{t}>>, tensor<{k}x16xi32>
+  %qd = tt.addptr %pd, %od : tensor<16x16x!tt.ptr<{out}>>, tensor<16x16xi32>
+  %va = tt.load %qa : tensor<16x{k}x!tt.ptr<{t}>>
+  %vb = tt.load %qb : tensor<{k}x16x!tt.ptr<{t}>>
+  %zero = arith.constant dense<{zero}> : tensor<16x16x{out}>
+  %v = tt.dot %va, %vb, %zero{precision} : tensor<16x{k}x{t}> * tensor<{k}x16x{t}> -> tensor<16x16x{out}>
+  tt.store %qd, %v : tensor<16x16x!tt.ptr<{out}>>
+  tt.return
+}}"""
+
+
+@pytest.mark.parametrize(("element", "k"), [("ui8", 32), ("ui8", 64), ("i8", 32), ("f16", 8), ("bf16", 8), ("f32", 4)])
+def test_small_and_unsigned_dots(rng: np.random.Generator, element: str, k: int) -> None:
+    integer = element.endswith("8")
+    dtype: Any = {"ui8": np.uint8, "i8": np.int8, **DTYPES}[element]
+    out, zero = ("i32", "0") if integer else ("f32", "0.0")
+    precision = ", inputPrecision = tf32" if element == "f32" else ""
+    text = DOT.format(t=element, out=out, k=k, zero=zero, precision=precision)
+
+    def draw(*shape: int) -> np.ndarray:
+        low, high = {"ui8": (0, 256), "i8": (-128, 128)}.get(element, (-8, 9))
+        return rng.integers(low, high, shape).astype(dtype)
+
+    a, b = draw(16, k), draw(k, 16)
+    wanted = a.astype(np.float64) @ b.astype(np.float64)
+    for each in both(text, lambda: {"d": np.zeros((16, 16), DTYPES[out]), "a": a, "b": b}, "d"):
+        np.testing.assert_array_equal(each, wanted)
+
+
+REFUSED = {
+    DOT.format(t="f32", out="f32", k=8, zero="0.0", precision=', inputPrecision = ieee'): ("tt.dot", "say input_precision='tf32'"),
+    DOT.format(t="i8", out="i32", k=16, zero="0", precision=""): ("tt.dot", "at least 32 elements of K, not 16"),
+    ATOMIC.format(t="f32", kind="max", bins=5, store=""): ("tt.atomic_rmw", "there is no max of f32"),
+    ELEMENTWISE.format(t="f32", op="math.tan %a"): ("math.tan", "math.tan is not computed"),
+    ELEMENTWISE.format(t="i64", op="math.absf %a").replace("math.absf %a : tensor<256xi64>", "math.ctpop %a : tensor<256xi64>"): (
+        "math.ctpop", "math.ctpop is not computed",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", REFUSED, ids=lambda text: REFUSED[text][1])
+def test_refusals_name_operation_and_line(text: str) -> None:
+    operation, reason = REFUSED[text]
+    lines = [f'{line} loc("user.py":31:5)' if f" {operation} " in line else line for line in text.splitlines()]
+    with pytest.raises(UnsupportedKernelError, match=reason) as caught:
+        compile_tiles(read_ttir("\n".join(lines)))
+    assert operation in caught.value.operation
+    assert "user.py:31" in str(caught.value)
