@@ -71,7 +71,9 @@ def _added(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made) ->
         base = a.base or b.base
         if minus and a.base is None and b.base is not None:
             zero = low.constant(0, operands[0].type)
-            base = _once(made, ("-", b.base), lambda: _with(low, low.k.sub(zero, cast(Reg, b.base)), _of(low, b.base)))
+            # What is left of a period is another rest once it is negated.
+            facts = Facts(_of(low, b.base).multiple)
+            base = _once(made, ("-", b.base), lambda: _with(low, low.k.sub(zero, cast(Reg, b.base)), facts))
     else:
         one, other = a.base, b.base
 

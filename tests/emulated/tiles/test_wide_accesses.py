@@ -144,3 +144,26 @@ def test_what_is_taken_for_granted_is_in_the_signature() -> None:
     text = COPY.format(t="f32", compare=INSIDE[0], join="andi", zero="0.0")
     compiled = compile_tiles(marked(parse_ir(text), ["out", "x", "columns", "first", "stride"]))
     assert [each.multiple for each in compiled.signature.parameters] == [16, 16, 1, 16, 16, 16]
+
+
+NEGATED = """tt.func public @negated(%out: !tt.ptr<i64>, %x: i32) {
+  %i = tt.make_range {start = 0 : i32, end = 32 : i32} : tensor<32xi32>
+  %at = tt.splat %x : i32 -> tensor<32xi32>
+  %sum = arith.addi %i, %at : tensor<32xi32>
+  %zero = arith.constant dense<0> : tensor<32xi32>
+  %eight = arith.constant dense<8> : tensor<32xi32>
+  %less = arith.subi %zero, %sum : tensor<32xi32>
+  %more = arith.addi %less, %eight : tensor<32xi32>
+  %wide = arith.extsi %more : tensor<32xi32> to tensor<32xi64>
+  %p = tt.splat %out : !tt.ptr<i64> -> tensor<32x!tt.ptr<i64>>
+  %q = tt.addptr %p, %i : tensor<32x!tt.ptr<i64>>, tensor<32xi32>
+  tt.store %q, %wide : tensor<32x!tt.ptr<i64>>
+  tt.return }"""
+
+
+@pytest.mark.parametrize("x", [-(2**31), -64, 0, 2**31 - 64])
+def test_integers_that_wrap_once_they_are_negated(x: int) -> None:
+    out = np.full(32, 99, np.int64)
+    emulate_tiles(compile_tiles(marked(read_ttir(NEGATED), ["x"])), (1,), {"out": out, "x": x})
+    expected = (8 - (np.arange(32) + x)).astype(np.int32).astype(np.int64)
+    np.testing.assert_array_equal(out, expected)
