@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import Float32Type, ModuleOp, StringAttr
 
 from louver.frontend.ttir import read_ttir, sparse_mark
+from louver.ir.tile import DotOp
+from louver.ir.tile.types import tensor_of
 from louver.isa.targets import target as machine
 
 
@@ -35,7 +37,16 @@ def triton_to_tile_ir(
     names = _argument_names(kernel)
     _check_arguments(names, signature, constexprs, sparse or {})
     text = _ttir(kernel, names, signature, constexprs, sparse or {}, target)
-    return read_ttir(text, name=_kernel_name(kernel), names=[name for name in names if name not in constexprs])
+    module = read_ttir(text, name=_kernel_name(kernel), names=[name for name in names if name not in constexprs])
+    _say_precision(module)
+    return module
+
+
+def _say_precision(module: ModuleOp) -> None:
+    """Triton prints none where a dot of f32 is to be exact; tile IR without one leaves it to the instructions at hand."""
+    for op in [op for op in module.walk() if isinstance(op, DotOp)]:
+        if op.input_precision is None and isinstance(tensor_of(op.a).element_type, Float32Type):
+            op.properties["inputPrecision"] = StringAttr("ieee")
 
 
 def triton_to_ttir(

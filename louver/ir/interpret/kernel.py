@@ -35,10 +35,10 @@ def run_kernel(module: ModuleOp, grid: Sequence[int], arguments: Mapping[str, Ar
     arguments that follow it. A sparse tensor stands for its dense array, contiguous and read only; arguments with an encoding
     take nothing else, but for vectors N:M@L, which are given as a dense array that keeps to the pattern. Programs run one after another, x fastest, and none may rely on that.
 
-    Sums of a dot are made in float64 and rounded once to the accumulator's type (integers wrap), f32 operands are read as tf32,
-    and 8-bit floats saturate. Raises ValueError for arguments that do not fit, UnsupportedKernelError, before anything runs, for an
-    operation that has no meaning here, and InterpretationError for what is undefined: an access outside its array that is
-    not masked, a division by zero, an assumption that does not hold. All of the latter name the operation and its line.
+    Sums of a dot are made in float64 and rounded once to the accumulator's type (integers wrap), f32 operands are read as tf32 unless
+    the dot asks for more, and 8-bit floats saturate. Raises ValueError for arguments that do not fit, UnsupportedKernelError, before
+    anything runs, for an operation that has no meaning here, and InterpretationError for what is undefined: an access outside its
+    array that is not masked, a division by zero, an assumption that does not hold. All of the latter name the operation and its line.
     """
     function = _kernel(module)
     require_known(function)

@@ -86,13 +86,14 @@ def _dot(op: DotOp, values: Sequence[Any]) -> Sequence[Value]:
     a, b, c = values
     to = dtype_of(op.d.type)
     with np.errstate(all="ignore"):
-        total = _operand(a) @ _operand(b) + c.astype(np.float64)
+        total = _operand(a, op) @ _operand(b, op) + c.astype(np.float64)
     # Sums of fewer than 2^37 products of 8-bit integers are exact in float64.
     return (total.astype(np.int64).astype(to) if to.kind == "i" else rounded(total, to),)
 
 
-def _operand(value: Array) -> Array:
-    if value.dtype == np.float32:
+def _operand(value: Array, op: DotOp) -> Array:
+    precision = "tf32" if op.input_precision is None else op.input_precision.data
+    if value.dtype == np.float32 and precision == "tf32":
         value = (np.ascontiguousarray(value).view(np.uint32) & TF32_BITS).view(np.float32)
     return value.astype(np.float64)
 

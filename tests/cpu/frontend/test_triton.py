@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from louver.frontend.triton import triton_to_tile_ir
+from louver.ir.tile import DotOp
 from louver.passes.canonicalize import canonicalize
 from louver.passes.nest import read_nest
 from support.triton.cases import CASES, KEPT_CASES, TILE, Case, kept
@@ -93,3 +94,28 @@ def test_without_triton_the_error_says_what_to_install(monkeypatch: pytest.Monke
         monkeypatch.setitem(__import__("sys").modules, name, None)
     with pytest.raises(ImportError, match=re.escape("pip install 'louver[triton]'")):
         triton_to_tile_ir(Kernel(), {"a": "*fp16"}, {})
+
+
+DOT = """tt.func public @k(%a: !tt.ptr<f32>) {{
+  %x = arith.constant dense<1.0> : tensor<16x16x{element}>
+  %c = arith.constant dense<0.0> : tensor<16x16xf32>
+  %d = tt.dot %x, %x, %c{said} : tensor<16x16x{element}> * tensor<16x16x{element}> -> tensor<16x16xf32>
+  tt.return
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("element", "said", "found"),
+    [("f32", "", "ieee"), ("f32", ", inputPrecision = tf32", "tf32"), ("f16", "", None)],
+)
+def test_dots_of_f32_that_say_nothing_are_exact(
+    element: str, said: str, found: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Kernel:
+        arg_names = ("a",)
+        fn = len
+
+    monkeypatch.setattr("louver.frontend.triton._ttir", lambda *_: DOT.format(element=element, said=said))
+    module = triton_to_tile_ir(Kernel(), {"a": "*fp32"}, {})
+    (dot,) = [op for op in module.walk() if isinstance(op, DotOp)]
+    assert (None if dot.input_precision is None else dot.input_precision.data) == found
