@@ -6,6 +6,7 @@ or i64 where they need it, but 1, which is compiled in (so that strides of 1 are
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
@@ -147,6 +148,7 @@ class _Maker:
         name = parameter.name
         self.numbers[name] = value
         if parameter.type:
+            _check_fits(value, parameter.type)
             self.signature.append((name, parameter.type))
         elif type(value) is int and value == 1 and parameter.by_value:
             self.constexprs.append((name, 1))
@@ -217,3 +219,15 @@ def _number_type(value: Number) -> str:
     if value < 2**64:
         return "u64"
     raise ValueError(f"an integer has at most 64 bits, got {value}")
+
+
+def _check_fits(value: Number, type_: str) -> None:
+    """Raises ValueError unless an integer type that the user wrote beside an argument has its value."""
+    found = re.fullmatch(r"([iu])(\d+)", type_)
+    if found is None:
+        return
+    bits = int(found[2])
+    signed = found[1] == "i" and bits > 1
+    least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+    if isinstance(value, float) or not least <= value <= most:
+        raise ValueError(f"it is annotated as {type_}, an integer from {least} to {most}, got {value}")

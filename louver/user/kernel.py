@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -95,7 +96,7 @@ class JitKernel:
         bound.bound(stream)()
         meta = {name: value for name, value in call.given.items() if name not in (*call.arrays, *call.sparse)}
         sparse = tuple(weakref.ref(each) for each in call.sparse.values())
-        self._recent.keep(args, kwargs, Recent(bound, sizes, meta, sparse, ordinal))
+        self._recent.keep(args, kwargs, Recent(bound, sizes, meta, sparse, self._source.constants, ordinal))
 
     def _prepare(self, grid: Grid, *args: Any, **kwargs: Any) -> None:
         call, hints = self._call(args, kwargs)
@@ -183,11 +184,11 @@ def _sizes(grid: Grid, given: dict[str, Any]) -> tuple[int, ...]:
     """The grid's sizes. Raises ValueError for what is none."""
     sizes: Any = grid(given) if callable(grid) else grid
     try:
-        found = tuple(int(plain(each)) for each in cast("Sequence[Any]", sizes))
+        found = tuple(operator.index(plain(each)) for each in cast("Sequence[Any]", sizes))
     except TypeError:
         found = ()
     if not 1 <= len(found) <= 3 or min(found) < 1:
-        raise ValueError(f"a grid has 1 to 3 axes of at least one program, got {sizes!r}")
+        raise ValueError(f"a grid has 1 to 3 axes of at least one program, each an integer, got {sizes!r}")
     return found
 
 

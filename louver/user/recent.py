@@ -12,6 +12,7 @@ from louver.formats.tensor import SparseTensor
 from louver.runtime.adapters import torch_stream
 from louver.runtime.module import BoundLaunch
 from louver.user.launch import Ready
+from louver.user.source import Constant
 
 RECENT_CALLS = 512
 """Calls that a kernel remembers; beyond them it begins anew."""
@@ -26,19 +27,23 @@ class Recent:
     """A call that was checked and launched.
 
     ready: its launch. grid: programs along each axis. meta: its numbers and constants, for grids that are computed. sparse: its sparse
-    tensors, which must be the same objects. ordinal: of its device. sent: launches by stream.
+    tensors, which must be the same objects. constants: globals that were compiled in. ordinal: of its device. sent: launches by
+    stream.
     """
 
     ready: Ready
     grid: tuple[int, ...]
     meta: dict[str, Any]
     sparse: tuple[weakref.ref[SparseTensor], ...]
+    constants: tuple[Constant, ...]
     ordinal: int
     sent: dict[int, BoundLaunch] = field(default_factory=dict[int, BoundLaunch])
 
     @property
     def alive(self) -> bool:
-        """Whether its sparse tensors still are: other tensors may have got a dead one's identity."""
+        """Whether its sparse tensors still are, as other tensors may have got a dead one's identity, and its globals the same."""
+        if self.constants and any(each.changed for each in self.constants):
+            return False
         return all(each() is not None for each in self.sparse)
 
     def launch(self, stream: int) -> None:
@@ -139,7 +144,11 @@ class RecentCalls:
             # Equal to integers, and 0 to -0, which are other arguments.
             return (kind, repr(value))
         if hasattr(value, "block_shape"):
-            return (self._facts(value.base), tuple(value.shape), tuple(value.strides), tuple(value.block_shape))
+            sizes = tuple(value.shape), tuple(value.strides), tuple(value.block_shape)
+            return (self._facts(value.base), *sizes, getattr(value, "padding", "zero"))
+        if kind.__name__ == "constexpr":
+            # Triton's are equal where their values are, and so 1 is True.
+            return ("constexpr", self._facts(value.value))
         if kind.__module__.partition(".")[0] == "triton":
             return value
         raise TypeError("only PyTorch's tensors, sparse tensors, descriptors and constants are known by their facts")

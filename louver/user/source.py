@@ -27,6 +27,20 @@ class Parameter:
     by_value: bool = True
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """A global of a kernel's module, which is compiled in. module: its globals."""
+
+    name: str
+    value: Any
+    module: Mapping[str, Any]
+
+    @property
+    def changed(self) -> bool:
+        """Whether it has another value now."""
+        return bool(self.name not in self.module or self.module[self.name] != self.value)
+
+
 class KernelSource(Protocol):
     """A kernel before its arguments are known."""
 
@@ -42,7 +56,15 @@ class KernelSource(Protocol):
 
     @property
     def key(self) -> str:
-        """A hash of all source text that the kernel is made of, called functions and its compiler's version included."""
+        """A hash of all source text that the kernel is made of, called functions and its compiler's version included.
+
+        Raises RuntimeError when a global that is compiled in has changed.
+        """
+        ...
+
+    @property
+    def constants(self) -> tuple[Constant, ...]:
+        """Global constants that the kernel was compiled with; known once its `key` is."""
         ...
 
     @property
@@ -64,7 +86,12 @@ class TritonSource:
     kernel: Any
 
     def __post_init__(self) -> None:
-        if not hasattr(self.kernel, "arg_names") or not hasattr(self.kernel, "fn"):
+        if not hasattr(self.kernel, "params") and hasattr(getattr(self.kernel, "fn", None), "params"):
+            raise ValueError(
+                f"louver.jit takes the kernel beneath triton.autotune and triton.heuristics, got {type(self.kernel).__name__}: "
+                "give its fn, and what they choose with each call"
+            )
+        if not hasattr(self.kernel, "params") or not hasattr(self.kernel, "fn"):
             raise ValueError(
                 f"louver.jit takes a function decorated with triton.jit, got {type(self.kernel).__name__}: {self.kernel!r}"
             )
@@ -92,7 +119,20 @@ class TritonSource:
     @property
     def key(self) -> str:
         """Triton's hash of the function and of what it calls, and Triton's version."""
-        return f"triton {sys.modules['triton'].__version__} {self.kernel.cache_key}"
+        key = self.kernel.cache_key
+        for each in self.constants:
+            if each.changed:
+                raise RuntimeError(
+                    f"{self.name} was compiled with the global {each.name} = {each.value!r}, got "
+                    f"{each.module.get(each.name)!r} now: pass it as a tl.constexpr"
+                )
+        return f"triton {sys.modules['triton'].__version__} {key}"
+
+    @property
+    def constants(self) -> tuple[Constant, ...]:
+        """As Triton has noted them."""
+        found = self.kernel.used_global_vals.items()
+        return tuple(Constant(name, value, module) for (name, _), (value, module) in found)
 
     @property
     def native(self) -> Any:

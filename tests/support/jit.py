@@ -15,7 +15,7 @@ from louver.frontend.ttir import read_ttir
 from louver.user.descriptor import TensorDescriptor
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
-from louver.user.source import Parameter
+from louver.user.source import Constant, Parameter
 from support.triton.cases import CASES, kept
 from support.triton.products import Given
 from support.triton.tile_cases import TILE_CASES, kept_tiles
@@ -38,6 +38,7 @@ class KeptSource:
     order: tuple[str, ...]
     constexprs: tuple[str, ...] = ()
     native: Any = None
+    constants: tuple[Constant, ...] = ()
     asked: list[tuple[dict[str, str], dict[str, Any]]] = field(default_factory=list, compare=False)
 
     @property

@@ -56,6 +56,24 @@ def test_annotated_numbers_have_the_type_that_is_written_and_are_not_compiled_in
     assert types(1, parameters=(Parameter("x", by_value=False),)) == ["i32"]
 
 
+ANNOTATED = [("i32", 2**31), ("i32", -(2**31) - 1), ("i64", 2**63), ("u32", -1), ("i32", 2.5), ("i32", 2.0), ("u1", 2)]
+
+
+@pytest.mark.parametrize(("type_", "value"), ANNOTATED)
+def test_numbers_that_their_annotation_does_not_hold_are_refused(type_: str, value: Any) -> None:
+    with pytest.raises(
+        ValueError, match=f"the argument 'x': it is annotated as {type_}, an integer from .*got {value}"
+    ):
+        classify((Parameter("x", type=type_),), {"x": value})
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"), [("i32", 2**31 - 1), ("i32", True), ("u1", True), ("u64", 2**64 - 1), ("fp32", 3)]
+)
+def test_numbers_that_their_annotation_holds(type_: str, value: Any) -> None:
+    assert types(value, parameters=(Parameter("x", type=type_),)) == [type_]
+
+
 def test_sparse_tensors_are_pointers_of_their_type_with_their_pattern(rng: np.random.Generator) -> None:
     s = louver.compress(louver.prune(rng.standard_normal((8, 16)).astype(np.float16), "2:4"), "2:4")
     call = classify((X, Y), {"x": s, "y": TensorDescriptor.from_tensor(s, [8, 16])})

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from louver.passes.tile_signature import TileSignature
 from louver.user.compiled import Wanted, _loaded
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
+from louver.user.source import Constant, TritonSource
 from support.fake_gpu import FakeGpu, FakeTorch, Map, Tensor
 from support.jit import KeptSource, kept_kernel, kept_source
 from support.triton.cases import CASES
@@ -143,6 +146,80 @@ def test_numbers_are_not_confused_with_others_that_are_equal(
     for value in (64, 64.0, 64):
         call(kernel, arguments(s, BK=value))
     assert len(_loaded()) == 2
+
+
+class constexpr:
+    """A constant that equals those of equal values."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, constexpr) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+
+constexpr.__module__ = "triton.language.core"
+
+
+def test_constants_of_triton_s_are_not_confused_either(gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor) -> None:
+    kernel, known = kept_kernel("made_descriptors"), arguments(s)
+    for value in (64, 64.0, 64):
+        call(kernel, known | {"BK": constexpr(value)})
+    assert len(_loaded()) == 2 and len(kernel._recent._calls) == 2
+
+
+def test_globals_that_change_are_noticed(gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor) -> None:
+    module = {"GROUP": 8}
+    source = replace(kept_source("made_descriptors"), constants=(Constant("GROUP", 8, module),))
+    kernel, known = JitKernel(source, Hints()), arguments(s)
+    call(kernel, known)
+    encoded = gpu.encoded
+    call(kernel, known)
+    assert gpu.encoded == encoded
+    for change in ({"GROUP": 4}, {}):
+        module.clear()
+        module.update(change)
+        call(kernel, known)
+        assert gpu.encoded > encoded, "the call was not checked again"
+        encoded = gpu.encoded
+
+
+class Function:
+    """A function as Triton decorates it."""
+
+    params: tuple[Any, ...] = ()
+    cache_key = "abc"
+
+    def __init__(self, module: dict[str, Any]) -> None:
+        self.fn = len
+        self.used_global_vals = {("GROUP", id(module)): (8, module)}
+
+
+def test_the_key_of_a_kernel_is_refused_once_a_global_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "triton", SimpleNamespace(__version__="3.6.0"))
+    module = {"GROUP": 8}
+    source = TritonSource(Function(module))
+    assert source.key == "triton 3.6.0 abc"
+    module["GROUP"] = 4
+    with pytest.raises(RuntimeError, match="compiled with the global GROUP = 8, got 4 now"):
+        _ = source.key
+
+
+def test_what_wraps_a_kernel_is_refused() -> None:
+    with pytest.raises(ValueError, match="beneath triton.autotune and triton.heuristics, got SimpleNamespace"):
+        louver.jit(SimpleNamespace(fn=Function({}), arg_names=["a"]))
+    with pytest.raises(ValueError, match="a function decorated with triton.jit, got builtin"):
+        louver.jit(len)
+
+
+@pytest.mark.parametrize("grid", [(2.5, 2), (2.0, 2), ("2", 2), "22"])
+def test_grids_are_counted_in_whole_programs(grid: Any, gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor) -> None:
+    with pytest.raises(ValueError, match="each an integer, got"):
+        call(kept_kernel("made_descriptors"), arguments(s), grid)
+    call(kept_kernel("made_descriptors"), arguments(s), [np.int64(2), 2])
 
 
 def test_positional_texts_are_no_keywords(gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor) -> None:
