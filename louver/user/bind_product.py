@@ -69,12 +69,12 @@ def bind_product(name: str, facts: ProductFacts, call: Call, grid: Sequence[int]
         _check_sparse(name, facts, call, numbers, argument, (m // len(facts.sparse), k), batch)
     dense, out = (_matrix(name, matrix, call, numbers) for matrix in (facts.b, facts.d))
     sizes = {"M": m, "N": n, "K": k, "pitch": out.pitch, "batch": batch, "batch_pitch": out.entry_pitch}
-    for matrix in facts.matrices:
-        read = _matrix(name, matrix, call, numbers)
+    reads = [_matrix(name, matrix, call, numbers) for matrix in facts.matrices]
+    for matrix, read in zip(facts.matrices, reads, strict=True):
         sizes |= {pitch_name(matrix.argument): read.pitch, batch_pitch_name(matrix.argument): read.entry_pitch}
     for vector in facts.vectors:
         _check_extent(name, vector.argument, size(vector.size, numbers), call)
-    _check_output(name, facts, out, call)
+    _check_output(name, facts, out, reads, call)
     values = {parameter_name(each): float(numbers[each]) for each in facts.numbers}
     return ProductCall(m, n, k, batch, facts.sparse, dense, out, sizes, values)
 
@@ -170,7 +170,7 @@ def _check_extent(name: str, argument: str, elements: int, call: Call) -> None:
         )
 
 
-def _check_output(name: str, facts: ProductFacts, out: Matrix, call: Call) -> None:
+def _check_output(name: str, facts: ProductFacts, out: Matrix, reads: Sequence[Matrix], call: Call) -> None:
     array = call.arrays[out.argument]
     if not array.writable:
         raise ValueError(f"{name} stores to {out.argument!r}, got an array that is read only or repeats elements")
@@ -178,13 +178,20 @@ def _check_output(name: str, facts: ProductFacts, out: Matrix, call: Call) -> No
         raise ValueError(
             f"{name} stores rows of {out.inner} elements to {out.argument!r}, got a stride of {out.pitch} between them"
         )
-    # Elements of the epilogue's matrices are read by the program that stores there.
-    inputs = [facts.b.argument, *(vector.argument for vector in facts.vectors)]
+    # Elements of the epilogue's matrices are read by the program that stores there, if they are where the output's are.
+    elsewhere = [read.argument for read in reads if not _same_place(read, out, call)]
+    inputs = [facts.b.argument, *(vector.argument for vector in facts.vectors), *elsewhere]
     for other in dict.fromkeys(inputs):
         if overlaps(array, call.arrays[other]):
             raise ValueError(
                 f"{name} stores to {out.argument!r} while other programs read {other!r}, got arrays that overlap"
             )
+
+
+def _same_place(read: Matrix, out: Matrix, call: Call) -> bool:
+    """Whether an element of the epilogue's is where the output has the same one."""
+    one, other = (call.arrays[each.argument] for each in (read, out))
+    return read.at(one.address, one.element.bytes) == out.at(other.address, other.element.bytes)
 
 
 def check_alignment(name: str, bound: ProductCall, dense: Rows) -> None:

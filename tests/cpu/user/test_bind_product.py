@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import louver
+from louver.user.arguments import classify
+from louver.user.bind_product import bind_product
 from louver.user.descriptor import TensorDescriptor
-from louver.user.facts import ProductFacts
+from louver.user.facts import MatrixFacts, ProductFacts
 from louver.user.sizes import size, with_grid
+from louver.user.source import Parameter
 from support.jit import arguments, grid_of, kept_kernel, output
 from support.triton.cases import CASES
 from support.triton.products import Given, compiled, given
@@ -90,6 +94,21 @@ def test_overlapping_output_and_operand(case: Given) -> None:
     known["b"], known["d"] = memory[: N * K].reshape(N, K), memory[N * K - 8 : N * K - 8 + M * N].reshape(M, N)
     with pytest.raises(ValueError, match="stores to 'd' while other programs read 'b', got arrays that overlap"):
         kept_kernel("made_descriptors").emulate[grid_of(case)](**known)
+
+
+@pytest.mark.parametrize(
+    ("first", "pitch", "fits"), [(0, N, True), (N, N, False), (0, 2 * N, False), (1, N, False), (M * N, N, True)]
+)
+def test_the_epilogue_reads_the_output_where_it_is_stored(case: Given, first: int, pitch: int, fits: bool) -> None:
+    memory = np.zeros(2 * M * N + N, np.float16)
+    known = arguments(case, memory[: M * N].reshape(M, N)) | {"c": memory[first:], "stride_c": pitch}
+    call = classify([Parameter(name) for name in known], known)
+    facts = replace(ProductFacts.of(case.product.nest), matrices=(MatrixFacts("c", "M", "N", "stride_c"),))
+    if fits:
+        assert bind_product("k", facts, call, grid_of(case)).out.argument == "d"
+        return
+    with pytest.raises(ValueError, match="stores to 'd' while other programs read 'c', got arrays that overlap"):
+        bind_product("k", facts, call, grid_of(case))
 
 
 def test_short_vectors_of_the_epilogue(rng: np.random.Generator) -> None:
