@@ -177,7 +177,7 @@ def derived(low: Lowering, op: Operation, operands: Sequence[Reg], result: Reg) 
         case arith.DivSIOp() | arith.DivUIOp() | arith.ShRSIOp() | arith.ShRUIOp():
             by = low.known.sum_of(operands[1])
             if by.base is None and by.constant > 0:
-                divisor = by.constant if isinstance(op, arith.DivSIOp | arith.DivUIOp) else 1 << min(by.constant, 31)
+                divisor = by.constant if isinstance(op, arith.DivSIOp | arith.DivUIOp) else 1 << min(by.constant, 63)
                 if facts[0].multiple % divisor == 0:
                     found = Facts(facts[0].multiple // divisor)
         case _:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -17,25 +16,7 @@ from louver.kernels.emulate_tiles import emulate_tiles
 from louver.passes.compile_tiles import compile_tiles
 from louver.passes.refusal import UnsupportedKernelError
 from louver.ptx.assembler import assemble
-
-DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i32": np.int32, "i64": np.int64}
-UNIT = {"f32": 2.0**-21, "f16": 2.0**-10, "bf16": 2.0**-7}
-SIZE = 256
-
-ELEMENTWISE = """tt.func public @k(%out: !tt.ptr<{t}>, %x: !tt.ptr<{t}>, %y: !tt.ptr<{t}>) {{
-  %r = tt.make_range {{start = 0 : i32, end = 256 : i32}} : tensor<256xi32>
-  %px = tt.splat %x : !tt.ptr<{t}> -> tensor<256x!tt.ptr<{t}>>
-  %py = tt.splat %y : !tt.ptr<{t}> -> tensor<256x!tt.ptr<{t}>>
-  %po = tt.splat %out : !tt.ptr<{t}> -> tensor<256x!tt.ptr<{t}>>
-  %qx = tt.addptr %px, %r : tensor<256x!tt.ptr<{t}>>, tensor<256xi32>
-  %qy = tt.addptr %py, %r : tensor<256x!tt.ptr<{t}>>, tensor<256xi32>
-  %qo = tt.addptr %po, %r : tensor<256x!tt.ptr<{t}>>, tensor<256xi32>
-  %a = tt.load %qx : tensor<256x!tt.ptr<{t}>>
-  %b = tt.load %qy : tensor<256x!tt.ptr<{t}>>
-  %v = {op} : tensor<256x{t}>
-  tt.store %qo, %v : tensor<256x!tt.ptr<{t}>>
-  tt.return
-}}"""
+from support.tile_operations import ATOMIC, ATOMICS, DTYPES, ELEMENTWISE, KEEP, SIZE, UNIT, changed
 
 
 def both(text: str, arguments: Callable[[], dict[str, Any]], name: str) -> list[np.ndarray]:
@@ -104,38 +85,8 @@ def test_integers_are_divided(rng: np.random.Generator, op: str) -> None:
         np.testing.assert_array_equal(each, wanted)
 
 
-ATOMIC = """tt.func public @k(%out: !tt.ptr<{t}>, %x: !tt.ptr<{t}>, %old: !tt.ptr<{t}>) {{
-  %r = tt.make_range {{start = 0 : i32, end = 256 : i32}} : tensor<256xi32>
-  %n = arith.constant dense<{bins}> : tensor<256xi32>
-  %w = arith.constant dense<250> : tensor<256xi32>
-  %m = arith.cmpi slt, %r, %w : tensor<256xi32>
-  %at = arith.remui %r, %n : tensor<256xi32>
-  %px = tt.splat %x : !tt.ptr<{t}> -> tensor<256x!tt.ptr<{t}>>
-  %qx = tt.addptr %px, %r : tensor<256x!tt.ptr<{t}>>, tensor<256xi32>
-  %po = tt.splat %out : !tt.ptr<{t}> -> tensor<256x!tt.ptr<{t}>>
-  %qo = tt.addptr %po, %at : tensor<256x!tt.ptr<{t}>>, tensor<256xi32>
-  %pb = tt.splat %old : !tt.ptr<{t}> -> tensor<256x!tt.ptr<{t}>>
-  %qb = tt.addptr %pb, %r : tensor<256x!tt.ptr<{t}>>, tensor<256xi32>
-  %v = tt.load %qx : tensor<256x!tt.ptr<{t}>>
-  %b = tt.atomic_rmw {kind}, acq_rel, gpu, %qo, %v, %m : (tensor<256x!tt.ptr<{t}>>, tensor<256x{t}>, tensor<256xi1>) -> tensor<256x{t}>
-  {store}
-  tt.return
-}}"""
-KEEP = "tt.store %qb, %b : tensor<256x!tt.ptr<{0}>>"
-
-CHANGES: dict[str, Any] = {
-    "add": np.add, "fadd": np.add, "max": np.maximum, "min": np.minimum, "umax": np.maximum, "umin": np.minimum,
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "xchg": lambda a, b: b,
-}  # fmt: skip
-CASES = [
-    *((kind, element) for kind in CHANGES for element in ("i32", "i64") if kind != "fadd"),
-    *(("fadd", element) for element in ("f32", "f16", "bf16")),
-    ("xchg", "f32"),
-]
-
-
 @pytest.mark.parametrize("bins", [5, 256])
-@pytest.mark.parametrize(("kind", "element"), CASES)
+@pytest.mark.parametrize(("kind", "element"), ATOMICS)
 def test_atomics(rng: np.random.Generator, kind: str, element: str, bins: int) -> None:
     """Into five elements, whose last values depend on the order for exchanges alone; into one each, where the old one returns."""
     if kind == "xchg" and bins < SIZE:
@@ -145,13 +96,7 @@ def test_atomics(rng: np.random.Generator, kind: str, element: str, bins: int) -
     x = rng.integers(-8, 9, SIZE).astype(dtype) if floating else rng.integers(-(1 << 31), 1 << 31, SIZE).astype(dtype)
     start = rng.integers(-8, 9, bins).astype(dtype)
     text = ATOMIC.format(t=element, kind=kind, bins=bins, store=KEEP.format(element) if bins == SIZE else "")
-    unsigned = kind.startswith("u")
-    wanted = start.copy()
-    for at in range(250):
-        old, new = wanted[at % bins : at % bins + 1], x[at : at + 1]
-        if unsigned:
-            old, new = old.view(f"u{old.itemsize}"), new.view(f"u{new.itemsize}")
-        wanted[at % bins] = CHANGES[kind](old, new).view(dtype)[0]
+    wanted = changed(kind, start, x)
 
     def arguments() -> dict[str, Any]:
         return {"out": start.copy(), "x": x, "old": np.zeros(SIZE, dtype)}

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import numpy as np
 import pytest
-from xdsl.dialects.builtin import ModuleOp
 
 import louver
 from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
-from louver.ir.tile import FuncOp
-from louver.ir.tile.multiples import mark_multiples
 from louver.kernels.emulate_tiles import emulate_tiles
 from louver.passes.compile_tiles import compile_tiles
 from louver.ptx.assembler import assemble
+from support.multiples import mark_arguments, marked
 from support.triton.tile_cases import TILE_CASES, kept_tiles
-from support.triton.tile_runs import ELEMENTS, draw, poisoned, product, tiles
-
-
-def marked(module: ModuleOp, names: Collection[str]) -> ModuleOp:
-    """The module with these arguments of its kernel marked."""
-    (function,) = [op for op in module.body.ops if isinstance(op, FuncOp)]
-    mark_multiples(function, names)
-    return module
-
+from support.triton.tile_runs import ELEMENTS, RUNS, draw, poisoned, product, tiles
 
 M, N, K = 80, 48, 208
 """Multiples of 16 that are no whole tiles."""
@@ -167,3 +155,41 @@ def test_integers_that_wrap_once_they_are_negated(x: int) -> None:
     emulate_tiles(compile_tiles(marked(read_ttir(NEGATED), ["x"])), (1,), {"out": out, "x": x})
     expected = (8 - (np.arange(32) + x)).astype(np.int32).astype(np.int64)
     np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("name", TILE_CASES)
+def test_every_kernel(rng: np.random.Generator, name: str) -> None:
+    run = RUNS[name](rng, name)
+    compiled = compile_tiles(mark_arguments(read_ttir(kept_tiles(name)), run.arguments))
+    outputs = [each for each in run.expected if each not in run.read_first]
+    emulate_tiles(compiled, run.grid, run.arguments, order=Seeded(7), uninitialised=outputs)
+    run.check()
+
+
+SHIFTED = """tt.func public @k(%out: !tt.ptr<i64>, %x: !tt.ptr<i64>, %n: i64) {{
+  %big = arith.constant 4294967296 : i64
+  %by = arith.constant {by} : i64
+  %a = arith.muli %n, %big : i64
+  %b = arith.{op} %a, %by : i64
+  %r = tt.make_range {{start = 0 : i32, end = 256 : i32}} : tensor<256xi32>
+  %p = tt.addptr %x, %b : !tt.ptr<i64>, i64
+  %px = tt.splat %p : !tt.ptr<i64> -> tensor<256x!tt.ptr<i64>>
+  %qx = tt.addptr %px, %r : tensor<256x!tt.ptr<i64>>, tensor<256xi32>
+  %po = tt.splat %out : !tt.ptr<i64> -> tensor<256x!tt.ptr<i64>>
+  %qo = tt.addptr %po, %r : tensor<256x!tt.ptr<i64>>, tensor<256xi32>
+  %v = tt.load %qx : tensor<256x!tt.ptr<i64>>
+  tt.store %qo, %v : tensor<256x!tt.ptr<i64>>
+  tt.return
+}}"""
+
+
+@pytest.mark.parametrize(("op", "by"), [("shrsi", 33), ("shrui", 32), ("divsi", 1 << 33), ("divui", 1 << 31)])
+def test_parts_of_large_multiples(rng: np.random.Generator, op: str, by: int) -> None:
+    """What is left of a multiple of 2^32 need not be even: such addresses are not aligned for two elements."""
+    n = 6
+    first = (n << 32) >> by if op.startswith("shr") else (n << 32) // by
+    x, out = rng.integers(0, 1 << 40, 300), np.zeros(256, np.int64)
+    compiled = compile_tiles(marked(parse_ir(SHIFTED.format(op=op, by=by)), ["out", "x"]))
+    assert ("ld.global.v2.b64" in compiled.ptx) == ((1 << 32) % (2 * by if op.startswith("div") else 2 << by) == 0)
+    emulate_tiles(compiled, (1,), {"out": out, "x": x, "n": n})
+    np.testing.assert_array_equal(out, x[first : first + 256])

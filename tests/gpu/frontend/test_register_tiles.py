@@ -9,6 +9,7 @@ import pytest
 
 from louver.formats.tensor import SparseTensor
 from louver.frontend.ttir import read_ttir
+from louver.ir.context import parse_ir
 from louver.kernels.emulate_tiles import tile_metadata, tile_values
 from louver.passes.compile_tiles import CompiledTiles, compile_tiles
 from louver.passes.tile_signature import ArgumentParameter
@@ -16,8 +17,10 @@ from louver.ptx.assembler import assemble
 from louver.runtime.device import Device, current_device
 from louver.runtime.memory import DeviceBuffer
 from louver.runtime.module import ArgumentPack, load
+from support.multiples import mark_arguments
+from support.tile_operations import ATOMIC, ATOMICS, DTYPES, ELEMENTWISE, KEEP, SIZE, changed
 from support.triton.tile_cases import TILE_CASES, kept_tiles
-from support.triton.tile_runs import RUNS, Run, without_flag
+from support.triton.tile_runs import RUNS, Expected, Run, without_flag
 
 GUARD = 4096
 POISON = 0xA7
@@ -114,4 +117,42 @@ def test_any_number_of_warps(rng: np.random.Generator, name: str, warps: int) ->
 def test_a_branch_that_is_not_taken(rng: np.random.Generator) -> None:
     run = without_flag(rng)
     run_on_device(compile_tiles(read_ttir(kept_tiles("two_dots"))), run)
+    run.check()
+
+
+@pytest.mark.parametrize("name", TILE_CASES)
+def test_neighbours_that_are_moved_together(rng: np.random.Generator, name: str) -> None:
+    """Every kernel with its arguments marked that are multiples of 16: addresses here all are."""
+    run = RUNS[name](rng, name)
+    run_on_device(compile_tiles(mark_arguments(read_ttir(kept_tiles(name)), run.arguments)), run)
+    run.check()
+
+
+@pytest.mark.parametrize("bins", [5, SIZE])
+@pytest.mark.parametrize(("kind", "element"), ATOMICS)
+def test_atomics(rng: np.random.Generator, kind: str, element: str, bins: int) -> None:
+    if kind == "xchg" and bins < SIZE:
+        pytest.skip("which exchange is the last one is left open")
+    dtype = DTYPES[element]
+    low, high = (-8, 9) if kind == "fadd" or element == "f32" else (-(1 << 31), 1 << 31)
+    x, start = rng.integers(low, high, SIZE).astype(dtype), rng.integers(-8, 9, bins).astype(dtype)
+    text = ATOMIC.format(t=element, kind=kind, bins=bins, store=KEEP.format(element) if bins == SIZE else "")
+    expected = {"out": Expected(changed(kind, start, x).astype(np.float64), 0.0)}
+    run = Run((1,), {"out": start.copy(), "x": x, "old": np.zeros(SIZE, dtype)}, expected)
+    run_on_device(compile_tiles(parse_ir(text)), run)
+    run.check()
+
+
+@pytest.mark.parametrize(
+    ("op", "meaning"),
+    [("sin", np.sin), ("cos", np.cos), ("sqrt", np.sqrt), ("log", np.log), ("log2", np.log2), ("floor", np.floor)],
+)
+def test_functions(rng: np.random.Generator, op: str, meaning: Any) -> None:
+    x = (rng.standard_normal(SIZE) * 100).astype(np.float32)
+    x = x if op in ("sin", "cos", "floor") else np.abs(x) + np.float32(1e-3)
+    exact = meaning(x.astype(np.float64))
+    out = np.full(SIZE, np.nan, np.float32)
+    expected = Expected(exact, 2.0**-20 * np.maximum(np.abs(exact), 1))
+    run = Run((1,), {"out": out, "x": x, "y": x.copy()}, {"out": expected})
+    run_on_device(compile_tiles(parse_ir(ELEMENTWISE.format(t="f32", op=f"math.{op} %a"))), run)
     run.check()

@@ -1,0 +1,70 @@
+"""Tile IR of one operation on elements, or of atomics on memory, for the emulator and for the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i32": np.int32, "i64": np.int64}
+UNIT = {"f32": 2.0**-21, "f16": 2.0**-10, "bf16": 2.0**-7}
+SIZE = 256
+
+ELEMENTWISE = """tt.func public @k(%out: !tt.ptr<{t}>, %x: !tt.ptr<{t}>, %y: !tt.ptr<{t}>) {{
+  %r = tt.make_range {{start = 0 : i32, end = 256 : i32}} : tensor<256xi32>
+  %px = tt.splat %x : !tt.ptr<{t}> -> tensor<256x!tt.ptr<{t}>>
+  %py = tt.splat %y : !tt.ptr<{t}> -> tensor<256x!tt.ptr<{t}>>
+  %po = tt.splat %out : !tt.ptr<{t}> -> tensor<256x!tt.ptr<{t}>>
+  %qx = tt.addptr %px, %r : tensor<256x!tt.ptr<{t}>>, tensor<256xi32>
+  %qy = tt.addptr %py, %r : tensor<256x!tt.ptr<{t}>>, tensor<256xi32>
+  %qo = tt.addptr %po, %r : tensor<256x!tt.ptr<{t}>>, tensor<256xi32>
+  %a = tt.load %qx : tensor<256x!tt.ptr<{t}>>
+  %b = tt.load %qy : tensor<256x!tt.ptr<{t}>>
+  %v = {op} : tensor<256x{t}>
+  tt.store %qo, %v : tensor<256x!tt.ptr<{t}>>
+  tt.return
+}}"""
+"""Fields: t, the element type; op, an operation on %a and %b."""
+
+ATOMIC = """tt.func public @k(%out: !tt.ptr<{t}>, %x: !tt.ptr<{t}>, %old: !tt.ptr<{t}>) {{
+  %r = tt.make_range {{start = 0 : i32, end = 256 : i32}} : tensor<256xi32>
+  %n = arith.constant dense<{bins}> : tensor<256xi32>
+  %w = arith.constant dense<250> : tensor<256xi32>
+  %m = arith.cmpi slt, %r, %w : tensor<256xi32>
+  %at = arith.remui %r, %n : tensor<256xi32>
+  %px = tt.splat %x : !tt.ptr<{t}> -> tensor<256x!tt.ptr<{t}>>
+  %qx = tt.addptr %px, %r : tensor<256x!tt.ptr<{t}>>, tensor<256xi32>
+  %po = tt.splat %out : !tt.ptr<{t}> -> tensor<256x!tt.ptr<{t}>>
+  %qo = tt.addptr %po, %at : tensor<256x!tt.ptr<{t}>>, tensor<256xi32>
+  %pb = tt.splat %old : !tt.ptr<{t}> -> tensor<256x!tt.ptr<{t}>>
+  %qb = tt.addptr %pb, %r : tensor<256x!tt.ptr<{t}>>, tensor<256xi32>
+  %v = tt.load %qx : tensor<256x!tt.ptr<{t}>>
+  %b = tt.atomic_rmw {kind}, acq_rel, gpu, %qo, %v, %m : (tensor<256x!tt.ptr<{t}>>, tensor<256x{t}>, tensor<256xi1>) -> tensor<256x{t}>
+  {store}
+  tt.return
+}}"""
+KEEP = "tt.store %qb, %b : tensor<256x!tt.ptr<{0}>>"
+
+CHANGES: dict[str, Any] = {
+    "add": np.add, "fadd": np.add, "max": np.maximum, "min": np.minimum, "umax": np.maximum, "umin": np.minimum,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "xchg": lambda a, b: b,
+}  # fmt: skip
+
+ATOMICS = [
+    *((kind, element) for kind in CHANGES for element in ("i32", "i64") if kind != "fadd"),
+    *(("fadd", element) for element in ("f32", "f16", "bf16")),
+    ("xchg", "f32"),
+]
+
+
+def changed(kind: str, start: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """What `ATOMIC` leaves of `start`: 250 elements of x, one after the other, into as many bins as it has."""
+    wanted = start.copy()
+    for at in range(250):
+        place = at % start.size
+        old, new = wanted[place : place + 1], x[at : at + 1]
+        if kind.startswith("u"):
+            old, new = old.view(f"u{old.itemsize}"), new.view(f"u{new.itemsize}")
+        wanted[place] = CHANGES[kind](old, new).view(start.dtype)[0]
+    return wanted
