@@ -61,12 +61,17 @@ class ArgumentParameter:
 
 @dataclass(frozen=True, slots=True)
 class TileSignature:
-    """A compiled kernel of register tiles as its launch sees it. shared_bytes: dynamic shared memory of a CTA."""
+    """A compiled kernel of register tiles as its launch sees it. shared_bytes: dynamic shared memory of a CTA.
+
+    pitches: sparse arguments and what the kernel takes for the stride of their rows, a number or an argument; metadata has rows
+    without gaps, so that it must be the length of a row.
+    """
 
     kernel: str
     parameters: tuple[ArgumentParameter, ...]
     threads: int
     shared_bytes: int
+    pitches: tuple[tuple[str, str], ...] = ()
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -81,4 +86,5 @@ class TileSignature:
     def from_json(cls, facts: Mapping[str, Any]) -> TileSignature:
         """The signature that `to_json` wrote."""
         fields: dict[str, Any] = {**facts, "parameters": tuple(ArgumentParameter(**p) for p in facts["parameters"])}
+        fields["pitches"] = tuple((argument, text) for argument, text in facts["pitches"])
         return cls(**fields)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from louver.passes.tile_signature import ArgumentParameter, TileSignature
 from louver.user.arguments import Call, Number
+from louver.user.sizes import size as size_of
 
 ADDRESSES = ("address", "values", "metadata")
 """Parts of an argument that are addresses."""
@@ -21,6 +22,12 @@ def check_tiles(name: str, signature: TileSignature, call: Call) -> None:
             raise ValueError(
                 f"K of {name}'s sparse argument {argument!r} is a multiple of {s.pattern.m}, got {s.size}: pad it with zeros"
             )
+        for stride in [size_of(text, call.numbers) for of, text in signature.pitches if of == argument]:
+            if s.rows > 1 and stride != s.size:
+                raise ValueError(
+                    f"{name} is given the strides of the dense tensor, contiguous, for {argument!r}: rows are {s.size} elements "
+                    f"apart, got a stride of {stride}"
+                )
         given = {part: _described(call, argument, part) for part in ("shape", "stride")}
         if given["shape"] and (given["shape"] != tuple(s.shape) or given["stride"] != _contiguous(s.shape)):
             raise ValueError(

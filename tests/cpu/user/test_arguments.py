@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import louver
+from louver.passes.tile_signature import ArgumentParameter, TileSignature
 from louver.user.arguments import bind, canonical, classify
+from louver.user.bind_tiles import check_tiles
 from louver.user.descriptor import TensorDescriptor
 from louver.user.hints import Hints
 from louver.user.source import Parameter
@@ -182,3 +184,15 @@ def test_descriptors_of_other_libraries_are_checked_too() -> None:
     Foreign.padding, Foreign.strides = "zero", [16, 2]
     with pytest.raises(ValueError, match="the argument 'x': .* last stride is 1, got 2"):
         classify((X,), {"x": Foreign()})
+
+
+@pytest.mark.parametrize(("pitch", "text"), [(32, "stride"), (8, "stride"), (16, "24")])
+def test_register_tiles_take_rows_of_sparse_tensors_without_gaps(
+    pitch: int, text: str, rng: np.random.Generator
+) -> None:
+    s = louver.compress(louver.prune(rng.standard_normal((8, 16)).astype(np.float16), "2:4"), "2:4")
+    values = ArgumentParameter("x", "x", "values", None, "u64", "f16", 16)
+    call = classify((X, Parameter("stride")), {"x": s, "stride": pitch})
+    with pytest.raises(ValueError, match="for 'x': rows are 16 elements apart, got a stride of"):
+        check_tiles("k", TileSignature("k", (values,), 32, 0, (("x", text),)), call)
+    check_tiles("k", TileSignature("k", (values,), 32, 0, (("x", "16"),)), call)

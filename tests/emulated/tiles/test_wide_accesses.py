@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -193,3 +195,9 @@ def test_parts_of_large_multiples(rng: np.random.Generator, op: str, by: int) ->
     assert ("ld.global.v2.b64" in compiled.ptx) == ((1 << 32) % (2 * by if op.startswith("div") else 2 << by) == 0)
     emulate_tiles(compiled, (1,), {"out": out, "x": x, "n": n})
     np.testing.assert_array_equal(out, x[first : first + 256])
+
+
+def test_signatures_say_how_far_apart_sparse_rows_are() -> None:
+    signature = compile_tiles(read_ttir(kept_tiles("dot_f16"))).signature
+    assert signature.pitches == (("a", "K"),)
+    assert type(signature).from_json(json.loads(json.dumps(signature.to_json()))) == signature
