@@ -196,7 +196,8 @@ def _computes(grid: Grid, recent: Recent) -> bool:
     """Whether a grid that is computed is the one that was checked; False where it goes by the arrays, which are not kept."""
     try:
         return callable(grid) and _sizes(grid, recent.meta) == recent.grid
-    except KeyError:
+    except Exception:
+        # The user's function misses an array, in whatever way it asks; with all arguments it says itself what is wrong.
         return False
 
 

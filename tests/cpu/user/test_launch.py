@@ -109,6 +109,13 @@ def test_computed_grids_see_numbers_and_constants(gpu: FakeGpu, torch: FakeTorch
         call(kernel, known, by_arrays)
     assert len(gpu.launches) == 5
 
+    def asked_softly(meta: dict[str, Any]) -> tuple[int, int]:
+        return -(-meta.get("d").shape[0] // 128), -(-meta["N"] // 64)
+
+    for _ in range(2):
+        call(kernel, known, asked_softly)
+    assert len(gpu.launches) == 7
+
 
 def test_a_grid_is_checked_again(gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor) -> None:
     kernel, known = kept_kernel("made_descriptors"), arguments(s)
