@@ -155,6 +155,6 @@ def register_split(schedule: Schedule, target: Target) -> tuple[int, int]:
     """
     step = target.setmaxnreg_step
     entry = target.registers_per_sm // schedule.threads // step * step
-    producer = 24 if schedule.consumers > 2 else 40
+    producer = target.setmaxnreg_min
     consumer = (entry * (1 + schedule.consumers) - producer) // schedule.consumers
     return producer, min(target.setmaxnreg_max, consumer // step * step)
