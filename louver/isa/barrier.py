@@ -1,8 +1,8 @@
 """mbarriers: init, arrive, expect, wait. Addresses are shared-memory byte addresses, multiples of 8.
 
-Default semantics (release at CTA scope for arrivals, acquire for waits) unless `cluster` is said: from every warp of a main loop
-cluster scope costs a third of the speed; between the producers of a cluster, once a step, it is what orders one CTA's reads
-before another's copies. Source: PTX ISA, Parallel Synchronization, mbarrier.
+Default semantics throughout (release at CTA scope for arrivals, acquire for waits): at cluster scope ptxas puts a barrier of the
+whole GPU's memory before each arrival and drops the L1 cache after each wait, which halves a main loop's speed even once a step;
+rings fed by multicast do without. Source: PTX ISA, Parallel Synchronization, mbarrier.
 """
 
 from __future__ import annotations
@@ -54,13 +54,11 @@ def _space(remote: bool) -> str:
 class MbarrierArrive(Effect):
     """`mbarrier.arrive`: one arrival, or with `counted` as many as the operand says.
 
-    remote: the barrier is another CTA's of the cluster, its address made by `MapShared`. cluster: what precedes is released to
-    the whole cluster, not to the CTA alone.
+    remote: the barrier is another CTA's of the cluster, its address made by `MapShared`.
     """
 
     remote: bool = False
     counted: bool = False
-    cluster: bool = False
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -70,7 +68,7 @@ class MbarrierArrive(Effect):
     @property
     def mnemonic(self) -> str:
         """The opcode."""
-        return f"mbarrier.arrive{'.release.cluster' if self.cluster else ''}.{_space(self.remote)}.b64"
+        return f"mbarrier.arrive.{_space(self.remote)}.b64"
 
     @property
     def requires(self) -> Requirement:
@@ -149,12 +147,7 @@ class MbarrierExpect(Effect):
 
 @dataclass(frozen=True, slots=True)
 class MbarrierTryWait(Effect):
-    """`mbarrier.try_wait.parity p, [addr], parity`: true once the phase of that parity is complete; may pause meanwhile.
-
-    cluster: what was released to the cluster is acquired, not what was released in the CTA alone.
-    """
-
-    cluster: bool = False
+    """`mbarrier.try_wait.parity p, [addr], parity`: true once the phase of that parity is complete; may pause meanwhile."""
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -164,7 +157,7 @@ class MbarrierTryWait(Effect):
     @property
     def mnemonic(self) -> str:
         """The opcode."""
-        return f"mbarrier.try_wait.parity{'.acquire.cluster' if self.cluster else ''}.shared::cta.b64"
+        return "mbarrier.try_wait.parity.shared::cta.b64"
 
     @property
     def requires(self) -> Requirement:

@@ -207,7 +207,7 @@ def _fill_stage(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SS
     for fill in own:
         fill(plan, values, tile, step)
     if plan.schedule.cluster > 1:
-        ops.WaitOp(properties={"barriers": StringAttr("invited"), "cluster": UnitAttr()})
+        ops.WaitOp(properties={"barriers": StringAttr("invited")})
     for fill in shared:
         fill(plan, values, tile, step)
 

@@ -88,21 +88,19 @@ class KernelBuilder(Arithmetic):
         """A barrier whose phases complete with `count` arrivals."""
         self.emit(MbarrierInit(), address, Imm(count))
 
-    def mbarrier_arrive(
-        self, address: Address, *, remote: bool = False, cluster: bool = False, guard: Reg | None = None
-    ) -> None:
-        """One arrival; `remote` for an address from `map_shared`; `cluster`: released to the cluster."""
-        self.emit(MbarrierArrive(remote, cluster=cluster), address, guard=guard)
+    def mbarrier_arrive(self, address: Address, *, remote: bool = False, guard: Reg | None = None) -> None:
+        """One arrival; `remote` for an address from `map_shared`."""
+        self.emit(MbarrierArrive(remote), address, guard=guard)
 
     def mbarrier_arrive_expect(self, address: Address, transaction_bytes: int) -> None:
         """Expect bytes and arrive."""
         self.emit(MbarrierArriveExpect(), address, Imm(transaction_bytes))
 
-    def wait(self, address: Address, parity: Reg, *, cluster: bool = False) -> None:
-        """Spin until the barrier's phase of that parity is complete; `cluster`: acquire from the cluster."""
+    def wait(self, address: Address, parity: Reg) -> None:
+        """Spin until the barrier's phase of that parity is complete."""
         with self.loop() as loop:
             done = self.reg("pred")
-            self.emit(MbarrierTryWait(cluster), done, address, parity)
+            self.emit(MbarrierTryWait(), done, address, parity)
             loop.repeat_if(done, negated=True)
 
     def fence_mbarrier_init(self) -> None:

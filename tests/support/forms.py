@@ -146,16 +146,8 @@ def effect_forms() -> Iterator[Effect | Pure]:
         Trap("stop"),
     )
     yield from (SetMaxRegisters("dec", 24), SetMaxRegisters("inc", 240))
-    yield from (
-        MbarrierInit(),
-        MbarrierExpect(),
-        MbarrierTryWait(),
-        MbarrierTryWait(True),
-        MbarrierTestWait(),
-        MbarrierInvalidate(),
-    )
+    yield from (MbarrierInit(), MbarrierExpect(), MbarrierTryWait(), MbarrierTestWait(), MbarrierInvalidate())
     for remote in (False, True):
-        yield MbarrierArrive(remote, cluster=True)
         yield from (MbarrierArrive(remote), MbarrierArrive(remote, counted=True), MbarrierArriveExpect(remote))
     for rank in range(1, 6):
         yield from (BulkTensorLoad(rank=rank), BulkTensorStore(rank), BulkTensorStore(rank, cache_hint=True))

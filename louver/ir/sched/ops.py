@@ -269,14 +269,11 @@ class BulkLoadOp(IRDLOperation):
 
 @irdl_op_definition
 class WaitOp(IRDLOperation):
-    """Wait for the phase of the stage in hand: until its copies have arrived, or, by an invitation of the `cluster`, all that are
-    to send to it may.
-    """
+    """Wait for the phase of the stage in hand: until its copies have arrived, or all that are to send to it may."""
 
     name = "sched.wait"
     barriers = prop_def(SymbolNameConstraint())
-    cluster = opt_prop_def(UnitAttr)
-    assembly_format = "$barriers (`cluster` $cluster^)? attr-dict"
+    assembly_format = "$barriers attr-dict"
 
 
 @irdl_op_definition

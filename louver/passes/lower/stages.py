@@ -33,7 +33,7 @@ def invite(low: Lowering, op: ops.InviteOp) -> None:
     """Arrive in the other CTA of the cluster: one message between producers, in place of one from every warp that multiplies."""
     k = low.k
     address = k.add(barrier_address(low, low.position.stage), low.barriers[op.barriers.data].offset)
-    k.mbarrier_arrive(Address(k.map_shared(address, k.xor(low.named["rank"], 1))), remote=True, cluster=True)
+    k.mbarrier_arrive(Address(k.map_shared(address, k.xor(low.named["rank"], 1))), remote=True)
 
 
 def expect(low: Lowering, op: ops.ExpectOp) -> None:
@@ -44,10 +44,9 @@ def expect(low: Lowering, op: ops.ExpectOp) -> None:
 
 
 def wait(low: Lowering, op: ops.WaitOp) -> None:
-    """Wait for the stage's copies, or for the cluster's invitation to send them."""
+    """Wait for the stage's copies."""
     address = barrier_address(low, low.position.stage)
-    place = Address(address, low.barriers[op.barriers.data].offset)
-    low.k.wait(place, low.position.parity, cluster=op.cluster is not None)
+    low.k.wait(Address(address, low.barriers[op.barriers.data].offset), low.position.parity)
 
 
 def release(low: Lowering, op: ops.ReleaseOp) -> None:

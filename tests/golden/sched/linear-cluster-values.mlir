@@ -18,7 +18,7 @@ builtin.module {
           %0 = arith.constant 128 : i32
           %1 = arith.muli %step, %0 : i32
           sched.bulk_load %b_map[%1, %n : i32, i32] to @b offset 0 on @full : !sched.map<"b", [128, 128], 1, 128>
-          sched.wait @invited cluster
+          sched.wait @invited
           sched.copy_metadata %metadata[%m, %step] to @metadata bytes 2048 on @full multicast : !sched.ptr<"metadata", "u32">, i32, i32
           %2 = arith.constant 64 : i32
           %3 = arith.muli %step, %2 : i32

@@ -17,7 +17,7 @@ builtin.module {
           %0 = arith.constant 32 : i32
           %1 = arith.muli %step, %0 : i32
           sched.bulk_load %a_map[%1, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [32, 128], 2, 64>
-          sched.wait @invited cluster
+          sched.wait @invited
           %2 = arith.constant 64 : i32
           %3 = arith.muli %step, %2 : i32
           sched.bulk_load %b_map[%3, %n : i32, i32] to @b offset 0 on @full multicast [1 : i32, 128 : i32, 16384 : i32] : !sched.map<"b", [64, 128], 2, 128>
