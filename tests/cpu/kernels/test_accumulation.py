@@ -51,11 +51,11 @@ def test_promoted_sums_take_narrower_tiles() -> None:
 @pytest.mark.parametrize(
     ("problem", "schedule", "held", "needed"),
     [
-        (PROMOTED, Schedule(128, 256, 128), 232, 280),
-        (PROMOTED, Schedule(256, 128, 128), 232, 280),
+        (PROMOTED, Schedule(128, 256, 128), 240, 280),
+        (PROMOTED, Schedule(256, 128, 128), 240, 280),
         (PROMOTED, Schedule(192, 192, 128, consumers=3), 160, 216),
         (Problem("linear"), Schedule(256, 256, consumers=4, stages=2), 112, 152),
-        (Problem("linear"), Schedule(256, 256, stages=2), 232, 280),
+        (Problem("linear"), Schedule(256, 256, stages=2), 240, 280),
         (Problem("linear"), Schedule(192, 256, consumers=3, stages=2), 160, None),
     ],
 )

@@ -6,7 +6,7 @@ builtin.module {
     sched.ring @d stages 1 bytes 65536 offset 163840
     sched.barriers @full stages 4 arrivals 1 transaction_bytes 40960 offset 229376
     sched.barriers @empty stages 4 arrivals 8 offset 229408
-    sched.role @producer warpgroups 1 from 0 registers 40 single {
+    sched.role @producer warpgroups 1 from 0 registers 24 single {
       sched.tiles raster 16 {
       ^bb0(%m: i32, %n: i32):
         sched.loop unroll 1 {
@@ -23,7 +23,7 @@ builtin.module {
         }
       }
     }
-    sched.role @consumer warpgroups 2 from 1 registers 232 {
+    sched.role @consumer warpgroups 2 from 1 registers 240 {
       sched.tiles raster 16 {
       ^bb0(%m_1: i32, %n_1: i32):
         sched.loop unroll 8 {

@@ -7,7 +7,7 @@ builtin.module {
     sched.barriers @full stages 3 arrivals 1 transaction_bytes 40960 offset 129024
     sched.barriers @empty stages 3 arrivals 8 offset 129048
     sched.barriers @metadata_full stages 3 arrivals 1 transaction_bytes 2048 offset 129072
-    sched.role @producer warpgroups 1 from 0 registers 40 single {
+    sched.role @producer warpgroups 1 from 0 registers 24 single {
       sched.tiles raster 16 {
       ^bb0(%m: i32, %n: i32):
         sched.loop unroll 1 {
@@ -26,7 +26,7 @@ builtin.module {
         }
       }
     }
-    sched.role @consumer warpgroups 2 from 1 registers 232 {
+    sched.role @consumer warpgroups 2 from 1 registers 240 {
       sched.tiles raster 16 {
       ^bb0(%m_1: i32, %n_1: i32):
         sched.loop unroll 4 {

@@ -5,7 +5,7 @@ builtin.module {
     sched.ring @b stages 8 bytes 1024 offset 65536
     sched.barriers @full stages 8 arrivals 1 transaction_bytes 9216 offset 73728
     sched.barriers @empty stages 8 arrivals 8 offset 73792
-    sched.role @producer warpgroups 1 from 0 registers 40 single {
+    sched.role @producer warpgroups 1 from 0 registers 24 single {
       sched.tiles raster 16 {
       ^bb0(%m: i32, %n: i32):
         sched.loop unroll 1 {
@@ -22,7 +22,7 @@ builtin.module {
         }
       }
     }
-    sched.role @consumer warpgroups 2 from 1 registers 232 {
+    sched.role @consumer warpgroups 2 from 1 registers 240 {
       sched.tiles raster 16 {
       ^bb0(%m_1: i32, %n_1: i32):
         sched.loop unroll 8 {

@@ -7,7 +7,7 @@ builtin.module {
     sched.barriers @full stages 4 arrivals 1 transaction_bytes 24576 offset 163840
     sched.barriers @empty stages 4 arrivals 4 offset 163872
     sched.barriers @turn stages 2 arrivals 4 offset 163904
-    sched.role @producer warpgroups 1 from 0 registers 40 single {
+    sched.role @producer warpgroups 1 from 0 registers 24 single {
       sched.tiles raster 16 {
       ^bb0(%m: i32, %n: i32):
         sched.loop unroll 1 {
@@ -24,7 +24,7 @@ builtin.module {
         }
       }
     }
-    sched.role @consumer warpgroups 2 from 1 registers 232 {
+    sched.role @consumer warpgroups 2 from 1 registers 240 {
       sched.tiles raster 16 in_turn {
       ^bb0(%m_1: i32, %n_1: i32):
         sched.take_turn @turn

@@ -6,7 +6,7 @@ builtin.module {
     sched.barriers @full stages 2 arrivals 1 transaction_bytes 81920 offset 163840
     sched.barriers @empty stages 2 arrivals 8 offset 163856
     sched.barriers @invited stages 2 arrivals 1 offset 163872
-    sched.role @producer warpgroups 1 from 0 registers 40 single {
+    sched.role @producer warpgroups 1 from 0 registers 24 single {
       sched.tiles raster 16 {
       ^bb0(%m: i32, %n: i32):
         sched.loop unroll 1 {
@@ -28,7 +28,7 @@ builtin.module {
         }
       }
     }
-    sched.role @consumer warpgroups 2 from 1 registers 232 {
+    sched.role @consumer warpgroups 2 from 1 registers 240 {
       sched.tiles raster 16 {
       ^bb0(%m_1: i32, %n_1: i32):
         sched.loop unroll 4 {
