@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from louver.formats.dtypes import element_type
 from louver.ir.sched.epilogue import MatrixOp
 from louver.passes.lower.convert import half
-from louver.passes.lower.epilogue import Cursors, Epilogue, Known, array_cursors, pointee
+from louver.passes.lower.epilogue import Cursors, Epilogue, Known, array_cursors, crowded, pointee
 from louver.passes.lower.state import Lowering
 from louver.ptx.module import Address, Reg
 
@@ -53,6 +53,8 @@ class Addends:
     @property
     def groups(self) -> int:
         """Groups of eight columns, of which a thread has a pair a row, that are read at a time."""
+        if crowded(self.low):
+            return 1
         return max(1, PAIRS[self.low.warpgroups] // (len(self.rows) * max(1, len(matrices(self.op)))))
 
     def read(self, columns: Sequence[int]) -> Strip:

@@ -30,10 +30,12 @@ def bulk_store(low: Lowering, op: ops.BulkStoreOp) -> None:
         k.bulk_wait(0)
     _warpgroup_barrier(low)
     area, lane = open_area(low, op), Lane.of(low)
-    results = Results.of_blocks(low, op)
-    chunks = list(area.chunks(len(results), low.tile[1]))
+    chunks = list(area.chunks(len(low.consumer.accumulators), low.tile[1]))
+    results: Results | None = None
     for index, chunk in enumerate(chunks):
-        _stage(low, area, results[chunk.block], chunk, lane)
+        if results is None or results.block != chunk.block:
+            results = Results.of_block(low, op, chunk.block)
+        _stage(low, area, results, chunk, lane)
         k.fence_proxy_async()
         if _reuses(area, chunks, index + 1):
             with k.if_(leader):

@@ -37,6 +37,9 @@ Epilogue: TypeAlias = ops.StoreOp | ops.BulkStoreOp
 LONG_STEPS = ("erf",)
 """Elementwise steps of so many instructions that those of a few columns hide each other's latency."""
 
+ROOMY = 128
+"""Registers of sums a thread that leave room for several groups of columns beside them: those of 128×256, by two warpgroups."""
+
 Axis: TypeAlias = Literal["m", "n"]
 
 Cursors: TypeAlias = dict[SSAValue, Reg]
@@ -86,13 +89,21 @@ def keep_apart(low: Lowering, op: Epilogue) -> None:
         low.k.emit(WarpSync(), FULL_MASK)
 
 
-def is_long(op: Epilogue) -> bool:
+def one_by_one(low: Lowering, op: Epilogue) -> bool:
     """Whether groups of columns are to be computed one after the other, each behind a branch.
 
-    The assembler would begin many of them at once, across barriers too, and what they compute would not fit the registers
+    The assembler would begin many of them at once, across barriers too, and what they read and compute would not fit the registers
     beside the accumulators.
     """
-    return not reads_arrays(op) and any(step_of(each) in LONG_STEPS for each in op.body.block.ops)
+    long = any(step_of(each) in LONG_STEPS for each in op.body.block.ops)
+    if crowded(low):
+        return long or reads_arrays(op) or reads_columns(op)
+    return long and not reads_arrays(op)
+
+
+def crowded(low: Lowering) -> bool:
+    """Whether a thread holds so many sums that what the epilogue reads for one group of columns is all that fits beside them."""
+    return sum(len(block) for block in low.consumer.accumulators) > ROOMY
 
 
 def scalars(low: Lowering, op: Epilogue) -> Known:

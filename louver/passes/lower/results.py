@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -17,8 +16,8 @@ from louver.passes.lower.epilogue import (
     evaluate,
     first_output_row,
     is_gated,
-    is_long,
     keep_apart,
+    one_by_one,
     output_block,
     output_rows,
     reads_arrays,
@@ -49,13 +48,14 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The epilogue of one block of 64 rows of sums. rows: the rows of the output that this thread holds, r and r + 8, or one of a
-    gated product. first_column: its first. any_inside: whether the output has any of the warp's rows, of the first block at least.
-    addends: its arrays, None without any; strips: what has been read of them, by first column.
+    """The epilogue of one block of 64 rows of sums. block: its number. rows: the rows of the output that this thread holds, r and
+    r + 8, or one of a gated product. first_column: its first. any_inside: whether the output has any of the warp's rows. addends:
+    its arrays, None without any; strips: what has been read of them, by first column.
     """
 
     low: Lowering
     op: ops.BulkStoreOp
+    block: int
     rows: tuple[_Line, ...]
     first_column: Reg
     any_inside: Reg
@@ -63,9 +63,10 @@ class Results:
     strips: dict[int, Strip] = field(default_factory=dict[int, Strip])
 
     @classmethod
-    def of_blocks(cls, low: Lowering, op: ops.BulkStoreOp) -> list[Results]:
-        """One for each block of the warpgroup; loads the scalars and the vectors along m."""
+    def of_block(cls, low: Lowering, op: ops.BulkStoreOp, block: int) -> Results:
+        """That block of the warpgroup's; loads the scalars and the vectors along m."""
         k = low.k
+        start = output_block(op) * block
         first = first_output_row(low, op)
         first_column = k.add(low.number(op.column), k.shl(k.and_(low.named["tid"], 3), 1))
         numbers = scalars(low, op)
@@ -77,20 +78,22 @@ class Results:
             in_row = array_cursors(low, op, "m", row, first_column) if reads_arrays(op) else {}
             return _Line(offset, inside, known, in_row)
 
-        any_inside = k.setp("lt", "u32", k.sub(first, k.shr(k.and_(low.named["tid"], 31), 2)), output_rows(low, op))
-        block, halves = output_block(op), (0,) if is_gated(op) else (0, 8)
-        starts = range(0, block * len(low.consumer.accumulators), block)
-        aligned = aligned_pairs(low, op)
-        found: list[Results] = []
-        for start in starts:
-            rows = tuple(line(start + half) for half in halves)
-            read = tuple(Row(row.offset, row.inside, row.arrays) for row in rows)
-            addends = Addends(low, op, read, first, first_column, aligned) if reads_arrays(op) else None
-            found.append(cls(low, op, rows, first_column, any_inside, addends))
-        return found
+        warp_first = k.add(k.sub(first, k.shr(k.and_(low.named["tid"], 31), 2)), start)
+        any_inside = k.setp("lt", "u32", warp_first, output_rows(low, op))
+        rows = tuple(line(start + half) for half in ((0,) if is_gated(op) else (0, 8)))
+        read = tuple(Row(row.offset, row.inside, row.arrays) for row in rows)
+        addends = None
+        if reads_arrays(op):
+            addends = Addends(low, op, read, first, first_column, aligned_pairs(low, op))
+        return cls(low, op, block, rows, first_column, any_inside, addends)
 
     def group(self, chunk: Chunk, group: int) -> tuple[Half, ...]:
         """Results of the chunk's eight columns number `group` that this thread holds, row by row."""
+        if one_by_one(self.low, self.op):
+            return self._behind_a_branch(chunk, group)
+        return self._results(chunk, group)
+
+    def _results(self, chunk: Chunk, group: int) -> tuple[Half, ...]:
         column = chunk.column + 8 * group
         strip = self._strip(chunk, group)
         columns = self._column(column), self._column(column + 1)
@@ -98,21 +101,18 @@ class Results:
         def result(index: int, pair: int) -> Reg:
             # Both sums of a gated product are this thread's: those of rows r and r + 8.
             halves = (index,) if len(self.rows) > 1 else (0, 1)
-            sums = [self.low.sum_at(chunk.block, 4 * (column // 8) + 2 * half + pair) for half in halves]
+            sums = [self.low.sum_at(self.block, 4 * (column // 8) + 2 * half + pair) for half in halves]
             read = {} if strip is None else strip.at(index, column, pair)
             return evaluate(self.low, self.op, sums, self.rows[index].known | columns[pair] | read)
 
-        def results() -> tuple[Half, ...]:
-            return tuple((result(index, 0), result(index, 1)) for index in range(len(self.rows)))
+        return tuple((result(index, 0), result(index, 1)) for index in range(len(self.rows)))
 
-        return self._behind_a_branch(results) if is_long(self.op) else results()
-
-    def _behind_a_branch(self, results: Callable[[], tuple[Half, ...]]) -> tuple[Half, ...]:
+    def _behind_a_branch(self, chunk: Chunk, group: int) -> tuple[Half, ...]:
         """The results, or zeros where none of the warp's rows are the output's."""
         k = self.low.k
         kept = tuple((self._zero(), self._zero()) for _ in self.rows)
         with k.if_(self.any_inside, uniform=True):
-            for row, found in zip(kept, results(), strict=True):
+            for row, found in zip(kept, self._results(chunk, group), strict=True):
                 for register, value in zip(row, found, strict=True):
                     k.mov(value, into=register)
         return kept
