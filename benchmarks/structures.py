@@ -79,6 +79,7 @@ GROUPS: dict[str, dict[str, Structure]] = {
     "tiles": {
         "8 columns": _of(F16, WIDE, tile_n=8),
         "two blocks": _of(F16, WIDE, tile_m=256, tile_n=128),
+        "two blocks, the most sums": _of(F16, WIDE, tile_m=256, tile_n=192, store="bulk", staging=96),
         "three consumers": _of(F16, WIDE, tile_m=192, tile_n=192, consumers=3),
         "values in registers": _of(F16, WIDE, values="registers"),
         "alone": _of(F16, WIDE, tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0),

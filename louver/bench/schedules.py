@@ -46,6 +46,8 @@ ALTERNATIVES: tuple[Mapping[str, Any], ...] = (
     {"tile_n": 192, "staging": None},
     {"tile_n": 256},
     {"tile_m": 256, "tile_n": 128},
+    {"tile_m": 256, "tile_n": 192, "staging": 96, "raster": 12},
+    {"tile_m": 128, "tile_n": 256, "staging": 128, "raster": 16},
     {"tile_m": 192, "tile_n": 192, "consumers": 3, "staging": None},
     {"tile_m": 256, "tile_n": 256, "consumers": 4, "staging": 32},
     {"tile_m": 256, "tile_n": 256, "consumers": 2, "staging": 32},
@@ -78,8 +80,8 @@ class Rung:
         return 2.0 * math.prod(problem.shape) / self.seconds / 1e12
 
 
-def candidates(problem: Problem, m: int, n: int, place: Device) -> dict[str, Schedule]:
-    """The library's choice, under "", and every alternative that differs from it and fits the target."""
+def candidates(problem: Problem, m: int, n: int, place: Device, *, only: str = "") -> dict[str, Schedule]:
+    """The library's choice, under "", and every alternative that differs from it, fits the target and has `only` in its name."""
     machine = target(place.target)
     base = choose(problem, m, n, machine, place.sm_count, aligned_output=True)
     found = {"": base}
@@ -90,16 +92,17 @@ def candidates(problem: Problem, m: int, n: int, place: Device) -> dict[str, Sch
                 changed = deepest(problem, changed, machine)
         except ValueError:
             continue
-        if changed != base:
-            found[", ".join(f"{name} {value}" for name, value in change.items())] = changed
+        name = ", ".join(f"{name} {value}" for name, value in change.items())
+        if changed not in found.values() and only in name:
+            found[name] = changed
     return found
 
 
-def measure_schedules(torch: Any, gemm: GemmProblem, protocol: Protocol) -> list[Rung]:
+def measure_schedules(torch: Any, gemm: GemmProblem, protocol: Protocol, *, only: str = "") -> list[Rung]:
     """Time the candidates on one problem, fastest first. Raises ArithmeticError when one of them computes wrongly."""
     place = require_device()
     problem = Problem("linear", a=gemm.dtype, b=gemm.dtype, out=gemm.out, accumulate=gemm.accumulate)
-    schedules = candidates(problem, gemm.m, gemm.n, place)
+    schedules = candidates(problem, gemm.m, gemm.n, place, only=only)
     times = time_schedules(torch, gemm, schedules, protocol)
     rungs = [Rung(change, schedules[change], seconds) for change, seconds in times.items()]
     return sorted(rungs, key=lambda rung: rung.seconds)

@@ -21,6 +21,7 @@ TOGETHER = (
     (128, 16, 2),
     (128, 8, 2),
     (256, 128, 2),
+    (256, 192, 2),
     (192, 192, 3),
     (256, 256, 4),
     (256, 256, 2),
@@ -50,8 +51,8 @@ CLUSTERS: tuple[Mapping[str, Any], ...] = (
 
 NUMBERS: Mapping[str, tuple[int | None, ...]] = {
     "tile_k": (64, 128),
-    "raster": (4, 8, 16, 24, 32),
-    "staging": (None, 32, 64, 128),
+    "raster": (4, 8, 12, 16, 24, 32),
+    "staging": (None, 32, 48, 64, 96, 128),
     "stages": tuple(range(2, MAX_STAGES + 1)),
 }
 """Values of the fields that are numbers. A field that is a choice of names or a yes and no tries all; others stay."""

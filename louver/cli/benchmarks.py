@@ -46,13 +46,16 @@ def schedules(
         str | None, typer.Option(metavar="LIST", help="MxNxK, separated by commas. Default: seven large ones.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Two shapes only.")] = False,
+    only: Annotated[
+        str, typer.Option(metavar="TEXT", help='Alternatives with this in their names only, such as "tile_m 256".')
+    ] = "",
     out: BenchOut = Path("louver-bench"),
 ) -> None:
     """The library's schedule beside those that differ from it by one field: a table and a JSON record."""
     from louver.commands.bench import bench_schedules, problems
 
     with one_line_errors():
-        bench_schedules(problems(dtype, shapes, quick=quick), out, terminal())
+        bench_schedules(problems(dtype, shapes, quick=quick), out, terminal(), only=only)
 
 
 def ladder(

@@ -100,16 +100,17 @@ def bench_host(wanted: Sequence[GemmProblem], out: Path, console: Console) -> No
     console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
 
 
-def bench_schedules(wanted: Sequence[GemmProblem], out: Path, console: Console) -> None:
+def bench_schedules(wanted: Sequence[GemmProblem], out: Path, console: Console, *, only: str = "") -> None:
     """Time the library's schedule beside its neighbours, show tables, write `schedules.json` into `out`.
 
+    only: what an alternative's name must have in it.
     Raises CannotMeasureError where this machine cannot, ArithmeticError when a schedule computes wrongly.
     """
     torch = require_torch()
     protocol, facts = Protocol(), header(torch)
     rows: list[dict[str, Any]] = []
     for problem in wanted:
-        rungs = measure_schedules(torch, problem, protocol)
+        rungs = measure_schedules(torch, problem, protocol, only=only)
         console.print(schedules_table(problem, rungs, f"{problem} on {facts['device']}"))
         types = {"dtype": problem.dtype, "out": problem.out}
         rows.append({"shape": list(problem.shape), **types, "schedules": [_rung(r) for r in rungs]})

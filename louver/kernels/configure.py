@@ -9,7 +9,7 @@ from typing import Any, Literal
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target
-from louver.kernels.waves import narrowed
+from louver.kernels.waves import narrowed, tall_pays
 from louver.passes.layout import dense_layout, metadata_bytes, output_layout, stageable, values_layout
 from louver.passes.product import ProductNest
 from louver.passes.schedule import Schedule, check_registers
@@ -40,6 +40,22 @@ RASTER = {16: 16, 8: 24}
 HALF_STAGING = 128
 """Columns staged at a time of 256, by two consumers, of 2-byte outputs: the first half is on its way while the other is staged."""
 
+TALL = {"tile_m": 256, "tile_n": 192}
+"""The tile with the fewest bytes a product whose f32 sums two consumers hold. It leaves room for nothing else, so that it is for
+bulk stores.
+"""
+
+TALL_RASTER = 12
+"""Rows of such tiles walked before the next column."""
+
+TALL_STAGING = {2: 96, 4: 48}
+"""Columns of such tiles staged at a time, by bytes of an output: what leaves room for four stages. Outputs of one byte change lanes in
+more registers than the sums leave.
+"""
+
+TALL_READS = 3
+"""Vectors that an epilogue may read with such tiles: what fits the registers beside the sums. C takes as many as all of them."""
+
 WIDE_STAGING = {1: 64, 2: 32, 4: 16}
 """Columns staged at a time by each of four consumers, by bytes of an output: what leaves room for four stages."""
 
@@ -47,7 +63,8 @@ WIDE_STAGING = {1: 64, 2: 32, 4: 16}
 def choose(
     problem: Problem, m: int, n: int, target: Target, sm_count: int, *, aligned_output: bool = False, batch: int = 1
 ) -> Schedule:
-    """A schedule for `a [m, K] @ b [K, n]`: the narrowest tile that holds n, at most 256; narrower where SMs would idle.
+    """A schedule for `a [m, K] @ b [K, n]`: the narrowest tile that holds n, at most 256; narrower where SMs would idle, twice as tall
+    where that fills them as well.
 
     aligned_output: the output's address, row pitch and rows' bytes are multiples of 16, so that bulk copies can write it.
     batch: how many such products there are.
@@ -68,6 +85,8 @@ def choose(
     if problem.accumulate == "f16" and tile_n == 256 and batch * -(-m // 256) * -(-n // 256) >= sm_count:
         # Sums in f16 take half the registers: twice the rows, and less to load for each.
         schedule = replace(schedule, tile_m=256, consumers=4)
+    elif bulk and tile_n == STREAMED and _tall_pays(problem, m, n, batch, sm_count):
+        schedule = replace(schedule, **TALL)
     schedule = replace(schedule, **_walk(schedule, element_type(problem.b).bits, columns=n))
     if bulk:
         schedule = replace(schedule, staging=_staging(schedule, problem.out))
@@ -76,6 +95,8 @@ def choose(
 
 def _walk(schedule: Schedule, bits: int, *, columns: int | None) -> dict[str, Any]:
     """How tiles are walked and what the L2 cache keeps meanwhile. columns: N; None where nobody knows, but it takes many tiles."""
+    if _is_tall(schedule):
+        return {"raster": TALL_RASTER, "l2": "values"}
     if schedule.tile_n < STREAMED or (columns is not None and columns <= schedule.tile_n):
         return {}
     return {"raster": RASTER[bits], "l2": "values"}
@@ -84,11 +105,29 @@ def _walk(schedule: Schedule, bits: int, *, columns: int | None) -> dict[str, An
 def _staging(schedule: Schedule, out: str) -> int | None:
     """Columns staged at a time for bulk stores, None for what the layout takes by itself."""
     size = element_type(out).bytes
+    if _is_tall(schedule):
+        return TALL_STAGING.get(size)
     if schedule.tile_n != STREAMED:
         return None
     if schedule.consumers == 4:
         return WIDE_STAGING[size]
     return HALF_STAGING if size == 2 and schedule.consumers == 2 else None
+
+
+def _is_tall(schedule: Schedule) -> bool:
+    return {"tile_m": schedule.tile_m, "tile_n": schedule.tile_n} == TALL
+
+
+def _tall_pays(problem: Problem, m: int, n: int, batch: int, sm_count: int) -> bool:
+    epilogue = problem.epilogue
+    vectors = (problem.bias, epilogue.dense_bias, epilogue.scale == "row", epilogue.dense_scale == "column")
+    reads = sum(map(bool, vectors)) + TALL_READS * (epilogue.c is not None)
+    # Sums in f16 have a larger tile still, promoted ones are held twice.
+    if problem.accumulate in ("f16", "promoted") or reads > TALL_READS:
+        return False
+    if element_type(problem.out).bytes not in TALL_STAGING:
+        return False
+    return tall_pays(m, n, batch, sm_count, element_type(problem.b).bits)
 
 
 def _promoted_width(n: int) -> int:

@@ -13,13 +13,13 @@ import pytest
 from rich.console import Console
 
 from louver.bench import ladder as bench
-from louver.bench.ladder import BASELINE, STEPS, TILE, change_between, climb, ladder
+from louver.bench.ladder import BASELINE, SHAPE, STEPS, TILE, change_between, climb, ladder
 from louver.bench.problems import GemmProblem
 from louver.bench.protocol import Protocol
 from louver.commands import ladder as command
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
-from louver.kernels.configure import deepest
+from louver.kernels.configure import choose, deepest
 from louver.passes.pipeline import compile_product
 from louver.passes.schedule import Schedule
 from louver.ptx.assembler import assemble
@@ -38,6 +38,11 @@ def test_every_rung_is_one_change_from_the_one_below(dtype: str) -> None:
         assert len(names) == 1 or names <= set(TILE)
         assert names <= set(TILE) or above.change == f"{min(names)} {getattr(above.schedule, min(names))}"
     assert [rung.claim for rung in rungs if rung.claim is not None] == CLAIMS[dtype]
+
+
+def test_the_library_choice_is_on_the_ladder() -> None:
+    chosen = choose(Problem("linear"), *SHAPE[:2], SM_90A, 132, aligned_output=True)
+    assert chosen in [rung.schedule for rung in ladder("f16")]
 
 
 @pytest.mark.parametrize("dtype", STEPS)

@@ -26,3 +26,8 @@ def test_alternatives_differ_from_the_choice_in_what_they_say(dtype: str, out: s
     assert found[f"tile_k {192 - tile_k}"].tile_k == 192 - tile_k
     assert ("store direct" in found) is (store == "bulk")
     assert len(set(found.values())) == len(found)
+
+
+def test_a_part_of_the_alternatives_by_name() -> None:
+    found = candidates(Problem("linear"), 4096, 8192, PLACE, only="tile_m 256, tile_n 192")
+    assert list(found) == ["", "tile_m 256, tile_n 192, staging 96, raster 12"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import get_args
 
 import pytest
 
+from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import PRODUCTS, BLayout, Problem
 from louver.isa.targets import SM_90A
 from louver.isa.wgmma import FP8, INTEGER
@@ -21,6 +23,9 @@ pytestmark = pytest.mark.sampled(7)
 
 MANY = 1 << 16
 """Rows enough that no tile is made narrower to keep SMs busy."""
+
+TALL = (2816, 2304)
+"""M and N of which tiles of 256×192 make one wave of an H200's SMs, and those of 128×256 one and a half."""
 
 Product = tuple[Problem, Schedule]
 
@@ -37,7 +42,9 @@ def every_product() -> list[Product]:
         (problem, schedule)
         for problem in problems
         for schedule in dict.fromkeys(
-            choose(problem, MANY, n, SM_90A, 132, aligned_output=aligned) for n in TILE_N for aligned in (False, True)
+            choose(problem, m, n, SM_90A, 132, aligned_output=aligned)
+            for m, n in (*((MANY, width) for width in TILE_N), TALL)
+            for aligned in (False, True)
         )
     ]
 
@@ -61,8 +68,8 @@ def eight_bit_products() -> list[Product]:
         (problem, schedule)
         for problem in problems
         for schedule in dict.fromkeys(
-            choose(problem, MANY, n, SM_90A, 132, aligned_output=aligned)
-            for n in (16, 256)
+            choose(problem, m, n, SM_90A, 132, aligned_output=aligned)
+            for m, n in ((MANY, 16), (MANY, 256), TALL)
             for aligned in (False, True)
         )
     ]
@@ -74,7 +81,7 @@ def shown(product: Product) -> bool:
     outputs = PRODUCTS[problem.a, problem.b]
     turn = (list(EIGHT_BITS).index((problem.a, problem.b)) + (problem.kind == "linear")) % len(outputs)
     same = problem.a == problem.b and problem.a in ("e4m3", "s8")
-    return outputs[turn] == problem.out or (same and schedule.tile_n == 256)
+    return outputs[turn] == problem.out or (same and schedule.tile_n >= 192)
 
 
 def _forms() -> list[tuple[str, BLayout, str | None]]:
@@ -91,10 +98,10 @@ def name(product: Product) -> str:
 def representative(product: Product) -> bool:
     """Every tile width, form, store and output once or twice; the widest tiles, which are shortest of registers, more often."""
     problem, schedule = product
-    turn = (TILE_N.index(schedule.tile_n) + len(problem.kind) + (schedule.store == "bulk")) % 3
+    turn = (schedule.tile_n.bit_length() + len(problem.kind) + (schedule.store == "bulk")) % 3
     output = ("f16", "bf16", "f32")[turn]
     biased_if_linear = (problem.bias is not None) == (problem.kind == "linear")
-    wide = schedule.tile_n == 256 and problem.a == "bf16" and problem.out in ("bf16", "f32")
+    wide = schedule.tile_n >= 192 and problem.a == "bf16" and problem.out in ("bf16", "f32")
     return biased_if_linear and (wide or (problem.a == "f16" and problem.out == output))
 
 
@@ -127,7 +134,9 @@ def fused_products() -> list[Product]:
         (problem, schedule)
         for problem in problems
         for schedule in dict.fromkeys(
-            choose(problem, MANY, 256, SM_90A, 132, aligned_output=aligned) for aligned in (False, True)
+            choose(problem, m, n, SM_90A, 132, aligned_output=aligned)
+            for m, n in ((MANY, 256), TALL)
+            for aligned in (False, True)
         )
     ]
 
@@ -150,6 +159,28 @@ def fused_shown(product: Product) -> bool:
     ],
 )
 def test_fused_epilogues_assemble_cleanly(problem: Problem, schedule: Schedule) -> None:
+    assembly = assemble(compile_product(problem, schedule).ptx)
+    assert assembly.clean, (assembly.kernels, [warning.text for warning in assembly.warnings])
+
+
+READS = ("bias", "scale", "dense_scale", "dense_bias")
+
+
+@pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
+@pytest.mark.parametrize("left_out", [*READS, "all"])
+@pytest.mark.parametrize(("a", "out"), [("bf16", "bf16"), ("e4m3", "f32"), ("s8", "f16")])
+@pytest.mark.parametrize("kind", ["linear", "matmul"])
+def test_all_that_may_be_read_beside_the_tallest_tile(kind: str, a: str, out: str, left_out: str, gated: bool) -> None:
+    """All vectors but one, or C instead of them."""
+    if gated and left_out == "all":
+        pytest.skip("a gated product adds no c")
+    reads = {"scale": "row", "dense_scale": "column", "dense_bias": "f32"}
+    given = {"c": "f32"} if left_out == "all" else {name: how for name, how in reads.items() if name != left_out}
+    epilogue = Epilogue(alpha=True, activation="gelu", gated=gated, out_scale="tensor", **given)
+    bias = None if left_out in ("bias", "all") else "row"
+    problem = Problem(kind, a, a, out, bias=bias, epilogue=epilogue)
+    schedule = choose(problem, *TALL, SM_90A, 132, aligned_output=True)
+    assert schedule.tile_n == 192
     assembly = assemble(compile_product(problem, schedule).ptx)
     assert assembly.clean, (assembly.kernels, [warning.text for warning in assembly.warnings])
 
@@ -177,19 +208,29 @@ def check_assembly(problem: Problem, schedule: Schedule, sparse: str) -> None:
     assembly = assemble(compile_product(problem, schedule).ptx)
     assert not [warning.text for warning in assembly.warnings]
     assert assembly.clean, assembly.kernels
-    found = opcodes(disassemble(assembly.cubin))
+    sass = disassemble(assembly.cubin)
+    found = opcodes(sass)
     # Two products of 64 bytes of K a step: eight in the main loop's body, two in the rest.
     assert sum(count for opcode, count in found.items() if opcode.startswith(sparse)) >= 10
     assert not [opcode for opcode in found if "GMMA" in opcode and not opcode.startswith(sparse)]
     assert {opcode.split(".")[1] for opcode in found if opcode.startswith("USETMAXREG")} == {"DEALLOC", "TRY_ALLOC"}
     assert any(opcode.startswith("UTMALDG") for opcode in found)
+    for limit, most in registers_by_role(sass):
+        assert most < limit, "a role uses a register that setmaxnreg has taken from it"
+
+
+def registers_by_role(sass: str) -> list[tuple[int, int]]:
+    """What each setmaxnreg leaves a warp, and the highest register in the code from there to the next one."""
+    _, *roles = re.split(r"USETMAXREG\.", sass)
+    limits = [int(re.search(r"0x[0-9a-f]+", role.partition(";")[0])[0], 16) for role in roles]
+    return [(limit, max(map(int, re.findall(r"\bR(\d+)\b", role)))) for limit, role in zip(limits, roles, strict=True)]
 
 
 def test_the_default_set_has_every_8_bit_mix_output_and_store() -> None:
     chosen = [product for product in eight_bit_products() if shown(product)]
     assert {(problem.a, problem.b) for problem, _ in chosen} == set(EIGHT_BITS)
     assert {schedule.store for _, schedule in chosen} == {"direct", "bulk"}
-    assert {schedule.tile_n for _, schedule in chosen} == {16, 256}
+    assert {schedule.tile_n for _, schedule in chosen} == {16, 192, 256}
     for pair in EIGHT_BITS:
         chosen_of_kind = {p.out for p, _ in chosen if (p.a in FP8) == (pair[0] in FP8)}
         assert chosen_of_kind == set(PRODUCTS[pair])
@@ -197,7 +238,7 @@ def test_the_default_set_has_every_8_bit_mix_output_and_store() -> None:
 
 def test_the_default_set_has_every_width_and_store() -> None:
     chosen = [product for product in every_product() if representative(product)]
-    assert {schedule.tile_n for _, schedule in chosen} == set(TILE_N)
+    assert {schedule.tile_n for _, schedule in chosen} == {*TILE_N, 192}
     assert {(problem.kind, problem.b_layout, bool(problem.bias)) for problem, _ in chosen} == {
         ("linear", "k_major", True),
         ("matmul", "k_major", False),

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from louver.formats.dtypes import element_type
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem, Tile
 from louver.isa.targets import SM_90A
 from louver.kernels.configure import MAX_STAGES, MIN_N_MAJOR, TILE_N, choose, choose_for_nest, deepest
-from louver.kernels.waves import MARGIN, SPEED, narrowed, wave_time
+from louver.kernels.waves import MARGIN, SPEED, narrowed, wave_time, waves
 from louver.passes.nest import read_nest
 from louver.passes.pipeline import compile_product
 from louver.passes.product import ProductNest
@@ -49,11 +50,40 @@ BENCHMARKS = ((4096, 8192), (4096, 4096), (8192, 8192), (6144, 8192), (28672, 40
 """M and N of the products that are measured most."""
 
 
+TALLER = {16: ((8192, 8192), (6144, 8192), (28672, 4096)), 8: ((6144, 8192),)}
+"""Those of them whose last wave leaves few SMs idle in tiles of 256×192, by bits of an element."""
+
+
 @pytest.mark.parametrize(("m", "n"), BENCHMARKS)
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "e4m3", "s8"])
-def test_products_that_fill_the_sms_keep_the_widest_tile(dtype: str, m: int, n: int) -> None:
+def test_products_that_fill_the_sms_take_large_tiles(dtype: str, m: int, n: int) -> None:
     chosen = choose(Problem("linear", dtype, dtype, "f16"), m, n, SM_90A, 132, aligned_output=True)
-    assert (chosen.tile_m, chosen.tile_n) == (128, 256)
+    taller = (m, n) in TALLER[element_type(dtype).bits]
+    assert (chosen.tile_m, chosen.tile_n) == ((256, 192) if taller else (128, 256))
+    assert chosen.stages == 4
+
+
+def test_tall_tiles_are_for_bulk_stores_and_sums_of_one_kind() -> None:
+    def tile(problem: Problem, *, aligned: bool = True, batch: int = 1, m: int = 6144) -> tuple[int, int]:
+        chosen = choose(problem, m, 8192, SM_90A, 132, aligned_output=aligned, batch=batch)
+        return chosen.tile_m, chosen.tile_n
+
+    assert tile(Problem("linear")) == (256, 192)
+    assert tile(Problem("linear", batch="both"), batch=2, m=3072) == (256, 192)
+    assert tile(Problem("matmul", b_layout="n_major", batch="both", out="f32"), batch=2, m=3072) == (256, 192)
+    assert tile(Problem("linear"), aligned=False) == (128, 256)
+    assert tile(Problem("linear", out="e4m3")) == (128, 256)
+    assert tile(Problem("linear", epilogue=Epilogue(c="f16", activation="gelu"))) == (256, 192)
+    assert tile(Problem("linear", bias="row", epilogue=Epilogue(c="f16"))) == (128, 256)
+    assert tile(Problem("linear", accumulate="f16")) == (256, 256)
+    assert tile(Problem("linear", "e4m3", "e4m3", "f16", accumulate="promoted"))[0] == 128
+
+
+def test_waves_count_half_of_what_the_last_one_leaves_idle() -> None:
+    assert waves(1, 132) == waves(132, 132) == 1
+    assert waves(264, 132) == 2
+    assert waves(132 + 66, 132) == 1.75
+    assert waves(132 + 1, 132) == pytest.approx(1.5, abs=0.01)
 
 
 @pytest.mark.parametrize(("m", "n"), [(1024, 1024), (2048, 512), (1024, 256), (512, 2048)])

@@ -40,6 +40,7 @@ SCHEDULES = {
     "narrow": Schedule(tile_n=64, stages=3),
     "one warpgroup": Schedule(tile_m=64, tile_n=32, consumers=1, stages=3),
     "two blocks": Schedule(tile_m=256, tile_n=128, stages=2),
+    "tall": Schedule(tile_m=256, tile_n=192, stages=2, staging=96),
     "three consumers": Schedule(tile_m=192, tile_n=192, stages=2, consumers=3),
     "cluster": Schedule(tile_n=64, stages=2, cluster=2),
     "values kept in L2": Schedule(tile_n=64, stages=2, l2="values"),

@@ -40,6 +40,7 @@ SCHEDULES = {
     "wide": {},
     "narrow": {"tile_n": 64},
     "two blocks": {"tile_m": 256, "tile_n": 128},
+    "tall": {"tile_m": 256, "tile_n": 192, "staging": 96},
     "three consumers": {"tile_m": 192, "tile_n": 192, "consumers": 3},
     "cluster": {"cluster": 2},
     "cluster of the values": {"cluster": 2, "multicast": "values"},

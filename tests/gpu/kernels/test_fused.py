@@ -11,6 +11,8 @@ import louver
 from louver.formats.dtypes import element_type
 from louver.frontend.epilogue import ACTIVATIONS, Epilogue
 from louver.frontend.problem import PRODUCTS, Problem
+from louver.isa.targets import SM_90A
+from louver.kernels.configure import choose
 from support.device_products import Guarded, filled, guarded, to_numpy, to_torch
 from support.fused import EPILOGUES, FULL, FusedOperands, fused_operands
 
@@ -75,6 +77,19 @@ def poisoned(shape: tuple[int, int], out: str, *, offset: int, gap: int) -> Guar
 def test_every_option(rng: np.random.Generator, kind: str, name: str, m: int, n: int, k: int) -> None:
     for a, out in (("f16", "f16"), ("bf16", "f32"), ("e4m3", "bf16"), ("s8", "f16")):
         check(fused_operands(rng, Problem(kind, a, a, out, bias="row", epilogue=EPILOGUES[name]), m, n, k))
+
+
+TALL = (2816, 2304)
+"""M and N of which tiles of 256×192 make one wave of an H200's SMs, and those of 128×256 one and a half."""
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_every_option_beside_the_most_sums(rng: np.random.Generator, name: str) -> None:
+    for a, out in (("f16", "f16"), ("bf16", "f32"), ("e4m3", "bf16")):
+        problem = Problem("linear", a, a, out, bias="row", epilogue=EPILOGUES[name])
+        chosen = choose(problem, *TALL, SM_90A, 132, aligned_output=True)
+        assert (chosen.tile_n == 192) is (name not in ("full", "gated-scaled", "c-f16", "c-f32"))
+        check(fused_operands(rng, problem, *TALL, 130))
 
 
 @pytest.mark.parametrize("out", ["e4m3", "e5m2", "s8"])
