@@ -15,8 +15,8 @@ else
 endif
 ready = $(if $(READY),$(call READY,$(1)))
 
-# One worker a core up to 8: beyond that, memory and start-up cost more than they give.
-PYTEST = $(PY) -m pytest -n auto --maxprocesses 8 --dist worksteal
+# One worker a core up to 8: beyond that, memory and start-up cost more than they give. One thread each: NumPy's would take all cores.
+PYTEST = OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-all test-gpu lint format clean
