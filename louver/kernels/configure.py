@@ -95,11 +95,12 @@ def choose(
 
 def _walk(schedule: Schedule, bits: int, *, columns: int | None) -> dict[str, Any]:
     """How tiles are walked and what the L2 cache keeps meanwhile. columns: N; None where nobody knows, but it takes many tiles."""
+    if columns is not None and columns <= schedule.tile_n:
+        # Each value is read once, the dense operand by every tile.
+        return {}
     if _is_tall(schedule):
         return {"raster": TALL_RASTER, "l2": "values"}
-    if schedule.tile_n < STREAMED or (columns is not None and columns <= schedule.tile_n):
-        return {}
-    return {"raster": RASTER[bits], "l2": "values"}
+    return {"raster": RASTER[bits], "l2": "values"} if schedule.tile_n >= STREAMED else {}
 
 
 def _staging(schedule: Schedule, out: str) -> int | None:

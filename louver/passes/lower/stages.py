@@ -44,7 +44,7 @@ def expect(low: Lowering, op: ops.ExpectOp) -> None:
 
 
 def wait(low: Lowering, op: ops.WaitOp) -> None:
-    """Wait for the stage's copies."""
+    """Wait for the stage's copies, or for the cluster's invitation to send them."""
     address = barrier_address(low, low.position.stage)
     low.k.wait(Address(address, low.barriers[op.barriers.data].offset), low.position.parity)
 

@@ -79,6 +79,16 @@ def test_tall_tiles_are_for_bulk_stores_and_sums_of_one_kind() -> None:
     assert tile(Problem("linear", "e4m3", "e4m3", "f16", accumulate="promoted"))[0] == 128
 
 
+@pytest.mark.parametrize(("problem", "m"), [(Problem("linear"), 28672), (Problem("linear", "s8", "s8", "f32"), 57344)])
+def test_a_lone_column_of_tiles_asks_nothing_of_the_l2_cache(problem: Problem, m: int) -> None:
+    """There the values are read once, and the dense operand by every tile: to keep the values would be the wrong way round."""
+    for n, columns in ((192, 1), (256, 1), (384, 2), (512, 2)):
+        chosen = choose(problem, m, n, SM_90A, 132, aligned_output=True)
+        assert -(-n // chosen.tile_n) == columns
+        assert chosen.l2 == ("even" if columns == 1 else "values")
+    assert choose(problem, m, 192, SM_90A, 132, aligned_output=True).tile_m == 256
+
+
 def test_waves_count_half_of_what_the_last_one_leaves_idle() -> None:
     assert waves(1, 132) == waves(132, 132) == 1
     assert waves(264, 132) == 2

@@ -84,12 +84,21 @@ TALL = (2816, 2304)
 
 
 @pytest.mark.parametrize("name", EPILOGUES)
-def test_every_option_beside_the_most_sums(rng: np.random.Generator, name: str) -> None:
+@pytest.mark.parametrize("kind", ["linear", "matmul"])
+def test_every_option_beside_the_most_sums(rng: np.random.Generator, kind: str, name: str) -> None:
     for a, out in (("f16", "f16"), ("bf16", "f32"), ("e4m3", "bf16")):
-        problem = Problem("linear", a, a, out, bias="row", epilogue=EPILOGUES[name])
+        problem = Problem(kind, a, a, out, bias="row", epilogue=EPILOGUES[name])
         chosen = choose(problem, *TALL, SM_90A, 132, aligned_output=True)
         assert (chosen.tile_n == 192) is (name not in ("full", "gated-scaled", "c-f16", "c-f32"))
         check(fused_operands(rng, problem, *TALL, 130))
+
+
+@pytest.mark.parametrize("kind", ["linear", "matmul"])
+def test_a_lone_column_of_tall_tiles(rng: np.random.Generator, kind: str) -> None:
+    for a, out in (("f16", "f16"), ("s8", "f32")):
+        problem = Problem(kind, a, a, out, bias="row", epilogue=EPILOGUES["dense-bias"])
+        assert choose(problem, 28672, 192, SM_90A, 132, aligned_output=True).tile_n == 192
+        check(fused_operands(rng, problem, 28672, 192, 130))
 
 
 @pytest.mark.parametrize("out", ["e4m3", "e5m2", "s8"])
