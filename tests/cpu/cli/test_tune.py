@@ -78,7 +78,7 @@ def test_show_lists_what_is_kept_and_why_it_is_passed_over(cli: Cli, cache: Path
     used = cli("tune", "--show")
     assert used.exit_code == 0, used.output
     assert "Some GPU" in used.output and "raster=4" in used.output and "512×512×512" in used.output
-    assert "NVIDIA H200" in used.output and "4096×8192×8192" in used.output
+    assert "NVIDIA H200" in used.output and "32768×4096×4096" in used.output
     assert "passed over" not in used.output
     kept(ptxas="1.0")
     (cache / "odd.json").write_text("{")

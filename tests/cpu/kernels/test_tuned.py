@@ -4,6 +4,7 @@ import json
 import math
 import multiprocessing
 from dataclasses import asdict, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,29 @@ def test_the_package_s_tables_are_legal_and_name_existing_fields() -> None:
     assert {entry.place.device for entry in tables()} == {"NVIDIA H200"}
     assert all(status(entry, SM_90A) == "" for entry in tables())
     assert len({entry.place.key for entry in tables()}) == len(tables())
+
+
+def test_the_package_s_tables_say_only_what_the_model_does_not() -> None:
+    """An entry holds for a whole class of sizes, of which the model counts each one's last wave: (3840, 6720) is none of 4096×8192."""
+    folder = files("louver.kernels").joinpath("tables")
+    rows = [row for each in folder.iterdir() for row in json.loads(each.read_text(encoding="utf-8"))["entries"]]
+    assert rows
+    for row in rows:
+        for m, n, _ in row["sizes"]:
+            model = choose(Problem(**row["problem"]), m, n, SM_90A, 132, aligned_output=row["aligned_output"])
+            assert model != Schedule(**row["schedule"]), (
+                "the model chooses it there: leave the others of the class to it"
+            )
+
+
+@pytest.mark.parametrize("dtype", ["f16", "e4m3"])
+@pytest.mark.parametrize(
+    ("shape", "tall"), [((6144, 8192, 4096), True), ((4736, 7936, 4096), False), ((4096, 8192, 8192), False)]
+)
+def test_the_last_wave_decides_about_tall_tiles(dtype: str, shape: tuple[int, int, int], tall: bool) -> None:
+    problem, place = Problem("linear", dtype, dtype, "f16"), replace(PLACE, name="NVIDIA H200")
+    found = decide(problem, *shape, place, aligned_output=True).schedule
+    assert (found.tile_m == 256) is tall
 
 
 def test_the_package_s_table_is_asked_after_the_user_s_entries(monkeypatch: pytest.MonkeyPatch) -> None:
