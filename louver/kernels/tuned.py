@@ -46,22 +46,37 @@ def decide(
 ) -> Decision:
     """The schedule of `a [m, k] @ b [k, n]` on a device: tuned here, else from the package's table, else the model's.
 
-    batch: how many such products there are. Each runs as one alone would where that was measured.
+    batch: how many such products there are. An entry is for all sizes of its classes, and for a batch of them, for which the model
+    takes the tile that it takes for the size measured: how full the last wave of SMs is decides on the tile.
     """
     machine = target(place.target)
     alone = problem if problem.batch is None else replace(problem, batch=None)
     wanted = place_of(alone, m, n, k, place.name, aligned_output=aligned_output)
+    chosen = choose(problem, m, n, machine, place.sm_count, aligned_output=aligned_output, batch=batch)
     reasons: list[str] = []
     for origin, look in _SOURCES.items():
         try:
             entry = look(wanted)
-            if entry is not None:
-                return Decision(entry.usable(problem, machine), origin, "; ".join(reasons))
-            reasons.append(f"no entry ({origin})")
+            if entry is None:
+                reasons.append(f"no entry ({origin})")
+                continue
+            if entry.shape is not None:
+                there = choose(alone, *entry.shape[:2], machine, place.sm_count, aligned_output=aligned_output)
+                _check_tile(there, chosen, entry.shape)
+            return Decision(entry.usable(problem, machine), origin, "; ".join(reasons))
         except UnusableEntryError as error:
             reasons.append(f"entry passed over ({origin}): {error}")
-    chosen = choose(problem, m, n, machine, place.sm_count, aligned_output=aligned_output, batch=batch)
     return Decision(chosen, "model", "; ".join(reasons))
+
+
+def _check_tile(there: Schedule, here: Schedule, shape: Sizes) -> None:
+    tiles = [(schedule.tile_m, schedule.tile_n) for schedule in (there, here)]
+    if tiles[0] != tiles[1]:
+        measured, wanted = (f"{rows}×{columns}" for rows, columns in tiles)
+        raise UnusableEntryError(
+            f"measured at {shape[0]}×{shape[1]}×{shape[2]}, whose tiles fill the SMs otherwise (the model takes {measured} "
+            f"there and {wanted} here): tune this size"
+        )
 
 
 def keep(entry: Entry, directory: Path | None = None) -> Path:
@@ -106,7 +121,8 @@ def read_table(text: str) -> Iterator[Entry]:
         facts = problem_facts(Problem(**row["problem"]))
         for m, n, k in row["sizes"]:
             sizes = (size_class(m), size_class(n), size_class(k))
-            yield Entry(Place(table["device"], facts, sizes, row["aligned_output"]), row["schedule"])
+            place = Place(table["device"], facts, sizes, row["aligned_output"])
+            yield Entry(place, row["schedule"], shape=(m, n, k))
 
 
 def _in_table(wanted: Place) -> Entry | None:

@@ -48,7 +48,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A measured schedule. microseconds: of a launch; model: of the model's choice beside it. shape: M, N, K measured.
+    """A measured schedule. microseconds: of a launch; model: of the model's choice beside it. shape: M, N, K measured, None where nobody knows.
 
     louver, ptxas: hash of the source and version of the assembler that it was measured with, "" in a package's table.
     """

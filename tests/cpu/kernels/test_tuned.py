@@ -66,6 +66,37 @@ def test_a_kept_entry_is_used_and_nothing_else_is_touched_by_it() -> None:
         assert other.origin == "model"
 
 
+def test_an_entry_is_for_sizes_whose_tiles_fill_the_sms_alike() -> None:
+    shape, other = (4096, 8192, 8192), (3360, 6400, 8192)
+    tiles = {size: _tile(choose(PROBLEM, *size[:2], SM_90A, 132, aligned_output=True)) for size in (shape, other)}
+    assert tiles == {shape: (128, 256), other: (256, 192)}
+    place = place_of(PROBLEM, *shape, PLACE.name, aligned_output=True)
+    assert place == place_of(PROBLEM, *other, PLACE.name, aligned_output=True)
+    keep(entry(place=place, shape=shape))
+    assert decision(shape=shape).origin == "tuned"
+    found = decision(shape=other)
+    assert (found.origin, _tile(found.schedule)) == ("model", (256, 192))
+    assert "measured at 4096×8192×8192, whose tiles fill the SMs otherwise" in found.reason
+    assert "(the model takes 128×256 there and 256×192 here): tune this size" in found.reason
+    keep(entry(place=place, shape=None))
+    assert decision(shape=other).origin == "tuned"
+
+
+def test_a_batch_may_fill_the_sms_otherwise_than_one_of_it() -> None:
+    shape, both = (4096, 8192, 8192), Problem("linear", batch="both")
+    keep(entry(place=place_of(PROBLEM, *shape, PLACE.name, aligned_output=True), shape=shape))
+    origins = {batch: decide(both, *shape, PLACE, aligned_output=True, batch=batch).origin for batch in (1, 2, 3)}
+    tiles = {batch: _tile(choose(both, 4096, 8192, SM_90A, 132, aligned_output=True, batch=batch)) for batch in origins}
+    assert {batch: origin == "tuned" for batch, origin in origins.items()} == {
+        batch: tile == (128, 256) for batch, tile in tiles.items()
+    }
+    assert len(set(origins.values())) == 2
+
+
+def _tile(schedule: Schedule) -> tuple[int, int]:
+    return schedule.tile_m, schedule.tile_n
+
+
 def test_the_last_one_kept_counts() -> None:
     keep(entry())
     keep(entry(asdict(replace(ODD, raster=8))))
