@@ -31,7 +31,11 @@ def build_record(problem: Problem, schedule: Schedule, target: str) -> KernelRec
     compiled = compile_product(problem, schedule, target)
     assembly = assemble(compiled.ptx, target)
     if not assembly.clean:
-        raise RuntimeError(f"the kernel for {problem} with {schedule} does not assemble cleanly: {assembly.warnings}")
+        raise RuntimeError(
+            "a product's kernel keeps its sums in registers and its products in flight, got one that does not assemble cleanly: "
+            f"{'; '.join(assembly.faults)} (ptxas {assembly.version}, {problem}, {schedule}). Give the schedule a smaller tile, or "
+            "the epilogue fewer arrays"
+        )
     return KernelRecord(
         kernel=compiled.signature.kernel,
         cubin=assembly.cubin,

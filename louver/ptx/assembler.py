@@ -60,6 +60,10 @@ class Remark:
     line: int | None
     performance_loss: bool
 
+    def __str__(self) -> str:
+        place = "" if self.line is None else f" (line {self.line} of the PTX)"
+        return f"{self.code}{': ' if self.code else ''}{self.text}{place}"
+
 
 @dataclass(frozen=True, slots=True)
 class KernelResources:
@@ -89,9 +93,18 @@ class Assembly:
     @property
     def clean(self) -> bool:
         """No performance-loss warning, no stack frame and no spill: what a shipped kernel must be."""
-        lost = any(warning.performance_loss for warning in self.warnings)
-        spilled = any(k.stack_bytes or k.spill_store_bytes or k.spill_load_bytes for k in self.kernels)
-        return not lost and not spilled
+        return not self.faults
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What keeps it from being clean, in words: bytes a thread that each kernel has on the stack and spills, and ptxas' remarks."""
+        on_stack = [k for k in self.kernels if k.stack_bytes or k.spill_store_bytes or k.spill_load_bytes]
+        frames = (
+            f"a thread spills {k.spill_store_bytes} bytes of registers and reads {k.spill_load_bytes} back, in {k.stack_bytes} bytes "
+            "of stack"
+            for k in on_stack
+        )
+        return (*frames, *(str(warning) for warning in self.warnings if warning.performance_loss))
 
 
 @functools.cache

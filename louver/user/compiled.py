@@ -170,7 +170,9 @@ def build_record(wanted: Wanted) -> KernelRecord:
     if isinstance(made, CompiledProduct):
         if not assembly.clean:
             raise RuntimeError(
-                f"{wanted.source.name} with {made.schedule} does not assemble cleanly: {assembly.warnings}"
+                f"a product keeps its sums in registers and its products in flight; {wanted.source.name} does not assemble cleanly: "
+                f"{'; '.join(assembly.faults)} (ptxas {assembly.version}, {made.schedule}). Give the kernel a smaller tile, or its "
+                f"epilogue fewer arrays{_without(wanted.hints)}"
             )
         launch["facts"] = ProductFacts.of(made.nest).to_json()
         launch["metadata_words"] = metadata_words(made.schedule, made.nest.a.element)
@@ -181,6 +183,10 @@ def build_record(wanted: Wanted) -> KernelRecord:
         launch=launch,
         resources={"ptxas": ptxas_version(), "refusal": kernel.refusal},
     )
+
+
+def _without(hints: Hints) -> str:
+    return f", or leave out the hints {', '.join(name for name, _ in hints.schedule)}" if hints.schedule else ""
 
 
 def multiples_of(call: Call) -> tuple[str, ...]:

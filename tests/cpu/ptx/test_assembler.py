@@ -58,6 +58,10 @@ def test_spills_are_not_clean() -> None:
     (kernel,) = spilled.kernels
     assert kernel.spill_store_bytes > 0 and kernel.spill_load_bytes > 0 and kernel.stack_bytes > 0
     assert not spilled.clean
+    assert spilled.faults == (
+        f"a thread spills {kernel.spill_store_bytes} bytes of registers and reads {kernel.spill_load_bytes} back, in "
+        f"{kernel.stack_bytes} bytes of stack",
+    )
     assert assemble(text.replace(".reqntid 1024", ".reqntid 128")).clean
 
 
@@ -69,6 +73,8 @@ def test_lost_performance_is_a_warning_with_its_code() -> None:
     (warning,) = lost.warnings
     assert warning.code == "C7508" and warning.performance_loss and "setmaxnreg" in warning.text
     assert not lost.clean
+    (fault,) = lost.faults
+    assert fault.startswith(f"C7508: {warning.text}") and (f"line {warning.line} of" in fault or warning.line is None)
 
 
 def test_a_wait_that_the_assembler_adds_is_not_clean() -> None:
@@ -82,7 +88,7 @@ def test_other_warnings_are_kept_and_clean() -> None:
     text = kernels.AXPY.replace(".reqntid 128", ".maxnreg 8\n.reqntid 128")
     done = assemble(text)
     assert all(warning.text for warning in done.warnings)
-    assert not any(warning.performance_loss for warning in done.warnings)
+    assert not any(warning.performance_loss for warning in done.warnings) and not done.faults
 
 
 def test_a_refusal_shows_the_lines_around() -> None:
