@@ -11,10 +11,12 @@ from xdsl.dialects.builtin import ModuleOp
 from louver.isa.targets import target as machine
 from louver.kernels.configure import choose_for_nest
 from louver.passes.canonicalize import canonicalize
-from louver.passes.choose_family import CompiledKernel, compile_kernel
+from louver.passes.choose_family import Choice, CompiledKernel, compile_kernel, only
 from louver.passes.compile_tiles import TileStage
 from louver.passes.decompose import decompose_sparse_tensors
 from louver.passes.pipeline import CompiledProduct, Stage
+from louver.passes.product import ProductNest
+from louver.passes.schedule import Schedule
 from louver.ptx.assembler import assemble
 from louver.ptx.sass import disassemble
 
@@ -63,10 +65,10 @@ class Source:
 def user_source(tile: Callable[[], ModuleOp], target: str, ttir: Callable[[], str] | None = None) -> Source:
     """A user's kernel, compiled as `louver.jit` does for aligned arrays: with its own tile, and what the model chooses for it."""
 
-    def compiled() -> CompiledKernel:
-        return compile_kernel(tile(), lambda nest: choose_for_nest(nest, machine(target), aligned_output=True), target)
+    def schedule(nest: ProductNest) -> Schedule:
+        return choose_for_nest(nest, machine(target), aligned_output=True)
 
-    return Source(tile, compiled, ttir)
+    return Source(tile, lambda: compile_kernel(only(tile), Choice(schedule, target)), ttir)
 
 
 def stages_of(compiled: CompiledKernel) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ Variant: TypeAlias = Literal["bulk", "direct", "tiles"]
 class Wanted:
     """A kernel that is to be compiled: everything that goes into its key. source: not compared, its `key` is.
 
-    multiples: arguments that register tiles take to be multiples of 16, so that neighbours are moved together.
+    multiples: arguments of the call that are multiples of 16, see `multiples_of`: register tiles are made for them, products are not.
     """
 
     source: KernelSource
@@ -46,13 +46,21 @@ class Wanted:
     @property
     def key(self) -> str:
         """The key of its record on disk."""
+        return self._key(self.multiples)
+
+    @property
+    def product_key(self) -> str:
+        """The key that it has too if it is a product, whatever its multiples."""
+        return self._key(None)
+
+    def _key(self, multiples: tuple[str, ...] | None) -> str:
         return problem_key(
             "user kernel",
             self.source.key,
             self.kind.to_json(),
             self.hints,
             self.variant,
-            self.multiples,
+            multiples,
             target=self.target,
             ptxas=ptxas_version(),
         )
@@ -79,66 +87,32 @@ class UserKernel:
 def compile_wanted(wanted: Wanted) -> CompiledKernel:
     """The kernel at every stage. Raises UnsupportedKernelError, with the operation and its line, or ValueError with the rule."""
     # A warm start reads the record from disk and needs neither xDSL nor Triton's compiler.
-    from louver.ir.tile import FuncOp
-    from louver.ir.tile.multiples import mark_multiples
     from louver.kernels.configure import choose_for_nest
-    from louver.passes.choose_family import CompiledKernel, as_tiles
-    from louver.passes.pipeline import compile_tile_ir
+    from louver.passes.choose_family import Choice, Reading, compile_kernel
     from louver.passes.product import ProductNest
     from louver.passes.schedule import Schedule
 
-    hints = wanted.hints
+    fixed = dict(wanted.hints.schedule)
 
     def schedule(nest: ProductNest) -> Schedule:
-        aligned = wanted.variant == "bulk"
-        return choose_for_nest(nest, machine(wanted.target), aligned_output=aligned, fixed=dict(hints.schedule))
+        return choose_for_nest(nest, machine(wanted.target), aligned_output=wanted.variant == "bulk", fixed=fixed)
 
-    def tile_ir(kind: Kind) -> ModuleOp:
-        return wanted.source.tile_ir(dict(kind.signature), dict(kind.constexprs), dict(kind.sparse), wanted.target)
+    def readings(ones: int) -> Iterator[Reading]:
+        return (functools.partial(_tile_ir, wanted, kind) for kind in _with_fewer_ones(wanted.kind, ones))
 
-    def product(kind: Kind) -> CompiledKernel | ValueError:
-        try:
-            return CompiledKernel(compile_tile_ir(tile_ir(kind), schedule, wanted.target))
-        except ValueError as error:
-            return error
+    choice = Choice(
+        schedule,
+        wanted.target,
+        fixed=tuple(fixed),
+        warps=wanted.hints.warps,
+        multiples=wanted.multiples,
+        refused=UNALIGNED if wanted.variant == "tiles" else None,
+    )
+    return compile_kernel(readings, choice)
 
-    refusal: ValueError = ValueError(UNALIGNED)
-    if wanted.variant != "tiles":
-        found = product(wanted.kind)
-        if not isinstance(found, ValueError):
-            return found
-        refusal = found
-        # A size that is 1 by chance may hide what the kernel is: it is then left to the launch, as other sizes are.
-        for kind in _with_fewer_ones(wanted.kind, 1):
-            found = product(kind)
-            if not isinstance(found, ValueError):
-                return found
-    if hints.schedule:
-        names = ", ".join(name for name, _ in hints.schedule)
-        refusal.add_note(f"The hints {names} are a product's: without them, other kernels may run by register tiles.")
-        raise refusal
 
-    def tiles(kind: Kind) -> CompiledKernel | ValueError:
-        try:
-            module = tile_ir(kind)
-            for function in module.body.ops:
-                if isinstance(function, FuncOp) and wanted.multiples:
-                    mark_multiples(function, wanted.multiples)
-            return as_tiles(module, wanted.target, hints.warps, refusal)
-        except ValueError as error:
-            return error
-
-    found = tiles(wanted.kind)
-    if not isinstance(found, ValueError):
-        return found
-    # Several at once, such as N and the strides of matrices of one column, are tried only where nothing else is left.
-    attempts = [(2, product), (3, product)] if wanted.variant != "tiles" else [(1, tiles), (2, tiles), (3, tiles)]
-    for count, attempt in attempts:
-        for kind in _with_fewer_ones(wanted.kind, count):
-            other = attempt(kind)
-            if not isinstance(other, ValueError):
-                return other
-    raise found
+def _tile_ir(wanted: Wanted, kind: Kind) -> ModuleOp:
+    return wanted.source.tile_ir(dict(kind.signature), dict(kind.constexprs), dict(kind.sparse), wanted.target)
 
 
 def _with_fewer_ones(kind: Kind, count: int) -> Iterator[Kind]:
@@ -201,19 +175,33 @@ def multiples_of(call: Call) -> tuple[str, ...]:
 
 def record_of(wanted: Wanted) -> KernelRecord:
     """The kernel's record from the cache, built when it is missing. Needs no GPU, so any process may do it ahead."""
-    return kernel_cache().get_or_build(wanted.key, lambda: build_record(wanted))
+    cache = kernel_cache()
+
+    def build() -> KernelRecord:
+        record = build_record(wanted)
+        if record.launch["facts"] is not None:
+            cache.put(wanted.product_key, record)
+        return record
+
+    return cache.get(wanted.product_key) or cache.get_or_build(wanted.key, build)
 
 
 def is_loaded(wanted: Wanted, ordinal: int) -> bool:
     """Whether `loaded` has the kernel already, so that it neither compiles nor reads a file."""
-    return (wanted.key, ordinal) in _loaded()
+    return _found(wanted, ordinal) is not None
 
 
 def loaded(wanted: Wanted, ordinal: int) -> UserKernel:
     """The kernel, ready to launch on device `ordinal`; loaded once for the life of the process."""
-    key = (wanted.key, ordinal)
-    found = _loaded().get(key)
-    return _loaded().setdefault(key, _load(wanted, ordinal)) if found is None else found
+    found = _found(wanted, ordinal)
+    if found is not None:
+        return found
+    made = _load(wanted, ordinal)
+    return _loaded().setdefault((wanted.key if made.facts is None else wanted.product_key, ordinal), made)
+
+
+def _found(wanted: Wanted, ordinal: int) -> UserKernel | None:
+    return _loaded().get((wanted.product_key, ordinal)) or _loaded().get((wanted.key, ordinal))
 
 
 @functools.cache

@@ -132,16 +132,12 @@ class JitKernel:
         return Explanation("register tiles", kernel.refusal, None, made.ptx, warning)
 
     def _compile(self, call: Call, hints: Hints, variant: Variant) -> CompiledKernel:
-        plain = self._compiled_once(Wanted(self._source, call.kind, hints, variant, TARGET))
-        if plain.refusal is None:
-            return plain
-        return self._compiled_once(Wanted(self._source, call.kind, hints, variant, TARGET, multiples_of(call)))
-
-    def _compiled_once(self, wanted: Wanted) -> CompiledKernel:
-        key = wanted.key
-        if key not in self._compiled:
-            self._compiled[key] = compile_wanted(wanted)
-        return self._compiled[key]
+        wanted = Wanted(self._source, call.kind, hints, variant, TARGET, multiples_of(call))
+        found = self._compiled.get(wanted.product_key) or self._compiled.get(wanted.key)
+        if found is None:
+            found = compile_wanted(wanted)
+            self._compiled[wanted.product_key if found.refusal is None else wanted.key] = found
+        return found
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Call, Hints]:
         given, more = bind(self._source.name, self._parameters, args, kwargs)

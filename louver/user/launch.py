@@ -46,10 +46,9 @@ def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], o
     """
     with device_context(ordinal):
         target = target_of(ordinal)
-        kernel = _loaded(Wanted(source, call.kind, hints, "bulk", target), ordinal, stream)
         multiples = multiples_of(call)
+        kernel = _loaded(Wanted(source, call.kind, hints, "bulk", target, multiples), ordinal, stream)
         if kernel.facts is None:
-            kernel = _loaded(Wanted(source, call.kind, hints, "bulk", target, multiples), ordinal, stream)
             return _ready_tiles(source.name, kernel, call, grid, ordinal, stream)
         bound = bind_product(source.name, kernel.facts, call, grid)
         dense, out = (_rows(matrix, call) for matrix in (bound.dense, bound.out))

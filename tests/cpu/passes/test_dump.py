@@ -8,7 +8,7 @@ import pytest
 
 from louver.frontend.ttir import read_ttir
 from louver.passes import compile_tiles
-from louver.passes.choose_family import compile_kernel
+from louver.passes.choose_family import Choice, compile_kernel, only
 from louver.passes.pipeline import PASSES, compile_tile_ir
 from louver.passes.refusal import UnsupportedKernelError
 from support.triton.products import SCHEDULE, compiled
@@ -57,7 +57,7 @@ def test_dumping_again_replaces_whole_files(tmp_path: Path, monkeypatch: pytest.
 
 def test_register_tiles_write_beside_what_refused_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOUVER_DUMP", str(tmp_path))
-    made = compile_kernel(read_ttir(kept_tiles("two_dots")), lambda _: SCHEDULE).made
+    made = compile_kernel(only(lambda: read_ttir(kept_tiles("two_dots"))), Choice(lambda _: SCHEDULE)).made
     (folder,) = tmp_path.iterdir()
     files = sorted(file.name for file in folder.iterdir())
     tiles = [file for file in files if file.startswith("tiles-")]
