@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +18,9 @@ from louver.runtime.driver import api, call
 from louver.runtime.memory import DeviceArray
 
 _element = functools.cache(element_type)
+
+DEFAULT_STREAMS = (0, dlpack.LEGACY_STREAM)
+"""CUstream handles of the default stream."""
 
 
 def adapt(x: Any) -> ArrayView:
@@ -36,7 +40,7 @@ def adapt(x: Any) -> ArrayView:
         return from_cuda_array_interface(x, interface)
     if has_dlpack:
         stream = interface.get("stream") if interface is not None else None
-        return from_dlpack(x, stream or dlpack.LEGACY_STREAM)
+        return from_dlpack(x, stream or None)
     raise TypeError(
         f"expected an array (NumPy, PyTorch, or with __cuda_array_interface__ or __dlpack__), got {type(x).__name__}: "
         "np.asarray makes one of lists and numbers"
@@ -127,16 +131,21 @@ def from_cuda_array_interface(x: Any, interface: dict[str, Any]) -> ArrayView:
         kind=_kind(x),
         stream=interface.get("stream") or 0,
         writable=not read_only and _distinct(shape, strides),
+        names_stream=bool(interface.get("stream")),
     )
 
 
-def from_dlpack(x: Any, stream: int) -> ArrayView:
-    """An array by DLPack; a device array's producer makes `stream` (CUstream handle) wait for the data."""
+def from_dlpack(x: Any, stream: int | None) -> ArrayView:
+    """An array by DLPack; a device array's producer makes a stream wait for the data.
+
+    stream: the CUstream handle that the producer names, None where it names none: then the default stream waits.
+    """
     device_type, ordinal = (int(part) for part in x.__dlpack_device__())
     on_device = device_type in (dlpack.CUDA, dlpack.CUDA_MANAGED)
     if not on_device and device_type not in (dlpack.CPU, dlpack.CUDA_HOST):
         raise ValueError(f"arrays are in host memory or on a CUDA device, got DLPack device type {device_type}")
-    capsule = dlpack.export(x, stream if on_device else None)
+    waiting = dlpack.LEGACY_STREAM if stream is None else stream
+    capsule = dlpack.export(x, waiting if on_device else None)
     contents = dlpack.read(capsule)
     element = element_type(contents.element)
     shape, strides, address = contents.shape, contents.strides, contents.address
@@ -146,8 +155,31 @@ def from_dlpack(x: Any, stream: int) -> ArrayView:
         host.flags.writeable = writable
         return from_numpy(host, "other", (x, capsule))
     return ArrayView(
-        element, shape, strides, address, ordinal, (x, capsule), _kind(x), stream=stream, writable=writable
+        element=element,
+        shape=shape,
+        strides=strides,
+        address=address,
+        device=ordinal,
+        owner=_Exported(x, capsule),
+        kind=_kind(x),
+        stream=waiting,
+        writable=writable,
+        names_stream=stream is not None,
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Exported:
+    """A producer of DLPack, and the capsule that keeps its memory."""
+
+    producer: Any
+    capsule: Any
+
+
+def make_wait(array: ArrayView, stream: int) -> None:
+    """Have `stream` (CUstream handle) wait for an array whose producer names no stream, and so made the default one wait."""
+    if isinstance(array.owner, _Exported) and not array.names_stream and stream not in DEFAULT_STREAMS:
+        dlpack.export(array.owner.producer, stream)
 
 
 def _from_louver(x: DeviceArray) -> ArrayView:

@@ -24,6 +24,7 @@ class ArrayView:
     repeats, and a device array has no negative ones. address: bytes, of element 0, a multiple of the element's size.
     device: the CUDA ordinal, None for host memory. owner: keeps the memory alive. kind: whose array it is.
     stream: the CUstream handle that the caller's library works on now, 0 the default stream; None for host memory.
+    names_stream: whether the library said so; else nothing is known to work on it, and `stream` is the default stream.
     host: the same elements as a NumPy array, None for device memory. writable: each element may be written on its own.
     """
 
@@ -37,6 +38,7 @@ class ArrayView:
     stream: int | None = None
     host: NDArray[Any] | None = None
     writable: bool = True
+    names_stream: bool = True
 
     def __post_init__(self) -> None:
         if len(self.shape) != len(self.strides):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, cast
 
+from louver.runtime.adapters import DEFAULT_STREAMS, make_wait
 from louver.runtime.arrays import ArrayView
 from louver.user.arguments import Call, bind, classify, plain
 from louver.user.compiled import Variant, Wanted, compile_wanted, multiples_of
@@ -42,7 +43,8 @@ def jit(kernel: Any, **hints: Any) -> JitKernel:
 class JitKernel:
     """A kernel ready to be launched, `self[grid](…)`; threads may share it.
 
-    Arrays on a GPU are computed on in the order of the caller's stream. Host arrays (NumPy) go through the reference path, which
+    Arrays on a GPU are computed on in the order of the caller's stream, of which there is one: libraries that work on different
+    streams are refused. Host arrays (NumPy) go through the reference path, which
     interprets the kernel program by program; `emulate` runs what is compiled instead. Outputs are written in place.
     """
 
@@ -93,6 +95,8 @@ class JitKernel:
         from louver.user.launch import ready
 
         bound = ready(self._source, hints, call, sizes, ordinal, stream)
+        for array in call.arrays.values():
+            make_wait(array, stream)
         bound.bound(stream)()
         meta = {name: value for name, value in call.given.items() if name not in (*call.arrays, *call.sparse)}
         sparse = tuple(weakref.ref(each) for each in call.sparse.values())
@@ -208,7 +212,22 @@ def _place(name: str, call: Call) -> tuple[int | None, int]:
             raise ValueError(
                 f"{name}'s arrays are in one place, got {first!r} {_where(array)} and {other!r} {_where(found)}"
             )
-    return array.device, max(each.stream or 0 for _, each in arrays)
+    return array.device, _stream(name, arrays)
+
+
+def _stream(name: str, arrays: Sequence[tuple[str, ArrayView]]) -> int:
+    """The stream that the arrays' libraries work on, the default one where none names any. Raises ValueError for several."""
+    named = [each for each in arrays if each[1].stream is not None and each[1].names_stream]
+    handles = [0 if array.stream in DEFAULT_STREAMS else array.stream for _, array in named]
+    for (other, found), handle in zip(named, handles, strict=True):
+        if handle != handles[0]:
+            first, array = named[0]
+            raise ValueError(
+                f"{name}'s arrays are in use on one stream, got {first!r} ({array.kind}) on stream {array.stream:#x} and {other!r} "
+                f"({found.kind}) on stream {found.stream:#x}, of which neither waits for the other: make one of them the current "
+                "stream of both libraries, or hand all arrays to one library, which then waits (torch.from_dlpack)"
+            )
+    return max(array.stream or 0 for _, array in named or arrays)
 
 
 def _where(array: ArrayView) -> str:

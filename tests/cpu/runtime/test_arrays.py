@@ -9,6 +9,7 @@ import pytest
 
 from louver.formats.dtypes import ELEMENT_TYPES
 from louver.runtime import adapters
+from louver.runtime.adapters import make_wait
 from louver.runtime.arrays import ArrayView, empty_like_kind, overlaps, view
 
 F16 = ELEMENT_TYPES["f16"]
@@ -107,6 +108,7 @@ def test_cuda_array_interface_is_read() -> None:
     assert (v.device, v.stream, v.writable, v.owner) == (3, 2, True, x)
     dense = view(FakeDevice(typestr="|u1", data=(0x7000_0001, True)))
     assert (dense.strides, dense.writable, dense.stream) == ((5, 1), False, 0)
+    assert v.names_stream and not dense.names_stream
 
 
 @pytest.mark.usefixtures("on_device_3")
@@ -168,8 +170,11 @@ def test_dlpack_device_arrays_are_read_for_a_stream(rng: np.random.Generator) ->
     x = Producer(base[:, ::2], (2, 1))
     v = view(x)
     assert (v.device, v.stream, v.address, v.strides) == (1, 1, base.ctypes.data, (6, 2))
-    assert (v.kind, v.writable) == ("other", True)
+    assert (v.kind, v.writable, v.names_stream) == ("other", True, False)
     assert x.stream == 1
+    for stream, asked in ((0, 1), (1, 1), (9, 9)):
+        make_wait(v, stream)
+        assert x.stream == asked
 
 
 def test_dlpack_read_only_arrays_are_not_writable(rng: np.random.Generator) -> None:
@@ -206,6 +211,10 @@ def test_arrays_with_both_protocols_use_the_one_that_orders_the_stream(
     assert (unordered.address, unordered.stream) == (base.ctypes.data, 1)
     no_name = Both(base, typestr="<V2", stream=7)
     assert (view(no_name).address, no_name.stream) == (base.ctypes.data, 7)
+    named = view(Both(base, stream=7)), view(no_name)
+    assert all(each.names_stream for each in named) and not unordered.names_stream
+    make_wait(named[1], 9)
+    assert no_name.stream == 7, "it is for the caller to see to two streams that are both named"
 
 
 @pytest.mark.parametrize("name", NUMPY_TYPES)
