@@ -13,7 +13,8 @@ from louver.runtime.adapters import DEFAULT_STREAMS, make_wait
 from louver.runtime.arrays import ArrayView
 from louver.user.arguments import Call, bind, classify, plain
 from louver.user.compiled import Variant, Wanted, compile_wanted, multiples_of
-from louver.user.hints import TRITON, Hints
+from louver.user.dense import launch_dense
+from louver.user.hints import Hints
 from louver.user.interpreted import TARGET, interpret
 from louver.user.recent import Recent, RecentCalls
 from louver.user.source import KernelSource, TritonSource
@@ -34,7 +35,8 @@ def jit(kernel: Any, **hints: Any) -> JitKernel:
 
     kernel: a function decorated with `triton.jit`, as it is for dense arrays. hints: fields of a schedule by name (`stages`,
     `consumers`, `cluster`, `raster`, `store`, …) for products, `num_warps` for other kernels; a call may give them too.
-    A `SparseTensor` stands for its dense array: sizes and strides are those of the dense one, contiguous.
+    A `SparseTensor` stands for its dense array: sizes and strides are those of the dense one, contiguous. A call of PyTorch's tensors
+    alone is Triton's own, which takes `num_warps` and `num_stages`.
     Raises ValueError for what is no kernel, and for unknown hints.
     """
     return JitKernel(TritonSource(kernel), Hints.of(hints))
@@ -89,8 +91,7 @@ class JitKernel:
             interpret(self._source, call, sizes)
             return
         if not call.sparse and self._is_tritons(call):
-            options = {name: value for name, value in hints.triton if name in TRITON}
-            self._source.native[sizes](**call.given, **options)
+            launch_dense(self._source, hints, call, sizes)
             return
         from louver.user.launch import ready
 

@@ -12,7 +12,9 @@ import pytest
 
 import louver
 from louver.formats.dtypes import element_type
+from louver.runtime.arrays import view
 from louver.runtime.device import Device, current_device
+from louver.runtime.memory import DeviceArray
 from louver.user.descriptor import TensorDescriptor
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
@@ -128,6 +130,64 @@ def test_dense_kernels_are_triton_s(torch: Any) -> None:
         flat = (256, 256, 128, 128, 1, 1, 128, 256, 1)
         louver.jit(kernels.grouped_pointers)[(8,)](a, b, d, *flat, BM=128, BN=64, BK=64, GROUP=8, ACTIVATION="")
     torch.testing.assert_close(d, (a @ b.t()), rtol=1e-2, atol=1e-2)
+
+
+def test_dense_descriptors_become_triton_s(torch: Any) -> None:
+    pytest.importorskip("triton.tools.tensor_descriptor")
+    from support.triton import kernels
+
+    a, b = torch.randn(256, 128, device="cuda").half(), torch.randn(128, 256, device="cuda").half()
+    d = torch.full((256, 256), math.nan, device="cuda").bfloat16()
+    tiles = [TensorDescriptor.from_tensor(x, block) for x, block in ((d, [128, 64]), (a, [128, 64]), (b, [64, 64]))]
+    kernel = louver.jit(kernels.given_descriptors)
+    with pytest.raises(ValueError, match="got the hints stages, which are for products of sparse tensors"):
+        kernel[(2, 4)](*tiles, 128, BM=128, BN=64, BK=64, stages=4)
+    kernel[(2, 4)](*tiles, 128, BM=128, BN=64, BK=64, num_warps=4, num_stages=2)
+    torch.testing.assert_close(d, (a.float() @ b.float()).bfloat16(), rtol=2e-2, atol=2e-2)
+
+
+def test_arrays_in_use_on_two_streams_are_refused(rng: np.random.Generator, torch: Any) -> None:
+    case = given(rng, "made_descriptors", compiled("made_descriptors"), 300, 136, 264)
+    kernel, known = kept_kernel("made_descriptors"), on_device(arguments(case, output(case)))
+    d = DeviceArray.empty((300, 136), element_type("f16"))
+    torch.cuda.synchronize()
+    refused = pytest.raises(
+        ValueError, match=r"in use on one stream, got 'd' \(louver\) on stream 0x0 and 'b' \(torch\)"
+    )
+    with torch.cuda.stream(torch.cuda.Stream()), refused:
+        kernel[grid_of(case)](**known | {"d": d})
+    kernel[grid_of(case)](**known | {"d": d})
+    case.assert_close(view(d).to_numpy())
+
+
+def test_a_call_waits_for_producers_that_name_no_stream(rng: np.random.Generator, torch: Any) -> None:
+    case = given(rng, "made_descriptors", compiled("made_descriptors"), 300, 136, 264)
+    kernel, known = kept_kernel("made_descriptors"), on_device(arguments(case, output(case)))
+    kernel[grid_of(case)](**known)
+    b, theirs, ours = known["b"], torch.cuda.Stream(), torch.cuda.Stream()
+    later = b.clone()
+    b.zero_()
+    known["d"].fill_(math.nan)
+    torch.cuda.synchronize()
+
+    class Producer:
+        """A library that works on a stream which it does not name."""
+
+        def __dlpack_device__(self) -> Any:
+            return b.__dlpack_device__()
+
+        def __dlpack__(self, **more: Any) -> Any:
+            with torch.cuda.stream(theirs):
+                return b.__dlpack__(**more)
+
+    with torch.cuda.stream(theirs):
+        torch.cuda._sleep(50_000_000)
+        b.copy_(later)
+    with torch.cuda.stream(ours):
+        kernel[grid_of(case)](**known | {"b": Producer()})
+        found = known["d"].clone()
+    ours.synchronize()
+    case.assert_close(to_numpy(found).copy())
 
 
 def test_calls_are_captured_once_prepared(rng: np.random.Generator, torch: Any) -> None:
