@@ -14,31 +14,21 @@ from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IndexT
 from xdsl.ir import Attribute
 from xdsl.transforms.common_subexpression_elimination import cse
 
-from louver.ir.tile import (
-    DescriptorType,
-    FuncOp,
-    MakeTensorDescriptorOp,
-    MakeTensorPtrOp,
-    PointerType,
-    sparse_encoding,
-)
+from louver.ir.tile import DescriptorType, FuncOp, PointerType
 from louver.ir.tile.aliases import text_with_aliases
 from louver.ir.tile.multiples import multiples_of
-from louver.ir.tile.syntax import join_indices
 from louver.isa.targets import Target, target
 from louver.passes.canonicalize import drop_assumptions
-from louver.passes.conditions import argument_names
 from louver.passes.decompose import decompose_sparse_tensors
 from louver.passes.describe_tiles import describe_sparse_tiles
 from louver.passes.dump import Dump
 from louver.passes.encode import assign_encodings, choose_warps
 from louver.passes.expand_blocks import expand_blocks
 from louver.passes.host_descriptors import make_host_descriptors
-from louver.passes.index_numbers import literal
-from louver.passes.integers import without_extension
 from louver.passes.lower_tiles import lower_tiles
 from louver.passes.propagate_sparsity import encoding_of, propagate_sparsity
 from louver.passes.refusal import unsupported
+from louver.passes.sparse_views import read_views
 from louver.passes.split_addresses import split_addresses
 from louver.passes.tile_signature import ArgumentParameter, ParameterType, Part, TileSignature
 from louver.ptx.module import Kernel, Module
@@ -122,7 +112,7 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     dense.verify()
     dump.write("describe-sparse-tiles", dense)
     parameters = read_parameters(_kernel(dense), groups)
-    pitches = read_pitches(_kernel(dense))
+    views = read_views(_kernel(dense))
     decomposed = decompose_sparse_tensors(dense, whole_rows=True)
     dump.write("decompose-sparse-tensors", decomposed)
     plain = expand_blocks(decomposed)
@@ -140,7 +130,7 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     ptx = print_module(module)
     dump.write("lower-tiles", ptx)
     kernel = module.kernels[0]
-    signature = TileSignature(kernel.name, tuple(parameters), kernel.threads, kernel.dynamic_shared, pitches)
+    signature = TileSignature(kernel.name, tuple(parameters), kernel.threads, kernel.dynamic_shared, views)
     return CompiledTiles(machine, tile_ir, decomposed, encoded, module, ptx, signature)
 
 
@@ -204,25 +194,6 @@ def read_parameters(function: FuncOp, groups: Sequence[Group]) -> list[ArgumentP
             add(name, group, "values", "u64", element, ARRAY_ALIGNMENT)
             add(f"{name}_metadata", group, "metadata", "u64", "i16", ARRAY_ALIGNMENT)
     return found
-
-
-def read_pitches(function: FuncOp) -> tuple[tuple[str, str], ...]:
-    """The sparse arguments of `function`, each with the strides of its rows, as far as these are arguments or numbers."""
-    names = argument_names(function)
-    found: dict[tuple[str, str], None] = {}
-    for op in function.body.walk():
-        if not isinstance(op, MakeTensorDescriptorOp | MakeTensorPtrOp) or sparse_encoding(op.base.type) is None:
-            continue
-        strides = op.steps if isinstance(op, MakeTensorDescriptorOp) else join_indices(op.strides, op.static_strides)
-        rows = [each for each in strides if literal(each) != 1][-1:]
-        for stride in rows if op.base in names else []:
-            number = literal(stride)
-            name = (
-                str(number) if isinstance(stride, int) or number is not None else names.get(without_extension(stride))
-            )
-            if name is not None:
-                found[names[op.base], name] = None
-    return tuple(found)
 
 
 def _number_type(type_: Attribute, function: FuncOp) -> ParameterType:

@@ -25,6 +25,7 @@ from louver.ir.tile import (
     DotOp,
     ExpandDimsOp,
     FuncOp,
+    GetProgramIdOp,
     Index,
     LoadOp,
     MakeTensorDescriptorOp,
@@ -42,6 +43,7 @@ from louver.passes.masks import read_mask
 from louver.passes.polynomial import ONE, Polynomial
 from louver.passes.refusal import UnsupportedKernelError, unsupported
 from louver.passes.remove_dead import remove_dead
+from louver.passes.sparse_views import BATCH_RULE
 from louver.passes.tile_sizes import TileSizes
 
 PAD_ZERO = 1
@@ -104,6 +106,7 @@ class _Describer:
             if any(each.wrapped for each in found.dimensions):
                 self._check_stores(op, [op for op in tiles if isinstance(op, StoreOp)])
             ordered = _contiguous_last(found, op)
+            _check_columns(ordered, op)
             self._load(op, found, ordered, [_sparse_size(each, ordered) for each in ordered])
 
     def _check_stores(self, load: LoadOp, stores: Sequence[StoreOp]) -> None:
@@ -134,6 +137,8 @@ class _Describer:
             raise unsupported("a tile is counted from a pointer argument", op)
         if not found.dimensions:
             raise unsupported("a tile has more than one element", op)
+        if isinstance(op, LoadOp) and sparse_encoding(op.result.type) and any(map(_is_moved, found.dimensions)):
+            raise unsupported(f"a sparse tensor's rows are counted from its first element: {BATCH_RULE}", op)
         return found
 
     def _load(self, op: LoadOp, found: Access, ordered: Sequence[Dimension], complete: Sequence[Polynomial]) -> None:
@@ -229,6 +234,33 @@ def _sparse_size(dimension: Dimension, ordered: Sequence[Dimension]) -> Polynomi
     if dimension.size is not None:
         return dimension.size
     return ordered[-2].stride if dimension is ordered[-1] and len(ordered) > 1 else Polynomial.number(EVERY_ROW)
+
+
+def _check_columns(ordered: Sequence[Dimension], op: Operation) -> None:
+    """Refuse a tile that nothing bounds and that may begin behind the end of a row, as one of another matrix does."""
+    columns, pitch = ordered[-1], ordered[-2].stride.constant if len(ordered) > 1 else None
+    if columns.size is not None:
+        return
+    for monomial, factor in columns.first:
+        if monomial == ONE:
+            inside = pitch is not None and factor + columns.extent <= pitch
+        else:
+            (atom, power), *others = monomial
+            # A tile of K for each program, or one for each iteration.
+            split = isinstance(atom, SSAValue) and isinstance(atom.owner, GetProgramIdOp) and factor == columns.extent
+            inside = not others and power == 1 and (split or isinstance(atom, Iteration))
+        if not inside:
+            raise unsupported(
+                f"a sparse tile is masked along K (columns < K), or begins at a loop's number or at a program's times {columns.extent}; "
+                f"for another matrix: {BATCH_RULE}",
+                op,
+            )
+
+
+def _is_moved(dimension: Dimension) -> bool:
+    """Whether a mask leaves out something that an offset has: the pointer has been moved, to another matrix perhaps."""
+    size = Polynomial.number(0) if dimension.size is None else dimension.size
+    return any(term in dict(size) and term for term, _ in dimension.first)
 
 
 def _multiple(value: SSAValue, factor: int, op: Operation) -> SSAValue:

@@ -212,9 +212,7 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
         raise unsupported("rows and columns of tiles must be numbered by different axes of the grid", dot)
     if not trace.same(a.depth, b.depth):
         raise unsupported(f"both operands must have the same K, not {a.depth} and {b.depth}", dot)
-    steps = trace.constant(loop.lb) == 0 and trace.constant(loop.step) == tile_k
-    if not steps or not _ends_at(trace, trace.size(loop.ub, loop), a.depth, tile_k):
-        raise unsupported(f"the loop over K must run from 0 to {a.depth} in steps of {tile_k}", loop)
+    _check_loop(trace, loop, a.depth, tile_k)
     return _Sum(a, replace(b, depth=a.depth), m, n, tile_k, a_entry, b_entry, _read_promotion(dot, a.element))
 
 
@@ -226,6 +224,27 @@ def _check_starts(trace: Trace, dot: DotOp, *axes: tuple[Position, Size, int]) -
     scales, tiles = ("×".join(map(str, sizes)) for sizes in zip(*((s.scale or t, t) for s, _, t in axes), strict=True))
     if scales != tiles:
         raise unsupported(f"tiles of {tiles} must start at multiples of it, not of {scales}", dot)
+
+
+def _check_loop(trace: Trace, loop: scf.ForOp, depth: Size, tile_k: int) -> None:
+    """Refuse a loop over part of K."""
+    first, end, step = (_described(trace, each, loop) for each in (loop.lb, loop.ub, loop.step))
+    if first == 0 and step == tile_k and end is not None and _ends_at(trace, end, depth, tile_k):
+        return
+    given = ["a number that is computed" if each is None else str(each) for each in (first, end, step)]
+    raise unsupported(
+        f"the loop over K must run from 0 to {depth} in steps of {tile_k}, not from {given[0]} to {given[1]} in steps of {given[2]}: "
+        "a warpgroup product sums all of K, and register tiles sum part of it",
+        loop,
+    )
+
+
+def _described(trace: Trace, value: SSAValue, loop: scf.ForOp) -> Size | None:
+    """A bound of a loop as a size; None for one that is none."""
+    try:
+        return trace.size(value, loop)
+    except UnsupportedKernelError:
+        return None
 
 
 def _ends_at(trace: Trace, end: Size, depth: Size, step: int) -> bool:

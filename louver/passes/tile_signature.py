@@ -60,18 +60,37 @@ class ArgumentParameter:
 
 
 @dataclass(frozen=True, slots=True)
+class SparseView:
+    """How a kernel describes a sparse argument, its sizes as texts, see `louver.user.sizes`.
+
+    columns: dense elements of a row that are read, from the first on. rows: where there is a batch, the sizes of all dimensions between
+    the first and the columns, of which rows are the last. strides: dense elements between matrices, where there is a batch, and
+    between rows, in this order.
+    """
+
+    argument: str
+    columns: str
+    rows: tuple[str, ...]
+    strides: tuple[str, ...]
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> SparseView:
+        """The view that a signature's `to_json` wrote."""
+        return cls(facts["argument"], facts["columns"], tuple(facts["rows"]), tuple(facts["strides"]))
+
+
+@dataclass(frozen=True, slots=True)
 class TileSignature:
     """A compiled kernel of register tiles as its launch sees it. shared_bytes: dynamic shared memory of a CTA.
 
-    pitches: sparse arguments and what the kernel takes for the stride of their rows, a number or an argument; metadata has rows
-    without gaps, so that it must be the length of a row.
+    views: what the kernel takes for granted of its sparse arguments, which a launch must check.
     """
 
     kernel: str
     parameters: tuple[ArgumentParameter, ...]
     threads: int
     shared_bytes: int
-    pitches: tuple[tuple[str, str], ...] = ()
+    views: tuple[SparseView, ...] = ()
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -86,5 +105,5 @@ class TileSignature:
     def from_json(cls, facts: Mapping[str, Any]) -> TileSignature:
         """The signature that `to_json` wrote."""
         fields: dict[str, Any] = {**facts, "parameters": tuple(ArgumentParameter(**p) for p in facts["parameters"])}
-        fields["pitches"] = tuple((argument, text) for argument, text in facts["pitches"])
+        fields["views"] = tuple(SparseView.from_json(view) for view in facts["views"])
         return cls(**fields)

@@ -94,7 +94,10 @@ def _check_conditions(name: str, facts: ProductFacts, numbers: Mapping[str, int 
             )
     for text, most in facts.at_most:
         if size(text, numbers) > most:
-            raise ValueError(f"{name} goes through {most} of {text} and no further, got {size(text, numbers)}")
+            raise ValueError(
+                f"{name} goes through {most} of {text} and no further, got {size(text, numbers)}: let a loop or the grid go to {text}, or "
+                "pass a part of the tensors"
+            )
     for text, of in facts.multiples:
         if size(text, numbers) % of:
             raise ValueError(f"{name} takes {text} in multiples of {of}, got {size(text, numbers)}")
@@ -127,8 +130,14 @@ def _check_sparse(
     # An operand that all products of a batch share has no entries.
     expected = shape if facts.a.entries is None else (batch, *shape)
     if tuple(s.shape) != expected:
+        # Without a mask along K, the end of the loop is what says how long rows are.
+        part = (
+            ""
+            if s.shape[-1] == shape[1]
+            else f": rows end at {facts.k}; to sum part of one, mask its columns by their number"
+        )
         raise ValueError(
-            f"{name} is given the sizes of the dense tensor for {argument!r}, {list(s.shape)}, got {list(expected)}"
+            f"{name} is given the sizes of the dense tensor for {argument!r}, {list(s.shape)}, got {list(expected)}{part}"
         )
     steps = [("rows", shape[0], shape[1], facts.a.pitch)]
     if facts.a.entry_pitch is not None:

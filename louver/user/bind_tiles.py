@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from louver.passes.tile_signature import ArgumentParameter, TileSignature
+from louver.formats.tensor import SparseTensor
+from louver.isa.metadata import WARP_ROWS
+from louver.passes.tile_signature import ArgumentParameter, SparseView, TileSignature
 from louver.user.arguments import Call, Number
 from louver.user.sizes import size as size_of
 
@@ -22,18 +24,50 @@ def check_tiles(name: str, signature: TileSignature, call: Call) -> None:
             raise ValueError(
                 f"K of {name}'s sparse argument {argument!r} is a multiple of {s.pattern.m}, got {s.size}: pad it with zeros"
             )
-        for stride in [size_of(text, call.numbers) for of, text in signature.pitches if of == argument]:
-            if s.rows > 1 and stride != s.size:
-                raise ValueError(
-                    f"{name} is given the strides of the dense tensor, contiguous, for {argument!r}: rows are {s.size} elements "
-                    f"apart, got a stride of {stride}"
-                )
+        for view in signature.views:
+            if view.argument == argument:
+                _check_view(name, view, s, call)
         given = {part: _described(call, argument, part) for part in ("shape", "stride")}
         if given["shape"] and (given["shape"] != tuple(s.shape) or given["stride"] != _contiguous(s.shape)):
             raise ValueError(
                 f"{name} is given the sizes and strides of the dense tensor for {argument!r}, {list(s.shape)} and "
                 f"{list(_contiguous(s.shape))}, got {list(given['shape'])} and {list(given['stride'])}"
             )
+
+
+def _check_view(name: str, view: SparseView, s: SparseTensor, call: Call) -> None:
+    """A kernel's own sizes and strides are those of the tensor, as far as its values and metadata are found by them."""
+    argument, many = view.argument, len(view.strides) > 1
+    if many and len(view.strides) + 1 != len(s.shape):
+        raise ValueError(
+            f"{name} describes {argument!r} as matrices of a batch, in {len(view.strides) + 1} dimensions, got {list(s.shape)}"
+        )
+    first = 0 if many else len(s.shape) - 2
+    counts = s.shape[:-1] if many else (s.rows,)
+    steps = _contiguous(s.shape)[first:-1]
+    for place, (text, apart, count) in enumerate(zip(view.strides, steps, counts, strict=True), 1):
+        stride, rows = size_of(text, call.numbers), place == len(view.strides)
+        # A single row has no neighbours, but its stride may say how long it is.
+        if stride != apart and (count > 1 or (rows and view.columns == text)):
+            raise ValueError(
+                f"{name} is given the strides of the dense tensor, contiguous, for {argument!r}: {'rows' if rows else 'matrices'} are "
+                f"{apart} elements apart, got a stride of {stride}"
+            )
+    given = tuple(size_of(text, call.numbers) for text in view.rows)
+    if many and given != s.shape[1:-1]:
+        raise ValueError(
+            f"{name} is given the sizes of {argument!r}, matrices of {_sizes(s.shape[1:-1])} rows, got {_sizes(given)}"
+        )
+    columns, group = size_of(view.columns, call.numbers), s.pattern.m
+    if columns != s.size and (columns > s.size or columns % group):
+        raise ValueError(
+            f"{name} reads rows of {argument!r}, {s.size} elements, or whole groups of {group} from their start, got {columns}"
+        )
+    if not many and s.rows > s.shape[-2] and s.shape[-2] % WARP_ROWS:
+        raise ValueError(
+            f"{name} reads all matrices of {argument!r} as one, whose rows are then a multiple of {WARP_ROWS} each, got "
+            f"{s.shape[-2]}: describe it in three dimensions"
+        )
 
 
 def number(parameter: ArgumentParameter, call: Call) -> Number:
@@ -55,6 +89,10 @@ def _described(call: Call, argument: str, part: str) -> tuple[int, ...]:
     while (key := f"{argument}.{part}.{len(found)}") in call.numbers:
         found.append(int(call.numbers[key]))
     return tuple(found)
+
+
+def _sizes(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape))
 
 
 def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:

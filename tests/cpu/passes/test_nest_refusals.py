@@ -22,7 +22,8 @@ REFUSED = [
         "a loop that ends elsewhere",
         MATMUL,
         [("scf.for %k = %zero to %K", "scf.for %k = %zero to %M")],
-        "the loop over K must run from 0 to K in steps of 32, got: %total = scf.for",
+        "the loop over K must run from 0 to K in steps of 32, not from 0 to M in steps of 32: a warpgroup product sums all of K, and register "
+        "tiles sum part of it, got: %total = scf.for",
     ),
     (
         "another step",

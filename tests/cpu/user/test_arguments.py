@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import louver
-from louver.passes.tile_signature import ArgumentParameter, TileSignature
+from louver.passes.tile_signature import ArgumentParameter, SparseView, TileSignature
 from louver.user.arguments import bind, canonical, classify
 from louver.user.bind_tiles import check_tiles
 from louver.user.descriptor import TensorDescriptor
@@ -186,13 +186,58 @@ def test_descriptors_of_other_libraries_are_checked_too() -> None:
         classify((X,), {"x": Foreign()})
 
 
-@pytest.mark.parametrize(("pitch", "text"), [(32, "stride"), (8, "stride"), (16, "24")])
+def check_view(s: louver.SparseTensor, view: SparseView, **numbers: int) -> None:
+    """Check a call of register tiles that describe the sparse argument x so."""
+    values = ArgumentParameter("x", "x", "values", None, "u64", "f16", 16)
+    call = classify((X, *map(Parameter, numbers)), {"x": s, **numbers})
+    check_tiles("k", TileSignature("k", (values,), 32, 0, (view,)), call)
+
+
+def sparse(rng: np.random.Generator, *shape: int) -> louver.SparseTensor:
+    return louver.compress(louver.prune(rng.standard_normal(shape).astype(np.float16), "2:4"), "2:4")
+
+
+@pytest.mark.parametrize(
+    ("pitch", "text"), [(32, "stride"), (8, "stride"), (16, "24"), (16, "2·stride"), (16, "stride/2")]
+)
 def test_register_tiles_take_rows_of_sparse_tensors_without_gaps(
     pitch: int, text: str, rng: np.random.Generator
 ) -> None:
-    s = louver.compress(louver.prune(rng.standard_normal((8, 16)).astype(np.float16), "2:4"), "2:4")
-    values = ArgumentParameter("x", "x", "values", None, "u64", "f16", 16)
-    call = classify((X, Parameter("stride")), {"x": s, "stride": pitch})
+    s = sparse(rng, 8, 16)
     with pytest.raises(ValueError, match="for 'x': rows are 16 elements apart, got a stride of"):
-        check_tiles("k", TileSignature("k", (values,), 32, 0, (("x", text),)), call)
-    check_tiles("k", TileSignature("k", (values,), 32, 0, (("x", "16"),)), call)
+        check_view(s, SparseView("x", "16", (), (text,)), stride=pitch)
+    check_view(s, SparseView("x", "16", (), ("16",)))
+    check_view(s, SparseView("x", "16", (), ("2·stride",)), stride=8)
+
+
+def test_the_stride_of_a_single_row_counts_where_it_is_its_length(rng: np.random.Generator) -> None:
+    s = sparse(rng, 1, 16)
+    check_view(s, SparseView("x", "16", (), ("stride",)), stride=8)
+    with pytest.raises(ValueError, match="for 'x': rows are 16 elements apart, got a stride of 8"):
+        check_view(s, SparseView("x", "stride", (), ("stride",)), stride=8)
+
+
+@pytest.mark.parametrize("columns", [14, 20, 32])
+def test_register_tiles_read_whole_groups_of_a_row(columns: int, rng: np.random.Generator) -> None:
+    with pytest.raises(ValueError, match=f"reads rows of 'x', 16 elements, or whole groups of 4 .* got {columns}"):
+        check_view(sparse(rng, 8, 16), SparseView("x", "n", (), ("16",)), n=columns)
+    check_view(sparse(rng, 8, 16), SparseView("x", "n", (), ("16",)), n=12)
+
+
+BATCHES = [
+    (("rows",), ("80", "16"), {"rows": 4}, "sizes of 'x', matrices of 5 rows, got 4"),
+    (("5",), ("step", "16"), {"step": 96}, "matrices are 80 elements apart, got a stride of 96"),
+    (("5",), ("80", "step"), {"step": 24}, "rows are 16 elements apart, got a stride of 24"),
+    ((), ("16",), {}, "rows are then a multiple of 16 each, got 5: describe it in three dimensions"),
+    (("5", "5"), ("80", "80", "16"), {}, r"matrices of a batch, in 4 dimensions, got \[3, 5, 16\]"),
+]
+
+
+@pytest.mark.parametrize(("rows", "strides", "numbers", "message"), BATCHES)
+def test_register_tiles_find_the_matrices_of_a_sparse_batch(
+    rows: tuple[str, ...], strides: tuple[str, ...], numbers: dict[str, int], message: str, rng: np.random.Generator
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", rows, strides), **numbers)
+    check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", ("5",), ("5·16", "16")))
+    check_view(sparse(rng, 3, 32, 16), SparseView("x", "16", (), ("16",)))

@@ -13,6 +13,7 @@ from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.kernels.emulate_tiles import emulate_tiles
 from louver.passes.compile_tiles import compile_tiles
+from louver.passes.tile_signature import SparseView
 from louver.ptx.assembler import assemble
 from support.multiples import mark_arguments, marked
 from support.triton.tile_cases import TILE_CASES, kept_tiles
@@ -197,7 +198,7 @@ def test_parts_of_large_multiples(rng: np.random.Generator, op: str, by: int) ->
     np.testing.assert_array_equal(out, x[first : first + 256])
 
 
-def test_signatures_say_how_far_apart_sparse_rows_are() -> None:
+def test_signatures_say_how_sparse_tensors_are_described() -> None:
     signature = compile_tiles(read_ttir(kept_tiles("dot_f16"))).signature
-    assert signature.pitches == (("a", "K"),)
+    assert signature.views == (SparseView("a", columns="K", rows=(), strides=("K",)),)
     assert type(signature).from_json(json.loads(json.dumps(signature.to_json()))) == signature

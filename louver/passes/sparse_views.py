@@ -1,0 +1,102 @@
+"""What a kernel of register tiles takes for granted of its sparse arguments: where rows and matrices begin, and how long rows are.
+
+Metadata is in words for 16 rows each, so that a sparse tensor is read by its own sizes and strides or not at all. They are read
+here as texts, which a launch compares with the tensor (`louver.user.bind_tiles`); what no launch could compute is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from xdsl.dialects import arith
+from xdsl.ir import Operation, SSAValue
+
+from louver.ir.tile import (
+    FuncOp,
+    Index,
+    MakeTensorDescriptorOp,
+    MakeTensorPtrOp,
+    sparse_encoding,
+)
+from louver.ir.tile.syntax import join_indices
+from louver.passes.conditions import argument_names
+from louver.passes.decompose_memory import Axes, contiguous_axes
+from louver.passes.index_numbers import literal
+from louver.passes.integers import without_extension
+from louver.passes.refusal import unsupported
+from louver.passes.tile_signature import SparseView
+
+BATCH_RULE = (
+    "a matrix of a sparse batch is loaded through a descriptor of the whole tensor: tl.make_tensor_descriptor(a, [E, N, K], "
+    "[stride_e, stride_n, 1], [1, rows, columns]).load([e, row, k]), reshaped to [rows, columns]"
+)
+"""What to do instead of moving a sparse tensor's pointer to one of its matrices."""
+
+
+def read_views(function: FuncOp) -> tuple[SparseView, ...]:
+    """The views of sparse arguments that `function` makes, once each.
+
+    Refuses, with the operation's line, a view that begins elsewhere than at its argument, and sizes and strides that are neither
+    arguments nor numbers nor products and parts of them.
+    """
+    names = argument_names(function)
+    found: dict[SparseView, None] = {}
+    for op in function.body.walk():
+        if isinstance(op, MakeTensorDescriptorOp | MakeTensorPtrOp) and sparse_encoding(op.base.type) is not None:
+            found[_view(op, names)] = None
+    return tuple(found)
+
+
+def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue, str]) -> SparseView:
+    if op.base not in names:
+        culprit = op.base.owner if isinstance(op.base.owner, Operation) else op
+        raise unsupported(f"a sparse tensor is read from its first element on: {BATCH_RULE}", culprit)
+    if isinstance(op, MakeTensorDescriptorOp):
+        sizes, strides = list(op.sizes), list(op.steps)
+        axes = Axes.last(len(sizes)) if len(sizes) > 1 else None
+    else:
+        sizes, strides = join_indices(op.shape, op.static_shape), join_indices(op.strides, op.static_strides)
+        axes = contiguous_axes(strides, op)
+    if axes is None:
+        raise unsupported("a sparse tensor has rows and columns at least", op)
+    others = [dimension for dimension in range(len(sizes)) if dimension not in (axes.rows, axes.columns)]
+    order = [*others, axes.rows]
+    return SparseView(
+        names[op.base],
+        _text(sizes[axes.columns], names, "the length of rows", op),
+        # How many rows a matrix has says where the next one begins.
+        tuple(_text(sizes[each], names, "the rows of a matrix", op) for each in order[1:]),
+        tuple(_text(strides[each], names, "a stride", op) for each in order),
+    )
+
+
+def _text(index: Index, names: Mapping[SSAValue, str], what: str, op: Operation) -> str:
+    found = _size(index, names)
+    if found is None:
+        raise unsupported(
+            f"{what} of a sparse tensor is an argument, a number, a product of such or part of an argument, so that the call can be "
+            "checked: rows have no gaps, and what is not read of one is whole groups",
+            op,
+        )
+    return found
+
+
+def _size(index: Index, names: Mapping[SSAValue, str]) -> str | None:
+    """As `louver.user.sizes` reads it: factors joined by ·, or an argument / a number."""
+    number = literal(index)
+    if number is not None or isinstance(index, int):
+        return str(number)
+    value = without_extension(index)
+    if value is not index:
+        return _size(value, names)
+    match value.owner:
+        case arith.MuliOp(lhs=left, rhs=right):
+            factors = [_size(each, names) for each in (left, right)]
+            if None in factors or any("/" in str(each) for each in factors):
+                return None
+            return "·".join(map(str, factors))
+        case arith.DivSIOp(lhs=whole, rhs=by):
+            divisor, name = literal(by), names.get(without_extension(whole))
+            return None if name is None or divisor is None or divisor < 1 else f"{name}/{divisor}"
+        case _:
+            return names.get(value)

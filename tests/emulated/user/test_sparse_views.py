@@ -1,0 +1,208 @@
+"""How kernels describe a sparse argument: as the dense tensor lies, or refused, never anything else.
+
+Each accepted form is run on the emulator and compared with the same kernel on the dense array, at the pitch that it is given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import louver
+from louver.ir.context import parse_ir
+from louver.passes.compile_tiles import compile_tiles
+from louver.passes.refusal import UnsupportedKernelError
+from louver.user.hints import Hints
+from louver.user.kernel import JitKernel
+from support.jit import KeptSource
+
+ROWS, COLUMNS, DEPTH = 40, 16, 128
+
+TEXT = """tt.func public @k(%d: !tt.ptr<f32>, %a: !tt.ptr<f16> {mark}, %b: !tt.ptr<f16>, %E: i32, %M: i32, %N: i32, %K: i32, %p: i32) {{
+  %zero = arith.constant 0 : i32
+  %step = arith.constant 64 : i32
+  %rows = arith.constant 16 : i32
+  %one64 = arith.constant 1 : i64
+  %two = arith.constant 2 : i32
+  %program = tt.get_program_id x : i32
+  %m = arith.muli %program, %rows : i32
+  %entry = tt.get_program_id y : i32
+  %N64 = arith.extsi %N : i32 to i64
+  %K64 = arith.extsi %K : i32 to i64
+  %MN = arith.muli %M, %N : i32
+  %MN64 = arith.extsi %MN : i32 to i64
+  {setup}
+  %pitch64 = arith.extsi %pitch : i32 to i64
+  %MK = arith.muli %M, %pitch : i32
+  %MK64 = arith.extsi %MK : i32 to i64
+  %views = {view}
+  %bs = tt.make_tensor_descriptor %b, [%N, %K], [%K64, %one64] : <f16>, <tensor<16x64xf16>>
+  %ds = tt.make_tensor_descriptor %d, [%E, %M, %N], [%MN64, %N64, %one64] : <f32>, <tensor<1x16x16xf32>>
+  %zeros = arith.constant dense<0.0> : tensor<16x16xf32>
+  %total = scf.for %k = %zero to %{end} step %step iter_args(%partial = %zeros) -> (tensor<16x16xf32>) : i32 {{
+    {load}
+    %y = tt.descriptor_load %bs[%zero, %k] : !tt.tensordesc<tensor<16x64xf16>> -> tensor<16x64xf16>
+    %t = tt.trans %y {{order = array<i32: 1, 0>}} : tensor<16x64xf16> -> tensor<64x16xf16>
+    %next = tt.dot %x, %t, %partial, inputPrecision = tf32 : tensor<16x64xf16> * tensor<64x16xf16> -> tensor<16x16xf32>
+    scf.yield %next : tensor<16x16xf32>
+  }}
+  %out = tt.reshape %total : tensor<16x16xf32> -> tensor<1x16x16xf32>
+  tt.descriptor_store %ds[%entry, %m, %zero], %out : !tt.tensordesc<tensor<1x16x16xf32>>, tensor<1x16x16xf32>
+  tt.return
+}}"""
+
+DESCRIPTOR = (
+    "tt.make_tensor_descriptor %a, [%M, %length], [%pitch64, %one64] : <f16>, <tensor<16x64xf16>>",
+    "%x = tt.descriptor_load %views[%m, %k] : !tt.tensordesc<tensor<16x64xf16>> -> tensor<16x64xf16>",
+)
+BLOCKS = (
+    "arith.constant 0 : i32",
+    """%length64 = arith.extsi %length : i32 to i64
+    %M64 = arith.extsi %M : i32 to i64
+    %at = tt.make_tensor_ptr %a, [%M64, %length64], [%pitch64, %one64], [%m, %k] {order = array<i32: 1, 0>} : <tensor<16x64xf16>>
+    %x = tt.load %at {boundaryCheck = array<i32: 0, 1>, padding = 1 : i32} : !tt.ptr<tensor<16x64xf16>>""",
+)
+BATCH = (
+    "tt.make_tensor_descriptor %a, [%E, %M, %length], [%MK64, %pitch64, %one64] : <f16>, <tensor<1x16x64xf16>>",
+    "%whole = tt.descriptor_load %views[%entry, %m, %k] : !tt.tensordesc<tensor<1x16x64xf16>> -> tensor<1x16x64xf16>\n"
+    "    %x = tt.reshape %whole : tensor<1x16x64xf16> -> tensor<16x64xf16>",
+)
+STYLES = {"descriptor": DESCRIPTOR, "blocks": BLOCKS, "batch": BATCH}
+
+FORMS: dict[str, tuple[str, Callable[[int, int], tuple[int, int]]]] = {
+    "K": ("%pitch = arith.muli %K, %unit : i32", lambda k, p: (k, k)),
+    "an argument": ("%pitch = arith.muli %p, %unit : i32", lambda k, p: (p, k)),
+    "twice K": ("%pitch = arith.muli %K, %two : i32", lambda k, p: (2 * k, k)),
+    "twice an argument": ("%pitch = arith.muli %p, %two : i32", lambda k, p: (2 * p, k)),
+    "half of K": ("%pitch = arith.divsi %K, %two : i32", lambda k, p: (k // 2, k)),
+    "part of a row": (
+        "%pitch = arith.muli %K, %unit : i32\n  %half = arith.divsi %K, %two : i32",
+        lambda k, p: (k, k // 2),
+    ),
+}
+"""What computes the pitch, and, by K and p, the pitch and the length of a row that the kernel reads."""
+
+
+def text_of(style: str, form: str, *, marked: bool = True, end: str = "K") -> str:
+    setup = "%unit = arith.constant 1 : i32\n  " + FORMS[form][0]
+    length = "%half" if "%half" in setup else "%K"
+    view, load = (part.replace("%length", length) if "%length64" not in part else part for part in STYLES[style])
+    load = load.replace("%length :", f"{length} :")
+    mark = "{louver.sparse.NV24 = 1 : i32}" if marked else ""
+    return TEXT.format(mark=mark, setup=setup, view=view, load=load, end=end)
+
+
+def kernel(text: str) -> JitKernel:
+    return JitKernel(KeptSource("k", text, ("d", "a", "b", "E", "M", "N", "K", "p")), Hints())
+
+
+def laid_out(w: np.ndarray, pitch: int, rng: np.random.Generator) -> np.ndarray:
+    """The matrices of `w` with rows `pitch` apart; noise between them, and behind them."""
+    memory = rng.standard_normal(w[..., 0].size * pitch + 4 * w.shape[-1]).astype(np.float16)
+    for number, row in enumerate(w.reshape(-1, w.shape[-1])):
+        memory[number * pitch : number * pitch + len(row)] = row
+    return memory
+
+
+def run(style: str, form: str, k: int, p: int, depth: int, rng: np.random.Generator, end: str = "K") -> tuple[Any, Any]:
+    """What the kernel computes of a dense array and of a sparse tensor with rows of `depth` elements."""
+    entries = 3 if style == "batch" else 1
+    pitch, _ = FORMS[form][1](k, p)
+    w = louver.prune(rng.standard_normal((entries, ROWS, depth)).astype(np.float16), "2:4")
+    s = louver.compress(w if style == "batch" else w[0], "2:4")
+    b = rng.standard_normal((COLUMNS, k)).astype(np.float16)
+    numbers = {"E": entries, "M": ROWS, "N": COLUMNS, "K": k, "p": p}
+    outs = [np.full((entries, ROWS, COLUMNS), np.nan, np.float32) for _ in range(2)]
+    grid = (-(-ROWS // 16), entries)
+    kernel(text_of(style, form, marked=False, end=end))[grid](d=outs[0], a=laid_out(w, pitch, rng), b=b, **numbers)
+    kernel(text_of(style, form, end=end)).emulate[grid](d=outs[1], a=s, b=b, **numbers)
+    return outs[0], outs[1]
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_are_where_they_are_in_the_dense_tensor_or_refused(
+    style: str, form: str, rng: np.random.Generator
+) -> None:
+    seen = 0
+    for k, p, depth in [
+        (DEPTH, DEPTH, DEPTH),
+        (104, 104, 104),
+        (64, 64, 128),
+        (128, 160, 128),
+        (128, 160, 160),
+        (256, 32, 128),
+    ]:
+        pitch, length = FORMS[form][1](k, p)
+        right = pitch == depth and (length == depth or (length < depth and length % 4 == 0))
+        try:
+            dense, got = run(style, form, k, p, depth, rng)
+        except ValueError as error:
+            assert not right, error
+            assert re.search(
+                "is given the strides|reads rows of 'a'|a stride of a sparse tensor is an argument", str(error)
+            )
+            continue
+        assert right
+        np.testing.assert_allclose(got, dense, atol=2e-2)
+        seen += 1
+    assert seen or form == "half of K"
+
+
+def test_a_loop_over_part_of_k_runs_by_register_tiles(rng: np.random.Generator) -> None:
+    dense, got = run("descriptor", "K", 192, 128, 192, rng, end="p")
+    np.testing.assert_allclose(got, dense, atol=2e-2)
+
+
+REFUSED = [
+    (
+        "%pitch = arith.addi %K, %rows : i32",
+        DESCRIPTOR[0],
+        "a stride of a sparse tensor is an argument, a number, a product",
+    ),
+    (
+        "%pitch = arith.subi %p, %rows : i32",
+        DESCRIPTOR[0],
+        "a stride of a sparse tensor is an argument, a number, a product",
+    ),
+    (
+        "%pitch = arith.muli %K, %two : i32\n  %some = arith.subi %K, %two : i32",
+        DESCRIPTOR[0].replace("%length", "%some"),
+        "the length of rows of a sparse tensor is an argument, a number, a product",
+    ),
+    (
+        "%pitch = arith.muli %K, %two : i32\n  %from = tt.addptr %a, %m : !tt.ptr<f16>, i32",
+        DESCRIPTOR[0].replace("%a", "%from"),
+        r"a sparse tensor is read from its first element on: a matrix of a sparse batch is loaded through a descriptor .* got: %from",
+    ),
+]
+
+
+@pytest.mark.parametrize(("setup", "view", "rule"), REFUSED)
+def test_what_no_launch_could_check_is_refused(setup: str, view: str, rule: str) -> None:
+    text = TEXT.format(
+        mark="{louver.sparse.NV24 = 1 : i32}",
+        setup=setup,
+        view=view.replace("%length", "%K"),
+        load=DESCRIPTOR[1],
+        end="K",
+    )
+    with pytest.raises(UnsupportedKernelError, match=rule):
+        compile_tiles(parse_ir(text))
+
+
+def test_pointers_moved_to_a_matrix_of_a_batch_are_refused() -> None:
+    pytest.importorskip("triton", reason="Triton is not installed: pip install 'louver[triton]'")
+    from support.triton.experts import by_pointers, unmasked
+
+    s = louver.compress(louver.prune(np.ones((3, 32, 128), np.float16), "2:4"), "2:4")
+    known = {"a": s, "b": np.ones((128, 16), np.float16), "d": np.zeros((3, 32, 16), np.float32)}
+    for kernel_, line in ((by_pointers, 18), (unmasked, 32)):
+        with pytest.raises(
+            UnsupportedKernelError, match=rf"matrix.* is loaded through a descriptor .*experts.py:{line}:"
+        ):
+            louver.jit(kernel_).emulate[(1, 1, 3)](**known, M=32, K=128, stride=128)
