@@ -16,7 +16,7 @@ from louver.passes.pipeline import compile_product
 from louver.passes.schedule import Schedule
 from support.fused import fused_operands
 
-pytestmark = pytest.mark.sampled(4)
+pytestmark = pytest.mark.sampled(8)
 
 BASE = Schedule(tile_n=64, stages=2)
 

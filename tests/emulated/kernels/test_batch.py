@@ -18,7 +18,7 @@ from louver.kernels.emulate import emulate
 from louver.passes.pipeline import compile_product
 from louver.passes.schedule import Schedule
 
-pytestmark = pytest.mark.sampled(3)
+pytestmark = pytest.mark.sampled(6)
 
 ORDERS: dict[str, Order] = {"earliest": Earliest(), "latest": Latest(), "seeded": Seeded(5)}
 BATCHES: tuple[Batch, ...] = ("dense", "sparse", "both")

@@ -17,7 +17,7 @@ from louver.passes.pipeline import compile_product
 from louver.passes.schedule import Schedule
 from support.fused import EPILOGUES, FULL, FusedOperands, fused_operands
 
-pytestmark = pytest.mark.sampled(8)
+pytestmark = pytest.mark.sampled(12)
 
 
 def run(given: FusedOperands, order: Order = Latest(), *, sm_count: int = 132, **schedule: object) -> np.ndarray:  # noqa: B008

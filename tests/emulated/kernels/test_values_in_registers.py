@@ -16,7 +16,7 @@ from louver.passes.pipeline import compile_product
 from louver.passes.schedule import Schedule
 from support.products import assert_exact, operands
 
-pytestmark = pytest.mark.sampled(4)
+pytestmark = pytest.mark.sampled(6)
 
 REGISTERS = Schedule(tile_n=32, stages=3, values="registers")
 
