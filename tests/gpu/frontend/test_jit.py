@@ -151,9 +151,7 @@ def test_arrays_in_use_on_two_streams_are_refused(rng: np.random.Generator, torc
     kernel, known = kept_kernel("made_descriptors"), on_device(arguments(case, output(case)))
     d = DeviceArray.empty((300, 136), element_type("f16"))
     torch.cuda.synchronize()
-    refused = pytest.raises(
-        ValueError, match=r"in use on one stream, got 'd' \(louver\) on stream 0x0 and 'b' \(torch\)"
-    )
+    refused = pytest.raises(ValueError, match=r"in use on one stream, got .*'d' \(louver\) on stream 0x0")
     with torch.cuda.stream(torch.cuda.Stream()), refused:
         kernel[grid_of(case)](**known | {"d": d})
     kernel[grid_of(case)](**known | {"d": d})
