@@ -59,16 +59,20 @@ class _Comparison(IRDLOperation):
         lhs = parser.parse_unresolved_operand()
         parser.parse_punctuation(",")
         rhs = parser.parse_unresolved_operand()
+        attributes = parser.parse_optional_attr_dict()
         parser.parse_punctuation(":")
         type_ = parser.parse_type()
         one, other = parser.resolve_operands([lhs, rhs], [type_, type_], parser.pos)
-        return cls(one, other, word)
+        made = cls(one, other, word)
+        made.attributes = attributes
+        return made
 
     def print(self, printer: Printer) -> None:
         printer.print_string(f" {self.name_of_predicate}, ")
         printer.print_operand(self.operands[0])
         printer.print_string(", ")
         printer.print_operand(self.operands[1])
+        printer.print_op_attributes(self.attributes)
         printer.print_string(" : ")
         printer.print_attribute(self.operands[0].type)
 
@@ -124,16 +128,20 @@ class SelectOp(IRDLOperation):
         for _ in range(2):
             parser.parse_punctuation(",")
             operands.append(parser.parse_unresolved_operand())
+        attributes = parser.parse_optional_attr_dict()
         parser.parse_punctuation(":")
         condition, type_ = i1, parser.parse_type()
         if parser.parse_optional_punctuation(","):
             condition, type_ = type_, parser.parse_type()
         chosen = parser.resolve_operands(operands, [condition, type_, type_], parser.pos)
-        return cls(*chosen)
+        made = cls(*chosen)
+        made.attributes = attributes
+        return made
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
         printer.print_list(self.operands, printer.print_operand)
+        printer.print_op_attributes(self.attributes)
         printer.print_string(" : ")
         if self.cond.type != i1:
             printer.print_attribute(self.cond.type)

@@ -24,11 +24,19 @@ from louver.passes.select_branches import select_branches
 from louver.passes.turn_right_sparse import turn_right_sparse
 from louver.passes.unroll_programs import unroll_programs
 
+_PROMISES = tuple(f"tt.{name}" for name in ("divisibility", "contiguity", "constancy"))
+"""Attributes of what is computed. Source: Triton. For a block's argument they are its loop's, with the argument's number behind."""
+
 
 def drop_assumptions(module: ModuleOp) -> None:
-    """Remove what the user promises (`tl.assume`): nothing here relies on it."""
-    for op in [op for op in module.walk() if isinstance(op, AssumeOp)]:
-        Rewriter.erase_op(op)
+    """Remove what the user promises of computed values (`tl.assume`, `tl.multiple_of`, `tl.max_contiguous`, `tl.max_constancy`):
+    nothing here relies on it. What arguments are multiples of stays.
+    """
+    for op in list(module.walk()):
+        if isinstance(op, AssumeOp):
+            Rewriter.erase_op(op)
+        for name in [name for name in op.attributes if name.startswith(_PROMISES)]:
+            del op.attributes[name]
 
 
 PASSES: tuple[Callable[[ModuleOp], None], ...] = (

@@ -226,7 +226,7 @@ class FpToFpOp(IRDLOperation):
     result = result_def(floatingPointLike)
     traits = traits_def(Pure())
     custom_directives = (syntax.Word,)
-    assembly_format = "$src (`,` `rounding` `=` custom<Word>($rounding)^)? attr-dict `:` type($src) `->` type($result)"
+    assembly_format = "$src attr-dict (`,` `rounding` `=` custom<Word>($rounding)^)? `:` type($src) `->` type($result)"
 
     def verify_(self) -> None:
         if self.rounding is not None and self.rounding.data not in ("rtne", "rtz"):

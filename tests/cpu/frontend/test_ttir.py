@@ -13,6 +13,7 @@ from louver.frontend.ttir.locations import resolve_locations
 from louver.ir.context import parse_ir
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import DotOp, FuncOp
+from louver.passes.canonicalize import drop_assumptions
 from support.golden import Golden
 from support.triton.cases import CASES, KEPT_CASES, kept
 from support.triton.texts import changed
@@ -92,6 +93,53 @@ def test_locations(before: str, after: str) -> None:
 def test_damaged_locations_are_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         resolve_locations(text)
+
+
+PROMISED = """module {
+  tt.func public @k(%p: !tt.ptr<f32> {tt.divisibility = 16 : i32}, %n: i32 {tt.divisibility = 16 : i32}) {
+    %c0 = arith.constant {tt.divisibility = dense<16> : tensor<1xi32>} 0 : i32
+    %r = tt.make_range {end = 8 : i32, start = 0 : i32, tt.contiguity = dense<8> : tensor<1xi32>} : tensor<8xi32>
+    %s = tt.splat %n {tt.constancy = dense<8> : tensor<1xi32>} : i32 -> tensor<8xi32>
+    %z = arith.constant dense<0> : tensor<8xi32>
+    %m = arith.cmpi slt, %r, %s {tt.constancy = dense<1> : tensor<1xi32>} : tensor<8xi32>
+    %o = arith.select %m, %r, %z {tt.contiguity = dense<8> : tensor<1xi32>} : tensor<8xi1>, tensor<8xi32>
+    %w = arith.remsi %o, %s {tt.contiguity = dense<8> : tensor<1xi32>} : tensor<8xi32>
+    %f = scf.for %k = %c0 to %n step %n iter_args(%x = %c0) -> (i32) : i32 {
+      %y = arith.addi %x, %k {tt.divisibility = dense<16> : tensor<1xi32>} : i32
+      scf.yield %y : i32
+    } {tt.divisibility = dense<64> : tensor<1xi32>, tt.divisibility_arg1 = dense<64> : tensor<1xi32>}
+    %g = scf.while (%x = %f) : (i32) -> i32 {
+      %go = arith.cmpi slt, %x, %n : i32
+      scf.condition(%go) %x : i32
+    } do {
+    ^bb0(%x: i32):
+      %y = arith.addi %x, %n : i32
+      scf.yield %y : i32
+    } attributes {tt.divisibility = dense<2> : tensor<1xi32>, tt.divisibility_arg0 = dense<2> : tensor<1xi32>}
+    %go = arith.cmpi slt, %g, %n : i32
+    %i = scf.if %go -> (i32) {
+      scf.yield %g : i32
+    } else {
+      scf.yield %n : i32
+    } {tt.divisibility = dense<64> : tensor<1xi32>}
+    %q = tt.addptr %p, %i {tt.divisibility = dense<16> : tensor<1xi32>} : !tt.ptr<f32>, i32
+    %l = tt.load %q {tt.constancy = dense<1> : tensor<1xi32>} : !tt.ptr<f32>
+    %big = arith.cmpf ogt, %l, %l {tt.constancy = dense<1> : tensor<1xi32>} : f32
+    %h = tt.fp_to_fp %l {tt.constancy = dense<1> : tensor<1xi32>}, rounding = rtne : f32 -> f8E5M2
+    tt.return
+  }
+}
+"""
+
+
+def test_promises_on_any_value_are_read_and_then_dropped() -> None:
+    module = read_ttir(PROMISED)
+    assert str(parse_ir(str(module))) == str(module)
+    promise = re.compile(r"tt\.(?:divisibility|contiguity|constancy)\w* =")
+    assert len(promise.findall(str(module))) == len(promise.findall(PROMISED))
+    drop_assumptions(module)
+    assert promise.findall(str(module)) == ["tt.divisibility ="] * 2
+    assert "%p: !tt.ptr<f32> {tt.divisibility = 16 : i32}" in str(module)
 
 
 def test_names_are_given_and_descriptors_bring_their_own() -> None:

@@ -69,6 +69,13 @@ OPERATIONS = [
     "%r = arith.select %mask, %t, %t : tensor<8x4xi1>, tensor<8x4xf32>",
     "%r = arith.select %true, %t, %t : tensor<8x4xf32>",
     "%r = arith.select %true, %i, %i : i32",
+    "%r = tt.fp_to_fp %t {tt.constancy = dense<1> : tensor<2xi32>}, rounding = rtne "
+    ": tensor<8x4xf32> -> tensor<8x4xf8E4M3FN>",
+    "%r = arith.cmpi slt, %far, %far {tt.constancy = dense<[4, 1]> : tensor<2xi32>} : tensor<8x4xi64>",
+    "%r = arith.cmpf une, %x, %x {tt.constancy = dense<1> : tensor<1xi32>} : f32",
+    "%r = arith.select %mask, %far, %far {tt.contiguity = dense<[1, 4]> : tensor<2xi32>} "
+    ": tensor<8x4xi1>, tensor<8x4xi64>",
+    "%r = arith.select %true, %i, %i {tt.divisibility = dense<16> : tensor<1xi32>} : i32",
     "%r = arith.extsi %i : i32 to i64",
     "%r = arith.extui %mask : tensor<8x4xi1> to tensor<8x4xi32>",
     "%r = arith.trunci %far : tensor<8x4xi64> to tensor<8x4xi32>",
