@@ -1,8 +1,8 @@
 """canonicalize-kernel: a user's kernel, however it is written, as the library would have written it.
 
-propagate-sparsity, drop-assumptions, make-host-descriptors, unroll-programs, select-branches, describe-tiles, count-elements,
-loop-once, turn-right-sparse, fuse-gated-pair, number-tiles: each takes valid tile IR and gives valid tile IR, and leaves alone what is
-in order already.
+count-loops, propagate-sparsity, drop-assumptions, make-host-descriptors, unroll-programs, select-branches, describe-tiles,
+count-elements, loop-once, turn-right-sparse, fuse-gated-pair, number-tiles: each takes valid tile IR and gives valid tile IR, and leaves
+alone what is in order already.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from xdsl.rewriter import Rewriter
 
 from louver.ir.llvm import AssumeOp
 from louver.passes.count_elements import count_elements
+from louver.passes.count_loops import count_loops
 from louver.passes.describe_tiles import describe_tiles
 from louver.passes.fuse_gated_pair import fuse_gated_pair
 from louver.passes.host_descriptors import make_host_descriptors
@@ -40,6 +41,7 @@ def drop_assumptions(module: ModuleOp) -> None:
 
 
 PASSES: tuple[Callable[[ModuleOp], None], ...] = (
+    count_loops,
     propagate_sparsity,
     drop_assumptions,
     make_host_descriptors,

@@ -19,6 +19,7 @@ from louver.ir.tile.aliases import text_with_aliases
 from louver.ir.tile.multiples import multiples_of
 from louver.isa.targets import Target, target
 from louver.passes.canonicalize import drop_assumptions
+from louver.passes.count_loops import count_loops
 from louver.passes.decompose import decompose_sparse_tensors
 from louver.passes.describe_tiles import describe_sparse_tiles
 from louver.passes.dump import Dump
@@ -76,6 +77,7 @@ class CompiledTiles:
 
 
 PASSES = (
+    "count-loops",
     "propagate-sparsity",
     "drop-assumptions",
     "make-host-descriptors",
@@ -101,6 +103,8 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
         raise ValueError(f"a kernel has a power of two of warps, 1 to {MAX_WARPS}, got {warps}")
     dump = Dump.of(tile_ir, PASSES, "tiles-")
     dense = tile_ir.clone()
+    count_loops(dense)
+    dump.write("count-loops", dense)
     propagate_sparsity(dense)
     dump.write("propagate-sparsity", dense)
     drop_assumptions(dense)

@@ -164,6 +164,12 @@ CASES = {
         module="weights",
         whole=True,
     ),
+    "counted_pointers": Case(
+        "counted_pointers",
+        {**pointers("fp16", "fp16"), **SIZES, "stride_a": "i32", "stride_b": "i32", "stride_d": "i32"},
+        TILE,
+        module="weights",
+    ),
     "persistent_groups": Case(
         "persistent_groups",
         {**pointers("fp16", "fp16"), **SIZES, **STRIDES, "limit": "fp32", "mode": "i32"},

@@ -74,6 +74,7 @@ TILE_CASES = {
     ),
     "split_sums": TileCase("split_sums", {**HALF, "SPLIT": "i32"}, TILE),
     "persistent": TileCase("persistent", {"d": "*fp16", "a": "*fp16", "b": "*fp16", **SIZES}, TILE),
+    "counted_dots": TileCase("counted_dots", {**HALF, "reached": "*i32"}, TILE),
     "attention": TileCase(
         "attention",
         {"out": "*fp32", "q": "*fp16", "k": "*fp16", "v": "*fp16", "scale": "fp32", "LENGTH": "i32"},

@@ -191,3 +191,20 @@ def pointer_loop(out, x, STEPS, ROW, BLOCK: tl.constexpr):
         rows += ROW
     tl.store(out + at, one)
     tl.store(out + BLOCK + at, tl.load(out + (BLOCK - 1 - at)) + other)
+
+
+@triton.jit
+def counted_dots(d, reached, a, b, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """A while loop that counts, whose counter is used behind it."""
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    k = 0
+    while k < K:
+        at = k + tl.arange(0, BK)
+        left = tl.load(a + m[:, None] * K + at[None, :], mask=(m[:, None] < M) & (at[None, :] < K), other=0.0)
+        right = tl.load(b + at[:, None] * N + n[None, :], mask=(at[:, None] < K) & (n[None, :] < N), other=0.0)
+        total = tl.dot(left, right, total)
+        k += BK
+    tl.store(d + m[:, None] * N + n[None, :], total, mask=(m[:, None] < M) & (n[None, :] < N))
+    tl.store(reached + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1), k)

@@ -182,6 +182,15 @@ def _persistent(rng: np.random.Generator, name: str) -> Run:
     return Run((5,), arguments, {"d": product(a, b, "f16")})
 
 
+def _counted_dots(rng: np.random.Generator, name: str) -> Run:
+    m, n, k = 50, 21, 148
+    a, b, given = _operands(rng, name, m, n, k)
+    reached = poisoned(_grid(name, m, n), "s32")
+    arguments = {"d": poisoned((m, n), "f32"), "reached": reached, "a": given, "b": b, "M": m, "N": n, "K": k}
+    expected = {"d": product(a, b, "f32"), "reached": Expected(np.full(reached.shape, 192), 0.0)}
+    return Run(_grid(name, m, n), arguments, expected)
+
+
 def _attention(rng: np.random.Generator, name: str) -> Run:
     length, width, scale = 71, 64, 0.125
     q, k, v = (draw(rng, "f16", length, width) for _ in range(3))
@@ -256,6 +265,7 @@ RUNS: dict[str, Callable[[np.random.Generator, str], Run]] = {
     "softmax_dot": _softmax_dot,
     "split_sums": _split_sums,
     "persistent": _persistent,
+    "counted_dots": _counted_dots,
     "attention": _attention,
     "column_sums": _column_sums,
     "elementwise": _elementwise,

@@ -167,3 +167,26 @@ def persistent_groups(
         if mode == 1:
             total = total * 0.5
         d_tiles.store([row, column], total.to(tl.float16))
+
+
+@triton.jit
+def counted_pointers(
+    a, b, d, M, N, K, stride_a, stride_b, stride_d, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):
+    """A while loop down to 0, what is left as its mask, carried pointers and promises."""
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    k = tl.max_contiguous(tl.arange(0, BK), BK)
+    inside = tl.max_constancy(n < N, 1)
+    lefts = a + m[:, None] * stride_a + k[None, :]
+    rights = b + k[:, None] * stride_b + n[None, :]
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    left = K
+    while left > 0:
+        left_tile = tl.load(lefts, mask=(m[:, None] < M) & (k[None, :] < left), other=0.0)
+        right_tile = tl.load(rights, mask=(k[:, None] < left) & inside[None, :], other=0.0)
+        total = tl.dot(left_tile, right_tile, total)
+        lefts += BK
+        rights += BK * stride_b
+        left -= BK
+    tl.store(d + m[:, None] * stride_d + n[None, :], total.to(tl.float16), mask=(m[:, None] < M) & inside[None, :])

@@ -1,0 +1,86 @@
+builtin.module {
+  tt.func public @counted_pointers(%a: !tt.ptr<f16> {louver.sparse.NV24 = 1 : i32}, %b: !tt.ptr<f16>, %d: !tt.ptr<f16>, %M: i32, %N: i32, %K: i32, %stride_a: i32, %stride_b: i32, %stride_d: i32) attributes {noinline = false} {
+    %total = arith.constant dense<0.000000e+00> : tensor<128x64xf32>
+    %cst = arith.constant dense<0.000000e+00> : tensor<64x64xf16>
+    %cst_1 = arith.constant dense<0.000000e+00> : tensor<128x64xf16>
+    %cst_2 = arith.constant dense<64> : tensor<128x64xi32>
+    %c0_i32 = arith.constant 0 : i32
+    %c64_i32 = arith.constant 64 : i32
+    %m = arith.constant 128 : i32
+    %m_1 = tt.get_program_id x : i32
+    %m_2 = arith.muli %m_1, %m : i32
+    %m_3 = tt.make_range {end = 128 : i32, start = 0 : i32} : tensor<128xi32>
+    %m_4 = tt.splat %m_2 : i32 -> tensor<128xi32>
+    %m_5 = arith.addi %m_4, %m_3 : tensor<128xi32>
+    %n = tt.get_program_id y : i32
+    %n_1 = arith.muli %n, %c64_i32 : i32
+    %n_2 = tt.make_range {end = 64 : i32, start = 0 : i32} : tensor<64xi32>
+    %n_3 = tt.splat %n_1 : i32 -> tensor<64xi32>
+    %n_4 = arith.addi %n_3, %n_2 : tensor<64xi32>
+    %k = tt.make_range {tt.contiguity = dense<64> : tensor<1xi32>, end = 64 : i32, start = 0 : i32} : tensor<64xi32>
+    %inside = tt.splat %N : i32 -> tensor<64xi32>
+    %inside_1 = arith.cmpi slt, %n_4, %inside {tt.constancy = dense<1> : tensor<1xi32>} : tensor<64xi32>
+    %lefts = tt.expand_dims %m_5 {axis = 1 : i32} : tensor<128xi32> -> tensor<128x1xi32>
+    %lefts_1 = tt.splat %stride_a : i32 -> tensor<128x1xi32>
+    %lefts_2 = arith.muli %lefts, %lefts_1 : tensor<128x1xi32>
+    %lefts_3 = tt.splat %a : !tt.ptr<f16> -> tensor<128x1x!tt.ptr<f16>>
+    %lefts_4 = tt.addptr %lefts_3, %lefts_2 : tensor<128x1x!tt.ptr<f16>>, tensor<128x1xi32>
+    %lefts_5 = tt.expand_dims %k {axis = 0 : i32} : tensor<64xi32> -> tensor<1x64xi32>
+    %lefts_6 = tt.broadcast %lefts_4 : tensor<128x1x!tt.ptr<f16>> -> tensor<128x64x!tt.ptr<f16>>
+    %lefts_7 = tt.broadcast %lefts_5 : tensor<1x64xi32> -> tensor<128x64xi32>
+    %lefts_8 = tt.addptr %lefts_6, %lefts_7 : tensor<128x64x!tt.ptr<f16>>, tensor<128x64xi32>
+    %rights = tt.expand_dims %k {axis = 1 : i32} : tensor<64xi32> -> tensor<64x1xi32>
+    %rights_1 = tt.splat %stride_b : i32 -> tensor<64x1xi32>
+    %rights_2 = arith.muli %rights, %rights_1 : tensor<64x1xi32>
+    %rights_3 = tt.splat %b : !tt.ptr<f16> -> tensor<64x1x!tt.ptr<f16>>
+    %rights_4 = tt.addptr %rights_3, %rights_2 : tensor<64x1x!tt.ptr<f16>>, tensor<64x1xi32>
+    %rights_5 = tt.expand_dims %n_4 {axis = 0 : i32} : tensor<64xi32> -> tensor<1x64xi32>
+    %rights_6 = tt.broadcast %rights_4 : tensor<64x1x!tt.ptr<f16>> -> tensor<64x64x!tt.ptr<f16>>
+    %rights_7 = tt.broadcast %rights_5 : tensor<1x64xi32> -> tensor<64x64xi32>
+    %rights_8 = tt.addptr %rights_6, %rights_7 : tensor<64x64x!tt.ptr<f16>>, tensor<64x64xi32>
+    %left, %left_1, %left_2, %left_3 = scf.while (%lefts_9 = %lefts_8, %rights_9 = %rights_8, %total_1 = %total, %left_4 = %K) : (tensor<128x64x!tt.ptr<f16>>, tensor<64x64x!tt.ptr<f16>>, tensor<128x64xf32>, i32) -> (tensor<128x64x!tt.ptr<f16>>, tensor<64x64x!tt.ptr<f16>>, tensor<128x64xf32>, i32) {
+      %0 = arith.cmpi sgt, %left_4, %c0_i32 : i32
+      scf.condition(%0) %lefts_9, %rights_9, %total_1, %left_4 : tensor<128x64x!tt.ptr<f16>>, tensor<64x64x!tt.ptr<f16>>, tensor<128x64xf32>, i32
+    } do {
+    ^bb0(%lefts_10: tensor<128x64x!tt.ptr<f16>>, %rights_10: tensor<64x64x!tt.ptr<f16>>, %total_2: tensor<128x64xf32>, %left_5: i32):
+      %left_tile = tt.splat %M : i32 -> tensor<128x1xi32>
+      %left_tile_1 = arith.cmpi slt, %lefts, %left_tile : tensor<128x1xi32>
+      %left_tile_2 = tt.splat %left_5 : i32 -> tensor<1x64xi32>
+      %left_tile_3 = arith.cmpi slt, %lefts_5, %left_tile_2 : tensor<1x64xi32>
+      %left_tile_4 = tt.broadcast %left_tile_1 : tensor<128x1xi1> -> tensor<128x64xi1>
+      %left_tile_5 = tt.broadcast %left_tile_3 : tensor<1x64xi1> -> tensor<128x64xi1>
+      %left_tile_6 = arith.andi %left_tile_4, %left_tile_5 : tensor<128x64xi1>
+      %left_tile_7 = tt.load %lefts_10, %left_tile_6, %cst_1 : tensor<128x64x!tt.ptr<f16>>
+      %right_tile = tt.splat %left_5 : i32 -> tensor<64x1xi32>
+      %right_tile_1 = arith.cmpi slt, %rights, %right_tile : tensor<64x1xi32>
+      %right_tile_2 = tt.expand_dims %inside_1 {axis = 0 : i32} : tensor<64xi1> -> tensor<1x64xi1>
+      %right_tile_3 = tt.broadcast %right_tile_1 : tensor<64x1xi1> -> tensor<64x64xi1>
+      %right_tile_4 = tt.broadcast %right_tile_2 : tensor<1x64xi1> -> tensor<64x64xi1>
+      %right_tile_5 = arith.andi %right_tile_3, %right_tile_4 : tensor<64x64xi1>
+      %right_tile_6 = tt.load %rights_10, %right_tile_5, %cst : tensor<64x64x!tt.ptr<f16>>
+      %total_3 = tt.dot %left_tile_7, %right_tile_6, %total_2, inputPrecision = tf32 : tensor<128x64xf16> * tensor<64x64xf16> -> tensor<128x64xf32>
+      %lefts_11 = tt.addptr %lefts_10, %cst_2 : tensor<128x64x!tt.ptr<f16>>, tensor<128x64xi32>
+      %rights_11 = arith.muli %stride_b, %c64_i32 : i32
+      %rights_12 = tt.splat %rights_11 : i32 -> tensor<64x64xi32>
+      %rights_13 = tt.addptr %rights_10, %rights_12 : tensor<64x64x!tt.ptr<f16>>, tensor<64x64xi32>
+      %left_6 = arith.subi %left_5, %c64_i32 : i32
+      scf.yield %lefts_11, %rights_13, %total_3, %left_6 : tensor<128x64x!tt.ptr<f16>>, tensor<64x64x!tt.ptr<f16>>, tensor<128x64xf32>, i32
+    }
+    %1 = tt.splat %M : i32 -> tensor<128x1xi32>
+    %2 = arith.cmpi slt, %lefts, %1 : tensor<128x1xi32>
+    %3 = tt.expand_dims %inside_1 {axis = 0 : i32} : tensor<64xi1> -> tensor<1x64xi1>
+    %4 = tt.broadcast %2 : tensor<128x1xi1> -> tensor<128x64xi1>
+    %5 = tt.broadcast %3 : tensor<1x64xi1> -> tensor<128x64xi1>
+    %6 = arith.andi %4, %5 : tensor<128x64xi1>
+    %7 = tt.splat %stride_d : i32 -> tensor<128x1xi32>
+    %8 = arith.muli %lefts, %7 : tensor<128x1xi32>
+    %9 = tt.splat %d : !tt.ptr<f16> -> tensor<128x1x!tt.ptr<f16>>
+    %10 = tt.addptr %9, %8 : tensor<128x1x!tt.ptr<f16>>, tensor<128x1xi32>
+    %11 = tt.broadcast %10 : tensor<128x1x!tt.ptr<f16>> -> tensor<128x64x!tt.ptr<f16>>
+    %12 = tt.broadcast %rights_5 : tensor<1x64xi32> -> tensor<128x64xi32>
+    %13 = tt.addptr %11, %12 : tensor<128x64x!tt.ptr<f16>>, tensor<128x64xi32>
+    %14 = arith.truncf %left_2 : tensor<128x64xf32> to tensor<128x64xf16>
+    tt.store %13, %14, %6 : tensor<128x64x!tt.ptr<f16>>
+    tt.return
+  }
+}
