@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from louver.kernels.plan import Plan, plan
     from louver.kernels.products import linear, matmul
     from louver.user.descriptor import TensorDescriptor
-    from louver.user.kernel import jit
+    from louver.user.jit import jit
 
 __version__ = "0.1.0"
 
@@ -53,7 +53,7 @@ _HOMES = {
     "check": "louver.formats.check",
     "compress": "louver.formats.compress",
     "gated": "louver.formats.gated",
-    "jit": "louver.user.kernel",
+    "jit": "louver.user.jit",
     "linear": "louver.kernels.products",
     "load": "louver.formats.file",
     "matmul": "louver.kernels.products",

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
     from louver.passes.choose_family import CompiledKernel
 
+
+class UncleanKernelError(RuntimeError):
+    """A product that the assembler spills, or whose products do not stay in flight: with smaller tiles it may do."""
+
+
 Variant: TypeAlias = Literal["bulk", "direct", "tiles"]
 """What a call's alignment leaves: bulk copies that store the output too, that only read, or none at all."""
 
@@ -129,7 +134,7 @@ UNALIGNED = "bulk copies read operands whose address and strides are multiples o
 
 
 def build_record(wanted: Wanted) -> KernelRecord:
-    """Compile and assemble; raises RuntimeError when the assembler warns of a product's lost performance, or spills its registers."""
+    """Compile and assemble; raises UncleanKernelError when the assembler warns of a product's lost performance, or spills its registers."""
     from louver.passes.layout import metadata_words
     from louver.passes.pipeline import CompiledProduct
     from louver.ptx.assembler import assemble
@@ -143,7 +148,7 @@ def build_record(wanted: Wanted) -> KernelRecord:
     launch: dict[str, Any] = {"signature": made.signature.to_json(), "facts": None, "metadata_words": 0}
     if isinstance(made, CompiledProduct):
         if not assembly.clean:
-            raise RuntimeError(
+            raise UncleanKernelError(
                 f"a product keeps its sums in registers and its products in flight; {wanted.source.name} does not assemble cleanly: "
                 f"{'; '.join(assembly.faults)} (ptxas {assembly.version}, {made.schedule}). Give the kernel a smaller tile, or its "
                 f"epilogue fewer arrays{_without(wanted.hints)}"

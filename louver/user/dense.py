@@ -8,7 +8,9 @@ from typing import Any
 
 from louver.user.arguments import Call
 from louver.user.descriptor import TensorDescriptor
+from louver.user.given import Given
 from louver.user.hints import Hints
+from louver.user.layers import Layers
 from louver.user.source import KernelSource
 
 
@@ -17,14 +19,32 @@ def launch_dense(source: KernelSource, hints: Hints, call: Call, grid: Sequence[
 
     Raises ValueError for hints of Louver's and for descriptors that Triton does not take, RuntimeError where it has none.
     """
+    _refuse_hints(source.name, hints)
+    given = {name: _for_triton(name, value) for name, value in call.given.items()}
+    source.native[tuple(grid)](**given, **dict(hints.triton))
+
+
+def launch_decorated(name: str, layers: Layers, hints: Hints, grid: Any, given: Given) -> None:
+    """Have the decorators above a kernel launch it on PyTorch's tensors. Raises as `launch_dense`, and for options that configs set."""
+    _refuse_hints(name, hints)
+    if hints.triton and layers.tuner is not None:
+        names = ", ".join(name for name, _ in hints.triton)
+        raise ValueError(
+            f"a call without a sparse tensor is Triton's own, whose configs set num_warps and num_stages; {name} got {names}: leave them "
+            "out of this call and of louver.jit"
+        )
+    args = [_for_triton(name, value) for name, value in zip(given.names, given.args, strict=False)]
+    kwargs = {name: _for_triton(name, value) for name, value in given.kwargs.items()}
+    layers.native[grid if callable(grid) else tuple(grid)](*args, **kwargs, **dict(hints.triton))
+
+
+def _refuse_hints(name: str, hints: Hints) -> None:
     if hints.schedule:
         names = ", ".join(name for name, _ in hints.schedule)
         raise ValueError(
-            f"a call without a sparse tensor is Triton's own, whose options are num_warps and num_stages; {source.name} got the hints "
+            f"a call without a sparse tensor is Triton's own, whose options are num_warps and num_stages; {name} got the hints "
             f"{names}, which are for products of sparse tensors: leave them out of this call and of louver.jit"
         )
-    given = {name: _for_triton(name, value) for name, value in call.given.items()}
-    source.native[tuple(grid)](**given, **dict(hints.triton))
 
 
 def _for_triton(name: str, value: Any) -> Any:

@@ -10,12 +10,13 @@ from louver.formats.tensor import SparseTensor
 from louver.runtime.arrays import view
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TensorDescriptor:
     """A tensor in an array's memory, read and written in blocks, as an argument of a kernel.
 
     base: the array where it begins, or a sparse tensor, which stands for its dense one. shape, strides, block_shape: elements;
-    the last stride is 1. Raises ValueError with the rule that is broken.
+    the last stride is 1. `block_shape` may be set anew, as hooks of Triton's configs do; the rest may not.
+    Raises ValueError with the rule that is broken.
     """
 
     base: Any
@@ -28,6 +29,13 @@ class TensorDescriptor:
         for name, value in (("shape", shape), ("strides", strides), ("block_shape", block_shape)):
             object.__setattr__(self, name, tuple(int(each) for each in value))
         check_descriptor(self.shape, self.strides, self.block_shape)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "block_shape":
+            raise AttributeError(f"of a descriptor only block_shape may be set, got {name}: make another descriptor")
+        block_shape = tuple(int(each) for each in value)
+        check_descriptor(self.shape, self.strides, block_shape)
+        object.__setattr__(self, name, block_shape)
 
     @classmethod
     def from_tensor(cls, base: Any, block_shape: Sequence[int]) -> TensorDescriptor:

@@ -1,4 +1,4 @@
-"""`louver.jit`: an ordinary Triton kernel, launched with sparse arguments."""
+"""A Triton kernel without decorators, launched with sparse arguments."""
 
 from __future__ import annotations
 
@@ -7,39 +7,27 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
-from louver.runtime.adapters import DEFAULT_STREAMS, make_wait
-from louver.runtime.arrays import ArrayView
+from louver.runtime.adapters import make_wait
 from louver.user.arguments import Call, bind, classify, plain
 from louver.user.compiled import Variant, Wanted, compile_wanted, multiples_of
 from louver.user.dense import launch_dense
+from louver.user.explanation import Explanation
 from louver.user.hints import Hints
 from louver.user.interpreted import TARGET, interpret
+from louver.user.place import place
 from louver.user.recent import Recent, RecentCalls
-from louver.user.source import KernelSource, TritonSource
+from louver.user.source import KernelSource
 
 if TYPE_CHECKING:
     from louver.emulator import Report
     from louver.passes.choose_family import CompiledKernel
-    from louver.passes.schedule import Schedule
 
 T = TypeVar("T")
 
 Grid: TypeAlias = "Sequence[int] | Callable[[dict[str, Any]], Sequence[int]]"
 """Programs along each axis, or what computes them from a call's arguments by name."""
-
-
-def jit(kernel: Any, **hints: Any) -> JitKernel:
-    """A Triton kernel that takes sparse tensors: `louver.jit(kernel)[grid](…)` with the kernel's own arguments.
-
-    kernel: a function decorated with `triton.jit`, as it is for dense arrays. hints: fields of a schedule by name (`stages`,
-    `consumers`, `cluster`, `raster`, `store`, …) for products, `num_warps` for other kernels; a call may give them too.
-    A `SparseTensor` stands for its dense array: sizes and strides are those of the dense one, contiguous. A call of PyTorch's tensors
-    alone is Triton's own, which takes `num_warps` and `num_stages`.
-    Raises ValueError for what is no kernel, and for unknown hints.
-    """
-    return JitKernel(TritonSource(kernel), Hints.of(hints))
 
 
 class JitKernel:
@@ -77,7 +65,7 @@ class JitKernel:
     def _launch(self, grid: Grid, *args: Any, **kwargs: Any) -> None:
         recent = self._recent
         found = recent.find(args, kwargs)
-        if found is not None and (grid == found.grid or _computes(grid, found)):
+        if found is not None and (grid == found.grid or computes(grid, found)):
             found.launch(recent.stream(found.ordinal))
             return
         self._first(grid, args, kwargs)
@@ -85,8 +73,8 @@ class JitKernel:
     def _first(self, grid: Grid, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A call that was not seen lately."""
         call, hints = self._call(args, kwargs)
-        ordinal, stream = _place(self._source.name, call)
-        sizes = _sizes(grid, call.given)
+        ordinal, stream = place(self._source.name, call.arrays)
+        sizes = grid_sizes(grid, call.given)
         if ordinal is None:
             interpret(self._source, call, sizes)
             return
@@ -105,16 +93,16 @@ class JitKernel:
 
     def _prepare(self, grid: Grid, *args: Any, **kwargs: Any) -> None:
         call, hints = self._call(args, kwargs)
-        ordinal, stream = _place(self._source.name, call)
+        ordinal, stream = place(self._source.name, call.arrays)
         if ordinal is None:
             raise ValueError("a kernel is prepared for a GPU: give arrays on one")
         from louver.user.launch import ready
 
-        ready(self._source, hints, call, _sizes(grid, call.given), ordinal, stream)
+        ready(self._source, hints, call, grid_sizes(grid, call.given), ordinal, stream)
 
     def _emulate(self, grid: Grid, *args: Any, **kwargs: Any) -> Report:
         call, hints = self._call(args, kwargs)
-        ordinal, _ = _place(self._source.name, call)
+        ordinal, _ = place(self._source.name, call.arrays)
         if ordinal is not None:
             raise ValueError("the emulator takes arrays in host memory, got arrays on a GPU")
         from louver.user.emulated import emulate
@@ -122,11 +110,13 @@ class JitKernel:
         def compiled(variant: Variant) -> CompiledKernel:
             return self._compile(call, hints, variant)
 
-        return emulate(self._source.name, compiled, call, _sizes(grid, call.given))
+        return emulate(self._source.name, compiled, call, grid_sizes(grid, call.given))
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """How a call with these arguments runs, whatever its grid: which family of kernels, with which schedule, and why."""
-        call, hints = self._call(args, kwargs)
+        return self._explained(*self._call(args, kwargs))
+
+    def _explained(self, call: Call, hints: Hints) -> Explanation:
         from louver.user.room import explain_room
 
         kernel = self._compile(call, hints, "bulk")
@@ -154,24 +144,6 @@ class JitKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
-    """How a call runs. refusal: why it is no product. schedule: a product's, for an aligned output. ptx: its text.
-
-    warning: what its assembled form lacks, such as registers.
-    """
-
-    family: Literal["product", "register tiles"]
-    refusal: str | None
-    schedule: Schedule | None
-    ptx: str
-    warning: str | None = None
-
-    def __str__(self) -> str:
-        text = f"{self.family}: {self.schedule if self.refusal is None else self.refusal}"
-        return text if self.warning is None else f"{text}; {self.warning}"
-
-
-@dataclass(frozen=True, slots=True)
 class Runner(Generic[T]):
     """`self[grid](…)` calls `run(grid, …)`."""
 
@@ -181,7 +153,7 @@ class Runner(Generic[T]):
         return partial(self.run, grid)
 
 
-def _sizes(grid: Grid, given: dict[str, Any]) -> tuple[int, ...]:
+def grid_sizes(grid: Grid, given: dict[str, Any]) -> tuple[int, ...]:
     """The grid's sizes. Raises ValueError for what is none."""
     sizes: Any = grid(given) if callable(grid) else grid
     try:
@@ -193,43 +165,10 @@ def _sizes(grid: Grid, given: dict[str, Any]) -> tuple[int, ...]:
     return found
 
 
-def _computes(grid: Grid, recent: Recent) -> bool:
+def computes(grid: Grid, recent: Recent) -> bool:
     """Whether a grid that is computed is the one that was checked; False where it goes by the arrays, which are not kept."""
     try:
-        return callable(grid) and _sizes(grid, recent.meta) == recent.grid
+        return callable(grid) and grid_sizes(grid, recent.meta) == recent.grid
     except Exception:
         # The user's function misses an array, in whatever way it asks; with all arguments it says itself what is wrong.
         return False
-
-
-def _place(name: str, call: Call) -> tuple[int | None, int]:
-    """The device of the call's arrays, None for host memory, and the stream that their library works on."""
-    arrays = list(call.arrays.items())
-    if not arrays:
-        raise ValueError(f"{name} is called with an array at least, to which it stores")
-    (first, array), *others = arrays
-    for other, found in others:
-        if found.device != array.device:
-            raise ValueError(
-                f"{name}'s arrays are in one place, got {first!r} {_where(array)} and {other!r} {_where(found)}"
-            )
-    return array.device, _stream(name, arrays)
-
-
-def _stream(name: str, arrays: Sequence[tuple[str, ArrayView]]) -> int:
-    """The stream that the arrays' libraries work on, the default one where none names any. Raises ValueError for several."""
-    named = [each for each in arrays if each[1].stream is not None and each[1].names_stream]
-    handles = [0 if array.stream in DEFAULT_STREAMS else array.stream for _, array in named]
-    for (other, found), handle in zip(named, handles, strict=True):
-        if handle != handles[0]:
-            first, array = named[0]
-            raise ValueError(
-                f"{name}'s arrays are in use on one stream, got {first!r} ({array.kind}) on stream {array.stream:#x} and {other!r} "
-                f"({found.kind}) on stream {found.stream:#x}, of which neither waits for the other: make one of them the current "
-                "stream of both libraries, or hand all arrays to one library, which then waits (torch.from_dlpack)"
-            )
-    return max(array.stream or 0 for _, array in named or arrays)
-
-
-def _where(array: ArrayView) -> str:
-    return "in host memory" if array.device is None else f"on device {array.device}"

@@ -27,11 +27,12 @@ from louver.user.source import KernelSource
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A bound launch. What it reads of sparse tensors lives as long as they do."""
+    """A bound launch. What it reads of sparse tensors lives as long as they do. product: whether it is one, or register tiles."""
 
     kernel: LoadedKernel
     grid: int | tuple[int, int, int]
     pack: ArgumentPack
+    product: bool
 
     def bound(self, stream: int) -> BoundLaunch:
         """The launch to a stream."""
@@ -77,7 +78,7 @@ def _ready_product(name: str, kernel: UserKernel, call: Call, bound: ProductCall
     dense, out = (_rows(matrix, call) for matrix in (bound.dense, bound.out))
     pack = _pack(signature, bound, call, operand, {"a": _values(operand, s), "b": dense, "d": out})
     ctas = signature.grid(bound.m, bound.n, kernel.kernel.device.sm_count, bound.batch)
-    return Ready(kernel.kernel, ctas, pack)
+    return Ready(kernel.kernel, ctas, pack, True)
 
 
 def _ready_tiles(name: str, kernel: UserKernel, call: Call, grid: Sequence[int], ordinal: int, stream: int) -> Ready:
@@ -96,7 +97,7 @@ def _ready_tiles(name: str, kernel: UserKernel, call: Call, grid: Sequence[int],
         place = (parameter.argument, parameter.part)
         pack[index] = addresses[place] if parameter.part in ADDRESSES else number(parameter, call)
     x, y, z = (*grid, 1, 1)[:3]
-    return Ready(kernel.kernel, (x, y, z), pack)
+    return Ready(kernel.kernel, (x, y, z), pack, False)
 
 
 def _loaded(wanted: Wanted, ordinal: int, stream: int) -> UserKernel:

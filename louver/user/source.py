@@ -86,14 +86,10 @@ class TritonSource:
     kernel: Any
 
     def __post_init__(self) -> None:
-        if not hasattr(self.kernel, "params") and hasattr(getattr(self.kernel, "fn", None), "params"):
-            raise ValueError(
-                f"louver.jit takes the kernel beneath triton.autotune and triton.heuristics, got {type(self.kernel).__name__}: "
-                "give its fn, and what they choose with each call"
-            )
         if not hasattr(self.kernel, "params") or not hasattr(self.kernel, "fn"):
             raise ValueError(
-                f"louver.jit takes a function decorated with triton.jit, got {type(self.kernel).__name__}: {self.kernel!r}"
+                f"louver.jit takes a function decorated with triton.jit, got {type(self.kernel).__name__}: {self.kernel!r}; of other "
+                "decorators only triton.autotune and triton.heuristics may stand above it"
             )
 
     @property

@@ -1,0 +1,273 @@
+"""Kernels under `triton.autotune` and `triton.heuristics`, launched with sparse arguments as their decorators say."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from louver.runtime.adapters import make_wait
+from louver.runtime.driver import is_capturing
+from louver.user.arguments import Call, canonical, plain
+from louver.user.compiled import Variant
+from louver.user.dense import launch_decorated
+from louver.user.explanation import Explanation
+from louver.user.given import Given
+from louver.user.hints import Hints
+from louver.user.interpreted import interpret
+from louver.user.kernel import Grid, JitKernel, computes, grid_sizes
+from louver.user.layers import Candidate, Layers
+from louver.user.recent import Recent, RecentCalls
+from louver.user.refused import Refused, is_refusal
+from louver.user.rehearsal import rehearsed
+from louver.user.snapshot import DeviceSnapshot, HostSnapshot
+from louver.user.source import KernelSource
+
+if TYPE_CHECKING:
+    from louver.emulator import Report
+    from louver.passes.choose_family import CompiledKernel
+    from louver.user.launch import Ready
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attempt:
+    """A candidate that Louver takes. sizes: of its grid. ready: its launch."""
+
+    candidate: Candidate
+    call: Call
+    sizes: tuple[int, ...]
+    ready: Ready
+
+
+class AutotunedKernel(JitKernel):
+    """A kernel that its decorators complete, see `louver.jit`; threads may share it.
+
+    A call on a GPU takes the fastest of the configs that Louver accepts, timed once for each value of the `key` arguments, types, and
+    patterns and shapes of sparse arguments. Without a GPU it takes the first one.
+    """
+
+    def __init__(self, source: KernelSource, hints: Hints, layers: Layers) -> None:
+        super().__init__(source, hints)
+        self._layers = layers
+        self._choices: dict[Hashable, Any] = {}
+        self._hooked = RecentCalls()
+        self._lock = threading.Lock()
+
+    def _first(self, grid: Grid, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given = self._given(args, kwargs)
+        if self._is_tritons_own(given):
+            launch_decorated(self._source.name, self._layers, self._hints.updated(given.options), grid, given)
+            return
+        given = self._completed(given)
+        if given.ordinal is None:
+            self._on_host(grid, given, lambda call, _, sizes: interpret(self._source, call, sizes))
+            return
+        _wait(given)
+        attempt = self._chosen(grid, given, send=True)
+        if attempt is None:
+            return
+        attempt.ready.bound(given.stream)()
+        call = attempt.call
+        meta = {name: value for name, value in call.given.items() if name not in (*call.arrays, *call.sparse)}
+        sparse = tuple(weakref.ref(each) for each in call.sparse.values())
+        recent = Recent(attempt.ready, attempt.sizes, meta, sparse, self._source.constants, given.ordinal)
+        if attempt.candidate.hook is None:
+            self._recent.keep(args, kwargs, recent)
+        else:
+            # Its hook comes first each time, and may change descriptors: what is launched goes by what it left.
+            self._hooked.keep(attempt.candidate.args, {**attempt.candidate.kwargs, **given.options}, recent)
+
+    def _prepare(self, grid: Grid, *args: Any, **kwargs: Any) -> None:
+        given = self._given(args, kwargs)
+        if given.ordinal is None:
+            raise ValueError("a kernel is prepared for a GPU: give arrays on one")
+        ordinal, given = given.ordinal, self._completed(given)
+        known = self._remembered(given) is not None
+        if not known:
+            self._refuse_capture(given)
+        _wait(given)
+        # Launches that are timed, and hooks, write: the arrays hold again what they held.
+        writes = self._layers.hooked or not known
+        with closing(DeviceSnapshot(given.arrays.values() if writes else (), ordinal, given.stream)) as kept:
+            try:
+                self._chosen(grid, given, send=False)
+            finally:
+                kept.restore()
+
+    def _emulate(self, grid: Grid, *args: Any, **kwargs: Any) -> Report:
+        given = self._completed(self._given(args, kwargs))
+        if given.ordinal is not None:
+            raise ValueError("the emulator takes arrays in host memory, got arrays on a GPU")
+        from louver.user.emulated import emulate
+
+        def run(call: Call, hints: Hints, sizes: tuple[int, ...]) -> Report:
+            def compiled(variant: Variant) -> CompiledKernel:
+                return self._compile(call, hints, variant)
+
+            return emulate(self._source.name, compiled, call, sizes)
+
+        return self._on_host(grid, given, run)
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """How a call with these arguments runs, whatever its grid; with which config, and what became of the others."""
+        given = self._completed(self._given(args, kwargs))
+        remembered = self._remembered(given)
+        candidates = self._candidates(given)
+        found: list[tuple[Candidate, Explanation]] = []
+        refused, copies = Refused(), list[Candidate]()
+        for candidate in candidates:
+            if any(other.same(candidate, it.family == "product") for other, it in found):
+                copies.append(candidate)
+                continue
+            try:
+                call, hints = self._bound(rehearsed(candidate), given)
+                found.append((candidate, self._explained(call, hints)))
+            except Exception as error:
+                refused.add(candidate, error)
+        if not found:
+            raise refused.error
+        timed = [each for each in found if remembered is not None and each[0].config == remembered.config]
+        candidate, explanation = (timed or found)[0]
+        if candidate.config is None:
+            return explanation
+        why = "was the fastest here" if timed and len(found) > 1 else "is the first that Louver takes"
+        what = "was slower" if timed else "is to be timed on a GPU"
+        others = [f"{other} {what}" for other, _ in found if other is not candidate]
+        others += [f"{other} makes a kernel that is among these" for other in copies]
+        return explanation.of_config(f"{candidate} {why}", (*others, *refused.reasons))
+
+    def _given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Given:
+        return Given.of(self._source.name, self._parameters, args, kwargs)
+
+    def _completed(self, given: Given) -> Given:
+        """With the values of heuristics above `triton.autotune`."""
+        self._layers.check_conflicts({**given.named, **given.options})
+        return given.with_keywords(self._layers.outer(given.args, given.kwargs))
+
+    def _is_tritons_own(self, given: Given) -> bool:
+        kinds = {array.kind for array in given.arrays.values()}
+        return given.ordinal is not None and not given.sparse and kinds == {"torch"}
+
+    def _candidates(self, given: Given) -> list[Candidate]:
+        layers = self._layers
+        configs = layers.configs(given.args, given.kwargs)
+        return [layers.candidate(config, given.args, given.kwargs) for config in configs]
+
+    def _bound(self, candidate: Candidate, given: Given) -> tuple[Call, Hints]:
+        """The call beneath. Warps that `louver.jit` names come before those of configs."""
+        more = dict(given.options)
+        if candidate.warps is not None and self._hints.warps is None:
+            more["num_warps"] = candidate.warps
+        return self._call(candidate.args, {**candidate.kwargs, **more})
+
+    def _on_host(self, grid: Grid, given: Given, run: Callable[[Call, Hints, tuple[int, ...]], T]) -> T:
+        """Run the first candidate that is not refused; the others leave no trace in the arrays."""
+        candidates = self._candidates(given)
+        kept = HostSnapshot(given.arrays.values() if len(candidates) > 1 else ())
+        refused = Refused()
+        for candidate in candidates:
+            try:
+                candidate.run_hook()
+                call, hints = self._bound(candidate, given)
+                return run(call, hints, grid_sizes(grid, call.given))
+            except Exception as error:
+                refused.add(candidate, error)
+                kept.restore()
+        raise refused.error
+
+    def _chosen(self, grid: Grid, given: Given, *, send: bool) -> Attempt | None:
+        """The candidate to launch, its hook called. None where it was launched lately: then it has been sent, if `send`."""
+        candidate = self._remembered(given)
+        if candidate is not None:
+            try:
+                candidate.run_hook()
+                if send and candidate.hook is not None and self._sent(grid, candidate, given):
+                    return None
+                return self._attempt(candidate, grid, given)
+            except Exception as error:
+                if self._layers.count == 1 or not is_refusal(error):
+                    raise
+        return self._choose(grid, given)
+
+    def _sent(self, grid: Grid, candidate: Candidate, given: Given) -> bool:
+        """Whether it was launched lately, and now is again."""
+        found = self._hooked.find(candidate.args, {**candidate.kwargs, **given.options})
+        if found is None or not (grid == found.grid or computes(grid, found)):
+            return False
+        found.launch(given.stream)
+        return True
+
+    def _attempt(self, candidate: Candidate, grid: Grid, given: Given) -> Attempt:
+        """The candidate, ready to be launched. Raises as `louver.user.launch.ready`."""
+        from louver.user.launch import ready
+
+        assert given.ordinal is not None
+        call, hints = self._bound(candidate, given)
+        sizes = grid_sizes(grid, call.given)
+        return Attempt(candidate, call, sizes, ready(self._source, hints, call, sizes, given.ordinal, given.stream))
+
+    def _remembered(self, given: Given) -> Candidate | None:
+        """The candidate that was chosen for such a call, or the only one there is."""
+        layers = self._layers
+        if layers.count == 1:
+            return self._candidates(given)[0]
+        config = self._choices.get(self._key(given))
+        return None if config is None else layers.candidate(config, given.args, given.kwargs)
+
+    def _choose(self, grid: Grid, given: Given) -> Attempt:
+        """Try all candidates, and time those that are left."""
+        from louver.user.choice import Choice
+
+        self._refuse_capture(given)
+        with self._lock, closing(Choice(self._layers.tuner, given)) as choice:
+            attempts = self._attempts(grid, given)
+            best = choice.fastest(attempts)
+            self._choices[self._key(given)] = best.candidate.config
+            return best
+
+    def _attempts(self, grid: Grid, given: Given) -> list[Attempt]:
+        """Candidates that Louver takes, each kernel once. Raises the first one's error where it takes none."""
+        found: list[Attempt] = []
+        refused = Refused()
+        for candidate in self._candidates(given):
+            if any(other.candidate.same(candidate, other.ready.product) for other in found):
+                continue
+            try:
+                candidate.run_hook()
+                found.append(self._attempt(candidate, grid, given))
+            except Exception as error:
+                refused.add(candidate, error)
+        if not found:
+            raise refused.error
+        return found
+
+    def _refuse_capture(self, given: Given) -> None:
+        if is_capturing(given.stream):
+            raise RuntimeError(
+                f"{self._source.name} must be tuned before its stream is captured: make the call once before the capture, or call "
+                f"louver.jit({self._source.name}).prepare[grid](…) with the same arguments"
+            )
+
+    def _key(self, given: Given) -> Hashable:
+        """What a choice goes by: Triton's key, and what else decides which kernels there are."""
+        named = given.named
+        keys: Sequence[str] = self._layers.tuner.keys
+        constants = [each.name for each in self._parameters if each.constexpr and each.name in named]
+        return (
+            tuple(plain(named[name]) for name in keys if name in named and name not in given.sparse),
+            tuple((name, array.element.name) for name, array in given.arrays.items()),
+            tuple((name, str(s.pattern), s.dtype.name, tuple(s.shape)) for name, s in given.sparse.items()),
+            tuple((name, str(canonical(plain(named[name])))) for name in constants),
+            tuple(given.options.items()),
+            given.ordinal,
+        )
+
+
+def _wait(given: Given) -> None:
+    for array in given.arrays.values():
+        make_wait(array, given.stream)

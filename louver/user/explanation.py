@@ -1,0 +1,35 @@
+"""What a user is told of how a call runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from louver.passes.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How a call runs. refusal: why it is no product. schedule: a product's, for an aligned output. ptx: its text.
+
+    warning: what its assembled form lacks, such as registers. config: the config of `triton.autotune` that it takes, and why; None
+    without one. others: what becomes of each other config.
+    """
+
+    family: Literal["product", "register tiles"]
+    refusal: str | None
+    schedule: Schedule | None
+    ptx: str
+    warning: str | None = None
+    config: str | None = None
+    others: tuple[str, ...] = ()
+
+    def of_config(self, config: str, others: tuple[str, ...]) -> Explanation:
+        """The same as a config's."""
+        return replace(self, config=config, others=others)
+
+    def __str__(self) -> str:
+        text = f"{self.family}: {self.schedule if self.refusal is None else self.refusal}"
+        text = text if self.warning is None else f"{text}; {self.warning}"
+        return text if self.config is None else "\n".join((f"{text}; {self.config}", *self.others))

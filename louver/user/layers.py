@@ -1,0 +1,179 @@
+"""What stands above a kernel: `triton.autotune` and `triton.heuristics`, as what they make of a call's arguments."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
+"""What a `triton.Config` sets besides the kernel's own constants."""
+
+DEFAULT_WARPS = 4
+"""Warps of a `triton.Config` whose author said nothing."""
+
+Heuristic: TypeAlias = "Callable[[dict[str, Any]], Any]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A call with all that the decorators add to it.
+
+    args, kwargs: as the kernel beneath takes them. config: the `triton.Config` among them, None without `triton.autotune`.
+    constants: what the config sets, and what heuristics make of it. named: the arguments by name that hooks are given, in the call's
+    order, the config's options among them.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    config: Any
+    constants: dict[str, Any]
+    named: dict[str, Any]
+
+    @property
+    def hook(self) -> Callable[[dict[str, Any]], Any] | None:
+        """What the config calls before each launch."""
+        return None if self.config is None else self.config.pre_hook
+
+    @property
+    def warps(self) -> int | None:
+        """Warps that the config asks for; None for Triton's default, which says nothing."""
+        warps = None if self.config is None else self.config.num_warps
+        return None if warps == DEFAULT_WARPS else warps
+
+    def same(self, other: Candidate, product: bool) -> bool:
+        """Whether another candidate for the same call makes the same kernel. product: this one is a product, which has its own warps."""
+        if other.constants != self.constants or other.hook is not self.hook:
+            return False
+        return product or other.warps == self.warps
+
+    def run_hook(self) -> None:
+        """Call the config's hook, as before a launch: it may change descriptors and arrays."""
+        if self.hook is not None:
+            self.hook(self.named)
+
+    def __str__(self) -> str:
+        if self.config is None:
+            return "no config"
+        options = {"num_warps": self.config.num_warps, "num_stages": self.config.num_stages}
+        return ", ".join(f"{name}={value!r}" for name, value in {**self.config.kwargs, **options}.items())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layers:
+    """The decorators above a kernel, from the outermost in.
+
+    native: the outermost object, which launches the kernel without Louver. names: the kernel's arguments, in order. above, below:
+    heuristics on either side of `triton.autotune`, all above without it. tuner: the `triton.autotune` object, None without one.
+    """
+
+    native: Any
+    names: tuple[str, ...]
+    above: tuple[Mapping[str, Heuristic], ...]
+    tuner: Any
+    below: tuple[Mapping[str, Heuristic], ...]
+
+    @property
+    def count(self) -> int:
+        """Configs to choose from; 1 leaves no choice."""
+        return 1 if self.tuner is None else len(self.tuner.configs)
+
+    @property
+    def hooked(self) -> bool:
+        """Whether a config has a hook."""
+        return self.tuner is not None and any(config.pre_hook is not None for config in self.tuner.configs)
+
+    def outer(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The keywords as `triton.autotune` gets them: those that heuristics above it compute are added."""
+        found = dict(kwargs)
+        for values in self.above:
+            found |= self._computed(values, args, found, self.tuner is not None)
+        return found
+
+    def named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by name, as far as they are given."""
+        return {**dict(zip(self.names, args, strict=False)), **kwargs}
+
+    def configs(self, args: tuple[Any, ...], outer: dict[str, Any]) -> Sequence[Any]:
+        """The configs after the user's pruning, as Triton calls it; [None] without `triton.autotune`. outer: see there.
+
+        Raises ValueError where none is left, and what the user's own functions raise.
+        """
+        if self.tuner is None:
+            return [None]
+        if self.count == 1:
+            return list(self.tuner.configs)
+        # Triton notes a call's arguments in its object, of which threads and its own calls would know.
+        pruning = copy.copy(self.tuner)
+        pruning.nargs = dict(zip(self.names, args, strict=False))
+        try:
+            found = list(pruning.prune_configs(dict(outer)))
+        except Exception as error:
+            error.add_note(
+                "While configs of triton.autotune were pruned; sparse arguments are louver.SparseTensor there."
+            )
+            raise
+        if not found:
+            raise ValueError(f"prune_configs_by leaves a config at least, got none of {self.count}")
+        return found
+
+    def candidate(self, config: Any, args: tuple[Any, ...], outer: dict[str, Any]) -> Candidate:
+        """The call with a config, and with what heuristics below it compute."""
+        if config is None:
+            return Candidate(args, outer, None, {}, self.named(args, outer))
+        options = {name: value for name in OPTIONS if (value := getattr(config, name, None)) is not None}
+        constants = dict(config.kwargs)
+        for values in self.below:
+            constants |= self._computed(values, args, {**outer, **options, **constants}, False)
+        named = {**self.named(args, outer), **config.kwargs, **options}
+        return Candidate(args, {**outer, **constants}, config, constants, named)
+
+    def check_conflicts(self, given: Mapping[str, Any]) -> None:
+        """Raises ValueError for a call that gives what the configs set. given: its arguments and options by name."""
+        for config in () if self.tuner is None else self.tuner.configs:
+            names = [name for name in (*config.kwargs, *OPTIONS) if name in given]
+            if names:
+                raise ValueError(
+                    f"configs of triton.autotune set {', '.join((*config.kwargs, 'num_warps', 'num_stages'))}, got "
+                    f"{', '.join(f'{name}={given[name]!r}' for name in names)} with the call: leave it to the configs, or give "
+                    "louver.jit the kernel beneath triton.autotune"
+                )
+
+    def _computed(
+        self, values: Mapping[str, Heuristic], args: tuple[Any, ...], kwargs: dict[str, Any], above: bool
+    ) -> dict[str, Any]:
+        """What heuristics make of the arguments, each seeing those before it. above: `triton.autotune` stands below."""
+        found: dict[str, Any] = {}
+        for name, heuristic in values.items():
+            try:
+                found[name] = heuristic(self.named(args, {**kwargs, **found}))
+            except Exception as error:
+                unseen = "; it stands above triton.autotune, whose configs it does not see" if above else ""
+                error.add_note(f"In the value that triton.heuristics computes for {name!r}{unseen}.")
+                raise
+        return found
+
+
+def unwrap(kernel: Any) -> tuple[Any, Layers | None]:
+    """The kernel beneath Triton's decorators, and these; None where nothing stands above it.
+
+    Raises ValueError for two `triton.autotune`.
+    """
+    native, tuner = kernel, None
+    above: list[Mapping[str, Heuristic]] = []
+    below: list[Mapping[str, Heuristic]] = []
+    while not hasattr(kernel, "params") and hasattr(kernel, "fn"):
+        if hasattr(kernel, "configs"):
+            if tuner is not None:
+                raise ValueError("a kernel has one triton.autotune, got two: give the outer one the configs of both")
+            tuner = kernel
+        elif isinstance(getattr(kernel, "values", None), Mapping):
+            (above if tuner is None else below).append(kernel.values)
+        else:
+            break
+        kernel = kernel.fn
+    if kernel is native:
+        return kernel, None
+    names = tuple(cast("Sequence[str]", native.arg_names))
+    return kernel, Layers(native, names, tuple(above), tuner, tuple(below))

@@ -1,0 +1,529 @@
+"""Kernels under `triton.autotune` and `triton.heuristics` on a recording device: which configs are tried, timed, kept and sent."""
+
+from __future__ import annotations
+
+import operator
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import louver
+from louver.user import compiled
+from louver.user.autotuned import AutotunedKernel
+from support.autotune import REFUSED, STYLES, Config, decorated, styles
+from support.fake_gpu import FakeGpu, FakeTorch, Tensor
+
+M, N, K = 200, 96, 256
+GRID = (2, 2)
+CAPTURING = 0xCA
+
+
+class Array(Tensor):
+    """A tensor that says what was done to it. did: events, shared with the test."""
+
+    def __init__(self, shape: tuple[int, ...], did: list[str], **options: Any) -> None:
+        super().__init__(shape, **options)
+        self.did = did
+
+    def zero_(self) -> None:
+        self.did.append("zero")
+
+
+@pytest.fixture
+def s(rng: np.random.Generator) -> louver.SparseTensor:
+    return louver.compress(louver.prune(rng.standard_normal((M, K)).astype(np.float16), "2:4"), "2:4")
+
+
+@pytest.fixture(autouse=True)
+def torch(torch: FakeTorch) -> FakeTorch:
+    torch.Tensor = Tensor
+    return torch
+
+
+class Clock:
+    """Gives launches of a kernel the time that `seconds` has under its name."""
+
+    def __init__(self, gpu: FakeGpu) -> None:
+        self.gpu = gpu
+        self.seconds = dict.fromkeys(STYLES, 0.5)
+        self.marks: dict[int, int] = {}
+        gpu._cuEventCreate = lambda _: len(gpu.called("cuEventCreate"))  # type: ignore[attr-defined]
+        gpu._cuEventRecord = self._record  # type: ignore[attr-defined]
+        gpu._cuEventElapsedTime = self._elapsed  # type: ignore[attr-defined]
+
+    def _record(self, event: int, stream: int) -> None:
+        self.marks[event] = len(self.gpu.launches)
+
+    def _elapsed(self, begin: int, end: int) -> float:
+        (launch,) = self.gpu.launches[self.marks[begin] : self.marks[end]]
+        return 1e3 * self.seconds[launch.kernel.kernel.name]
+
+    @property
+    def timed(self) -> int:
+        return len(self.gpu.called("cuEventElapsedTime"))
+
+
+@pytest.fixture
+def clock(gpu: FakeGpu, torch: FakeTorch) -> Clock:
+    gpu.CUdevice_attribute = SimpleNamespace(
+        **vars(gpu.CUdevice_attribute) | {"CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE": 1024}
+    )
+    return Clock(gpu)
+
+
+def arguments(s: louver.SparseTensor, **changes: Any) -> dict[str, Any]:
+    sizes = {"M": M, "N": N, "K": K, "stride_a": K, "stride_b": K, "stride_d": N}
+    return {"d": Tensor((M, N)), "a": s, "b": Tensor((N, K)), **sizes, **changes}
+
+
+def sent(gpu: FakeGpu) -> str:
+    """The kernel of the last launch."""
+    return gpu.launches[-1].kernel.kernel.name
+
+
+@pytest.mark.parametrize("fast", STYLES)
+def test_the_fastest_config_is_launched(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor, fast: str) -> None:
+    kernel, _ = decorated()
+    clock.seconds[fast] = 0.4
+    kernel[GRID](**arguments(s))
+    assert clock.timed and sent(gpu) == fast
+    timed = [launch.kernel.kernel.name for launch in gpu.launches[:-1]]
+    assert min(timed.count(name) for name in STYLES) >= 4
+    assert str(kernel.explain(**arguments(s))).count("was slower") == 1
+
+
+def test_a_call_seen_before_only_launches(gpu: FakeGpu, clock: Clock, torch: FakeTorch, s: louver.SparseTensor) -> None:
+    asked: list[str] = []
+
+    def prune(configs: list[Config], nargs: Any, **kwargs: Any) -> list[Config]:
+        asked.append("prune")
+        return configs
+
+    def even(args: dict[str, Any]) -> bool:
+        asked.append("even")
+        return args["K"] % args["BK"] == 0
+
+    kernel, _ = decorated(below={"EVEN": even}, prune=prune)
+    known = arguments(s)
+    kernel[GRID](**known)
+    torch.stream = 5
+    for grid in (GRID, lambda meta: (meta["M"] // 100, meta["N"] // 48)):
+        asked.clear()
+        before = len(gpu.calls)
+        kernel[grid](**known)
+        assert not asked and [name for name, _ in gpu.calls[before:]] == ["cuLaunchKernel"]
+    assert gpu.launches[-1].stream == 5
+
+
+def test_a_choice_holds_for_its_key(
+    gpu: FakeGpu, clock: Clock, s: louver.SparseTensor, rng: np.random.Generator
+) -> None:
+    kernel, _ = decorated(key=("M", "N", "K"))
+    clock.seconds["block_pointers"] = 0.4
+    kernel[GRID](**arguments(s))
+    timed = clock.timed
+    clock.seconds["block_pointers"] = 0.6
+    kernel[GRID](**arguments(s))
+    kernel[GRID](**arguments(s, d=Tensor((M, N + 8)), stride_d=N + 8))
+    assert clock.timed == timed and sent(gpu) == "block_pointers"
+    kernel[GRID](**arguments(s, N=N - 8, d=Tensor((M, N - 8)), stride_d=N - 8))
+    assert clock.timed > timed and sent(gpu) == "made_descriptors"
+    timed = clock.timed
+    other = louver.compress(louver.prune(rng.standard_normal((M, K)).astype(np.float16), "2:4"), "2:4")
+    kernel[GRID](**arguments(other))
+    assert clock.timed == timed, "another tensor of this shape and pattern"
+    kernel[GRID](**arguments(s), EVEN=True)
+    assert clock.timed > timed, "another constant"
+
+
+def test_shapes_of_sparse_tensors_are_in_the_key(gpu: FakeGpu, clock: Clock, rng: np.random.Generator) -> None:
+    kernel, _ = decorated(key=())
+    timed = []
+    for m in (M, M, M - 8):
+        s = louver.compress(louver.prune(rng.standard_normal((m, K)).astype(np.float16), "2:4"), "2:4")
+        kernel[GRID](**arguments(s, M=m, d=Tensor((m, N))))
+        timed.append(clock.timed)
+    assert timed[0] == timed[1] < timed[2]
+
+
+def test_refused_configs_drop_out(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    kernel, _ = decorated(styles("unknown", "block_pointers"))
+    kernel[GRID](**arguments(s))
+    assert not clock.timed and [sent(gpu)] == ["block_pointers"] and len(gpu.launches) == 1
+    why = kernel.explain(**arguments(s))
+    assert "STYLE='block_pointers'" in str(why.config) and re.search(f"'unknown'.*is refused: {REFUSED}", why.others[0])
+
+
+def test_the_first_error_is_raised_where_all_are_refused(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    kernel, _ = decorated(styles("one", "other"))
+    calls: list[Any] = [lambda: kernel[GRID](**arguments(s)), lambda: kernel.explain(**arguments(s))]
+    calls.append(lambda: kernel.prepare[GRID](**arguments(s)))
+    for call in calls:
+        with pytest.raises(ValueError, match=f"{REFUSED} .*got 'one'") as raised:
+            call()
+        (note,) = raised.value.__notes__[-1:]
+        assert note.startswith("All 2 configs of triton.autotune were tried") and "STYLE='one'" in note
+    assert not gpu.launches
+
+
+def test_a_single_config_is_refused_as_it_is(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    kernel, _ = decorated(styles("one"))
+    with pytest.raises(ValueError, match=REFUSED) as raised:
+        kernel[GRID](**arguments(s))
+    assert not any("configs" in note for note in getattr(raised.value, "__notes__", ()))
+
+
+def test_wrong_calls_are_refused_whatever_the_config(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    kernel, _ = decorated()
+    with pytest.raises(ValueError, match="got a grid of 6"):
+        kernel[(2, 3)](**arguments(s))
+    kernel[GRID](**arguments(s))
+    launched = len(gpu.launches)
+    with pytest.raises(ValueError, match="got a grid of 6"):
+        kernel[(2, 3)](**arguments(s))
+    with pytest.raises(TypeError, match="styled takes 14 arguments, got 15"):
+        kernel[GRID](*range(15))
+    with pytest.raises(TypeError, match="styled is missing K"):
+        kernel[GRID](**{name: value for name, value in arguments(s).items() if name != "K"})
+    with pytest.raises(ValueError, match="hints are .* got 'speed'"):
+        kernel[GRID](**arguments(s), speed=2)
+    assert len(gpu.launches) == launched
+
+
+def test_products_of_other_warps_and_stages_are_one(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    configs = [Config({**styles(STYLES[0])[0].kwargs}, num_warps=w, num_stages=n) for w, n in ((4, 3), (8, 3), (8, 4))]
+    kernel, _ = decorated(configs)
+    kernel[GRID](**arguments(s))
+    assert not clock.timed and len(gpu.launches) == 1
+    assert sum("among these" in other for other in kernel.explain(**arguments(s)).others) == 2
+
+
+def test_register_tiles_have_the_warps_of_their_config(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    tile = {**styles(STYLES[0])[0].kwargs}
+    kernel, _ = decorated([Config(tile), Config(tile, num_warps=8), Config(tile, num_warps=8, num_stages=2)])
+    # Rows that bulk copies cannot read.
+    known = arguments(s, b=Tensor((N, K), strides=(K + 3, 1)), stride_b=K + 3)
+    kernel[GRID](**known)
+    threads = {launch.kernel.signature.threads for launch in gpu.launches}
+    assert 256 in threads and len(threads) <= 2 and clock.timed
+    forced, _ = decorated([Config(tile), Config(tile, num_warps=8)], hints={"num_warps": 16})
+    forced[GRID](**known)
+    assert gpu.launches[-1].kernel.signature.threads == 512
+
+
+def test_hints_hold_for_every_config(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    kernel, _ = decorated(hints={"stages": 3})
+    assert kernel.explain(**arguments(s)).schedule.stages == 3  # type: ignore[union-attr]
+    kernel[GRID](**arguments(s))
+    timed = clock.timed
+    kernel[GRID](**arguments(s), store="direct")
+    assert clock.timed > timed and "d_map" not in gpu.launches[-1].arguments
+    refused, _ = decorated(hints={"stages": 99})
+    with pytest.raises(ValueError, match="stages"):
+        refused[GRID](**arguments(s))
+
+
+def test_heuristics_above_and_below(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    seen: dict[str, set[str]] = {}
+
+    def even(place: str) -> Any:
+        def value(args: dict[str, Any]) -> bool:
+            seen[place] = set(args)
+            return True
+
+        return value
+
+    kernel, _ = decorated(styles(STYLES[0]), above={"EVEN": even("above")})
+    kernel[GRID](**arguments(s))
+    kernel, _ = decorated(styles(STYLES[1]), below={"EVEN": even("below")})
+    kernel[GRID](**arguments(s), EVEN=False)
+    assert seen["above"] == set(arguments(s))
+    assert seen["below"] == {*arguments(s), "EVEN", "BM", "BN", "BK", "STYLE", "num_warps", "num_stages", "num_ctas"}
+    kernel.explain(**arguments(s), EVEN=False)
+    source: Any = kernel._source
+    assert source.asked and all(each["EVEN"] is True for each in source.asked)
+
+
+def test_heuristics_alone(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    from louver.user.hints import Hints
+    from louver.user.layers import unwrap
+    from support.autotune import Function, Heuristics, StyleSource
+
+    source = StyleSource()
+    values = {"STYLE": lambda args: STYLES[args["N"] % 2], "BN": lambda args: 64 if args["STYLE"] else 0}
+    function = Function([each.name for each in source.parameters])
+    inner, layers = unwrap(Heuristics(Heuristics(function, {"BK": lambda args: args["BN"]}), values))
+    assert inner is function and layers is not None and layers.tuner is None
+    kernel = AutotunedKernel(source, Hints(), layers)
+    kernel[lambda meta: (-(-meta["M"] // meta["BM"]), -(-meta["N"] // meta["BN"]))](**arguments(s), BM=128)
+    assert sent(gpu) == STYLES[0]
+    assert kernel.explain(**arguments(s), BM=128).config is None and source.asked[-1]["BK"] == 64
+
+
+def test_errors_in_heuristics_name_them(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    for where, said in (("above", "above triton.autotune, whose configs it does not see"), ("below", "")):
+        values = {"EVEN": operator.itemgetter("BK" if where == "above" else "WHAT")}
+        kernel, _ = decorated(above=values) if where == "above" else decorated(below=values)
+        with pytest.raises(KeyError) as raised:
+            kernel[GRID](**arguments(s))
+        assert (
+            "triton.heuristics computes for 'EVEN'" in raised.value.__notes__[0] and said in raised.value.__notes__[0]
+        )
+
+
+def test_what_configs_set_is_not_given_with_the_call(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    kernel, _ = decorated()
+    for more in ({"BM": 64}, {"num_warps": 8}, {"num_stages": 2}):
+        ((name, value),) = more.items()
+        for run in (kernel[GRID], kernel.prepare[GRID], kernel.explain):
+            with pytest.raises(
+                ValueError, match=f"configs of triton.autotune set BM, .*got {name}={value} with the call"
+            ):
+                run(**arguments(s), **more)
+    names = [each.name for each in kernel._parameters]
+    with pytest.raises(ValueError, match="got BM=128 with the call"):
+        kernel[GRID](*(arguments(s, BM=128)[name] for name in names[: names.index("BM") + 1]))
+    assert not gpu.launches
+
+
+def test_configs_are_pruned_as_triton_does(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    seen: list[Any] = []
+
+    def prune(configs: list[Config], nargs: dict[str, Any], **kwargs: Any) -> list[Config]:
+        seen.append((dict(nargs), kwargs))
+        return configs[1:]
+
+    kernel, tuner = decorated(prune=prune, above={"EVEN": lambda args: True})
+    b = Tensor((N, K))
+    known = {name: value for name, value in arguments(s).items() if name not in ("a", "b")}
+    kernel[GRID](s, b, **known)
+    ((nargs, kwargs),) = seen
+    assert nargs == {"a": s, "b": b} and kwargs == {**known, "EVEN": True}
+    assert sent(gpu) == STYLES[1] and not clock.timed
+    assert tuner.fn.nargs is None, "Triton's own object is as it was"
+
+
+def test_pruning_that_fails(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    kernel, _ = decorated(prune=lambda configs, nargs, **kwargs: [])
+    with pytest.raises(ValueError, match="prune_configs_by leaves a config at least, got none of 2"):
+        kernel[GRID](**arguments(s))
+    kernel, _ = decorated(prune=lambda configs, nargs, **kwargs: kwargs["a"].element_size())
+    with pytest.raises(AttributeError) as raised:
+        kernel[GRID](**arguments(s))
+    assert "sparse arguments are louver.SparseTensor there" in raised.value.__notes__[0]
+
+
+def test_arrays_are_reset_and_restored_around_timed_launches(
+    gpu: FakeGpu, clock: Clock, s: louver.SparseTensor
+) -> None:
+    did: list[str] = []
+    kernel, _ = decorated(reset_to_zero=["d"], restore_value=["b"])
+    d, b = Array((M, N), did), Tensor((N, K))
+    gpu._cuMemcpyDtoDAsync = lambda to, source, nbytes, stream: did.append("keep" if source == b.address else "restore")  # type: ignore[attr-defined]
+    launch = gpu._cuLaunchKernel
+    gpu._cuLaunchKernel = lambda *given: (did.append("launch"), launch(*given))[1]  # type: ignore[method-assign]
+    kernel[GRID](**arguments(s, d=d, b=b))
+    timed = len(gpu.launches) - 1
+    assert did == ["keep", *["zero", "launch", "restore"] * timed, "zero", "launch"]
+    did.clear()
+    kernel[GRID](**arguments(s, d=d, b=b))
+    kernel[GRID](**arguments(s, d=Array((M, N), did), b=b))
+    assert did == ["launch", "launch"]
+
+
+def test_one_config_left_resets_nothing(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    did: list[str] = []
+    kernel, _ = decorated(styles("unknown", STYLES[0]), reset_to_zero=["d"])
+    kernel[GRID](**arguments(s, d=Array((M, N), did)))
+    assert not did and len(gpu.launches) == 1
+
+
+def test_reset_and_restore_name_arrays(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    for what in ("reset_to_zero", "restore_value"):
+        kernel, _ = decorated(**{what: ["M"]})
+        with pytest.raises(
+            ValueError, match=f"{what} of triton.autotune names arrays that the kernel writes, got 'M': 200"
+        ):
+            kernel[GRID](**arguments(s))
+
+
+def test_hooks_are_called_as_triton_does(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    did: list[str] = []
+
+    def of_config(named: dict[str, Any]) -> None:
+        assert named["BM"] == 128 and named["num_warps"] == 4 and named["a"] is s
+        did.append("config")
+
+    def pre(named: dict[str, Any], reset_only: bool = False) -> None:
+        did.append("reset" if reset_only else "pre")
+
+    def post(named: dict[str, Any], exception: Exception | None) -> None:
+        assert exception is None
+        did.append("post")
+
+    launch = gpu._cuLaunchKernel
+    gpu._cuLaunchKernel = lambda *given: (did.append("launch"), launch(*given))[1]  # type: ignore[method-assign]
+    kernel, _ = decorated(styles(*STYLES, pre_hook=of_config), pre_hook=pre, post_hook=post)
+    known = arguments(s)
+    kernel[GRID](**known)
+    timed = len(gpu.launches) - 1
+    assert did == [*["config"] * 2, *["config", "pre", "launch", "post"] * timed, "reset", "config", "launch"]
+    did.clear()
+    before = len(gpu.calls)
+    kernel[GRID](**known)
+    assert did == ["config", "launch"] and "cuTensorMapEncodeTiled" not in dict(gpu.calls[before:])
+    kernel[GRID](**arguments(s))
+    assert did == ["config", "launch"] * 2
+
+
+def test_a_launch_seen_before_with_a_hook_binds_nothing(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    kernel, _ = decorated(styles(*STYLES, pre_hook=lambda named: None))
+    known = arguments(s)
+    kernel[GRID](**known)
+    encoded = gpu.encoded
+    kernel[GRID](**known)
+    assert gpu.encoded == encoded
+    with pytest.raises(ValueError, match="got a grid of 6"):
+        kernel[(2, 3)](**known)
+
+
+def test_hooks_set_the_blocks_of_descriptors(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    from louver.user.hints import Hints
+    from louver.user.layers import unwrap
+    from support.autotune import Autotuner, Function
+    from support.jit import kept_source
+
+    def blocks(named: dict[str, Any]) -> None:
+        for name, sizes in (("a_tiles", ("BM", "BK")), ("b_tiles", ("BK", "BN")), ("d_tiles", ("BM", "BN"))):
+            named[name].block_shape = [named[size] for size in sizes]
+
+    source = kept_source("given_descriptors")
+    tuner = Autotuner(Function(source.order), [Config({"BM": 128, "BN": 64, "BK": 64}, pre_hook=blocks)])
+    kernel = AutotunedKernel(source, Hints(), unwrap(tuner)[1])  # type: ignore[arg-type]
+    shapes = (
+        ("d_tiles", Tensor((M, N), "bfloat16"), (M, N)),
+        ("a_tiles", s, (M, K)),
+        ("b_tiles", Tensor((K, N)), (K, N)),
+    )
+    tiles = {name: louver.TensorDescriptor(base, shape, (shape[1], 1), (1, 1)) for name, base, shape in shapes}
+    why = kernel.explain(**tiles, K=K)
+    assert all(each.block_shape == (1, 1) for each in tiles.values()) and why.config
+    for _ in range(2):
+        kernel[GRID](**tiles, K=K)
+        assert tiles["a_tiles"].block_shape == (128, 64)
+        for each in tiles.values():
+            each.block_shape = (1, 1)
+    assert len(gpu.launches) == 2 and source.asked[-1][0]["d_tiles"] == "tensordesc<bf16[128,64]>"
+
+
+def test_a_capture_is_refused_until_tuned(gpu: FakeGpu, clock: Clock, torch: FakeTorch, s: louver.SparseTensor) -> None:
+    kernel, _ = decorated()
+    torch.stream = CAPTURING
+    for run in (kernel[GRID], kernel.prepare[GRID]):
+        with pytest.raises(RuntimeError, match="styled must be tuned before its stream is captured: .*prepare"):
+            run(**arguments(s))
+    assert not gpu.launches and not gpu.called("cuMemcpyDtoDAsync")
+    torch.stream = 0
+    kernel.prepare[GRID](**arguments(s))
+    timed, launched = clock.timed, len(gpu.launches)
+    torch.stream = CAPTURING
+    kernel[GRID](**arguments(s))
+    assert timed and clock.timed == timed and len(gpu.launches) == launched + 1
+
+
+def test_prepare_leaves_arrays_as_they_were(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    kernel, _ = decorated()
+    known = arguments(s)
+    copies: list[tuple[int, int, int]] = []
+    gpu._cuMemcpyDtoDAsync = lambda to, source, nbytes, stream: copies.append((to, source, nbytes))  # type: ignore[attr-defined]
+    kernel.prepare[GRID](**known)
+    kept = {(known["d"].address, M * N * 2), (known["b"].address, N * K * 2)}
+    assert {(source, nbytes) for _, source, nbytes in copies[:2]} == kept
+    assert {(to, nbytes) for to, _, nbytes in copies[2:]} == kept and len(copies) == 4
+    launched = len(gpu.launches)
+    kernel.prepare[GRID](**known)
+    assert len(copies) == 4 and len(gpu.launches) == launched
+    with pytest.raises(ValueError, match="a kernel is prepared for a GPU"):
+        kernel.prepare[GRID](**arguments(s, d=np.zeros((M, N), np.float16), b=np.zeros((N, K), np.float16)))
+
+
+def test_kernels_without_room_on_an_sm_drop_out(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    refused: list[Any] = []
+    kernel, _ = decorated(post_hook=lambda named, exception: refused.append(exception))
+    clock.seconds[STYLES[1]] = 9.0
+    gpu.fails["cuLaunchKernel"] = [701, 0, 701]
+    kernel[GRID](**arguments(s))
+    assert sent(gpu) == STYLES[1] and sum(each is not None for each in refused) == 2
+    kernel, _ = decorated()
+    gpu.fails["cuLaunchKernel"] = [701] * 4
+    with pytest.raises(ValueError, match="of one SM at most, got 2 configs that all take more"):
+        kernel[GRID](**arguments(s))
+    kernel, _ = decorated()
+    gpu.fails["cuLaunchKernel"] = [700]
+    with pytest.raises(RuntimeError, match="700"):
+        kernel[GRID](**arguments(s))
+
+
+def test_products_that_do_not_assemble_cleanly_drop_out(
+    gpu: FakeGpu, clock: Clock, s: louver.SparseTensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = compiled.build_record
+
+    def built(wanted: Any) -> Any:
+        if dict(wanted.kind.constexprs)["STYLE"] == STYLES[0]:
+            raise compiled.UncleanKernelError("it spills")
+        return build(wanted)
+
+    monkeypatch.setattr(compiled, "build_record", built)
+    monkeypatch.setattr(
+        compiled,
+        "kernel_cache",
+        lambda: SimpleNamespace(get=lambda _: None, get_or_build=lambda _, make: make(), put=lambda *_: None),
+    )
+    kernel, _ = decorated()
+    kernel[GRID](**arguments(s))
+    assert sent(gpu) == STYLES[1] and not clock.timed
+
+
+def test_a_choice_that_does_not_fit_other_sizes_is_made_again(
+    gpu: FakeGpu, clock: Clock, s: louver.SparseTensor
+) -> None:
+    only: list[Any] = []
+
+    def style(name: str) -> Any:
+        def check(named: dict[str, Any]) -> None:
+            if only and name not in only:
+                raise ValueError(f"{name} does not fit")
+
+        return check
+
+    kernel, _ = decorated([Config(config.kwargs, pre_hook=style(config.kwargs["STYLE"])) for config in styles(*STYLES)])
+    clock.seconds[STYLES[0]] = 0.1
+    kernel[GRID](**arguments(s))
+    only.append(STYLES[1])
+    kernel[GRID](**arguments(s))
+    kernel[GRID](**arguments(s))
+    assert [launch.kernel.kernel.name for launch in gpu.launches[-3:]] == [STYLES[0], STYLES[1], STYLES[1]]
+
+
+def test_dense_calls_go_to_triton_s_own_object(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    kernel, native = decorated(above={"EVEN": lambda args: 1 / 0})
+    known = arguments(s, a=Tensor((M, K)))
+    d, *_ = known.values()
+    rest = {name: value for name, value in known.items() if name != "d"}
+
+    def grid(meta: dict[str, Any]) -> tuple[int, ...]:
+        return GRID
+
+    kernel[grid](d, **rest)
+    kernel[[2, 2]](d, **rest)
+    assert native.launched == [(grid, (d,), rest), (GRID, (d,), rest)] and not gpu.launches
+    with pytest.raises(ValueError, match="styled got the hints stages, which are for products"):
+        kernel[GRID](**known, stages=4)
+    tuned, native = decorated(hints={"num_warps": 8})
+    with pytest.raises(ValueError, match="whose configs set num_warps and num_stages; styled got num_warps"):
+        tuned[GRID](**known)
+    assert not native.launched

@@ -1,0 +1,207 @@
+"""Kernels under `triton.autotune` and `triton.heuristics` without a GPU: every config that is taken computes the same."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import louver
+from louver.ir.refusal import UnsupportedKernelError
+from support.autotune import REFUSED, STYLES, Config, decorated, styles
+from support.jit import arguments, grid_of, output
+from support.triton.products import Given, compiled, given
+
+
+@pytest.fixture
+def case(rng: np.random.Generator) -> Given:
+    return given(rng, "made_descriptors", compiled("made_descriptors"), 140, 72, 136)
+
+
+def call(case: Given, out: np.ndarray) -> dict[str, Any]:
+    return {name: value for name, value in arguments(case, out).items() if name not in ("BM", "BN", "BK")}
+
+
+@pytest.mark.parametrize("first", STYLES)
+def test_the_first_config_that_is_taken_runs(case: Given, first: str) -> None:
+    kernel, _ = decorated([*styles("unknown", first), Config({"BM": 0, "BN": 0, "BK": 0, "STYLE": "never reached"})])
+    for run in (kernel, kernel.emulate):
+        out = output(case)
+        run[grid_of(case)](**call(case, out))
+        case.assert_close(out)
+    out = output(case)
+    kernel[lambda meta: (-(-meta["M"] // meta["BM"]), -(-meta["N"] // meta["BN"]))](**call(case, out))
+    case.assert_close(out)
+    source: Any = kernel._source
+    assert {each["STYLE"] for each in source.asked} == {"unknown", first}
+
+
+def test_refused_configs_leave_no_trace(case: Given) -> None:
+    written: list[str] = []
+
+    def hook(named: dict[str, Any]) -> None:
+        written.append(named["STYLE"])
+        named["b"][:] = 0
+
+    kernel, _ = decorated([*styles("unknown", pre_hook=hook), *styles(STYLES[0])])
+    out = output(case)
+    kernel[grid_of(case)](**call(case, out))
+    case.assert_close(out)
+    assert written == ["unknown"]
+
+
+def test_all_refused(case: Given) -> None:
+    kernel, _ = decorated(styles("one", "two", "three"))
+    for run in (kernel, kernel.emulate):
+        out = output(case)
+        with pytest.raises(ValueError, match=f"{REFUSED}.*'one'") as raised:
+            run[grid_of(case)](**call(case, out))
+        assert raised.value.__notes__[-1].startswith("All 3 configs") and np.isnan(out).all()
+
+
+def test_hooks_come_before_each_run(case: Given) -> None:
+    kernel, _ = decorated(styles(STYLES[0], pre_hook=lambda named: named["d"].fill(7)))
+    out = output(case)
+    assert kernel.explain(**call(case, out)).family == "product" and np.isnan(out).all()
+    kernel.emulate[grid_of(case)](**call(case, out))
+    case.assert_close(out)
+
+
+def test_wrong_grids_are_refused(case: Given) -> None:
+    kernel, _ = decorated()
+    with pytest.raises(ValueError, match="got a grid of 64"):
+        kernel.emulate[(8, 8)](**call(case, output(case)))
+    with pytest.raises(ValueError, match="configs of triton.autotune set BM"):
+        kernel.emulate[grid_of(case)](**call(case, output(case)), BM=128)
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Any:
+    pytest.importorskip("triton", reason="Triton is not installed: pip install 'louver[triton]'")
+    from support.triton import autotuned
+
+    return autotuned
+
+
+M, N, K = 76, 40, 136
+
+
+class Run:
+    """A product of these sizes in f16, for the kernels of `support.triton.autotuned`."""
+
+    def __init__(self, rng: np.random.Generator, k: int = K) -> None:
+        self.k = k
+        self.pruned = louver.prune(rng.standard_normal((M, k)).astype(np.float16), "2:4")
+        self.sparse = louver.compress(self.pruned, "2:4")
+        self.b = rng.standard_normal((k, N)).astype(np.float16)
+
+    def __call__(self, run: Any, dtype: str = "float16") -> np.ndarray:
+        out = np.full((M, N), np.nan, dtype)
+        run[self.grid](out, self.sparse, self.b, M, N, self.k, N, self.k, N)
+        return out
+
+    @staticmethod
+    def grid(meta: dict[str, Any]) -> tuple[int, int]:
+        return -(-meta["M"] // meta["BM"]), -(-meta["N"] // meta["BN"])
+
+    def assert_close(self, out: np.ndarray) -> None:
+        expected = self.pruned.astype(np.float64) @ self.b.astype(np.float64)
+        magnitude = np.abs(self.pruned).astype(np.float64) @ np.abs(self.b).astype(np.float64)
+        bound = 2.0**-11 * np.abs(expected) + 2.0**-20 * magnitude
+        assert (np.abs(out.astype(np.float64) - expected) <= bound).all()
+
+
+@pytest.mark.parametrize("name", ["below", "above", "alone"])
+def test_triton_s_own_decorators(rng: np.random.Generator, kernels: Any, name: str) -> None:
+    kernel = louver.jit(getattr(kernels, name))
+    for k in (K, 128):
+        case = Run(rng, k)
+        for run in (kernel, kernel.emulate):
+            case.assert_close(case(run))
+
+
+def test_every_config_of_a_kernel_computes_the_same(rng: np.random.Generator, kernels: Any) -> None:
+    case = Run(rng)
+    taken = 0
+    for config in kernels.below.configs:
+        kernel = louver.jit(kernels.with_configs([config]))
+        try:
+            case.assert_close(case(kernel.emulate))
+        except UnsupportedKernelError:
+            continue
+        taken += 1
+    assert taken == len(kernels.below.configs) - 1
+
+
+def test_what_becomes_of_each_config_is_said(rng: np.random.Generator, kernels: Any) -> None:
+    case = Run(rng)
+    out = np.full((M, N), np.nan, np.float16)
+    why = louver.jit(kernels.below).explain(out, case.sparse, case.b, M, N, K, N, K, N)
+    assert why.config == "BM=64, BN=32, BK=64, num_warps=4, num_stages=3 is the first that Louver takes"
+    text = str(why)
+    assert text.startswith("product: ") and "BK=16, num_warps=4, num_stages=3 is refused: " in text
+    assert "BK=64, num_warps=8, num_stages=4 makes a kernel that is among these" in text
+    assert "BM=32, BN=16, BK=64, num_warps=2, num_stages=3 is to be timed on a GPU" in text
+
+
+def test_triton_s_pruning(rng: np.random.Generator, kernels: Any) -> None:
+    case = Run(rng)
+    out = np.full((M, N), np.nan, np.float16)
+    known = (out, case.sparse, case.b, M, N, K, N, K, N)
+    assert str(louver.jit(kernels.pruned_early).explain(*known).config).startswith("BM=32")
+    modelled = louver.jit(kernels.modelled).explain(*known)
+    assert str(modelled.config).startswith("BM=32") and not modelled.others
+
+
+def test_descriptors_whose_blocks_a_hook_sets(rng: np.random.Generator, kernels: Any) -> None:
+    case, out = Run(rng), np.full((M, N), np.nan, np.float16)
+    tiles = {
+        "d_tiles": louver.TensorDescriptor(out, (M, N), (N, 1), (1, 1)),
+        "a_tiles": louver.TensorDescriptor.from_tensor(case.sparse, (1, 1)),
+        "b_tiles": louver.TensorDescriptor.from_tensor(case.b, (1, 1)),
+    }
+    for run in (louver.jit(kernels.hooked), louver.jit(kernels.hooked).emulate):
+        out[:] = np.nan
+        run[Run.grid](**tiles, M=M, N=N, K=K)
+        case.assert_close(out)
+        assert tiles["a_tiles"].block_shape == (64, 64)
+
+
+def test_static_assertions_refuse_a_config(rng: np.random.Generator, kernels: Any) -> None:
+    case = Run(rng)
+    kernel = louver.jit(kernels.asserting)
+    case.assert_close(case(kernel.emulate))
+    assert "is refused: " in str(kernel.explain(*_known(case)))
+
+
+def _known(case: Run) -> tuple[Any, ...]:
+    return (np.full((M, N), np.nan, np.float16), case.sparse, case.b, M, N, K, N, K, N)
+
+
+def test_conflicts_with_triton_s_configs(rng: np.random.Generator, kernels: Any) -> None:
+    case = Run(rng)
+    with pytest.raises(ValueError, match="configs of triton.autotune set BM, BN, BK, num_warps, num_stages, got BK=64"):
+        louver.jit(kernels.below)[Run.grid](*_known(case), BK=64)
+
+
+def test_the_decorators_are_unwrapped(kernels: Any) -> None:
+    from louver.user.layers import unwrap
+
+    function, layers = unwrap(kernels.above)
+    assert layers is not None and (len(layers.above), len(layers.below)) == (1, 0)
+    assert isinstance(SimpleNamespace(kernel=function).kernel.params, list) and layers.names == tuple(
+        function.arg_names
+    )
+
+
+@pytest.mark.parametrize("name", ["split_k", "added_to"])
+def test_sums_in_memory(rng: np.random.Generator, kernels: Any, name: str) -> None:
+    """The kernels that device tests time with `reset_to_zero` and `restore_value`."""
+    case, kernel = Run(rng), louver.jit(getattr(kernels, name))
+    before = rng.standard_normal((M, N)).astype(np.float32)
+    out = before.copy()
+    kernel.emulate[lambda meta: (*Run.grid(meta), meta.get("SPLITS", 1))](out, case.sparse, case.b, M, N, K)
+    expected = before.astype(np.float64) + case.pruned.astype(np.float64) @ case.b.astype(np.float64)
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-4)
