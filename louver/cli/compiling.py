@@ -64,15 +64,21 @@ def compile_(
     sparse: Annotated[
         list[str] | None, typer.Option(metavar="NAME=PATTERN", help="A sparse argument of the kernel, such as a=2:4.")
     ] = None,
+    config: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Which config of triton.autotune sets what --const does not; 0 is the first."),
+    ] = None,
 ) -> None:
     """Compile a product, a Triton kernel or a file of IR, and print a stage of it. Needs no GPU."""
     with one_line_errors():
         if (kernel is None) == (problem is None):
             raise ValueError("compile takes a kernel, FILE.py:name or a file of IR, or --problem M,N,K, one of the two")
         if kernel is None:
+            if config is not None:
+                raise ValueError(f"--config is for kernels under triton.autotune, got --config {config} with --problem")
             source = _product(str(problem), dtype, product, target, accumulate, arg or const or sparse)
         else:
-            source = _kernel(kernel, target, arg or [], const or [], sparse or [])
+            source = _kernel(kernel, target, arg or [], const or [], sparse or [], config)
         typer.echo(source.text(emit.value).rstrip("\n"))
 
 
@@ -86,13 +92,15 @@ def _product(
     return product_source(parse_sizes(problem), dtype.value, product.value, target, accumulate)
 
 
-def _kernel(place: str, target: str, arg: list[str], const: list[str], sparse: list[str]) -> Source:
+def _kernel(place: str, target: str, arg: list[str], const: list[str], sparse: list[str], config: int | None) -> Source:
     from louver.commands.compile_ir import ir_source, is_ir
     from louver.commands.compile_kernel import KernelArguments, kernel_source, load_kernel
 
     given = KernelArguments.parse(arg, const, sparse)
     if not is_ir(place):
-        return kernel_source(load_kernel(place), given, target)
+        return kernel_source(load_kernel(place), given, target, config)
+    if config is not None:
+        raise ValueError(f"--config is for kernels under triton.autotune, got --config {config} with {place}")
     if arg or const:
         raise ValueError(f"a file of IR says its types and constants itself, got {[*arg, *const][0]} with {place}")
     return ir_source(place, given.sparse, target)

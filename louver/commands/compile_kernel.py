@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from louver.commands.stages import Source, user_source
 from louver.frontend.triton import triton_to_tile_ir, triton_to_ttir
+from louver.user.layers import Layers, unwrap
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class KernelArguments:
     """What a kernel is compiled for: Triton's types and constants by argument, patterns of the sparse ones."""
 
     signature: Mapping[str, str]
-    constexprs: Mapping[str, int | float | bool | str]
+    constexprs: Mapping[str, Any]
     sparse: Mapping[str, str]
 
     @classmethod
@@ -50,8 +51,17 @@ def load_kernel(place: str) -> Any:
     return getattr(loaded, name)
 
 
-def kernel_source(kernel: Any, given: KernelArguments, target: str) -> Source:
-    """A `triton.jit` function. Its stages raise what `triton_to_tile_ir` does."""
+def kernel_source(kernel: Any, given: KernelArguments, target: str, config: int | None = None) -> Source:
+    """A `triton.jit` function, `triton.autotune` and `triton.heuristics` above it or not. Its stages raise what `triton_to_tile_ir` does.
+
+    config: which of the configs sets the constants that are not given, the first where it is None. Raises ValueError for another one,
+    and where constants that heuristics compute are missing.
+    """
+    kernel, layers = unwrap(kernel)
+    if config is not None and (layers is None or layers.tuner is None):
+        raise ValueError(f"--config is for kernels under triton.autotune, got --config {config}")
+    if layers is not None:
+        given = replace(given, constexprs=_completed(layers, given.constexprs, config or 0))
 
     def tile() -> ModuleOp:
         return triton_to_tile_ir(kernel, given.signature, given.constexprs, sparse=given.sparse, target=target)
@@ -60,6 +70,23 @@ def kernel_source(kernel: Any, given: KernelArguments, target: str) -> Source:
         return triton_to_ttir(kernel, given.signature, given.constexprs, sparse=given.sparse, target=target)
 
     return user_source(tile, target, ttir)
+
+
+def _completed(layers: Layers, constants: Mapping[str, Any], config: int) -> dict[str, Any]:
+    """The constants with those of a config."""
+    of_config: dict[str, Any] = {}
+    if layers.tuner is not None:
+        if not 0 <= config < layers.count:
+            raise ValueError(f"the kernel has the configs 0 to {layers.count - 1}, got --config {config}")
+        of_config = layers.tuner.configs[config].kwargs
+    found = {**of_config, **constants}
+    computed = dict.fromkeys(name for values in (*layers.above, *layers.below) for name in values if name not in found)
+    if computed:
+        raise ValueError(
+            f"triton.heuristics compute {', '.join(computed)} from a call's arguments, got none: give "
+            f"{' '.join(f'--const {name}=VALUE' for name in computed)}"
+        )
+    return found
 
 
 def _pair(text: str) -> tuple[str, str]:

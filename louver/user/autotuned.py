@@ -192,7 +192,7 @@ class AutotunedKernel(JitKernel):
             except Exception as error:
                 if self._layers.count == 1 or not is_refusal(error):
                     raise
-        return self._choose(grid, given)
+        return self._choose(grid, given, candidate)
 
     def _sent(self, grid: Grid, candidate: Candidate, given: Given) -> bool:
         """Whether it was launched lately, and now is again."""
@@ -219,14 +219,19 @@ class AutotunedKernel(JitKernel):
         config = self._choices.get(self._key(given))
         return None if config is None else layers.candidate(config, given.args, given.kwargs)
 
-    def _choose(self, grid: Grid, given: Given) -> Attempt:
-        """Try all candidates, and time those that are left."""
+    def _choose(self, grid: Grid, given: Given, refused: Candidate | None) -> Attempt:
+        """Try all candidates, and time those that are left. refused: the one that was chosen before and does not fit this call."""
         from louver.user.choice import Choice
 
         self._refuse_capture(given)
-        with self._lock, closing(Choice(self._layers.tuner, given)) as choice:
-            attempts = self._attempts(grid, given)
-            best = choice.fastest(attempts)
+        with self._lock:
+            now = self._remembered(given)
+            if now is not None and (refused is None or now.config is not refused.config):
+                # Another thread was quicker.
+                now.run_hook()
+                return self._attempt(now, grid, given)
+            with closing(Choice(self._layers.tuner, given)) as choice:
+                best = choice.fastest(self._attempts(grid, given))
             self._choices[self._key(given)] = best.candidate.config
             return best
 

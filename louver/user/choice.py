@@ -41,6 +41,8 @@ class Choice:
         Raises ValueError where no SM has room for any.
         """
         if len(attempts) == 1:
+            # Hooks of configs that were refused may have come after its own.
+            attempts[0].candidate.run_hook()
             return attempts[0]
         times = measure([self._trial(each) for each in attempts], self._ordinal, self._given.stream)
         best = attempts[times.index(min(times))]

@@ -69,6 +69,42 @@ def test_a_kernel_that_is_no_product_says_why(cli: Cli) -> None:
     assert "a warpgroup product has the stages" in cli.refused("compile", *product, "--emit", "encoded")
 
 
+TYPES = {
+    **dict.fromkeys(("d", "a", "b"), "*fp16"),
+    **dict.fromkeys(("M", "N", "K", "stride_d", "stride_a", "stride_b"), "i32"),
+}
+AUTOTUNED = ["--sparse", "a=2:4", *(text for name in TYPES for text in ("--arg", f"{name}={TYPES[name]}"))]
+
+
+@pytest.mark.parametrize(
+    ("more", "tile"),
+    [
+        (("--config", "1"), (64, 32, 64)),
+        (("--const", "BM=128", "--const", "BK=64"), (128, 16, 64)),
+    ],
+)
+def test_configs_set_what_is_not_given(cli: Cli, more: tuple[str, ...], tile: tuple[int, int, int]) -> None:
+    pytest.importorskip("triton")
+    kernel = f"{KERNELS.with_name('autotuned.py')}:below"
+    result = cli("compile", kernel, *AUTOTUNED, "--const", "EVEN_K=False", *more, "--emit", "tile")
+    assert result.exit_code == 0, result.output
+    m, n, k = tile
+    assert f"tensor<{m}x{k}xf16>" in result.output and f"tensor<{k}x{n}xf16>" in result.output
+
+
+def test_configs_and_heuristics_that_are_missing(cli: Cli) -> None:
+    pytest.importorskip("triton")
+    kernel = f"{KERNELS.with_name('autotuned.py')}:below"
+    rule = "triton.heuristics compute EVEN_K from a call's arguments, got none: give --const EVEN_K=VALUE"
+    assert rule in cli.refused("compile", kernel, *AUTOTUNED)
+    assert "the configs 0 to 3, got --config 4" in cli.refused("compile", kernel, *AUTOTUNED, "--config", "4")
+    plain = f"{KERNELS}:made_descriptors"
+    rule = "--config is for kernels under triton.autotune"
+    assert rule in cli.refused("compile", plain, *options("made_descriptors"), "--config", "0")
+    assert rule in cli.refused("compile", "--problem", "64,64,64", "--config", "0")
+    assert rule in cli.refused("compile", "kernel.ttir", "--config", "0")
+
+
 def test_arguments_are_parsed() -> None:
     given = KernelArguments.parse(["a=*fp16", "n=i32"], ["B=128", "S=0.5", "ON=True", "ACT=leaky"], ["a=2:4"])
     assert given.signature == {"a": "*fp16", "n": "i32"} and given.sparse == {"a": "2:4"}

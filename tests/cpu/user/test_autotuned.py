@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -507,6 +508,27 @@ def test_a_choice_that_does_not_fit_other_sizes_is_made_again(
     kernel[GRID](**arguments(s))
     kernel[GRID](**arguments(s))
     assert [launch.kernel.kernel.name for launch in gpu.launches[-3:]] == [STYLES[0], STYLES[1], STYLES[1]]
+
+
+def test_threads_make_one_choice(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    inside, go = threading.Event(), threading.Event()
+
+    def hook(named: dict[str, Any]) -> None:
+        inside.set()
+        go.wait(10)
+
+    kernel, _ = decorated(styles(*STYLES, pre_hook=hook))
+    threads = [threading.Thread(target=lambda: kernel[GRID](**arguments(s))) for _ in range(2)]
+    threads[0].start()
+    assert inside.wait(10)
+    threads[1].start()
+    go.set()
+    for thread in threads:
+        thread.join(60)
+    timed = clock.timed
+    once, _ = decorated()
+    once[GRID](**arguments(s))
+    assert clock.timed == 2 * timed, "a single thread times as often as both together"
 
 
 def test_dense_calls_go_to_triton_s_own_object(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
