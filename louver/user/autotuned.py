@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from louver.runtime.adapters import make_wait
 from louver.runtime.driver import is_capturing
 from louver.user.arguments import Call, canonical, plain
-from louver.user.compiled import Variant
+from louver.user.compiled import Variant, Wanted, is_loaded, multiples_of, target_of
 from louver.user.dense import launch_decorated
 from louver.user.explanation import Explanation
+from louver.user.fates import explain_candidates
 from louver.user.given import Given
 from louver.user.hints import Hints
 from louver.user.interpreted import interpret
@@ -48,7 +49,9 @@ class AutotunedKernel(JitKernel):
     """A kernel that its decorators complete, see `louver.jit`; threads may share it.
 
     A call on a GPU takes the fastest of the configs that Louver accepts, timed once for each value of the `key` arguments, types, and
-    patterns and shapes of sparse arguments. Without a GPU it takes the first one.
+    patterns and shapes of sparse arguments. Without a GPU it takes the first one. Heuristics and pruning are the user's functions; a
+    call that was made before with the same arguments asks none of them. `prepare` times with the call's own arrays and puts back what they
+    held, for which it copies them once.
     """
 
     def __init__(self, source: KernelSource, hints: Hints, layers: Layers) -> None:
@@ -57,6 +60,7 @@ class AutotunedKernel(JitKernel):
         self._choices: dict[Hashable, Any] = {}
         self._hooked = RecentCalls()
         self._lock = threading.Lock()
+        self._never: set[str] = set()
 
     def _first(self, grid: Grid, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         given = self._given(args, kwargs)
@@ -114,32 +118,13 @@ class AutotunedKernel(JitKernel):
         return self._on_host(grid, given, run)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """How a call with these arguments runs, whatever its grid; with which config, and what became of the others."""
+        """How a call with these arguments runs, whatever its grid; with which config, and what becomes of the others."""
         given = self._completed(self._given(args, kwargs))
-        remembered = self._remembered(given)
-        candidates = self._candidates(given)
-        found: list[tuple[Candidate, Explanation]] = []
-        refused, copies = Refused(), list[Candidate]()
-        for candidate in candidates:
-            if any(other.same(candidate, it.family == "product") for other, it in found):
-                copies.append(candidate)
-                continue
-            try:
-                call, hints = self._bound(rehearsed(candidate), given)
-                found.append((candidate, self._explained(call, hints)))
-            except Exception as error:
-                refused.add(candidate, error)
-        if not found:
-            raise refused.error
-        timed = [each for each in found if remembered is not None and each[0].config == remembered.config]
-        candidate, explanation = (timed or found)[0]
-        if candidate.config is None:
-            return explanation
-        why = "was the fastest here" if timed and len(found) > 1 else "is the first that Louver takes"
-        what = "was slower" if timed else "is to be timed on a GPU"
-        others = [f"{other} {what}" for other, _ in found if other is not candidate]
-        others += [f"{other} makes a kernel that is among these" for other in copies]
-        return explanation.of_config(f"{candidate} {why}", (*others, *refused.reasons))
+
+        def explained(candidate: Candidate) -> Explanation:
+            return self._explained(*self._bound(rehearsed(candidate), given))
+
+        return explain_candidates(self._candidates(given), self._remembered(given), explained)
 
     def _given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Given:
         return Given.of(self._source.name, self._parameters, args, kwargs)
@@ -204,11 +189,13 @@ class AutotunedKernel(JitKernel):
 
     def _attempt(self, candidate: Candidate, grid: Grid, given: Given) -> Attempt:
         """The candidate, ready to be launched. Raises as `louver.user.launch.ready`."""
+        call, hints = self._bound(candidate, given)
+        return self._ready(candidate, call, hints, grid_sizes(grid, call.given), given)
+
+    def _ready(self, candidate: Candidate, call: Call, hints: Hints, sizes: tuple[int, ...], given: Given) -> Attempt:
         from louver.user.launch import ready
 
         assert given.ordinal is not None
-        call, hints = self._bound(candidate, given)
-        sizes = grid_sizes(grid, call.given)
         return Attempt(candidate, call, sizes, ready(self._source, hints, call, sizes, given.ordinal, given.stream))
 
     def _remembered(self, given: Given) -> Candidate | None:
@@ -237,19 +224,39 @@ class AutotunedKernel(JitKernel):
 
     def _attempts(self, grid: Grid, given: Given) -> list[Attempt]:
         """Candidates that Louver takes, each kernel once. Raises the first one's error where it takes none."""
-        found: list[Attempt] = []
-        refused = Refused()
-        for candidate in self._candidates(given):
-            if any(other.candidate.same(candidate, other.ready.product) for other in found):
-                continue
-            try:
-                candidate.run_hook()
-                found.append(self._attempt(candidate, grid, given))
-            except Exception as error:
-                refused.add(candidate, error)
+        candidates = self._candidates(given)
+        found, refused = self._tried(candidates, grid, given, frozenset(self._never))
+        if not found and not refused:
+            # For the error.
+            found, refused = self._tried(candidates, grid, given, frozenset())
         if not found:
             raise refused.error
         return found
+
+    def _tried(
+        self, candidates: Sequence[Candidate], grid: Grid, given: Given, without: frozenset[str]
+    ) -> tuple[list[Attempt], Refused]:
+        """Candidates taken and refused. without: keys of those that the compiler refused before, as it would again."""
+        found: list[Attempt] = []
+        refused = Refused()
+        assert given.ordinal is not None
+        target = target_of(given.ordinal)
+        for candidate in candidates:
+            if any(other.candidate.same(candidate, other.ready.product) for other in found):
+                continue
+            wanted = None
+            try:
+                candidate.run_hook()
+                call, hints = self._bound(candidate, given)
+                sizes = grid_sizes(grid, call.given)
+                wanted = Wanted(self._source, call.kind, hints, "bulk", target, multiples_of(call))
+                if wanted.key not in without:
+                    found.append(self._ready(candidate, call, hints, sizes, given))
+            except Exception as error:
+                refused.add(candidate, error)
+                if wanted is not None and not is_loaded(wanted, given.ordinal):
+                    self._never.add(wanted.key)
+        return found, refused
 
     def _refuse_capture(self, given: Given) -> None:
         if is_capturing(given.stream):

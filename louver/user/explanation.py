@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -24,10 +24,6 @@ class Explanation:
     warning: str | None = None
     config: str | None = None
     others: tuple[str, ...] = ()
-
-    def of_config(self, config: str, others: tuple[str, ...]) -> Explanation:
-        """The same as a config's."""
-        return replace(self, config=config, others=others)
 
     def __str__(self) -> str:
         text = f"{self.family}: {self.schedule if self.refusal is None else self.refusal}"

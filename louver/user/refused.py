@@ -29,6 +29,9 @@ class Refused:
             raise error
         self._errors.append((candidate, error))
 
+    def __bool__(self) -> bool:
+        return bool(self._errors)
+
     @property
     def reasons(self) -> tuple[str, ...]:
         """Each candidate with the reason, a line each."""
