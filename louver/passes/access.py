@@ -1,13 +1,20 @@
-"""What a load or store through pointers reaches: per dimension of its tile, where it starts, how it strides, where it ends."""
+"""What a load or store through pointers reaches: per dimension of its tile, where it starts, how it strides, where it ends.
+
+What an offset has beside that says which matrix of a batch the tile is in: `e * stride`, with a program's number, a loop's or one
+that was loaded. Pointers alone do not say it; masks do, which do not know of it: in `x + e * stride + k[None, :]` with k < K, columns
+would otherwise end at K + e · stride.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from louver.passes.affine import Elements, Iteration, Lane, Tile, Wrapped, lanes
+from louver.ir.tile import FuncOp
+from louver.passes.affine import Elements, Tile
+from louver.passes.atoms import Iteration, Lane, Wrapped, lanes, scalars
 from louver.passes.masks import Bound
 from louver.passes.polynomial import ONE, Monomial, Polynomial, divide
 from louver.passes.refusal import unsupported
@@ -30,11 +37,24 @@ class Dimension:
 
 
 @dataclass(frozen=True, slots=True)
+class Entry:
+    """Which matrix of a batch a tile is in, and how far apart these are, in elements."""
+
+    index: Polynomial
+    stride: Polynomial
+
+
+@dataclass(frozen=True, slots=True)
 class Access:
     """A tile in memory. base: the pointer that it is counted from. dimensions: those with more than one element."""
 
     base: SSAValue
     dimensions: tuple[Dimension, ...]
+    entry: Entry | None = None
+
+
+Terms = list[tuple[Monomial, int]]
+"""Terms of an offset, in elements."""
 
 
 def access(pointer: Elements | Tile, shape: Sequence[int], bounds: Sequence[Bound], op: Operation) -> Access:
@@ -45,13 +65,17 @@ def access(pointer: Elements | Tile, shape: Sequence[int], bounds: Sequence[Boun
     if isinstance(pointer, Tile):
         every = zip(shape, pointer.strides, pointer.first, pointer.sizes, strict=True)
         found = [Dimension(number, *each) for number, each in enumerate(every)]
-        return Access(pointer.base, tuple(each for each in found if each.extent > 1))
+        entry = batch_entry(pointer.offset, op)
+        return Access(pointer.base, tuple(each for each in found if each.extent > 1), entry)
     wide = [number for number, extent in enumerate(shape) if extent > 1]
     offset = _narrowed(pointer.offset, wide)
-    found = _starts([_strided(offset, number, shape[number], op) for number in wide], offset, op)
-    for bound in bounds:
-        found = _bounded(found, _narrowed(bound.value, wide), op)
-    return Access(pointer.base, tuple(found))
+    found, outside = _starts([_strided(offset, number, shape[number], op) for number in wide], offset, op)
+    limits = [_limit(found, _narrowed(bound.value, wide), op) for bound in bounds]
+    for place, each in enumerate(found):
+        own = [size for number, size in (limit for limit in limits if limit) if number == each.number]
+        found[place], terms = _bounded(each, own, op)
+        outside += terms
+    return Access(pointer.base, tuple(found), batch_entry(outside, op))
 
 
 def _narrowed(value: Polynomial, wide: Sequence[int]) -> Polynomial:
@@ -91,9 +115,9 @@ def _strided(offset: Polynomial, number: int, extent: int, op: Operation) -> Dim
     return dimension
 
 
-def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> list[Dimension]:
-    """With the rest of the offset shared out: each part goes to the dimension whose stride it is a multiple of."""
-    first = [each.first for each in found]
+def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[list[Dimension], Terms]:
+    """With the rest of the offset shared out: each part goes to the dimension whose stride it is a multiple of, or to none."""
+    first, outside = [each.first for each in found], Terms()
     for monomial, factor in offset:
         if _index_atoms(monomial):
             continue
@@ -103,16 +127,17 @@ def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> list[D
             quotient = divide(monomial, stride)
             if quotient is not None and factor % by == 0:
                 fitting.append((place, Polynomial.of({quotient: factor // by})))
-        if not fitting:
-            raise unsupported("where a tile starts is a whole number of strides from its pointer", op)
         weights = [_weight(found[place].stride) for place, _ in fitting]
-        if weights.count(max(weights)) > 1:
+        if fitting and weights.count(max(weights)) > 1:
             raise unsupported("the strides of a tile's dimensions must tell its offsets apart", op)
-        place, part = fitting[weights.index(max(weights))]
-        if found[place].wrapped:
+        place, part = fitting[weights.index(max(weights))] if fitting else (None, None)
+        if place is None or part is None or (found[place].wrapped and _inner(monomial)):
+            outside.append((monomial, factor))
+        elif found[place].wrapped:
             raise unsupported("a wrapped index (%) is the whole index of its dimension", op)
-        first[place] = first[place] + part
-    return [replace(each, first=start) for each, start in zip(found, first, strict=True)]
+        else:
+            first[place] = first[place] + part
+    return [replace(each, first=start) for each, start in zip(found, first, strict=True)], outside
 
 
 def _weight(stride: Polynomial) -> tuple[int, int]:
@@ -121,27 +146,90 @@ def _weight(stride: Polynomial) -> tuple[int, int]:
     return (int(monomial != ONE), abs(factor))
 
 
-def _bounded(found: list[Dimension], bound: Polynomial, op: Operation) -> list[Dimension]:
-    """With the size that a bound on one dimension's index gives it."""
+def _limit(found: Sequence[Dimension], bound: Polynomial, op: Operation) -> tuple[int, Polynomial] | None:
+    """The dimension on whose index there is a bound, and the size that this gives it; None for a bound that says nothing new."""
     bounded = lanes(bound)
     if len(bounded) != 1:
         raise unsupported("a mask bounds the index of one dimension at a time", op)
     (number,) = bounded
-    (place,) = (place for place, each in enumerate(found) if each.number == number)
-    each = found[place]
+    (each,) = (each for each in found if each.number == number)
     index = Polynomial.atom(Lane(number)) + each.first
     if bound + index == Polynomial.number(-1):
         # Not below 0, which no tile that a program reads or writes through a descriptor is.
-        return found
+        return None
     if each.wrapped and index - bound == each.size:
         # Where the index is below the size it is what is left of it.
-        return found
+        return None
     if each.wrapped:
         assert each.size is not None
         index = Polynomial.atom(Wrapped(index, each.size))
     size = index - bound
-    if lanes(size) or any(isinstance(atom, Iteration) for atom in size.atoms):
+    if lanes(size):
         raise unsupported("a mask compares the index that the offsets have with a size", op)
-    if each.size not in (None, size):
+    return number, size
+
+
+def _bounded(each: Dimension, sizes: Sequence[Polynomial], op: Operation) -> tuple[Dimension, Terms]:
+    """With the size that bounds give it, and without what has moved its pointer, which these do not know of."""
+    if len({*sizes, *([each.size] if each.size is not None else [])}) > 1:
         raise unsupported("a dimension of a tile has one size", op)
-    return [*found[:place], replace(each, size=size), *found[place + 1 :]]
+    size = sizes[0] if sizes else each.size
+    if size is None:
+        return each, []
+    moved = Polynomial(frozenset(term for term in each.first if term in size.terms and _inner(term[0])))
+    size, first = size - moved, each.first - moved
+    if any(isinstance(atom, Iteration) for atom in scalars(size)):
+        raise unsupported("a mask compares the index that the offsets have with a size", op)
+    return replace(each, first=first, size=size), list(moved * each.stride)
+
+
+def _inner(monomial: Monomial) -> bool:
+    """Whether the kernel computes it, as programs' and loops' numbers are."""
+    return any(not _is_argument(atom) for atom, _ in monomial)
+
+
+def _is_argument(atom: Hashable) -> bool:
+    return isinstance(atom, BlockArgument) and isinstance(atom.block.parent_op(), FuncOp)
+
+
+def batch_entry(terms: Iterable[tuple[Monomial, int]], op: Operation) -> Entry | None:
+    """What terms of an offset say together: a number of matrices times how far apart they are, by arguments, or by a number."""
+    indices: dict[Polynomial, Polynomial] = {}
+    for monomial, factor in terms:
+        apart = frozenset(each for each in monomial if _is_argument(each[0]))
+        by = 1 if apart else factor
+        index = Polynomial.of({monomial - apart: factor // by})
+        if monomial == ONE:
+            raise unsupported("a tile is counted from the first element of an argument, or of a matrix of a batch", op)
+        stride = Polynomial.of({apart: by})
+        indices[stride] = indices.get(stride, Polynomial.number(0)) + index
+    if len(indices) > 1:
+        raise unsupported("which matrix of a batch a tile is in is one number, times how far apart they are", op)
+    return next((Entry(index, stride) for stride, index in indices.items()), None)
+
+
+def without_moves(found: Access, op: Operation, *, sparse: bool) -> Access:
+    """The access, where nothing bounds its columns: what moves it along a row by an argument has gone to another matrix.
+
+    sparse: rows have no gaps, and columns are those of the sum, so that a number that is no tile's has gone there too.
+    """
+    columns = next((each for each in found.dimensions if each.stride == Polynomial.number(1)), None)
+    if columns is None or columns.size is not None:
+        return found
+    moved = [
+        (term, by) for term, by in columns.first if _inner(term) and not _goes_on(term, by, columns.extent, sparse)
+    ]
+    if not moved:
+        return found
+    entry = batch_entry([*moved, *([] if found.entry is None else found.entry.index * found.entry.stride)], op)
+    rest = replace(columns, first=columns.first - Polynomial(frozenset(moved)))
+    return Access(found.base, tuple(rest if each is columns else each for each in found.dimensions), entry)
+
+
+def _goes_on(monomial: Monomial, factor: int, extent: int, sparse: bool) -> bool:
+    """Whether it goes on in a row: by a loop's number, or by so many tiles."""
+    if any(isinstance(atom, Iteration) for atom in scalars(Polynomial.of({monomial: 1}))):
+        return True
+    if any(_is_argument(atom) for atom, _ in monomial):
+        return False
+    return not sparse or (factor == extent and sum(power for _, power in monomial) == 1)

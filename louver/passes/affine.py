@@ -2,12 +2,12 @@
 
 A tensor of offsets is one polynomial: `Lane(d)` stands for an element's index along dimension d, so that
 `(first + arange(0, 128))[:, None] * stride` is first·stride + Lane(0)·stride. Pointers that a loop moves on by the same
-amount each time are their first value plus `Iteration` times that amount.
+amount each time are their first value plus `Iteration` times that amount, and behind the loop as often as it ran.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -16,6 +16,7 @@ from xdsl.dialects import arith, scf
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from louver.ir.arith import ExtSIOp
+from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.tile import (
     AddPtrOp,
     AdvanceOp,
@@ -29,31 +30,10 @@ from louver.ir.tile import (
 )
 from louver.ir.tile.syntax import join_indices
 from louver.ir.tile.types import as_tensor
-from louver.passes.integers import constant_integer
+from louver.passes.atoms import Iteration, Lane, Part, Wrapped, lanes, moved, scalars
+from louver.passes.integers import constant_integer, position, steps_of
 from louver.passes.polynomial import Polynomial
 from louver.passes.refusal import unsupported
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """An element's index along a dimension of its tile."""
-
-    dimension: int
-
-
-@dataclass(frozen=True, slots=True)
-class Wrapped:
-    """What is left of `index` by `size`: rows beyond the last one begin anew. `index` runs along one dimension."""
-
-    index: Polynomial
-    size: Polynomial
-
-
-@dataclass(frozen=True, slots=True)
-class Iteration:
-    """How often a loop's body has been run before."""
-
-    loop: scf.ForOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,48 +46,19 @@ class Elements:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A block pointer: per dimension the tensor's size and stride and the block's first element, all in elements."""
+    """A block pointer: per dimension the tensor's size and stride and the block's first element, all in elements.
+
+    offset: from the argument to the tensor's first element.
+    """
 
     base: SSAValue
     sizes: tuple[Polynomial, ...]
     strides: tuple[Polynomial, ...]
     first: tuple[Polynomial, ...]
+    offset: Polynomial
 
 
 Pointer = Elements | Tile
-
-
-def lanes(value: Polynomial) -> frozenset[int]:
-    """The dimensions along which it changes."""
-    found: set[int] = set()
-    for atom in value.atoms:
-        if isinstance(atom, Lane):
-            found.add(atom.dimension)
-        elif isinstance(atom, Wrapped):
-            found |= lanes(atom.index)
-    return frozenset(found)
-
-
-def moved(value: Polynomial, where: Callable[[int], int]) -> Polynomial:
-    """The polynomial with its dimensions numbered anew."""
-    total = Polynomial.number(0)
-    for monomial, factor in value:
-        product = Polynomial.number(factor)
-        for atom, power in monomial:
-            for _ in range(power):
-                product = product * Polynomial.atom(_moved_atom(atom, where))
-        total = total + product
-    return total
-
-
-def _moved_atom(atom: Hashable, where: Callable[[int], int]) -> Hashable:
-    match atom:
-        case Lane(dimension):
-            return Lane(where(dimension))
-        case Wrapped(index, size):
-            return Wrapped(moved(index, where), size)
-        case _:
-            return atom
 
 
 @dataclass(slots=True)
@@ -136,6 +87,8 @@ class Affine:
         match op:
             case Block():
                 return self._counted(cast(BlockArgument, value))
+            case scf.ForOp():
+                return self._after(op, value)
             case arith.AddiOp():
                 return self.integer(op.lhs) + self.integer(op.rhs)
             case arith.SubiOp():
@@ -154,6 +107,13 @@ class Affine:
                 wrapped = Wrapped(self.integer(op.lhs), self.integer(op.rhs))
                 if len(lanes(wrapped.index)) == 1 and not lanes(wrapped.size):
                     return Polynomial.atom(wrapped)
+            case SelectOp() if (chosen := self._kept_inside(op)) is not None:
+                return Polynomial.atom(chosen)
+            case arith.DivSIOp() if (by := constant_integer(op.rhs)) and by > 0 and as_tensor(value.type) is None:
+                return Part.of(self.integer(op.lhs), by)
+            case arith.RemSIOp() if (by := constant_integer(op.rhs)) and by > 0 and as_tensor(value.type) is None:
+                whole = self.integer(op.lhs)
+                return whole - Polynomial.number(by) * Part.of(whole, by)
             case _:
                 pass
         if as_tensor(value.type) is not None:
@@ -171,16 +131,53 @@ class Affine:
             if first is None or step is None:
                 return Polynomial.atom(value)
             return Polynomial.number(first) + Polynomial.number(step) * times
+        moved_on = self._growth(value, loop)
+        if moved_on is not None:
+            return self.integer(loop.iter_args[value.index - 1]) + times * moved_on
+        if as_tensor(value.type) is not None:
+            end = loop.body.block.last_op
+            assert end is not None
+            raise unsupported("integers that a loop carries grow by the same amount for all lanes and iterations", end)
+        return Polynomial.atom(value)
+
+    def _growth(self, value: BlockArgument, loop: scf.ForOp) -> Polynomial | None:
+        """What a loop adds to a number that it carries in every iteration; None if that is not always the same."""
         end = loop.body.block.last_op
         assert end is not None
         with self._supposing():
             self.known[value] = Polynomial.atom(value)
             moved_on = self.integer(end.operands[value.index - 1]) - Polynomial.atom(value)
-        if _is_fixed(moved_on, loop):
-            return self.integer(loop.iter_args[value.index - 1]) + times * moved_on
+        return moved_on if _is_fixed(moved_on, loop) else None
+
+    def _after(self, loop: scf.ForOp, value: SSAValue) -> Polynomial:
+        """A number that a loop has carried, behind it."""
+        index = position(value, loop.results)
+        growth, times = self._growth(loop.body.block.args[index + 1], loop), self.times(loop)
+        if growth is not None and times is not None:
+            return self.integer(loop.iter_args[index]) + times * growth
         if as_tensor(value.type) is not None:
-            raise unsupported("integers that a loop carries grow by the same amount for all lanes and iterations", end)
+            raise unsupported("integers that a loop carries grow by the same amount for all lanes and iterations", loop)
         return Polynomial.atom(value)
+
+    def times(self, loop: scf.ForOp) -> Polynomial | None:
+        """How often a loop runs, where its first number and step are constants and it may not run from more to less."""
+        first, step = constant_integer(loop.lb), constant_integer(loop.step)
+        if first is None or step is None or step < 1:
+            return None
+        steps = steps_of(loop.ub)
+        whole, by = steps if steps is not None and (first, step) == (0, 1) else (loop.ub, step)
+        length = self.integer(whole) - Polynomial.number(first)
+        return Part.of(length + Polynomial.number(by - 1), by) if _is_count(length) else None
+
+    def _kept_inside(self, op: SelectOp) -> Wrapped | None:
+        """`tl.where(index < size, index, 0)`: rows beyond the last one are another one's."""
+        inside, other = op.cond.owner, constant_integer(op.rhs)
+        if as_tensor(op.result.type) is None or other is None or not isinstance(inside, CmpiOp):
+            return None
+        if inside.lhs is not op.lhs or inside.name_of_predicate not in ("slt", "ult"):
+            return None
+        index, size = self.integer(inside.lhs), self.integer(inside.rhs)
+        return Wrapped(index, size) if len(lanes(index)) == 1 and not lanes(size) else None
 
     @contextmanager
     def _supposing(self) -> Generator[None]:
@@ -202,8 +199,10 @@ class Affine:
             case Block():
                 parent = op.parent_op()
                 if isinstance(parent, scf.ForOp):
-                    return self._carried(cast(BlockArgument, value), parent)
+                    return self._carried(cast(BlockArgument, value), parent, Polynomial.atom(Iteration(parent)))
                 return Elements(value, Polynomial.number(0))
+            case scf.ForOp() if (times := self.times(op)) is not None:
+                return self._carried(op.body.block.args[position(value, op.results) + 1], op, times)
             case AddPtrOp():
                 source = self._elements(op.ptr, op)
                 return replace(source, offset=source.offset + self.integer(op.offset))
@@ -234,14 +233,15 @@ class Affine:
         return found
 
     def _made(self, op: MakeTensorPtrOp) -> Tile:
+        start = self._elements(op.base, op)
         lists = ((op.shape, op.static_shape), (op.strides, op.static_strides), (op.offsets, op.static_offsets))
         sizes, strides, first = (
             tuple(self.index(entry) for entry in join_indices(values, literals)) for values, literals in lists
         )
-        return Tile(op.base, sizes, strides, first)
+        return Tile(start.base, sizes, strides, first, start.offset)
 
-    def _carried(self, value: BlockArgument, loop: scf.ForOp) -> Pointer:
-        """A pointer that a loop carries and moves on by the same amount in every iteration."""
+    def _carried(self, value: BlockArgument, loop: scf.ForOp, times: Polynomial) -> Pointer:
+        """A pointer that a loop carries and moves on by the same amount in every iteration, after so many of them."""
         start = self.pointer(loop.iter_args[value.index - 1])
         end = loop.body.block.last_op
         assert end is not None
@@ -251,13 +251,10 @@ class Affine:
             if isinstance(start, Elements):
                 self.pointers[value] = Elements(value, Polynomial.number(0))
             else:
-                self.pointers[value] = Tile(
-                    value, start.sizes, start.strides, (Polynomial.number(0),) * len(start.first)
-                )
+                self.pointers[value] = replace(start, base=value, first=(Polynomial.number(0),) * len(start.first))
             moved_on = self.pointer(passed_on)
         if moved_on.base is not value:
             raise unsupported("a pointer that a loop carries is moved on by a fixed amount", end)
-        times = Polynomial.atom(Iteration(loop))
         if isinstance(start, Elements) and isinstance(moved_on, Elements):
             self._require_fixed(moved_on.offset, loop, end)
             return replace(start, offset=start.offset + times * moved_on.offset)
@@ -275,7 +272,15 @@ class Affine:
 
 def _is_fixed(step: Polynomial, loop: scf.ForOp) -> bool:
     """Whether it has neither lanes nor what changes in the loop."""
-    return all(isinstance(atom, SSAValue) and not _inside(cast(SSAValue, atom), loop) for atom in step.atoms)
+    return all(isinstance(atom, SSAValue) and not _inside(cast(SSAValue, atom), loop) for atom in scalars(step))
+
+
+def _is_count(value: Polynomial) -> bool:
+    """Whether it is not below 0 if no argument is: nothing is taken away in it."""
+    return all(
+        factor > 0 and all(not isinstance(atom, Part) or _is_count(atom.whole) for atom, _ in monomial)
+        for monomial, factor in value
+    )
 
 
 def renumbering(op: ExpandDimsOp | TransOp) -> Callable[[int], int]:

@@ -1,8 +1,8 @@
 """canonicalize-kernel: a user's kernel, however it is written, as the library would have written it.
 
-count-loops, propagate-sparsity, drop-assumptions, make-host-descriptors, unroll-programs, select-branches, describe-tiles,
-count-elements, loop-once, turn-right-sparse, fuse-gated-pair, number-tiles: each takes valid tile IR and gives valid tile IR, and leaves
-alone what is in order already.
+count-loops, propagate-sparsity, drop-assumptions, make-host-descriptors, unroll-programs, select-branches, describe-batches,
+describe-tiles, count-elements, loop-once, turn-right-sparse, fuse-gated-pair, number-tiles: each takes valid tile IR and gives valid
+tile IR, and leaves alone what is in order already.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from xdsl.rewriter import Rewriter
 from louver.ir.llvm import AssumeOp
 from louver.passes.count_elements import count_elements
 from louver.passes.count_loops import count_loops
+from louver.passes.describe_batches import describe_batches
 from louver.passes.describe_tiles import describe_tiles
 from louver.passes.fuse_gated_pair import fuse_gated_pair
 from louver.passes.host_descriptors import make_host_descriptors
@@ -47,6 +48,7 @@ PASSES: tuple[Callable[[ModuleOp], None], ...] = (
     make_host_descriptors,
     unroll_programs,
     select_branches,
+    describe_batches,
     describe_tiles,
     count_elements,
     loop_once,

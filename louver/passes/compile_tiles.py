@@ -19,9 +19,10 @@ from louver.ir.tile.aliases import text_with_aliases
 from louver.ir.tile.multiples import multiples_of
 from louver.isa.targets import Target, target
 from louver.passes.canonicalize import drop_assumptions
+from louver.passes.conditions import conditions
 from louver.passes.count_loops import count_loops
 from louver.passes.decompose import decompose_sparse_tensors
-from louver.passes.describe_tiles import describe_sparse_tiles
+from louver.passes.describe_sparse_tiles import describe_sparse_tiles
 from louver.passes.dump import Dump
 from louver.passes.encode import assign_encodings, choose_warps
 from louver.passes.expand_blocks import expand_blocks
@@ -118,6 +119,7 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     parameters = read_parameters(_kernel(dense), groups)
     views = read_views(_kernel(dense))
     decomposed = decompose_sparse_tensors(dense, whole_rows=True)
+    taken = conditions(_kernel(decomposed))
     dump.write("decompose-sparse-tensors", decomposed)
     plain = expand_blocks(decomposed)
     dump.write("expand-blocks", plain)
@@ -134,7 +136,15 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     ptx = print_module(module)
     dump.write("lower-tiles", ptx)
     kernel = module.kernels[0]
-    signature = TileSignature(kernel.name, tuple(parameters), kernel.threads, kernel.dynamic_shared, views)
+    signature = TileSignature(
+        kernel.name,
+        tuple(parameters),
+        kernel.threads,
+        kernel.dynamic_shared,
+        views,
+        taken.reaches,
+        taken.multiples,
+    )
     return CompiledTiles(machine, tile_ir, decomposed, encoded, module, ptx, signature)
 
 

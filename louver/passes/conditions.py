@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -9,17 +10,22 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute, SSAValue
 
 from louver.ir.tile import FuncOp
+from louver.passes.tile_signature import Count, Reach
 
-EQUAL, MULTIPLE, PROGRAMS = "louver.equal", "louver.multiple", "louver.programs"
+EQUAL, MULTIPLE, PROGRAMS, REACH = "louver.equal", "louver.multiple", "louver.programs", "louver.reach"
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """equal: pairs of arguments that are equal. multiples: arguments and what each is a multiple of. programs: see `ProductNest`."""
+    """equal: pairs of arguments that are equal. multiples: arguments and what each is a multiple of. programs: see `ProductNest`.
+
+    reaches: how far rows of sparse arguments are read.
+    """
 
     equal: tuple[tuple[str, str], ...]
     multiples: tuple[tuple[str, int], ...]
     programs: int | None
+    reaches: tuple[Reach, ...]
 
 
 def argument_names(function: FuncOp) -> dict[SSAValue, str]:
@@ -33,13 +39,18 @@ def argument_names(function: FuncOp) -> dict[SSAValue, str]:
 
 def require_equal(function: FuncOp, one: str, other: str) -> None:
     """Two arguments have one value."""
-    pair = ArrayAttr([StringAttr(name) for name in sorted((one, other))])
-    _add(function, EQUAL, pair)
+    _add(function, EQUAL, _array(sorted((one, other))))
 
 
 def require_multiple(function: FuncOp, argument: str, of: int) -> None:
     """An argument is a multiple of a number."""
-    _add(function, MULTIPLE, ArrayAttr([StringAttr(argument), IntegerAttr(of, i64)]))
+    _add(function, MULTIPLE, _array([argument, of]))
+
+
+def require_reach(function: FuncOp, reach: Reach) -> None:
+    """Rows of a sparse argument are as long as this at least."""
+    counts = [[each.step, each.end, each.first, each.by] for each in reach.counts]
+    _add(function, REACH, _array([reach.argument, reach.least, *(each for count in counts for each in count)]))
 
 
 def state_programs(function: FuncOp, step: int) -> None:
@@ -51,10 +62,18 @@ def conditions(function: FuncOp) -> Conditions:
     """All of a function's."""
     programs = function.attributes.get(PROGRAMS)
     return Conditions(
-        tuple((str(one), str(other)) for one, other in _pairs(function, EQUAL)),
-        tuple((str(name), int(of)) for name, of in _pairs(function, MULTIPLE)),
+        tuple((str(one), str(other)) for one, other in _rows(function, EQUAL)),
+        tuple((str(name), int(of)) for name, of in _rows(function, MULTIPLE)),
         programs.value.data if isinstance(programs, IntegerAttr) else None,
+        tuple(map(_reach, _rows(function, REACH))),
     )
+
+
+def _reach(row: list[str | int]) -> Reach:
+    argument, least, *rest = row
+    counts = zip(*(iter(rest),) * 4, strict=True)
+    found = (Count(str(step), str(end), int(first), int(by)) for step, end, first, by in counts)
+    return Reach(str(argument), int(least), tuple(found))
 
 
 def _list(function: FuncOp, name: str) -> list[Attribute]:
@@ -68,10 +87,10 @@ def _add(function: FuncOp, name: str, pair: ArrayAttr[Attribute]) -> None:
         function.attributes[name] = ArrayAttr([*pairs, pair])
 
 
-def _pairs(function: FuncOp, name: str) -> list[tuple[str | int, str | int]]:
-    pairs = [cast("ArrayAttr[StringAttr | IntegerAttr]", pair).data for pair in _list(function, name)]
-    return [(_plain(one), _plain(other)) for one, other in pairs]
+def _array(row: Sequence[str | int]) -> ArrayAttr[Attribute]:
+    return ArrayAttr([StringAttr(each) if isinstance(each, str) else IntegerAttr(each, i64) for each in row])
 
 
-def _plain(value: StringAttr | IntegerAttr) -> str | int:
-    return value.data if isinstance(value, StringAttr) else value.value.data
+def _rows(function: FuncOp, name: str) -> list[list[str | int]]:
+    found = [cast("ArrayAttr[StringAttr | IntegerAttr]", row).data for row in _list(function, name)]
+    return [[each.data if isinstance(each, StringAttr) else each.value.data for each in row] for row in found]

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import TensorType, i16
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from louver.ir.tile import DescriptorType, Index, PointerType, SparseAttr, sparse_encoding
+from louver.ir.tile import DescriptorType, FuncOp, Index, PointerType, SparseAttr, sparse_encoding
 from louver.ir.tile.metadata import METADATA_ROWS, WORD_ENTRIES, divides, metadata_shape, word_columns
 from louver.ir.tile.types import AnyTensor, as_tensor
-from louver.passes.index_numbers import Numbers, is_multiple, literal
+from louver.passes.alignment import Needs, multiple_if
+from louver.passes.conditions import argument_names, require_multiple
+from louver.passes.index_numbers import Numbers, literal
 from louver.passes.refusal import unsupported
 
 KEPT = 2
@@ -129,16 +131,29 @@ def split_offsets(offsets: Sequence[Index], axes: Axes, element: Attribute, make
     """Offsets or advances. Refuses what cannot be shown to begin on a row and on a word of metadata."""
     per_word = word_columns(element)
     for dimension, of, what in ((axes.rows, METADATA_ROWS, "rows"), (axes.columns, per_word, "columns")):
-        if not is_multiple(offsets[dimension], of):
+        needs = multiple_if(offsets[dimension], of)
+        if needs is None:
             raise unsupported(
-                f"a sparse tile begins at a multiple of {of} {what} that constants, sums, products and loops show",
+                f"a sparse tile begins at a multiple of {of} {what} that constants, sums, products, loops and arguments show",
                 make.op,
             )
+        _require(needs, make.op)
     values, metadata = list(offsets), list(offsets)
     values[axes.columns] = make.exactly(offsets[axes.columns], KEPT)
     metadata[axes.rows] = make.exactly(offsets[axes.rows], METADATA_ROWS)
     metadata[axes.columns] = make.times(offsets[axes.columns], WORD_ENTRIES // per_word)
     return values, metadata
+
+
+def _require(needs: Needs, op: Operation) -> None:
+    """Leave it to the launch that arguments are such multiples."""
+    function: Operation | None = op
+    while function is not None and not isinstance(function, FuncOp):
+        function = function.parent_op()
+    assert function is not None
+    names = argument_names(function)
+    for argument, of in sorted((names[argument], of) for argument, of in needs):
+        require_multiple(function, argument, of)
 
 
 def contiguous_axes(strides: Sequence[Index], op: Operation) -> Axes:

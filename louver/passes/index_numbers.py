@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from xdsl.dialects import arith, scf
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerAttr, IntegerType
-from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.ir.arith import ExtSIOp
@@ -18,37 +18,6 @@ from louver.passes.integers import constant_integer
 def literal(entry: Index) -> int | None:
     """The integer that an entry always is; None if there is no such."""
     return entry if isinstance(entry, int) else constant_integer(entry)
-
-
-def is_multiple(entry: Index, of: int) -> bool:
-    """Whether an entry can be shown to be a multiple of `of`: by constants, sums, products, and loops that count in steps."""
-    return _is_multiple(entry, of, frozenset())
-
-
-def _is_multiple(entry: Index, of: int, assumed: frozenset[SSAValue]) -> bool:
-    number = literal(entry)
-    if number is not None or isinstance(entry, int):
-        return number is not None and number % of == 0
-    if entry in assumed:
-        return True
-    match entry.owner:
-        case arith.MuliOp(lhs=left, rhs=right):
-            return _is_multiple(left, of, assumed) or _is_multiple(right, of, assumed)
-        case arith.AddiOp(lhs=left, rhs=right) | arith.SubiOp(lhs=left, rhs=right):
-            return _is_multiple(left, of, assumed) and _is_multiple(right, of, assumed)
-        case ExtSIOp(input=narrow):
-            return _is_multiple(narrow, of, assumed)
-        case _:
-            pass
-    if not isinstance(entry, BlockArgument) or not isinstance(loop := entry.owner.parent_op(), scf.ForOp):
-        return False
-    if entry.index == 0:
-        return _is_multiple(loop.lb, of, assumed) and _is_multiple(loop.step, of, assumed)
-    end = loop.body.block.last_op
-    assert end is not None
-    first, following = loop.iter_args[entry.index - 1], end.operands[entry.index - 1]
-    # By induction: the first value is one, and each is one if that before it is.
-    return _is_multiple(first, of, assumed) and _is_multiple(following, of, assumed | {entry})
 
 
 @dataclass(frozen=True, slots=True)

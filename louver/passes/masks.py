@@ -9,7 +9,8 @@ from xdsl.ir import Operation, SSAValue
 
 from louver.ir.comparisons import CmpiOp
 from louver.ir.tile import BroadcastOp, ExpandDimsOp, SplatOp, TransOp
-from louver.passes.affine import Affine, moved, renumbering
+from louver.passes.affine import Affine, renumbering
+from louver.passes.atoms import moved
 from louver.passes.integers import constant_integer
 from louver.passes.polynomial import Polynomial
 from louver.passes.refusal import unsupported

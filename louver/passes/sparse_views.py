@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from xdsl.dialects import arith
 from xdsl.ir import Operation, SSAValue
 
+from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.tile import (
     FuncOp,
     Index,
@@ -22,7 +23,6 @@ from louver.ir.tile.syntax import join_indices
 from louver.passes.conditions import argument_names
 from louver.passes.decompose_memory import Axes, contiguous_axes
 from louver.passes.index_numbers import literal
-from louver.passes.integers import without_extension
 from louver.passes.refusal import unsupported
 from louver.passes.tile_signature import SparseView
 
@@ -82,21 +82,22 @@ def _text(index: Index, names: Mapping[SSAValue, str], what: str, op: Operation)
 
 
 def _size(index: Index, names: Mapping[SSAValue, str]) -> str | None:
-    """As `louver.user.sizes` reads it: factors joined by ·, or an argument / a number."""
+    """As `louver.user.sizes` reads it: factors joined by ·, or an argument / a number or / another one."""
     number = literal(index)
     if number is not None or isinstance(index, int):
         return str(number)
-    value = without_extension(index)
-    if value is not index:
-        return _size(value, names)
-    match value.owner:
+    match index.owner:
+        case ExtSIOp(input=value) | TruncIOp(input=value):
+            return _size(value, names)
         case arith.MuliOp(lhs=left, rhs=right):
             factors = [_size(each, names) for each in (left, right)]
             if None in factors or any("/" in str(each) for each in factors):
                 return None
-            return "·".join(map(str, factors))
+            return "·".join(sorted(factor for each in factors for factor in str(each).split("·")))
         case arith.DivSIOp(lhs=whole, rhs=by):
-            divisor, name = literal(by), names.get(without_extension(whole))
-            return None if name is None or divisor is None or divisor < 1 else f"{name}/{divisor}"
+            name, divisor = _size(whole, names), _size(by, names)
+            if name is None or divisor is None or not {"·", "/"}.isdisjoint(name + divisor) or divisor == "0":
+                return None
+            return f"{name}/{divisor}"
         case _:
-            return names.get(value)
+            return names.get(index)

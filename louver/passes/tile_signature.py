@@ -80,10 +80,35 @@ class SparseView:
 
 
 @dataclass(frozen=True, slots=True)
+class Count:
+    """Steps of programs or of a loop along a row: (end - first) / by of them, rounded up. step: elements. step, end: sizes as texts."""
+
+    step: str
+    end: str
+    first: int = 0
+    by: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How many elements of a row of a sparse argument a kernel reads: `least` without steps, and each count's steps but the first."""
+
+    argument: str
+    least: int
+    counts: tuple[Count, ...]
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> Reach:
+        """The reach that a signature's `to_json` wrote."""
+        return cls(facts["argument"], facts["least"], tuple(Count(**each) for each in facts["counts"]))
+
+
+@dataclass(frozen=True, slots=True)
 class TileSignature:
     """A compiled kernel of register tiles as its launch sees it. shared_bytes: dynamic shared memory of a CTA.
 
-    views: what the kernel takes for granted of its sparse arguments, which a launch must check.
+    views, reaches: what the kernel takes for granted of its sparse arguments, which a launch must check. multiples: arguments, and what
+    each is a multiple of, so that sparse tiles begin where metadata can be read.
     """
 
     kernel: str
@@ -91,6 +116,8 @@ class TileSignature:
     threads: int
     shared_bytes: int
     views: tuple[SparseView, ...] = ()
+    reaches: tuple[Reach, ...] = ()
+    multiples: tuple[tuple[str, int], ...] = ()
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -106,4 +133,6 @@ class TileSignature:
         """The signature that `to_json` wrote."""
         fields: dict[str, Any] = {**facts, "parameters": tuple(ArgumentParameter(**p) for p in facts["parameters"])}
         fields["views"] = tuple(SparseView.from_json(view) for view in facts["views"])
+        fields["reaches"] = tuple(Reach.from_json(each) for each in facts["reaches"])
+        fields["multiples"] = tuple((name, of) for name, of in facts["multiples"])
         return cls(**fields)

@@ -17,7 +17,8 @@ from xdsl.ir import Operation, SSAValue
 
 from louver.ir.tile import FuncOp, GetNumProgramsOp, GetProgramIdOp, Index, LoadOp, StoreOp
 from louver.passes.access import Access, Dimension
-from louver.passes.affine import Affine, Iteration
+from louver.passes.affine import Affine
+from louver.passes.atoms import Iteration
 from louver.passes.conditions import argument_names, require_multiple
 from louver.passes.insert import insert, insert_before, integer
 from louver.passes.integers import constant_integer, steps_of
@@ -27,11 +28,15 @@ from louver.passes.refusal import unsupported
 
 @dataclass(slots=True)
 class TileSizes:
-    """The sizes of one kernel's tensors. known: by where a tile starts. grid: those that the grid has, by axis and tile."""
+    """The sizes of one kernel's tensors. known: by where a tile starts. grid: those that the grid has, by axis and tile.
+
+    made: those that are made of arguments, where the kernel starts.
+    """
 
     function: FuncOp
     known: dict[Polynomial, Polynomial | None] = field(default_factory=dict[Polynomial, "Polynomial | None"])
     grid: dict[tuple[int, int], SSAValue] = field(default_factory=dict[tuple[int, int], SSAValue])
+    made: list[SSAValue] = field(default_factory=list[SSAValue])
 
     def learn(self, affine: Affine, found: Sequence[Access]) -> None:
         """Note the sizes that accesses and loops say, for dimensions that no mask bounds; None where there is more than one."""
@@ -67,10 +72,12 @@ class TileSizes:
                 f"dimension {each.number} of a tile must end somewhere: mask it (offsets < size), here or at the store"
             )
             raise unsupported(rule, op)
-        return self._programs(program, each.extent, op)
+        return self.programs(program, each.extent, op)
 
     def _require_whole_tiles(self, size: Polynomial, each: Dimension, op: Operation) -> None:
-        found = self.entry(size, "a size", op)
+        found = self.entry(size)
+        if found is None:
+            raise unsupported("a store without a mask ends at an argument or a number", op)
         if isinstance(found, SSAValue):
             require_multiple(self.function, argument_names(self.function)[found], each.extent)
         elif found % each.extent:
@@ -86,7 +93,7 @@ class TileSizes:
                 return op if whole == each.first else None
         return None
 
-    def _programs(self, program: GetProgramIdOp, extent: int, op: Operation) -> Polynomial:
+    def programs(self, program: GetProgramIdOp, extent: int, op: Operation) -> Polynomial:
         """The size of all tiles that the grid's programs number."""
         key = program.axis.value.data, extent
         if key not in self.grid:
@@ -94,25 +101,26 @@ class TileSizes:
             assert start is not None
             count = insert(start, GetNumProgramsOp(key[0]), op).results[0]
             self.grid[key] = insert_before(start, arith.MuliOp(count, integer(start, extent)))
+            self.made.append(self.grid[key])
         return Polynomial.atom(self.grid[key])
 
     def end(self) -> Operation:
-        """Where all sizes are known: behind those that the grid has, at the start of the kernel."""
+        """Where all sizes are known: behind those that are made, at the start of the kernel."""
         found = self.function.body.block.first_op
-        last = [op for value in self.grid.values() if isinstance(op := value.owner, Operation)]
+        last = [op for value in self.made if isinstance(op := value.owner, Operation)]
         if last:
             found = max(last, key=lambda op: list(self.function.body.block.ops).index(op)).next_op
         assert found is not None
         return found
 
-    def entry(self, value: Polynomial, what: str, op: Operation) -> Index:
-        """A size or stride as an entry of a descriptor. Refuses what is neither an argument nor a number."""
+    def entry(self, value: Polynomial) -> Index | None:
+        """A size or stride as an entry of a descriptor; None for what is neither an argument nor a number."""
         constant = value.constant
         if constant is not None:
             return constant
-        atoms = [
-            each for each in (*self.function.body.block.args, *self.grid.values()) if Polynomial.atom(each) == value
-        ]
-        if atoms:
-            return atoms[0]
-        raise unsupported(f"{what} of a tensor is an argument or a number", op)
+        return next((each for each in self.given if Polynomial.atom(each) == value), None)
+
+    @property
+    def given(self) -> tuple[SSAValue, ...]:
+        """What is known where the kernel starts."""
+        return (*self.function.body.block.args, *self.made)

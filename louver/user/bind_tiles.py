@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from louver.formats.tensor import SparseTensor
 from louver.isa.metadata import WARP_ROWS
-from louver.passes.tile_signature import ArgumentParameter, SparseView, TileSignature
+from louver.passes.tile_signature import ArgumentParameter, Reach, SparseView, TileSignature
 from louver.user.arguments import Call, Number
 from louver.user.sizes import size as size_of
+from louver.user.sizes import with_grid
 
 ADDRESSES = ("address", "values", "metadata")
 """Parts of an argument that are addresses."""
@@ -14,8 +17,14 @@ ADDRESSES = ("address", "values", "metadata")
 _PARTS = {"size": "shape", "stride": "stride"}
 
 
-def check_tiles(name: str, signature: TileSignature, call: Call) -> None:
+def check_tiles(name: str, signature: TileSignature, call: Call, grid: Sequence[int]) -> None:
     """Raises ValueError for sparse tensors that register tiles do not read, or descriptors over them that are not the whole."""
+    for argument, of in signature.multiples:
+        if int(call.numbers[argument]) % of:
+            raise ValueError(
+                f"{name} takes {argument} in multiples of {of}, so that sparse tiles begin with whole rows and words of metadata, got "
+                f"{call.numbers[argument]}"
+            )
     for argument in dict.fromkeys(each.argument for each in signature.parameters if each.part == "values"):
         s = call.sparse.get(argument)
         if s is None:
@@ -27,6 +36,9 @@ def check_tiles(name: str, signature: TileSignature, call: Call) -> None:
         for view in signature.views:
             if view.argument == argument:
                 _check_view(name, view, s, call)
+        for reach in signature.reaches:
+            if reach.argument == argument:
+                _check_reach(name, reach, s, with_grid(call.numbers, grid))
         given = {part: _described(call, argument, part) for part in ("shape", "stride")}
         if given["shape"] and (given["shape"] != tuple(s.shape) or given["stride"] != _contiguous(s.shape)):
             raise ValueError(
@@ -38,13 +50,15 @@ def check_tiles(name: str, signature: TileSignature, call: Call) -> None:
 def _check_view(name: str, view: SparseView, s: SparseTensor, call: Call) -> None:
     """A kernel's own sizes and strides are those of the tensor, as far as its values and metadata are found by them."""
     argument, many = view.argument, len(view.strides) > 1
-    if many and len(view.strides) + 1 != len(s.shape):
+    given = tuple(size_of(text, call.numbers) for text in view.rows)
+    shape = _as_batch(s, given) if many else s.shape
+    if many and len(view.strides) + 1 != len(shape):
         raise ValueError(
             f"{name} describes {argument!r} as matrices of a batch, in {len(view.strides) + 1} dimensions, got {list(s.shape)}"
         )
-    first = 0 if many else len(s.shape) - 2
-    counts = s.shape[:-1] if many else (s.rows,)
-    steps = _contiguous(s.shape)[first:-1]
+    first = 0 if many else len(shape) - 2
+    counts = shape[:-1] if many else (s.rows,)
+    steps = _contiguous(shape)[first:-1]
     for place, (text, apart, count) in enumerate(zip(view.strides, steps, counts, strict=True), 1):
         stride, rows = size_of(text, call.numbers), place == len(view.strides)
         # A single row has no neighbours, but its stride may say how long it is.
@@ -53,10 +67,9 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, call: Call) -> Non
                 f"{name} is given the strides of the dense tensor, contiguous, for {argument!r}: {'rows' if rows else 'matrices'} are "
                 f"{apart} elements apart, got a stride of {stride}"
             )
-    given = tuple(size_of(text, call.numbers) for text in view.rows)
-    if many and given != s.shape[1:-1]:
+    if many and given != shape[1:-1]:
         raise ValueError(
-            f"{name} is given the sizes of {argument!r}, matrices of {_sizes(s.shape[1:-1])} rows, got {_sizes(given)}"
+            f"{name} is given the sizes of {argument!r}, matrices of {_sizes(shape[1:-1])} rows, got {_sizes(given)}"
         )
     columns, group = size_of(view.columns, call.numbers), s.pattern.m
     if columns != s.size and (columns > s.size or columns % group):
@@ -67,6 +80,25 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, call: Call) -> Non
         raise ValueError(
             f"{name} reads all matrices of {argument!r} as one, whose rows are then a multiple of {WARP_ROWS} each, got "
             f"{s.shape[-2]}: describe it in three dimensions"
+        )
+
+
+def _as_batch(s: SparseTensor, rows: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a batch, or of matrices of so many rows below each other, where metadata begins anew with each as well."""
+    if len(s.shape) != 2 or len(rows) != 1 or rows[0] < 1 or rows[0] % WARP_ROWS or s.rows % rows[0]:
+        return s.shape
+    return (s.rows // rows[0], rows[0], s.size)
+
+
+def _check_reach(name: str, reach: Reach, s: SparseTensor, numbers: Mapping[str, int | float]) -> None:
+    """What no mask bounds is inside of the tensor's rows."""
+    end = reach.least
+    for each in reach.counts:
+        steps = -(-(size_of(each.end, numbers) - each.first) // each.by)
+        end += size_of(each.step, numbers) * max(0, steps - 1)
+    if end > s.size:
+        raise ValueError(
+            f"{name} reads {end} elements of each row of {reach.argument!r}, which has {s.size}: mask them (columns < K), or pad K with zeros"
         )
 
 

@@ -77,7 +77,7 @@ def _emulate_tiles(
     arrays: dict[str, Allocation],
     order: Order,
 ) -> Report:
-    check_tiles(name, made.signature, call)
+    check_tiles(name, made.signature, call, grid)
     places: dict[tuple[str, str], Allocation] = {(name, "address"): array for name, array in arrays.items()}
     for argument, s in call.sparse.items():
         for part, array in (("values", tile_values(s)), ("metadata", tile_metadata(s))):

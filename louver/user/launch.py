@@ -84,7 +84,7 @@ def _ready_product(name: str, kernel: UserKernel, call: Call, bound: ProductCall
 def _ready_tiles(name: str, kernel: UserKernel, call: Call, grid: Sequence[int], ordinal: int, stream: int) -> Ready:
     signature = kernel.signature
     assert isinstance(signature, TileSignature)
-    check_tiles(name, signature, call)
+    check_tiles(name, signature, call, grid)
     addresses = {(argument, "address"): array.address for argument, array in call.arrays.items()}
     for argument, s in call.sparse.items():
         state = states().of(s)

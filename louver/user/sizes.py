@@ -1,4 +1,7 @@
-"""Sizes of a product by a call's numbers: as text, "M", "64", "K/2", "2·M" or "128·programs x", as `ProductNest` prints them."""
+"""Sizes of a product by a call's numbers: as text, "M", "64", "K/2", "2·M" or "128·programs x", as `ProductNest` prints them.
+
+Those that register tiles take for granted may be of two arguments too, "M·K" and "stride/K".
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,12 @@ def size(text: str, numbers: Mapping[str, int | float]) -> int:
     product, *divisors = text.split("/")
     value = 1
     for factor in product.split("·"):
-        value *= int(factor) if factor.lstrip("-").isdigit() else int(numbers[factor])
+        value *= _number(factor, numbers)
     for divisor in divisors:
-        value //= int(divisor)
+        # A stride of 0 fits in as often as one likes.
+        value //= _number(divisor, numbers) or 1
     return value
+
+
+def _number(text: str, numbers: Mapping[str, int | float]) -> int:
+    return int(text) if text.lstrip("-").isdigit() else int(numbers[text])

@@ -143,7 +143,7 @@ REFUSED = {
     ),
     "rows that start nowhere in particular": (
         GROUPED, [(r"%m_read_14 = arith.remsi %m_read_12, %m_read_13", "%m_read_14 = arith.addi %m_read_12, %m_read_12")],
-        "a stride of a tensor is an argument or a number",
+        "sizes and strides must be arguments or constants",
     ),
     "a mask of another size": (
         GROUPED, [(r"%4 = tt.splat %M", "%4 = tt.splat %K")], "M is another argument: make it a constexpr",
@@ -186,7 +186,7 @@ REFUSED = {
     ),
     "a tensor that is no argument": (
         GROUPED, [(r"%outs_42 = tt.splat %d ", "%next = tt.addptr %d, %c8_i32 : !tt.ptr<f16>, i32\n    %outs_42 = tt.splat %next ")],
-        "a size of a tensor is an argument or a number",
+        r"a tile starts at a program's number times a constant, .*kernels.py",
     ),
     "padding with NaN": (
         BLOCKS, [(r"(tt.load %left_\d+ \{[^}]*)padding = 1", r"\1padding = 2")], "a block pointer must read zeros outside its tensor",

@@ -190,7 +190,7 @@ def check_view(s: louver.SparseTensor, view: SparseView, **numbers: int) -> None
     """Check a call of register tiles that describe the sparse argument x so."""
     values = ArgumentParameter("x", "x", "values", None, "u64", "f16", 16)
     call = classify((X, *map(Parameter, numbers)), {"x": s, **numbers})
-    check_tiles("k", TileSignature("k", (values,), 32, 0, (view,)), call)
+    check_tiles("k", TileSignature("k", (values,), 32, 0, (view,)), call, (1,))
 
 
 def sparse(rng: np.random.Generator, *shape: int) -> louver.SparseTensor:

@@ -176,9 +176,15 @@ REFUSED = [
         "the length of rows of a sparse tensor is an argument, a number, a product",
     ),
     (
-        "%pitch = arith.muli %K, %two : i32\n  %from = tt.addptr %a, %m : !tt.ptr<f16>, i32",
+        "%pitch = arith.muli %K, %two : i32\n  %from = tt.addptr %a, %rows : !tt.ptr<f16>, i32",
         DESCRIPTOR[0].replace("%a", "%from"),
-        r"a sparse tensor is read from its first element on: a matrix of a sparse batch is loaded through a descriptor .* got: %from",
+        "a tile is counted from the first element of an argument, or of a matrix of a batch",
+    ),
+    (
+        "%pitch = arith.muli %K, %two : i32\n  %by = arith.muli %entry, %K : i32\n"
+        "  %far = arith.addi %by, %m : i32\n  %from = tt.addptr %a, %far : !tt.ptr<f16>, i32",
+        DESCRIPTOR[0].replace("%a", "%from"),
+        "which matrix of a batch a tile is in is one number, times how far apart they are",
     ),
 ]
 
@@ -196,14 +202,16 @@ def test_what_no_launch_could_check_is_refused(setup: str, view: str, rule: str)
         compile_tiles(parse_ir(text))
 
 
-def test_pointers_moved_to_a_matrix_of_a_batch_are_refused() -> None:
+def test_pointers_move_to_a_matrix_of_a_batch(rng: np.random.Generator) -> None:
     pytest.importorskip("triton", reason="Triton is not installed: pip install 'louver[triton]'")
     from support.triton.experts import by_pointers, unmasked
 
-    s = louver.compress(louver.prune(np.ones((3, 32, 128), np.float16), "2:4"), "2:4")
-    known = {"a": s, "b": np.ones((128, 16), np.float16), "d": np.zeros((3, 32, 16), np.float32)}
-    for kernel_, line in ((by_pointers, 18), (unmasked, 32)):
-        with pytest.raises(
-            UnsupportedKernelError, match=rf"matrix.* is loaded through a descriptor .*experts.py:{line}:"
-        ):
-            louver.jit(kernel_).emulate[(1, 1, 3)](**known, M=32, K=128, stride=128)
+    w = louver.prune(rng.standard_normal((3, 32, 128)).astype(np.float16), "2:4")
+    b = rng.standard_normal((128, 16)).astype(np.float16)
+    for kernel_, wrong in ((by_pointers, 64), (unmasked, 256)):
+        d = np.full((3, 32, 16), np.nan, np.float32)
+        known = {"a": louver.compress(w, "2:4"), "b": b, "d": d, "M": 32, "K": 128}
+        louver.jit(kernel_).emulate[(1, 1, 3)](**known, stride=128)
+        np.testing.assert_allclose(d, w.astype(np.float64) @ b.astype(np.float64), atol=2e-2)
+        with pytest.raises(ValueError, match="is given the strides of the dense tensor, contiguous, for 'a'"):
+            louver.jit(kernel_).emulate[(1, 1, 3)](**known, stride=wrong)

@@ -1,4 +1,4 @@
-"""Kernels that move the pointer of a sparse batch to one of its matrices, which are refused."""
+"""Kernels that move the pointer of a sparse batch to one of its matrices."""
 
 import triton
 import triton.language as tl

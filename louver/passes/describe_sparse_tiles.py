@@ -1,0 +1,69 @@
+"""describe-sparse-tiles: loads of sparse tensors through pointers go through descriptors instead, for register tiles.
+
+All other accesses stay as they are. What nothing masks is read from inside of its tensor: rows have no gaps, so that their length is
+their pitch, and a launch checks that what programs and loops reach is no further.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import ModuleOp
+
+from louver.ir.tile import FuncOp, LoadOp, sparse_encoding
+from louver.ir.tile.types import as_tensor
+from louver.passes.access import Access, Dimension
+from louver.passes.affine import Tile
+from louver.passes.conditions import argument_names, require_reach
+from louver.passes.describe_batches import describe_moved
+from louver.passes.describe_tiles import Describer
+from louver.passes.descriptors import EVERY, contiguous_last
+from louver.passes.polynomial import Polynomial
+from louver.passes.reach import reach
+from louver.passes.remove_dead import remove_dead
+
+
+def describe_sparse_tiles(module: ModuleOp) -> None:
+    """Rewrite in place. Refuses, with operation and source line, what is no tile of a matrix or of one of a batch, and wrapped rows
+    that are seen.
+    """
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+        loads = [op for op in function.body.walk() if isinstance(op, LoadOp) and sparse_encoding(op.result.type)]
+        describer = Describer.of(function)
+        moved = describe_moved(describer, sparse=True)
+        found = [(op, describer.access(op)) for op in loads if not _is_block(describer, op)]
+        for op, each in found:
+            describer.check_rows(op, each)
+        for op, each in found:
+            _describe(describer, op, each)
+        if found or moved:
+            remove_dead(function)
+
+
+def _is_block(describer: Describer, op: LoadOp) -> bool:
+    """Whether it goes through a block pointer into a tensor that begins where its argument does: these stay."""
+    if as_tensor(op.ptr.type) is not None:
+        return False
+    pointer = describer.affine.pointer(op.ptr)
+    return isinstance(pointer, Tile) and not pointer.offset
+
+
+def _describe(describer: Describer, op: LoadOp, found: Access) -> None:
+    ordered = contiguous_last(found, op)
+    columns, rows = ordered[-1], ordered[-2] if len(ordered) > 1 else None
+    if columns.size is None:
+        names = argument_names(describer.function)
+        require_reach(describer.function, reach(names[found.base], columns, describer.affine, names, op))
+    describer.load(op, found, ordered, [_size(describer, op, each, found, rows, columns) for each in ordered])
+
+
+def _size(
+    describer: Describer, op: LoadOp, each: Dimension, found: Access, rows: Dimension | None, columns: Dimension
+) -> Polynomial:
+    """The size of a sparse tensor's dimension."""
+    if each.size is not None:
+        return each.size
+    if rows is not None and each is columns:
+        return rows.stride
+    if rows is not None and found.entry is not None:
+        # A matrix of a batch has as many rows as there are pitches up to the next one.
+        return describer.descriptors.ratio(found.entry.stride, rows.stride, op)
+    return Polynomial.number(EVERY)

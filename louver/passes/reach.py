@@ -1,0 +1,67 @@
+"""How far along a row a kernel reads a sparse tensor, where no mask says where rows end: for a launch to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+from xdsl.ir import Operation, SSAValue
+
+from louver.ir.tile import GetProgramIdOp
+from louver.passes.access import Dimension
+from louver.passes.affine import Affine
+from louver.passes.atoms import Iteration, Part
+from louver.passes.integers import constant_integer, steps_of
+from louver.passes.polynomial import ONE, Polynomial
+from louver.passes.refusal import unsupported
+from louver.passes.tile_signature import Count, Reach
+
+_RULE = (
+    "a sparse tile is masked along K (columns < K), or begins at a multiple of a number for each program, or for each iteration of a "
+    "loop that ends at an argument or a number"
+)
+
+
+def reach(argument: str, columns: Dimension, affine: Affine, names: Mapping[SSAValue, str], op: Operation) -> Reach:
+    """How far `op` reads rows of `argument`, which nothing bounds. Refuses tiles that begin where no launch could tell."""
+    least, counts = columns.extent, list[Count]()
+    for monomial, factor in columns.first:
+        if monomial == ONE:
+            least += factor
+            continue
+        counters = [each for each in monomial if not (isinstance(each[0], SSAValue) and each[0] in names)]
+        step = size_text(Polynomial.of({monomial - frozenset(counters): factor}), names)
+        if factor < 0 or step is None or len(counters) != 1 or counters[0][1] != 1:
+            raise unsupported(_RULE, op)
+        counts.append(_count(counters[0][0], step, affine, names, op))
+    return Reach(argument, least, tuple(sorted(counts, key=repr)))
+
+
+def _count(atom: Hashable, step: str, affine: Affine, names: Mapping[SSAValue, str], op: Operation) -> Count:
+    if isinstance(atom, SSAValue) and isinstance(atom.owner, GetProgramIdOp):
+        return Count(step, f"programs {'xyz'[atom.owner.axis.value.data]}")
+    if isinstance(atom, Iteration):
+        first, by = constant_integer(atom.loop.lb), constant_integer(atom.loop.step)
+        steps = steps_of(atom.loop.ub) if (first, by) == (0, 1) else None
+        end, by = (atom.loop.ub, by) if steps is None else steps
+        text = size_text(affine.integer(end), names)
+        if first is not None and by is not None and by > 0 and text is not None:
+            return Count(step, text, first, by)
+    raise unsupported(_RULE, op)
+
+
+def size_text(value: Polynomial, names: Mapping[SSAValue, str]) -> str | None:
+    """A product of arguments and a number, or part of an argument, as `louver.user.sizes` reads it; None for anything else."""
+    if value.constant is not None:
+        return str(value.constant)
+    if len(value.terms) != 1:
+        return None
+    ((monomial, factor),) = value.terms
+    factors = [] if factor == 1 else [str(factor)]
+    for atom, power in monomial:
+        if isinstance(atom, Part) and (factor, power, len(monomial)) == (1, 1, 1):
+            whole = size_text(atom.whole, names)
+            return None if whole is None or "/" in whole else f"{whole}/{atom.by}"
+        if not isinstance(atom, SSAValue) or atom not in names:
+            return None
+        factors += [names[atom]] * power
+    return "·".join(sorted(factors))
