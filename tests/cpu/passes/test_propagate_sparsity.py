@@ -7,6 +7,7 @@ import re
 import pytest
 
 from louver.frontend.ttir import read_ttir
+from louver.passes.count_loops import count_loops
 from louver.passes.propagate_sparsity import propagate_sparsity
 from louver.passes.refusal import UnsupportedKernelError
 from support.golden import Golden
@@ -20,6 +21,7 @@ LINE = r"got at tests/support/triton/kernels.py:\d+:\d+: "
 @pytest.mark.parametrize("name", CASES)
 def test_the_encoding_reaches_the_dot(name: str, golden: Golden) -> None:
     module = read_ttir(kept(name, "3.6"))
+    count_loops(module)
     propagate_sparsity(module)
     module.verify()
     golden.check(f"sparse/{name}.mlir", str(module))
