@@ -91,12 +91,11 @@ class AutotunedKernel(JitKernel):
         if given.ordinal is None:
             raise ValueError("a kernel is prepared for a GPU: give arrays on one")
         ordinal, given = given.ordinal, self._completed(given)
-        known = self._remembered(given) is not None
-        if not known:
+        # Launches that are timed, and hooks, write: the arrays hold again what they held.
+        writes = self._layers.hooked or self._remembered(given) is None
+        if writes:
             self._refuse_capture(given)
         _wait(given)
-        # Launches that are timed, and hooks, write: the arrays hold again what they held.
-        writes = self._layers.hooked or not known
         with closing(DeviceSnapshot(given.arrays.values() if writes else (), ordinal, given.stream)) as kept:
             try:
                 self._chosen(grid, given, send=False)
@@ -132,7 +131,9 @@ class AutotunedKernel(JitKernel):
     def _completed(self, given: Given) -> Given:
         """With the values of heuristics above `triton.autotune`."""
         self._layers.check_conflicts({**given.named, **given.options})
-        return given.with_keywords(self._layers.outer(given.args, given.kwargs))
+        completed = given.with_keywords(self._layers.outer(given.args, given.kwargs))
+        self._layers.check_conflicts(completed.named)
+        return completed
 
     def _is_tritons_own(self, given: Given) -> bool:
         kinds = {array.kind for array in given.arrays.values()}

@@ -130,13 +130,13 @@ class Layers:
         return Candidate(args, {**outer, **constants}, config, constants, named)
 
     def check_conflicts(self, given: Mapping[str, Any]) -> None:
-        """Raises ValueError for a call that gives what the configs set. given: its arguments and options by name."""
+        """Raises ValueError for a call, or heuristics above, that give what the configs set. given: arguments and options by name."""
         for config in () if self.tuner is None else self.tuner.configs:
             names = [name for name in (*config.kwargs, *OPTIONS) if name in given]
             if names:
                 raise ValueError(
                     f"configs of triton.autotune set {', '.join((*config.kwargs, 'num_warps', 'num_stages'))}, got "
-                    f"{', '.join(f'{name}={given[name]!r}' for name in names)} with the call: leave it to the configs, or give "
+                    f"{', '.join(f'{name}={given[name]!r}' for name in names)} with the call or by triton.heuristics above: leave it to the configs, or give "
                     "louver.jit the kernel beneath triton.autotune"
                 )
 

@@ -248,6 +248,9 @@ def test_what_configs_set_is_not_given_with_the_call(gpu: FakeGpu, clock: Clock,
     names = [each.name for each in kernel._parameters]
     with pytest.raises(ValueError, match="got BM=128 with the call"):
         kernel[GRID](*(arguments(s, BM=128)[name] for name in names[: names.index("BM") + 1]))
+    above, _ = decorated(above={"BM": lambda args: 128})
+    with pytest.raises(ValueError, match="got BM=128 with the call or by triton.heuristics above"):
+        above[GRID](**arguments(s))
     assert not gpu.launches
 
 
