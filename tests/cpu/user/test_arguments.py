@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 
 import louver
-from louver.passes.tile_signature import ArgumentParameter, SparseView, TileSignature
+from louver.passes.tile_signature import ArgumentParameter, Count, Reach, SparseView, TileSignature
 from louver.user.arguments import bind, canonical, classify
 from louver.user.bind_tiles import check_tiles
 from louver.user.descriptor import TensorDescriptor
@@ -241,3 +242,53 @@ def test_register_tiles_find_the_matrices_of_a_sparse_batch(
         check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", rows, strides), **numbers)
     check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", ("5",), ("5·16", "16")))
     check_view(sparse(rng, 3, 32, 16), SparseView("x", "16", (), ("16",)))
+
+
+def check_signature(s: louver.SparseTensor, grid: tuple[int, ...], reach: Reach | None, **numbers: int) -> None:
+    values = ArgumentParameter("x", "x", "values", None, "u64", "f16", 16)
+    call = classify((X, *map(Parameter, numbers)), {"x": s, **numbers})
+    reaches = () if reach is None else (reach,)
+    check_tiles("k", TileSignature("k", (values,), 32, 0, (), reaches, (("first", 64),)), call, grid)
+
+
+@pytest.mark.parametrize(
+    ("counts", "grid", "end"),
+    [
+        ((), (1,), 64),
+        ((Count("64", "K", 0, 64),), (1,), 192),
+        ((Count("64", "K", 64, 64),), (1,), 128),
+        ((Count("64", "programs x"), Count("2·64", "K", 0, 128)), (2, 1), 256),
+        ((Count("half", "programs y"),), (7, 3), 240),
+        ((Count("64", "K/200"),), (1,), 64),
+    ],
+)
+def test_what_nothing_masks_is_inside_of_a_row(
+    counts: tuple[Count, ...], grid: tuple[int, ...], end: int, rng: np.random.Generator
+) -> None:
+    numbers = {"K": 192, "half": 88, "first": 128}
+    check_signature(sparse(rng, 4, end), grid, Reach("x", 64, counts), **numbers)
+    with pytest.raises(ValueError, match=rf"reads {end} elements of each row of 'x', which has {end - 4}: mask them"):
+        check_signature(sparse(rng, 4, end - 4), grid, Reach("x", 64, counts), **numbers)
+
+
+def test_arguments_where_sparse_tiles_begin_are_multiples(rng: np.random.Generator) -> None:
+    check_signature(sparse(rng, 4, 16), (1,), None, first=64)
+    with pytest.raises(ValueError, match="takes first in multiples of 64, so that sparse tiles begin with .* got 32"):
+        check_signature(sparse(rng, 4, 16), (1,), None, first=32)
+
+
+def test_matrices_below_each_other_are_a_batch(rng: np.random.Generator) -> None:
+    check_view(sparse(rng, 96, 16), SparseView("x", "16", ("N",), ("N·16", "16")), N=48)
+    with pytest.raises(ValueError, match=r"matrices of a batch, in 3 dimensions, got \[96, 16\]"):
+        check_view(sparse(rng, 96, 16), SparseView("x", "16", ("N",), ("N·16", "16")), N=24)
+    check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", ("step/16",), ("step", "16")), step=80)
+    with pytest.raises(ValueError, match="sizes of 'x', matrices of 5 rows, got 6"):
+        check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", ("other/16",), ("80", "16")), other=96)
+
+
+def test_a_signature_is_what_its_json_says() -> None:
+    values = ArgumentParameter("x", "x", "values", None, "u64", "f16", 16)
+    reach = Reach("x", 64, (Count("64", "K", 0, 64), Count("64", "programs z")))
+    view = SparseView("x", "K", ("M",), ("M·K", "K"))
+    signature = TileSignature("k", (values,), 32, 0, (view,), (reach,), (("first", 64),))
+    assert TileSignature.from_json(json.loads(json.dumps(signature.to_json()))) == signature
