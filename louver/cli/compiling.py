@@ -56,7 +56,10 @@ def compile_(
     target: Annotated[str, typer.Option(help="The GPU target.")] = "sm_90a",
     accumulate: Annotated[str, typer.Option(help="auto, f32, f16, fast, promoted or s32.")] = "auto",
     arg: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=TYPE", help="A kernel argument, such as a=*fp16.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=TYPE", help="A kernel argument, such as a=*fp16; an element of a tuple, such as shape.0=i32."
+        ),
     ] = None,
     const: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A constexpr of the kernel, such as BLOCK_M=128.")

@@ -13,6 +13,7 @@ from typing import Any
 from xdsl.dialects.builtin import Float32Type, ModuleOp, StringAttr
 
 from louver.frontend.ttir import read_ttir, sparse_mark
+from louver.frontend.tuples import CONSTEXPR, Elements, arrange
 from louver.ir.tile import DotOp
 from louver.ir.tile.types import tensor_of
 from louver.isa.targets import target as machine
@@ -31,13 +32,14 @@ def triton_to_tile_ir(
     signature: Triton's types of the arguments by name, such as "*fp16", "i32", "fp32" or "tensordesc<fp16[128,64]>" (of
     what is not a constexpr). constexprs: values of the others; as Triton does, pass a stride of 1 as one. sparse: patterns
     of the sparse arguments, such as {"a": "2:4"}: attributes of those arguments, which `propagate_sparsity` makes types of.
+    A tuple is given by its elements, `{"shape.0": "i32", "shape.1": "i32"}`, or by its fields, `{"size.rows": "i32", …}`, in order and
+    with the type "constexpr" for those that are one; one without elements has the type "()".
     Raises ImportError where Triton is missing, ValueError for arguments that are not the kernel's, Triton's CompilationError
     for a kernel that it refuses, and UnsupportedKernelError for operations that tile IR does not have.
     """
-    names = _argument_names(kernel)
-    _check_arguments(names, signature, constexprs, sparse or {})
-    text = _ttir(kernel, names, signature, constexprs, sparse or {}, target)
-    module = read_ttir(text, name=_kernel_name(kernel), names=[name for name in names if name not in constexprs])
+    elements = _elements(kernel, signature, constexprs, sparse or {})
+    text = _ttir(kernel, elements, constexprs, sparse or {}, target)
+    module = read_ttir(text, name=_kernel_name(kernel), names=elements.passed)
     _say_precision(module)
     return module
 
@@ -58,9 +60,8 @@ def triton_to_ttir(
     target: str = "sm_90a",
 ) -> str:
     """What `triton_to_tile_ir` reads: TTIR after inlining, canonicalization and CSE, with source locations."""
-    names = _argument_names(kernel)
-    _check_arguments(names, signature, constexprs, sparse or {})
-    return _ttir(kernel, names, signature, constexprs, sparse or {}, target)
+    elements = _elements(kernel, signature, constexprs, sparse or {})
+    return _ttir(kernel, elements, constexprs, sparse or {}, target)
 
 
 def _kernel_name(kernel: Any) -> str:
@@ -75,37 +76,39 @@ def _argument_names(kernel: Any) -> list[str]:
     return list(names)
 
 
-def _check_arguments(
-    names: list[str], signature: Mapping[str, str], constexprs: Mapping[str, Any], sparse: Mapping[str, str]
-) -> None:
-    for name in [*signature, *constexprs]:
-        if name not in names:
+def _elements(
+    kernel: Any, signature: Mapping[str, str], constexprs: Mapping[str, Any], sparse: Mapping[str, str]
+) -> Elements:
+    """The kernel's arguments. Raises ValueError for those that are not the kernel's."""
+    names = _argument_names(kernel)
+    given = {*signature, *constexprs}
+    for name in given:
+        if name.partition(".")[0] not in names:
             raise ValueError(f"the kernel's arguments are {', '.join(names)}, got {name!r}")
-    for name in names:
-        if (name in signature) == (name in constexprs):
-            what = "both" if name in signature else "neither"
+        if (name in constexprs) != (signature.get(name, CONSTEXPR) == CONSTEXPR):
+            what = "both" if name in constexprs else "neither"
             raise ValueError(f"each argument is in the signature or among the constexprs, got {name!r} in {what}")
+    found = arrange(names, {**signature, **dict.fromkeys(constexprs, CONSTEXPR)})
+    for name in names:
+        if name not in found.types:
+            raise ValueError(f"each argument is in the signature or among the constexprs, got {name!r} in neither")
     for name, pattern in sparse.items():
         kind = signature.get(name, "a constexpr")
         if not kind.startswith(("*", "tensordesc<")):
             raise ValueError(f"a sparse argument is a pointer or a descriptor, got {name!r}: {kind}")
         sparse_mark(pattern)
+    return found
 
 
 def _ttir(
-    kernel: Any,
-    names: list[str],
-    signature: Mapping[str, str],
-    constexprs: Mapping[str, Any],
-    sparse: Mapping[str, str],
-    target: str,
+    kernel: Any, elements: Elements, constexprs: Mapping[str, Any], sparse: Mapping[str, str], target: str
 ) -> str:
     compiler, backends, library = _import_triton()
     source: Any = compiler.ASTSource(
         kernel,
-        {name: signature.get(name, "constexpr") for name in names},
-        {(names.index(name),): value for name, value in constexprs.items()},
-        {(names.index(name),): [[sparse_mark(pattern), 1]] for name, pattern in sparse.items()},
+        elements.types,
+        _constants(elements, constexprs),
+        {elements.paths[name]: [[sparse_mark(pattern), 1]] for name, pattern in sparse.items()},
     )
     gpu: Any = backends.GPUTarget("cuda", _capability(target), 32)
     backend: Any = compiler.make_backend(gpu)
@@ -119,6 +122,14 @@ def _ttir(
     module: Any = source.make_ir(*arguments[-count:])
     _simplify(library, module, context)
     return str(module)
+
+
+def _constants(elements: Elements, constexprs: Mapping[str, Any]) -> dict[tuple[int, ...], Any]:
+    """Values by path, inner ones first: Triton 3.5 and 3.6 forget a tuple's constants behind a loop if one around it is set after a
+    value of its own and before them.
+    """
+    names = sorted(constexprs, key=lambda name: -len(elements.paths[name]))
+    return {elements.paths[name]: constexprs[name] for name in names}
 
 
 def _simplify(library: Any, module: Any, context: Any) -> None:

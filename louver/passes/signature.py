@@ -27,10 +27,13 @@ _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*|_[A-Za-z0-9_]+")
 
 def parameter_name(argument: str) -> str:
     """The parameter of an argument that an epilogue reads: of the same name, unless the kernel has or may have that one already,
-    or PTX has no such names. No two arguments are one parameter, and none is a pitch of another.
+    or PTX has no such names. An element of a tuple, `sizes.rows`, has the lengths of its name's parts too: `own5_sizes4_rows`. No two
+    arguments are one parameter, and none is a pitch of another.
     """
     if not argument.isascii():
         return f"ownx{argument.encode().hex()}"
+    if "." in argument:
+        return "own" + "".join(f"{len(part)}_{part}" for part in argument.split("."))
     return f"own_{argument}" if _TAKEN.fullmatch(argument) or not _PLAIN.fullmatch(argument) else argument
 
 

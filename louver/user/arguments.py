@@ -1,19 +1,21 @@
 """A call's arguments: bound to the kernel's parameters, with the types that Triton gives them, and what a launch needs of each.
 
 Types: an array is a pointer to its elements, a sparse tensor one marked sparse, a descriptor is `tensordesc<…>`; integers are i32,
-or i64 where they need it, but 1, which is compiled in (so that strides of 1 are known); numbers are fp32, truth values u1.
+or i64 where they need it, but 1, which is compiled in (so that strides of 1 are known); numbers are fp32, truth values u1. A tuple is
+its elements, each by its own name: `shape.0`, `strides.1.0`, or `sizes.rows` for one with named fields.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from louver.formats.tensor import SparseTensor
+from louver.frontend.tuples import CONSTEXPR, EMPTY
 from louver.runtime.arrays import ArrayView, view
 from louver.user.descriptor import check_descriptor
 from louver.user.source import Parameter
@@ -38,8 +40,8 @@ Number: TypeAlias = "int | float"
 class Kind:
     """All of a call that its compiled kernel depends on.
 
-    signature: Triton's types by argument. constexprs: values by argument, `ones` among them. sparse: patterns by argument.
-    ones: integers that are compiled in because they are 1.
+    signature: Triton's types by argument; elements of tuples that are compiled in are there too, as constexprs. constexprs: values by
+    argument, `ones` among them. sparse: patterns by argument. ones: integers that are compiled in because they are 1.
     """
 
     signature: tuple[tuple[str, str], ...]
@@ -49,9 +51,9 @@ class Kind:
 
     def without_one(self, name: str) -> Kind:
         """The same call with the integer `name` passed when the kernel is launched."""
-        signature = (*self.signature, (name, "i32"))
+        signature = {**dict(self.signature), name: "i32"}
         constexprs = tuple(each for each in self.constexprs if each[0] != name)
-        return Kind(signature, constexprs, self.sparse, tuple(one for one in self.ones if one != name))
+        return Kind(tuple(signature.items()), constexprs, self.sparse, tuple(one for one in self.ones if one != name))
 
     def to_json(self) -> dict[str, Any]:
         """JSON values that say the same."""
@@ -69,7 +71,7 @@ class Call:
 
     kind: what is compiled. arrays, sparse: by argument, a descriptor's base by the descriptor's name. numbers: integers, floats and
     truth values, those that are compiled in because they are 1 too, and sizes and strides of descriptors as `x.shape.0` and
-    `x.stride.0`. given: every argument by name, as it was given.
+    `x.stride.0`. given: every argument by name, as it was given, tuples whole.
     """
 
     kind: Kind
@@ -82,6 +84,11 @@ class Call:
     def constexprs(self) -> dict[str, Any]:
         """Values that are compiled in."""
         return dict(self.kind.constexprs)
+
+    @property
+    def held(self) -> frozenset[str]:
+        """The parameters that are arrays or sparse tensors, or hold some."""
+        return frozenset(name.partition(".")[0] for name in (*self.arrays, *self.sparse))
 
 
 def bind(
@@ -113,10 +120,7 @@ def classify(parameters: Sequence[Parameter], given: Mapping[str, Any]) -> Call:
     """The call with these arguments. Raises TypeError or ValueError, with the argument's name, for what is none."""
     maker = _Maker()
     for parameter in parameters:
-        try:
-            maker.add(parameter, given[parameter.name])
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"the argument {parameter.name!r}: {error}") from error
+        maker.add(parameter, given[parameter.name])
     kind = Kind(tuple(maker.signature), tuple(maker.constexprs), tuple(maker.patterns), tuple(maker.ones))
     return Call(kind, maker.arrays, maker.sparse, maker.numbers, dict(given))
 
@@ -131,20 +135,46 @@ class _Maker:
     sparse: dict[str, SparseTensor] = field(default_factory=dict[str, SparseTensor])
     numbers: dict[str, Number] = field(default_factory=dict[str, Number])
 
-    def add(self, parameter: Parameter, value: Any) -> None:
+    def add(self, parameter: Parameter, value: Any, *, inside: bool = False) -> None:
+        """An argument; inside: of a tuple. Raises TypeError or ValueError with its name."""
+        if isinstance(value, tuple) and not parameter.constexpr:
+            self._tuple(parameter, cast("tuple[Any, ...]", value))
+            return
+        try:
+            if inside:
+                parameter = replace(parameter, constexpr=value is None or _is_constant(value))
+                if parameter.constexpr:
+                    self.signature.append((parameter.name, CONSTEXPR))
+            self._value(parameter, value, inside=inside)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"the argument {parameter.name!r}: {error}") from error
+
+    def _tuple(self, parameter: Parameter, value: tuple[Any, ...]) -> None:
+        name = parameter.name
+        if parameter.type:
+            raise TypeError(f"the argument {name!r}: it is annotated as {parameter.type}, a number, got a tuple")
+        if not value:
+            self.signature.append((name, EMPTY))
+        names: Sequence[Any] = getattr(value, "_fields", range(len(value)))
+        for each, element in zip(names, value, strict=True):
+            self.add(replace(parameter, name=f"{name}.{each}"), element, inside=True)
+
+    def _value(self, parameter: Parameter, value: Any, *, inside: bool) -> None:
         name = parameter.name
         value = plain(value)
         if parameter.constexpr or value is None:
             canonical(value)
             self.constexprs.append((name, value))
         elif isinstance(value, int | float):
-            self._number(parameter, value)
+            self._number(parameter, value, inside=inside)
+        elif type(value) in (list, dict):
+            raise TypeError(f"several values are given as a tuple, got a {type(value).__name__}")
         elif hasattr(value, "block_shape"):
             self._descriptor(name, value)
         else:
             self.signature.append((name, f"*{self._array(name, value)}"))
 
-    def _number(self, parameter: Parameter, value: Number) -> None:
+    def _number(self, parameter: Parameter, value: Number, *, inside: bool) -> None:
         name = parameter.name
         self.numbers[name] = value
         if parameter.type:
@@ -153,6 +183,8 @@ class _Maker:
         elif type(value) is int and value == 1 and parameter.by_value:
             self.constexprs.append((name, 1))
             self.ones.append(name)
+            if inside:
+                self.signature.append((name, CONSTEXPR))
         else:
             self.signature.append((name, _number_type(value)))
 
@@ -187,6 +219,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return cast(Any, value).item()
     return value.value if type(value).__name__ == "constexpr" else value
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether an element of a tuple is compiled in, whatever its value: a `tl.constexpr`, a jit function or a dtype."""
+    return hasattr(value, "cache_key") or type(value).__name__ in ("constexpr", "dtype")
 
 
 def canonical(value: Any) -> Any:

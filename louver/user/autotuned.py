@@ -77,7 +77,7 @@ class AutotunedKernel(JitKernel):
             return
         attempt.ready.bound(given.stream)()
         call = attempt.call
-        meta = {name: value for name, value in call.given.items() if name not in (*call.arrays, *call.sparse)}
+        meta = {name: value for name, value in call.given.items() if name not in call.held}
         sparse = tuple(weakref.ref(each) for each in call.sparse.values())
         recent = Recent(attempt.ready, attempt.sizes, meta, sparse, self._source.constants, given.ordinal)
         if attempt.candidate.hook is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from louver.user.arguments import Call
 from louver.user.descriptor import TensorDescriptor
@@ -49,6 +49,12 @@ def _refuse_hints(name: str, hints: Hints) -> None:
 
 def _for_triton(name: str, value: Any) -> Any:
     """An argument as Triton knows it."""
+    if isinstance(value, tuple):
+        elements: Any = cast("tuple[Any, ...]", value)
+        made = [_for_triton(f"{name}.{index}", each) for index, each in enumerate(elements)]
+        if all(one is other for one, other in zip(made, elements, strict=True)):
+            return elements
+        return elements._make(made) if hasattr(elements, "_make") else tuple(made)
     if not isinstance(value, TensorDescriptor):
         return value
     try:

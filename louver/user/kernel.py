@@ -87,7 +87,7 @@ class JitKernel:
         for array in call.arrays.values():
             make_wait(array, stream)
         bound.bound(stream)()
-        meta = {name: value for name, value in call.given.items() if name not in (*call.arrays, *call.sparse)}
+        meta = {name: value for name, value in call.given.items() if name not in call.held}
         sparse = tuple(weakref.ref(each) for each in call.sparse.values())
         self._recent.keep(args, kwargs, Recent(bound, sizes, meta, sparse, self._source.constants, ordinal))
 

@@ -6,7 +6,7 @@ import sys
 import weakref
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from louver.formats.tensor import SparseTensor
 from louver.runtime.adapters import torch_stream
@@ -143,6 +143,9 @@ class RecentCalls:
         if kind in (bool, float):
             # Equal to integers, and 0 to -0, which are other arguments.
             return (kind, repr(value))
+        if isinstance(value, tuple):
+            elements = cast("tuple[Any, ...]", value)
+            return ("tuple", getattr(elements, "_fields", None), *(self._facts(each) for each in elements))
         if hasattr(value, "block_shape"):
             sizes = tuple(value.shape), tuple(value.strides), tuple(value.block_shape)
             return (self._facts(value.base), *sizes, getattr(value, "padding", "zero"))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import louver
+from louver.frontend.tuples import arrange
 from louver.passes.tile_signature import ArgumentParameter, Count, Reach, SparseView, TileSignature
 from louver.user.arguments import bind, canonical, classify
 from louver.user.bind_tiles import check_tiles
@@ -77,6 +79,77 @@ def test_numbers_that_their_annotation_holds(type_: str, value: Any) -> None:
     assert types(value, parameters=(Parameter("x", type=type_),)) == [type_]
 
 
+class Pair(NamedTuple):
+    """Two numbers."""
+
+    rows: Any
+    columns: Any
+
+
+def test_tuples_are_their_elements(rng: np.random.Generator) -> None:
+    s = louver.compress(louver.prune(rng.standard_normal((8, 16)).astype(np.float16), "2:4"), "2:4")
+    array = np.zeros((4, 8), np.float32)
+    constant = SimpleNamespace(cache_key="key")
+    value = (s, (array, 1, 7), Pair(2**31, True), None, 1.0, (), TensorDescriptor.from_tensor(s, [8, 16]), constant)
+    call = classify((X, Y), {"x": value, "y": ()})
+    assert call.kind.signature == (
+        ("x.0", "*fp16"),
+        ("x.1.0", "*fp32"),
+        ("x.1.1", "constexpr"),
+        ("x.1.2", "i32"),
+        ("x.2.rows", "i64"),
+        ("x.2.columns", "u1"),
+        ("x.3", "constexpr"),
+        ("x.4", "fp32"),
+        ("x.5", "()"),
+        ("x.6", "tensordesc<fp16[8,16]>"),
+        ("x.7", "constexpr"),
+        ("y", "()"),
+    )
+    assert call.kind.constexprs == (("x.1.1", 1), ("x.3", None), ("x.7", constant))
+    assert call.kind.sparse == (("x.0", "2:4"), ("x.6", "2:4")) and call.kind.ones == ("x.1.1",)
+    assert call.sparse == {"x.0": s, "x.6": s} and list(call.arrays) == ["x.1.0"]
+    numbers = {"x.1.1": 1, "x.1.2": 7, "x.2.rows": 2**31, "x.2.columns": True, "x.4": 1.0}
+    assert call.numbers == numbers | {"x.6.shape.0": 8, "x.6.shape.1": 16, "x.6.stride.0": 16, "x.6.stride.1": 1}
+    assert call.given["x"] is value and call.held == {"x"}
+    arranged = arrange(("x", "y"), dict(call.kind.signature))
+    assert arranged.paths["x.2.columns"] == (0, 2, 1) and "x.1.1" not in arranged.passed
+    freed = call.kind.without_one("x.1.1")
+    assert freed.signature[2] == ("x.1.1", "i32") and freed.constexprs == call.kind.constexprs[1:] and not freed.ones
+
+
+def test_tuples_of_different_fields_are_different_kernels() -> None:
+    class Other(NamedTuple):
+        columns: int
+        rows: int
+
+    kinds = [classify((X,), {"x": value}).kind.to_json() for value in ((2, 3), Pair(2, 3), Other(2, 3))]
+    assert kinds[0] != kinds[1] != kinds[2] != kinds[0]
+
+
+def test_tuples_of_parameters_that_take_none() -> None:
+    assert types((2, (3, 1)), parameters=(Parameter("x", constexpr=True),)) == ["(2, (3, 1))"]
+    assert classify((Parameter("x", by_value=False),), {"x": (1, 2)}).kind.signature == (("x.0", "i32"), ("x.1", "i32"))
+    with pytest.raises(TypeError, match="the argument 'x': it is annotated as i64, a number, got a tuple"):
+        classify((Parameter("x", type="i64"),), {"x": (1, 2)})
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        ([2, 3], TypeError, "the argument 'x': several values are given as a tuple, got a list"),
+        ((2, [3]), TypeError, "the argument 'x.1': several values are given as a tuple, got a list"),
+        (Pair(1, {"a": 3}), TypeError, "the argument 'x.columns': several values are given as a tuple, got a dict"),
+        ((1, "text"), TypeError, "the argument 'x.1': expected an array"),
+        (((2**64,),), ValueError, "the argument 'x.0.0': an integer has at most 64 bits, got 18446744073709551616"),
+    ],
+    ids=repr,
+)
+def test_elements_that_are_no_arguments_are_refused(value: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        classify((X,), {"x": value})
+
+
 def test_sparse_tensors_are_pointers_of_their_type_with_their_pattern(rng: np.random.Generator) -> None:
     s = louver.compress(louver.prune(rng.standard_normal((8, 16)).astype(np.float16), "2:4"), "2:4")
     call = classify((X, Y), {"x": s, "y": TensorDescriptor.from_tensor(s, [8, 16])})
@@ -107,7 +180,7 @@ def test_jit_functions_are_constants_by_their_source() -> None:
 
 def test_what_is_no_array_is_refused_with_its_name() -> None:
     with pytest.raises(TypeError, match="the argument 'x': expected an array"):
-        classify((X,), {"x": [1, 2]})
+        classify((X,), {"x": "text"})
     with pytest.raises(ValueError, match="the argument 'x': an integer has at most 64 bits"):
         classify((X,), {"x": 2**64})
 

@@ -15,6 +15,7 @@ from louver.user.kernel import JitKernel
 from support.fake_gpu import FakeGpu, FakeTorch, Tensor
 from support.jit import KeptSource, kept_source
 from support.triton.cases import CASES
+from support.triton.tuples import LARGE, Sizes, tuple_source
 
 GRID = (2, 2)
 M, N, K = 200, 96, 256
@@ -148,3 +149,27 @@ def test_triton_s_real_descriptor_is_made(gpu: FakeGpu, torch: FakeTorch, monkey
     narrow = louver.TensorDescriptor(Tensor((M, K)), (M, K), (K, 1), (100, 64))
     with pytest.raises(ValueError, match="the argument 'a_tiles': .*power of 2"):
         JitKernel(source, Hints())[(4,)](**known | {"a_tiles": narrow})
+
+
+def test_tuples_are_passed_on_unchanged(
+    gpu: FakeGpu, torch: FakeTorch, native: Native, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = SimpleNamespace(TensorDescriptor=TritonDescriptor)
+    monkeypatch.setitem(sys.modules, "triton.tools.tensor_descriptor", tools)
+    a, b = Tensor((M, K)), Tensor((N, K))
+    known: dict[str, Any] = {
+        "d": Tensor((M, N)),
+        "operands": (a, b),
+        "sizes": Sizes(M, N, K),
+        "strides": ((N, 1), ((K, 1), (1, K))),
+        "scale": (0.5,),
+        **LARGE,
+    }
+    kernel = JitKernel(tuple_source(native=native), Hints())
+    kernel[GRID](**known)
+    ((_, seen),) = native.seen
+    assert all(seen[name] is value for name, value in known.items())
+    # Only descriptors of Louver's become Triton's, in tuples too.
+    kernel[GRID](**{**known, "operands": (louver.TensorDescriptor(a, [M, K], [K, 1], [64, 64]), b)})
+    made, other = native.seen[1][1]["operands"]
+    assert isinstance(made, TritonDescriptor) and made.base is a and other is b

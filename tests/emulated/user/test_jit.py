@@ -19,6 +19,7 @@ from support.triton.products import Given, compiled, given
 from support.triton.texts import ADDEND, changed_text
 from support.triton.tile_cases import TILE_CASES
 from support.triton.tile_runs import RUNS
+from support.triton.tuples import LARGE, SMALL, TUPLES, Sizes, tuple_call, tuple_source
 
 
 def case_of(rng: np.random.Generator, name: str, m: int, n: int, k: int, version: str = "3.6") -> Given:
@@ -217,3 +218,28 @@ def test_an_output_that_is_added_to(rng: np.random.Generator) -> None:
         exact = plain.astype(np.float64) + start
         # The sum was rounded before it was added, in `plain`.
         assert np.abs(out - exact).max() <= 2.0**-10 * np.abs(plain).max() + 2.0**-11 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("version", ["3.6", "3.9"])
+def test_tuples_of_arrays_sizes_and_strides(rng: np.random.Generator, version: str) -> None:
+    for run in ("__call__", "emulate"):
+        call = tuple_call(rng, 200, 88, 272)
+        kernel = JitKernel(tuple_source(version), Hints())
+        found = (kernel if run == "__call__" else kernel.emulate)[call.grid](**call.arguments)
+        assert found is None or found.products
+        call.check(call.out)
+
+
+@pytest.mark.parametrize("tile", [LARGE, SMALL], ids=["product", "tiles"])
+def test_tuples_by_triton(rng: np.random.Generator, tile: dict[str, int]) -> None:
+    pytest.importorskip("triton", reason="Triton is not installed: pip install 'louver[triton]'")
+    call = tuple_call(rng, 150, 72, 136, tile)
+    louver.jit(TUPLES.function()).emulate[call.grid](**call.arguments)
+    call.check(call.out)
+
+
+def test_sizes_in_a_tuple_that_do_not_fit_are_refused(rng: np.random.Generator) -> None:
+    call = tuple_call(rng, 200, 88, 272)
+    call.arguments["sizes"] = Sizes(208, 88, 272)
+    with pytest.raises(ValueError, match=re.escape("for 'operands.0', [200, 272], got [208, 272]")):
+        JitKernel(tuple_source(), Hints()).emulate[call.grid](**call.arguments)

@@ -24,6 +24,7 @@ from support.triton.cases import CASES, KEPT_CASES
 from support.triton.products import Given, compiled, given
 from support.triton.tile_cases import TILE_CASES
 from support.triton.tile_runs import RUNS
+from support.triton.tuples import tuple_call, tuple_source
 
 
 @pytest.fixture(autouse=True)
@@ -115,6 +116,20 @@ def test_what_is_no_product_runs_by_register_tiles(rng: np.random.Generator, nam
     kernel[case.grid](**TILE_CASES[name].constexprs, **known)
     for argument, expected in case.expected.items():
         expected.check(to_numpy(known[argument]))
+
+
+@pytest.mark.parametrize("version", ["3.6", "3.9"])
+def test_tuples_of_arrays_sizes_and_strides(rng: np.random.Generator, version: str) -> None:
+    kernel = JitKernel(tuple_source(version), Hints())
+    for m, n, k in ((520, 264, 200), (129, 80, 80)):
+        call = tuple_call(rng, m, n, k)
+        s, b = call.arguments["operands"]
+        out = to_torch(call.out)
+        known = {**call.arguments, "d": out, "operands": (s, to_torch(b))}
+        for _ in range(3):
+            out.fill_(math.nan)
+            kernel[lambda meta, grid=call.grid: grid if meta["sizes"].rows else ()](**known)
+            call.check(to_numpy(out))
 
 
 def test_dense_kernels_are_triton_s(torch: Any) -> None:

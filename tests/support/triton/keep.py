@@ -14,6 +14,7 @@ from louver.frontend.triton import triton_to_ttir
 from support.triton import tile_cases
 from support.triton.cases import CASES, KEPT, Case
 from support.triton.tile_cases import TILE_CASES, TileCase
+from support.triton.tuples import NAME, TUPLES
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -31,6 +32,7 @@ def main() -> None:
     for name, case in CASES.items():
         if not case.oldest or version < "3.7":
             (folder / f"{name}.ttir").write_text(text(case).rstrip() + "\n", encoding="utf-8")
+    (folder / f"{NAME}.ttir").write_text(text(TUPLES).rstrip() + "\n", encoding="utf-8")
     folder = tile_cases.KEPT / version
     folder.mkdir(parents=True, exist_ok=True)
     for name, case in TILE_CASES.items():

@@ -1,0 +1,90 @@
+"""Arguments that are tuples: element by element, and nested as Triton takes them.
+
+An element is named by the way to it: `shape.0`, `strides.1.0`, or `sizes.rows` in a tuple with named fields.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+CONSTEXPR = "constexpr"
+"""The type of what is compiled in. Source: Triton."""
+
+EMPTY = "()"
+"""The type of a tuple without elements."""
+
+Types: TypeAlias = "str | tuple[Types, ...]"
+"""A type, or those of a tuple's elements; a named tuple where these have names."""
+
+_Tree: TypeAlias = "str | dict[str, _Tree]"
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """A kernel's arguments. types: by parameter, nested. paths: the place of each element that is no tuple: of its parameter, and in
+    each tuple around it. passed: those that the compiled kernel has as arguments, in order.
+    """
+
+    types: dict[str, Types]
+    paths: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    passed: list[str] = field(default_factory=list[str])
+
+
+def arrange(parameters: Sequence[str], types: Mapping[str, str]) -> Elements:
+    """What a kernel with these parameters is given. types: by element; the fields of a named tuple stand there in order.
+
+    Raises ValueError, with the rule, for elements that make no tuple.
+    """
+    tree: dict[str, _Tree] = {}
+    for name, type_ in types.items():
+        _add(tree, name, type_)
+    found = Elements({})
+    for place, name in enumerate(parameters):
+        if name in tree:
+            found.types[name] = _nested(tree[name], name, (place,), found)
+    return found
+
+
+def _add(tree: dict[str, _Tree], name: str, type_: str) -> None:
+    *outer, last = name.split(".")
+    node = tree
+    for part in outer:
+        inner = node.setdefault(part, {})
+        if isinstance(inner, str):
+            raise ValueError(f"an argument is one value or a tuple of some, got {name!r} and what is around it")
+        node = inner
+    if last in node:
+        raise ValueError(f"an argument is one value or a tuple of some, got {name!r} and elements of it")
+    node[last] = type_
+
+
+def _nested(node: _Tree, name: str, path: tuple[int, ...], found: Elements) -> Types:
+    if isinstance(node, str):
+        if node == EMPTY:
+            return ()
+        found.paths[name] = path
+        if node != CONSTEXPR:
+            found.passed.append(name)
+        return node
+    numbered = all(part.isdecimal() for part in node)
+    parts = sorted(node, key=int) if numbered else list(node)
+    if numbered and [int(part) for part in parts] != list(range(len(parts))):
+        raise ValueError(f"a tuple's elements are numbered 0, 1 and so on, got {_names(name, parts)}")
+    inner = [_nested(node[part], f"{name}.{part}", (*path, place), found) for place, part in enumerate(parts)]
+    if numbered:
+        return tuple(inner)
+    try:
+        # Its fields are known only here.
+        make: Any = namedtuple
+        return make("Fields", parts)(*inner)
+    except ValueError:
+        raise ValueError(
+            f"a tuple's elements are all numbered, or all named as fields of a named tuple are, got {_names(name, parts)}"
+        ) from None
+
+
+def _names(name: str, parts: Sequence[str]) -> str:
+    return ", ".join(f"{name}.{part}" for part in parts)
