@@ -11,8 +11,8 @@ from louver.frontend.problem import Problem
 from louver.isa.targets import Target
 from louver.kernels.waves import narrowed, tall_pays
 from louver.passes.layout import dense_layout, metadata_bytes, output_layout, stageable, values_layout
-from louver.passes.product import ProductNest
-from louver.passes.schedule import Schedule, check_registers
+from louver.passes.product import ProductNest, require_sparse
+from louver.passes.schedule import STEPS, Schedule, check_registers
 
 TILE_N = (8, 16, 32, 64, 128, 256)
 """Tile widths that the library compiles; a width between two of them would add kernels and little speed."""
@@ -140,11 +140,12 @@ def _promoted_width(n: int) -> int:
 def choose_for_nest(
     nest: ProductNest, target: Target, *, aligned_output: bool, fixed: Mapping[str, Any] | None = None
 ) -> Schedule:
-    """A schedule of a kernel whose tile is its user's: what `choose` would take for a library product of that tile.
+    """A schedule of a kernel whose tile of the output is its user's: what `choose` would take for a library product of that tile.
 
     aligned_output: as for `choose`. fixed: fields of the schedule that the user says; the others go by them.
-    Raises ValueError for a tile that no number of warpgroups goes with, and for fields that do not go together.
+    Raises ValueError for a product without a 2:4 sparse operand, a tile that no number of warpgroups goes with, and for fields that do not go together.
     """
+    require_sparse(nest)
     given = dict(fixed or {})
     element = nest.store.element
     transposed, gated = nest.store.transposed, nest.gated
@@ -184,7 +185,7 @@ def _tiled(nest: ProductNest, given: Mapping[str, Any], target: Target) -> Sched
     for number in (given["consumers"],) if "consumers" in given else preferred:
         try:
             fields["consumers"] = number
-            schedule = Schedule(nest.tile_m, nest.tile_n, nest.tile_k, **fields)
+            schedule = Schedule(nest.tile_m, nest.tile_n, _step(nest), **fields)
             check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None)
         except ValueError as error:
             refusal = refusal or error
@@ -192,6 +193,16 @@ def _tiled(nest: ProductNest, given: Mapping[str, Any], target: Target) -> Sched
             return schedule
     assert refusal is not None
     raise refusal
+
+
+def _step(nest: ProductNest) -> int:
+    """Columns of K that a stage holds: the user's step where it may be one, else the library's, whatever the user's is: K is summed
+    to its end. Sums that are promoted more often than that take the least.
+    """
+    if nest.tile_k in STEPS:
+        return nest.tile_k
+    step = TILE_K.get(element_type(nest.b.element).bits, STEPS[0])
+    return STEPS[0] if nest.promoted is not None and nest.promoted < step else step
 
 
 @dataclass(frozen=True, slots=True)

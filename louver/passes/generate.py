@@ -24,23 +24,22 @@ from louver.passes.generate_epilogue import build_epilogue, epilogue_parameters
 from louver.passes.generate_multiply import TURN, begin, constant, loop, multiply, name_tile
 from louver.passes.generation import Generation
 from louver.passes.layout import dense_layout, metadata_bytes, output_layout, values_layout
-from louver.passes.product import Batch, ProductNest
+from louver.passes.product import Batch, ProductNest, require_sparse
 from louver.passes.schedule import Schedule, check_registers, register_split
 from louver.passes.signature import kernel_name
 
 
 def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
-    """Schedule IR for `nest` run as `schedule` says. Raises ValueError where the two cannot go together."""
-    if (nest.tile_m, nest.tile_n, nest.tile_k) != (schedule.tile_m, schedule.tile_n, schedule.tile_k):
+    """Schedule IR for `nest` run as `schedule` says. Raises ValueError where the two cannot go together.
+
+    A step of the schedule need not be the kernel's: it is a sum over all of K, whose operands end in zeros.
+    """
+    if (nest.tile_m, nest.tile_n) != (schedule.tile_m, schedule.tile_n):
         raise ValueError(
-            f"the kernel's tile and the schedule's must agree, got {nest.tile_m}×{nest.tile_n}×{nest.tile_k} "
-            f"and {schedule.tile_m}×{schedule.tile_n}×{schedule.tile_k}"
+            f"the kernel's tile and the schedule's must agree, got {nest.tile_m}×{nest.tile_n} "
+            f"and {schedule.tile_m}×{schedule.tile_n}"
         )
-    if nest.a.pattern != "2:4" or not nest.a.k_major:
-        raise ValueError(
-            f"the left operand must be 2:4 sparse with K contiguous, got pattern {nest.a.pattern} and "
-            f"{'K' if nest.a.k_major else 'M'} contiguous: mark the argument sparse"
-        )
+    require_sparse(nest)
     check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None)
     if nest.promoted is not None and nest.promoted < schedule.tile_k:
         raise ValueError(

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -23,13 +23,19 @@ class Quotient:
 
 @dataclass(frozen=True, slots=True)
 class Multiple:
-    """A size: the kernel argument of that name times a constant."""
+    """A size: a constant times the kernel arguments of these names, in alphabetical order, so that equal products are one."""
 
-    argument: str
+    arguments: tuple[str, ...]
     factor: int
 
+    def __post_init__(self) -> None:
+        if not self.arguments or list(self.arguments) != sorted(self.arguments) or self.factor < 1:
+            raise ValueError(
+                f"a multiple has a factor of at least 1 and sorted names, got {self.factor} and {self.arguments}"
+            )
+
     def __str__(self) -> str:
-        return f"{self.factor}·{self.argument}"
+        return "·".join([str(self.factor)] * (self.factor > 1) + list(self.arguments))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +50,16 @@ class Programs:
 
 
 Size: TypeAlias = str | int | Quotient | Multiple | Programs
-"""A size or stride in elements: the name of the kernel argument that holds it, a multiple or part of that or of the grid, or a
-constant.
+"""A size or stride in elements: the name of the kernel argument that holds it, a product, a part of such, a multiple of the grid, or
+a constant.
 """
+
+
+def multiplied(names: Sequence[str], factor: int) -> Size:
+    """The product of arguments, by their names, and a constant of at least 1."""
+    if not names:
+        return factor
+    return names[0] if len(names) == 1 and factor == 1 else Multiple(tuple(sorted(names)), factor)
 
 
 def halved(size: Size) -> Size:
@@ -56,10 +69,8 @@ def halved(size: Size) -> Size:
             return size // 2
         case str():
             return Quotient(size, 2)
-        case Multiple(argument, 2):
-            return argument
-        case Multiple(argument, factor) if factor % 2 == 0:
-            return Multiple(argument, factor // 2)
+        case Multiple(arguments, factor) if factor % 2 == 0:
+            return multiplied(arguments, factor // 2)
         case Programs(axis, factor) if factor % 2 == 0:
             return Programs(axis, factor // 2)
         case _:
@@ -296,3 +307,12 @@ class ProductNest:
     def k(self) -> Size:
         """Elements summed."""
         return self.a.depth
+
+
+def require_sparse(nest: ProductNest) -> None:
+    """Raises ValueError unless the left operand is one that schedules are for."""
+    if nest.a.pattern != "2:4" or not nest.a.k_major:
+        raise ValueError(
+            f"the left operand must be 2:4 sparse with K contiguous, got pattern {nest.a.pattern} and "
+            f"{'K' if nest.a.k_major else 'M'} contiguous: mark the argument sparse"
+        )

@@ -7,6 +7,9 @@ from typing import Literal
 
 from louver.isa.targets import Target
 
+STEPS = (64, 128)
+"""Columns of K that a stage may hold: whole metadata words, and rows of stored values within the widest swizzle span."""
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -63,7 +66,7 @@ class Schedule:
             raise ValueError(f"tile_m is at most 256 (a tensor map's box), got {self.tile_m}")
         if self.tile_n % 8 or self.tile_n > 256:
             raise ValueError(f"tile_n is a multiple of 8, at most 256, got {self.tile_n}")
-        if self.tile_k not in (64, 128):
+        if self.tile_k not in STEPS:
             raise ValueError(f"tile_k is 64 or 128, got {self.tile_k}")
         if self.store not in ("direct", "bulk"):
             raise ValueError(f'store is "direct" or "bulk", got {self.store!r}')

@@ -26,7 +26,7 @@ from louver.ir.tile import (
 from louver.ir.tile.types import tensor_of
 from louver.passes.conditions import argument_names
 from louver.passes.host_descriptors import host_sizes
-from louver.passes.product import Argument, Batch, Multiple, Programs, Quotient, Size
+from louver.passes.product import Argument, Batch, Programs, Quotient, Size, multiplied
 from louver.passes.refusal import unsupported
 
 PAD_ZERO = 1
@@ -126,7 +126,7 @@ class Trace:
         return not any(op.value.iter_values())
 
     def size(self, index: Index, user: Operation) -> Size:
-        """A size or stride: an argument, widened or not, that divided by a constant, or a constant."""
+        """A size or stride: a product of arguments and constants, widened or not, an argument divided by a constant, or a constant."""
         constant = self.constant(index)
         if constant is not None:
             return constant
@@ -136,21 +136,36 @@ class Trace:
             if divisor is not None and divisor > 0 and whole in self.names:
                 self.explained.add(value.owner)
                 return Quotient(self.names[whole], divisor)
-        if isinstance(value.owner, arith.MuliOp):
-            factor, whole = self.constant(value.owner.rhs), value.owner.lhs
-            if factor is not None and factor > 0 and (whole in self.names or isinstance(whole.owner, GetNumProgramsOp)):
-                self.explained.add(value.owner)
-                if whole in self.names:
-                    return Multiple(self.names[whole], factor)
-                assert isinstance(whole.owner, GetNumProgramsOp)
-                self.explained.add(whole.owner)
-                return Programs(whole.owner.axis.value.data, factor)
-        if isinstance(value.owner, ExtSIOp):
-            self.explained.add(value.owner)
-            value = value.owner.input
-        if value not in self.names:
-            raise unsupported("sizes and strides must be arguments or constants", self._culprit(value, user))
-        return self.names[value]
+        return self._multiplied(value, user)
+
+    def _multiplied(self, value: SSAValue, user: Operation) -> Size:
+        """A product of arguments and constants, or of a number of programs and constants."""
+        factor = 1
+        names: list[str] = []
+        axes: list[int] = []
+        pending = [value]
+        while pending:
+            each = pending.pop()
+            constant = self.constant(each)
+            if each in self.names:
+                names.append(self.names[each])
+            elif isinstance(each.owner, arith.MuliOp | ExtSIOp):
+                self.explained.add(each.owner)
+                pending += each.owner.operands
+            elif isinstance(each.owner, GetNumProgramsOp):
+                self.explained.add(each.owner)
+                axes.append(each.owner.axis.value.data)
+            elif constant is not None and constant > 0:
+                factor *= constant
+            else:
+                rule = "sizes and strides must be arguments or constants, or products of these"
+                raise unsupported(rule, self._culprit(value, user))
+        if not axes:
+            return multiplied(names, factor)
+        if names or len(axes) > 1:
+            rule = "a size by the grid is a constant times its programs along one axis"
+            raise unsupported(rule, self._culprit(value, user))
+        return Programs(axes[0], factor)
 
     def same(self, one: Size, other: Size) -> bool:
         """Whether two sizes are equal, or one of them is a descriptor's own, which a launch then finds equal to the other."""

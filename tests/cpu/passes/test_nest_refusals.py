@@ -122,7 +122,7 @@ REFUSED = [
             ("    %a_tensor =", "    %more = arith.addi %M, %N : i32\n    %a_tensor ="),
             ("%a, [%M, %K]", "%a, [%more, %K]"),
         ],
-        "sizes and strides must be arguments or constants, got: %more = arith.addi",
+        "sizes and strides must be arguments or constants, or products of these, got: %more = arith.addi",
     ),
     (
         "a stride in the last dimension",
