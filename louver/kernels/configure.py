@@ -179,6 +179,10 @@ def choose_for_nest(
 def _tiled(nest: ProductNest, given: Mapping[str, Any], target: Target) -> Schedule:
     """A schedule of the nest's tile with a number of warpgroups that holds its sums, at its least depth."""
     refusal = None
+    if nest.tile_m % 64:
+        raise ValueError(
+            f"a warpgroup multiplies whole blocks of 64 rows of the sparse operand, got a tile of {nest.tile_m}"
+        )
     # The widest tile is the library's for sums in f16, with its warpgroups.
     preferred = (4, *CONSUMERS) if (nest.tile_m, nest.tile_n) == (256, 256) else CONSUMERS
     fields: dict[str, Any] = {"stages": 2 if given.get("specialized", True) else 1, **given}

@@ -1,8 +1,8 @@
 """canonicalize-kernel: a user's kernel, however it is written, as the library would have written it.
 
 count-loops, propagate-sparsity, drop-assumptions, make-host-descriptors, unroll-programs, select-branches, describe-batches,
-describe-tiles, count-elements, loop-once, turn-right-sparse, fuse-gated-pair, number-tiles: each takes valid tile IR and gives valid
-tile IR, and leaves alone what is in order already.
+describe-tiles, drop-counters, join-tails, count-elements, roll-sums, turn-right-sparse, fuse-gated-pair, number-tiles: each
+takes valid tile IR and gives valid tile IR, and leaves alone what is in order already.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from louver.passes.count_elements import count_elements
 from louver.passes.count_loops import count_loops
 from louver.passes.describe_batches import describe_batches
 from louver.passes.describe_tiles import describe_tiles
+from louver.passes.drop_counters import drop_counters
 from louver.passes.fuse_gated_pair import fuse_gated_pair
 from louver.passes.host_descriptors import make_host_descriptors
-from louver.passes.loop_once import loop_once
+from louver.passes.join_tails import join_tails
 from louver.passes.number_tiles import number_tiles
 from louver.passes.propagate_sparsity import propagate_sparsity
+from louver.passes.roll_sums import roll_sums
 from louver.passes.select_branches import select_branches
 from louver.passes.turn_right_sparse import turn_right_sparse
 from louver.passes.unroll_programs import unroll_programs
@@ -50,8 +52,10 @@ PASSES: tuple[Callable[[ModuleOp], None], ...] = (
     select_branches,
     describe_batches,
     describe_tiles,
+    drop_counters,
+    join_tails,
     count_elements,
-    loop_once,
+    roll_sums,
     turn_right_sparse,
     fuse_gated_pair,
     number_tiles,

@@ -37,10 +37,11 @@ from louver.ir.tile import (
 )
 from louver.ir.tile.types import tensor_of
 from louver.passes.conditions import argument_names, require_equal, require_multiple
+from louver.passes.equal_values import equal, equal_index, equal_indices
 from louver.passes.host_descriptors import host_sizes
 from louver.passes.index_numbers import literal
 from louver.passes.insert import insert, insert_before, integer
-from louver.passes.integers import constant_integer, without_extension
+from louver.passes.integers import constant_integer, is_zero, without_extension
 from louver.passes.refusal import unsupported
 from louver.passes.remove_dead import remove_dead
 
@@ -77,9 +78,9 @@ def _pair(loop: scf.ForOp) -> tuple[_Step, _Step] | None:
     if one is None or two is None or (one.addition is None) != (two.addition is None):
         return None
     same = one.dot.a.type == two.dot.a.type and one.dot.properties == two.dot.properties
-    if not same or one.made.base is two.made.base or not _equal(one.dot.b, two.dot.b):
+    if not same or one.made.base is two.made.base or not equal(one.dot.b, two.dot.b):
         return None
-    if not all(_equal_index(*each) for each in zip(one.load.offsets, two.load.offsets, strict=True)):
+    if not equal_indices(one.load.offsets, two.load.offsets):
         return None
     rows = tensor_of(one.load.result).get_shape()[0]
     if rows % GATE_ROWS or _doubled_start(one.load.offsets[0], rows) is None:
@@ -99,11 +100,11 @@ def _step(loop: scf.ForOp, index: int) -> _Step | None:
     if addition is not None and partial in addition.operands:
         value = addition.rhs if addition.lhs is partial else addition.lhs
     dot = value.owner
-    if not isinstance(dot, DotOp) or not _is_zero(loop.iter_args[index]):
+    if not isinstance(dot, DotOp) or not is_zero(loop.iter_args[index]):
         return None
     if not value.has_one_use() or not end.operands[index].has_one_use():
         return None
-    if not (dot.c is partial if addition is None else _is_zero(dot.c)) or not partial.has_one_use():
+    if not (dot.c is partial if addition is None else is_zero(dot.c)) or not partial.has_one_use():
         return None
     load = dot.a.owner
     made = load.desc.owner if isinstance(load, DescriptorLoadOp) else None
@@ -112,33 +113,6 @@ def _step(loop: scf.ForOp, index: int) -> _Step | None:
     if sparse_encoding(load.result.type) is None or len(made.sizes) != 2 or not isinstance(made.base, BlockArgument):
         return None
     return _Step(dot, addition, load, made)
-
-
-def _is_zero(value: SSAValue) -> bool:
-    op = value.owner
-    if not isinstance(op, arith.ConstantOp) or not isinstance(op.value, DenseIntOrFPElementsAttr):
-        return False
-    return op.value.is_splat() and not any(op.value.iter_values())
-
-
-def _equal(one: SSAValue, other: SSAValue) -> bool:
-    """Whether both are made in the same way of the same values."""
-    if one is other:
-        return True
-    first, second = one.owner, other.owner
-    if not isinstance(first, Operation) or type(first) is not type(second) or not isinstance(second, Operation):
-        return False
-    if first.regions or first.properties != second.properties or len(first.operands) != len(second.operands):
-        return False
-    if list(first.results).index(one) != list(second.results).index(other) or one.type != other.type:  # pyright: ignore[reportArgumentType]
-        return False
-    return all(_equal(a, b) for a, b in zip(first.operands, second.operands, strict=True))
-
-
-def _equal_index(one: Index, other: Index) -> bool:
-    if isinstance(one, int) or isinstance(other, int) or literal(one) is not None:
-        return literal(one) == literal(other)
-    return _equal(one, other)
 
 
 def _fuse(function: FuncOp, loop: scf.ForOp, one: _Step, two: _Step) -> None:
@@ -164,7 +138,7 @@ def _require_one_shape(function: FuncOp, one: _Step, two: _Step) -> None:
         require_multiple(function, names[cast(SSAValue, rows)], GATE_ROWS)
     pairs = [*zip(one.made.sizes, two.made.sizes, strict=True), *zip(one.made.steps, two.made.steps, strict=True)]
     for place, (first, second) in enumerate(pairs):
-        if _equal_index(first, second):
+        if equal_index(first, second):
             continue
         values = [each if isinstance(each, int) else without_extension(each) for each in (first, second)]
         sizes = place < 2

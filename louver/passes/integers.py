@@ -1,4 +1,4 @@
-"""Integers in tile IR: which are constants, and which are sizes divided into steps."""
+"""Integers in tile IR: which are constants, and which are sizes divided into steps; tensors of zeros."""
 
 from __future__ import annotations
 
@@ -27,6 +27,14 @@ def constant_integer(value: SSAValue) -> int | None:
         found = {element for element in op.value.iter_values() if isinstance(element, int)}
         return found.pop() if len(found) == 1 else None
     return None
+
+
+def is_zero(value: SSAValue) -> bool:
+    """Whether `value` is a tensor constant of zeros."""
+    op = value.owner
+    if not isinstance(op, arith.ConstantOp) or not isinstance(op.value, DenseIntOrFPElementsAttr):
+        return False
+    return op.value.is_splat() and not any(op.value.iter_values())
 
 
 def without_extension(value: SSAValue) -> SSAValue:

@@ -2,7 +2,7 @@
 
 Who masks nothing says by that that every tile is whole. A dimension without a mask has the size that another access says which starts
 at the same place; if it is a store's, that size must be a multiple of the tile, which the launch checks. Where nothing says a size,
-it is the tile's own for a dimension that starts at 0, and as many tiles as there are programs for one that starts at a program's
+a tensor ends with the tile for a dimension that starts at a number, and as many tiles as there are programs for one that starts at a program's
 number of tiles.
 """
 
@@ -64,8 +64,9 @@ class TileSizes:
             if isinstance(op, StoreOp):
                 self._require_whole_tiles(size, each, op)
             return size
-        if each.first == Polynomial.number(0):
-            return Polynomial.number(each.extent)
+        first = each.first.constant
+        if first is not None:
+            return Polynomial.number(first + each.extent)
         program = self._program(each)
         if program is None:
             rule = (

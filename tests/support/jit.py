@@ -16,7 +16,7 @@ from louver.user.descriptor import TensorDescriptor
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from louver.user.source import Constant, Parameter
-from support.triton.cases import CASES, kept
+from support.triton.cases import BATCHES, CASES, kept
 from support.triton.products import Given
 from support.triton.tile_cases import TILE_CASES, kept_tiles
 
@@ -85,9 +85,9 @@ def arguments(given: Given, out: Array) -> dict[str, Any]:
         known |= dict.fromkeys((f"stride_{letter}", f"stride_{letter}m", f"stride_{letter}k"), pitch)
     known |= {"a": given.parts[0], "gate": given.parts[0], "up": given.parts[-1]}
     known |= {own: known[role] for own, role in case.roles.items()}
-    if given.name == "given_descriptors":
-        known["a_tiles"] = TensorDescriptor.from_tensor(known["a"], [128, 64])
-        known["b_tiles"] = TensorDescriptor.from_tensor(dense, [64, 64])
+    if case.kernel == "given_descriptors":
+        known["a_tiles"] = TensorDescriptor.from_tensor(known["a"], [128, case.constexprs["BK"]])
+        known["b_tiles"] = TensorDescriptor.from_tensor(dense, [case.constexprs["BK"], 64])
         known["d_tiles"] = TensorDescriptor(out, out.shape, (pitches["d"], 1), [128, 64])
     return {name: (known | case.constexprs)[name] for name in order(given.name)}
 
@@ -109,3 +109,8 @@ def output(given: Given, padding: int = 0) -> Array:
 
 def result(given: Given, out: Array) -> Array:
     return out.T if CASES[given.name].transposed else out
+
+
+def batch_source(name: str, version: str = "3.6") -> KeptSource:
+    case = BATCHES[name]
+    return KeptSource(name, kept(name, version), (*case.signature, *case.constexprs), tuple(case.constexprs))

@@ -55,9 +55,7 @@ def test_each_stage_of_register_tiles(cli: Cli, stage: str, signs: list[str]) ->
     assert result.exit_code == 0, result.output
     assert all(sign in result.output for sign in signs)
     # What the kernel's text says comes before anyone asks for a family.
-    assert result.output.startswith("// register tiles: each consumer warpgroup takes whole blocks") == (
-        stage != "tile"
-    )
+    assert result.output.startswith("// register tiles: a warpgroup multiplies whole blocks") == (stage != "tile")
 
 
 def test_ptx_is_printed_by_default(cli: Cli) -> None:

@@ -157,8 +157,11 @@ def test_grid_is_one_cta_a_tile_and_at_most_one_an_sm() -> None:
 
 def test_tile_of_kernel_and_schedule_must_agree() -> None:
     nest = nest_of(Problem(), Schedule())
-    with pytest.raises(ValueError, match="128×256×64 and 128×128×64"):
+    with pytest.raises(ValueError, match="128×256 and 128×128"):
         generate(nest, Schedule(tile_n=128), SM_90A)
+    assert str(generate(nest, Schedule(tile_k=128), SM_90A)) == str(
+        generate(nest_of(Problem(), Schedule(tile_k=128)), Schedule(tile_k=128), SM_90A)
+    )
 
 
 def test_a_dense_left_operand_is_refused() -> None:

@@ -10,18 +10,16 @@ builtin.module {
     %m_1 = arith.muli %m, %c128_i32 : i32
     %1 = arith.constant 0 : i32
     %2 = arith.constant 0 : i32
-    %3 = arith.constant 0 : i32
-    %4 = arith.constant 0 : i32
-    %5 = arith.constant 64 : i32
-    %6 = scf.for %k = %4 to %5 step %5 iter_args(%partial = %cst) -> (tensor<128x64xf32>) : i32 {
+    %3 = arith.constant 64 : i32
+    %4 = scf.for %k = %2 to %3 step %3 iter_args(%partial = %cst) -> (tensor<128x64xf32>) : i32 {
       %left = tt.descriptor_load %a_tensor[%m_1, %k] : !tt.tensordesc<tensor<128x64xf16, #tt.sparse<"NV24">>> -> tensor<128x64xf16, #tt.sparse<"NV24">>
-      %right = tt.descriptor_load %b_tensor[%k, %3] : !tt.tensordesc<tensor<64x64xf16>> -> tensor<64x64xf16>
-      %7 = tt.dot %left, %right, %partial, inputPrecision = tf32 : tensor<128x64xf16, #tt.sparse<"NV24">> * tensor<64x64xf16> -> tensor<128x64xf32>
-      scf.yield %7 : tensor<128x64xf32>
+      %right = tt.descriptor_load %b_tensor[%k, %1] : !tt.tensordesc<tensor<64x64xf16>> -> tensor<64x64xf16>
+      %5 = tt.dot %left, %right, %partial, inputPrecision = tf32 : tensor<128x64xf16, #tt.sparse<"NV24">> * tensor<64x64xf16> -> tensor<128x64xf32>
+      scf.yield %5 : tensor<128x64xf32>
     }
-    %8 = arith.truncf %6 : tensor<128x64xf32> to tensor<128x64xf16>
-    %9 = arith.constant 0 : i32
-    tt.descriptor_store %d_tensor[%m_1, %9], %8 : !tt.tensordesc<tensor<128x64xf16>>, tensor<128x64xf16>
+    %6 = arith.truncf %4 : tensor<128x64xf32> to tensor<128x64xf16>
+    %7 = arith.constant 0 : i32
+    tt.descriptor_store %d_tensor[%m_1, %7], %6 : !tt.tensordesc<tensor<128x64xf16>>, tensor<128x64xf16>
     tt.return
   }
 }

@@ -12,6 +12,7 @@ import pytest
 
 import louver
 from louver.formats.dtypes import element_type
+from louver.kernels.numerics import compare
 from louver.runtime.arrays import view
 from louver.runtime.device import Device, current_device
 from louver.runtime.memory import DeviceArray
@@ -19,7 +20,7 @@ from louver.user.descriptor import TensorDescriptor
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from support.device_products import guarded, to_numpy, to_torch
-from support.jit import arguments, grid_of, kept_kernel, output, result, tile_source
+from support.jit import arguments, batch_source, grid_of, kept_kernel, output, result, tile_source
 from support.triton.cases import CASES, KEPT_CASES
 from support.triton.products import Given, compiled, given
 from support.triton.tile_cases import TILE_CASES
@@ -62,7 +63,7 @@ def run(kernel: JitKernel, case: Given, padding: int = 0, times: int = 2, **more
     known = on_device(arguments(case, host))
     element = case.product.nest.store.element
     guard = None
-    if case.name == "given_descriptors":
+    if CASES[case.name].kernel == "given_descriptors":
         out = known["d_tiles"].base
     else:
         if element_type(element).bytes > 1:
@@ -81,6 +82,22 @@ def run(kernel: JitKernel, case: Given, padding: int = 0, times: int = 2, **more
 @pytest.mark.parametrize(("m", "n", "k"), [(1288, 784, 1328), (129, 80, 80)])
 def test_every_style_from_its_text(rng: np.random.Generator, name: str, version: str, m: int, n: int, k: int) -> None:
     run(kept_kernel(name, version), given(rng, name, compiled(name, version), m, n, k))
+
+
+@pytest.mark.parametrize("version", ["3.6", "3.9"])
+@pytest.mark.parametrize(("m", "n", "k"), [(1160, 648, 656), (72, 24, 40)])
+def test_strides_that_are_products_of_sizes(rng: np.random.Generator, version: str, m: int, n: int, k: int) -> None:
+    a = louver.prune(rng.standard_normal((5, m, k), np.float32).astype(np.float16), "2:4")
+    b = rng.standard_normal((5, n, k), np.float32).astype(np.float16)
+    guard = guarded((5 * m, n), "f16")
+    known = {"a": louver.compress(a, "2:4"), "b": to_torch(b), "d": guard.view, "E": 5, "M": m, "N": n, "K": k}
+    kernel = JitKernel(batch_source("joined_entries", version), Hints())
+    for _ in range(2):
+        kernel[-(-m // 128), -(-n // 64), 5](**known, BM=128, BN=64, BK=64)
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    agreement = compare(to_numpy(guard.view).reshape(5, m, n), x @ y.mT, np.abs(x) @ np.abs(y).mT, k, "f16")
+    assert agreement.ok, agreement
+    guard.assert_untouched()
 
 
 @pytest.mark.parametrize("name", CASES)

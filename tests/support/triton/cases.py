@@ -21,7 +21,7 @@ class Case:
     module: where it is. oldest: it has block pointers, which Triton has up to 3.6. transposed: the output has a row for each of the
     dense operand's vectors. flat: tiles are numbered along one axis of the grid. roles: what the tests call an argument (`a`, `b`,
     `d`, `M` rows of the sparse operand, `N`, `K`, `stride_a` …) by the kernel's own name for it. sizes: those that the kernel fixes.
-    whole: every size is a multiple of the tile's.
+    whole: every size is a multiple of the tile's. dots: how many it has, one for each sparse argument if 0.
     """
 
     kernel: str
@@ -35,6 +35,7 @@ class Case:
     roles: dict[str, str] = field(default_factory=dict[str, str])
     sizes: dict[str, int] = field(default_factory=dict[str, int])
     whole: bool = False
+    dots: int = 0
 
     def function(self) -> Any:
         """The kernel itself, for which Triton must be installed."""
@@ -177,8 +178,66 @@ CASES = {
         module="weights",
         flat=True,
     ),
+    "narrow_steps": Case(
+        "given_descriptors",
+        {
+            "d_tiles": "tensordesc<bf16[128,64]>",
+            "a_tiles": "tensordesc<bf16[128,32]>",
+            "b_tiles": "tensordesc<bf16[32,64]>",
+            "K": "i32",
+        },
+        {**TILE, "BK": 32},
+        {"a_tiles": "2:4"},
+    ),
+    "narrow_gates": replace(
+        layer("gated_layer", {"BN": 64, "BK": 32}, w="", gate="*fp16", up="*fp16"), sparse={"gate": "2:4", "up": "2:4"}
+    ),
+    "narrow_unmasked": Case(
+        "unmasked_pointers",
+        {**pointers("fp16", "fp16"), "K": "i32", "stride_a": "i32", "stride_b": "i32", "stride_d": "i32"},
+        {**TILE, "BK": 16},
+        module="weights",
+        whole=True,
+    ),
+    "wide_steps": Case(
+        "indexed_pointers",
+        {**pointers("i8", "fp16"), "bias": "*fp32", "scale": "*fp32", **SIZES, **STRIDES},
+        {**TILE, "BK": 256},
+        transposed=True,
+    ),
+    "rest_of_k": Case(
+        "rest_of_k", {**pointers("fp16", "fp16"), **SIZES, **STRIDES}, {**TILE, "BK": 32}, module="sums", dots=2
+    ),
+    "last_step": Case(
+        "last_step",
+        {
+            **dict.fromkeys(("x", "w", "y"), "*fp8e4nv"),
+            **SIZES,
+            **dict.fromkeys(("stride_x", "stride_w", "stride_y"), "i32"),
+        },
+        {"BM": 64, "BN": 128, "BK": 128},
+        {"w": "2:4"},
+        module="sums",
+        transposed=True,
+        roles=LAYER,
+        dots=2,
+    ),
+    "unrolled_k": Case(
+        "unrolled_k",
+        {**pointers("fp16", "fp16"), "M": "i32", "N": "i32", **dict.fromkeys(STRIDES, "i32")},
+        {**TILE, "K": 256},
+        module="sums",
+        sizes={"K": 256},
+        dots=4,
+    ),
+    "counted_offsets": Case("counted_offsets", {**pointers("fp16", "fp16"), **SIZES, **STRIDES}, TILE, module="sums"),
 }
 """By name of the kept text."""
+
+BATCHES = {
+    "joined_entries": Case("joined_entries", {**pointers("fp16", "fp16"), "E": "i32", **SIZES}, TILE, module="sums"),
+}
+"""Kernels with a third axis, of entries, by name of the kept text."""
 
 
 def kept(name: str, version: str) -> str:

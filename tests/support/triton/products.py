@@ -14,7 +14,7 @@ from louver.formats.tensor import SparseTensor
 from louver.frontend.ttir import read_ttir
 from louver.kernels.numerics import accumulation, compare
 from louver.passes.pipeline import CompiledProduct, compile_tile_ir
-from louver.passes.schedule import Schedule
+from louver.passes.schedule import STEPS, Schedule
 from support.triton.cases import CASES, kept
 
 Array = NDArray[Any]
@@ -24,7 +24,8 @@ SCHEDULE = Schedule(128, 64, 64, stages=3)
 
 def compiled(name: str, version: str = "3.6", **options: Any) -> CompiledProduct:
     """A kept kernel, compiled for its own tile."""
-    schedule = replace(SCHEDULE, tile_k=CASES[name].constexprs["BK"], **options)
+    step = CASES[name].constexprs["BK"]
+    schedule = replace(SCHEDULE, tile_k=step if step in STEPS else SCHEDULE.tile_k, **options)
     return compile_tile_ir(read_ttir(kept(name, version)), schedule)
 
 
@@ -61,7 +62,7 @@ class Given:
         """`y` [M, N] keeps the bound of `louver.kernels.numerics` in every element."""
         a, b = self.a.astype(np.float64), self.b.astype(np.float64)
         total, magnitude = a @ b, np.abs(a) @ np.abs(b)
-        match self.name:
+        match CASES[self.name].kernel:
             case "grouped_pointers":
                 reference = np.where(total >= 0, total, total * float(np.float32(0.01)))
             case "indexed_pointers":
