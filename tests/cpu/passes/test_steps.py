@@ -96,6 +96,12 @@ def test_strides_are_products_of_sizes() -> None:
     assert more.a.batch is not None and str(more.a.batch.stride) == "64·K·M"
 
 
+def test_every_second_row_is_a_stride_of_two_rows() -> None:
+    """That a sparse tensor has no such rows is for the launch to say, as of all its strides."""
+    rows = (r"%m_read_14 = arith.remsi %m_read_12, %m_read_13", "%m_read_14 = arith.addi %m_read_12, %m_read_12")
+    assert nest("grouped_pointers", rows).a.stride == Multiple(("stride_am",), 2)
+
+
 @pytest.mark.parametrize(("names", "factor"), [((), 2), (("K", "M", "E"), 1), (("K",), 0)])
 def test_products_of_names_are_in_order(names: tuple[str, ...], factor: int) -> None:
     with pytest.raises(ValueError, match="a multiple has a factor of at least 1 and sorted names, got"):
