@@ -17,6 +17,9 @@ from louver.runtime.memory import DeviceBuffer
 SECONDS = 0.2
 """Time that the launches of one choice take together, about; each candidate is launched `LEAST` times at least."""
 
+LEAD = 4
+"""Times that memory is filled before each launch: the stream is still busy with it when the launch has come from Python."""
+
 LEAST, MOST = 3, 25
 """Timed launches of a candidate."""
 
@@ -48,7 +51,8 @@ def measure(trials: Sequence[Trial], ordinal: int, stream: int) -> list[float]:
 
         def once(trial: Trial) -> float:
             trial.before()
-            rest.fill(0)
+            for _ in range(LEAD):
+                rest.fill(0)
             begin.record(stream)
             try:
                 trial.launch()

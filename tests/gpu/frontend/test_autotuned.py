@@ -84,7 +84,7 @@ def test_triton_s_own_decorators(rng: np.random.Generator, torch: Any, kernels: 
 
 def test_timing_finds_the_faster_kernel(rng: np.random.Generator, torch: Any) -> None:
     """A product beside the same by register tiles that are far too small."""
-    case = given(rng, "made_descriptors", compiled("made_descriptors"), 2048, 1024, 2048)
+    case = given(rng, "made_descriptors", compiled("made_descriptors"), 4096, 2048, 4096)
     host = output(case)
     known = {
         name: torch.from_numpy(v).cuda() if isinstance(v, np.ndarray) else v

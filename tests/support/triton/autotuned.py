@@ -60,7 +60,7 @@ pruned_early = with_configs(
     CONFIGS,
     prune_configs_by={
         "early_config_prune": lambda configs, args, **more: [
-            config for config in configs if config.kwargs["BM"] <= args["M"] // 2 and more == {}
+            config for config in configs if config.kwargs["BM"] <= (args | more)["M"] // 2
         ]
     },
 )
