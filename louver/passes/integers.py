@@ -59,3 +59,10 @@ def steps_of(value: SSAValue) -> tuple[SSAValue, int] | None:
         case _:
             return None
     return None if step is None or step < 1 else (whole, step)
+
+
+def whole_steps_of(value: SSAValue) -> tuple[SSAValue, int] | None:
+    """The whole and the step if `value` is a number of steps rounded down; else None."""
+    op = value.owner
+    step = constant_integer(op.rhs) if isinstance(op, arith.DivSIOp | arith.FloorDivSIOp) else None
+    return None if step is None or not isinstance(op, arith.DivSIOp | arith.FloorDivSIOp) else (op.lhs, step)

@@ -34,7 +34,7 @@ from louver.ir.tile import (
 )
 from louver.passes.conditions import argument_names, require_multiple
 from louver.passes.index_numbers import literal
-from louver.passes.integers import constant_integer, steps_of, without_extension
+from louver.passes.integers import constant_integer, steps_of, whole_steps_of, without_extension
 from louver.passes.refusal import unsupported
 from louver.passes.remove_dead import remove_dead
 
@@ -171,18 +171,11 @@ def _operations(axes: tuple[Axis, Axis]) -> set[Operation]:
 
 def _counted(value: SSAValue, axes: tuple[Axis, Axis]) -> Axis | None:
     """The axis whose tiles a value counts: a size divided by the tile's. None if it counts no tiles."""
-    steps = steps_of(value) or _whole_steps(value)
+    steps = steps_of(value) or whole_steps_of(value)
     if steps is None:
         return None
     whole = without_extension(steps[0])
     return next((axis for axis in axes if axis.size is whole and axis.tile == steps[1]), None)
-
-
-def _whole_steps(value: SSAValue) -> tuple[SSAValue, int] | None:
-    """The whole and the step of a quotient that is rounded down."""
-    op = value.owner
-    step = constant_integer(op.rhs) if isinstance(op, arith.DivSIOp | arith.FloorDivSIOp) else None
-    return None if step is None or not isinstance(op, arith.DivSIOp | arith.FloorDivSIOp) else (op.lhs, step)
 
 
 def _require_multiples(function: FuncOp, axes: tuple[Axis, Axis]) -> None:

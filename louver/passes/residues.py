@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from xdsl.dialects import arith
 from xdsl.ir import Block, SSAValue
 
+from louver.ir.arith import TruncIOp
 from louver.ir.comparisons import CmpiOp
 from louver.passes.integers import constant_integer, without_extension
 
@@ -108,6 +109,8 @@ class ResidueReader:
         if value is self.size:
             return Residues.size(self.step)
         op = value.owner
+        if isinstance(op, TruncIOp):
+            return self._truncated(op)
         if isinstance(op, Block) or not isinstance(op, _INTEGERS):
             return None
         left, right, number = self.integer(op.lhs), self.integer(op.rhs), constant_integer(op.rhs)
@@ -130,6 +133,13 @@ class ResidueReader:
                 return None if number is None or quotient is None else left - quotient.times(number)
             case _:
                 return None if number is None else left.divided(number)
+
+    def _truncated(self, op: TruncIOp) -> Residues | None:
+        """A number of fewer bits, as many as the size has: one that is not above the size loses nothing."""
+        found = self.integer(op.input)
+        if found is None or self.size is None or self.size.type != op.result.type:
+            return None
+        return found if found.is_at_least(0) and (Residues.size(self.step) - found).is_at_least(0) else None
 
     def truth(self, value: SSAValue) -> NDArray[np.bool_] | None:
         """A comparison, by remainder."""
@@ -155,6 +165,8 @@ def _leaves(value: SSAValue) -> set[SSAValue]:
     """The sizes that a value is made of."""
     value = without_extension(value)
     op = value.owner
+    if isinstance(op, TruncIOp):
+        return _leaves(op.input)
     if isinstance(op, (*_INTEGERS, CmpiOp)):
         return _leaves(op.lhs) | _leaves(op.rhs)
     return set() if constant_integer(value) is not None else {value}

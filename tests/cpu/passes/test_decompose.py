@@ -29,6 +29,7 @@ POINTERS = (
     "gated_pointers",
     "grouped_pointers",
     "indexed_pointers",
+    "rest_by_pointers",
     "unmasked_pointers",
     "unrolled_k",
     "weight_pointers",

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import IntegerAttr, i32
+from xdsl.dialects.builtin import IntegerAttr, i32, i64
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem, Tile
 from louver.frontend.ttir import read_ttir
+from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.comparisons import INTEGER_PREDICATES, CmpiOp
 from louver.isa.targets import SM_90A
 from louver.kernels.configure import choose_for_nest
@@ -112,6 +113,8 @@ def test_what_is_left_of_k_becomes_the_loops() -> None:
     found = nest(REST)
     assert (found.k, found.tile_k, found.at_most, found.multiples) == ("K", 32, (), ())
     assert replace(found, name="", tile_k=64) == replace(nest(COUNTED), name="")
+    by_pointers = nest("rest_by_pointers")
+    assert (by_pointers.k, by_pointers.at_most, by_pointers.multiples) == ("K", (), ())
     assert (nest(LAST).k, nest(LAST).tile_k, nest(LAST).store.transposed) == ("K", 128, True)
 
 
@@ -193,6 +196,12 @@ def test_a_loop_without_its_tail_sums_part_of_k() -> None:
     text = changed_text(REST, (TAIL, r"\1sgt, %c0_i32, %c0_i32"))
     with pytest.raises(UnsupportedKernelError, match="got at .*sums.py"):
         read_nest(canonicalize(read_ttir(text)))
+
+
+def test_pointers_over_whole_steps_alone_sum_part_of_k() -> None:
+    without = (r"(%\S+ = arith.cmpi )sgt, %rest, %c0_i32", r"\1slt, %rest, %c0_i32")
+    with pytest.raises(UnsupportedKernelError, match="got at .*sums.py"):
+        nest("rest_by_pointers", without)
 
 
 def test_an_unrolled_k_becomes_a_loop() -> None:
@@ -297,6 +306,18 @@ def test_numbers_that_a_size_decides(rng: np.random.Generator, step: int) -> Non
             }
             assert all(truth[k % step] == compare[predicate](meaning(k)) for k in sizes)
     assert read > 20 and decided > 20
+
+
+def test_bits_that_are_cut_are_those_of_a_number_below_the_size() -> None:
+    (size,) = Block(arg_types=[i32]).args
+    wide = ExtSIOp(size, i64).results[0]
+    constant = arith.ConstantOp(IntegerAttr(64, i64)).result
+    quotient, multiple = arith.DivSIOp(wide, constant), arith.MuliOp(wide, constant)
+    cut = [TruncIOp(each.result, i32).results[0] for each in (quotient, multiple)]
+    reader = ResidueReader.of(cut, 64)
+    assert reader is not None and reader.size is size
+    assert reader.integer(cut[0]) == Residues.size(64).divided(64)
+    assert reader.integer(cut[1]) is None
 
 
 def test_two_sizes_decide_nothing() -> None:

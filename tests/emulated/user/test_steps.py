@@ -14,17 +14,27 @@ from louver.user.kernel import JitKernel
 from support.jit import arguments, batch_source, grid_of, kept_kernel, output, result
 from support.triton.products import compiled, given
 
+ROWS_OF_N = ("narrow_steps", "rest_by_pointers")
+"""Kernels whose dense operand is [K, N]: bulk copies read it where N is a multiple of 8."""
+
 
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 8, 8), (130, 65, 40), (136, 88, 352)])
 @pytest.mark.parametrize(
     "name",
-    ["narrow_steps", "narrow_gates", "narrow_unmasked", "wide_steps", "rest_of_k", "last_step", "counted_offsets"],
+    [
+        "narrow_steps",
+        "narrow_gates",
+        "narrow_unmasked",
+        "wide_steps",
+        "rest_of_k",
+        "rest_by_pointers",
+        "last_step",
+        "counted_offsets",
+    ],
 )
 def test_tails_of_k(rng: np.random.Generator, name: str, m: int, n: int, k: int) -> None:
     eights = {"last_step": 16, "wide_steps": 16}.get(name, 8)
-    case = given(
-        rng, name, compiled(name), m, -(-n // 8) * 8 if name == "narrow_steps" else n, -(-k // eights) * eights
-    )
+    case = given(rng, name, compiled(name), m, -(-n // 8) * 8 if name in ROWS_OF_N else n, -(-k // eights) * eights)
     kernel, out = kept_kernel(name), output(case)
     known = arguments(case, out)
     assert kernel.explain(**known).family == "product"

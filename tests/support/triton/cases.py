@@ -208,6 +208,13 @@ CASES = {
     "rest_of_k": Case(
         "rest_of_k", {**pointers("fp16", "fp16"), **SIZES, **STRIDES}, {**TILE, "BK": 32}, module="sums", dots=2
     ),
+    "rest_by_pointers": Case(
+        "rest_by_pointers",
+        {**pointers("fp16", "fp16"), **SIZES, **dict.fromkeys(STRIDES, "i32")},
+        TILE,
+        module="sums",
+        dots=2,
+    ),
     "last_step": Case(
         "last_step",
         {

@@ -85,3 +85,26 @@ def counted_offsets(
         total = tl.dot(a_tiles.load([row, k]), b_tiles.load([column, k]).T, total)
         k += BK
     d_tiles.store([row, column], total.to(tl.float16))
+
+
+@triton.jit
+def rest_by_pointers(
+    a, b, d, M, N, K, stride_a, stride_b, stride_d, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):
+    """Whole steps without a mask along K, and a masked one where the pointers then are."""
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    k = tl.arange(0, BK)
+    lefts = a + (m % M)[:, None] * stride_a + k[None, :]
+    rights = b + k[:, None] * stride_b + (n % N)[None, :]
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for _ in range(K // BK):
+        total = tl.dot(tl.load(lefts), tl.load(rights), total)
+        lefts += BK
+        rights += BK * stride_b
+    rest = K % BK
+    if rest > 0:
+        left = tl.load(lefts, mask=k[None, :] < rest, other=0.0)
+        right = tl.load(rights, mask=k[:, None] < rest, other=0.0)
+        total = tl.dot(left, right, total)
+    tl.store(d + m[:, None] * stride_d + n[None, :], total.to(tl.float16), mask=(m[:, None] < M) & (n[None, :] < N))
