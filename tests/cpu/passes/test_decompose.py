@@ -26,6 +26,7 @@ from support.triton.cases import CASES
 
 INPUTS = Path(__file__).parents[1] / "ir" / "inputs"
 POINTERS = (
+    "counted_pointers",
     "gated_pointers",
     "grouped_pointers",
     "indexed_pointers",
