@@ -167,7 +167,9 @@ class Affine:
         steps = steps_of(loop.ub)
         whole, by = steps if steps is not None and (first, step) == (0, 1) else (loop.ub, step)
         length = self.integer(whole) - Polynomial.number(first)
-        return Part.of(length + Polynomial.number(by - 1), by) if _is_count(length) else None
+        # What is whole steps already is not rounded up.
+        rest = 0 if all(factor % by == 0 for _, factor in length) else by - 1
+        return Part.of(length + Polynomial.number(rest), by) if _is_count(length) else None
 
     def _kept_inside(self, op: SelectOp) -> Wrapped | None:
         """`tl.where(index < size, index, 0)`: rows beyond the last one are another one's."""
@@ -217,6 +219,12 @@ class Affine:
                 source = self._tile(op.ptr, op)
                 steps = [self.index(entry) for entry in join_indices(op.offsets, op.static_offsets)]
                 return replace(source, first=tuple(a + b for a, b in zip(source.first, steps, strict=True)))
+            case scf.ForOp():
+                raise unsupported(
+                    "a pointer that a loop has moved is used behind it if the loop counts from a constant, in steps of one, to a size, "
+                    "to a number of steps or to a part of a size, and nothing is taken away from these",
+                    op,
+                )
             case _:
                 raise unsupported("a pointer is an argument moved by tt.addptr, tt.make_tensor_ptr or tt.advance", op)
 

@@ -35,6 +35,8 @@ def _multiple_if(entry: Index, of: int, assumed: frozenset[SSAValue]) -> Needs |
     match entry.owner:
         case arith.MuliOp(lhs=left, rhs=right):
             return _product(left, right, of, assumed)
+        case arith.SubiOp(lhs=left, rhs=right) if _is_rest(right, left, of):
+            return NOTHING
         case arith.AddiOp(lhs=left, rhs=right) | arith.SubiOp(lhs=left, rhs=right):
             return _both(left, right, of, assumed)
         case arith.MinSIOp(lhs=left, rhs=right) | arith.MaxSIOp(lhs=left, rhs=right) | SelectOp(lhs=left, rhs=right):
@@ -52,6 +54,16 @@ def _multiple_if(entry: Index, of: int, assumed: frozenset[SSAValue]) -> Needs |
             return _carried(loop, entry.index - 1, entry, of, assumed)
         case _:
             return None
+
+
+def _is_rest(value: SSAValue, whole: SSAValue, of: int) -> bool:
+    """Whether a value is what is left of `whole` by a multiple of `of`."""
+    match value.owner:
+        case arith.RemSIOp(lhs=left, rhs=right):
+            number = literal(right)
+            return left is whole and number is not None and number > 0 and number % of == 0
+        case _:
+            return False
 
 
 def _both(left: SSAValue, right: SSAValue, of: int, assumed: frozenset[SSAValue]) -> Needs | None:

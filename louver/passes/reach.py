@@ -43,10 +43,19 @@ def _count(atom: Hashable, step: str, affine: Affine, names: Mapping[SSAValue, s
         first, by = constant_integer(atom.loop.lb), constant_integer(atom.loop.step)
         steps = steps_of(atom.loop.ub) if (first, by) == (0, 1) else None
         end, by = (atom.loop.ub, by) if steps is None else steps
-        text = size_text(affine.integer(end), names)
+        whole = affine.integer(end)
+        if first == 0 and by and (part := _whole_steps(whole, by)) is not None:
+            whole, by = part, 1
+        text = size_text(whole, names)
         if first is not None and by is not None and by > 0 and text is not None:
             return Count(step, text, first, by)
     raise unsupported(_RULE, op)
+
+
+def _whole_steps(value: Polynomial, by: int) -> Polynomial | None:
+    """How many steps a multiple of `by` is, `K - K % by` as well; None for other numbers."""
+    part = Part.of(value, by)
+    return None if any(isinstance(atom, Part) and atom.whole == value for atom in part.atoms) else part
 
 
 def size_text(value: Polynomial, names: Mapping[SSAValue, str]) -> str | None:

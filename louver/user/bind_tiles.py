@@ -95,7 +95,10 @@ def _check_reach(name: str, reach: Reach, s: SparseTensor, numbers: Mapping[str,
     end = reach.least
     for each in reach.counts:
         steps = -(-(size_of(each.end, numbers) - each.first) // each.by)
-        end += size_of(each.step, numbers) * max(0, steps - 1)
+        if steps < 1:
+            # A loop without an iteration reads nothing.
+            return
+        end += size_of(each.step, numbers) * (steps - 1)
     if end > s.size:
         raise ValueError(
             f"{name} reads {end} elements of each row of {reach.argument!r}, which has {s.size}: mask them (columns < K), or pad K with zeros"

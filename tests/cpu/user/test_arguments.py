@@ -332,7 +332,7 @@ def check_signature(s: louver.SparseTensor, grid: tuple[int, ...], reach: Reach 
         ((Count("64", "K", 64, 64),), (1,), 128),
         ((Count("64", "programs x"), Count("2·64", "K", 0, 128)), (2, 1), 256),
         ((Count("half", "programs y"),), (7, 3), 240),
-        ((Count("64", "K/200"),), (1,), 64),
+        ((Count("64", "K/100"),), (1,), 64),
     ],
 )
 def test_what_nothing_masks_is_inside_of_a_row(
@@ -342,6 +342,11 @@ def test_what_nothing_masks_is_inside_of_a_row(
     check_signature(sparse(rng, 4, end), grid, Reach("x", 64, counts), **numbers)
     with pytest.raises(ValueError, match=rf"reads {end} elements of each row of 'x', which has {end - 4}: mask them"):
         check_signature(sparse(rng, 4, end - 4), grid, Reach("x", 64, counts), **numbers)
+
+
+def test_a_loop_without_an_iteration_reads_nothing(rng: np.random.Generator) -> None:
+    reach = Reach("x", 64, (Count("64", "K/200"), Count("64", "programs x")))
+    check_signature(sparse(rng, 4, 16), (9,), reach, K=192, first=64)
 
 
 def test_arguments_where_sparse_tiles_begin_are_multiples(rng: np.random.Generator) -> None:
