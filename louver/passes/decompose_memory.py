@@ -9,7 +9,16 @@ from xdsl.dialects.builtin import TensorType, i16
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.ir.tile import DescriptorType, FuncOp, Index, PointerType, SparseAttr, sparse_encoding
-from louver.ir.tile.metadata import METADATA_ROWS, WORD_ENTRIES, divides, metadata_shape, word_columns
+from louver.ir.tile.metadata import (
+    METADATA_ROWS,
+    QUAD,
+    QUAD_ENTRIES,
+    WORD_ENTRIES,
+    divides,
+    least_columns,
+    metadata_shape,
+    word_columns,
+)
 from louver.ir.tile.types import AnyTensor, as_tensor
 from louver.passes.alignment import Needs, multiple_if
 from louver.passes.conditions import argument_names, require_multiple
@@ -77,8 +86,9 @@ def _tile_types(tile: AnyTensor, axes: Axes | None, op: Operation) -> tuple[AnyT
     size = shape[axes.rows], shape[axes.columns]
     if not divides(size, element):
         raise unsupported(
-            f"metadata is in rows for {METADATA_ROWS} rows and words for {word_columns(element)} columns, so that a sparse tile "
-            f"has multiples of these, not {size[0]} x {size[1]}: choose larger blocks",
+            f"metadata is in rows for {METADATA_ROWS} rows and words for {word_columns(element)} columns, of which a product takes "
+            f"{least_columns(element)} at least: a sparse tile has whole rows and words, or such a part of one, not {size[0]} x {size[1]}: "
+            "choose larger blocks",
             op,
         )
     values, metadata = list(shape), list(shape)
@@ -127,10 +137,21 @@ def split_strides(
     return values, metadata
 
 
-def split_offsets(offsets: Sequence[Index], axes: Axes, element: Attribute, make: Numbers) -> tuple[Entries, Entries]:
-    """Offsets or advances. Refuses what cannot be shown to begin on a row and on a word of metadata."""
-    per_word = word_columns(element)
-    for dimension, of, what in ((axes.rows, METADATA_ROWS, "rows"), (axes.columns, per_word, "columns")):
+def split_offsets(
+    offsets: Sequence[Index], axes: Axes, tile: AnyTensor, make: Numbers, *, moves: bool = False
+) -> tuple[Entries, Entries]:
+    """Offsets of a tile, or advances. Refuses what cannot be shown to begin on a row and on a word of metadata, or, for tiles of fewer
+    columns than a word's, on a whole number of such tiles.
+    """
+    element = tile.element_type
+    columns = min(tile.get_shape()[axes.columns], word_columns(element))
+    if moves and columns < word_columns(element):
+        raise unsupported(
+            f"a block pointer is moved by whole words of metadata, {word_columns(element)} columns, not by {columns}: choose larger blocks, "
+            "or describe the tensor",
+            make.op,
+        )
+    for dimension, of, what in ((axes.rows, METADATA_ROWS, "rows"), (axes.columns, columns, "columns")):
         needs = multiple_if(offsets[dimension], of)
         if needs is None:
             raise unsupported(
@@ -141,8 +162,18 @@ def split_offsets(offsets: Sequence[Index], axes: Axes, element: Attribute, make
     values, metadata = list(offsets), list(offsets)
     values[axes.columns] = make.exactly(offsets[axes.columns], KEPT)
     metadata[axes.rows] = make.exactly(offsets[axes.rows], METADATA_ROWS)
-    metadata[axes.columns] = make.times(offsets[axes.columns], WORD_ENTRIES // per_word)
+    metadata[axes.columns] = _entry_column(offsets[axes.columns], columns, element, make)
     return values, metadata
+
+
+def _entry_column(column: Index, columns: int, element: Attribute, make: Numbers) -> Index:
+    """Where a tile of so many columns, which begins at `column`, has its first entry in a row of metadata."""
+    per_word = word_columns(element)
+    if columns == per_word:
+        return make.times(column, WORD_ENTRIES // per_word)
+    rest = make.rest(column, per_word)
+    word = make.times(make.minus(column, rest), WORD_ENTRIES // per_word)
+    return make.plus(word, make.times(make.exactly(rest, per_word // QUAD), QUAD_ENTRIES))
 
 
 def _require(needs: Needs, op: Operation) -> None:

@@ -107,7 +107,7 @@ def _block_pointer(op: MakeTensorPtrOp, part: Parts, whole_rows: bool) -> Parts:
     shapes = split_shape(join_indices(op.shape, op.static_shape), axes, encoding, tile.element_type, wide)
     row = metadata_row(steps, axes, tile.element_type, wide) if whole_rows else shapes[1][axes.columns]
     strides = split_strides(steps, axes, [*shapes[1][: axes.columns], row, *shapes[1][axes.columns + 1 :]], wide)
-    offsets = split_offsets(join_indices(op.offsets, op.static_offsets), axes, tile.element_type, Numbers(op, 32))
+    offsets = split_offsets(join_indices(op.offsets, op.static_offsets), axes, tile, Numbers(op, 32))
     made: list[SSAValue] = []
     for index, base in enumerate((part.values, part.metadata)):
         lists = [split_indices(entries[index]) for entries in (shapes, strides, offsets)]
@@ -126,7 +126,7 @@ def _advance(op: AdvanceOp, part: Parts) -> Parts:
     assert isinstance(op.result.type, PointerType)
     tile = as_tensor(op.result.type.pointee)
     assert tile is not None
-    moves = split_offsets(join_indices(op.offsets, op.static_offsets), _axes(part), tile.element_type, Numbers(op, 32))
+    moves = split_offsets(join_indices(op.offsets, op.static_offsets), _axes(part), tile, Numbers(op, 32), moves=True)
     made = [_advanced(base, entries, op) for base, entries in zip((part.values, part.metadata), moves, strict=True)]
     return Parts(made[0], made[1], part.axes)
 
@@ -138,8 +138,7 @@ def _advanced(base: SSAValue, entries: Entries, op: AdvanceOp) -> SSAValue:
 
 
 def _descriptor_load(op: DescriptorLoadOp, part: Parts) -> Parts:
-    element = tensor_of(op.result).element_type
-    places = split_offsets(op.offsets, _axes(part), element, Numbers(op, 32))
+    places = split_offsets(op.offsets, _axes(part), tensor_of(op.result), Numbers(op, 32))
     values, metadata = (
         _placed(DescriptorLoadOp(base, entries), op)
         for base, entries in zip((part.values, part.metadata), places, strict=True)

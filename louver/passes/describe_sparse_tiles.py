@@ -9,7 +9,8 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 
 from louver.ir.tile import FuncOp, LoadOp, sparse_encoding
-from louver.ir.tile.types import as_tensor
+from louver.ir.tile.metadata import word_columns
+from louver.ir.tile.types import as_tensor, tensor_of
 from louver.passes.access import Access, Dimension
 from louver.passes.affine import Tile
 from louver.passes.conditions import argument_names, require_reach
@@ -39,11 +40,18 @@ def describe_sparse_tiles(module: ModuleOp) -> None:
 
 
 def _is_block(describer: Describer, op: LoadOp) -> bool:
-    """Whether it goes through a block pointer into a tensor that begins where its argument does: these stay."""
+    """Whether it goes through a block pointer into a tensor that begins where its argument does, and is moved by whole words of metadata:
+    these stay.
+    """
     if as_tensor(op.ptr.type) is not None:
         return False
-    pointer = describer.affine.pointer(op.ptr)
-    return isinstance(pointer, Tile) and not pointer.offset
+    pointer, tile = describer.affine.pointer(op.ptr), tensor_of(op.result)
+    if not isinstance(pointer, Tile) or pointer.offset:
+        return False
+    return any(
+        stride.constant == 1 and tile.get_shape()[each] >= word_columns(tile.element_type)
+        for each, stride in enumerate(pointer.strides)
+    )
 
 
 def _describe(describer: Describer, op: LoadOp, found: Access) -> None:

@@ -48,6 +48,25 @@ class Numbers:
             return numbers[0] * numbers[1]
         return self._binary(arith.MuliOp, left, right)
 
+    def rest(self, entry: Index, by: int) -> Index:
+        """What is left of an entry, which is not negative, by `by`."""
+        number = literal(entry)
+        return self._binary(arith.RemSIOp, entry, by) if number is None else number % by
+
+    def plus(self, left: Index, right: Index) -> Index:
+        """left + right."""
+        numbers = literal(left), literal(right)
+        if numbers[0] is not None and numbers[1] is not None:
+            return numbers[0] + numbers[1]
+        return self._binary(arith.AddiOp, left, right)
+
+    def minus(self, left: Index, right: Index) -> Index:
+        """left - right."""
+        numbers = literal(left), literal(right)
+        if numbers[0] is not None and numbers[1] is not None:
+            return numbers[0] - numbers[1]
+        return self._binary(arith.SubiOp, left, right)
+
     def widened(self, entry: Index) -> Index:
         """The entry in 64 bits."""
         if isinstance(entry, int) or entry.type == IntegerType(64):

@@ -22,7 +22,6 @@ from louver.passes.pipeline import compile_tile_ir
 from louver.passes.refusal import UnsupportedKernelError
 from louver.passes.schedule import Schedule
 from support.golden import ROOT, Golden
-from support.triton.cases import CASES
 
 INPUTS = Path(__file__).parents[1] / "ir" / "inputs"
 POINTERS = (
@@ -30,6 +29,7 @@ POINTERS = (
     "gated_pointers",
     "grouped_pointers",
     "indexed_pointers",
+    "narrow_unmasked",
     "rest_by_pointers",
     "unmasked_pointers",
     "unrolled_k",
@@ -39,16 +39,11 @@ POINTERS = (
 )
 """Kernels of pointer arithmetic, which become descriptors before this pass."""
 
-NARROW = [name for name, case in CASES.items() if case.constexprs["BK"] % 64]
-"""Kernels whose tiles have fewer columns than a word of metadata."""
-
 KERNELS = sorted(
     path
     for folder in ("ir", "canonical", "sparse")
     for path in (ROOT / folder).glob("*.mlir")
-    if path.stem != "sparse_dot_decomposed"
-    and not (folder == "sparse" and path.stem in POINTERS)
-    and path.stem not in NARROW
+    if path.stem != "sparse_dot_decomposed" and not (folder == "sparse" and path.stem in POINTERS)
 )
 SPARSE = '#tt.sparse<"NV24">'
 
@@ -63,12 +58,6 @@ def decomposed(text: str) -> ModuleOp:
     assert str(parse_ir(str(made))) == str(made)
     assert str(decompose_sparse_tensors(made)) == str(made), "a second time changes nothing"
     return made
-
-
-@pytest.mark.parametrize("name", NARROW)
-def test_tiles_of_less_than_a_word_are_refused(name: str) -> None:
-    with pytest.raises(UnsupportedKernelError, match="metadata is in rows for 16 rows and words for 64 columns"):
-        decompose_sparse_tensors(parse_ir((ROOT / "canonical" / f"{name}.mlir").read_text()))
 
 
 def only(module: ModuleOp, kind: type[Operation], name: str) -> Operation:
@@ -203,6 +192,22 @@ def test_1_2_has_twice_the_entries() -> None:
     assert "tt.descriptor_load %a[%m, 48]" in text and re.search(r"tt.descriptor_load %a_metadata\[%\S+, 192\]", text)
 
 
+@pytest.mark.parametrize(("column", "entry"), [(0, 0), (32, 4), (64, 64), (96, 68), (160, 132)])
+def test_tiles_of_part_of_a_word_begin_at_a_thread_s_entries(column: int, entry: int) -> None:
+    text = str(
+        decomposed(f"""tt.func @f(%a: !tt.tensordesc<tensor<32x32xf16, {SPARSE}>>, %j: i32) {{
+      %by = arith.constant 32 : i32
+      %k = arith.muli %j, %by : i32
+      %t = tt.descriptor_load %a[16, {column}] : !tt.tensordesc<tensor<32x32xf16, {SPARSE}>> -> tensor<32x32xf16, {SPARSE}>
+      %u = tt.descriptor_load %a[16, %k] : !tt.tensordesc<tensor<32x32xf16, {SPARSE}>> -> tensor<32x32xf16, {SPARSE}>
+      tt.return }}""")
+    )
+    assert "%a: !tt.tensordesc<tensor<32x16xf16>>, %a_metadata: !tt.tensordesc<tensor<2x64xi16>>" in text
+    assert f"tt.descriptor_load %a[16, {column // 2}]" in text
+    assert re.search(rf"tt.descriptor_load %a_metadata\[1, {entry}\]", text)
+    assert "arith.remsi %k" in text
+
+
 TILE = f"!tt.ptr<tensor<64x32xf16, {SPARSE}>>"
 REFUSED = {
     f"%n = arith.divsi %K, %K : i32\n%x = tt.advance %right, [%n, 0] : <tensor<64x32xf16, {SPARSE}>>": "begins at a multiple of 64 columns",
@@ -210,7 +215,10 @@ REFUSED = {
     f"%x = tt.make_tensor_ptr %s, [64, 64], [63, 1], [0, 0] : <tensor<16x64xf16, {SPARSE}>>": "multiples of 2, not 63",
     f"%x = tt.make_tensor_ptr %s, [64, 64], [64, %j], [0, 0] : <tensor<16x64xf16, {SPARSE}>>": "a stride that is the constant 1",
     f"%x = tt.make_tensor_ptr %s, [64, 64], [64, 1], [0, 0] : <tensor<8x64xf16, {SPARSE}>>": "not 8 x 64: choose larger blocks",
-    f"%x = tt.make_tensor_ptr %s, [64, 64], [64, 1], [0, 0] : <tensor<16x32xf16, {SPARSE}>>": "not 16 x 32: choose larger blocks",
+    f"%x = tt.make_tensor_ptr %s, [64, 64], [64, 1], [0, 0] : <tensor<16x8xf16, {SPARSE}>>": "not 16 x 8: choose larger blocks",
+    f"%x = tt.make_tensor_ptr %s, [64, 64], [64, 1], [0, 0] : <tensor<16x32xf16, {SPARSE}>>\n"
+    f"%y = tt.advance %x, [0, 64] : <tensor<16x32xf16, {SPARSE}>>": "moved by whole words of metadata, 64 columns, not by 32",
+    f"%x = tt.make_tensor_ptr %s, [64, 64], [64, 1], [0, 16] : <tensor<16x32xf16, {SPARSE}>>": "begins at a multiple of 32 columns",
     f"%x = tt.addptr %s, %K : !tt.ptr<f16, {SPARSE}>, i32": "is described by block pointers or descriptors",
     f"%x = tt.load %s : !tt.ptr<f16, {SPARSE}>": "loaded through a block pointer",
     f"%x = tt.load %right : {TILE}\n%y = tt.expand_dims %x {{axis = 0 : i32}} : tensor<64x32xf16, {SPARSE}> -> "
