@@ -26,7 +26,7 @@ from louver.passes.generation import Generation
 from louver.passes.layout import dense_layout, metadata_bytes, output_layout, values_layout
 from louver.passes.product import Batch, ProductNest, require_sparse
 from louver.passes.schedule import Schedule, check_registers, register_split
-from louver.passes.signature import kernel_name
+from louver.passes.signature import kernel_name, parameter_name
 
 
 def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
@@ -66,6 +66,11 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
             transpose_b=major == "mn",
         ),
     )
+    if nest.a.index is not None and nest.a.index.axis == "n" and plan.shares("values"):
+        raise ValueError(
+            f"CTAs of a cluster share values of one entry, and {nest.a.index.argument} has an entry for each tile along N: share the "
+            'dense operand (multicast="dense"), or use no cluster'
+        )
     shared = plan.b.box[1] // 8 if plan.b.major == "k" else plan.b.copies
     if plan.shares("dense") and shared % schedule.cluster:
         raise ValueError(f"the dense tile cannot be shared by {schedule.cluster} CTAs: tile_n is {schedule.tile_n}")
@@ -98,6 +103,10 @@ def _parameters(plan: Generation) -> dict[str, Attribute]:
         types["batch"] = SizeType(StringAttr("batch"), IntAttr(32))
         if plan.d is None:
             types["batch_pitch"] = SizeType(StringAttr("batch_pitch"), IntAttr(64))
+    if nest.a.index is not None:
+        name = parameter_name(nest.a.index.argument)
+        types[name] = PointerType(StringAttr(name), StringAttr(nest.a.index.element))
+        types["entries"] = SizeType(StringAttr("entries"), IntAttr(32))
     return types
 
 
@@ -179,13 +188,31 @@ def _producer(plan: Generation, values: dict[str, SSAValue]) -> Block:
                 _fill_stage(plan, values, tile.args, step.args[0])
                 ops.AdvanceOp()
             loop(1, step)
-        ops.TilesOp(properties={"raster": ops.i32_attr(plan.schedule.raster)}, regions=[Region(tile), []])
+        _tiles(plan, values, {}, tile, [])
     return role
+
+
+def _tiles(
+    plan: Generation,
+    values: dict[str, SSAValue],
+    more: dict[str, Attribute],
+    tile: Block,
+    ahead: list[Region],
+) -> None:
+    """The walk over tiles. more: its further properties."""
+    properties: dict[str, Attribute] = {"raster": ops.i32_attr(plan.schedule.raster), **more}
+    index = plan.nest.a.index
+    numbers: list[SSAValue] = []
+    if index is not None:
+        properties["along"] = StringAttr(index.axis)
+        numbers.append(values[parameter_name(index.argument)])
+    ops.TilesOp(operands=[numbers], properties=properties, regions=[Region(tile), ahead])
 
 
 def _tile_block(plan: Generation) -> Block:
     """A region for each tile, its arguments named."""
-    tile = Block(arg_types=[i32] * (2 if plan.nest.store.batch is None else 3))
+    entries = plan.nest.store.batch is not None or plan.nest.a.index is not None
+    tile = Block(arg_types=[i32] * (3 if entries else 2))
     name_tile(tile)
     for entry in tile.args[2:]:
         entry.name_hint = "entry"
@@ -299,10 +326,7 @@ def _consumer(plan: Generation, values: dict[str, SSAValue]) -> Block:
             if ahead:
                 ops.NextTileOp()
             _store(plan, values, tile.args)
-        properties: dict[str, Attribute] = {"raster": ops.i32_attr(plan.schedule.raster)}
-        if plan.schedule.pingpong:
-            properties["in_turn"] = UnitAttr()
-        ops.TilesOp(properties=properties, regions=[Region(tile), ahead])
+        _tiles(plan, values, {"in_turn": UnitAttr()} if plan.schedule.pingpong else {}, tile, ahead)
     return role
 
 
@@ -327,13 +351,14 @@ def _own_copies(plan: Generation, values: dict[str, SSAValue], tile: Block) -> C
 
 def _store(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue]) -> None:
     m, n, *entry = tile
+    own = [] if plan.nest.store.batch is None else entry
     body = Block(arg_types=[element_attribute(plan.nest.accumulator)] * (2 if plan.nest.gated else 1))
     with ImplicitBuilder(body):
         result = build_epilogue(plan.nest.epilogue, body.args, values)
         ops.YieldOp(operands=[result])
     properties: dict[str, Attribute] = {"transposed": UnitAttr()} if plan.nest.store.transposed else {}
     if plan.d is None:
-        ops.StoreOp(operands=[values["d"], m, n, entry], properties=properties, regions=[Region(body)])
+        ops.StoreOp(operands=[values["d"], m, n, own], properties=properties, regions=[Region(body)])
         return
     properties |= {
         "ring": StringAttr("d"),
@@ -342,4 +367,4 @@ def _store(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValu
     }
     if plan.schedule.l2 == "values":
         properties["evict"] = StringAttr("first")
-    ops.BulkStoreOp(operands=[values["d_map"], m, n, entry], properties=properties, regions=[Region(body)])
+    ops.BulkStoreOp(operands=[values["d_map"], m, n, own], properties=properties, regions=[Region(body)])

@@ -26,6 +26,7 @@ from louver.passes.product import (
     Batch,
     Cast,
     Constant,
+    EntryIndex,
     Expression,
     Load,
     LoadMatrix,
@@ -41,7 +42,7 @@ from louver.passes.product import (
 )
 from louver.passes.read_epilogue import Axes, Axis, EpilogueReader, find_sum
 from louver.passes.refusal import UnsupportedKernelError, unsupported
-from louver.passes.trace import ONLY, Block, Position, Trace
+from louver.passes.trace import ONLY, Block, Chosen, Position, Trace
 
 __all__ = [
     "Accumulator",
@@ -50,6 +51,7 @@ __all__ = [
     "Batch",
     "Cast",
     "Constant",
+    "EntryIndex",
     "Expression",
     "Load",
     "LoadMatrix",
@@ -75,7 +77,8 @@ def read_nest(module: ModuleOp) -> ProductNest:
     Understood: one descriptor store of an epilogue over a sum of products; the sum is a loop over all of K, from zeros,
     of a dot of two descriptor loads (transposed or not), of which the left one may be sparse; each program has the tile
     at its number times the tile size, along two axes of the grid. Arrays may have entries of a batch along a first dimension;
-    the third axis of the grid then numbers them.
+    the third axis of the grid then numbers them. Which of the left operand's entries a tile takes may be read from an array instead,
+    by the tile's number along one axis; nothing else then has entries.
     Raises UnsupportedKernelError, which names the operation, for anything else.
     """
     function = _kernel(module)
@@ -95,6 +98,8 @@ def read_nest(module: ModuleOp) -> ProductNest:
     extents: dict[Axis, Size] = {"m": rows, "n": product.b.extent}
     axes: Axes = ("n", "m") if transposed else ("m", "n")
     place = trace.block(store.desc, store.offsets, store)
+    if isinstance(place.entry, Chosen):
+        raise unsupported(f"{place.entry.argument} numbers the entries of a sparse operand, and of nothing else", store)
     epilogue = EpilogueReader(trace, total, positions, extents, place.entry, place.batch).read(source, axes, store)
     _check_batch(product, place, store)
     target = place.view
@@ -166,8 +171,12 @@ def _stored(trace: Trace, store: DescriptorStoreOp) -> SSAValue:
 
 def _check_batch(product: _Sum, place: Block, store: Operation) -> None:
     """The entry of each operand that has any is the output's, of batches of one size."""
+    if product.a.index is not None and (product.b.batch or place.batch):
+        raise unsupported(
+            f"{product.a.index.argument} numbers the entries of a sparse operand, and nothing else has any", store
+        )
     entries = [(each.batch, entry) for each, entry in ((product.a, product.a_entry), (product.b, product.b_entry))]
-    own = [(batch.extent, entry) for batch, entry in entries if batch is not None]
+    own = [(batch.extent, entry) for batch, entry in entries if batch is not None and batch.index is None]
     expected = [] if place.batch is None else [(place.batch.extent, place.entry)]
     if set(own) != set(expected):
         raise unsupported("a batch has one size and one number of the entry, for operands and output alike", store)
@@ -210,10 +219,23 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
     _check_starts(trace, dot, (m, a.extent, tile_m), (n, b.extent, tile_n))
     if m.axis is not None and m.axis == n.axis:
         raise unsupported("rows and columns of tiles must be numbered by different axes of the grid", dot)
+    if isinstance(b_entry, Chosen):
+        raise unsupported(f"{b_entry.argument} numbers the entries of a sparse operand, and not of a dense one", dot)
+    if isinstance(a_entry, Chosen):
+        a, a_entry = _numbered(a, a_entry, m, n, dot), None
     if not trace.same(a.depth, b.depth):
         raise unsupported(f"both operands must have the same K, not {a.depth} and {b.depth}", dot)
     _check_loop(trace, loop, a.depth, tile_k)
     return _Sum(a, replace(b, depth=a.depth), m, n, tile_k, a_entry, b_entry, _read_promotion(dot, a.element))
+
+
+def _numbered(a: Load, entry: Chosen, m: Position, n: Position, dot: DotOp) -> Load:
+    """The operand, with the array that numbers its entries by the tiles along one axis."""
+    axes: dict[int | None, Axis] = {m.axis: "m", n.axis: "n"}
+    along = axes.get(entry.axis)
+    if along is None or a.batch is None:
+        raise unsupported(f"{entry.argument} has an entry's number for each tile along an axis of the product", dot)
+    return replace(a, batch=replace(a.batch, index=EntryIndex(entry.argument, entry.element, along)))
 
 
 def _check_starts(trace: Trace, dot: DotOp, *axes: tuple[Position, Size, int]) -> None:
@@ -310,9 +332,9 @@ def _read_step(trace: Trace, loop: scf.ForOp) -> DotOp:
 
 def _read_operand(
     trace: Trace, loop: scf.ForOp, value: SSAValue, user: Operation, k_dimension: int
-) -> tuple[Load, Position, int | None]:
+) -> tuple[Load, Position, int | Chosen | None]:
     """An operand of the dot, whose dimension `k_dimension` is summed, where its tile starts along the other one, and the axis
-    of the grid that numbers its entries.
+    of the grid that numbers its entries, or what else does.
     """
     op = trace.without_entry(value, user)
     while isinstance(op, TransOp):

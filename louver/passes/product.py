@@ -86,13 +86,26 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Entries of an array along a first axis. extent: how many. stride: elements between neighbours, of a sparse operand dense
-    ones.
+class EntryIndex:
+    """Which entry each tile takes, read from memory: tile t along an axis of the product takes entry number t of `argument`, whose
+    elements are "s32" or "s64".
     """
 
-    extent: Size
+    argument: str
+    element: Literal["s32", "s64"]
+    axis: Literal["m", "n"]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Entries of an array along a first axis. extent: how many; None where the kernel does not say it: as many as the tensor has.
+    stride: elements between neighbours, of a sparse operand dense ones. index: what says the entry of a tile, None for the
+    number of the product in a batch.
+    """
+
+    extent: Size | None
     stride: Size
+    index: EntryIndex | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +133,11 @@ class Load:
     def arguments(self) -> tuple[str, ...]:
         """The arguments of the user's kernel that it is made of."""
         return (self.argument,) if self.gated is None else self.gated
+
+    @property
+    def index(self) -> EntryIndex | None:
+        """What says which of its entries a tile takes, if an array does."""
+        return None if self.batch is None else self.batch.index
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +272,7 @@ class ProductNest:
     name: the function's. arguments: in order. a: [M, K]; b: [K, N] in index order, whatever its layout.
     m, n, k: the product's sizes. tile_m, tile_n, tile_k: elements. accumulator: element type of the sum, which starts
     at zero. epilogue: its element type is the store's. gated: the output has M / 2 rows, see `Accumulator`. In a batch the
-    output and at least one operand have entries.
+    output and at least one operand have entries. Where an array says which entry of `a` a tile takes, nothing else has any.
     What a launch must check: equal: pairs of sizes, arguments or numbers as text, that are equal: descriptors that come as arguments
     have sizes of their own. at_most: sizes that are no larger than a number: the kernel goes through so much and no further.
     multiples: arguments that are multiples of a number: the kernel stores whole tiles, unmasked.
@@ -283,7 +301,13 @@ class ProductNest:
     def __post_init__(self) -> None:
         if self.a.depth != self.b.depth:
             raise ValueError(f"both operands must have one K, got {self.a.depth!r} and {self.b.depth!r}")
-        extents = {each.batch.extent for each in (self.a, self.b, self.store) if each.batch is not None}
+        if self.a.index is not None and (self.b.batch, self.store.batch) != (None, None):
+            raise ValueError(
+                f"operands whose entries an array numbers are part of no other batch, got {self.b.batch} and {self.store.batch} of b "
+                "and the output"
+            )
+        batches = [each.batch for each in (self.a, self.b, self.store) if each.batch is not None]
+        extents = {each.extent for each in batches if each.index is None}
         if len(extents) > 1 or (self.store.batch is None) != (not extents):
             raise ValueError(
                 f"a batch has one size, and the output has its entries, got {self.a.batch}, {self.b.batch} and "

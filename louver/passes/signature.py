@@ -15,7 +15,7 @@ from louver.isa.tensormap import SwizzleBytes
 M = TypeVar("M")
 P = TypeVar("P")
 
-OWN = ("smem", "a_map", "b_map", "d_map", "metadata", "d", "M", "N", "K", "pitch", "batch", "batch_pitch")
+OWN = ("smem", "a_map", "b_map", "d_map", "metadata", "d", "M", "N", "K", "pitch", "batch", "batch_pitch", "entries")
 """Names that every product may have for itself: of its shared memory and its parameters."""
 
 _TAKEN = re.compile(rf"({'|'.join(OWN)}|(batch_)?pitch_.*|own.*)")
@@ -70,7 +70,9 @@ class MapParameter:
 
 @dataclass(frozen=True, slots=True)
 class PointerParameter:
-    """The address of "metadata" (prepacked words), "d" (the output) or an array, vector or number that the epilogue reads."""
+    """The address of "metadata" (prepacked words), "d" (the output), an array, vector or number that the epilogue reads, or the array
+    that says which entry a tile takes.
+    """
 
     name: str
     element: str
@@ -78,7 +80,7 @@ class PointerParameter:
 
 @dataclass(frozen=True, slots=True)
 class SizeParameter:
-    """M, N, K, the entries of a batch ("batch"), or a pitch in elements: of the output from row to row ("pitch") and from entry to
+    """M, N, K, the entries of a batch ("batch"), those of the sparse operand of which an array says one for each tile ("entries"), or a pitch in elements: of the output from row to row ("pitch") and from entry to
     entry ("batch_pitch"), or of an array of the epilogue (`pitch_name`, `batch_pitch_name`); unsigned.
     """
 

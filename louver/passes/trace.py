@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.traits import is_side_effect_free
 
-from louver.ir.arith import ExtSIOp
+from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.tile import (
+    AddPtrOp,
     FuncOp,
     GetNumProgramsOp,
     GetProgramIdOp,
     Index,
+    LoadOp,
     MakeTensorDescriptorOp,
     PointerType,
     ReshapeOp,
@@ -25,6 +27,7 @@ from louver.ir.tile import (
 )
 from louver.ir.tile.types import tensor_of
 from louver.passes.conditions import argument_names
+from louver.passes.descriptors import EVERY
 from louver.passes.host_descriptors import host_sizes
 from louver.passes.product import Argument, Batch, Programs, Quotient, Size, multiplied
 from louver.passes.refusal import unsupported
@@ -60,16 +63,27 @@ class View:
     block: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """An entry of a batch that is read from memory: the element of `argument`, "s32" or "s64", at the program's number along an axis
+    of the grid.
+    """
+
+    argument: str
+    element: Literal["s32", "s64"]
+    axis: int
+
+
 class Block(NamedTuple):
     """A block of a matrix that is loaded or stored: the matrix, the block's first element along its rows and in a row.
 
-    entry: of a batch, the axis of the grid whose program number says which entry; None without a batch.
+    entry: of a batch, the axis of the grid whose program number says which entry, or what else does; None without a batch.
     """
 
     view: View
     offsets: tuple[Index, ...]
     batch: Batch | None
-    entry: int | None
+    entry: int | Chosen | None
 
 
 @dataclass(slots=True)
@@ -228,9 +242,9 @@ class Trace:
             return Block(view, offsets, None, None)
         if view.block[0] != 1:
             raise unsupported("a block of three dimensions has one entry of a batch", user)
-        batch = Batch(view.sizes[0], view.strides[0])
+        batch = Batch(None if view.sizes[0] == EVERY else view.sizes[0], view.strides[0])
         matrix = View(view.argument, view.element, view.pattern, view.sizes[1:], view.strides[1:], view.block[1:])
-        return Block(matrix, offsets[1:], batch, self._program(offsets[0], user))
+        return Block(matrix, offsets[1:], batch, self._entry(offsets[0], user))
 
     def without_entry(self, value: SSAValue, user: Operation) -> Operation:
         """The operation that defines a matrix, before a reshape that drops a first dimension of one element."""
@@ -239,13 +253,53 @@ class Trace:
             return self.definition(op.src, op)
         return op
 
-    def _program(self, index: Index, user: Operation) -> int:
-        """The axis of the grid whose program number `index` is."""
-        op = None if isinstance(index, int) else index.owner
-        if not isinstance(op, GetProgramIdOp):
-            raise unsupported("the entry of a batch is a program's number", user)
-        self.explained.add(op)
-        return op.axis.value.data
+    def _entry(self, index: Index, user: Operation) -> int | Chosen:
+        """The axis of the grid whose program number `index` is, or what is read at one."""
+        if not isinstance(index, int):
+            value = self._without_width(index)
+            if isinstance(value.owner, LoadOp):
+                return self._chosen(value.owner)
+            axis = self._program(value)
+            if axis is not None:
+                return axis
+        raise unsupported(
+            "the entry of a batch is a program's number, or what an array has at one (tl.load(ids + tl.program_id(0)))",
+            user,
+        )
+
+    def _chosen(self, load: LoadOp) -> Chosen:
+        """What a load of one number reads: one for each tile along an axis of the grid."""
+        address = load.ptr.owner
+        element = str(load.result.type)
+        if (
+            isinstance(address, AddPtrOp)
+            and address.ptr in self.names
+            and element in ("i32", "i64")
+            and not (load.mask or load.is_volatile)
+        ):
+            axis = self._program(self._without_width(address.offset))
+            if axis is not None:
+                self.explained |= {load, address}
+                return Chosen(self.names[address.ptr], "s32" if element == "i32" else "s64", axis)
+        raise unsupported(
+            "an entry of a batch is read, unmasked, from an array of 32 or 64 bits a number, which has one for each tile along an axis: "
+            "tl.load(ids + pid), where pid is the tile's number",
+            load,
+        )
+
+    def _program(self, value: SSAValue) -> int | None:
+        """The axis of the grid whose program number `value` is; None for anything else."""
+        if not isinstance(value.owner, GetProgramIdOp):
+            return None
+        self.explained.add(value.owner)
+        return value.owner.axis.value.data
+
+    def _without_width(self, value: SSAValue) -> SSAValue:
+        """The value before it was given more bits, or fewer: a number of entries or tiles fits either."""
+        while isinstance(value.owner, ExtSIOp | TruncIOp):
+            self.explained.add(value.owner)
+            value = value.owner.operands[0]
+        return value
 
     def _culprit(self, value: SSAValue, user: Operation) -> Operation:
         return user if isinstance(value, BlockArgument) else cast(Operation, value.owner)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from louver.formats.tensor import SparseTensor
+from louver.isa.fragments import ROWS
 from louver.isa.tensormap import COPY_CHUNK
 from louver.kernels.launch import Rows
 from louver.passes.signature import batch_pitch_name, parameter_name, pitch_name
@@ -43,7 +45,7 @@ class Matrix:
 class ProductCall:
     """A call's sizes and matrices, which fit its arrays.
 
-    m, n, k: of the product. batch: entries. sparse: the arguments that are the sparse operand. dense, out: the matrices of b and d.
+    m, n, k: of the product. batch: how often it is computed, entry by entry. entries: of the sparse operand. sparse: the arguments that are the sparse operand. dense, out: the matrices of b and d.
     sizes, numbers: values of size and f32 parameters, by the parameters' names.
     """
 
@@ -51,6 +53,7 @@ class ProductCall:
     n: int
     k: int
     batch: int
+    entries: int
     sparse: tuple[str, ...]
     dense: Matrix
     out: Matrix
@@ -65,10 +68,24 @@ def bind_product(name: str, facts: ProductFacts, call: Call, grid: Sequence[int]
     m, n, k = (_positive(name, each, numbers) for each in (facts.m, facts.n, facts.k))
     batch = 1 if facts.batch is None else _positive(name, facts.batch, numbers)
     _check_grid(name, facts, (m, n, batch), grid)
+    rows = m // len(facts.sparse)
+    entries = 1 if facts.a.entry_pitch is None else batch
+    if facts.index is not None:
+        entries = _entries(name, facts, call, numbers, rows)
+        tiles = -(-m // facts.tile_m) if facts.index.axis == "m" else -(-n // facts.tile_n)
+        _check_extent(name, facts.index.argument, tiles, call)
     for argument in facts.sparse:
-        _check_sparse(name, facts, call, numbers, argument, (m // len(facts.sparse), k), batch)
+        _check_sparse(name, facts, call, numbers, argument, (rows, k), entries)
     dense, out = (_matrix(name, matrix, call, numbers) for matrix in (facts.b, facts.d))
-    sizes = {"M": m, "N": n, "K": k, "pitch": out.pitch, "batch": batch, "batch_pitch": out.entry_pitch}
+    sizes = {
+        "M": m,
+        "N": n,
+        "K": k,
+        "pitch": out.pitch,
+        "batch": batch,
+        "batch_pitch": out.entry_pitch,
+        "entries": entries,
+    }
     reads = [_matrix(name, matrix, call, numbers) for matrix in facts.matrices]
     for matrix, read in zip(facts.matrices, reads, strict=True):
         sizes |= {pitch_name(matrix.argument): read.pitch, batch_pitch_name(matrix.argument): read.entry_pitch}
@@ -76,7 +93,7 @@ def bind_product(name: str, facts: ProductFacts, call: Call, grid: Sequence[int]
         _check_extent(name, vector.argument, size(vector.size, numbers), call)
     _check_output(name, facts, out, reads, call)
     values = {parameter_name(each): float(numbers[each]) for each in facts.numbers}
-    return ProductCall(m, n, k, batch, facts.sparse, dense, out, sizes, values)
+    return ProductCall(m, n, k, batch, entries, facts.sparse, dense, out, sizes, values)
 
 
 def _positive(name: str, text: str, numbers: Mapping[str, int | float]) -> int:
@@ -115,6 +132,21 @@ def _check_grid(name: str, facts: ProductFacts, sizes: tuple[int, int, int], gri
     )
 
 
+def _entries(name: str, facts: ProductFacts, call: Call, numbers: Mapping[str, int | float], rows: int) -> int:
+    """How many matrices of so many rows the sparse operand has, of which an array says one for each tile."""
+    if facts.a.entries is not None:
+        return _positive(name, facts.a.entries, numbers)
+    first, *inner = _sparse(name, call, facts.sparse[0]).shape[:-1]
+    return first if inner else max(1, first // rows)
+
+
+def _sparse(name: str, call: Call, argument: str) -> SparseTensor:
+    s = call.sparse.get(argument)
+    if s is None:
+        raise ValueError(f"{name} reads {argument!r} as a sparse tensor, got an array: compress it")
+    return s
+
+
 def _check_sparse(
     name: str,
     facts: ProductFacts,
@@ -122,26 +154,26 @@ def _check_sparse(
     numbers: Mapping[str, int | float],
     argument: str,
     shape: tuple[int, int],
-    batch: int,
+    entries: int,
 ) -> None:
-    s = call.sparse.get(argument)
-    if s is None:
-        raise ValueError(f"{name} reads {argument!r} as a sparse tensor, got an array: compress it")
+    s = _sparse(name, call, argument)
     # An operand that all products of a batch share has no entries.
-    expected = shape if facts.a.entries is None else (batch, *shape)
-    if tuple(s.shape) != expected:
-        # Without a mask along K, the end of the loop is what says how long rows are.
-        part = (
-            ""
-            if s.shape[-1] == shape[1]
-            else f": rows end at {facts.k}; to sum part of one, mask its columns by their number"
-        )
+    expected = shape if facts.a.entry_pitch is None else (entries, *shape)
+    below = facts.index is not None and tuple(s.shape) == (entries * shape[0], shape[1])
+    # Metadata is prepacked in blocks of rows: where an entry is whole blocks, those of entries below each other are the same.
+    if tuple(s.shape) != expected and not (below and (entries == 1 or shape[0] % ROWS == 0)):
+        part = ""
+        if below:
+            part = f": entries below each other have a multiple of {ROWS} rows"
+        elif s.shape[-1] != shape[1]:
+            # Without a mask along K, the end of the loop is what says how long rows are.
+            part = f": rows end at {facts.k}; to sum part of one, mask its columns by their number"
         raise ValueError(
             f"{name} is given the sizes of the dense tensor for {argument!r}, {list(s.shape)}, got {list(expected)}{part}"
         )
     steps = [("rows", shape[0], shape[1], facts.a.pitch)]
     if facts.a.entry_pitch is not None:
-        steps.append(("entries", batch, prod(shape), facts.a.entry_pitch))
+        steps.append(("entries", entries, prod(shape), facts.a.entry_pitch))
     for what, count, apart, text in steps:
         if count > 1 and size(text, numbers) != apart:
             raise ValueError(
@@ -189,7 +221,8 @@ def _check_output(name: str, facts: ProductFacts, out: Matrix, reads: Sequence[M
         )
     # Elements of the epilogue's matrices are read by the program that stores there, if they are where the output's are.
     elsewhere = [read.argument for read in reads if not _same_place(read, out, call)]
-    inputs = [facts.b.argument, *(vector.argument for vector in facts.vectors), *elsewhere]
+    index = [] if facts.index is None else [facts.index.argument]
+    inputs = [facts.b.argument, *index, *(vector.argument for vector in facts.vectors), *elsewhere]
     for other in dict.fromkeys(inputs):
         if overlaps(array, call.arrays[other]):
             raise ValueError(

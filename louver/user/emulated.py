@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -102,7 +101,7 @@ def _arguments(
 ) -> dict[str, Argument]:
     s = operand([call.sparse[argument] for argument in bound.sparse])
     words = prepacked(s, metadata_words(compiled.schedule, s.dtype.name))
-    maps = {"a": _values(memory, s), "b": dense, "d": out}
+    maps = {"a": _values(memory, s, bound.entries), "b": dense, "d": out}
     pointers = {parameter_name(argument): array for argument, array in arrays.items()}
     pointers |= {"metadata": memory.add("metadata", words, writable=False), "d": arrays[bound.out.argument]}
     return {
@@ -119,10 +118,10 @@ def _add(memory: GlobalMemory, name: str, call: Call) -> Allocation:
     return memory.add(name, whole, offset=array.address % 16, writable=array.writable)
 
 
-def _values(memory: GlobalMemory, s: SparseTensor) -> Rows:
+def _values(memory: GlobalMemory, s: SparseTensor, entries: int) -> Rows:
     pitch = row_pitch(s.kept, s.dtype)
     whole = np.zeros((s.rows, pitch // s.dtype.bytes), s.dtype.bits_dtype)
     whole[:, : s.kept] = raw_bits(s.values)
     allocation = memory.add("values", whole, writable=False)
-    m = s.shape[-2]
-    return Rows(allocation.address, s.kept, m, pitch, s.dtype.bytes, allocation, prod(s.shape[:-2]), m * pitch)
+    m = s.rows // entries
+    return Rows(allocation.address, s.kept, m, pitch, s.dtype.bytes, allocation, entries, m * pitch)

@@ -22,7 +22,8 @@ from louver.passes.product import (
 @dataclass(frozen=True, slots=True)
 class MatrixFacts:
     """A matrix in the memory of an argument: rows of `inner` elements, `pitch` elements apart; of a batch `entries` matrices,
-    `entry_pitch` elements apart (None without one). Sizes are texts, see `louver.user.sizes`.
+    `entry_pitch` elements apart (None without one; entries are None too where the tensor alone says how many there are). Sizes are
+    texts, see `louver.user.sizes`.
     """
 
     argument: str
@@ -31,6 +32,14 @@ class MatrixFacts:
     pitch: str
     entries: str | None = None
     entry_pitch: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFacts:
+    """An array with the number of an entry of the sparse operand for each tile along an axis of the product."""
+
+    argument: str
+    axis: Literal["m", "n"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +55,7 @@ class ProductFacts:
     """A product's operands and sizes.
 
     a: the sparse operand's dense matrix [m, k]. pair: the two arguments that it is made of, gate and up, or None for one. b: the dense operand where it is, [k, n] or [n, k]. d: the output. batch: entries,
-    None without. reads: matrices, vectors and scalars of the epilogue; numbers: its f32 arguments. equal, at_most, multiples, programs: what a
+    None without. index: what says which of a's entries a tile takes, None where nothing does. reads: matrices, vectors and scalars of the epilogue; numbers: its f32 arguments. equal, at_most, multiples, programs: what a
     launch must check, see `ProductNest`. tile_m, tile_n: elements of the product that a tile has.
     """
 
@@ -54,6 +63,7 @@ class ProductFacts:
     n: str
     k: str
     batch: str | None
+    index: IndexFacts | None
     a: MatrixFacts
     pair: tuple[str, str] | None
     b: MatrixFacts
@@ -92,6 +102,7 @@ class ProductFacts:
             n=str(nest.n),
             k=str(nest.k),
             batch=None if nest.store.batch is None else str(nest.store.batch.extent),
+            index=None if nest.a.index is None else IndexFacts(nest.a.index.argument, nest.a.index.axis),
             a=_matrix(nest.a.argument, nest.m, nest.k, nest.a.stride, nest.a.batch),
             pair=nest.a.gated,
             b=_matrix(nest.b.argument, *b_sizes, nest.b.stride, nest.b.batch),
@@ -120,6 +131,7 @@ class ProductFacts:
         """The facts that `to_json` wrote."""
         fields: dict[str, Any] = {
             **facts,
+            "index": None if facts["index"] is None else IndexFacts(**facts["index"]),
             "a": MatrixFacts(**facts["a"]),
             "b": MatrixFacts(**facts["b"]),
             "d": MatrixFacts(**facts["d"]),
@@ -133,5 +145,7 @@ class ProductFacts:
 
 
 def _matrix(argument: str, rows: Size, inner: Size, stride: Size, batch: Batch | None) -> MatrixFacts:
-    entries = (None, None) if batch is None else (str(batch.extent), str(batch.stride))
-    return MatrixFacts(argument, str(rows), str(inner), str(stride), *entries)
+    if batch is None:
+        return MatrixFacts(argument, str(rows), str(inner), str(stride))
+    extent = None if batch.extent is None else str(batch.extent)
+    return MatrixFacts(argument, str(rows), str(inner), str(stride), extent, str(batch.stride))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 from louver.formats.tensor import SparseTensor
 from louver.kernels.launch import Rows, parameter_type
@@ -76,7 +75,7 @@ def _ready_product(name: str, kernel: UserKernel, call: Call, bound: ProductCall
         _refuse_capture(name, "uploaded", stream)
     operand = state.operand(s, ordinal, words)
     dense, out = (_rows(matrix, call) for matrix in (bound.dense, bound.out))
-    pack = _pack(signature, bound, call, operand, {"a": _values(operand, s), "b": dense, "d": out})
+    pack = _pack(signature, bound, call, operand, {"a": _values(operand, s, bound.entries), "b": dense, "d": out})
     ctas = signature.grid(bound.m, bound.n, kernel.kernel.device.sm_count, bound.batch)
     return Ready(kernel.kernel, ctas, pack, True)
 
@@ -119,8 +118,8 @@ def _rows(matrix: Matrix, call: Call) -> Rows:
     return matrix.at(array.address, array.element.bytes)
 
 
-def _values(operand: DeviceOperand, s: SparseTensor) -> Rows:
-    m = s.shape[-2]
+def _values(operand: DeviceOperand, s: SparseTensor, entries: int) -> Rows:
+    m = s.rows // entries
     return Rows(
         operand.values.address,
         operand.kept,
@@ -128,7 +127,7 @@ def _values(operand: DeviceOperand, s: SparseTensor) -> Rows:
         operand.pitch,
         operand.element_bytes,
         None,
-        prod(s.shape[:-2]),
+        entries,
         m * operand.pitch,
     )
 

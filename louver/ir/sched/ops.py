@@ -140,22 +140,33 @@ class RoleOp(IRDLOperation):
 @irdl_op_definition
 class TilesOp(IRDLOperation):
     """Walk this CTA's output tiles. `in_turn`: each of the role's warpgroups takes a whole tile, one after the other, where else
-    they all work on every tile; the stages of the others' tiles are passed over. Block arguments of each region: first row and first column of a tile, in elements, and in a
-    batch its entry. Tiles of one entry follow each other.
+    they all work on every tile; the stages of the others' tiles are passed over. Block arguments of each region: first row and first
+    column of a tile, in elements, and in a batch its entry. Tiles of one entry follow each other.
+
+    `entries`: an array that nobody writes meanwhile, with the number of an entry for each tile along an axis, "m" or "n". That is the
+    third block argument, and the kernel's size "entries" in place of a number that no entry has.
 
     `raster`: tiles along M that are walked before the next column of tiles (for L2 reuse). `ahead`: what is begun for a tile
     before its turn: for the first one at once, for the others where the body says `sched.next_tile`.
     """
 
     name = "sched.tiles"
+    entries = opt_operand_def(PointerType)
     raster = prop_def(IntegerAttr[I32])
+    along = opt_prop_def(StringAttr)
     in_turn = opt_prop_def(UnitAttr)
     body = region_def("single_block")
     ahead = opt_region_def("single_block")
     traits = traits_def(NoTerminator(), HasParent(RoleOp))
-    assembly_format = "`raster` $raster (`in_turn` $in_turn^)? $body (`ahead` $ahead^)? attr-dict"
+    assembly_format = (
+        "`raster` $raster (`entries` $entries^ `along` $along `:` type($entries))? (`in_turn` $in_turn^)? $body (`ahead` $ahead^)?"
+        " attr-dict"
+    )
 
     def verify_(self) -> None:
+        along = None if self.along is None else self.along.data
+        if (along is None) != (self.entries is None) or along not in (None, "m", "n"):
+            raise VerifyException(f'an array of entries is along "m" or "n", got {along!r}')
         begins = [op for op in self.body.block.ops if isinstance(op, NextTileOp)]
         if len(begins) != (0 if self.ahead is None else 1):
             raise VerifyException(f"tiles with a region ahead hold one sched.next_tile, others none, got {len(begins)}")

@@ -10,6 +10,7 @@ from xdsl.ir import Block
 from louver.ir.sched import ops, staged
 from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP
 from louver.passes.lower import bulk_store, operands
+from louver.passes.lower.entries import entries_of, load_entry
 from louver.passes.lower.state import Lowering, Origin, RolePosition, TileState, TileWalk
 from louver.ptx.module import Address, Imm, Reg
 
@@ -110,7 +111,7 @@ def lower_tiles(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock) -> None
         low.position.turn = k.selp(Imm(1), Imm(0), k.setp("eq", "u32", low.warpgroup, 0))
         _pass_over(low, low.warpgroup)
     with k.if_(k.setp("lt", "u32", tile, total), uniform=True):
-        low.walk = walk = TileWalk(tile, stride, total, op.raster.value.data, _origin(low))
+        low.walk = walk = TileWalk(tile, stride, total, op.raster.value.data, _origin(low), entries_of(low, op))
         _move_to(low, tile, walk.here)
         _begin(low, op, lower_block, walk.here)
         with k.loop(uniform=True) as loop:
@@ -167,13 +168,15 @@ def _bind(low: Lowering, block: Block, at: Origin) -> None:
 def _origin(low: Lowering) -> Origin:
     """Registers for a tile's origin."""
     k = low.k
-    return Origin(k.mov(0), k.mov(0), k.mov(0) if "batch" in low.sizes else None)
+    has_entries = "batch" in low.sizes or "entries" in low.sizes
+    return Origin(k.mov(0), k.mov(0), k.mov(0) if has_entries else None)
 
 
 def _move_to(low: Lowering, tile: Reg, to: Origin) -> None:
     """Set the origin to the tile's: first row and column, in elements, and entry."""
     k, named = low.k, low.named
-    if to.entry is not None:
+    entries = low.walk.entries
+    if to.entry is not None and entries is None:
         k.mov(k.div(tile, named["tiles"]), into=to.entry)
         tile = k.sub(tile, k.mul_lo(to.entry, named["tiles"]))
     tile_m, tile_n, _ = low.tile
@@ -189,6 +192,8 @@ def _move_to(low: Lowering, tile: Reg, to: Origin) -> None:
         column = k.mad_lo(column, low.cluster, named["rank"])
     elif low.cluster > 1:
         row = k.mad_lo(row, low.cluster, named["rank"])
+    if to.entry is not None and entries is not None:
+        load_entry(low, entries, row if entries.along == "m" else column, to.entry)
     k.mul_lo(row, tile_m, into=to.m)
     k.mul_lo(column, tile_n, into=to.n)
 

@@ -9,6 +9,7 @@ from louver.isa.prepack import LOAD_BYTES, WORDS, columns_per_load
 from louver.isa.swizzle import BANK_LINE, CHUNK
 from louver.isa.wgmma import LINE_BYTES
 from louver.passes.generation import SETS
+from louver.passes.lower.entries import entry_of_metadata
 from louver.passes.lower.multiply import has_entries, values_tile
 from louver.passes.lower.state import ConsumerState, Lowering, Origin
 from louver.ptx.module import Address, Imm, Reg
@@ -65,7 +66,7 @@ def open_tile(low: Lowering, tiles: ops.TilesOp, at: Origin) -> None:
     for block, address in enumerate(consumer.metadata_addresses):
         index = k.min(k.add(first, block), last)
         if at.entry is not None and has_entries(low, "a"):
-            index = k.mad_lo(at.entry, k.add(last, 1), index)
+            index = k.mad_lo(entry_of_metadata(low, at.entry), k.add(last, 1), index)
         k.add(thread, k.shl(k.mul_wide(index, groups), LOAD_BYTES.bit_length() - 1), into=address)
 
 

@@ -7,6 +7,7 @@ from louver.isa.bulk import BulkLoad
 from louver.isa.memory import Load
 from louver.isa.prepack import WORDS, columns_per_load
 from louver.isa.targets import WARPGROUP_THREADS
+from louver.passes.lower.entries import entry_of_metadata
 from louver.passes.lower.stages import barrier_address
 from louver.passes.lower.state import Lowering
 from louver.ptx.module import Address, Reg
@@ -37,7 +38,7 @@ def copy(low: Lowering, op: staged.CopyMetadataOp) -> None:
     for block in range(blocks):
         block_index = k.min(k.add(first, block), last)
         if op.entry is not None:
-            block_index = k.mad_lo(low.register(op.entry), k.add(last, 1), block_index)
+            block_index = k.mad_lo(entry_of_metadata(low, low.register(op.entry)), k.add(last, 1), block_index)
         index = k.add(k.mul_wide(block_index, steps), step)
         source = k.add(low.register(op.metadata), k.shl(index, size.bit_length() - 1))
         if op.multicast is not None:

@@ -58,18 +58,27 @@ class TileState:
 
 
 class Origin(NamedTuple):
-    """Where a tile begins: its first row and column, in elements, and in a batch its entry."""
+    """Where a tile begins: its first row and column, in elements, and its entry, if there are any."""
 
     m: Reg
     n: Reg
     entry: Reg | None = None
 
 
+class Entries(NamedTuple):
+    """An array that has each tile's entry: its address, the bytes of a number, and the axis along which tiles are counted."""
+
+    address: Reg
+    width: int
+    along: str
+
+
 @dataclass(slots=True)
 class TileWalk:
     """A role's walk over its tiles: number of the tile in hand, distance to the next, number of tiles, the tile's origin.
 
-    ahead: origin of the tile that has been begun ahead.
+    entries: where tiles' entries are read, None where the tile's number says its entry. ahead: origin of the tile that has been begun
+    ahead.
     """
 
     tile: Reg
@@ -77,6 +86,7 @@ class TileWalk:
     total: Reg
     raster: int
     here: Origin
+    entries: Entries | None = None
     ahead: Origin | None = None
 
 

@@ -13,6 +13,7 @@ import triton
 from louver.frontend.triton import triton_to_ttir
 from support.triton import tile_cases
 from support.triton.cases import BATCHES, CASES, KEPT, Case
+from support.triton.grouped import GROUPED
 from support.triton.tile_cases import TILE_CASES, TileCase
 from support.triton.tuples import NAME, TUPLES
 
@@ -29,7 +30,7 @@ def main() -> None:
     version = ".".join(triton.__version__.split(".")[:2])
     folder = KEPT / version
     folder.mkdir(parents=True, exist_ok=True)
-    for name, case in (CASES | BATCHES).items():
+    for name, case in (CASES | BATCHES | GROUPED).items():
         if not case.oldest or version < "3.7":
             (folder / f"{name}.ttir").write_text(text(case).rstrip() + "\n", encoding="utf-8")
     (folder / f"{NAME}.ttir").write_text(text(TUPLES).rstrip() + "\n", encoding="utf-8")
