@@ -43,5 +43,7 @@ def flat(array: ArrayView) -> NDArray[Any]:
     if first < array.address:
         raise ValueError(f"a kernel walks its arrays upwards, got strides {array.strides}: copy the array first")
     count = (last - first) // array.element.bytes
-    whole = as_strided(host, (count,), (array.element.bytes,), writeable=array.writable)
-    return np.asarray(whole)
+    # NumPy has no name for some 8-bit floats, by which it would pass them on.
+    bits = host.view(array.element.bits_dtype)
+    whole = as_strided(bits, (count,), (array.element.bytes,), writeable=array.writable)
+    return np.asarray(whole).view(host.dtype)
