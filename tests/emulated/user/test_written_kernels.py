@@ -1,0 +1,63 @@
+"""Kernels as people write them, on the emulator: right in every element of poisoned outputs, and run as the family that is meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import louver
+from support.triton.written_cases import SMALL
+from support.triton.written_runs import EVERY, KEPT_CALLS, SIZES, call_of, family, kept_call, with_triton
+
+
+@pytest.fixture(scope="module")
+def tl() -> Any:
+    return pytest.importorskip("triton", reason="Triton is not installed: pip install 'louver[triton]'").language
+
+
+def skip_old(name: str, tl: Any) -> None:
+    if EVERY[name].blocks and not hasattr(tl, "make_block_ptr"):
+        pytest.skip("this Triton has no block pointers")
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(("name", "version"), KEPT_CALLS)
+def test_from_its_text(name: str, version: str) -> None:
+    call = call_of(name, SMALL)
+    known, outs = call.bound(EVERY[name].pattern)
+    report = kept_call(name, version).emulate[call.grid](**known)
+    call.check(outs)
+    assert family(report) == EVERY[name].families[1]
+
+
+def check(name: str, size: str, tl: Any) -> None:
+    case, call = EVERY[name], call_of(name, SIZES[size])
+    skip_old(name, tl)
+    known, outs = call.bound(case.pattern)
+    report = louver.jit(case.function()).emulate[call.grid](**with_triton(known))
+    call.check(outs)
+    assert family(report) == case.families[list(SIZES).index(size)]
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", EVERY)
+def test_small_tiles(name: str, tl: Any) -> None:
+    check(name, "small", tl)
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("name", EVERY)
+def test_large_tiles(name: str, tl: Any) -> None:
+    check(name, "large", tl)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", EVERY)
+def test_dense_arrays_by_reference(name: str, tl: Any) -> None:
+    """What the cases expect is what the kernels compute of dense arrays."""
+    skip_old(name, tl)
+    call = call_of(name, SMALL)
+    known, outs = call.bound(None)
+    louver.jit(EVERY[name].function())[call.grid](**with_triton(known))
+    call.check(outs)

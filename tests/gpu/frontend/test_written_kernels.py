@@ -1,0 +1,55 @@
+"""Kernels as people write them, on the device with PyTorch's tensors, against float64: the calls that the emulator runs too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import louver
+from louver.runtime.device import Device, current_device
+from louver.user.kernel import JitKernel
+from support.device_products import to_numpy, to_torch
+from support.triton.written_cases import SMALL, Call
+from support.triton.written_runs import EVERY, KEPT_CALLS, SIZES, call_of, kept_call, with_triton
+
+
+@pytest.fixture(autouse=True)
+def torch() -> Any:
+    module = pytest.importorskip("torch")
+    if not module.cuda.is_available():
+        pytest.skip("torch without CUDA")
+    found = current_device()
+    if not isinstance(found, Device) or found.target != "sm_90a":
+        pytest.skip(f"the products' kernels are for sm_90a, got {found}")
+    return module
+
+
+def run(kernel: JitKernel, call: Call, known: dict[str, Any], outs: dict[str, Any], times: int = 2) -> None:
+    """Launch as often as asked: what is added to is added to each time."""
+    for _ in range(times):
+        kernel[call.grid](**known)
+    call.check({name: to_numpy(out) / (times if call.sums else 1) for name, out in outs.items()})
+
+
+@pytest.mark.parametrize(("name", "version"), KEPT_CALLS)
+def test_from_its_text(name: str, version: str) -> None:
+    call = call_of(name, SMALL)
+    known, outs = call.bound(EVERY[name].pattern, to_torch)
+    run(kept_call(name, version), call, known, outs)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", EVERY)
+def test_by_triton(name: str, size: str) -> None:
+    language = pytest.importorskip("triton", reason="Triton is not installed: pip install 'louver[triton]'").language
+    case = EVERY[name]
+    if case.blocks and not hasattr(language, "make_block_ptr"):
+        pytest.skip("this Triton has no block pointers")
+    call = call_of(name, SIZES[size])
+    known, outs = call.bound(case.pattern, to_torch)
+    kernel = louver.jit(case.function())
+    assert isinstance(kernel, JitKernel)
+    known = with_triton(known)
+    run(kernel, call, known, outs)
+    assert kernel.explain(**known).family == case.families[list(SIZES).index(size)]
