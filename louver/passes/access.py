@@ -176,11 +176,24 @@ def _bounded(each: Dimension, sizes: Sequence[Polynomial], op: Operation) -> tup
     size = sizes[0] if sizes else each.size
     if size is None:
         return each, []
-    moved = Polynomial(frozenset(term for term in each.first if term in size.terms and _inner(term[0])))
+    moved = _with_fellows([term for term in each.first if term in size.terms and _inner(term[0])], each.first)
     size, first = size - moved, each.first - moved
     if any(isinstance(atom, Iteration) for atom in scalars(size)):
         raise unsupported("a mask compares the index that the offsets have with a size", op)
     return replace(each, first=first, size=size), list(moved * each.stride)
+
+
+def _with_fellows(moved: Terms, first: Polynomial) -> Polynomial:
+    """What has moved a pointer, and what goes with it: in (entry + 1) * stride not only the part that the kernel computes."""
+    apart = _shared_arguments(moved)
+    fellows = [term for term in first if not _inner(term[0]) and apart and apart <= term[0]]
+    return Polynomial(frozenset([*moved, *fellows]))
+
+
+def _shared_arguments(terms: Terms) -> Monomial:
+    """The arguments by which all terms are multiplied."""
+    each = [frozenset(atom for atom in monomial if _is_argument(atom[0])) for monomial, _ in terms]
+    return frozenset[tuple[Hashable, int]]().union(*each).intersection(*each)
 
 
 def _inner(monomial: Monomial) -> bool:
@@ -195,8 +208,10 @@ def _is_argument(atom: Hashable) -> bool:
 def batch_entry(terms: Iterable[tuple[Monomial, int]], op: Operation) -> Entry | None:
     """What terms of an offset say together: a number of matrices times how far apart they are, by arguments, or by a number."""
     indices: dict[Polynomial, Polynomial] = {}
-    for monomial, factor in terms:
-        apart = frozenset(each for each in monomial if _is_argument(each[0]))
+    found = list(terms)
+    shared = _shared_arguments(found)
+    for monomial, factor in found:
+        apart = shared or frozenset(each for each in monomial if _is_argument(each[0]))
         by = 1 if apart else factor
         index = Polynomial.of({monomial - apart: factor // by})
         if monomial == ONE:
@@ -221,8 +236,9 @@ def without_moves(found: Access, op: Operation, *, sparse: bool) -> Access:
     ]
     if not moved:
         return found
-    entry = batch_entry([*moved, *([] if found.entry is None else found.entry.index * found.entry.stride)], op)
-    rest = replace(columns, first=columns.first - Polynomial(frozenset(moved)))
+    gone = _with_fellows(moved, columns.first)
+    entry = batch_entry([*gone, *([] if found.entry is None else found.entry.index * found.entry.stride)], op)
+    rest = replace(columns, first=columns.first - gone)
     return Access(found.base, tuple(rest if each is columns else each for each in found.dimensions), entry)
 
 
