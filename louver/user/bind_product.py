@@ -35,9 +35,9 @@ class Matrix:
 
     def at(self, address: int, element_bytes: int, owner: object = None) -> Rows:
         """The matrix in memory as a tensor map has it."""
-        # A single row has no neighbours: any legal pitch will do.
+        # A single row has no neighbours, nor has a single entry: any legal pitch will do.
         pitch = _whole(self.inner * element_bytes) if self.rows == 1 else self.pitch * element_bytes
-        batch_pitch = self.entry_pitch * element_bytes if self.entries > 1 else 0
+        batch_pitch = self.entry_pitch * element_bytes if self.entries > 1 else self.rows * pitch
         return Rows(address, self.inner, self.rows, pitch, element_bytes, owner, self.entries, batch_pitch)
 
 

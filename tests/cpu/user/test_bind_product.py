@@ -12,7 +12,7 @@ import pytest
 
 import louver
 from louver.user.arguments import classify
-from louver.user.bind_product import bind_product
+from louver.user.bind_product import Matrix, bind_product
 from louver.user.descriptor import TensorDescriptor
 from louver.user.facts import MatrixFacts, ProductFacts
 from louver.user.sizes import size, with_grid
@@ -177,6 +177,13 @@ def test_what_a_kernel_takes_for_granted_is_checked(rng: np.random.Generator) ->
 def test_persistent_kernels_take_any_grid(rng: np.random.Generator) -> None:
     for grid in ((1,), (3,), (100,)):
         product("persistent_groups", rng, grid=grid)
+
+
+@pytest.mark.parametrize("stride", [0, 7, 64 * 40])
+def test_a_batch_of_one_has_any_stride(stride: int) -> None:
+    """PyTorch gives a dimension of one entry the stride that it likes; tensor maps want a legal one."""
+    rows = Matrix("x", rows=64, inner=40, pitch=40, entries=1, entry_pitch=stride).at(256, 2)
+    assert rows.aligned and rows.batch_pitch == 64 * 80
 
 
 @pytest.mark.parametrize(
