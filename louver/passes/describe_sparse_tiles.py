@@ -7,6 +7,7 @@ their pitch, and a launch checks that what programs and loops reach is no furthe
 from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
 
 from louver.ir.tile import FuncOp, LoadOp, sparse_encoding
 from louver.ir.tile.metadata import word_columns
@@ -30,6 +31,8 @@ def describe_sparse_tiles(module: ModuleOp) -> None:
         loads = [op for op in function.body.walk() if isinstance(op, LoadOp) and sparse_encoding(op.result.type)]
         describer = Describer.of(function)
         moved = describe_moved(describer, sparse=True)
+        for op in loads:
+            _check_block(describer, op)
         found = [(op, describer.access(op)) for op in loads if not _is_block(describer, op)]
         for op, each in found:
             describer.check_rows(op, each)
@@ -39,27 +42,47 @@ def describe_sparse_tiles(module: ModuleOp) -> None:
             remove_dead(function)
 
 
+def _block(describer: Describer, op: LoadOp) -> Tile | None:
+    """The block pointer that it goes through; None if it goes through pointers to elements."""
+    pointer = None if as_tensor(op.ptr.type) is not None else describer.affine.pointer(op.ptr)
+    return pointer if isinstance(pointer, Tile) else None
+
+
 def _is_block(describer: Describer, op: LoadOp) -> bool:
     """Whether it goes through a block pointer into a tensor that begins where its argument does, and is moved by whole words of metadata:
     these stay.
     """
-    if as_tensor(op.ptr.type) is not None:
-        return False
-    pointer, tile = describer.affine.pointer(op.ptr), tensor_of(op.result)
-    if not isinstance(pointer, Tile) or pointer.offset:
+    block, tile = _block(describer, op), tensor_of(op.result)
+    if block is None or block.offset:
         return False
     return any(
         stride.constant == 1 and tile.get_shape()[each] >= word_columns(tile.element_type)
-        for each, stride in enumerate(pointer.strides)
+        for each, stride in enumerate(block.strides)
     )
+
+
+def _check_block(describer: Describer, op: LoadOp) -> None:
+    """Leave it to the launch that columns which no boundaryCheck names end inside of their rows."""
+    block = _block(describer, op)
+    columns = None if block is None else next((each for each, by in enumerate(block.strides) if by.constant == 1), None)
+    if block is None or columns is None:
+        return
+    if op.boundary_check is None or columns not in op.boundary_check.get_values():
+        extent = tensor_of(op.result).get_shape()[columns]
+        reached = Dimension(columns, extent, block.strides[columns], block.first[columns], None)
+        _require_reach(describer, block.base, reached, op)
+
+
+def _require_reach(describer: Describer, base: SSAValue, columns: Dimension, op: LoadOp) -> None:
+    names = argument_names(describer.function)
+    require_reach(describer.function, reach(names[base], columns, describer.affine, names, op))
 
 
 def _describe(describer: Describer, op: LoadOp, found: Access) -> None:
     ordered = contiguous_last(found, op)
     columns, rows = ordered[-1], ordered[-2] if len(ordered) > 1 else None
     if columns.size is None:
-        names = argument_names(describer.function)
-        require_reach(describer.function, reach(names[found.base], columns, describer.affine, names, op))
+        _require_reach(describer, found.base, columns, op)
     describer.load(op, found, ordered, [_size(describer, op, each, found, rows, columns) for each in ordered])
 
 

@@ -202,6 +202,31 @@ def test_what_no_launch_could_check_is_refused(setup: str, view: str, rule: str)
         compile_tiles(parse_ir(text))
 
 
+def test_matrices_are_counted_from_the_last_one() -> None:
+    """(E - 1 - entry) * M * pitch: not only the part that a program's number is in moves the pointer."""
+    setup = (
+        "%one = arith.constant 1 : i32\n  %pitch = arith.muli %K, %one : i32\n  %last = arith.subi %E, %one : i32\n"
+        "  %count = arith.subi %last, %entry : i32\n  %apart = arith.muli %M, %pitch : i32\n"
+        "  %far = arith.muli %count, %apart : i32\n  %from = tt.addptr %a, %far : !tt.ptr<f16>, i32"
+    )
+    text = TEXT.format(
+        mark="{louver.sparse.NV24 = 1 : i32}",
+        setup=setup,
+        view=DESCRIPTOR[0].replace("%length", "%K").replace("%a", "%from"),
+        load=DESCRIPTOR[1],
+        end="K",
+    )
+    (view,) = compile_tiles(parse_ir(text)).signature.views
+    assert view.strides[0] == "K·M" and view.rows == ("M",)
+
+
+@pytest.mark.parametrize(("checked", "reached"), [("0, 1", ()), ("0", ("64 K",)), ("1", ())])
+def test_blocks_that_are_not_checked_leave_their_columns_to_the_launch(checked: str, reached: tuple[str, ...]) -> None:
+    text = text_of("blocks", "K").replace("boundaryCheck = array<i32: 0, 1>", f"boundaryCheck = array<i32: {checked}>")
+    reaches = compile_tiles(parse_ir(text)).signature.reaches
+    assert tuple(f"{each.least} {count.end}" for each in reaches for count in each.counts) == reached
+
+
 def test_pointers_move_to_a_matrix_of_a_batch(rng: np.random.Generator) -> None:
     pytest.importorskip("triton", reason="Triton is not installed: pip install 'louver[triton]'")
     from support.triton.experts import by_pointers, unmasked
