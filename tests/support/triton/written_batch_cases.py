@@ -10,8 +10,6 @@ import numpy as np
 
 from support.triton.written_cases import (
     BOTH,
-    PRODUCT,
-    TILES,
     Array,
     Call,
     Draw,
@@ -28,19 +26,24 @@ ENTRIES = 3
 
 
 def batch(
-    *strides: str, m: int | None = None, turned: bool = False, flat: bool = False, entries: bool = False
+    *strides: str,
+    m: int | None = None,
+    number: int = ENTRIES,
+    turned: bool = False,
+    flat: bool = False,
+    entries: bool = False,
 ) -> Callable[[Draw, Sizes], Call]:
-    """c[e] = a[e]·b[e]. m: rows of a. flat: one axis of programs. entries: the kernel is told how many there are."""
+    """c[e] = a[e]·b[e]. m: rows of a. number: of entries. flat: one axis of programs. entries: the kernel is told their number."""
 
     def build(draw: Draw, s: Sizes) -> Call:
         s = replace(s, m=m or s.m)
-        a, b = draw.pruned(ENTRIES, s.m, s.k), draw.dense(ENTRIES, s.k, s.n)
+        a, b = draw.pruned(number, s.m, s.k), draw.dense(number, s.k, s.n)
         known = {"a": s.m * s.k, "am": s.k, "ak": 1, "b": s.k * s.n, "bk": s.n, "bn": s.k if turned else 1}
         known |= {"c": s.m * s.n, "cm": s.n, "cn": 1}
         arguments: dict[str, Any] = {"a": a, "b": np.ascontiguousarray(b.swapaxes(1, 2)) if turned else b}
-        arguments |= {"c": np.empty((ENTRIES, s.m, s.n), np.float16), "M": s.m, "N": s.n, "K": s.k}
-        arguments |= {f"stride_{each}": known[each] for each in strides} | ({"ENTRIES": ENTRIES} if entries else {})
-        grid = (s.flat * ENTRIES,) if flat else (*s.grid, ENTRIES)
+        arguments |= {"c": np.empty((number, s.m, s.n), np.float16), "M": s.m, "N": s.n, "K": s.k}
+        arguments |= {f"stride_{each}": known[each] for each in strides} | ({"ENTRIES": number} if entries else {})
+        grid = (s.flat * number,) if flat else (*s.grid, number)
         return Call(grid, arguments, ("a",), {"c": exact(a) @ exact(b)})
 
     return build
@@ -135,7 +138,7 @@ BATCHES = {
         "one_part_unmasked": Written(
             "split_unmasked",
             changed(times("am", "bk", "cm", k=192), parts(1)),
-            (PRODUCT, TILES),
+            BOTH,
             {"SPLIT": 1, "EVEN_K": True},
         ),
         "batch_by_pointers": Written(
@@ -148,10 +151,13 @@ BATCHES = {
             "batch_of_moved_pointers", batch("a", "am", "b", "bk", "c", "cm"), kept=True
         ),
         "batch_by_blocks": Written("batch_by_blocks", batch("a", "am", "b", "bk", "c", "cm"), blocks=True, kept=True),
+        "batch_of_one": Written(
+            "batch_by_pointers", batch("a", "am", "ak", "b", "bk", "bn", "c", "cm", "cn", number=1)
+        ),
         "batch_by_descriptors": Written(
             "batch_by_descriptors", batch("a", "am", "b", "bn", "c", "cm", turned=True), kept=True
         ),
-        "batch_in_descriptors": Written("batch_in_descriptors", batch(turned=True, entries=True), BOTH),
+        "batch_in_descriptors": Written("batch_in_descriptors", batch(turned=True, entries=True)),
         "batch_in_one_axis": Written(
             "batch_in_one_axis", batch("a", "am", "b", "bk", "c", "cm", flat=True, entries=True), BOTH, kept=True
         ),

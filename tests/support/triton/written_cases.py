@@ -295,7 +295,7 @@ def _two_layers(draw: Draw, s: Sizes) -> Call:
 BOTH = (TILES, TILES)
 
 WRITTEN = {
-    "static_range": Written("static_range", times("am", "bk", "cm", k=256), BOTH, kept=True),
+    "static_range": Written("static_range", times("am", "bk", "cm", k=256), kept=True),
     "gelu_layer": Written(
         "gelu_layer", changed(layer("x", "w", "y"), _gelu), constants={"EVEN_K": False, "HAS_BIAS": True}, kept=True
     ),
@@ -327,7 +327,7 @@ WRITTEN = {
     "gate_up": Written("gate_up", changed(layer("x", "w", "y"), _gate_up), (PRODUCT, PRODUCT), kept=True),
     "gate_up_packed": Written("gate_up_packed", changed(layer("x", "w", "y"), _gate_up_packed), BOTH, kept=True),
     "scaled_and_added": Written("scaled_and_added", changed(times("am", "bk", "cm"), _scaled_and_added)),
-    "peeled_tail": Written("peeled_tail", times("am", "bk", "cm"), BOTH, kept=True),
+    "peeled_tail": Written("peeled_tail", times("am", "bk", "cm"), kept=True),
     "swizzled": Written("swizzled", times("am", "bn", "cm", turned=True), constants={"GROUP": 2}),
     "row_maxima": Written("row_maxima", changed(times("am", "bk", "cm"), _row_maxima), BOTH, {"BN": 128}),
     "dequantized": Written("dequantized", changed(times("am", "bk", "cm"), _dequantized), BOTH, kept=True),
