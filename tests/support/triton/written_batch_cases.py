@@ -164,10 +164,10 @@ BATCHES = {
         "batch_of_whole_tiles": Written("batch_of_whole_tiles", whole(batch("a", "b", "c"))),
         "shared_weight": Written("shared_weight", changed(layer(), _shared_weight)),
         "batch_with_bias": Written("batch_with_bias", changed(layer(), _batch_with_bias), BOTH),
-        "experts_by_pointers": Written("experts_by_pointers", experts("x", "expert", "w", "y"), BOTH, kept=True),
-        "experts_by_descriptors": Written("experts_by_descriptors", experts(), BOTH),
-        "experts_stacked": Written("experts_by_descriptors", experts(stacked=True), BOTH, kept=True),
-        "experts_of_40_columns": Written("experts_by_descriptors", experts(n=40), BOTH),
+        "experts_by_pointers": Written("experts_by_pointers", experts("x", "expert", "w", "y"), kept=True),
+        "experts_by_descriptors": Written("experts_by_descriptors", experts()),
+        "experts_stacked": Written("experts_by_descriptors", experts(n=64, stacked=True), kept=True),
+        "experts_of_40_columns": Written("experts_by_descriptors", experts(n=40)),
         "sum_of_experts": Written("sum_of_experts", changed(layer(), _sum_of_experts), BOTH),
     }.items()
 }
