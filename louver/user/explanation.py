@@ -9,6 +9,13 @@ if TYPE_CHECKING:
     from louver.passes.schedule import Schedule
 
 
+ADVICE = (
+    "a product would be faster, and where tiles are large so is the dense kernel by Triton: register tiles copy nothing ahead and share "
+    "no operands between warps"
+)
+"""What register tiles lack. Measured: docs/perf-log.md, `benchmarks/beside_triton.py`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """How a call runs. refusal: why it is no product. schedule: a product's, for an aligned output. ptx: its text.
@@ -26,6 +33,7 @@ class Explanation:
     others: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        text = f"{self.family}: {self.schedule if self.refusal is None else self.refusal}"
-        text = text if self.warning is None else f"{text}; {self.warning}"
+        said = [self.schedule] if self.refusal is None else [self.refusal, ADVICE]
+        text = "; ".join(map(str, [*said, *([] if self.warning is None else [self.warning])]))
+        text = f"{self.family}: {text}"
         return text if self.config is None else "\n".join((f"{text}; {self.config}", *self.others))
