@@ -103,12 +103,8 @@ class Affine:
                 return moved(self.integer(op.src), renumbering(op))
             case MakeRangeOp():
                 return Polynomial.number(op.start.value.data) + Polynomial.atom(Lane(0))
-            case arith.RemSIOp() if as_tensor(value.type) is not None:
-                wrapped = Wrapped(self.integer(op.lhs), self.integer(op.rhs))
-                if len(lanes(wrapped.index)) == 1 and not lanes(wrapped.size):
-                    return Polynomial.atom(wrapped)
-            case SelectOp() if (chosen := self._kept_inside(op)) is not None:
-                return Polynomial.atom(chosen)
+            case arith.RemSIOp() | arith.MinSIOp() | SelectOp() if (wrapped := self._wrapped(op)) is not None:
+                return Polynomial.atom(wrapped)
             case arith.DivSIOp() if (by := constant_integer(op.rhs)) and by > 0 and as_tensor(value.type) is None:
                 return Part.of(self.integer(op.lhs), by)
             case arith.RemSIOp() if (by := constant_integer(op.rhs)) and by > 0 and as_tensor(value.type) is None:
@@ -171,14 +167,22 @@ class Affine:
         rest = 0 if all(factor % by == 0 for _, factor in length) else by - 1
         return Part.of(length + Polynomial.number(rest), by) if _is_count(length) else None
 
-    def _kept_inside(self, op: SelectOp) -> Wrapped | None:
-        """`tl.where(index < size, index, 0)`: rows beyond the last one are another one's."""
-        inside, other = op.cond.owner, constant_integer(op.rhs)
-        if as_tensor(op.result.type) is None or other is None or not isinstance(inside, CmpiOp):
+    def _wrapped(self, op: arith.RemSIOp | arith.MinSIOp | SelectOp) -> Wrapped | None:
+        """An index that is another row's beyond the last one: `% size`, the least of it and `size - 1`, 0 by `tl.where`."""
+        if as_tensor(op.result.type) is None:
             return None
-        if inside.lhs is not op.lhs or inside.name_of_predicate not in ("slt", "ult"):
-            return None
-        index, size = self.integer(inside.lhs), self.integer(inside.rhs)
+        match op:
+            case arith.RemSIOp():
+                index, size = self.integer(op.lhs), self.integer(op.rhs)
+            case arith.MinSIOp():
+                index, size = self.integer(op.lhs), self.integer(op.rhs) + Polynomial.number(1)
+            case SelectOp():
+                inside = op.cond.owner
+                if not isinstance(inside, CmpiOp) or constant_integer(op.rhs) is None or inside.lhs is not op.lhs:
+                    return None
+                if inside.name_of_predicate not in ("slt", "ult"):
+                    return None
+                index, size = self.integer(inside.lhs), self.integer(inside.rhs)
         return Wrapped(index, size) if len(lanes(index)) == 1 and not lanes(size) else None
 
     @contextmanager

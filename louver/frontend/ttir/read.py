@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from xdsl.dialects import cf
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp
 from xdsl.ir import Attribute
 from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError, VerifyException
 
 from louver.frontend.ttir.locations import resolve_locations
+from louver.frontend.ttir.returns import nest_returns
 from louver.ir.context import make_context, spell_splats
 from louver.ir.refusal import UnsupportedKernelError, unsupported
 from louver.ir.tile import DescriptorType, FuncOp, SparseAttr
@@ -40,6 +42,7 @@ def read_ttir(
     """
     resolved = spell_splats(resolve_locations(text))
     context = make_context()
+    context.load_dialect(cf.Cf)
     for line in resolved.splitlines():
         found = _OPERATION.match(line)
         if found and context.get_optional_op(found[1]) is None:
@@ -53,8 +56,9 @@ def read_ttir(
         raise _refused(
             f"a kernel's text must be tile IR ({error.span.input.name}: {error.msg})", lines[line]
         ) from error
-    _verify(module)
     function = _kernel(module)
+    nest_returns(function)
+    _verify(module)
     if names is not None:
         _name_arguments(function, names)
     _name_descriptors(function)

@@ -50,6 +50,19 @@ SAME = {
         [(r"%m_read_14 = arith.remsi %m_read_12, %m_read_13", "%m_read_14 = arith.addi %m_read_12, %zeros"),
          (r"(    %m_read_13 = )", r"    %zeros = arith.constant dense<0> : tensor<128xi32>\n\1")],
     ),
+    "rows beyond the last one read as that": (
+        GROUPED,
+        [(r"%m_read_14 = arith.remsi %m_read_12, %m_read_13", "%m_read_14 = arith.minsi %m_read_12, %last"),
+         (r"(    %m_read_13 = )", r"    %one = arith.constant 1 : i32\n    %less = arith.subi %M, %one : i32\n"
+          r"    %last = tt.splat %less : i32 -> tensor<128xi32>\n\1")],
+    ),
+    "rows beyond the last one read as the first": (
+        GROUPED,
+        [(r"%m_read_14 = arith.remsi %m_read_12, %m_read_13",
+          "%inside = arith.cmpi slt, %m_read_12, %m_read_13 : tensor<128xi32>\n"
+          "    %m_read_14 = arith.select %inside, %m_read_12, %zeros : tensor<128xi1>, tensor<128xi32>\n    %unused = arith.addi %zeros, %zeros"),
+         (r"(    %m_read_13 = )", r"    %zeros = arith.constant dense<0> : tensor<128xi32>\n\1")],
+    ),
     "sizes on the left of a comparison": (
         GROUPED, [(r"arith.cmpi slt, %lefts_22, %left_52", "arith.cmpi sgt, %left_52, %lefts_22")],
     ),

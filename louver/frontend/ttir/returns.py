@@ -1,0 +1,51 @@
+"""Kernels that return early: what stands behind `if …: return` becomes the other side of a branch.
+
+Triton has blocks and branches between them for such a kernel alone. Each block is entered from one place, so that they are a tree.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import cf, scf
+from xdsl.ir import Block, Operation, Region
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from louver.ir.refusal import unsupported
+from louver.ir.tile import FuncOp, ReturnOp
+
+
+def nest_returns(function: FuncOp) -> None:
+    """One block for a kernel's body, in place, with structured branches. Refuses blocks that are entered from several places."""
+    blocks = list(function.body.blocks)
+    if len(blocks) < 2:
+        return
+    entered: set[Block] = set()
+    for block in blocks:
+        end = block.last_op
+        for successor in () if end is None else end.successors:
+            if not isinstance(end, cf.ConditionalBranchOp) or successor in entered or successor.args:
+                raise unsupported(
+                    "a kernel's early return leaves it: what is behind it comes from one place", end or function
+                )
+            entered.add(successor)
+    _close(blocks[0], returns=True)
+
+
+def _close(block: Block, *, returns: bool) -> None:
+    """Let a block end with a return, or with a branch's end, after all that it goes on to."""
+    end = block.last_op
+    assert end is not None
+    last: Operation = ReturnOp() if returns else scf.YieldOp()
+    last.location = end.location
+    if isinstance(end, cf.ConditionalBranchOp):
+        branch = scf.IfOp(end.cond, [], _side(end.then_block), _side(end.else_block))
+        branch.location = end.location
+        Rewriter.insert_op(branch, InsertPoint.before(end))
+    Rewriter.replace_op(end, last, [])
+
+
+def _side(block: Block) -> Region:
+    region = block.parent
+    assert region is not None
+    _close(block, returns=False)
+    region.detach_block(block)
+    return Region(block)
