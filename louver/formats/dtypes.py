@@ -65,6 +65,7 @@ ELEMENT_TYPES: Final[dict[str, ElementType]] = {
         ElementType("s8", np.dtype(np.int8), 8, False),
         ElementType("u8", np.dtype(np.uint8), 8, False),
         ElementType("s32", np.dtype(np.int32), 32, False, sparse=False),
+        ElementType("s64", np.dtype(np.int64), 64, False, sparse=False),
     )
 }
 """Every element type by name."""
@@ -83,6 +84,8 @@ _OTHER_NAMES: Final[dict[str, str]] = {
     "uint8": "u8",
     "int32": "s32",
     "i32": "s32",
+    "int64": "s64",
+    "i64": "s64",
 }
 
 

@@ -25,7 +25,7 @@ def sparse_operand(array: ArrayLike) -> tuple[NDArray[Any], ElementType]:
         raise ValueError("a sparse tensor has at least one dimension, got a scalar: give an array")
     element = element_type(operand.dtype)
     if not element.sparse:
-        raise ValueError(f"{element} is the type of results, not of sparse tensors: convert the data first")
+        raise ValueError(f"{element} is a type of results or of numbers, not of sparse tensors: convert the data first")
     return operand, element
 
 

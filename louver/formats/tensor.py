@@ -41,7 +41,7 @@ class SparseTensor:
     def __post_init__(self) -> None:
         Pattern.of_elements(self.pattern)
         if not self.dtype.sparse:
-            raise ValueError(f"{self.dtype} is the type of results, not of sparse tensors")
+            raise ValueError(f"{self.dtype} is a type of results or of numbers, not of sparse tensors")
         if not 0 <= self.axis < len(self.shape):
             raise ValueError(
                 f"the sparse axis of shape {self.shape} is from 0 to {len(self.shape) - 1}, got {self.axis}"

@@ -30,6 +30,7 @@ POINTEES = {
     "s8": "i8",
     "u8": "u8",
     "s32": "i32",
+    "s64": "i64",
 }
 """Triton's names of element types."""
 

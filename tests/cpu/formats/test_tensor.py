@@ -82,7 +82,7 @@ def test_aligned_rows_copies_only_what_is_not_aligned(rng: np.random.Generator) 
         ("pattern", lambda s: louver.Pattern(2, 4, 8), "vector pattern 2:4@8"),
         ("pattern", lambda s: louver.Pattern(1, 2), r"values of shape \(6, 13\), got \(6, 14\)"),
         ("dtype", lambda s: louver.formats.dtypes.ELEMENT_TYPES["f16"], "values of f16 are float16, got bfloat16"),
-        ("dtype", lambda s: louver.formats.dtypes.ELEMENT_TYPES["s32"], "s32 is the type of results"),
+        ("dtype", lambda s: louver.formats.dtypes.ELEMENT_TYPES["s32"], "s32 is a type of results"),
         ("values", lambda s: np.ascontiguousarray(s.values), r"16 bytes apart, .* \(32, 2\), got \(28, 2\): use al"),
         ("values", lambda s: np.asfortranarray(s.values), "rows of values are contiguous"),
         ("values", lambda s: np.broadcast_to(s.values[0], s.values.shape), r"got \(0, 2\): use aligned_rows"),

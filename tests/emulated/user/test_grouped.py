@@ -89,25 +89,35 @@ def test_more_tiles_than_programs(rng: np.random.Generator) -> None:
     case.assert_close(known["y"])
 
 
-def test_a_number_that_no_expert_has_gives_zeros(rng: np.random.Generator) -> None:
-    for metadata in ("global", "stage"):
-        case = layer(rng, "expert_pointers", ids=[0, 1, 2])
-        known = case.sparse()
-        known["ids"] = np.array([0, -1, 5], np.int32)
-        grouped_kernel("expert_pointers", metadata=metadata).emulate[case.grid](**known)
-        case.exact[64:], case.magnitude[64:] = 0, 0
-        case.assert_close(known["y"])
+@pytest.mark.parametrize(
+    ("name", "metadata", "wrong"),
+    [
+        ("expert_pointers", "global", 5),
+        ("expert_pointers", "stage", 1 << 30),
+        ("wide_numbers", "global", (1 << 32) + 1),
+    ],
+)
+def test_a_number_that_no_expert_has_gives_zeros(
+    rng: np.random.Generator, name: str, metadata: str, wrong: int
+) -> None:
+    case = layer(rng, name, ids=[0, 1, 2])
+    known = case.sparse()
+    known["ids"][1:] = -1, wrong
+    grouped_kernel(name, metadata=metadata).emulate[case.grid](**known)
+    case.exact[64:], case.magnitude[64:] = 0, 0
+    case.assert_close(known["y"])
 
 
-def test_both_families_agree(rng: np.random.Generator) -> None:
-    case = layer(rng, "expert_pointers")
+@pytest.mark.parametrize("name", ["expert_pointers", "wide_numbers"])
+def test_both_families_agree(rng: np.random.Generator, name: str) -> None:
+    case = layer(rng, name, tokens=100)
     product, tiles = case.sparse(), case.sparse()
-    grouped_kernel("expert_pointers").emulate[case.grid](**product)
+    grouped_kernel(name).emulate[case.grid](**product)
     # Bulk copies do not read rows an odd number of elements apart.
-    wide = np.zeros((150, 201), np.float16)
+    wide = np.zeros((100, 201), np.float16)
     wide[:, :200] = tiles["x"]
     tiles |= {"x": wide[:, :200], "stride_x": 201, "y": np.full_like(tiles["y"], np.nan)}
-    grouped_kernel("expert_pointers").emulate[case.grid](**tiles)
+    grouped_kernel(name).emulate[case.grid](**tiles)
     case.assert_close(tiles["y"])
     np.testing.assert_allclose(product["y"], tiles["y"], rtol=2e-3, atol=2e-3)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,10 @@ GROUPED = {
     "weights_left": _case("weights_left", E="i32"),
     "rows_numbered": _case("rows_numbered", E="i32"),
 }
-"""By name of the kept text."""
+GROUPED["wide_numbers"] = replace(
+    GROUPED["expert_pointers"], signature=GROUPED["expert_pointers"].signature | {"ids": "*i64"}
+)
+"""By name of the kept text. The last one reads numbers of 64 bits."""
 
 
 def grouped_kernel(name: str, version: str = "3.6", **hints: Any) -> JitKernel:
@@ -87,7 +90,8 @@ def layer(
     """Random tokens and weights, an output of NaN. ids: of the experts; without them any order, each but the last one at most."""
     blocks = -(-tokens // BLOCKS["BM"]), -(-features // BLOCKS["BN"])
     counted = blocks[1] if name == "rows_numbered" else blocks[0]
-    chosen = np.array(rng.integers(0, max(1, experts - 1), counted) if ids is None else ids, np.int32)
+    chosen = np.array(rng.integers(0, max(1, experts - 1), counted) if ids is None else ids)
+    chosen = chosen.astype(np.int64 if name == "wide_numbers" else np.int32)
     dtype = element_type("f16").numpy
     w = louver.prune(rng.standard_normal((experts, features, depth)).astype(dtype), "2:4")
     x = rng.standard_normal((tokens, depth)).astype(dtype)
