@@ -125,7 +125,7 @@ SUMS = {
     "rows from memory": OFFSETS,
     "a row from memory": "a sparse tile begins at a multiple of 16 rows",
     "a tile from memory": RIGHT,
-    "the last row again": OFFSETS,
+    "the last row again": RIGHT,
     "a length from memory": LENGTH,
     "columns from memory": OFFSETS,
     "steps from memory": RIGHT,
