@@ -232,6 +232,41 @@ class AtomicAdd(Effect):
         return (old,) if self.returns else ()
 
 
+@dataclass(frozen=True, slots=True)
+class AddFloats(Effect):
+    """`red.global.add.v2.f32 [a], {b, c}`: adds two f32 to neighbours in memory, each on its own; relaxed, as `AtomicAdd` is.
+
+    The address is a multiple of 8 bytes.
+    """
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """[a], {b, c}."""
+        return Operand("a", "in", "b64", kind="address"), Operand("b", "in", "f32", 2, braces=True)
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "red.global.add.v2.f32"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 8.1, sm_90."""
+        return Requirement((8, 1), "sm_90")
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Add, lane by lane."""
+        address, pairs = inputs
+        both = np.ascontiguousarray(pairs.T).view(np.uint64)[:, 0]
+
+        def add(old: Bits, by: Bits) -> Bits:
+            with np.errstate(over="ignore", invalid="ignore"):
+                return np.add(old.view(np.float32), by.view(np.float32)).view(np.uint64)
+
+        warp.atomic_update("global", address, both, add)
+        return ()
+
+
 def _second(old: Bits, value: Bits) -> Bits:
     return value
 

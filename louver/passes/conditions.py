@@ -10,22 +10,25 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute, SSAValue
 
 from louver.ir.tile import FuncOp
+from louver.passes.product import Split
 from louver.passes.tile_signature import Count, Reach
 
 EQUAL, MULTIPLE, PROGRAMS, REACH = "louver.equal", "louver.multiple", "louver.programs", "louver.reach"
+SPLIT = "louver.split"
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """equal: pairs of arguments that are equal. multiples: arguments and what each is a multiple of. programs: see `ProductNest`.
 
-    reaches: how far rows of sparse arguments are read.
+    reaches: how far rows of sparse arguments are read. split: how programs share K.
     """
 
     equal: tuple[tuple[str, str], ...]
     multiples: tuple[tuple[str, int], ...]
     programs: int | None
     reaches: tuple[Reach, ...]
+    split: Split | None
 
 
 def argument_names(function: FuncOp) -> dict[SSAValue, str]:
@@ -58,6 +61,17 @@ def state_programs(function: FuncOp, step: int) -> None:
     function.attributes[PROGRAMS] = IntegerAttr(step, i64)
 
 
+def state_split(function: FuncOp, split: Split) -> None:
+    """Programs along an axis of the grid sum parts of K. Raises ValueError for a second such statement."""
+    if SPLIT in function.attributes:
+        raise ValueError("K is split once")
+    _add(
+        function,
+        SPLIT,
+        _array([split.axis, *("" if each is None else each for each in (split.programs, split.chunk)), split.multiple]),
+    )
+
+
 def conditions(function: FuncOp) -> Conditions:
     """All of a function's."""
     programs = function.attributes.get(PROGRAMS)
@@ -66,6 +80,7 @@ def conditions(function: FuncOp) -> Conditions:
         tuple((str(name), int(of)) for name, of in _rows(function, MULTIPLE)),
         programs.value.data if isinstance(programs, IntegerAttr) else None,
         tuple(map(_reach, _rows(function, REACH))),
+        next(map(_split, _rows(function, SPLIT)), None),
     )
 
 
@@ -74,6 +89,11 @@ def _reach(row: list[str | int]) -> Reach:
     counts = zip(*(iter(rest),) * 4, strict=True)
     found = (Count(str(step), str(end), int(first), int(by)) for step, end, first, by in counts)
     return Reach(str(argument), int(least), tuple(found))
+
+
+def _split(row: list[str | int]) -> Split:
+    axis, programs, chunk, multiple = row
+    return Split(int(axis), programs or None, chunk or None, int(multiple))
 
 
 def _list(function: FuncOp, name: str) -> list[Attribute]:

@@ -12,6 +12,7 @@ from xdsl.rewriter import Rewriter
 
 from louver.ir.tile import (
     DescriptorLoadOp,
+    DescriptorReduceOp,
     DescriptorStoreOp,
     FuncOp,
     MakeTensorDescriptorOp,
@@ -40,7 +41,10 @@ def describe_moved(describer: Describer, *, sparse: bool) -> bool:
         for op in describer.function.body.walk()
         if isinstance(op, MakeTensorDescriptorOp) and op.base not in arguments
         if not sparse or sparse_encoding(op.block) is not None
-        if all(isinstance(use.operation, DescriptorLoadOp | DescriptorStoreOp) for use in op.result.uses)
+        if all(
+            isinstance(use.operation, DescriptorLoadOp | DescriptorStoreOp | DescriptorReduceOp)
+            for use in op.result.uses
+        )
     ]
     for op in moved:
         _describe(describer, op)
@@ -59,10 +63,10 @@ def _describe(describer: Describer, op: MakeTensorDescriptorOp) -> None:
         user = use.operation
         if isinstance(user, DescriptorLoadOp):
             _load(describer, user, batch, entry)
-        elif isinstance(user, DescriptorStoreOp):
+        elif isinstance(user, DescriptorStoreOp | DescriptorReduceOp):
             value = insert_before(user, ReshapeOp(user.src, [1, *op.block.get_shape()]))
             first = describer.descriptors.first(entry.index, user)
-            insert(user, DescriptorStoreOp(batch, [first, *user.offsets], value), user)
+            insert(user, user.through(batch, [first, *user.offsets], value), user)
             Rewriter.erase_op(user)
     Rewriter.erase_op(op)
 

@@ -1,4 +1,4 @@
-"""describe-tiles: loads and stores through block pointers and tensors of pointers go through descriptors instead.
+"""describe-tiles: loads, stores and sums in memory through block pointers and tensors of pointers go through descriptors instead.
 
 A descriptor reads zeros outside of its tensor and drops what is written there. So masks become sizes; what a program reads
 beyond the last row (unmasked, or wrapped to the first rows by `%`) becomes zeros, which is the same kernel as long as the
@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeAlias, TypeGuard
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.ir.tile import (
+    AtomicRMWOp,
     DescriptorLoadOp,
+    DescriptorReduceOp,
     DescriptorStoreOp,
     ExpandDimsOp,
     FuncOp,
@@ -47,6 +49,12 @@ PAD_ZERO = 1
 """A block pointer's `padding` that reads zeros outside the tensor. Source: Triton's PaddingOption."""
 
 
+ADDS = ("add", "fadd")
+"""Kinds of atomic operations that add, integers and floating-point numbers."""
+
+TileAccess: TypeAlias = LoadOp | StoreOp | AtomicRMWOp
+
+
 def describe_tiles(module: ModuleOp) -> None:
     """Rewrite in place; kernels that use descriptors alone stay as they are.
 
@@ -54,14 +62,21 @@ def describe_tiles(module: ModuleOp) -> None:
     a tensor without a contiguous dimension, and stores that nothing bounds.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
-        tiles = [op for op in function.body.walk() if isinstance(op, LoadOp | StoreOp) and tile_shape(op) is not None]
+        tiles = [op for op in function.body.walk() if is_access(op) and tile_shape(op) is not None]
         if tiles:
             Describer.of(function).rewrite(tiles)
             remove_dead(function)
 
 
-def tile_shape(op: LoadOp | StoreOp) -> tuple[int, ...] | None:
-    """The shape of what an operation loads or stores; None for a scalar."""
+def is_access(op: Operation) -> TypeGuard[TileAccess]:
+    """Whether it may go through a descriptor: a load, a store, or a sum in memory that nothing in the kernel reads."""
+    if isinstance(op, AtomicRMWOp):
+        return op.kind.data in ADDS and op.result.first_use is None
+    return isinstance(op, LoadOp | StoreOp)
+
+
+def tile_shape(op: TileAccess) -> tuple[int, ...] | None:
+    """The shape of what an operation loads, stores or adds; None for a scalar."""
     tensor = as_tensor(op.result.type if isinstance(op, LoadOp) else op.value.type)
     return None if tensor is None else tensor.get_shape()
 
@@ -81,7 +96,7 @@ class Describer:
         affine, sizes = Affine(), TileSizes(function)
         return cls(function, affine, sizes, Descriptors(affine, sizes, places(function)))
 
-    def rewrite(self, tiles: Sequence[LoadOp | StoreOp]) -> None:
+    def rewrite(self, tiles: Sequence[TileAccess]) -> None:
         """All accesses of the kernel."""
         found = [(op, self.access(op)) for op in tiles]
         for op, each in found:
@@ -110,7 +125,7 @@ class Describer:
 
     def _limits(self, op: Writing) -> list[tuple[int, Polynomial, Polynomial | None]]:
         """Where a stored tile starts and where it ends along each dimension."""
-        if isinstance(op, DescriptorStoreOp):
+        if isinstance(op, DescriptorStoreOp | DescriptorReduceOp):
             made = op.desc.owner
             sizes = made.sizes if isinstance(made, MakeTensorDescriptorOp) else ()
             every = enumerate(zip(op.offsets, sizes, strict=True))
@@ -121,7 +136,7 @@ class Describer:
         found = access(self.affine.pointer(op.ptr), tile.get_shape(), bounds, op)
         return [(each.number, each.first, each.size) for each in found.dimensions if not each.wrapped]
 
-    def access(self, op: LoadOp | StoreOp) -> Access:
+    def access(self, op: TileAccess) -> Access:
         """What an operation reaches. Refuses what is no tile of a matrix, or of one of a batch."""
         shape = tile_shape(op)
         assert shape is not None
@@ -156,7 +171,9 @@ class Describer:
         op.result.replace_all_uses_with(value)
         Rewriter.erase_op(op)
 
-    def _store(self, op: StoreOp, found: Access, ordered: Sequence[Dimension], complete: Sequence[Polynomial]) -> None:
+    def _store(
+        self, op: StoreOp | AtomicRMWOp, found: Access, ordered: Sequence[Dimension], complete: Sequence[Polynomial]
+    ) -> None:
         for each in ordered:
             if each.wrapped:
                 raise unsupported(
@@ -171,7 +188,11 @@ class Describer:
             value = insert_before(op, TransOp(value, numbers))
         if found.entry is not None:
             value = insert_before(op, ReshapeOp(value, [1, *(each.extent for each in ordered)]))
-        insert(op, DescriptorStoreOp(descriptor, self.descriptors.indices(op, found, ordered), value), op)
+        indices = self.descriptors.indices(op, found, ordered)
+        if isinstance(op, StoreOp):
+            insert(op, DescriptorStoreOp(descriptor, indices, value), op)
+        else:
+            insert(op, DescriptorReduceOp("add", descriptor, indices, value), op)
         Rewriter.erase_op(op)
 
 

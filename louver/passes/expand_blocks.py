@@ -12,7 +12,15 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, ModuleOp, TensorType, i64
+from xdsl.dialects.builtin import (
+    DenseIntOrFPElementsAttr,
+    IntegerAttr,
+    IntegerType,
+    ModuleOp,
+    StringAttr,
+    TensorType,
+    i64,
+)
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
@@ -22,8 +30,10 @@ from louver.ir.tile import (
     AddPtrOp,
     AdvanceOp,
     AnyTensor,
+    AtomicRMWOp,
     BroadcastOp,
     DescriptorLoadOp,
+    DescriptorReduceOp,
     DescriptorStoreOp,
     DescriptorType,
     DotOp,
@@ -116,6 +126,9 @@ class _Expansion:
             case DescriptorStoreOp():
                 view = self._moved(op, self.views.get(op.desc), op.offsets)
                 self._store(op, view, range(len(view.first)), op.src)
+            case DescriptorReduceOp():
+                view = self._moved(op, self.views.get(op.desc), op.offsets)
+                self._reduce(op, view)
             case LoadOp() if _is_block(op.ptr.type):
                 nan = op.padding is not None and op.padding.value.data == NAN_PADDING
                 self._load(op, replace(self.views[op.ptr], nan=nan), _checked(op))
@@ -178,6 +191,26 @@ class _Expansion:
         store = StoreOp(operands=[pointers, value, mask])
         store.location = op.location
         Rewriter.insert_op(store, InsertPoint.before(op))
+        self.replaced.append(op)
+
+    def _reduce(self, op: DescriptorReduceOp, view: View) -> None:
+        kind = op.kind.data
+        if kind == "add" and not isinstance(view.block.element_type, IntegerType):
+            kind = "fadd"
+        if kind not in ("add", "fadd", "and", "or", "xor"):
+            raise unsupported(
+                f"a descriptor adds to memory (atomic_add) or changes its bits, it does not reduce by {kind}", op
+            )
+        make = Make(op)
+        pointers, mask = make.pointers(view, range(len(view.first)))
+        properties = {"kind": StringAttr(kind), "sem": StringAttr("relaxed"), "scope": StringAttr("gpu")}
+        make.placed(
+            AtomicRMWOp.build(
+                operands=[pointers, op.src, [] if mask is None else [mask]],
+                properties=properties,
+                result_types=[op.src.type],
+            )
+        )
         self.replaced.append(op)
 
     def _loop(self, loop: scf.ForOp) -> None:

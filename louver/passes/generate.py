@@ -40,6 +40,8 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
             f"and {schedule.tile_m}×{schedule.tile_n}"
         )
     require_sparse(nest)
+    if nest.store.add and schedule.store != "direct":
+        raise ValueError(f'results are added to memory from registers, got store "{schedule.store}": use "direct"')
     check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None)
     if nest.promoted is not None and nest.promoted < schedule.tile_k:
         raise ValueError(
@@ -357,6 +359,8 @@ def _store(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValu
         result = build_epilogue(plan.nest.epilogue, body.args, values)
         ops.YieldOp(operands=[result])
     properties: dict[str, Attribute] = {"transposed": UnitAttr()} if plan.nest.store.transposed else {}
+    if plan.nest.store.add:
+        properties["add"] = UnitAttr()
     if plan.d is None:
         ops.StoreOp(operands=[values["d"], m, n, own], properties=properties, regions=[Region(body)])
         return

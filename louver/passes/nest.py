@@ -7,19 +7,30 @@ line; nothing is dropped silently.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TypeAlias, cast
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.ir import Operation, SSAValue
 
 from louver.formats.pattern import Pattern
-from louver.ir.tile import DescriptorLoadOp, DescriptorStoreOp, DotOp, FuncOp, ReshapeOp, StoreOp, TransOp, element_name
+from louver.ir.tile import (
+    DescriptorLoadOp,
+    DescriptorReduceOp,
+    DescriptorStoreOp,
+    DotOp,
+    FuncOp,
+    ReshapeOp,
+    StoreOp,
+    TransOp,
+    element_name,
+)
 from louver.ir.tile.types import tensor_of
 from louver.isa.wgmma import FP8
 from louver.passes.conditions import conditions
 from louver.passes.fuse_gated_pair import GATED_MARK
 from louver.passes.product import (
+    ADDED,
     Accumulator,
     Apply,
     Argument,
@@ -36,6 +47,7 @@ from louver.passes.product import (
     ProductNest,
     Quotient,
     Size,
+    Split,
     Store,
     halved,
     walk,
@@ -111,6 +123,7 @@ def read_nest(module: ModuleOp) -> ProductNest:
     trace.require_all_explained()
     tile_m, tile_n = tensor_of(total).get_shape()
     stated = conditions(function)
+    _check_split(stated.split, store, epilogue)
     return ProductNest(
         name=function.sym_name.data,
         arguments=trace.arguments,
@@ -122,13 +135,49 @@ def read_nest(module: ModuleOp) -> ProductNest:
         promoted=product.promoted,
         accumulator=element_name(tensor_of(total).element_type),
         epilogue=epilogue,
-        store=Store(target.argument, target.element, target.strides[0], transposed, place.batch),
+        store=Store(target.argument, target.element, target.strides[0], transposed, place.batch, _adds(store)),
         gated=gated,
         equal=tuple(sorted({*trace.equal, *stated.equal})),
         at_most=tuple(sorted(trace.at_most)),
         multiples=stated.multiples,
         programs=stated.programs,
+        split=stated.split,
     )
+
+
+def _check_split(split: Split | None, store: Writing, epilogue: Expression) -> None:
+    """What programs that share K store of their sums adds up to what one stores of the whole."""
+    if split is None or split.programs == 1:
+        return
+    if isinstance(store, DescriptorStoreOp):
+        raise unsupported(
+            "programs that share K add their sums to memory (tl.atomic_add), they do not store them", store
+        )
+    if not adds_up(epilogue):
+        raise unsupported(
+            "programs that share K multiply their sums by the same factors and add them: what else an epilogue does to a part of "
+            "a sum it does not do to the whole",
+            store,
+        )
+
+
+def adds_up(epilogue: Expression) -> bool:
+    """Whether an epilogue of two sums, added, is but for rounding that of their sum: it has factors and conversions alone."""
+    match epilogue:
+        case Accumulator():
+            return True
+        case Apply("multiply", operands):
+            whole = [each for each in operands if any(isinstance(node, Accumulator) for node in walk(each))]
+            return len(whole) == 1 and adds_up(whole[0])
+        case Apply("negate", (operand,)):
+            return adds_up(operand)
+        case Apply("add" | "subtract", operands):
+            return all(map(adds_up, operands))
+        case Cast(operand, to):
+            # Numbers that are rounded to integers add up to others.
+            return to != "s32" and adds_up(operand)
+        case _:
+            return False
 
 
 def _kernel(module: ModuleOp) -> FuncOp:
@@ -146,8 +195,11 @@ def _kernel(module: ModuleOp) -> FuncOp:
     return kernels[0]
 
 
-def _only_store(function: FuncOp) -> DescriptorStoreOp:
-    stores = [op for op in function.body.walk() if isinstance(op, DescriptorStoreOp | StoreOp)]
+Writing: TypeAlias = DescriptorStoreOp | DescriptorReduceOp
+
+
+def _only_store(function: FuncOp) -> Writing:
+    stores = [op for op in function.body.walk() if isinstance(op, Writing | StoreOp)]
     if len(stores) != 1:
         raise unsupported(f"a kernel stores once; there are {len(stores)} stores", stores[1] if stores else function)
     store = stores[0]
@@ -158,7 +210,23 @@ def _only_store(function: FuncOp) -> DescriptorStoreOp:
     return store
 
 
-def _stored(trace: Trace, store: DescriptorStoreOp) -> SSAValue:
+def _adds(store: Writing) -> bool:
+    """Whether a store adds to what is there."""
+    if isinstance(store, DescriptorStoreOp):
+        return False
+    if store.kind.data != "add":
+        raise unsupported(
+            f"a product is stored, or added to what is there, not combined with it by {store.kind.data}", store
+        )
+    element = element_name(tensor_of(store.src).element_type)
+    if element not in ADDED:
+        raise unsupported(
+            f"sums in memory are of {', '.join(ADDED)}, not {element}: convert the tile before it is added", store
+        )
+    return True
+
+
+def _stored(trace: Trace, store: Writing) -> SSAValue:
     """The matrix that is stored, before it becomes an entry of a batch."""
     op = store.src.owner
     if len(store.offsets) != 3 or not isinstance(op, ReshapeOp):

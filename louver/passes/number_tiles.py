@@ -25,6 +25,7 @@ from louver.ir.arith import ExtSIOp
 from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.llvm import AssumeOp
 from louver.ir.tile import (
+    DescriptorReduceOp,
     DescriptorStoreOp,
     FuncOp,
     GetNumProgramsOp,
@@ -66,7 +67,7 @@ def number_tiles(module: ModuleOp) -> None:
     the output's sizes and constants.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
-        for store in [op for op in function.body.walk() if isinstance(op, DescriptorStoreOp)]:
+        for store in [op for op in function.body.walk() if isinstance(op, DescriptorStoreOp | DescriptorReduceOp)]:
             axes = _axes(store)
             ends = _ends(function)
             if axes is None or (not ends and all(_is_program(axis.number) for axis in axes)):
@@ -92,7 +93,7 @@ def _ends(function: FuncOp) -> list[AssumeOp]:
     return [op for op in function.body.block.ops if isinstance(op, AssumeOp) and isinstance(op.cond.owner, CmpiOp)]
 
 
-def _axes(store: DescriptorStoreOp) -> tuple[Axis, Axis] | None:
+def _axes(store: DescriptorStoreOp | DescriptorReduceOp) -> tuple[Axis, Axis] | None:
     """The two numbers that say where a tile is stored; None where it is not stored at such."""
     made = store.desc.owner
     if not isinstance(made, MakeTensorDescriptorOp) or len(store.offsets) != 2:

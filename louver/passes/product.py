@@ -140,11 +140,16 @@ class Load:
         return None if self.batch is None else self.batch.index
 
 
+ADDED = ("f32", "f16", "bf16", "s32")
+"""Element types that a store may add to."""
+
+
 @dataclass(frozen=True, slots=True)
 class Store:
     """Where the result goes: a row-major [M, N] matrix, or [N, M] when `transposed`; `stride` is its row pitch in elements.
 
-    batch: its entries, None for one product.
+    batch: its entries, None for one product. add: it is added to what is there, each element in one piece, so that several
+    launches at a time may add to one matrix.
     """
 
     argument: str
@@ -152,6 +157,13 @@ class Store:
     stride: Size
     transposed: bool
     batch: Batch | None = None
+    add: bool = False
+
+    def __post_init__(self) -> None:
+        if self.add and self.element not in ADDED:
+            raise ValueError(
+                f"sums in memory are of {', '.join(ADDED)}, got {self.element}: convert the tile before it is added"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +278,24 @@ def walk(expression: Expression) -> Iterator[Expression]:
 
 
 @dataclass(frozen=True, slots=True)
+class Split:
+    """How the user's programs share K: along an axis of the grid they are numbered, and what they add up is the sum.
+
+    axis: the grid's. programs: how many there must be, a number or the name of an argument that says it, or "programs z" for any
+    number; None where it is for the chunks to say: `chunk` elements each, together all of K, and each a multiple of `multiple`.
+    """
+
+    axis: int
+    programs: str | int | None
+    chunk: str | int | None = None
+    multiple: int = 1
+
+    def __post_init__(self) -> None:
+        if (self.programs is None) == (self.chunk is None):
+            raise ValueError(f"K is split among programs or into chunks, got {self.programs!r} and {self.chunk!r}")
+
+
+@dataclass(frozen=True, slots=True)
 class ProductNest:
     """A kernel that computes each tile of an output as epilogue(sum over K of a · b).
 
@@ -278,6 +308,7 @@ class ProductNest:
     multiples: arguments that are multiples of a number: the kernel stores whole tiles, unmasked.
     programs: how the user's programs number the tiles. None: the grid has one program for each tile. 0: programs go from tile
     to tile, whatever their number. n: by n tiles, so that the grid has n programs, or one a tile.
+    split: how programs share K, None where each sums all of it.
     promoted: the columns of K that tensor cores sum before f32 additions take over, at most; None for all of K.
     """
 
@@ -297,6 +328,7 @@ class ProductNest:
     at_most: tuple[tuple[str, int], ...] = ()
     multiples: tuple[tuple[str, int], ...] = ()
     programs: int | None = None
+    split: Split | None = None
 
     def __post_init__(self) -> None:
         if self.a.depth != self.b.depth:

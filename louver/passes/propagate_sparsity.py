@@ -20,6 +20,7 @@ from louver.ir.tile import (
     AdvanceOp,
     BroadcastOp,
     DescriptorLoadOp,
+    DescriptorReduceOp,
     DescriptorStoreOp,
     DescriptorType,
     DotOp,
@@ -153,7 +154,7 @@ def _results(op: Operation, index: int) -> Sequence[SSAValue]:
                 return (parent.body.block.args[index + 1], parent.results[index])
             if isinstance(parent, scf.IfOp):
                 return (parent.results[index],)
-        case StoreOp() | DescriptorStoreOp() if index == 0:
+        case StoreOp() | DescriptorStoreOp() | DescriptorReduceOp() if index == 0:
             raise unsupported("a sparse tensor cannot be stored to: store a dense result", op)
         case _ if isinstance(op, _KEEPS) and index == 0:
             return op.results

@@ -15,7 +15,7 @@ from typing import cast
 from xdsl.dialects import arith, scf
 from xdsl.ir import Operation, SSAValue
 
-from louver.ir.tile import FuncOp, GetNumProgramsOp, GetProgramIdOp, Index, LoadOp, StoreOp
+from louver.ir.tile import AtomicRMWOp, FuncOp, GetNumProgramsOp, GetProgramIdOp, Index, LoadOp, StoreOp
 from louver.passes.access import Access, Dimension
 from louver.passes.affine import Affine
 from louver.passes.atoms import Iteration
@@ -55,13 +55,13 @@ class TileSizes:
         # Every dimension may start at 0, whatever its size.
         known.pop(Polynomial.number(0), None)
 
-    def of(self, each: Dimension, op: LoadOp | StoreOp) -> Polynomial:
+    def of(self, each: Dimension, op: LoadOp | StoreOp | AtomicRMWOp) -> Polynomial:
         """The tensor's size along a dimension of a tile. Refuses a dimension that ends nowhere."""
         if each.size is not None:
             return each.size
-        size = self.known.get(each.first)
+        size = self.known.get(each.first) or self._shared(each)
         if size is not None:
-            if isinstance(op, StoreOp):
+            if not isinstance(op, LoadOp):
                 self._require_whole_tiles(size, each, op)
             return size
         first = each.first.constant
@@ -74,6 +74,15 @@ class TileSizes:
             )
             raise unsupported(rule, op)
         return self.programs(program, each.extent, op)
+
+    def _shared(self, each: Dimension) -> Polynomial | None:
+        """The size of what programs go through in turn, each from its own tile on."""
+        for atom in each.first.atoms:
+            op = atom.owner if isinstance(atom, SSAValue) else None
+            if isinstance(op, GetProgramIdOp):
+                own = Polynomial.number(each.extent) * Polynomial.atom(cast(Hashable, atom))
+                return self.known.get(each.first - own) if each.first != own else None
+        return None
 
     def _require_whole_tiles(self, size: Polynomial, each: Dimension, op: Operation) -> None:
         found = self.entry(size)

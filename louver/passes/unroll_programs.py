@@ -15,7 +15,15 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.ir.comparisons import CmpiOp
 from louver.ir.llvm import AssumeOp
-from louver.ir.tile import DescriptorStoreOp, FuncOp, GetNumProgramsOp, GetProgramIdOp, StoreOp
+from louver.ir.tile import (
+    AtomicRMWOp,
+    DescriptorReduceOp,
+    DescriptorStoreOp,
+    FuncOp,
+    GetNumProgramsOp,
+    GetProgramIdOp,
+    StoreOp,
+)
 from louver.passes.conditions import state_programs
 from louver.passes.insert import insert, insert_before
 from louver.passes.integers import constant_integer
@@ -48,7 +56,7 @@ def _step(loop: scf.ForOp) -> int | None:
 
 
 def _stores(loop: scf.ForOp) -> bool:
-    return any(isinstance(op, StoreOp | DescriptorStoreOp) for op in loop.walk())
+    return any(isinstance(op, StoreOp | DescriptorStoreOp | AtomicRMWOp | DescriptorReduceOp) for op in loop.walk())
 
 
 def _count_tiles(loop: scf.ForOp) -> bool:

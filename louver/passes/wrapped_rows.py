@@ -16,6 +16,7 @@ from xdsl.traits import is_side_effect_free
 from louver.ir.tile import (
     AtomicRMWOp,
     BroadcastOp,
+    DescriptorReduceOp,
     DescriptorStoreOp,
     DotOp,
     ExpandDimsOp,
@@ -29,7 +30,7 @@ from louver.ir.tile import (
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.passes.refusal import unsupported
 
-Writing = StoreOp | DescriptorStoreOp | AtomicRMWOp
+Writing = StoreOp | DescriptorStoreOp | AtomicRMWOp | DescriptorReduceOp
 
 Rows = frozenset[int]
 """The dimensions of a tile along which it may have such rows."""
@@ -63,8 +64,8 @@ class _Spread:
     def _use(self, use: Use, rows: Rows) -> None:
         op = use.operation
         match op:
-            case StoreOp() | DescriptorStoreOp() | AtomicRMWOp():
-                written = op.src if isinstance(op, DescriptorStoreOp) else op.value
+            case StoreOp() | DescriptorStoreOp() | AtomicRMWOp() | DescriptorReduceOp():
+                written = op.src if isinstance(op, DescriptorStoreOp | DescriptorReduceOp) else op.value
                 if op.operands[use.index] is not written or not all(self.drops(op, each) for each in rows):
                     raise unsupported(_RULE, op)
                 if isinstance(op, AtomicRMWOp):

@@ -10,6 +10,7 @@ from louver.formats.tensor import SparseTensor
 from louver.isa.fragments import ROWS
 from louver.isa.tensormap import COPY_CHUNK
 from louver.kernels.launch import Rows
+from louver.passes.product import Split
 from louver.passes.signature import batch_pitch_name, parameter_name, pitch_name
 from louver.runtime.arrays import overlaps
 from louver.user.arguments import Call
@@ -67,7 +68,8 @@ def bind_product(name: str, facts: ProductFacts, call: Call, grid: Sequence[int]
     _check_conditions(name, facts, numbers)
     m, n, k = (_positive(name, each, numbers) for each in (facts.m, facts.n, facts.k))
     batch = 1 if facts.batch is None else _positive(name, facts.batch, numbers)
-    _check_grid(name, facts, (m, n, batch), grid)
+    parts = 1 if facts.split is None else _parts(name, facts.split, k, facts.k, numbers)
+    _check_grid(name, facts, (m, n, batch), grid, parts)
     rows = m // len(facts.sparse)
     entries = 1 if facts.a.entry_pitch is None else batch
     if facts.index is not None:
@@ -120,15 +122,41 @@ def _check_conditions(name: str, facts: ProductFacts, numbers: Mapping[str, int 
             raise ValueError(f"{name} takes {text} in multiples of {of}, got {size(text, numbers)}")
 
 
-def _check_grid(name: str, facts: ProductFacts, sizes: tuple[int, int, int], grid: Sequence[int]) -> None:
+def _parts(name: str, split: Split, k: int, text: str, numbers: Mapping[str, int | float]) -> int:
+    """How many programs sum K together, each step of it once."""
+    axis = "xyz"[split.axis]
+    parts = int(numbers[f"programs {axis}"])
+    if split.programs is not None:
+        expected = size(str(split.programs), numbers)
+        if parts != expected:
+            raise ValueError(
+                f"{name} shares {text} among {expected} programs along {axis} of its grid, whose sums it adds, got {parts}: some of "
+                "K would be left out, or added twice"
+            )
+        return parts
+    chunk = size(str(split.chunk), numbers)
+    if chunk < 1 or chunk % split.multiple:
+        raise ValueError(
+            f"{name} sums {text} in chunks of {split.chunk}, a multiple of {split.multiple}, got {chunk}: a step would go on into "
+            "the next chunk, and be added twice"
+        )
+    if chunk * parts < k:
+        raise ValueError(
+            f"{name} sums {text} in chunks of {split.chunk}, one a program along {axis} of its grid, got {parts} programs and chunks "
+            f"of {chunk} for {k}: some of K would be left out"
+        )
+    return parts
+
+
+def _check_grid(name: str, facts: ProductFacts, sizes: tuple[int, int, int], grid: Sequence[int], parts: int) -> None:
     m, n, batch = sizes
     tiles = -(-m // facts.tile_m) * -(-n // facts.tile_n) * batch
-    if facts.programs == 0 or prod(grid) in (tiles, facts.programs):
+    if facts.programs == 0 or prod(grid) in (tiles * parts, (facts.programs or 0) * parts):
         return
     others = "" if facts.programs is None else f", or {facts.programs} that go from tile to tile"
     raise ValueError(
         f"{name} has a program for each of its tiles of {facts.tile_m}×{facts.tile_n}, {tiles} for M {m} and N {n}"
-        f"{f', {batch} times' if facts.batch else ''}{others}, got a grid of {prod(grid)}: {tuple(grid)}"
+        f"{f', {batch} times' if facts.batch else ''}{f', and {parts} for each to share K' if parts > 1 else ''}{others}, got a grid of {prod(grid)}: {tuple(grid)}"
     )
 
 

@@ -14,6 +14,7 @@ from louver.passes.product import (
     Number,
     ProductNest,
     Size,
+    Split,
     halved,
     walk,
 )
@@ -55,7 +56,7 @@ class ProductFacts:
     """A product's operands and sizes.
 
     a: the sparse operand's dense matrix [m, k]. pair: the two arguments that it is made of, gate and up, or None for one. b: the dense operand where it is, [k, n] or [n, k]. d: the output. batch: entries,
-    None without. index: what says which of a's entries a tile takes, None where nothing does. reads: matrices, vectors and scalars of the epilogue; numbers: its f32 arguments. equal, at_most, multiples, programs: what a
+    None without. index: what says which of a's entries a tile takes, None where nothing does. reads: matrices, vectors and scalars of the epilogue; numbers: its f32 arguments. equal, at_most, multiples, programs, split: what a
     launch must check, see `ProductNest`. tile_m, tile_n: elements of the product that a tile has.
     """
 
@@ -77,6 +78,7 @@ class ProductFacts:
     programs: int | None
     tile_m: int
     tile_n: int
+    split: Split | None
 
     @property
     def sparse(self) -> tuple[str, ...]:
@@ -120,6 +122,7 @@ class ProductFacts:
             programs=nest.programs,
             tile_m=nest.tile_m,
             tile_n=nest.tile_n,
+            split=nest.split,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -138,6 +141,7 @@ class ProductFacts:
             "matrices": tuple(MatrixFacts(**each) for each in facts["matrices"]),
             "vectors": tuple(VectorFacts(**each) for each in facts["vectors"]),
             "numbers": tuple(facts["numbers"]),
+            "split": None if facts["split"] is None else Split(**facts["split"]),
             "pair": None if facts["pair"] is None else tuple(facts["pair"]),
             **{name: tuple(tuple(pair) for pair in facts[name]) for name in ("equal", "at_most", "multiples")},
         }

@@ -21,7 +21,7 @@ from louver.isa.barrier import (
 from louver.isa.bulk import BulkLoad
 from louver.isa.bytes import LoadByte, StoreByte
 from louver.isa.matrix import LoadMatrix, StoreMatrix
-from louver.isa.memory import ATOMIC_TYPES, AtomicAdd, Load, Store
+from louver.isa.memory import ATOMIC_TYPES, AddFloats, AtomicAdd, Load, Store
 from louver.isa.special import ActiveMask, Elect
 from louver.isa.sync import BarrierArrive, BarrierSync, WarpSync
 from louver.ptx.builder import KernelBuilder
@@ -52,6 +52,7 @@ def cases() -> dict[str, Callable[[Random], Case]]:
             made[f"ldmatrix{suffix}"] = _bind(_load_matrix, transpose, count)
     for kind in ATOMIC_TYPES:
         made[f"red-{kind}"] = _bind(_reduce, kind)
+    made["red-v2-f32"] = _reduce_floats
     made |= {
         "bytes": _bytes,
         "shared-bytes": _shared_bytes,
@@ -229,6 +230,19 @@ def _reduce(rng: Random, kind: str) -> Case:
     y = rng.integers(0, 10, (5, x.shape[1])).astype(dtype)
     expected = np.stack([y[b] + x[b::5].sum(axis=0, dtype=np.float64).astype(dtype) for b in range(5)])
     return Case(k.finish(), x, y, expected)
+
+
+def _reduce_floats(rng: Random) -> Case:
+    """64 threads add two numbers each into three places."""
+    k = _builder(threads=64)
+    tid = k.special("%tid.x")
+    values = k.regs("f32", 2)
+    k.load_global(values, _at(k, "x", tid, 8))
+    bin_ = k.sub(tid, k.mul_lo(k.div(tid, 3), 3))
+    k.emit(AddFloats(), _at(k, "y", bin_, 8), tuple(values))
+    x = rng.integers(-8, 9, (64, 2)).astype(np.float32)
+    y = rng.integers(0, 10, (3, 2)).astype(np.float32)
+    return Case(k.finish(), x, y, np.stack([y[b] + x[b::3].sum(axis=0) for b in range(3)]))
 
 
 def _atomic(rng: Random) -> Case:

@@ -21,6 +21,7 @@ from louver.ir.tile import (
     AtomicRMWOp,
     BroadcastOp,
     DescriptorLoadOp,
+    DescriptorReduceOp,
     DescriptorStoreOp,
     DotOp,
     ExpandDimsOp,
@@ -158,6 +159,17 @@ def _store_block(op: DescriptorStoreOp, values: Sequence[Any]) -> Sequence[Value
     return ()
 
 
+def _reduce_block(op: DescriptorReduceOp, values: Sequence[Any]) -> Sequence[Value]:
+    view = cast(View, values[0]).moved(_numbers(values[1:-1], op.static_indices))
+    every, value = range(len(view.block)), values[-1]
+    if op.kind.data not in _CHANGES:
+        raise Fault(f"a descriptor reduces by add, min, max, and, or and xor here, not by {op.kind.data}")
+    with np.errstate(all="ignore"):
+        changed = _CHANGES[op.kind.data](view.load(every), value)
+    view.store(every, np.asarray(changed).astype(value.dtype))
+    return ()
+
+
 def _checked(op: LoadOp | StoreOp) -> Sequence[int]:
     return () if op.boundary_check is None else cast("Sequence[int]", op.boundary_check.get_values())
 
@@ -255,6 +267,7 @@ TILES: dict[type[Operation], Handler] = {
     AdvanceOp: _advance,
     DescriptorLoadOp: _load_block,
     DescriptorStoreOp: _store_block,
+    DescriptorReduceOp: _reduce_block,
     LoadOp: _load,
     StoreOp: _store,
     AtomicRMWOp: _atomic,

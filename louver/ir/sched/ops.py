@@ -414,7 +414,7 @@ class StoreOp(IRDLOperation):
     """The epilogue: for each accumulator run the region (block argument: the sum), and store what it yields.
 
     `transposed`: the destination is [N, M] row-major, else [M, N]; `pitch` is its row pitch in elements. entry: of a batch, whose
-    entries are `batch_pitch` elements apart.
+    entries are `batch_pitch` elements apart. add: it is added to what is there.
     """
 
     name = "sched.store"
@@ -423,10 +423,11 @@ class StoreOp(IRDLOperation):
     column = operand_def(IntegerType)
     entry = opt_operand_def(IntegerType)
     transposed = opt_prop_def(UnitAttr)
+    add = opt_prop_def(UnitAttr)
     body = region_def("single_block")
     traits = traits_def(HasParent(TilesOp))
     assembly_format = (
-        "$destination `[` $row `,` $column `]` (`entry` $entry^ `:` type($entry))? (`transposed` $transposed^)? `:`"
+        "$destination `[` $row `,` $column `]` (`entry` $entry^ `:` type($entry))? (`transposed` $transposed^)? (`add` $add^)? `:`"
         " type($destination) `,` type($row) `,` type($column) $body attr-dict"
     )
 

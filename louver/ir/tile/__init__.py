@@ -26,6 +26,7 @@ from louver.ir.tile.function import FuncOp, GetNumProgramsOp, GetProgramIdOp, Re
 from louver.ir.tile.memory import (
     AdvanceOp,
     DescriptorLoadOp,
+    DescriptorReduceOp,
     DescriptorStoreOp,
     LoadOp,
     MakeTensorDescriptorOp,
@@ -47,6 +48,7 @@ TILE = Dialect(
         MakeTensorDescriptorOp,
         DescriptorLoadOp,
         DescriptorStoreOp,
+        DescriptorReduceOp,
         MakeTensorPtrOp,
         AdvanceOp,
         LoadOp,
@@ -84,6 +86,7 @@ __all__ = [
     "ClampFOp",
     "ConvertLayoutOp",
     "DescriptorLoadOp",
+    "DescriptorReduceOp",
     "DescriptorStoreOp",
     "DescriptorType",
     "DotOp",

@@ -166,13 +166,65 @@ class DescriptorStoreOp(IRDLOperation):
         """First element of the block along each dimension."""
         return syntax.join_indices(self.indices, self.static_indices)
 
+    def through(self, desc: SSAValue, indices: Sequence[Index], src: SSAValue) -> DescriptorStoreOp:
+        """The same of a block of another descriptor."""
+        return DescriptorStoreOp(desc, indices, src)
+
     def verify_(self) -> None:
-        block = _described(self.desc)
-        syntax.verify_indices("the indices of a block", self.indices, self.static_indices, block.get_num_dims())
-        if sparse_encoding(block):
-            raise VerifyException(f"a sparse tensor cannot be stored, got {block}: store a dense result")
-        if self.src.type != block:
-            raise VerifyException(f"a store to {self.desc.type} needs {block}, got {self.src.type}")
+        _verify_written(self)
+
+
+REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
+"""What a block may be combined with memory by. Source: Triton's DescriptorReduceKind."""
+
+
+@irdl_op_definition
+class DescriptorReduceOp(IRDLOperation):
+    """As a store, but what is in memory becomes its sum (`kind` "add"), minimum, … with the block, element by element: each in one
+    piece, and in no order among those of other programs.
+    """
+
+    name = "tt.descriptor_reduce"
+    kind = prop_def(StringAttr)
+    desc = operand_def(DescriptorType)
+    indices = var_operand_def(i32)
+    src = operand_def(TensorType)
+    static_indices = prop_def(I64Array)
+    irdl_options = (ParsePropInAttrDict(),)
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    custom_directives = (syntax.Indices, syntax.Word)
+    assembly_format = (
+        "custom<Word>($kind) `,` $desc `` custom<Indices>($indices, $static_indices) `,` $src attr-dict `:` type($desc) `,`"
+        " type($src)"
+    )
+
+    def __init__(self, kind: str, desc: SSAValue, indices: Sequence[Index], src: SSAValue) -> None:
+        values, literals = syntax.split_indices(indices)
+        properties = {"kind": StringAttr(kind), "static_indices": literals}
+        super().__init__(operands=[desc, values, src], properties=properties)
+
+    @property
+    def offsets(self) -> tuple[Index, ...]:
+        """First element of the block along each dimension."""
+        return syntax.join_indices(self.indices, self.static_indices)
+
+    def through(self, desc: SSAValue, indices: Sequence[Index], src: SSAValue) -> DescriptorReduceOp:
+        """The same of a block of another descriptor."""
+        return DescriptorReduceOp(self.kind.data, desc, indices, src)
+
+    def verify_(self) -> None:
+        if self.kind.data not in REDUCTIONS:
+            raise VerifyException(f"a descriptor reduces by one of {', '.join(REDUCTIONS)}, got {self.kind.data}")
+        _verify_written(self)
+
+
+def _verify_written(op: DescriptorStoreOp | DescriptorReduceOp) -> None:
+    block = _described(op.desc)
+    syntax.verify_indices("the indices of a block", op.indices, op.static_indices, block.get_num_dims())
+    if sparse_encoding(block):
+        raise VerifyException(f"a sparse tensor cannot be stored, got {block}: store a dense result")
+    if op.src.type != block:
+        raise VerifyException(f"a store to {op.desc.type} needs {block}, got {op.src.type}")
 
 
 @irdl_op_definition

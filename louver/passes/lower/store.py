@@ -9,6 +9,7 @@ from louver.formats.dtypes import element_type
 from louver.ir.sched import ops
 from louver.ir.sched.epilogue import MatrixOp
 from louver.ir.sched.types import PointerType
+from louver.passes.lower.add import Adder
 from louver.passes.lower.addends import Addends, Row, Strip, aligned_pairs
 from louver.passes.lower.convert import store_element
 from louver.passes.lower.epilogue import (
@@ -73,21 +74,31 @@ def _store_row(
     here_in_arrays = Row(0, None, array_cursors(low, op, "m", row, first_column))
     addends = Addends(low, op, (here_in_arrays,), row, first_column, aligned)
     strip = Strip(low, {})
+    adder = Adder.of_row(low, address, _element(op), transposed=transposed) if op.add is not None else None
     with k.if_(row_inside):
         for group in range(tile_n // 8):
             if group % addends.groups == 0:
                 strip = addends.read(range(8 * group, min(8 * (group + addends.groups), tile_n), 8))
             here = address
+            found: list[tuple[Reg, Reg, Reg]] = []
             for pair in (0, 1):
                 column = k.add(first_column, 8 * group + pair)
                 inside = k.setp("lt", "u32", column, low.sizes["N"])
                 sums = [low.sum_at(block, 4 * group + 2 * half + pair) for half in halves]
                 read = vectors(low, op, columns, inside, 8 * group + pair) | strip.at(0, 8 * group, pair)
                 result = evaluate(low, op, sums, known | read)
-                offset = 0 if transposed else (8 * group + pair) * size
-                store_element(low, Address(here, offset), result, _element(op), inside)
+                place = Address(here, 0 if transposed else (8 * group + pair) * size)
+                if adder is None:
+                    store_element(low, place, result, _element(op), inside)
+                elif adder.paired is None:
+                    adder.one(place, result, inside)
+                else:
+                    found.append((result, column, inside))
                 if column_step is not None and pair == 0:
                     here = k.add(address, column_step)
+            if adder is not None and found:
+                (one, column, here_inside), (other, _, next_inside) = found
+                adder.pair(address, 8 * group * size, (one, other), column, (here_inside, next_inside))
             if column_step is not None and group + 1 < tile_n // 8:
                 address = k.add(address, k.shl(column_step, 3))
 

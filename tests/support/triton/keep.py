@@ -16,6 +16,7 @@ from louver.user.kernel import JitKernel
 from support.triton import tile_cases
 from support.triton.cases import BATCHES, CASES, KEPT, Case
 from support.triton.grouped import GROUPED
+from support.triton.splits import SPLITS
 from support.triton.tile_cases import TILE_CASES, TileCase
 from support.triton.tuples import NAME, TUPLES
 from support.triton.written_cases import KEPT as KEPT_WRITTEN
@@ -58,6 +59,8 @@ def main() -> None:
         if not case.oldest or version < "3.7":
             (folder / f"{name}.ttir").write_text(text(case).rstrip() + "\n", encoding="utf-8")
     (folder / f"{NAME}.ttir").write_text(text(TUPLES).rstrip() + "\n", encoding="utf-8")
+    for name, case in SPLITS.items():
+        (folder / f"{name}.ttir").write_text(text(case).rstrip() + "\n", encoding="utf-8")
     folder = tile_cases.KEPT / version
     folder.mkdir(parents=True, exist_ok=True)
     for name, case in TILE_CASES.items():

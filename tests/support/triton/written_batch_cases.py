@@ -10,6 +10,8 @@ import numpy as np
 
 from support.triton.written_cases import (
     BOTH,
+    PRODUCT,
+    TILES,
     Array,
     Call,
     Draw,
@@ -112,33 +114,35 @@ def _sum_of_experts(draw: Draw, s: Sizes, call: Call) -> Call:
     return replace(call, arguments=call.arguments | {"w": w, "ENTRIES": ENTRIES}, expected={"y": result})
 
 
+LARGE = (PRODUCT, TILES)
+
 BATCHES = {
     name: replace(case, module="written_batches")
     for name, case in {
         "split_by_steps": Written(
             "split_by_steps",
             changed(times("am", "ak", "bk", "bn", "cm", "cn"), parts(3)),
-            BOTH,
+            LARGE,
             {"SPLIT": 3, "GROUP": 2},
             kept=True,
         ),
         "split_by_chunks": Written(
-            "split_by_chunks", changed(times("am", "bk", "cm"), parts(3, CHUNK=128)), BOTH, kept=True
+            "split_by_chunks", changed(times("am", "bk", "cm"), parts(3, CHUNK=128)), LARGE, kept=True
         ),
         "split_unmasked": Written(
             "split_unmasked",
             changed(times("am", "bk", "cm", k=256), parts(2)),
-            BOTH,
+            LARGE,
             {"SPLIT": 2, "EVEN_K": True},
             kept=True,
         ),
         "split_masked": Written(
-            "split_unmasked", changed(times("am", "bk", "cm"), parts(2)), BOTH, {"SPLIT": 2, "EVEN_K": False}
+            "split_unmasked", changed(times("am", "bk", "cm"), parts(2)), LARGE, {"SPLIT": 2, "EVEN_K": False}
         ),
         "one_part_unmasked": Written(
             "split_unmasked",
             changed(times("am", "bk", "cm", k=192), parts(1)),
-            BOTH,
+            LARGE,
             {"SPLIT": 1, "EVEN_K": True},
         ),
         "batch_by_pointers": Written(

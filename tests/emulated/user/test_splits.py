@@ -1,0 +1,61 @@
+"""Kernels that add to memory, and share K among programs: by the reference path and the emulator, against float64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from support.triton.splits import SPLITS, split_call, split_kernel
+
+WHOLE = {"split_whole_rounds": 256}
+"""K of kernels whose loads are not masked."""
+
+
+@pytest.mark.parametrize("version", ["3.6", "3.9"])
+@pytest.mark.parametrize("name", SPLITS)
+def test_every_split_by_reference_and_emulator(rng: np.random.Generator, name: str, version: str) -> None:
+    kernel = split_kernel(name, version)
+    for emulated in (False, True):
+        call = split_call(rng, name, 136, 72, WHOLE.get(name, 400))
+        report = (kernel.emulate if emulated else kernel)[call.grid](**call.arguments)
+        call.check(call.out)
+        # A product computes each tile once: blocks of 64 rows by K in steps of an instruction.
+        assert not emulated or report.products > 0
+
+
+@pytest.mark.parametrize("padding", [0, 1, 2, 3])
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 8), (65, 63, 136), (129, 66, 48)])
+@pytest.mark.parametrize("name", ["split_rounds", "split_chunks", "split_shares", "added_tiles", "split_counted_steps"])
+def test_pairs_at_odd_addresses_and_tails(
+    rng: np.random.Generator, name: str, m: int, n: int, k: int, padding: int
+) -> None:
+    """Rows that begin at odd elements are added element by element, what lies between rows is left alone."""
+    if name == "split_counted_steps":
+        k = -(-k // 16) * 16
+    call = split_call(rng, name, m, n, k, padding)
+    whole = call.out if call.out.base is None else call.out.base
+    gap = np.array(whole[:, call.out.shape[1] :])
+    split_kernel(name).emulate[call.grid](**call.arguments)
+    call.check(call.out)
+    np.testing.assert_array_equal(np.asarray(whole)[:, call.out.shape[1] :], gap)
+
+
+def test_integers_are_exact_whoever_shares_k(rng: np.random.Generator) -> None:
+    outs = []
+    call = split_call(rng, "split_steps", 130, 70, 464)
+    for grid in ((2, 2, 1), (2, 2, 3), (2, 2, 8)):
+        out = call.out.copy()
+        split_kernel("split_steps").emulate[grid](**call.arguments | {"d": out})
+        outs.append(out)
+        replace(call, out=out).check(out)
+    for out in outs[1:]:
+        np.testing.assert_array_equal(out, outs[0])
+
+
+def test_results_are_added_from_registers(rng: np.random.Generator) -> None:
+    call = split_call(rng, "split_rounds", 128, 64, 256)
+    assert split_kernel("split_rounds").emulate[call.grid](**call.arguments).bulk_stores == 0
+    with pytest.raises(ValueError, match='results are added to memory from registers, got store "bulk"'):
+        split_kernel("split_rounds", store="bulk").emulate[call.grid](**call.arguments)
