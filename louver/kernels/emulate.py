@@ -42,7 +42,7 @@ def emulate(
     s: [M, K]. dense: [N, K] or, with an N-major dense operand, [K, N]. bias: [M]. reads: what else the epilogue reads, by its
     options' names, `c` like the output, with `gap` elements more between its rows. sm_count: SMs to pretend, which bounds the grid.
     The output is [M, N], or [N, M] where the product stores it transposed ("linear"); with M / 2 for M if it is gated. Of a batch
-    the output, `c` and the operands that have entries have them along a first axis.
+    the output, `c` and the operands that have entries have them along a first axis. A store that adds adds to zeros.
     Raises EmulationError for a misuse found, ValueError for operands that are not the product's.
     """
     nest, store = compiled.nest, compiled.nest.store
@@ -59,7 +59,7 @@ def emulate(
     # Bulk copies need a row pitch of whole chunks; direct stores are given rows without a gap, the harder case.
     pitch = row_pitch(shape[1], output) if compiled.schedule.store == "bulk" else shape[1] * output.bytes
     whole = np.zeros((entries, shape[0], pitch // output.bytes), output.numpy)
-    result = memory.add("d", whole, initialised=False)
+    result = memory.add("d", whole, initialised=store.add)
     values = s.values.reshape(*s.shape[:-2], m, s.kept)
     maps = {"a": _rows(memory, "a", values), "b": _rows(memory, "b", dense)}
     maps["d"] = Rows(result.address, shape[1], shape[0], pitch, output.bytes, result, entries, shape[0] * pitch)

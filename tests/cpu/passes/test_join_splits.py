@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 
 from louver.frontend.ttir import read_ttir
-from louver.passes.canonicalize import canonicalize
+from louver.ir.interpret import run_kernel
+from louver.passes.canonicalize import PASSES, canonicalize
 from louver.passes.choose_family import Choice, compile_kernel, only
 from louver.passes.compile_tiles import CompiledTiles
+from louver.passes.join_splits import join_splits
 from louver.passes.nest import adds_up, read_nest
 from louver.passes.product import Accumulator, Apply, Cast, Constant, Number, ProductNest, Split, Store
 from louver.passes.refusal import UnsupportedKernelError
 from louver.passes.schedule import Schedule
+from support.golden import Golden
 from support.triton.cases import kept
 from support.triton.splits import SPLITS, split_call, split_kernel
 
@@ -51,6 +54,25 @@ def test_how_programs_share_k(name: str) -> None:
     assert found.split == EXPECTED[name]
     assert (found.k, found.tile_k) == ("K", 64) and {found.m, found.n} == {"M", "N"}
     assert found.store.add == (name != "split_one_round")
+
+
+@pytest.mark.parametrize("name", ["split_rounds", "split_shares"])
+def test_canonical_kernels(name: str, golden: Golden) -> None:
+    golden.check(f"canonical/{name}.mlir", str(canonicalize(read_ttir(kept(name, "3.6")))))
+
+
+@pytest.mark.parametrize("name", ["split_rounds", "split_ended_chunks", "split_shares"])
+def test_joined_programs_sum_all_of_k(rng: np.random.Generator, name: str) -> None:
+    """Interpreted after the pass, with one program for each tile."""
+    call = split_call(rng, name, 136, 72, 400)
+    module = read_ttir(kept(name, "3.6"))
+    for each in PASSES[: PASSES.index(join_splits) + 1]:
+        each(module)
+    module.verify()
+    grid = (call.grid[0], 1) if len(call.grid) == 2 else (*call.grid[:2], 1)
+    case = SPLITS[name]
+    run_kernel(module, grid, {each: value for each, value in call.arguments.items() if each in case.signature})
+    call.check(call.out)
 
 
 REFUSED: list[tuple[str, list[tuple[str, str]], str]] = [
