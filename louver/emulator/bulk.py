@@ -151,12 +151,13 @@ def _check_bounds(shared: SharedMemory, where: Where) -> None:
 
 @dataclass(slots=True, eq=False)
 class Store:
-    """A tiled copy from shared to global memory: first the source is read, then, later, the tensor is written."""
+    """A tiled copy from shared to global memory: first the source is read, then, later, the tensor is written, or added to."""
 
     stores: BulkStores
     tensor: Tensor
     coordinates: tuple[int, ...]
     where: Where
+    add: bool
     data: U8 | None = None
     written: bool = False
 
@@ -165,7 +166,7 @@ class Store:
             self.data = self.stores.warp.cta.shared.data[self.where].copy()
             self.stores.warp.cluster.scheduler.issue(self, self.stores.warp)
         else:
-            self.tensor.store(self.coordinates, self.data)
+            (self.tensor.add if self.add else self.tensor.store)(self.coordinates, self.data)
             self.written = True
         self.stores.signal.notify()
 
@@ -197,7 +198,7 @@ class BulkStores:
         self.signal = Signal()
         self._groups: dict[int, Groups] = {}
 
-    def start(self, tensor_map: TensorMap, coordinates: Sequence[int], source: int) -> None:
+    def start(self, tensor_map: TensorMap, coordinates: Sequence[int], source: int, *, add: bool) -> None:
         warp = self.warp
         lane = warp.single_lane()
         groups = self._of(lane)
@@ -210,10 +211,11 @@ class BulkStores:
         cta.shared.async_read(where, access, [groups.agent])
         tensor, place = warp.cluster.tensor(tensor_map), signed_coordinates(coordinates)
         tensor.check_store(place)
-        # Nothing else in this kernel can know when the global writes are done, so they stay unordered.
-        writer = replace(warp.writer(), agent=groups.agent, epoch=NEVER, name=f"a bulk store by {warp.name}")
-        warp.cluster.writes.store_box(tensor, place, writer, warp.clock.rows[lane])
-        store = Store(self, tensor, place, where)
+        if not add:
+            # Nothing else in this kernel can know when the global writes are done, so they stay unordered.
+            writer = replace(warp.writer(), agent=groups.agent, epoch=NEVER, name=f"a bulk store by {warp.name}")
+            warp.cluster.writes.store_box(tensor, place, writer, warp.clock.rows[lane])
+        store = Store(self, tensor, place, where, add)
         groups.open.append(store)
         warp.cluster.bulk.stores += 1
         warp.cluster.scheduler.issue(store, warp)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from louver.emulator.errors import LaunchError, MisalignedError, OutOfBoundsError, UninitialisedError
 from louver.emulator.memory import Allocation, GlobalMemory, check_writable
 from louver.emulator.shared import Where
+from louver.formats.dtypes import element_type
 from louver.isa.machine import U8
 from louver.isa.swizzle import Swizzle
 from louver.isa.tensormap import COPY_CHUNK, SwizzleBytes, TensorMap
@@ -73,6 +74,16 @@ class Tensor:
             shadow = self.part(self.allocation.initialised, coordinates)
             if shadow is not None:
                 shadow[...] = True
+
+    def add(self, coordinates: Sequence[int], data: U8) -> None:
+        """Add the box at `coordinates` to what is there; elements outside the tensor are dropped. data: uint8 [box_bytes]."""
+        if self.map.adds is None:
+            raise LaunchError(f"a tensor map says of which type the elements are that a copy adds, got {self.map}")
+        dtype = element_type(self.map.adds).numpy
+        before = self.load(coordinates)
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = before.view(dtype) + np.ascontiguousarray(data).view(dtype)
+        self.store(coordinates, total.astype(dtype).view(np.uint8))
 
     def check_load(self, coordinates: Sequence[int]) -> None:
         """Raise MisalignedError where the hardware would not load the box at `coordinates`."""

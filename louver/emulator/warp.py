@@ -201,8 +201,10 @@ class Warp:
     ) -> None:
         self.cluster.bulk.tensor_load(self, tensor_map, coordinates, destination, mbarrier, multicast)
 
-    def bulk_tensor_store(self, tensor_map: TensorMap, coordinates: Sequence[int], source: int) -> None:
-        self.stores.start(tensor_map, coordinates, source)
+    def bulk_tensor_store(
+        self, tensor_map: TensorMap, coordinates: Sequence[int], source: int, *, add: bool = False
+    ) -> None:
+        self.stores.start(tensor_map, coordinates, source, add=add)
 
     def bulk_load(self, source: int, destination: int, size: int, mbarrier: int, multicast: int | None) -> None:
         self.cluster.bulk.linear_load(self, source, destination, size, mbarrier, multicast)

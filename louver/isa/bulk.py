@@ -155,11 +155,14 @@ class BulkTensorLoad(Effect):
 class BulkTensorStore(Effect):
     """Start a copy of a box from shared memory to global memory, as part of the thread's open bulk group.
 
-    rank: dimensions of the map. With `cache_hint` the last operand is a policy of createpolicy.
+    rank: dimensions of the map. With `cache_hint` the last operand is a policy of createpolicy. add: the box is added to what is
+    there, element by element and each in one piece, of the type that the map names; relaxed. Source: PTX ISA,
+    cp.reduce.async.bulk.tensor.
     """
 
     rank: int = 2
     cache_hint: bool = False
+    add: bool = False
 
     def __post_init__(self) -> None:
         _check_rank(self.rank)
@@ -179,6 +182,8 @@ class BulkTensorStore(Effect):
     def mnemonic(self) -> str:
         """The opcode."""
         hint = ".L2::cache_hint" if self.cache_hint else ""
+        if self.add:
+            return f"cp.reduce.async.bulk.tensor.{self.rank}d.global.shared::cta.add.tile.bulk_group{hint}"
         return f"cp.async.bulk.tensor.{self.rank}d.global.shared::cta.tile.bulk_group{hint}"
 
     @property
@@ -196,7 +201,7 @@ class BulkTensorStore(Effect):
         tensor_map, coordinates, source, *_ = inputs
         bound = warp.tensor_map(tensor_map)
         for lane in np.flatnonzero(warp.active).tolist():
-            warp.bulk_tensor_store(bound, _coordinates(coordinates, lane), int(source[lane]))
+            warp.bulk_tensor_store(bound, _coordinates(coordinates, lane), int(source[lane]), add=self.add)
         return ()
 
 

@@ -136,8 +136,10 @@ class WarpState(Protocol):
         """
         ...
 
-    def bulk_tensor_store(self, tensor_map: TensorMap, coordinates: Sequence[int], source: int) -> None:
-        """Start a tiled copy shared to global; part of the thread's open bulk group."""
+    def bulk_tensor_store(
+        self, tensor_map: TensorMap, coordinates: Sequence[int], source: int, *, add: bool = False
+    ) -> None:
+        """Start a tiled copy shared to global, or a sum there; part of the thread's open bulk group."""
         ...
 
     def bulk_load(self, source: int, destination: int, size: int, mbarrier: int, multicast: int | None) -> None:

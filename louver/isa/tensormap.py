@@ -16,6 +16,10 @@ SwizzleBytes = Literal[0, 32, 64, 128]
 """Swizzle span in bytes; 0 is no swizzle."""
 
 
+ADDED_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "s32": 4}
+"""Element types that bulk copies add, and their bytes. Source: PTX ISA, cp.reduce.async.bulk."""
+
+
 @dataclass(frozen=True, slots=True)
 class TensorMap:
     """A tiled view of global memory, dimensions innermost first (as the driver has them).
@@ -23,6 +27,7 @@ class TensorMap:
     address: bytes, a multiple of 16. element_bytes: 1, 2, 4 or 8. shape: elements per dimension.
     strides: bytes between neighbours in dimensions 1…, each a multiple of 16 (dimension 0 is contiguous).
     box: elements copied per dimension, each 1 to 256; the inner box's bytes are a multiple of 16 and fit the swizzle span.
+    adds: the element type, where copies add to the tensor; others move bits alone.
     Reads outside `shape` give zeros; writes outside are dropped, but see `COPY_CHUNK`. Source: CUDA driver API, cuTensorMapEncodeTiled.
     """
 
@@ -33,6 +38,7 @@ class TensorMap:
     box: tuple[int, ...]
     swizzle: SwizzleBytes = 0
     l2_promotion: Literal[0, 64, 128, 256] = 128
+    adds: str | None = None
 
     def __post_init__(self) -> None:
         rank = len(self.shape)
@@ -45,6 +51,10 @@ class TensorMap:
             )
         if self.element_bytes not in (1, 2, 4, 8):
             raise ValueError(f"element_bytes must be 1, 2, 4 or 8, got {self.element_bytes}")
+        if self.adds is not None and ADDED_BYTES.get(self.adds) != self.element_bytes:
+            raise ValueError(
+                f"bulk copies add {', '.join(ADDED_BYTES)} of their own size, got {self.adds} of {self.element_bytes} bytes"
+            )
         if self.address % 16:
             raise ValueError(
                 f"the address must be a multiple of 16 bytes, got {self.address:#x}: copy to an aligned buffer"

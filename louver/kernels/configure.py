@@ -149,7 +149,7 @@ def choose_for_nest(
     given = dict(fixed or {})
     element = nest.store.element
     transposed, gated = nest.store.transposed, nest.gated
-    bulk = aligned_output and "store" not in given and not nest.store.add
+    bulk = aligned_output and "store" not in given
     bulk = bulk and stageable(nest.tile_n, element, transposed=transposed, gated=gated)
     schedule = _tiled(nest, given, target)
     walk = _walk(schedule, element_type(nest.b.element).bits, columns=None)

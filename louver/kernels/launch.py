@@ -72,6 +72,7 @@ class Rows:
             strides=strides[: rank - 1],
             box=parameter.box,
             swizzle=parameter.swizzle,
+            adds=parameter.adds,
         )
 
 

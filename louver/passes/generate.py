@@ -40,8 +40,6 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
             f"and {schedule.tile_m}×{schedule.tile_n}"
         )
     require_sparse(nest)
-    if nest.store.add and schedule.store != "direct":
-        raise ValueError(f'results are added to memory from registers, got store "{schedule.store}": use "direct"')
     check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None)
     if nest.promoted is not None and nest.promoted < schedule.tile_k:
         raise ValueError(
@@ -95,7 +93,8 @@ def _parameters(plan: Generation) -> dict[str, Attribute]:
     if plan.d is None:
         types["d"] = PointerType(StringAttr("d"), StringAttr(nest.store.element))
     else:
-        types["d_map"] = MapType.of("d", _entry_box(plan.d.box, nest.store.batch), plan.d.element_bytes, plan.d.swizzle)
+        box, adds = _entry_box(plan.d.box, nest.store.batch), nest.store.element if nest.store.add else ""
+        types["d_map"] = MapType.of("d", box, plan.d.element_bytes, plan.d.swizzle, adds)
     types |= epilogue_parameters(nest.epilogue)
     for size in ("M", "N", "K"):
         types[size] = SizeType(StringAttr(size), IntAttr(32))

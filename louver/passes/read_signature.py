@@ -35,7 +35,9 @@ def _parameter(name: str, kind: object) -> Parameter:
     match kind:
         case MapType():
             box = tuple(size.data for size in kind.box)
-            return MapParameter(name, kind.operand.data, box, kind.element_bytes.data, kind.span)
+            return MapParameter(
+                name, kind.operand.data, box, kind.element_bytes.data, kind.span, kind.adds.data or None
+            )
         case PointerType():
             return PointerParameter(name, kind.element.data)
         case Float32Type():

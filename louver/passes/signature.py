@@ -58,7 +58,7 @@ def batch_pitch_name(argument: str) -> str:
 @dataclass(frozen=True, slots=True)
 class MapParameter:
     """A tensor map over operand "a" (the stored values), "b" (the dense operand) or "d" (the output); box innermost first, in
-    elements, with a third dimension where each product of a batch has an entry.
+    elements, with a third dimension where each product of a batch has an entry. adds: the element type of an output that is added to.
     """
 
     name: str
@@ -66,6 +66,7 @@ class MapParameter:
     box: tuple[int, ...]
     element_bytes: int
     swizzle: SwizzleBytes
+    adds: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

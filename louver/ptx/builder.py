@@ -149,10 +149,16 @@ class KernelBuilder(Arithmetic):
         self.emit(load, destination, tensor_map, tuple(coordinates), mbarrier, *mask, *self._policy(evict))
 
     def bulk_tensor_store(
-        self, tensor_map: Reg, coordinates: Sequence[Reg | Imm], source: Address, *, evict: Eviction | None = None
+        self,
+        tensor_map: Reg,
+        coordinates: Sequence[Reg | Imm],
+        source: Address,
+        *,
+        evict: Eviction | None = None,
+        add: bool = False,
     ) -> None:
-        """Copy a box from shared memory."""
-        store = BulkTensorStore(len(coordinates), cache_hint=evict is not None)
+        """Copy a box from shared memory, or add it to what is there."""
+        store = BulkTensorStore(len(coordinates), cache_hint=evict is not None, add=add)
         self.emit(store, tensor_map, tuple(coordinates), source, *self._policy(evict))
 
     def _policy(self, evict: Eviction | None) -> list[Reg]:

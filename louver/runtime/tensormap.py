@@ -13,8 +13,9 @@ from louver.runtime.module import TENSOR_MAP_BYTES
 
 _ALIGNMENT = 64
 
-# Values of the driver's enumerations (cuda.h). Elements are copied, never computed with: their size is all that counts.
+# Values of the driver's enumerations (cuda.h). Of elements that are copied the size is all that counts; of others, the type.
 _DATA_TYPE = {1: 0, 2: 1, 4: 2, 8: 4}  # UINT8, UINT16, UINT32, UINT64
+_ADDED_TYPE = {"s32": 3, "f16": 6, "f32": 7, "bf16": 9}  # INT32, FLOAT16, FLOAT32, BFLOAT16
 _INTERLEAVE_NONE = 0
 _SWIZZLE = {0: 0, 32: 1, 64: 2, 128: 3}
 _L2_PROMOTION = {0: 0, 64: 1, 128: 2, 256: 3}
@@ -43,7 +44,7 @@ def encode(tensor_map: TensorMap) -> bytes:
     lists = result + TENSOR_MAP_BYTES
     arguments = (
         result,
-        _DATA_TYPE[tensor_map.element_bytes],
+        _DATA_TYPE[tensor_map.element_bytes] if tensor_map.adds is None else _ADDED_TYPE[tensor_map.adds],
         rank,
         tensor_map.address,
         lists,

@@ -153,6 +153,7 @@ def effect_forms() -> Iterator[Effect | Pure]:
         yield from (MbarrierArrive(remote), MbarrierArrive(remote, counted=True), MbarrierArriveExpect(remote))
     for rank in range(1, 6):
         yield from (BulkTensorLoad(rank=rank), BulkTensorStore(rank), BulkTensorStore(rank, cache_hint=True))
+        yield from (BulkTensorStore(rank, add=True), BulkTensorStore(rank, True, add=True))
     yield from (BulkTensorLoad(True), BulkTensorLoad(True, cache_hint=True), BulkTensorLoad(cache_hint=True))
     yield from (CachePolicy("first"), CachePolicy("last"))
     yield from (BulkLoad(), BulkLoad(True), BulkCommit(), BulkWait(0), BulkWait(3), BulkWait(0, reads_only=False))

@@ -437,7 +437,7 @@ class BulkStoreOp(IRDLOperation):
     """The epilogue by way of shared memory: as `store`, but each warpgroup stages its rows in `ring`, `columns` columns of 64
     rows at a time, and sends them by bulk copies through the tensor map `destination`, which drops what is outside. The
     warpgroups share the ring's one stage; each takes turns in as many buffers as its share holds. The copies run on while
-    the role goes on. entry: of a batch, the map's third coordinate. `evict` as in `bulk_load`.
+    the role goes on. entry: of a batch, the map's third coordinate. `evict` as in `bulk_load`. add: they add to what is there.
     """
 
     name = "sched.bulk_store"
@@ -449,12 +449,13 @@ class BulkStoreOp(IRDLOperation):
     element = prop_def(StringAttr)
     columns = prop_def(IntegerAttr[I32])
     transposed = opt_prop_def(UnitAttr)
+    add = opt_prop_def(UnitAttr)
     evict = opt_prop_def(StringAttr)
     body = region_def("single_block")
     traits = traits_def(HasParent(TilesOp))
     assembly_format = (
         "$destination `[` $row `,` $column `]` (`entry` $entry^ `:` type($entry))? `as` $element `through` $ring `columns` $columns"
-        " (`transposed` $transposed^)? (`evict` $evict^)? `:` type($destination) `,` type($row) `,` type($column) $body attr-dict"
+        " (`transposed` $transposed^)? (`add` $add^)? (`evict` $evict^)? `:` type($destination) `,` type($row) `,` type($column) $body attr-dict"
     )
 
     def verify_(self) -> None:

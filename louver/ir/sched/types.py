@@ -21,7 +21,8 @@ class MapType(ParametrizedAttribute, TypeAttribute):
     """A tensor map passed by value: `!sched.map<"a", [32, 128], 2, 64>`.
 
     operand: which operand of the product it describes. box: elements copied, innermost first.
-    element_bytes: bytes of an element. swizzle: span in bytes, 0 for none.
+    element_bytes: bytes of an element. swizzle: span in bytes, 0 for none. adds: the element type where copies add to what is
+    there, printed behind the span; "" where they do not.
     """
 
     name = "sched.map"
@@ -29,11 +30,13 @@ class MapType(ParametrizedAttribute, TypeAttribute):
     box: ArrayAttr[IntAttr]
     element_bytes: IntAttr
     swizzle: IntAttr
+    adds: StringAttr
 
     @classmethod
-    def of(cls, operand: str, box: Sequence[int], element_bytes: int, swizzle: int) -> MapType:
+    def of(cls, operand: str, box: Sequence[int], element_bytes: int, swizzle: int, adds: str = "") -> MapType:
         """The type from plain values."""
-        return cls(StringAttr(operand), ArrayAttr([IntAttr(b) for b in box]), IntAttr(element_bytes), IntAttr(swizzle))
+        sizes = ArrayAttr([IntAttr(b) for b in box])
+        return cls(StringAttr(operand), sizes, IntAttr(element_bytes), IntAttr(swizzle), StringAttr(adds))
 
     @property
     def box_bytes(self) -> int:
@@ -62,6 +65,9 @@ class MapType(ParametrizedAttribute, TypeAttribute):
             printer.print_string_literal(self.operand.data)
             box = ", ".join(str(size.data) for size in self.box)
             printer.print_string(f", [{box}], {self.element_bytes.data}, {self.swizzle.data}")
+            if self.adds.data:
+                printer.print_string(", ")
+                printer.print_string_literal(self.adds.data)
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
@@ -73,8 +79,9 @@ class MapType(ParametrizedAttribute, TypeAttribute):
             element_bytes = parser.parse_integer()
             parser.parse_punctuation(",")
             swizzle = parser.parse_integer()
-        made = cls.of(operand, box, element_bytes, swizzle)
-        return [made.operand, made.box, made.element_bytes, made.swizzle]
+            adds = parser.parse_str_literal() if parser.parse_optional_punctuation(",") else ""
+        made = cls.of(operand, box, element_bytes, swizzle, adds)
+        return [made.operand, made.box, made.element_bytes, made.swizzle, made.adds]
 
 
 @irdl_attr_definition

@@ -90,4 +90,6 @@ def _send(low: Lowering, op: ops.BulkStoreOp, area: Area, chunk: Chunk) -> None:
         if op.entry is not None:
             coordinates.append(low.register(op.entry))
         source = Address(area.start, chunk.offset + box * area.box_bytes)
-        k.bulk_tensor_store(low.register(op.destination), coordinates, source, evict=eviction(op.evict))
+        k.bulk_tensor_store(
+            low.register(op.destination), coordinates, source, evict=eviction(op.evict), add=op.add is not None
+        )

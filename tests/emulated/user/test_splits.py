@@ -54,8 +54,15 @@ def test_integers_are_exact_whoever_shares_k(rng: np.random.Generator) -> None:
         np.testing.assert_array_equal(out, outs[0])
 
 
-def test_results_are_added_from_registers(rng: np.random.Generator) -> None:
-    call = split_call(rng, "split_rounds", 128, 64, 256)
-    assert split_kernel("split_rounds").emulate[call.grid](**call.arguments).bulk_stores == 0
-    with pytest.raises(ValueError, match='results are added to memory from registers, got store "bulk"'):
-        split_kernel("split_rounds", store="bulk").emulate[call.grid](**call.arguments)
+@pytest.mark.parametrize("name", ["split_rounds", "split_chunks", "split_shares", "split_steps", "added_tiles"])
+def test_bulk_copies_and_registers_add_alike(rng: np.random.Generator, name: str) -> None:
+    call = split_call(rng, name, 200, 136, 208, padding=8)
+    outs = []
+    for store in ("bulk", "direct"):
+        whole = np.array(call.out.base)
+        out = whole[:, : call.out.shape[1]]
+        report = split_kernel(name, store=store).emulate[call.grid](**call.arguments | {"d": out})
+        assert (report.bulk_stores > 0) == (store == "bulk")
+        replace(call, out=out).check(out)
+        outs.append(whole)
+    np.testing.assert_array_equal(*outs)
