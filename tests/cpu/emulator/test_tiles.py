@@ -7,6 +7,7 @@ import pytest
 
 from louver.emulator import GlobalMemory, LaunchError, MisalignedError, OutOfBoundsError, UninitialisedError
 from louver.emulator.tiles import Tensor, signed_coordinates, tile_bytes
+from louver.formats.dtypes import element_type
 from louver.isa.tensormap import TensorMap
 
 
@@ -95,6 +96,23 @@ def test_copies_start_at_whole_chunks(rng, shape, strides, box, element):
             tensor.check_load(place)
         with pytest.raises(MisalignedError, match="a multiple of 16 bytes along the innermost dimension"):
             tensor.check_store(place)
+
+
+@pytest.mark.parametrize("adds", ["f32", "f16", "bf16", "s32"])
+def test_boxes_are_added_to_what_is_there(rng, adds):
+    dtype, memory = element_type(adds).numpy, GlobalMemory()
+    before = rng.integers(-8, 9, (5, 24)).astype(dtype)
+    x = memory.add("x", before.copy())
+    size = dtype.itemsize
+    tensor = Tensor.bind(TensorMap(x.address, size, (24, 5), (24 * size,), (16, 4), adds=adds), memory)
+    box = rng.integers(-8, 9, (4, 16)).astype(dtype)
+    tensor.add((16, 3), box.reshape(-1).view(np.uint8))
+    expected = before.copy()
+    expected[3:, 16:] += box[:2, :8]
+    np.testing.assert_array_equal(x.array, expected)
+    plain = Tensor.bind(TensorMap(x.address, size, (24, 5), (24 * size,), (16, 4)), memory)
+    with pytest.raises(LaunchError, match="a tensor map says of which type"):
+        plain.add((0, 0), box.reshape(-1).view(np.uint8))
 
 
 @BOXES

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from louver.formats.dtypes import element_type
 from louver.isa.tensormap import TensorMap
 from louver.runtime import tensormap
 from louver.runtime.driver import DriverError
@@ -67,6 +68,15 @@ def test_sizes_and_swizzles_have_their_numbers(
     encode(TensorMap(0x100, element_bytes, (4096,), (), (32 // element_bytes,), swizzle, 0))
     assert seen[1][0] == kind
     assert seen[1][7] == (0, mode, 0, 0)
+
+
+@pytest.mark.parametrize(("adds", "kind"), [("s32", 3), ("f16", 6), ("f32", 7), ("bf16", 9)])
+def test_types_that_are_added_have_their_numbers(seen: list[Any], adds: str, kind: int) -> None:
+    size = element_type(adds).bytes
+    encode(TensorMap(0x100, size, (4096,), (), (32 // size,), adds=adds))
+    assert seen[1][0] == kind
+    with pytest.raises(ValueError, match=f"of their own size, got {adds} of 8 bytes"):
+        TensorMap(0x100, 8, (4096,), (), (8,), adds=adds)
 
 
 def test_every_rank_is_passed(seen: list[Any]) -> None:
