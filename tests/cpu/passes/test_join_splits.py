@@ -13,6 +13,7 @@ from louver.ir.interpret import run_kernel
 from louver.passes.canonicalize import PASSES, canonicalize
 from louver.passes.choose_family import Choice, compile_kernel, only
 from louver.passes.compile_tiles import CompiledTiles
+from louver.passes.expand_blocks import expand_blocks
 from louver.passes.join_splits import join_splits
 from louver.passes.nest import adds_up, read_nest
 from louver.passes.product import Accumulator, Apply, Cast, Constant, Number, ProductNest, Split, Store
@@ -160,3 +161,11 @@ def test_what_may_be_added_and_how_k_may_be_shared() -> None:
         Store("d", "e4m3", "stride", False, add=True)
     with pytest.raises(ValueError, match="among programs or into chunks, got None and None"):
         Split(0, None)
+
+
+def test_what_descriptors_reduce_by() -> None:
+    text = kept("split_shares", "3.6")
+    with pytest.raises(UnsupportedKernelError, match=r"a descriptor adds to memory .* it does not reduce by min, got"):
+        expand_blocks(read_ttir(text.replace("tt.descriptor_reduce add", "tt.descriptor_reduce min")))
+    with pytest.raises(UnsupportedKernelError, match="a descriptor reduces by one of add, min, .*, got less"):
+        read_ttir(text.replace("tt.descriptor_reduce add", "tt.descriptor_reduce less"))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from support.triton.cases import kept
 from support.triton.splits import SPLITS, split_call, split_kernel
 
 WHOLE = {"split_whole_rounds": 256}
@@ -66,3 +67,14 @@ def test_bulk_copies_and_registers_add_alike(rng: np.random.Generator, name: str
         replace(call, out=out).check(out)
         outs.append(whole)
     np.testing.assert_array_equal(*outs)
+
+
+def test_descriptors_add_by_register_tiles(rng: np.random.Generator) -> None:
+    """The greater of a sum and itself is that sum, but no epilogue of parts that a product may join."""
+    text = kept("split_shares", "3.6")
+    (line,) = (each for each in text.splitlines() if "arith.truncf %total_9" in each)
+    same = "    %same = arith.maximumf %total_9, %total_9 : tensor<128x64xf32>\n"
+    text = text.replace(line, same + line.replace("%total_9", "%same"))
+    call = split_call(rng, "split_shares", 17, 9, 136)
+    assert split_kernel("split_shares", text=text).emulate[call.grid](**call.arguments).products == 0
+    call.check(call.out)
