@@ -29,7 +29,7 @@ def to_torch(array: Array) -> Any:
     """A contiguous copy on the device."""
     torch: Any = sys.modules["torch"]
     element = element_type(array.dtype)
-    bits = np.ascontiguousarray(array).view({1: np.uint8, 2: np.int16, 4: np.int32}[element.bytes])
+    bits = np.ascontiguousarray(array).view({1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}[element.bytes])
     return torch.from_numpy(bits.copy()).cuda().view(torch_dtype(element.name))
 
 
