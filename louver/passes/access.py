@@ -25,7 +25,8 @@ class Dimension:
     """One dimension of a tile, in elements.
 
     number: in the tile. extent: the tile's. stride: between neighbours in memory. first: the tile's first index. size: of the
-    whole tensor, None where neither mask nor shape says it. wrapped: indices beyond the size begin anew at 0.
+    whole tensor, None where neither mask nor shape says it. wrapped: indices beyond the size begin anew at 0. floored: a mask leaves out
+    indices below 0.
     """
 
     number: int
@@ -34,6 +35,13 @@ class Dimension:
     first: Polynomial
     size: Polynomial | None
     wrapped: bool = False
+    floored: bool = False
+
+    @property
+    def begins_before(self) -> bool:
+        """Whether some tile begins below 0: the first one does, in the order of programs and iterations."""
+        others = [factor for monomial, factor in self.first if monomial != ONE]
+        return self.first.coefficient(ONE) < 0 and all(factor > 0 for factor in others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +81,8 @@ def access(pointer: Elements | Tile, shape: Sequence[int], bounds: Sequence[Boun
     limits = [_limit(found, _narrowed(bound.value, wide), op) for bound in bounds]
     for place, each in enumerate(found):
         own = [size for number, size in (limit for limit in limits if limit) if number == each.number]
-        found[place], terms = _bounded(each, own, op)
+        sizes = [size for size in own if size is not None]
+        found[place], terms = _bounded(replace(each, floored=None in own), sizes, op)
         outside += terms
     return Access(pointer.base, tuple(found), batch_entry(outside, op))
 
@@ -146,8 +155,10 @@ def _weight(stride: Polynomial) -> tuple[int, int]:
     return (int(monomial != ONE), abs(factor))
 
 
-def _limit(found: Sequence[Dimension], bound: Polynomial, op: Operation) -> tuple[int, Polynomial] | None:
-    """The dimension on whose index there is a bound, and the size that this gives it; None for a bound that says nothing new."""
+def _limit(found: Sequence[Dimension], bound: Polynomial, op: Operation) -> tuple[int, Polynomial | None] | None:
+    """The dimension on whose index there is a bound, and the size that this gives it, None if that is 0 from below; None for a bound
+    that says nothing new.
+    """
     bounded = lanes(bound)
     if len(bounded) != 1:
         raise unsupported("a mask bounds the index of one dimension at a time", op)
@@ -155,8 +166,7 @@ def _limit(found: Sequence[Dimension], bound: Polynomial, op: Operation) -> tupl
     (each,) = (each for each in found if each.number == number)
     index = Polynomial.atom(Lane(number)) + each.first
     if bound + index == Polynomial.number(-1):
-        # Not below 0, which no tile that a program reads or writes through a descriptor is.
-        return None
+        return number, None
     if each.wrapped and index - bound == each.size:
         # Where the index is below the size it is what is left of it.
         return None

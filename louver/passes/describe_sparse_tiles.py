@@ -20,6 +20,7 @@ from louver.passes.describe_tiles import Describer
 from louver.passes.descriptors import EVERY, contiguous_last
 from louver.passes.polynomial import Polynomial
 from louver.passes.reach import reach
+from louver.passes.refusal import unsupported
 from louver.passes.remove_dead import remove_dead
 
 
@@ -81,6 +82,10 @@ def _require_reach(describer: Describer, base: SSAValue, columns: Dimension, op:
 def _describe(describer: Describer, op: LoadOp, found: Access) -> None:
     ordered = contiguous_last(found, op)
     columns, rows = ordered[-1], ordered[-2] if len(ordered) > 1 else None
+    if any(each.begins_before and not each.floored for each in ordered):
+        raise unsupported(
+            "a sparse tile that begins before its row, or before its matrix, is masked there (offsets >= 0)", op
+        )
     if columns.size is None:
         _require_reach(describer, found.base, columns, op)
     describer.load(op, found, ordered, [_size(describer, op, each, found, rows, columns) for each in ordered])

@@ -319,3 +319,10 @@ def test_rows_of_parts_of_groups(element: str, pattern: str, group: int, rng: np
     rule = f"sparse argument 'a' is a multiple of {group}, got 17: pad it with zeros"
     sizes = {"M": 17, "N": 15, "K": 17, "SUM": "fp32", "ZERO": 0.0}
     check(any_dot, (1, 1), rule, pattern, **known, **sizes, **SMALL)
+
+
+@pytest.mark.parametrize("floored", [True, False])
+def test_columns_before_a_row(floored: bool, rng: np.random.Generator, edges: Any) -> None:
+    """Before a row stands the one before it, which a mask leaves out or the dense kernel reads."""
+    rule = RIGHT if floored else "a sparse tile that begins before its row, or before its matrix, is masked there"
+    check(edges.moved_left, (2,), rule, **matrices(rng, m=48), FLOORED=floored, **SMALL)

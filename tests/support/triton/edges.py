@@ -261,3 +261,20 @@ def descriptors(
         total = tl.dot(left, right, total)
     m = row + tl.arange(0, BM)
     tl.store(c + m[:, None] * N + n[None, :], total, mask=(m[:, None] < M) & (n[None, :] < N))
+
+
+@triton.jit
+def moved_left(a, b, c, M, N, K, FLOORED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """Rows from the 16th on, whose first step begins 64 columns before them."""
+    m = tl.program_id(0) * BM + 16 + tl.arange(0, BM)
+    n = tl.arange(0, BN)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for first in range(0, K, BK):
+        k = first + tl.arange(0, BK)
+        inside = (m[:, None] < M) & (k[None, :] - 64 < K)
+        if FLOORED:
+            inside = inside & (k[None, :] - 64 >= 0)
+        left = tl.load(a + m[:, None] * K + (k[None, :] - 64), mask=inside, other=0.0)
+        right = tl.load(b + k[:, None] * N + n[None, :], mask=(k[:, None] < K) & (n[None, :] < N), other=0.0)
+        total = tl.dot(left, right, total)
+    tl.store(c + m[:, None] * N + n[None, :], total, mask=(m[:, None] < M) & (n[None, :] < N))
