@@ -1,0 +1,144 @@
+"""Which operands of dots go through shared memory: those that a loop loads for each of its dots.
+
+A warp's products take an operand in an order of their own, and warps share operands: read from memory as they take it, each row
+is touched by many short accesses, again for each warp. Rows loaded once, 16 bytes a thread, are put into shared memory instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import cast
+
+from xdsl.dialects import arith, scf
+from xdsl.ir import Block, Operation, SSAValue
+
+from louver.formats.dtypes import element_type
+from louver.ir.tile import (
+    AddPtrOp,
+    BroadcastOp,
+    DotOp,
+    ExpandDimsOp,
+    FuncOp,
+    LoadOp,
+    MakeRangeOp,
+    ReduceOp,
+    SplatOp,
+    TransOp,
+    element_name,
+)
+from louver.ir.tile.types import as_tensor, tensor_of
+from louver.isa.swizzle import CHUNK
+from louver.passes.integers import constant_integer, position
+
+STAGED_BYTES = 96 * 1024
+"""Of all staged operands of a kernel: two CTAs fit the shared memory of an SM, and exchanges have room."""
+
+Stride = int | None
+"""Elements from an element to its neighbour along a dimension; None where that is not known."""
+
+
+def staged_operands(function: FuncOp) -> dict[SSAValue, int]:
+    """Dense operands and values of sparse ones, each with the dimension whose neighbours are neighbours in memory.
+
+    Valid tile IR without sparse types, descriptors and block pointers (after expand-blocks). What is found is about speed alone:
+    any tile may go either way.
+    """
+    found: dict[SSAValue, int] = {}
+    left = STAGED_BYTES
+    for op in function.body.walk():
+        if not isinstance(op, DotOp) or not isinstance(op.parent_op(), scf.ForOp):
+            continue
+        for value in (op.a, op.b):
+            dimension, taken = _loaded_along(value), tile_bytes(value)
+            if value in found or dimension is None or taken > left or _row_bytes(value, dimension) < CHUNK:
+                continue
+            found[value] = dimension
+            left -= taken
+    return found
+
+
+def tile_bytes(value: SSAValue) -> int:
+    """Bytes of a tile of numbers."""
+    tensor = tensor_of(value)
+    return prod(tensor.get_shape()) * element_type(element_name(tensor.element_type)).bits // 8
+
+
+def _row_bytes(value: SSAValue, dimension: int) -> int:
+    shape = tensor_of(value).get_shape()
+    return tile_bytes(value) // prod(shape) * shape[dimension]
+
+
+def _loaded_along(value: SSAValue) -> int | None:
+    """The dimension along which a tile's elements are loaded side by side; None for what is not made of loads element by element."""
+    owner = value.owner
+    if isinstance(owner, Block):
+        loop = owner.parent_op()
+        index = position(value, owner.args) - 1
+        return _loaded_along(loop.iter_args[index]) if isinstance(loop, scf.ForOp) and index >= 0 else None
+    match owner:
+        case LoadOp():
+            strides = _strides(owner.ptr)
+            return strides.index(1) if strides.count(1) == 1 else None
+        case TransOp():
+            inner = _loaded_along(owner.src)
+            return None if inner is None else list(owner.order.get_values()).index(inner)
+        case DotOp() | ReduceOp() | scf.ForOp() | scf.IfOp() | scf.WhileOp():
+            return None
+        case _:
+            return _of_operands(owner, tensor_of(value).get_shape())
+
+
+def _of_operands(op: Operation, shape: Sequence[int]) -> int | None:
+    """Of an operation on elements: its operands are repeated rows, or loaded along one dimension."""
+    tiles = [operand for operand in op.operands if as_tensor(operand.type) is not None]
+    if not tiles or any(tuple(tensor_of(tile).get_shape()) != tuple(shape) for tile in tiles):
+        return None
+    found = {
+        _loaded_along(tile) for tile in tiles if not isinstance(tile.owner, BroadcastOp | SplatOp | arith.ConstantOp)
+    }
+    return next(iter(found)) if len(found) == 1 else None
+
+
+def _strides(value: SSAValue) -> tuple[Stride, ...]:
+    """Of a tile of integers or pointers, along each dimension, in elements."""
+    tensor = as_tensor(value.type)
+    if tensor is None:
+        return ()
+    rank, owner = len(tensor.get_shape()), value.owner
+    match owner:
+        case MakeRangeOp():
+            return (1,)
+        case SplatOp() | arith.ConstantOp():
+            return (0,) * rank
+        case ExpandDimsOp():
+            inner, axis = _strides(owner.src), owner.axis.value.data
+            return (*inner[:axis], 0, *inner[axis:])
+        case BroadcastOp():
+            return _strides(owner.src)
+        case arith.AddiOp() | AddPtrOp():
+            pairs = zip(*map(_strides, owner.operands), strict=True)
+            return tuple(None if None in pair else sum(cast(Sequence[int], pair)) for pair in pairs)
+        case arith.MuliOp():
+            return _scaled(owner)
+        case Operation():
+            tiles = [each for each in owner.operands if as_tensor(each.type) is not None]
+            if any(tensor_of(each).get_shape() != tensor.get_shape() for each in tiles):
+                return (None,) * rank
+            if len(tiles) == 1 and len(owner.operands) == 1:
+                # An extension of the integers.
+                return _strides(tiles[0])
+            columns = zip(*map(_strides, tiles), strict=True)
+            return tuple(0 if not any(column) and None not in column else None for column in columns)
+        case _:
+            return (None,) * rank
+
+
+def _scaled(op: arith.MuliOp) -> tuple[Stride, ...]:
+    """Of a product: with a number, so many times the stride."""
+    for tile, by in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
+        factor = constant_integer(by.owner.src if isinstance(by.owner, SplatOp) else by)
+        if factor is not None:
+            return tuple(None if each is None else each * factor for each in _strides(tile))
+    pairs = zip(_strides(op.lhs), _strides(op.rhs), strict=True)
+    return tuple(0 if pair == (0, 0) else None for pair in pairs)
