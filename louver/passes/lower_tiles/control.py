@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from xdsl.dialects import arith, scf
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, SSAValue
 
 from louver.ir.arith import ExtSIOp
 from louver.ir.tile import AtomicRMWOp, LoadOp, StoreOp
 from louver.passes.integers import constant_integer
+from louver.passes.lower_tiles.carried import Carried
 from louver.passes.lower_tiles.facts import WHOLE, Facts
 from louver.passes.lower_tiles.numbers import bits_of, signed_type
 from louver.passes.lower_tiles.state import Accesses, Lowering, Registers
@@ -19,10 +20,20 @@ from louver.ptx.module import Reg
 LowerBlock: TypeAlias = Callable[[Block], None]
 
 
-def _ends(low: Lowering, block: Block, first: int = 0) -> list[Registers]:
+def _ends(low: Lowering, block: Block) -> list[Registers]:
     end = block.last_op
     assert end is not None
-    return [low.values[value] for value in end.operands[first:]]
+    return [low.values[value] for value in end.operands]
+
+
+def _elements(low: Lowering, carried: Sequence[Carried]) -> list[Registers]:
+    return [each.elements(low) for each in carried]
+
+
+def _carry_on(low: Lowering, carried: Sequence[Carried], block: Block) -> None:
+    """What a loop carries becomes what a block ends with."""
+    ends = [each.held(low, end) for each, end in zip(carried, _ends(low, block), strict=True)]
+    _assign(low, [each.registers for each in carried], ends)
 
 
 def _fresh(low: Lowering, values: Sequence[Registers]) -> list[Registers]:
@@ -57,20 +68,20 @@ def lower_for(low: Lowering, op: scf.ForOp, lower_block: LowerBlock) -> None:
     kind = signed_type(bits_of(op.lb.type))
     number, end, step = low.copy(low.scalar(op.lb)), low.scalar(op.ub), low.scalar(op.step)
     low.known.has(number, Facts(min(low.known.facts_of(low.scalar(each)).multiple for each in (op.lb, op.step))))
-    carried = _fresh(low, [low.values[value] for value in op.iter_args])
-    for index, registers in enumerate(carried):
-        if len(registers) == 1 and registers[0].type in ("b32", "b64"):
-            low.known.has(registers[0], Facts(_carried_multiple(low, op, index)))
-    _bind(low, block.args, [(number,), *carried])
+    carried = [Carried.of(low, value, op) for value in op.iter_args]
+    for index, each in enumerate(carried):
+        if len(each.registers) == 1 and each.size is None and each.registers[0].type in ("b32", "b64"):
+            low.known.has(each.registers[0], Facts(_carried_multiple(low, op, index)))
     _may_follow(low, block)
     before = Accesses(low.accesses.loads, low.accesses.stores)
     with k.if_(k.setp("lt", kind, number, end), uniform=True), k.loop(uniform=True) as loop:
+        _bind(low, block.args, [(number,), *_elements(low, carried)])
         lower_block(block)
-        _assign(low, carried, _ends(low, block))
+        _carry_on(low, carried, block)
         k.add(number, step, into=number)
         loop.repeat_if(k.setp("lt", kind, number, end))
     _join(low, before)
-    _bind(low, op.results, carried)
+    _bind(low, op.results, _elements(low, carried))
 
 
 def _carried_multiple(low: Lowering, loop: scf.ForOp, index: int) -> int:
@@ -132,24 +143,24 @@ def lower_if(low: Lowering, op: scf.IfOp, lower_block: LowerBlock) -> None:
 def lower_while(low: Lowering, op: scf.WhileOp, lower_block: LowerBlock) -> None:
     """The first region, and the second one as long as the first one's condition holds."""
     k, before, after = low.k, op.before_region.block, op.after_region.block
-    carried = _fresh(low, [low.values[value] for value in op.arguments])
-    _bind(low, before.args, carried)
+    carried = [Carried.of(low, value, op) for value in op.arguments]
     _may_follow(low, before, after)
     with k.loop(uniform=True) as loop:
+        _bind(low, before.args, _elements(low, carried))
         lower_block(before)
-        passed = _fresh(low, _ends(low, before, 1))
-        condition = _condition(low, before)
+        end = before.last_op
+        assert isinstance(end, scf.ConditionOp)
+        passed = [Carried.of(low, value, op) for value in end.operands[1:]]
+        condition = _condition(low, end)
         with k.if_(condition, uniform=True):
-            _bind(low, after.args, passed)
+            _bind(low, after.args, _elements(low, passed))
             lower_block(after)
-            _assign(low, carried, _ends(low, after))
+            _carry_on(low, carried, after)
         loop.repeat_if(condition)
     _may_follow(low, before, after)
-    _bind(low, op.results, passed)
+    _bind(low, op.results, _elements(low, passed))
 
 
-def _condition(low: Lowering, block: Block) -> Reg:
+def _condition(low: Lowering, end: scf.ConditionOp) -> Reg:
     """A copy, which the second region leaves as it is."""
-    end: Operation | None = block.last_op
-    assert isinstance(end, scf.ConditionOp)
     return low.copy(low.scalar(end.condition))
