@@ -6,18 +6,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from xdsl.dialects.builtin import ModuleOp
 
 from louver.formats.tensor import SparseTensor
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.kernels.emulate_tiles import tile_metadata, tile_values
-from louver.passes.compile_tiles import CompiledTiles, compile_tiles
+from louver.passes import compile_tiles as pipeline
+from louver.passes.compile_tiles import MAX_WARPS, CompiledTiles, compile_tiles
+from louver.passes.prefetch_loads import prefetch_loads
+from louver.passes.split_addresses import split_addresses
 from louver.passes.tile_signature import ArgumentParameter
 from louver.ptx.assembler import assemble
 from louver.runtime.device import Device, current_device
 from louver.runtime.memory import DeviceBuffer
 from louver.runtime.module import ArgumentPack, load
-from support.multiples import mark_arguments
+from support.carried_tiles import FOR, NEXT, TYPES, WHILE
+from support.carried_tiles import draw as carried_tiles
+from support.carried_tiles import kernel as carrying
+from support.multiples import mark_arguments, marked
 from support.tile_operations import ATOMIC, ATOMICS, DTYPES, ELEMENTWISE, KEEP, SIZE, changed
 from support.triton.tile_cases import TILE_CASES, kept_tiles
 from support.triton.tile_runs import RUNS, Expected, Run, without_flag
@@ -155,4 +162,44 @@ def test_functions(rng: np.random.Generator, op: str, meaning: Any) -> None:
     expected = Expected(exact, 2.0**-20 * np.maximum(np.abs(exact), 1))
     run = Run((1,), {"out": out, "x": x, "y": x.copy()}, {"out": expected})
     run_on_device(compile_tiles(parse_ir(ELEMENTWISE.format(t="f32", op=f"math.{op} %a"))), run)
+    run.check()
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+@pytest.mark.parametrize(
+    ("loop", "body", "ends"), [(FOR, "", "%b, %a"), (FOR, NEXT, "%b, %w"), (WHILE, NEXT, "%b, %w")]
+)
+@pytest.mark.parametrize("element", TYPES)
+def test_tiles_that_loops_carry(
+    rng: np.random.Generator, element: str, loop: str, body: str, ends: str, n: int
+) -> None:
+    """Elements of 8 and 16 bits stay in the words that wide loads brought."""
+    x = carried_tiles(rng, element)
+    if not body:
+        rows = [n % 2, 1 - n % 2]
+    else:
+        rows = [n, n + 1] if loop == FOR else [n + 1, n]
+    compiled = compile_tiles(marked(read_ttir(carrying(element, loop, body, ends)), ["out", "x"]))
+    expected = Expected(x[rows].astype(np.float64), 0.0)
+    run = Run((1,), {"out": np.zeros((2, x.shape[1]), x.dtype), "x": x, "n": n}, {"out": expected})
+    run_on_device(compiled, run)
+    run.check()
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["elements", "wide"])
+@pytest.mark.parametrize(
+    "name", ["dot_f16", "dot_e4m3", "dot_s8", "dense_bf16", "right_sparse", "scaled_operand", "attention"]
+)
+def test_loads_a_step_ahead(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, name: str, wide: bool) -> None:
+    """However much it is: arrays lie between guards, and what is beyond a loop's end is not read."""
+
+    def split_and_prefetch(module: ModuleOp) -> None:
+        split_addresses(module)
+        prefetch_loads(module, MAX_WARPS)
+
+    monkeypatch.setattr(pipeline, "split_addresses", split_and_prefetch)
+    run = RUNS[name](rng, name)
+    module = read_ttir(kept_tiles(name))
+    compiled = pipeline.compile_tiles(mark_arguments(module, run.arguments) if wide else module)
+    run_on_device(compiled, run, own_warps=True)
     run.check()
