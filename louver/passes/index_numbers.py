@@ -32,7 +32,7 @@ class Numbers:
         number = literal(entry)
         if number is not None:
             return -(-number // by)
-        return self._binary(arith.DivSIOp, self._binary(arith.AddiOp, entry, by - 1), by)
+        return self._binary(arith.DivUIOp, self._binary(arith.AddiOp, entry, by - 1), by)
 
     def exactly(self, entry: Index, by: int) -> Index:
         """entry / by, for an entry that is a multiple of `by`."""

@@ -1,4 +1,4 @@
-"""Which operands of dots go through shared memory: those that a loop loads for each of its dots.
+"""Which operands of dots go through shared memory: those that are loaded, in kernels with more than one dot or with a loop of dots.
 
 A warp's products take an operand in an order of their own, and warps share operands: read from memory as they take it, each row
 is touched by many short accesses, again for each warp. Rows loaded once, 16 bytes a thread, are put into shared memory instead.
@@ -27,6 +27,7 @@ from louver.ir.tile import (
     TransOp,
     element_name,
 )
+from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.swizzle import CHUNK
 from louver.passes.integers import constant_integer, position
@@ -44,15 +45,19 @@ def staged_operands(function: FuncOp) -> dict[SSAValue, int]:
     Valid tile IR without sparse types, descriptors and block pointers (after expand-blocks). What is found is about speed alone:
     any tile may go either way.
     """
+    dots = [op for op in function.body.walk() if isinstance(op, DotOp)]
+    if len(dots) == 1 and not isinstance(dots[0].parent_op(), scf.ForOp):
+        # It runs once: nothing is gained by another way.
+        return {}
+    wide = has_known_addresses(function)
     found: dict[SSAValue, int] = {}
     left = STAGED_BYTES
-    for op in function.body.walk():
-        if not isinstance(op, DotOp) or not isinstance(op.parent_op(), scf.ForOp):
+    for value in (operand for op in dots for operand in (op.a, op.b)):
+        dimension, taken = _loaded_along(value), tile_bytes(value)
+        if value in found or dimension is None or taken > left or _row_bytes(value, dimension) < CHUNK:
             continue
-        for value in (op.a, op.b):
-            dimension, taken = _loaded_along(value), tile_bytes(value)
-            if value in found or dimension is None or taken > left or _row_bytes(value, dimension) < CHUNK:
-                continue
+        if wide or _element_bytes(value) > 1:
+            # Single bytes would be in a register each until a chunk is whole.
             found[value] = dimension
             left -= taken
     return found
@@ -60,13 +65,15 @@ def staged_operands(function: FuncOp) -> dict[SSAValue, int]:
 
 def tile_bytes(value: SSAValue) -> int:
     """Bytes of a tile of numbers."""
-    tensor = tensor_of(value)
-    return prod(tensor.get_shape()) * element_type(element_name(tensor.element_type)).bits // 8
+    return prod(tensor_of(value).get_shape()) * _element_bytes(value)
 
 
 def _row_bytes(value: SSAValue, dimension: int) -> int:
-    shape = tensor_of(value).get_shape()
-    return tile_bytes(value) // prod(shape) * shape[dimension]
+    return tensor_of(value).get_shape()[dimension] * _element_bytes(value)
+
+
+def _element_bytes(value: SSAValue) -> int:
+    return element_type(element_name(tensor_of(value).element_type)).bits // 8
 
 
 def _loaded_along(value: SSAValue) -> int | None:

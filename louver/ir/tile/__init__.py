@@ -35,6 +35,7 @@ from louver.ir.tile.memory import (
 )
 from louver.ir.tile.pointers import AddPtrOp, MakeRangeOp
 from louver.ir.tile.reduce import ReduceOp, ReduceReturnOp
+from louver.ir.tile.shared import SharedAttr
 from louver.ir.tile.syntax import Index
 from louver.ir.tile.types import FORMATS, AnyTensor, DescriptorType, PointerType, SparseAttr, sparse_encoding
 
@@ -69,7 +70,7 @@ TILE = Dialect(
         AtomicRMWOp,
         ConvertLayoutOp,
     ],
-    [SparseAttr, PointerType, DescriptorType, BlockedAttr, MmaAttr, DotOperandAttr, SliceAttr, LinearAttr],
+    [SparseAttr, PointerType, DescriptorType, BlockedAttr, MmaAttr, DotOperandAttr, SliceAttr, LinearAttr, SharedAttr],
 )
 
 __all__ = [
@@ -108,6 +109,7 @@ __all__ = [
     "ReduceReturnOp",
     "ReshapeOp",
     "ReturnOp",
+    "SharedAttr",
     "SliceAttr",
     "SparseAttr",
     "SplatOp",

@@ -120,17 +120,21 @@ class BlockedAttr(Encoding):
     order: Integers
 
     @classmethod
-    def default(cls, shape: Sequence[int], warps: int, together: int = 1) -> BlockedAttr:
-        """For tiles that meet no dot: lanes along the last dimension first, warps along the first one with room.
+    def default(
+        cls, shape: Sequence[int], warps: int, together: int = 1, order: Sequence[int] | None = None
+    ) -> BlockedAttr:
+        """Lanes along the last dimension first, or in `order`, and warps along the first one with room.
 
-        together: neighbours along the last dimension that a thread has, where the tile has so many for every thread.
+        together: neighbours along the fastest dimension that a thread has, where the tile has so many for every thread.
         """
         rank = len(shape)
-        lanes, per_warp, left, order = [1] * rank, [1] * rank, 1 << LANE_BITS, tuple(reversed(range(rank)))
+        lanes, per_warp, left = [1] * rank, [1] * rank, 1 << LANE_BITS
+        order = tuple(reversed(range(rank))) if order is None else tuple(order)
         sizes, room = [1] * rank, list(shape)
         if rank:
-            sizes[-1] = min(together, shape[-1], max(1, prod(shape) // (warps << LANE_BITS)))
-            room[-1] //= sizes[-1]
+            fast = order[0]
+            sizes[fast] = min(together, shape[fast], max(1, prod(shape) // (warps << LANE_BITS)))
+            room[fast] //= sizes[fast]
         for dimension in order:
             lanes[dimension] = min(left, room[dimension])
             left //= lanes[dimension]
@@ -138,7 +142,7 @@ class BlockedAttr(Encoding):
         for dimension in reversed(order):
             per_warp[dimension] = min(warps, max(1, room[dimension] // lanes[dimension]))
             warps //= per_warp[dimension]
-        per_warp[0] *= warps
+        per_warp[order[-1]] *= warps
         return cls(integers(sizes), integers(lanes), integers(per_warp), integers(order))
 
     @property

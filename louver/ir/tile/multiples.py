@@ -8,6 +8,7 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr
 from xdsl.ir import Attribute
 
 from louver.ir.tile.function import FuncOp
+from louver.ir.tile.types import PointerType
 
 DIVISIBILITY = "tt.divisibility"
 """The attribute of an argument that says what it is a multiple of: bytes of an address. Source: Triton."""
@@ -38,3 +39,9 @@ def multiples_of(function: FuncOp) -> list[int]:
         number = mark.value.data if isinstance(mark, IntegerAttr) else 1
         found.append(number & -number if number > 0 else 1)
     return found
+
+
+def has_known_addresses(function: FuncOp) -> bool:
+    """Whether the address of any array is known to be a multiple of something, so that elements may be moved together."""
+    arguments = zip(function.body.block.args, multiples_of(function), strict=True)
+    return any(isinstance(each.type, PointerType) and multiple > 1 for each, multiple in arguments)

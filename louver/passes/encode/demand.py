@@ -29,6 +29,7 @@ from louver.ir.tile import (
     MmaAttr,
     ReduceOp,
     ReshapeOp,
+    SharedAttr,
     SliceAttr,
     SplatOp,
     SplitOp,
@@ -76,7 +77,7 @@ class Demands:
         """In which encodings a tile is computed: its own one by nature, or all that are wanted."""
         wanted = self.of(value)
         nature = self.natures.of(value)
-        return [nature] if nature is not None and wanted and _keeps_nature(value) else wanted
+        return [nature] if nature is not None and wanted and self._keeps_nature(value) else wanted
 
     def carried(self, *places: SSAValue) -> Sequence[Encoding]:
         """In which encodings a loop or branch passes a tile on, whichever of these places it is wanted in."""
@@ -93,7 +94,7 @@ class Demands:
 
     def _spread(self, value: SSAValue, encoding: Encoding) -> None:
         nature = self.natures.of(value)
-        if nature is not None and _keeps_nature(value):
+        if nature is not None and self._keeps_nature(value):
             encoding = nature
         owner = value.owner
         if isinstance(owner, Block):
@@ -106,15 +107,15 @@ class Demands:
         elif not isinstance(owner, DotOp | ReduceOp | AtomicRMWOp | scf.WhileOp):
             self._want(operand_encodings(owner, encoding))
 
+    def _keeps_nature(self, value: SSAValue) -> bool:
+        """Whether a tile with an encoding by nature is computed there alone, because it is not cheaply computed again."""
+        computed = Block | DotOp | ReduceOp | AtomicRMWOp | scf.ForOp | scf.IfOp | scf.WhileOp
+        return value in self.natures.staged or isinstance(value.owner, computed)
+
     def _argument(self, block: Block, value: SSAValue, encoding: Encoding) -> None:
         parent = block.parent_op()
         if isinstance(parent, scf.ForOp):
             self._want(_passed_by_loop(parent, position(value, block.args) - 1, encoding))
-
-
-def _keeps_nature(value: SSAValue) -> bool:
-    """Whether a tile with an encoding by nature is computed there alone, because it is not cheaply computed again."""
-    return isinstance(value.owner, Block | DotOp | ReduceOp | AtomicRMWOp | scf.ForOp | scf.IfOp | scf.WhileOp)
 
 
 def _passed_by_loop(loop: scf.ForOp, index: int, encoding: Encoding) -> Wanted:
@@ -155,7 +156,16 @@ def anchored_operands(op: Operation, natures: Natures) -> Wanted:
 
 
 def dot_operands(op: DotOp, natures: Natures) -> Wanted:
-    """A dot's operands as its instruction takes them."""
+    """A dot's operands where its products take them from: registers, or shared memory."""
+    staged = natures.staged
+    return [
+        (value, SharedAttr.along(staged[value]) if value in staged else encoding)
+        for value, encoding in multiplied_operands(op, natures)
+    ]
+
+
+def multiplied_operands(op: DotOp, natures: Natures) -> Wanted:
+    """A dot's operands as its instruction takes them, in its order: a, b, metadata, c."""
     sums = natures.of(op.d)
     assert isinstance(sums, MmaAttr)
     sparse = None if op.sparse_index is None else op.sparse_index.value.data

@@ -41,10 +41,11 @@ from louver.ir.tile import (
     element_name,
 )
 from louver.ir.tile.encodings import Encoding
-from louver.ir.tile.multiples import multiples_of
+from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.memory import MAX_BYTES
 from louver.isa.mma_fragments import COLUMNS, ROWS
+from louver.passes.staged_operands import staged_operands
 
 DEFAULT_WARPS = 4
 """Warps of a CTA without dots."""
@@ -103,7 +104,10 @@ def _divisors(warps: int) -> list[int]:
 
 
 class Natures:
-    """The encodings that values have by nature. warps: of a CTA."""
+    """The encodings that values have by nature. warps: of a CTA.
+
+    staged: operands of dots that go through shared memory, which are computed in rows, each with the dimension of its rows.
+    """
 
     def __init__(self, function: FuncOp, warps: int) -> None:
         self.warps = warps
@@ -116,6 +120,12 @@ class Natures:
         for op in anchors:
             self._give_default(op)
             self._settle(operations)
+        self.staged = {value: along for value, along in staged_operands(function).items() if self.of(value) is None}
+        for value, along in self.staged.items():
+            together = MAX_BYTES * 8 // element_bits(value)
+            shape = tensor_of(value).get_shape()
+            self._found[value] = BlockedAttr.default(shape, warps, together, (along, 1 - along))
+        self._settle(operations)
 
     def of(self, value: SSAValue) -> Encoding | None:
         """The value's own encoding, if it has one."""
@@ -218,8 +228,7 @@ def _together(function: FuncOp) -> int:
 
     One where no address is known to be a multiple of anything, so that they would be moved one by one.
     """
-    arguments = zip(function.body.block.args, multiples_of(function), strict=True)
-    if not any(isinstance(each.type, PointerType) and multiple > 1 for each, multiple in arguments):
+    if not has_known_addresses(function):
         return 1
     pointers = [op.ptr for op in function.body.walk() if isinstance(op, LoadOp | StoreOp) and is_tile(op.ptr)]
     elements = [cast(PointerType, tensor_of(pointer).element_type).pointee for pointer in pointers]

@@ -11,7 +11,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from louver.ir.tile import AtomicRMWOp, ConvertLayoutOp, DotOp, FuncOp, ReduceOp, StoreOp
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.types import as_tensor
-from louver.passes.encode.demand import Demands, anchored_operands, operand_encodings
+from louver.passes.encode.demand import Demands, anchored_operands, multiplied_operands, operand_encodings
 from louver.passes.encode.natural import Natures, choose_warps, is_tile
 from louver.passes.refusal import unsupported
 from louver.passes.remove_dead import remove_dead
@@ -81,7 +81,7 @@ class _Rewrite:
                 case _ if isinstance(op, _ANCHORS):
                     self._anchor(op, new)
                 case _ if any(map(is_tile, op.results)):
-                    for encoding in dict.fromkeys(each for value in op.results for each in self.demands.of(value)):
+                    for encoding in dict.fromkeys(each for value in op.results for each in self.demands.made(value)):
                         self._computed(op, encoding, new)
                 case _:
                     self._scalar(op, new)
@@ -98,14 +98,17 @@ class _Rewrite:
         operands = [self._get(each, wanted.get(each)) for each in op.operands]
         made = self._place(op, operands, [_encoded(result.type, encoding) for result in op.results], new)
         for before, after in zip(op.results, made.results, strict=True):
-            self.known[before, encoding] = after
+            if before in self.natures.staged:
+                self._known(before, {encoding: after}, new)
+            else:
+                self.known[before, encoding] = after
 
     def _anchor(self, op: Operation, new: Block) -> None:
         pairs = anchored_operands(op, self.natures)
         wanted = [encoding for _, encoding in pairs] or [None] * len(op.operands)
-        if isinstance(op, DotOp):
-            wanted = _in_order(op, wanted)
         operands = [self._get(each, encoding) for each, encoding in zip(op.operands, wanted, strict=True)]
+        if isinstance(op, DotOp):
+            operands = self._from_shared(op, operands, new)
         natures = [self.natures.of(result) for result in op.results]
         types = [
             result.type if nature is None else _encoded(result.type, nature)
@@ -115,17 +118,28 @@ class _Rewrite:
         for before, nature, after in zip(op.results, natures, made.results, strict=True):
             self._known(before, {nature: after}, new)
 
+    def _from_shared(self, op: DotOp, operands: Sequence[SSAValue], new: Block) -> list[SSAValue]:
+        """A dot's operands in registers, those in shared memory loaded right before it."""
+        found: list[SSAValue] = []
+        for (value, encoding), operand in zip(multiplied_operands(op, self.natures), operands, strict=True):
+            found.append(self._converted(operand, encoding, value, new) if value in self.natures.staged else operand)
+        return found
+
+    def _converted(self, given: SSAValue, encoding: Encoding, value: SSAValue, new: Block) -> SSAValue:
+        """The tile `given`, which stands for `value`, in another encoding."""
+        convert = ConvertLayoutOp(given, encoding)
+        convert.location = _location(value)
+        new.add_op(convert)
+        convert.result.name_hint = value.name_hint
+        return convert.result
+
     def _known(self, value: SSAValue, given: dict[Encoding | None, SSAValue], new: Block) -> None:
         """What stands for a value that exists in some encodings; conversions are made for the others that are wanted."""
         for encoding, after in given.items():
             self.known[value, encoding] = after
         for encoding in self.demands.of(value) if is_tile(value) else ():
             if encoding not in given:
-                convert = ConvertLayoutOp(next(iter(given.values())), encoding)
-                convert.location = _location(value)
-                new.add_op(convert)
-                convert.result.name_hint = value.name_hint
-                self.known[value, encoding] = convert.result
+                self.known[value, encoding] = self._converted(next(iter(given.values())), encoding, value, new)
 
     def _place(self, op: Operation, operands: Sequence[SSAValue], types: Sequence[Attribute], new: Block) -> Operation:
         """The same operation on these operands, at the end of `new`."""
@@ -247,12 +261,6 @@ class _Rewrite:
         self._close(after, blocks[1], carried)
         made = scf.WhileOp(given, [value.type for value in values], Region(blocks[0]), Region(blocks[1]))
         self._results(op, made, passed, new)
-
-
-def _in_order(op: DotOp, wanted: Sequence[Encoding | None]) -> list[Encoding | None]:
-    """A dot's encodings in the order of its operands: a, b, metadata, c."""
-    assert len(wanted) == len(op.operands)
-    return list(wanted)
 
 
 def _encoded(type_: Attribute, encoding: Encoding) -> Attribute:

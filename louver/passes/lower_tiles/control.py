@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from xdsl.dialects import arith, scf
 from xdsl.ir import Block, SSAValue
 
 from louver.ir.arith import ExtSIOp
-from louver.ir.tile import AtomicRMWOp, LoadOp, StoreOp
+from louver.ir.tile import AtomicRMWOp, ConvertLayoutOp, LoadOp, StoreOp
 from louver.passes.integers import constant_integer
 from louver.passes.lower_tiles.carried import Carried
 from louver.passes.lower_tiles.facts import WHOLE, Facts
 from louver.passes.lower_tiles.numbers import bits_of, signed_type
-from louver.passes.lower_tiles.state import Accesses, Lowering, Registers
+from louver.passes.lower_tiles.shared import in_shared
+from louver.passes.lower_tiles.state import Lowering, Registers
 from louver.ptx.module import Reg
 
 LowerBlock: TypeAlias = Callable[[Block], None]
@@ -60,6 +62,8 @@ def _may_follow(low: Lowering, *blocks: Block) -> None:
     found = [op for block in blocks for op in block.walk()]
     low.accesses.loads |= any(isinstance(op, LoadOp | AtomicRMWOp) for op in found)
     low.accesses.stores |= any(isinstance(op, StoreOp | AtomicRMWOp) for op in found)
+    low.accesses.takes |= any(isinstance(op, ConvertLayoutOp) and in_shared(op.src) for op in found)
+    low.accesses.puts |= any(isinstance(op, ConvertLayoutOp) and in_shared(op.result) for op in found)
 
 
 def lower_for(low: Lowering, op: scf.ForOp, lower_block: LowerBlock) -> None:
@@ -73,14 +77,14 @@ def lower_for(low: Lowering, op: scf.ForOp, lower_block: LowerBlock) -> None:
         if len(each.registers) == 1 and each.size is None and each.registers[0].type in ("b32", "b64"):
             low.known.has(each.registers[0], Facts(_carried_multiple(low, op, index)))
     _may_follow(low, block)
-    before = Accesses(low.accesses.loads, low.accesses.stores)
+    before = replace(low.accesses)
     with k.if_(k.setp("lt", kind, number, end), uniform=True), k.loop(uniform=True) as loop:
         _bind(low, block.args, [(number,), *_elements(low, carried)])
         lower_block(block)
         _carry_on(low, carried, block)
         k.add(number, step, into=number)
         loop.repeat_if(k.setp("lt", kind, number, end))
-    _join(low, before)
+    low.accesses.join(before)
     _bind(low, op.results, _elements(low, carried))
 
 
@@ -116,15 +120,10 @@ def _multiple(low: Lowering, value: SSAValue) -> int:
             return 1
 
 
-def _join(low: Lowering, other: Accesses) -> None:
-    low.accesses.loads |= other.loads
-    low.accesses.stores |= other.stores
-
-
 def lower_if(low: Lowering, op: scf.IfOp, lower_block: LowerBlock) -> None:
     """One region or the other."""
     k = low.k
-    before = Accesses(low.accesses.loads, low.accesses.stores)
+    before = replace(low.accesses)
     results: list[Registers] = []
     with k.if_(low.scalar(op.cond), uniform=True) as branch:
         lower_block(op.true_region.block)
@@ -136,7 +135,7 @@ def lower_if(low: Lowering, op: scf.IfOp, lower_block: LowerBlock) -> None:
             lower_block(op.false_region.block)
             if op.results:
                 _assign(low, results, _ends(low, op.false_region.block))
-    _join(low, after)
+    low.accesses.join(after)
     _bind(low, op.results, results)
 
 

@@ -42,6 +42,7 @@ from louver.passes.lower_tiles.numbers import bits_of, compute, extended, from_f
 from louver.passes.lower_tiles.order import order_by_demand
 from louver.passes.lower_tiles.reduce import lower_reduction, returned
 from louver.passes.lower_tiles.shapes import lower_constant, lower_move, lower_range, lower_splat, lower_split
+from louver.passes.lower_tiles.shared import in_shared, place_tiles, put_tile, take_tile
 from louver.passes.lower_tiles.state import Lowering, Registers, element_of, register_class
 from louver.passes.lower_tiles.sums import Made, derived, summed
 from louver.passes.refusal import unsupported
@@ -61,7 +62,9 @@ def lower_tiles(function: FuncOp, parameters: Sequence[ArgumentParameter], warps
     name = function.sym_name.data
     params = tuple(Param(each.name, each.type) for each in parameters)
     k = KernelBuilder(name, params, threads=warps * LANES)
-    lowering = _Kernel(Lowering(k, warps, PtxBlock()), target)
+    staged, size = place_tiles(function)
+    low = Lowering(k, warps, PtxBlock(), staged=staged, staged_bytes=size, shared_bytes=size)
+    lowering = _Kernel(low, target)
     return Module(target.name, [lowering.run(function, parameters)])
 
 
@@ -117,6 +120,8 @@ class _Kernel:
                 lower_while(low, op, self._block)
             case StoreOp():
                 lower_store(low, op)
+            case ConvertLayoutOp() if in_shared(op.result):
+                put_tile(low, op)
             case AtomicRMWOp():
                 before = lower_atomic(low, op, self.limit)
                 if before is not None:
@@ -147,6 +152,8 @@ class _Kernel:
                 return lower_load(low, op)
             case DotOp():
                 return lower_dot(low, op)
+            case ConvertLayoutOp() if in_shared(op.src):
+                return take_tile(low, op)
             case ConvertLayoutOp():
                 return lower_conversion(low, op, self.limit)
             case _ if isinstance(op, _MOVES):

@@ -1,8 +1,8 @@
 """Instructions in the order in which they are wanted: each right before its first reader, and those without a reader not at all.
 
 Lowering goes tile by tile: all addresses, all loads, all products. Values would be alive from their tile to the next one, in
-more registers than a thread has. What has no effect but its result is moved down to where that is read, loads of global memory
-too, but past no store and no barrier.
+more registers than a thread has. What has no effect but its result is moved down to where that is read, loads too, but past no
+store and no barrier.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from dataclasses import dataclass, field
 
 from louver.isa.bytes import LoadByte, StoreByte
 from louver.isa.instruction import Pure
+from louver.isa.matrix import LoadMatrix
 from louver.isa.memory import AtomicAdd, AtomicUpdate, Load, Store
 from louver.isa.sync import BarrierSync, FenceGpu
 from louver.ptx.module import Address, Arg, Block, If, Inst, Node, Reg, While
 
 _ORDERS = (AtomicAdd, AtomicUpdate, Store, StoreByte, BarrierSync, FenceGpu)
-"""What no load of global memory is moved past."""
+"""What no load of memory is moved past."""
+
+_LOADS = (Load, LoadByte, LoadMatrix)
 
 
 def order_by_demand(body: Block) -> None:
@@ -52,7 +55,7 @@ def _moves(node: Node) -> bool:
 
 
 def _loads(node: Inst) -> bool:
-    return isinstance(node.op, Load | LoadByte) and node.op.space == "global"
+    return isinstance(node.op, _LOADS)
 
 
 def written(node: Inst) -> Iterator[Reg]:
@@ -128,7 +131,7 @@ class _Unit:
 
     @property
     def loads(self) -> bool:
-        """Whether it loads global memory."""
+        """Whether it loads memory."""
         last = self.nodes[-1]
         return isinstance(last, Inst) and _loads(last)
 

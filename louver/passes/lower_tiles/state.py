@@ -7,7 +7,7 @@ registers (the latter's upper byte is 0), pointers are 64-bit addresses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import (
@@ -60,16 +60,29 @@ def register_class(element: Attribute, op: Operation) -> RegType:
 
 @dataclass(slots=True)
 class Accesses:
-    """Global accesses since the CTA's threads last met: what one thread stored another one may load, and the other way."""
+    """Accesses since the CTA's threads last met: what one thread stored another one may load, and the other way.
+
+    loads, stores: of global memory. takes, puts: loads and stores of staged tiles in shared memory.
+    """
 
     loads: bool = False
     stores: bool = False
+    takes: bool = False
+    puts: bool = False
+
+    def join(self, other: Accesses) -> None:
+        """These and the others may have been made."""
+        self.loads |= other.loads
+        self.stores |= other.stores
+        self.takes |= other.takes
+        self.puts |= other.puts
 
 
 @dataclass(slots=True)
 class Lowering:
     """k: the builder. warps: of a CTA. prologue: what is computed once, before everything else.
 
+    staged: where the tiles in shared memory begin there, in bytes; staged_bytes: of all of them. shared_bytes: with exchanges.
     known: what is known of integers and addresses. tests: how conditions were computed. packed: neighbouring elements of 8 or 16 bits that are in one register too.
     """
 
@@ -81,6 +94,8 @@ class Lowering:
     known: Known = field(default_factory=Known)
     tests: dict[Reg, Test] = field(default_factory=dict[Reg, Test])
     packed: dict[Registers, Reg] = field(default_factory=dict[Registers, Reg])
+    staged: Mapping[SSAValue, int] = field(default_factory=dict[SSAValue, int])
+    staged_bytes: int = 0
     shared_bytes: int = 0
     _once: dict[object, Reg] = field(default_factory=dict[object, Reg])
     _layouts: dict[Attribute, Layout] = field(default_factory=dict[Attribute, Layout])
@@ -137,16 +152,32 @@ class Lowering:
 
     @property
     def shared(self) -> Reg:
-        """The address of shared memory."""
-        return self._first("shared", self.k.shared_symbol)
+        """The address of the shared memory for exchanges, behind the staged tiles."""
+        start = self.staged_bytes
+        return self._first("shared", lambda: self.k.add(self._symbol, start) if start else self._symbol)
+
+    @property
+    def _symbol(self) -> Reg:
+        return self._first("symbol", self.k.shared_symbol)
+
+    def staged_address(self, weights: Sequence[int]) -> Reg:
+        """The address in shared memory that is as far on as the exclusive or of the weights of the thread's bits."""
+        if not any(weights):
+            return self._symbol
+        return self._first(
+            ("staged", tuple(weights)),
+            lambda: self.k.add(self._first(("bits", tuple(weights)), lambda: self._combine(weights)), self._symbol),
+        )
 
     def reserve(self, size: int, op: Operation, limit: int) -> None:
         """Shared memory for an exchange. Refuses `op` for more than there is."""
-        if size > limit:
+        if size > limit - self.staged_bytes:
             raise unsupported(
-                f"tiles are exchanged through {limit} bytes of shared memory, not {size}: choose smaller blocks", op
+                f"tiles are exchanged through {limit - self.staged_bytes} bytes of shared memory, not {size}: "
+                "choose smaller blocks",
+                op,
             )
-        self.shared_bytes = max(self.shared_bytes, size)
+        self.shared_bytes = max(self.shared_bytes, self.staged_bytes + size)
 
     def origin(self, layout: Layout, dimension: int) -> Reg | None:
         """How far on along a dimension the thread's elements are; None where no thread's are."""
@@ -181,21 +212,17 @@ class Lowering:
         return self._once[key]
 
     def _combine(self, weights: Sequence[int]) -> Reg:
-        """Neighbouring bits whose weights double are moved together."""
+        """The exclusive or of the weights of the bits that the thread's number has: bits that move equally far move together."""
+        moved: dict[int, int] = {}
+        for bit, weight in enumerate(weights):
+            for place in range(weight.bit_length()):
+                if weight >> place & 1:
+                    moved[place - bit] = moved.get(place - bit, 0) | 1 << bit
         total: Reg | None = None
-        bit = 0
-        while bit < len(weights):
-            if not weights[bit]:
-                bit += 1
-                continue
-            count = 1
-            while bit + count < len(weights) and weights[bit + count] == weights[bit] << count:
-                count += 1
-            part = self.k.and_(self.thread, ((1 << count) - 1) << bit)
-            shift = weights[bit].bit_length() - 1 - bit
+        for shift, mask in moved.items():
+            part = self.k.and_(self.thread, mask)
             part = part if shift == 0 else self.k.shl(part, shift) if shift > 0 else self.k.shr(part, -shift)
-            total = part if total is None else self.k.or_(total, part)
-            bit += count
+            total = part if total is None else self.k.xor(total, part)
         assert total is not None
         return total
 
@@ -203,7 +230,7 @@ class Lowering:
     def barrier(self) -> None:
         """All threads of the CTA meet, and see each other's accesses."""
         self.k.barrier_sync(0, self.threads)
-        self.accesses.loads = self.accesses.stores = False
+        self.accesses = Accesses()
 
     def begin_load(self) -> None:
         """Before a load from global memory: what the program stored before is there."""
@@ -216,6 +243,18 @@ class Lowering:
         if self.accesses.stores or self.accesses.loads:
             self.barrier()
         self.accesses.stores = True
+
+    def begin_take(self) -> None:
+        """Before a staged tile is loaded: what the threads have put there is there."""
+        if self.accesses.puts:
+            self.barrier()
+        self.accesses.takes = True
+
+    def begin_put(self) -> None:
+        """Before a tile is staged: what stood there has been loaded by all threads."""
+        if self.accesses.takes:
+            self.barrier()
+        self.accesses.puts = True
 
     def inverted(self, predicate: Reg) -> Reg:
         """Its opposite."""

@@ -178,8 +178,13 @@ def derived(low: Lowering, op: Operation, operands: Sequence[Reg], result: Reg) 
             by = low.known.sum_of(operands[1])
             if by.base is None and by.constant > 0:
                 divisor = by.constant if isinstance(op, arith.DivSIOp | arith.DivUIOp) else 1 << min(by.constant, 63)
-                if facts[0].multiple % divisor == 0:
-                    found = Facts(facts[0].multiple // divisor)
+                multiple = facts[0].multiple
+                whole = low.known.sum_of(operands[0])
+                if isinstance(op, arith.DivUIOp) and whole.base is not None and 0 <= whole.constant < divisor:
+                    # What is added to a multiple of the divisor is lost.
+                    multiple = low.known.facts_of(whole.base).multiple
+                if multiple % divisor == 0:
+                    found = Facts(multiple // divisor)
         case _:
             pass
     if found is not None and found != Facts() and low.known.sum_of(result) == Sum(result, 0):

@@ -1,0 +1,76 @@
+"""Tiles in shared memory, on their way from registers to other registers: `#tt.shared<{order = [1, 0]}>`.
+
+Rows along the fastest dimension, order[0], stand behind each other. In each line of 128 bytes (of each row, where rows are longer)
+the chunks of 16 bytes change places by the line's number, so that a column of chunks touches all banks: the pattern of
+`louver.isa.swizzle` for a span of 128 bytes, but by rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from xdsl.irdl import irdl_attr_definition
+from xdsl.utils.exceptions import VerifyException
+
+from louver.ir.tile.encodings import Encoding, Integers, integers, numbers_of
+from louver.ir.tile.layout import Vector
+from louver.isa.swizzle import BANK_LINE, CHUNK
+
+
+@irdl_attr_definition
+class SharedAttr(Encoding):
+    """A matrix in shared memory. order: its dimensions, that of neighbours first."""
+
+    name = "tt.shared"
+    FIELDS = ("order",)
+    order: Integers
+
+    @classmethod
+    def along(cls, dimension: int) -> SharedAttr:
+        """Neighbours along a dimension of a matrix."""
+        return cls(integers((dimension, 1 - dimension)))
+
+    def place(self, shape: Sequence[int], size: int) -> SharedLayout:
+        """Where the elements, `size` bytes each, stand."""
+        return SharedLayout(tuple(shape), numbers_of(self.order)[0], size)
+
+    def verify(self) -> None:
+        if sorted(numbers_of(self.order)) != [0, 1]:
+            raise VerifyException(f"order has the two dimensions of a matrix, got {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLayout:
+    """A matrix of `shape`, powers of two, elements of `size` bytes, neighbours along `fast`.
+
+    Raises ValueError for rows that are shorter than a chunk.
+    """
+
+    shape: Vector
+    fast: int
+    size: int
+
+    def __post_init__(self) -> None:
+        if self.row_bytes < CHUNK:
+            raise ValueError(f"rows in shared memory have {CHUNK} bytes at least, got {self.row_bytes}")
+
+    @property
+    def row_bytes(self) -> int:
+        """From a row to the next."""
+        return self.shape[self.fast] * self.size
+
+    @property
+    def bytes(self) -> int:
+        """Of the whole tile."""
+        return prod(self.shape) * self.size
+
+    def offset(self, place: Vector) -> int:
+        """Bytes from the tile's start to an element.
+
+        Linear over bits: where places share no bit, the offset of their sum is the exclusive or of their offsets.
+        """
+        flat = place[1 - self.fast] * self.row_bytes + place[self.fast] * self.size
+        line = flat // max(self.row_bytes, BANK_LINE)
+        return flat ^ line % (BANK_LINE // CHUNK) * CHUNK
