@@ -116,7 +116,7 @@ def value_of(entry: Index, known: dict[str, int]) -> int:
             return value_of(a, known) + value_of(b, known)
         case arith.MuliOp(lhs=a, rhs=b):
             return value_of(a, known) * value_of(b, known)
-        case arith.DivSIOp(lhs=a, rhs=b):
+        case arith.DivUIOp(lhs=a, rhs=b) | arith.DivSIOp(lhs=a, rhs=b):
             return value_of(a, known) // value_of(b, known)
         case ExtSIOp(input=a):
             return value_of(a, known)

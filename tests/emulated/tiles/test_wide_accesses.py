@@ -27,8 +27,8 @@ LOADS = {
     "dot_bf16": "b32",
     "dot_e4m3": "b32",
     "dot_s8": "b32",
-    "dense_bf16": "b32",
-    "dense_s8": "b32",
+    "dense_bf16": "v4.b32",
+    "dense_s8": "v4.b32",
 }
 
 
