@@ -28,6 +28,7 @@ from louver.passes.encode import assign_encodings, choose_warps
 from louver.passes.expand_blocks import expand_blocks
 from louver.passes.host_descriptors import make_host_descriptors
 from louver.passes.lower_tiles import lower_tiles
+from louver.passes.prefetch_loads import prefetch_loads
 from louver.passes.propagate_sparsity import encoding_of, propagate_sparsity
 from louver.passes.refusal import unsupported
 from louver.passes.sparse_views import read_views
@@ -87,6 +88,7 @@ PASSES = (
     "expand-blocks",
     "eliminate-common-subexpressions",
     "split-addresses",
+    "prefetch-loads",
     "assign-encodings",
     "lower-tiles",
 )
@@ -127,8 +129,9 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     dump.write("eliminate-common-subexpressions", plain)
     split_addresses(plain)
     dump.write("split-addresses", plain)
-    function = _kernel(plain)
-    count = choose_warps(function) if warps is None else warps
+    count = choose_warps(_kernel(plain)) if warps is None else warps
+    prefetch_loads(plain, count)
+    dump.write("prefetch-loads", plain)
     encoded = assign_encodings(plain, count)
     dump.write("assign-encodings", encoded)
     function = _kernel(encoded)

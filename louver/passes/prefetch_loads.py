@@ -2,6 +2,7 @@
 
     first = load at the loop's first number                  if there is one
     for i … iter_args(…, tile = first):
+        … tile goes to shared memory …
         next = load at i + step                              if there is such a number
         … products of tile …
         yield …, next
@@ -26,6 +27,7 @@ from xdsl.traits import is_side_effect_free
 
 from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.tile import BroadcastOp, DotOp, ExpandDimsOp, FuncOp, LoadOp, SplatOp
+from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.instruction import LANES
 from louver.passes.insert import insert, insert_before
@@ -47,9 +49,12 @@ def prefetch_loads(module: ModuleOp, warps: int) -> None:
     """In place; the module is verified after it. warps: of a CTA.
 
     Of innermost loops that only load and compute, and have dots with operands that go through shared memory (`staged_operands`): the
-    loads that their dots multiply, if these fit `AHEAD_BYTES`. A load stays whose address hangs on what the loop loads or sums.
+    loads that their dots multiply, if these fit `AHEAD_BYTES`. A load stays whose address hangs on what the loop loads or sums. Where
+    no address is known to be a multiple of anything all stay: elements that are loaded one by one wait in a register each.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
+        if not has_known_addresses(function):
+            continue
         staged = staged_operands(function)
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
             dots = [op for op in loop.body.block.ops if isinstance(op, DotOp)]
@@ -193,7 +198,9 @@ def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:
     sources = [_Sources(loop, load) for load in loads]
     made = [op for op in block.ops if any(op in each.made for each in sources)]
     varying = _varying(made, block)
-    top = _moved_up(block, (set(made) - varying).union(*(each.stepped for each in sources)))
+    _move_up(block, (set(made) - varying).union(*(each.stepped for each in sources)))
+    # By then the tiles of this step have gone to shared memory, and left their registers.
+    dot = next(op for op in block.ops if isinstance(op, DotOp))
 
     runs = insert_before(loop, CmpiOp(loop.lb, loop.ub, "slt"))
     starts = dict[SSAValue, SSAValue](zip(block.args, (loop.lb, *loop.iter_args), strict=True))
@@ -201,22 +208,21 @@ def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:
 
     # The next number may wrap. What is left does not: it is 1 at least and, read without a sign, fits its bits.
     number = block.args[0]
-    left = insert(top, arith.SubiOp(loop.ub, number), loop).results[0]
-    goes_on = insert(top, CmpiOp(loop.step, left, "ult"), loop).results[0]
-    following = insert(top, arith.AddiOp(number, loop.step), loop).results[0]
+    left = insert(dot, arith.SubiOp(loop.ub, number), loop).results[0]
+    goes_on = insert(dot, CmpiOp(loop.step, left, "ult"), loop).results[0]
+    following = insert(dot, arith.AddiOp(number, loop.step), loop).results[0]
     following.name_hint = number.name_hint
     ends = dict[SSAValue, SSAValue](zip(block.args, (following, *end.operands), strict=True))
-    ahead = _loads_at(top, loads, [op for op in made if op in varying], ends, goes_on)
+    ahead = _loads_at(dot, loads, [op for op in made if op in varying], ends, goes_on)
     _carry(loop, loads, first, ahead)
 
 
-def _moved_up(block: Block, early: set[Operation]) -> Operation:
-    """Move operations to the top of a block, in their order; gives the one that they stand before."""
+def _move_up(block: Block, early: set[Operation]) -> None:
+    """Move operations to the top of a block, in their order."""
     top = next(op for op in block.ops if op not in early)
     for op in [op for op in block.ops if op in early]:
         op.detach()
         Rewriter.insert_op(op, InsertPoint.before(top))
-    return top
 
 
 def _loads_at(

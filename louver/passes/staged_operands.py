@@ -14,6 +14,7 @@ from xdsl.dialects import arith, scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.formats.dtypes import element_type
+from louver.ir.comparisons import SelectOp
 from louver.ir.tile import (
     AddPtrOp,
     BroadcastOp,
@@ -128,6 +129,9 @@ def _strides(value: SSAValue) -> tuple[Stride, ...]:
             return tuple(None if None in pair else sum(cast(Sequence[int], pair)) for pair in pairs)
         case arith.MuliOp():
             return _scaled(owner)
+        case arith.RemSIOp(lhs=rows) | SelectOp(lhs=rows) | arith.MinSIOp(lhs=rows) | arith.MaxSIOp(lhs=rows):
+            # Rows that wrap, or stay at the last one, are side by side until then.
+            return _strides(rows)
         case Operation():
             tiles = [each for each in owner.operands if as_tensor(each.type) is not None]
             if any(tensor_of(each).get_shape() != tensor.get_shape() for each in tiles):
