@@ -7,7 +7,7 @@
         … products of tile …
         yield …, next
 
-Memory answers while the products before are summed. A tile waits in registers, so that only little may wait: `AHEAD_BYTES`.
+Memory answers while the products before are summed. A tile waits in registers, so that only so much may wait beside the sums: `KEPT_BYTES`.
 
 Valid tile IR in, without sparse types, block pointers, descriptors and encodings (after split-addresses), valid tile IR out. What is
 loaded is the same. What a load adds up beyond the loop's end is an address that nothing is read from.
@@ -35,8 +35,8 @@ from louver.passes.integers import constant_integer, position
 from louver.passes.remove_dead import remove_dead
 from louver.passes.staged_operands import staged_operands
 
-AHEAD_BYTES = 128
-"""Of each thread, for what a loop loads ahead: 32 registers of the 255, beside sums (up to 128), addresses and operands."""
+KEPT_BYTES = 448
+"""Of each thread, for sums and for what a loop loads ahead: 112 registers of 255, beside operands and addresses."""
 
 _DIVISIONS = (
     *(arith.DivSIOp, arith.DivUIOp, arith.RemSIOp, arith.RemUIOp),
@@ -49,7 +49,7 @@ def prefetch_loads(module: ModuleOp, warps: int) -> None:
     """In place; the module is verified after it. warps: of a CTA.
 
     Of innermost loops that only load and compute, and have dots with operands that go through shared memory (`staged_operands`): the
-    loads that their dots multiply, if these fit `AHEAD_BYTES`. A load stays whose address hangs on what the loop loads or sums. Where
+    loads that their dots multiply, if these fit `KEPT_BYTES` beside sums. A load stays whose address hangs on what the loop loads or sums. Where
     no address is known to be a multiple of anything all stay: elements that are loaded one by one wait in a register each.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
@@ -61,7 +61,8 @@ def prefetch_loads(module: ModuleOp, warps: int) -> None:
             if not any(value in staged for dot in dots for value in (dot.a, dot.b)) or not _only_loads(loop):
                 continue
             loads = [load for load in _multiplied(dots) if _Sources(loop, load).known_ahead]
-            if loads and sum(map(_tile_bytes, loads)) <= AHEAD_BYTES * LANES * warps:
+            kept = sum(map(_tile_bytes, [*(load.result for load in loads), *(dot.d for dot in dots)]))
+            if loads and kept <= KEPT_BYTES * LANES * warps:
                 _load_ahead(loop, loads)
         remove_dead(function)
     module.verify()
@@ -115,8 +116,8 @@ def _loads_of(operand: SSAValue, block: Block | None) -> set[Operation] | None:
     return found
 
 
-def _tile_bytes(load: LoadOp) -> int:
-    tensor = tensor_of(load.result)
+def _tile_bytes(tile: SSAValue) -> int:
+    tensor = tensor_of(tile)
     element = tensor.element_type
     assert isinstance(element, FixedBitwidthType)
     return prod(tensor.get_shape()) * element.bitwidth // 8

@@ -9,7 +9,7 @@ import pytest
 from xdsl.utils.exceptions import ParseError, VerifyException
 
 from louver.ir.context import parse_ir
-from louver.ir.tile import BlockedAttr, DotOperandAttr, LinearAttr, MmaAttr, SliceAttr
+from louver.ir.tile import BlockedAttr, DotOperandAttr, LinearAttr, MmaAttr, SharedAttr, SliceAttr
 from louver.ir.tile.encodings import METADATA, VALUES, Encoding
 from louver.ir.tile.layout import Layout
 from louver.isa.mma import Mma
@@ -74,7 +74,7 @@ def test_slices_permutations_and_reshapes_keep_places() -> None:
     np.testing.assert_array_equal(first[:, :2], second[:, :2])
 
 
-@pytest.mark.parametrize("encoding", [*ENCODINGS, SliceAttr.of(1, MmaAttr.of(2, 1))], ids=str)
+@pytest.mark.parametrize("encoding", [*ENCODINGS, SliceAttr.of(1, MmaAttr.of(2, 1)), SharedAttr.along(0)], ids=str)
 def test_round_trip(encoding: Encoding) -> None:
     module = parse_ir(f"tt.func @f() attributes {{e = {encoding}}} {{ tt.return }}")
     assert str(encoding) in str(module)
@@ -90,6 +90,7 @@ def test_round_trip(encoding: Encoding) -> None:
         (f"#tt.dot_op<{{opIdx = 0, parent = {MMA}, kWidth = 2, meta = 2}}>", "meta is one of -1, 0, 1, got 2"),
         (f"#tt.dot_op<{{opIdx = 1, parent = {MMA}, kWidth = 2, meta = 0}}>", "an instruction's A may be sparse"),
         (f"#tt.slice<{{dim = -1, parent = {MMA}}}>", "a dimension is counted from 0"),
+        ("#tt.shared<{order = [1, 1]}>", "order has the two dimensions of a matrix"),
         (
             "#tt.blocked<{sizePerThread = [1], threadsPerWarp = [16], warpsPerCTA = [1], order = [0]}>",
             "32 threads, got 16",
