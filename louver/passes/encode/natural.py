@@ -76,11 +76,11 @@ def element_bits(value: SSAValue) -> int:
     return element_type(element_name(tensor_of(value).element_type)).bits
 
 
-def product_encoding(op: DotOp, warps: int, *, alone: bool = False) -> MmaAttr:
+def product_encoding(op: DotOp, warps: int, *, apart: bool = False) -> MmaAttr:
     """The encoding of a dot's sums. A sparse right operand makes it the transposed product.
 
-    Warps are along the rows first, so that sums stay in their warp on the way to another dot or a sum along rows; where a dot is
-    alone they are along both, such that a warp has the fewest elements of operands, which are in registers all at once.
+    Warps are along the rows first, so that sums stay in their warp on the way to another dot or a sum along rows; where sums go no
+    such way they are along both, such that a warp has the fewest elements of operands.
     """
     rows, columns = tensor_of(op.d).get_shape()
     transposed = op.sparse_index is not None and op.sparse_index.value.data == 1
@@ -88,7 +88,7 @@ def product_encoding(op: DotOp, warps: int, *, alone: bool = False) -> MmaAttr:
         rows, columns = columns, rows
     along_rows = min(warps, max(1, rows // ROWS))
     along_columns = min(warps // along_rows, max(1, columns // COLUMNS))
-    if alone:
+    if apart:
         kept = 1 if op.sparse_index is None else 2
 
         def held(across: int) -> float:
@@ -103,6 +103,23 @@ def _divisors(warps: int) -> list[int]:
     return [1 << bit for bit in range(warps.bit_length())]
 
 
+def _dots_apart(operations: Sequence[Operation]) -> bool:
+    """Whether sums of dots are multiplied by no other dot, and nothing is reduced."""
+    sums: set[SSAValue] = {op.d for op in operations if isinstance(op, DotOp)}
+    grown = True
+    while grown:
+        known = len(sums)
+        for op in operations:
+            for group in _passed_on(op):
+                if not sums.isdisjoint(group):
+                    sums.update(group)
+            if not isinstance(op, DotOp) and not op.regions and not sums.isdisjoint(op.operands):
+                sums.update(op.results)
+        grown = len(sums) > known
+    multiplied = {operand for op in operations if isinstance(op, DotOp) for operand in (op.a, op.b)}
+    return sums.isdisjoint(multiplied) and not any(isinstance(op, ReduceOp) for op in operations)
+
+
 class Natures:
     """The encodings that values have by nature. warps: of a CTA.
 
@@ -115,7 +132,7 @@ class Natures:
         self._found: dict[SSAValue, Encoding] = {}
         operations = list(function.body.walk())
         anchors = [op for op in operations if isinstance(op, ReduceOp | AtomicRMWOp)]
-        self.alone = [isinstance(op, DotOp | ReduceOp) for op in operations].count(True) == 1
+        self.apart = _dots_apart(operations)
         self._settle(operations)
         for op in anchors:
             self._give_default(op)
@@ -167,23 +184,14 @@ class Natures:
         """Values that get an encoding by this operation."""
         match op:
             case DotOp():
-                return [(op.d, product_encoding(op, self.warps, alone=self.alone))]
+                return [(op.d, product_encoding(op, self.warps, apart=self.apart))]
             case ReduceOp():
                 found = next((found for each in op.srcs if (found := self.of(each))), None)
                 return [(each, found and SliceAttr.of(op.axis.value.data, found)) for each in op.result]
             case AtomicRMWOp():
                 return [(op.result, self.of(op.value))]
-            case scf.ForOp():
-                end = _end(op.body.block)
-                groups = zip(end, op.iter_args, op.body.block.args[1:], op.results, strict=True)
-                return self._together(groups)
-            case scf.IfOp() if op.results:
-                return self._together(zip(op.results, *(_end(region.block) for region in op.regions), strict=True))
-            case scf.WhileOp():
-                before, after = op.before_region.block, op.after_region.block
-                groups = [*zip(_end(after), op.arguments, before.args, strict=True)]
-                passed = zip(_end(before)[1:], after.args, op.results, strict=True)
-                return self._together([*groups, *passed])
+            case scf.ForOp() | scf.IfOp() | scf.WhileOp():
+                return self._together(_passed_on(op))
             case LoadOp():
                 return []
             case _:
@@ -248,6 +256,22 @@ def _memory_bits(element: Attribute) -> int:
             return 8
         case _:
             return 64
+
+
+def _passed_on(op: Operation) -> list[tuple[SSAValue, ...]]:
+    """Values that a loop or branch makes one of the other, in groups."""
+    match op:
+        case scf.ForOp():
+            end = _end(op.body.block)
+            return list(zip(end, op.iter_args, op.body.block.args[1:], op.results, strict=True))
+        case scf.IfOp() if op.results:
+            return list(zip(op.results, *(_end(region.block) for region in op.regions), strict=True))
+        case scf.WhileOp():
+            before, after = op.before_region.block, op.after_region.block
+            passed = zip(_end(before)[1:], after.args, op.results, strict=True)
+            return [*zip(_end(after), op.arguments, before.args, strict=True), *passed]
+        case _:
+            return []
 
 
 def _end(block: Block) -> Sequence[SSAValue]:
