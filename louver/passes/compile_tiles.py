@@ -26,6 +26,7 @@ from louver.passes.describe_sparse_tiles import describe_sparse_tiles
 from louver.passes.dump import Dump
 from louver.passes.encode import assign_encodings, choose_warps
 from louver.passes.expand_blocks import expand_blocks
+from louver.passes.hoist_invariants import hoist_invariants
 from louver.passes.host_descriptors import make_host_descriptors
 from louver.passes.lower_tiles import lower_tiles
 from louver.passes.prefetch_loads import prefetch_loads
@@ -90,6 +91,7 @@ PASSES = (
     "split-addresses",
     "prefetch-loads",
     "assign-encodings",
+    "hoist-invariants",
     "lower-tiles",
 )
 """Every pass, in order; `LOUVER_DUMP` has each write what it made, its name behind "tiles"."""
@@ -134,6 +136,8 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     dump.write("prefetch-loads", plain)
     encoded = assign_encodings(plain, count)
     dump.write("assign-encodings", encoded)
+    hoist_invariants(encoded)
+    dump.write("hoist-invariants", encoded)
     function = _kernel(encoded)
     module = lower_tiles(function, parameters, count, machine)
     ptx = print_module(module)

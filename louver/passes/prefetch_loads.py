@@ -23,26 +23,20 @@ from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import FixedBitwidthType, IntegerAttr, ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
-from xdsl.traits import is_side_effect_free
 
 from louver.ir.comparisons import CmpiOp, SelectOp
-from louver.ir.tile import BroadcastOp, DotOp, ExpandDimsOp, FuncOp, LoadOp, SplatOp
+from louver.ir.tile import DotOp, FuncOp, LoadOp, SplatOp
 from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.instruction import LANES
+from louver.passes.effects import has_no_effect, takes_any
 from louver.passes.insert import insert, insert_before
-from louver.passes.integers import constant_integer, position
+from louver.passes.integers import position
 from louver.passes.remove_dead import remove_dead
 from louver.passes.staged_operands import staged_operands
 
 KEPT_BYTES = 448
 """Of each thread, for sums and for what a loop loads ahead: 112 registers of 255, beside operands and addresses."""
-
-_DIVISIONS = (
-    *(arith.DivSIOp, arith.DivUIOp, arith.RemSIOp, arith.RemUIOp),
-    *(arith.FloorDivSIOp, arith.CeilDivSIOp, arith.CeilDivUIOp),
-)
-_SHIFTS = (arith.ShLIOp, arith.ShRSIOp, arith.ShRUIOp)
 
 
 def prefetch_loads(module: ModuleOp, warps: int) -> None:
@@ -74,14 +68,9 @@ def _only_loads(loop: scf.ForOp) -> bool:
         if isinstance(op, LoadOp):
             if op.is_volatile is not None:
                 return False
-        elif isinstance(op, scf.ForOp | scf.WhileOp | scf.IfOp) or not _has_no_effect(op):
+        elif isinstance(op, scf.ForOp | scf.WhileOp | scf.IfOp) or not has_no_effect(op):
             return False
     return True
-
-
-def _has_no_effect(op: Operation) -> bool:
-    # xDSL does not say it of this one.
-    return is_side_effect_free(op) or isinstance(op, arith.RemUIOp)
 
 
 def _multiplied(dots: Sequence[DotOp]) -> list[LoadOp]:
@@ -138,7 +127,7 @@ class _Sources:
         self.varying = _varying(self.made, block)
         self.stepped, _ = _computed([end.operands[position(each, block.args) - 1] for each in carried], block)
         # What is divided by may be 0 beyond the loop's end, unless it is what it was.
-        defined = all(_takes_any(op) or op.operands[1].owner not in (block, *self.varying) for op in self.made)
+        defined = all(takes_any(op) or op.operands[1].owner not in (block, *self.varying) for op in self.made)
         self.known_ahead = defined and all(_pure(op) for op in (*made, *self.stepped))
 
 
@@ -170,26 +159,7 @@ def _varying(made: Iterable[Operation], block: Block) -> set[Operation]:
 
 def _pure(op: Operation) -> bool:
     """Whether an operation is done at once: no load, no product, no reduction."""
-    return _has_no_effect(op) and not op.regions and not isinstance(op, DotOp | LoadOp)
-
-
-def _takes_any(op: Operation) -> bool:
-    """Whether an operation is defined whatever its operands are: no quotient, and no shift, but by a constant that allows it."""
-    if isinstance(op, _DIVISIONS):
-        by = _everywhere(op.rhs)
-        return by is not None and by > 0
-    if isinstance(op, _SHIFTS):
-        by, tensor = _everywhere(op.rhs), as_tensor(op.rhs.type)
-        element = op.rhs.type if tensor is None else tensor.element_type
-        return by is not None and isinstance(element, FixedBitwidthType) and 0 <= by < element.bitwidth
-    return True
-
-
-def _everywhere(value: SSAValue) -> int | None:
-    """The constant that an integer is, or each element of a tile; None if there is no such."""
-    while isinstance(value.owner, SplatOp | BroadcastOp | ExpandDimsOp):
-        value = value.owner.src
-    return constant_integer(value)
+    return has_no_effect(op) and not op.regions and not isinstance(op, DotOp | LoadOp)
 
 
 def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:
@@ -236,7 +206,7 @@ def _loads_at(
     """What loads give, made again before an operation where `guard` holds. known: what stands there for values of the body."""
     for op in made:
         new = op.clone(known)
-        if not _takes_any(op):
+        if not takes_any(op):
             new.operands[1] = _where(guard, new.operands[1], before, op)
         Rewriter.insert_op(new, InsertPoint.before(before))
     return [_load_at(before, load, known, guard) for load in loads]

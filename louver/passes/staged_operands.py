@@ -24,6 +24,7 @@ from louver.ir.tile import (
     LoadOp,
     MakeRangeOp,
     ReduceOp,
+    ReshapeOp,
     SplatOp,
     TransOp,
     element_name,
@@ -91,10 +92,20 @@ def _loaded_along(value: SSAValue) -> int | None:
         case TransOp():
             inner = _loaded_along(owner.src)
             return None if inner is None else list(owner.order.get_values()).index(inner)
+        case ReshapeOp():
+            return _kept(_loaded_along(owner.src), tensor_of(owner.src).get_shape(), tensor_of(value).get_shape())
         case DotOp() | ReduceOp() | scf.ForOp() | scf.IfOp() | scf.WhileOp():
             return None
         case _:
             return _of_operands(owner, tensor_of(value).get_shape())
+
+
+def _kept(dimension: int | None, before: Sequence[int], after: Sequence[int]) -> int | None:
+    """Where a dimension is after a change of shape that only adds or drops dimensions of one element."""
+    kept, found = ([axis for axis, size in enumerate(shape) if size > 1] for shape in (before, after))
+    if dimension not in kept or [before[axis] for axis in kept] != [after[axis] for axis in found]:
+        return None
+    return found[kept.index(dimension)]
 
 
 def _of_operands(op: Operation, shape: Sequence[int]) -> int | None:

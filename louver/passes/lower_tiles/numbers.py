@@ -138,10 +138,17 @@ def _whole(name: str, *, unsigned: bool = False) -> Rule:
                 raise unsupported("booleans have and, or, xor and comparisons: extend them first", op)
             return low.emit(Binary(logic[name], "pred"), *operands)
         bits = bits_of(element)
-        given = [without_sign(low, each, bits) for each in operands] if unsigned else list(operands)
-        return extended(low, low.emit(Binary(name, signed_type(bits, unsigned=unsigned)), *given), element)
+        a, b = (without_sign(low, each, bits) for each in operands) if unsigned else operands
+        by = _divisor(low, b) if name in ("div", "rem") else b
+        return extended(low, low.emit(Binary(name, signed_type(bits, unsigned=unsigned)), a, by), element)
 
     return rule
+
+
+def _divisor(low: Lowering, register: Reg) -> Reg | int:
+    """The number that it always is, which the assembler divides by without a division; else the register."""
+    known = low.known.sum_of(register)
+    return register if known.base is not None or known.constant == 0 else known.constant
 
 
 def _logic(name: str) -> Rule:
@@ -178,7 +185,7 @@ def _divided(upwards: bool) -> Rule:
         element = element_of(op.results[0].type)
         kind = signed_type(bits_of(element))
         a, b = operands
-        quotient = low.emit(Binary("div", kind), a, b)
+        quotient = low.emit(Binary("div", kind), a, _divisor(low, b))
         rest = low.emit(Binary("sub", kind), a, low.emit(Binary("mul.lo", kind), quotient, b))
         inexact = low.k.setp("ne", kind, rest, 0)
         # Rounding towards zero went up where the signs of rest and divisor differ.
