@@ -7,7 +7,7 @@ branches, atomic sums. Every tile lies in registers, where its encoding says.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IndexType, IntegerType, ModuleOp
@@ -16,7 +16,7 @@ from xdsl.transforms.common_subexpression_elimination import cse
 
 from louver.ir.tile import DescriptorType, FuncOp, PointerType
 from louver.ir.tile.aliases import text_with_aliases
-from louver.ir.tile.multiples import multiples_of
+from louver.ir.tile.multiples import has_known_addresses, multiples_of
 from louver.isa.targets import Target, target
 from louver.passes.canonicalize import drop_assumptions
 from louver.passes.conditions import conditions
@@ -65,6 +65,11 @@ class CompiledTiles:
     def kernel(self) -> Kernel:
         """The kernel, as the emulator runs it."""
         return self.module.kernels[0]
+
+    def with_ctas(self, count: int) -> CompiledTiles:
+        """The same for so many CTAs on an SM at once: the assembler gives each thread no more registers than these leave it."""
+        module = Module(self.module.target, [replace(self.kernel, min_ctas=count)])
+        return replace(self, module=module, ptx=print_module(module))
 
     def text(self, stage: TileStage) -> str:
         """What a stage prints."""
@@ -132,7 +137,9 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     split_addresses(plain)
     dump.write("split-addresses", plain)
     count = choose_warps(_kernel(plain)) if warps is None else warps
-    prefetch_loads(plain, count)
+    if has_known_addresses(_kernel(plain)):
+        # Elements that are loaded one by one would wait in a register each.
+        prefetch_loads(plain, count)
     dump.write("prefetch-loads", plain)
     encoded = assign_encodings(plain, count)
     dump.write("assign-encodings", encoded)

@@ -36,8 +36,8 @@ def _is_inside(value: SSAValue, loop: scf.ForOp, inside: set[Operation]) -> bool
 
 def _may_leave(op: Operation) -> bool:
     """Whether an operation may be done where the loop does not run, and its results are few."""
-    moves = isinstance(op, ConvertLayoutOp | DotOp) or op.regions or not has_no_effect(op)
-    return not moves and takes_any(op) and all(map(_is_small, op.results))
+    stays = isinstance(op, ConvertLayoutOp | DotOp) or op.regions or not op.results or not has_no_effect(op)
+    return not stays and takes_any(op) and all(map(_is_small, op.results))
 
 
 def _is_small(value: SSAValue) -> bool:

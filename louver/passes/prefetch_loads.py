@@ -26,7 +26,6 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.tile import DotOp, FuncOp, LoadOp, SplatOp
-from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.instruction import LANES
 from louver.passes.effects import has_no_effect, takes_any
@@ -43,12 +42,9 @@ def prefetch_loads(module: ModuleOp, warps: int) -> None:
     """In place; the module is verified after it. warps: of a CTA.
 
     Of innermost loops that only load and compute, and have dots with operands that go through shared memory (`staged_operands`): the
-    loads that their dots multiply, if these fit `KEPT_BYTES` beside sums. A load stays whose address hangs on what the loop loads or sums. Where
-    no address is known to be a multiple of anything all stay: elements that are loaded one by one wait in a register each.
+    loads that their dots multiply, if these fit `KEPT_BYTES` beside sums. A load stays whose address hangs on what the loop loads or sums.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
-        if not has_known_addresses(function):
-            continue
         staged = staged_operands(function)
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
             dots = [op for op in loop.body.block.ops if isinstance(op, DotOp)]

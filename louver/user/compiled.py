@@ -142,8 +142,7 @@ def build_record(wanted: Wanted) -> KernelRecord:
 
     kernel = compile_wanted(wanted)
     assembly = assemble(kernel.made.ptx, wanted.target)
-    if wanted.hints.warps is None:
-        kernel, assembly = with_room(kernel, assembly)
+    kernel, assembly = with_room(kernel, assembly, wanted.hints.warps)
     made = kernel.made
     launch: dict[str, Any] = {"signature": made.signature.to_json(), "facts": None, "metadata_words": 0}
     if isinstance(made, CompiledProduct):

@@ -1,4 +1,4 @@
-"""Kernels of register tiles that spill their registers: more warps have more of them."""
+"""Registers of register tiles: more warps where a thread would spill, and fewer registers a thread where more CTAs then fit an SM."""
 
 from __future__ import annotations
 
@@ -11,8 +11,34 @@ MOST_WARPS = 16
 """Warps of a CTA beyond which each thread has fewer registers than it can name."""
 
 
-def with_room(kernel: CompiledKernel, assembly: Assembly) -> tuple[CompiledKernel, Assembly]:
-    """A kernel whose number of warps is Louver's choice, with twice as many while that spills fewer registers."""
+WARPS_OF_SM = (16, 20, 12)
+"""Warps that share an SM's registers, best first: 128 registers a thread, 96 or 168. One waits for memory while another multiplies."""
+
+
+def with_room(kernel: CompiledKernel, assembly: Assembly, warps: int | None) -> tuple[CompiledKernel, Assembly]:
+    """A kernel and what the assembler makes of it, as it is launched; products stay as they are.
+
+    warps: the user's choice, or None for Louver's.
+    """
+    if warps is None:
+        kernel, assembly = _with_warps(kernel, assembly)
+    made = kernel.made
+    if not isinstance(made, CompiledTiles) or spilled(assembly):
+        return kernel, assembly
+    for wanted in WARPS_OF_SM:
+        ctas = wanted // warps_of(made)
+        registers = assembly.kernels[0].registers * made.signature.threads * ctas
+        if ctas <= 1 or registers <= made.target.registers_per_sm:
+            break
+        closer = made.with_ctas(ctas)
+        tried = assemble(closer.ptx, made.target.name)
+        if not spilled(tried):
+            return CompiledKernel(closer, kernel.refusal), tried
+    return kernel, assembly
+
+
+def _with_warps(kernel: CompiledKernel, assembly: Assembly) -> tuple[CompiledKernel, Assembly]:
+    """A kernel with twice as many warps while that spills fewer registers."""
     made = kernel.made
     while isinstance(made, CompiledTiles) and spilled(assembly) and 2 * warps_of(made) <= MOST_WARPS:
         wider = compile_tiles(made.tile, made.target.name, warps=2 * warps_of(made))
@@ -39,8 +65,7 @@ def explain_room(kernel: CompiledKernel, warps: int | None) -> tuple[CompiledTil
     warps: the user's choice, or None for Louver's.
     """
     assembly = assemble(kernel.made.ptx, kernel.made.target.name)
-    if warps is None:
-        kernel, assembly = with_room(kernel, assembly)
+    kernel, assembly = with_room(kernel, assembly, warps)
     made, count = kernel.made, spilled(assembly)
     assert isinstance(made, CompiledTiles)
     if not count:

@@ -48,7 +48,7 @@ def test_a_kernel_that_spills_gets_more_warps() -> None:
     narrow = CompiledKernel(compile_tiles(read_ttir(text), warps=1), "no product")
     before = assemble(narrow.made.ptx)
     assert spilled(before)
-    wider, after = with_room(narrow, before)
+    wider, after = with_room(narrow, before, None)
     assert not spilled(after) and wider.made.signature.threads in (64, 128)
     assert wider.refusal == "no product"
     # Whoever asks for one warp gets it, and is told.
