@@ -20,6 +20,7 @@ from louver.ir.tile.multiples import has_known_addresses, multiples_of
 from louver.isa.targets import Target, target
 from louver.passes.canonicalize import drop_assumptions
 from louver.passes.conditions import conditions
+from louver.passes.copy_ahead import copy_ahead
 from louver.passes.count_loops import count_loops
 from louver.passes.decompose import decompose_sparse_tensors
 from louver.passes.describe_sparse_tiles import describe_sparse_tiles
@@ -28,7 +29,7 @@ from louver.passes.encode import assign_encodings, choose_warps
 from louver.passes.expand_blocks import expand_blocks
 from louver.passes.hoist_invariants import hoist_invariants
 from louver.passes.host_descriptors import make_host_descriptors
-from louver.passes.lower_tiles import lower_tiles
+from louver.passes.lower_tiles import NotInChunksError, lower_tiles
 from louver.passes.prefetch_loads import prefetch_loads
 from louver.passes.propagate_sparsity import encoding_of, propagate_sparsity
 from louver.passes.refusal import unsupported
@@ -97,6 +98,7 @@ PASSES = (
     "prefetch-loads",
     "assign-encodings",
     "hoist-invariants",
+    "copy-ahead",
     "lower-tiles",
 )
 """Every pass, in order; `LOUVER_DUMP` has each write what it made, its name behind "tiles"."""
@@ -145,8 +147,15 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     dump.write("assign-encodings", encoded)
     hoist_invariants(encoded)
     dump.write("hoist-invariants", encoded)
-    function = _kernel(encoded)
-    module = lower_tiles(function, parameters, count, machine)
+    copied = encoded.clone()
+    copy_ahead(copied)
+    try:
+        module = lower_tiles(_kernel(copied), parameters, count, machine)
+        encoded = copied
+    except NotInChunksError:
+        # What divides addresses is known when they have been lowered.
+        module = lower_tiles(_kernel(encoded), parameters, count, machine)
+    dump.write("copy-ahead", encoded)
     ptx = print_module(module)
     dump.write("lower-tiles", ptx)
     kernel = module.kernels[0]

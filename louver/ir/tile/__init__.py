@@ -36,6 +36,7 @@ from louver.ir.tile.memory import (
 from louver.ir.tile.pointers import AddPtrOp, MakeRangeOp
 from louver.ir.tile.reduce import ReduceOp, ReduceReturnOp
 from louver.ir.tile.shared import SharedAttr
+from louver.ir.tile.staging import AsyncCopyOp, AsyncWaitOp, LocalAllocOp
 from louver.ir.tile.syntax import Index
 from louver.ir.tile.types import FORMATS, AnyTensor, DescriptorType, PointerType, SparseAttr, sparse_encoding
 
@@ -69,6 +70,9 @@ TILE = Dialect(
         ReduceReturnOp,
         AtomicRMWOp,
         ConvertLayoutOp,
+        LocalAllocOp,
+        AsyncCopyOp,
+        AsyncWaitOp,
     ],
     [SparseAttr, PointerType, DescriptorType, BlockedAttr, MmaAttr, DotOperandAttr, SliceAttr, LinearAttr, SharedAttr],
 )
@@ -81,6 +85,8 @@ __all__ = [
     "AddPtrOp",
     "AdvanceOp",
     "AnyTensor",
+    "AsyncCopyOp",
+    "AsyncWaitOp",
     "AtomicRMWOp",
     "BlockedAttr",
     "BroadcastOp",
@@ -100,6 +106,7 @@ __all__ = [
     "Index",
     "LinearAttr",
     "LoadOp",
+    "LocalAllocOp",
     "MakeRangeOp",
     "MakeTensorDescriptorOp",
     "MakeTensorPtrOp",

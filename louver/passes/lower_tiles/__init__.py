@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from louver.passes.lower_tiles.async_copy import NotInChunksError
 from louver.passes.lower_tiles.kernel import lower_tiles
 
-__all__ = ["lower_tiles"]
+__all__ = ["NotInChunksError", "lower_tiles"]

@@ -10,7 +10,7 @@ from xdsl.dialects import arith, scf
 from xdsl.ir import Block, SSAValue
 
 from louver.ir.arith import ExtSIOp
-from louver.ir.tile import AtomicRMWOp, ConvertLayoutOp, LoadOp, StoreOp
+from louver.ir.tile import AsyncCopyOp, AtomicRMWOp, ConvertLayoutOp, LoadOp, StoreOp
 from louver.passes.integers import constant_integer
 from louver.passes.lower_tiles.carried import Carried
 from louver.passes.lower_tiles.facts import WHOLE, Facts
@@ -60,7 +60,7 @@ def _bind(low: Lowering, values: Sequence[SSAValue], registers: Sequence[Registe
 def _may_follow(low: Lowering, *blocks: Block) -> None:
     """A loop's body may come right after itself: with all its accesses made."""
     found = [op for block in blocks for op in block.walk()]
-    low.accesses.loads |= any(isinstance(op, LoadOp | AtomicRMWOp) for op in found)
+    low.accesses.loads |= any(isinstance(op, LoadOp | AsyncCopyOp | AtomicRMWOp) for op in found)
     low.accesses.stores |= any(isinstance(op, StoreOp | AtomicRMWOp) for op in found)
     low.accesses.takes |= any(isinstance(op, ConvertLayoutOp) and in_shared(op.src) for op in found)
     low.accesses.puts |= any(isinstance(op, ConvertLayoutOp) and in_shared(op.result) for op in found)

@@ -9,6 +9,8 @@ from xdsl.dialects.builtin import BFloat16Type, Float16Type
 from xdsl.ir import Attribute, Block, Operation
 
 from louver.ir.tile import (
+    AsyncCopyOp,
+    AsyncWaitOp,
     AtomicRMWOp,
     BroadcastOp,
     ConvertLayoutOp,
@@ -18,6 +20,7 @@ from louver.ir.tile import (
     GetNumProgramsOp,
     GetProgramIdOp,
     LoadOp,
+    LocalAllocOp,
     MakeRangeOp,
     ReduceOp,
     ReduceReturnOp,
@@ -32,6 +35,7 @@ from louver.ir.tile.syntax import AXES
 from louver.isa.instruction import LANES
 from louver.isa.targets import Target
 from louver.passes.encode.natural import is_tile
+from louver.passes.lower_tiles.async_copy import begin_copy, wait_for_copies
 from louver.passes.lower_tiles.atomic import lower_atomic
 from louver.passes.lower_tiles.control import lower_for, lower_if, lower_while
 from louver.passes.lower_tiles.dot import lower_dot
@@ -42,7 +46,7 @@ from louver.passes.lower_tiles.numbers import bits_of, compute, extended, from_f
 from louver.passes.lower_tiles.order import order_by_demand
 from louver.passes.lower_tiles.reduce import lower_reduction, returned
 from louver.passes.lower_tiles.shapes import lower_constant, lower_move, lower_range, lower_splat, lower_split
-from louver.passes.lower_tiles.shared import in_shared, place_tiles, put_tile, take_tile
+from louver.passes.lower_tiles.shared import in_shared, lower_memory, place_tiles, put_tile, take_tile
 from louver.passes.lower_tiles.state import Lowering, Registers, element_of, register_class
 from louver.passes.lower_tiles.sums import Made, derived, summed
 from louver.passes.refusal import unsupported
@@ -122,6 +126,8 @@ class _Kernel:
                 lower_store(low, op)
             case ConvertLayoutOp() if in_shared(op.result):
                 put_tile(low, op)
+            case AsyncWaitOp():
+                wait_for_copies(low)
             case AtomicRMWOp():
                 before = lower_atomic(low, op, self.limit)
                 if before is not None:
@@ -152,6 +158,10 @@ class _Kernel:
                 return lower_load(low, op)
             case DotOp():
                 return lower_dot(low, op)
+            case LocalAllocOp():
+                return lower_memory(low, op)
+            case AsyncCopyOp():
+                return begin_copy(low, op)
             case ConvertLayoutOp() if in_shared(op.src):
                 return take_tile(low, op)
             case ConvertLayoutOp():

@@ -13,7 +13,7 @@ from typing import Literal, cast
 from xdsl.dialects.builtin import Float32Type
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from louver.ir.tile import ConvertLayoutOp, FuncOp, SharedAttr
+from louver.ir.tile import ConvertLayoutOp, FuncOp, LocalAllocOp, SharedAttr
 from louver.ir.tile.layout import LANE_BITS, Layout, Steps, Vector
 from louver.ir.tile.shared import SharedLayout
 from louver.ir.tile.types import register_encoding, tensor_of
@@ -42,10 +42,15 @@ def place_tiles(function: FuncOp) -> tuple[dict[SSAValue, int], int]:
     found: dict[SSAValue, int] = {}
     end = 0
     for op in function.body.walk():
-        if isinstance(op, ConvertLayoutOp) and in_shared(op.result):
+        if isinstance(op, ConvertLayoutOp | LocalAllocOp) and in_shared(op.result):
             found[op.result] = end
             end += -(-_tile(op.result, op).bytes // BANK_LINE) * BANK_LINE
     return found, end
+
+
+def lower_memory(low: Lowering, op: LocalAllocOp) -> Registers:
+    """A tile in shared memory is the number of bytes before it."""
+    return (low.constant(low.staged[op.result], "b32"),)
 
 
 def _tile(value: SSAValue, op: Operation) -> SharedLayout:
@@ -56,8 +61,11 @@ def _tile(value: SSAValue, op: Operation) -> SharedLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """A tile in shared memory, as a thread sees it. start: bytes before it. weights: of the bits of the thread's number, in bytes."""
+class Place:
+    """A tile in shared memory, as a thread sees it. start: bytes before it. weights: of the bits of the thread's number, in bytes.
+
+    bases: addresses by the bits of `address` that they have already.
+    """
 
     low: Lowering
     tile: SharedLayout
@@ -66,10 +74,14 @@ class _Place:
     bases: dict[int, Reg]
 
     @classmethod
-    def of(cls, low: Lowering, tile: SharedLayout, start: int, thread: Steps) -> _Place:
-        """thread: steps of the bits of the thread's number."""
+    def of(cls, low: Lowering, value: SSAValue, op: Operation, thread: Steps) -> Place:
+        """A tile that is in shared memory. thread: steps of the bits of the thread's number."""
+        tile = _tile(value, op)
         weights = tuple(map(tile.offset, thread))
-        return cls(low, tile, start, weights, {0: low.staged_address(weights)})
+        base, start = low.staged_address(weights), low.known.sum_of(low.scalar(value))
+        if start.base is not None:
+            base = low.k.add(base, start.base)
+        return cls(low, tile, start.constant, weights, {0: base})
 
     def address(self, place: Vector) -> Address:
         """Of the element that is so much further on than the thread's first.
@@ -87,9 +99,10 @@ class _Place:
 
 def put_tile(low: Lowering, op: ConvertLayoutOp) -> None:
     """A tile from registers to shared memory."""
-    layout, tile, start = low.layout(op.src), _tile(op.result, op), low.staged[op.result]
+    layout, tile = low.layout(op.src), _tile(op.result, op)
     registers = dict(zip(layout.registers, low.values[op.src], strict=True))
-    place = _Place.of(low, tile, start, layout.thread)
+    low.values[op.result] = (low.constant(low.staged[op.result], "b32"),)
+    place = Place.of(low, op.result, op, layout.thread)
     owner, size = low.owner(layout), tile.size
     count = _together(layout, tile)
     low.begin_put()
@@ -132,12 +145,10 @@ def _store(low: Lowering, address: Address, elements: Sequence[Reg], size: int, 
 
 def take_tile(low: Lowering, op: ConvertLayoutOp) -> Registers:
     """A tile from shared memory to registers, as its encoding says."""
-    layout, tile, start = low.layout(op.result), _tile(op.src, op), low.staged[op.src]
+    layout, tile = low.layout(op.result), _tile(op.src, op)
     low.begin_take()
     matrices = _matrices(layout, tile)
-    found = (
-        _one_by_one(low, op, layout, tile, start) if matrices is None else _by_matrices(low, op, matrices, tile, start)
-    )
+    found = _one_by_one(low, op, layout, tile) if matrices is None else _by_matrices(low, op, matrices, tile)
     return tuple(found[place] for place in layout.registers)
 
 
@@ -169,14 +180,12 @@ def _matrices(layout: Layout, tile: SharedLayout) -> _Matrices | None:
     return None
 
 
-def _by_matrices(
-    low: Lowering, op: ConvertLayoutOp, matrices: _Matrices, tile: SharedLayout, start: int
-) -> dict[Vector, Reg]:
+def _by_matrices(low: Lowering, op: ConvertLayoutOp, matrices: _Matrices, tile: SharedLayout) -> dict[Vector, Reg]:
     """The registers of the elements, by their places."""
     element, nothing = element_of(op.result.type), (0, 0)
     at_once = matrices.rest[: LANE_BITS - MATRIX_BITS]
     lanes = (*matrices.rows, *at_once, *[nothing] * (LANE_BITS - MATRIX_BITS - len(at_once)))
-    place = _Place.of(low, tile, start, (*lanes, *matrices.warp))
+    place = Place.of(low, op.src, op, (*lanes, *matrices.warp))
     inside, found = _sums(matrices.word), dict[Vector, Reg]()
     for first in _sums(matrices.rest[len(at_once) :]):
         words = low.k.regs("b32", 1 << len(at_once))
@@ -196,12 +205,10 @@ def _elements(low: Lowering, word: Reg, count: int, element: Attribute, size: in
     return [low.emit(Bitcast("f32"), word) if isinstance(element, Float32Type) else word]
 
 
-def _one_by_one(
-    low: Lowering, op: ConvertLayoutOp, layout: Layout, tile: SharedLayout, start: int
-) -> dict[Vector, Reg]:
+def _one_by_one(low: Lowering, op: ConvertLayoutOp, layout: Layout, tile: SharedLayout) -> dict[Vector, Reg]:
     """The registers of the elements, by their places, an access each."""
     element = element_of(op.result.type)
-    kind, place = register_class(element, op), _Place.of(low, tile, start, layout.thread)
+    kind, place = register_class(element, op), Place.of(low, op.src, op, layout.thread)
     narrow = is_integer(element) and tile.size < WORD
     found: dict[Vector, Reg] = {}
     for at in layout.registers:

@@ -252,9 +252,13 @@ class Lowering:
 
     def begin_put(self) -> None:
         """Before a tile is staged: what stood there has been loaded by all threads."""
+        self.begin_copy()
+        self.accesses.puts = True
+
+    def begin_copy(self) -> None:
+        """Before a tile is copied to shared memory: what stood there has been loaded. Who waits for copies lets threads meet."""
         if self.accesses.takes:
             self.barrier()
-        self.accesses.puts = True
 
     def inverted(self, predicate: Reg) -> Reg:
         """Its opposite."""

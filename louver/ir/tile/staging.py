@@ -1,0 +1,81 @@
+"""Tiles that are copied from global to shared memory while a program goes on: their memory, the copy, and the wait for it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    VarConstraint,
+    base,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    result_def,
+    traits_def,
+)
+from xdsl.traits import MemoryAllocEffect, MemoryReadEffect, MemoryWriteEffect
+from xdsl.utils.exceptions import VerifyException
+
+from louver.ir.tile.shared import SharedAttr
+from louver.ir.tile.types import AnyTensor, as_tensor, loaded_type, register_encoding, tensor_of
+
+
+def _verify_shared(tile: AnyTensor) -> None:
+    if not isinstance(register_encoding(tile), SharedAttr):
+        raise VerifyException(f"a tile in shared memory has such an encoding, got {tile}")
+
+
+@irdl_op_definition
+class LocalAllocOp(IRDLOperation):
+    """Shared memory for a tile, of the program's for as long as it runs; what is there is undefined."""
+
+    name = "ttg.local_alloc"
+    result = result_def(TensorType)
+    traits = traits_def(MemoryAllocEffect())
+    assembly_format = "attr-dict `:` type($result)"
+
+    def __init__(self, tile: AnyTensor) -> None:
+        super().__init__(result_types=[tile])
+
+    def verify_(self) -> None:
+        _verify_shared(tensor_of(self.result))
+
+
+@irdl_op_definition
+class AsyncCopyOp(IRDLOperation):
+    """Begin to copy the elements at `ptr` to the memory of `slot`; elements are zero where the mask does not hold.
+
+    The result is the tile there, after a `ttg.async_wait`; `slot` itself is nothing any more.
+    """
+
+    name = "ttg.async_copy_global_to_local"
+    T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
+    ptr = operand_def(TensorType)
+    slot = operand_def(T)
+    mask = opt_operand_def(TensorType)
+    result = result_def(T)
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    assembly_format = "$ptr `,` $slot (`mask` $mask^ `:` type($mask))? attr-dict `:` type($ptr) `->` type($slot)"
+
+    def __init__(self, ptr: SSAValue, slot: SSAValue, mask: SSAValue | None) -> None:
+        super().__init__(operands=[ptr, slot, mask], result_types=[slot.type])
+
+    def verify_(self) -> None:
+        loaded, slot = as_tensor(loaded_type(self.ptr.type)), tensor_of(self.slot)
+        _verify_shared(slot)
+        if loaded is None or (loaded.element_type, loaded.get_shape()) != (slot.element_type, slot.get_shape()):
+            raise VerifyException(f"a copy of {loaded} needs memory for it, got {slot}")
+        if self.mask is not None and tensor_of(self.mask).get_shape() != slot.get_shape():
+            raise VerifyException(f"a mask has an element for each of {slot}, got {self.mask.type}")
+
+
+@irdl_op_definition
+class AsyncWaitOp(IRDLOperation):
+    """Wait for all copies that have begun, of all threads."""
+
+    name = "ttg.async_wait"
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    assembly_format = "attr-dict"

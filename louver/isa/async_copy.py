@@ -1,0 +1,103 @@
+"""Asynchronous copies of single threads: 16 bytes from global to shared memory, waited for in groups.
+
+They belong to the generic proxy: what wgmma or bulk copies read of them needs `fence.proxy.async` after the wait.
+Source: PTX ISA, cp.async, cp.async.commit_group and wait_group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from louver.isa.instruction import Bits, Effect, Operand, Requirement
+from louver.isa.machine import Suspend, WarpState
+
+ASYNC_COPY_BYTES = 16
+"""Bytes that a thread copies past L1 (`.cg`); both of its addresses are multiples of that."""
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncCopy(Effect):
+    """`cp.async.cg.shared.global [dst], [src], 16, ignore-src`: start a copy, as part of the thread's open group.
+
+    Where the predicate ignore-src holds, the source is not read and zeros are written; ptxas drops one that is known to
+    be false. Copies are not ordered among themselves. What they write is there for the thread that issued them after its
+    wait for their group (`AsyncWait`), and for others after a barrier that follows that wait.
+    """
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """[dst], [src], ignore-src."""
+        return (
+            Operand("dst", "in", "b32", kind="address"),
+            Operand("src", "in", "b64", kind="address"),
+            Operand("ignore-src", "in", "pred", kind="register"),
+        )
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "cp.async.cg.shared.global"
+
+    @property
+    def requires(self) -> Requirement:
+        """PTX 7.5 for ignore-src."""
+        return Requirement((7, 5))
+
+    def text(self, *args: str) -> str:
+        """The size is a constant between the operands."""
+        destination, source, ignore = args
+        return f"{self.mnemonic} {destination}, {source}, {ASYNC_COPY_BYTES}, {ignore}"
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Start the active lanes' copies."""
+        warp.async_copy(*inputs)
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncCommit(Effect):
+    """`cp.async.commit_group`: the thread's copies since the last commit become a group, an empty one without copies."""
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """None."""
+        return ()
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "cp.async.commit_group"
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Commit."""
+        warp.async_commit()
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncWait(Effect):
+    """`cp.async.wait_group pending`: until all of the thread's groups but the newest `pending` are complete.
+
+    Copies that are in no group yet are not waited for.
+    """
+
+    pending: int = 0
+
+    def __post_init__(self) -> None:
+        if self.pending < 0:
+            raise ValueError(f"a wait leaves 0 or more groups pending, got {self.pending}")
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """None: the count is part of the form."""
+        return ()
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode and its constant."""
+        return f"cp.async.wait_group {self.pending}"
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Wait."""
+        suspend = warp.async_wait(self.pending)
+        return () if suspend is None else suspend

@@ -1,0 +1,118 @@
+"""copy-ahead: what is loaded a step ahead, for shared memory, goes there without a stay in registers.
+
+    for i … iter_args(tile = load)                  for i … iter_args(tile = copy into slot 0, free = slot 1)
+                                                        wait
+        put tile into shared memory          ⟶
+        next = load                                     next = copy into free
+        … products …                                    … products …
+        yield next                                      yield next, tile
+                                                    wait
+
+Two slots take turns: the copy for the next step runs while the products of this one read the other slot. Threads meet at the wait.
+Valid tile IR with encodings in (after assign-encodings), valid tile IR out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp
+from xdsl.ir import Region, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, ConvertLayoutOp, LoadOp, LocalAllocOp
+from louver.ir.tile.types import tensor_of
+from louver.passes.insert import insert
+from louver.passes.lower_tiles.shared import in_shared
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """A tile that a loop carries to shared memory. put: its conversion. first, following: its loads before the loop and in it."""
+
+    index: int
+    put: ConvertLayoutOp
+    first: LoadOp
+    following: LoadOp
+
+
+def copy_ahead(module: ModuleOp) -> None:
+    """In place; the module is verified after it."""
+    for loop in [op for op in module.walk() if isinstance(op, scf.ForOp)]:
+        found = [each for index in range(len(loop.iter_args)) if (each := _ahead(loop, index)) is not None]
+        if found:
+            _copy(loop, found)
+    module.verify()
+
+
+def _ahead(loop: scf.ForOp, index: int) -> _Ahead | None:
+    """What a loop carries, if only shared memory takes it, and loads alone make it."""
+    argument, end = loop.body.block.args[index + 1], loop.body.block.last_op
+    assert end is not None
+    users = [use.operation for use in argument.uses]
+    first, following = loop.iter_args[index].owner, end.operands[index].owner
+    if len(users) != 1 or not isinstance(users[0], ConvertLayoutOp) or not in_shared(users[0].result):
+        return None
+    if not isinstance(first, LoadOp) or not isinstance(following, LoadOp):
+        return None
+    alone = first.result.has_one_use() and following.result.has_one_use() and loop.results[index].first_use is None
+    return (
+        _Ahead(index, users[0], first, following) if alone and _gives_zeros(first) and _gives_zeros(following) else None
+    )
+
+
+def _gives_zeros(load: LoadOp) -> bool:
+    """Whether elements that are not loaded are zeros, or nothing reads them, and nothing is said of caches."""
+    if load.cache is not None or load.evict is not None or load.is_volatile is not None:
+        return False
+    if load.other is None:
+        return True
+    owner = load.other.owner
+    if not isinstance(owner, arith.ConstantOp) or not isinstance(owner.value, DenseIntOrFPElementsAttr):
+        return False
+    return not any(owner.value.iter_values())
+
+
+def _copy(loop: scf.ForOp, tiles: Sequence[_Ahead]) -> None:
+    """The loop with these tiles copied ahead of it."""
+    block, end = loop.body.block, loop.body.block.last_op
+    assert isinstance(end, scf.YieldOp) and block.first_op is not None
+    given, ends = list(loop.iter_args), list(end.operands)
+    insert(block.first_op, AsyncWaitOp(), loop)
+    for each in tiles:
+        tile, memory = block.args[each.index + 1], tensor_of(each.put.result)
+        slots = [insert(each.first, LocalAllocOp(memory), each.put).results[0] for _ in range(2)]
+        given[each.index] = _copied(each.first, slots[0])
+        given.append(slots[1])
+        free = block.insert_arg(memory, len(block.args))
+        here = block.insert_arg(memory, each.index + 1)
+        here.name_hint = tile.name_hint
+        Rewriter.replace_op(each.put, [], [here])
+        block.erase_arg(tile)
+        ends[each.index] = _copied(each.following, free)
+        ends.append(here)
+    new_end = scf.YieldOp(*ends)
+    new_end.location = end.location
+    Rewriter.replace_op(end, new_end, [])
+    body = Region()
+    loop.body.move_blocks(body)
+    new = scf.ForOp(loop.lb, loop.ub, loop.step, given, body)
+    new.attributes, new.location = dict(loop.attributes), loop.location
+    Rewriter.insert_op(new, InsertPoint.before(loop))
+    insert(loop, AsyncWaitOp(), loop)
+    for before, after in zip(loop.results, new.results, strict=False):
+        after.name_hint = before.name_hint
+        before.replace_all_uses_with(after)
+    Rewriter.erase_op(loop)
+    for each in tiles:
+        for load in (each.first, each.following):
+            Rewriter.erase_op(load)
+
+
+def _copied(load: LoadOp, slot: SSAValue) -> SSAValue:
+    """The tile of a load, copied to shared memory in its place."""
+    copy = insert(load, AsyncCopyOp(load.ptr, slot, load.mask), load)
+    copy.results[0].name_hint = load.result.name_hint
+    return copy.results[0]

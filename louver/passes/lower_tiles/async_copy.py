@@ -1,0 +1,48 @@
+"""Copies from global to shared memory that run while the program goes on: `cp.async`, a chunk of 16 bytes each."""
+
+from __future__ import annotations
+
+from louver.ir.tile import AsyncCopyOp
+from louver.ir.tile.layout import Layout, Vector
+from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
+from louver.isa.swizzle import CHUNK
+from louver.passes.lower_tiles.memory import each_of
+from louver.passes.lower_tiles.neighbours import Access, accesses
+from louver.passes.lower_tiles.shared import Place
+from louver.passes.lower_tiles.state import Lowering, Registers
+
+
+class NotInChunksError(Exception):
+    """Elements whose addresses are not known to be side by side, at multiples of a chunk, under one condition."""
+
+
+def begin_copy(low: Lowering, op: AsyncCopyOp) -> Registers:
+    """Copies of a tile to the memory of its slot. Raises NotInChunksError where they are not of whole chunks."""
+    layout, pointers = low.layout(op.ptr), low.values[op.ptr]
+    low.begin_load()
+    low.begin_copy()
+    low.values[op.result] = low.values[op.slot]
+    place = Place.of(low, op.result, op, layout.thread)
+    owner = low.owner(layout)
+    for access in accesses(low, pointers, each_of(low, op.mask, len(pointers)), place.tile.size):
+        first = _first(layout, place, access)
+        absent = low.constant(0, "pred") if access.mask is None else low.inverted(access.mask)
+        low.k.emit(AsyncCopy(), place.address(first), access.address, absent, guard=owner)
+    return low.values[op.result]
+
+
+def _first(layout: Layout, place: Place, access: Access) -> Vector:
+    """The first element of an access, which are a chunk in shared memory too."""
+    elements = [layout.registers[number] for number in access.elements]
+    along = [element[place.tile.fast] for element in elements]
+    chunk = CHUNK // place.tile.size
+    if len(elements) != chunk or along[0] % chunk or along != list(range(along[0], along[0] + chunk)):
+        raise NotInChunksError
+    return elements[0]
+
+
+def wait_for_copies(low: Lowering) -> None:
+    """All copies of all threads have been made."""
+    low.k.emit(AsyncCommit())
+    low.k.emit(AsyncWait())
+    low.barrier()
