@@ -7,6 +7,7 @@ from xdsl.dialects.builtin import FixedBitwidthType
 from xdsl.ir import Operation, SSAValue
 from xdsl.traits import is_side_effect_free
 
+from louver.ir.arith import ExtSIOp
 from louver.ir.tile import BroadcastOp, ExpandDimsOp, SplatOp
 from louver.ir.tile.types import as_tensor
 from louver.passes.integers import constant_integer
@@ -38,6 +39,6 @@ def takes_any(op: Operation) -> bool:
 
 def _everywhere(value: SSAValue) -> int | None:
     """The constant that an integer is, or each element of a tile; None if there is no such."""
-    while isinstance(value.owner, SplatOp | BroadcastOp | ExpandDimsOp):
-        value = value.owner.src
+    while isinstance(value.owner, SplatOp | BroadcastOp | ExpandDimsOp | ExtSIOp):
+        value = value.owner.input if isinstance(value.owner, ExtSIOp) else value.owner.src
     return constant_integer(value)

@@ -9,7 +9,7 @@ from xdsl.ir import Attribute
 from louver.isa.bits import ExtractField, PermuteBytes
 from louver.isa.scalar import Binary
 from louver.passes.lower_tiles.numbers import is_integer, is_unsigned
-from louver.passes.lower_tiles.state import Lowering
+from louver.passes.lower_tiles.state import Byte, Lowering
 from louver.ptx.module import Reg
 
 WORD = 4
@@ -17,6 +17,10 @@ WORD = 4
 
 LOW_BYTES, LOW_HALVES = 0x0040, 0x5410
 """Selectors of `prmt`: the low bytes of two registers, and their low halves."""
+
+
+SIGNS = 0x80808080
+"""The top bits of four bytes."""
 
 
 def pack_elements(low: Lowering, elements: Sequence[Reg], size: int) -> Reg:
@@ -47,6 +51,9 @@ def unpack_elements(low: Lowering, word: Reg, count: int, element: Attribute, si
     if is_integer(element):
         field = ExtractField("u32" if is_unsigned(element) else "s32")
         found = [low.emit(field, wide, 8 * size * number, 8 * size) for number in range(count)]
+        if size == 1:
+            flipped = k.xor(wide, SIGNS)
+            low.bytes.update((each, Byte(wide, flipped, number)) for number, each in enumerate(found))
     elif size == 2:
         found = list(k.halves(wide))
     else:

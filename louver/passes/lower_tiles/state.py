@@ -78,12 +78,22 @@ class Accesses:
         self.puts |= other.puts
 
 
+@dataclass(frozen=True, slots=True)
+class Byte:
+    """Where an integer of 8 bits is too. word: a register with four. flipped: that with the other signs. number: which of them."""
+
+    word: Reg
+    flipped: Reg
+    number: int
+
+
 @dataclass(slots=True)
 class Lowering:
     """k: the builder. warps: of a CTA. prologue: what is computed once, before everything else.
 
     staged: where the tiles in shared memory begin there, in bytes; staged_bytes: of all of them. shared_bytes: with exchanges.
     known: what is known of integers and addresses. tests: how conditions were computed. packed: neighbouring elements of 8 or 16 bits that are in one register too.
+    bytes: integers of 8 bits that are in another register too.
     """
 
     k: KernelBuilder
@@ -94,6 +104,7 @@ class Lowering:
     known: Known = field(default_factory=Known)
     tests: dict[Reg, Test] = field(default_factory=dict[Reg, Test])
     packed: dict[Registers, Reg] = field(default_factory=dict[Registers, Reg])
+    bytes: dict[Reg, Byte] = field(default_factory=dict[Reg, Byte])
     staged: Mapping[SSAValue, int] = field(default_factory=dict[SSAValue, int])
     staged_bytes: int = 0
     shared_bytes: int = 0
