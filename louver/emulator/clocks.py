@@ -1,8 +1,8 @@
 """Who has seen what: vector clocks over the agents of one cluster.
 
 An agent is anything whose accesses need ordering: a warp, an mbarrier (standing for the bulk copies that complete on it,
-one epoch a phase), a warp's part of the warpgroup's products (one epoch each), a thread's bulk stores (one epoch a group). A row of a clock
-says, for each agent, the last epoch known to be complete. Rows are kept per lane, since a wait counts for the threads
+one epoch a phase), a warp's part of the warpgroup's products (one epoch each), a thread's bulk stores (one epoch a group), a
+thread's asynchronous copies (one epoch a group). A row of a clock says, for each agent, the last epoch known to be complete. Rows are kept per lane, since a wait counts for the threads
 that waited; a warp's own accesses are one sequence, since its lanes run in lock step here.
 """
 
@@ -55,6 +55,13 @@ class Clock:
         """See `agent` up to `epoch`."""
         part = self.rows[..., agent]
         np.maximum(part, epoch, out=part, where=True if lanes is None else lanes)
+        self._least = None
+
+    def see_own(self, agents: NDArray[np.int16], epochs: Row, lanes: Mask) -> None:
+        """Each of the given lanes sees an agent of its own. agents, epochs: [32]."""
+        rows = np.flatnonzero(lanes)
+        own = agents[rows]
+        self.rows[rows, own] = np.maximum(self.rows[rows, own], epochs[rows])
         self._least = None
 
     def least(self) -> Row:
@@ -131,3 +138,32 @@ class FenceLog:
                 table[index] = np.where(self._masks[index], self._epochs[index], table[index + 1])
             self._table = table
         return self._table[np.searchsorted(self._epochs, epochs), lanes]
+
+
+class CopyFences:
+    """When each lane of a warp first executed a fence after it had waited for a group of its asynchronous copies.
+
+    warp: the agent in whose epochs that is.
+    """
+
+    __slots__ = ("_epochs", "_waited", "warp")
+
+    def __init__(self, warp: int) -> None:
+        self.warp = warp
+        self._epochs: list[int] = []
+        self._waited: list[Row] = []
+
+    def record(self, epoch: int, waited: Row, lanes: Mask) -> None:
+        """A fence of the given lanes, which have waited for their groups up to `waited` [32]."""
+        before = self._waited[-1] if self._waited else np.zeros(LANES, np.int32)
+        fenced = np.where(lanes, waited, before)
+        if (fenced > before).any():
+            self._epochs.append(epoch)
+            self._waited.append(fenced)
+
+    def first_after(self, groups: Row, lanes: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """For each group of a lane, the epoch of that lane's first fence after its wait; NEVER without one."""
+        unfenced = np.zeros(len(groups), np.int64)
+        for waited in self._waited:
+            unfenced += waited[lanes] < groups
+        return np.array([*self._epochs, NEVER], np.int64)[unfenced]

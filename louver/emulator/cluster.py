@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from louver.emulator.bulk import BulkEngine
-from louver.emulator.clocks import Agents, FenceLog, Row
+from louver.emulator.clocks import Agents, CopyFences, FenceLog, Row
 from louver.emulator.decode import Program
 from louver.emulator.errors import ExitError, LaunchError, UseBeforeArrivalError
 from louver.emulator.memory import GlobalMemory
@@ -38,7 +38,8 @@ class Cta:
         self.cluster = cluster
         self.index = index
         self.rank = rank
-        self.shared = SharedMemory(index, kernel.dynamic_shared, cluster.agents, cluster.proxy_fences)
+        fences = cluster.proxy_fences, cluster.copy_fences
+        self.shared = SharedMemory(index, kernel.dynamic_shared, cluster.agents, *fences)
         self.named = NamedBarriers(index, cluster.agents)
         self.pool = RegisterPool(kernel.threads, kernel.min_ctas, warps)
         self.warpgroups = [Warpgroup(self, i) for i in range(-(-warps // WARPS))]
@@ -113,6 +114,7 @@ class Cluster:
         self.writes = writes
         self.agents = Agents(warps)
         self.proxy_fences = [FenceLog() for _ in range(warps)]
+        self.copy_fences: dict[int, CopyFences] = {}
         self.init_fences = [FenceLog() for _ in range(warps)]
         self.scheduler = Scheduler(order, first)
         self.bulk = BulkEngine(self)
@@ -145,6 +147,7 @@ class Cluster:
         """The warp has run to its end."""
         warp.done = True
         warp.stores.check_exit()
+        warp.copies.check_exit()
         if unfinished := warp.hazards.unfinished():
             raise ExitError(f"the warp ends with {unfinished} wgmma that it has not waited for")
         self.barrier.leave(warp)

@@ -38,7 +38,7 @@ def load(warp: Warp, space: Space, address: Bits, size: int) -> U8:
     if space == "param":
         return warp.cluster.parameters.gather(address, size, warp.active)
     out = np.zeros((LANES, size), np.uint8)
-    for cta, lanes, where in _windows(warp, address, size):
+    for cta, lanes, where in windows(warp, address, size):
         cta.shared.read(where, warp.access(), warp.clock.rows[lanes], lanes)
         out[lanes] = cta.shared.data[where]
     return out
@@ -51,7 +51,7 @@ def store(warp: Warp, space: Space, address: Bits, data: U8) -> None:
         return
     if space == "param":
         raise OutOfBoundsError("kernel parameters cannot be written")
-    for cta, lanes, where in _windows(warp, address, data.shape[1]):
+    for cta, lanes, where in windows(warp, address, data.shape[1]):
         cta.shared.write(where, warp.access(), warp.clock.rows[lanes], lanes)
         cta.shared.data[where] = data[lanes]
 
@@ -103,7 +103,7 @@ def tensor_map(warp: Warp, address: Bits) -> TensorMap:
     return value
 
 
-def _windows(warp: Warp, address: Bits, size: int) -> list[tuple[Cta, NDArray[np.int64], NDArray[np.int64]]]:
+def windows(warp: Warp, address: Bits, size: int) -> list[tuple[Cta, NDArray[np.int64], NDArray[np.int64]]]:
     """(CTA, lanes, byte offsets [lanes, size]) for each shared window that the active lanes touch."""
     lanes = warp.active_lanes()
     wanted = address[lanes].astype(np.int64)

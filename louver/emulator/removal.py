@@ -12,6 +12,7 @@ from louver.emulator.decode import positions
 from louver.emulator.errors import EmulationError
 from louver.emulator.order import Earliest, Latest, Order, Seeded
 from louver.emulator.text import describe
+from louver.isa.async_copy import AsyncWait
 from louver.isa.bulk import BulkWait
 from louver.isa.wgmma import WgmmaWait
 from louver.ptx.module import Block, If, Imm, Inst, Kernel, Node, While
@@ -22,6 +23,8 @@ SYNCHRONISATION = (
     "fence.",
     "bar.",
     "barrier.",
+    "cp.async.commit_group",
+    "cp.async.wait_group",
     "cp.async.bulk.commit_group",
     "cp.async.bulk.wait_group",
     "wgmma.fence",
@@ -81,7 +84,7 @@ def _weakened(kernel: Kernel, node: Inst, position: int) -> Iterator[Removal]:
     if node.op.mnemonic.startswith(EXPECTING_ARRIVAL):
         without = replace(node, args=(*node.args[:-1], Imm(0)))
         yield _changed(kernel, node, [without], position, f"the bytes of {describe(node)}")
-    if isinstance(node.op, WgmmaWait | BulkWait):
+    if isinstance(node.op, WgmmaWait | BulkWait | AsyncWait):
         later = replace(node, op=replace(node.op, pending=node.op.pending + 1))
         yield _changed(kernel, node, [later], position, f"one group of {describe(node)}")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.emulator.clocks import NOBODY, Agents, FenceLog, Row
+from louver.emulator.clocks import NOBODY, Agents, CopyFences, FenceLog, Row
 from louver.emulator.errors import (
     BarrierError,
     OutOfBoundsError,
@@ -22,6 +22,7 @@ from louver.emulator.errors import (
     UninitialisedError,
     UseBeforeArrivalError,
 )
+from louver.isa.instruction import LANES
 from louver.isa.machine import U8
 
 if TYPE_CHECKING:
@@ -48,15 +49,26 @@ class Access:
 
 
 class SharedMemory:
-    """The window of one CTA: `data` is uint8 [WINDOW_START + size]."""
+    """The window of one CTA: `data` is uint8 [WINDOW_START + size].
 
-    def __init__(self, cta: int, size: int, agents: Agents, proxy_fences: list[FenceLog]) -> None:
+    proxy_fences: of each warp's agent. copy_fences: of asynchronous copies, by the first of a warp's 32 agents for them.
+    """
+
+    def __init__(
+        self,
+        cta: int,
+        size: int,
+        agents: Agents,
+        proxy_fences: list[FenceLog],
+        copy_fences: dict[int, CopyFences],
+    ) -> None:
         self.cta = cta
         self.end = WINDOW_START + size
         self.data: U8 = np.zeros(self.end, np.uint8)
         self.barriers: dict[int, Mbarrier] = {}
         self._agents = agents
         self._proxy_fences = proxy_fences
+        self._copy_fences = copy_fences
         self._writer: NDArray[np.int16] = np.zeros(self.end, np.int16)
         self._epoch: Row = np.zeros(self.end, np.int32)
         self._lane: NDArray[np.uint8] = np.zeros(self.end, np.uint8)
@@ -91,6 +103,29 @@ class SharedMemory:
 
     def write(self, where: NDArray[np.int64], access: Access, rows: Row, lanes: NDArray[np.int64]) -> None:
         """Check and record stores. where: offsets [lanes, size]; lanes: the lane numbers."""
+        self._check_write(where, access, rows, lanes)
+        self._writer[where] = access.agent
+        self._epoch[where] = access.epoch
+        self._lane[where] = lanes[:, None]
+
+    def start_copies(
+        self,
+        where: NDArray[np.int64],
+        agents: NDArray[np.int16],
+        groups: Row,
+        access: Access,
+        rows: Row,
+        lanes: NDArray[np.int64],
+    ) -> None:
+        """Check and record asynchronous copies: the bytes are their agents' from now on. agents, groups: [lanes]."""
+        self._check_write(where, access, rows, lanes)
+        if len(np.unique(where[:, 0])) < len(lanes):
+            raise OverwriteInUseError(f"the same shared bytes are written by {access.what} of several lanes at once")
+        self._writer[where] = agents[:, None]
+        self._epoch[where] = groups[:, None]
+        self._lane[where] = lanes[:, None]
+
+    def _check_write(self, where: NDArray[np.int64], access: Access, rows: Row, lanes: NDArray[np.int64]) -> None:
         self._check_opaque(where, "overwritten")
         writer, epoch = self._writer[where], self._epoch[where]
         seen = access.seen[writer] >= epoch
@@ -101,9 +136,6 @@ class SharedMemory:
         for agent, plane in self._readers.items():
             if agent != access.agent and not (seen := plane[where] <= rows[:, agent, None]).all():
                 raise OverwriteInUseError(self._unseen_read(where, ~seen, agent, access), lane=_lane(~seen, lanes))
-        self._writer[where] = access.agent
-        self._epoch[where] = access.epoch
-        self._lane[where] = lanes[:, None]
 
     # --- accesses of engines (async proxy) -------------------------------------------------------------------------
     def async_read(self, where: Where, access: Access, readers: Sequence[int]) -> None:
@@ -159,20 +191,35 @@ class SharedMemory:
 
     def _check_fence(self, where: Where, writer: NDArray[np.int16], epoch: Row, access: Access) -> None:
         generic = (writer > NOBODY) & (writer <= self._agents.warps)
-        if not generic.any():
-            return
-        agents: list[int] = np.unique(writer[generic]).tolist()
-        for agent in agents:
-            mine = writer == agent
-            fenced = self._proxy_fences[agent - 1].first_after(epoch[mine], self._lane[where][mine])
-            missing: NDArray[np.bool_] = fenced >= access.seen[agent]
-            if missing.any():
-                bad = mine.copy()
-                bad[mine] = missing
-                raise ProxyFenceError(
-                    f"{self._spot(where, bad)} was stored by {self._thread(where, bad)} and is touched by {access.what}: "
-                    "that thread must execute fence.proxy.async after its store and before the barrier"
-                )
+        if generic.any():
+            agents: list[int] = np.unique(writer[generic]).tolist()
+            for agent in agents:
+                fences = self._proxy_fences[agent - 1]
+                self._check_fenced(where, writer == agent, epoch, fences, agent, "store", access)
+        for first, copies in self._copy_fences.items():
+            mine = (writer >= first) & (writer < first + LANES)
+            if mine.any():
+                self._check_fenced(where, mine, epoch, copies, copies.warp, "wait for the copy", access)
+
+    def _check_fenced(
+        self,
+        where: Where,
+        mine: NDArray[np.bool_],
+        epoch: Row,
+        fences: FenceLog | CopyFences,
+        warp: int,
+        after: str,
+        access: Access,
+    ) -> None:
+        fenced = fences.first_after(epoch[mine], self._lane[where][mine])
+        missing: NDArray[np.bool_] = fenced >= access.seen[warp]
+        if missing.any():
+            bad = mine.copy()
+            bad[mine] = missing
+            raise ProxyFenceError(
+                f"{self._spot(where, bad)} was stored by {self._thread(where, bad)} and is touched by {access.what}: "
+                f"that thread must execute fence.proxy.async after its {after} and before the barrier"
+            )
 
     def _offsets(self, where: Where) -> NDArray[np.int64]:
         return np.arange(self.end)[where]

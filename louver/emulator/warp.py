@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.emulator import barriers, generic
+from louver.emulator.async_copies import AsyncCopies
 from louver.emulator.bulk import BulkStores
 from louver.emulator.clocks import Row
 from louver.emulator.errors import ConvergenceError, OutOfBoundsError, Place, TrapError
@@ -60,6 +61,7 @@ class Warp:
         self.waits_for = ""
         self.sleeps_on: Signal | None = None
         self.stores = BulkStores(self)
+        self.copies = AsyncCopies(self)
         self.hazards = cta.warpgroup_of(index).register_hazards(self)
         self.arrived_at: object | None = None
         self.may_fail = True
@@ -187,6 +189,7 @@ class Warp:
 
     def fence_proxy_async(self) -> None:
         self.cluster.proxy_fences[self.agent - 1].record(self.epoch, self.active)
+        self.copies.fence()
         self.advance()
 
     def fence_mbarrier_init(self) -> None:
@@ -195,6 +198,15 @@ class Warp:
 
     def fence_wgmma(self) -> None:
         self.hazards.fence()
+
+    def async_copy(self, destination: Bits, source: Bits, ignore: Bits) -> None:
+        self.copies.start(destination, source, ignore)
+
+    def async_commit(self) -> None:
+        self.copies.commit()
+
+    def async_wait(self, pending: int) -> Suspend | None:
+        return self.copies.wait(pending)
 
     def bulk_tensor_load(
         self, tensor_map: TensorMap, coordinates: Sequence[int], destination: int, mbarrier: int, multicast: int | None

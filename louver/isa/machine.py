@@ -125,6 +125,20 @@ class WarpState(Protocol):
         """`wgmma.fence`: orders register accesses between the warp and wgmma."""
         ...
 
+    # --- asynchronous copies of single threads ---------------------------------------------------------------------
+    def async_copy(self, destination: Bits, source: Bits, ignore: Bits) -> None:
+        """Start a copy of 16 bytes a lane, global to own shared memory; zeros instead where `ignore` holds.
+
+        Both addresses are multiples of 16. It is part of the thread's open group, and done at any time until it is waited for.
+        """
+        ...
+
+    def async_commit(self) -> None: ...
+
+    def async_wait(self, pending: int) -> Suspend | None:
+        """Wait until each active lane's groups but its newest `pending` are complete."""
+        ...
+
     # --- bulk copies -----------------------------------------------------------------------------------------------
     def bulk_tensor_load(
         self, tensor_map: TensorMap, coordinates: Sequence[int], destination: int, mbarrier: int, multicast: int | None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from louver.formats.dtypes import element_type
+from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
 from louver.isa.barrier import (
     MbarrierArrive,
     MbarrierExpect,
@@ -61,6 +62,7 @@ def cases() -> dict[str, Callable[[Random], Case]]:
         "lanes": _lanes,
         "mbarrier": _mbarrier,
         "bulk": _bulk,
+        "async-copies": _async_copies,
         "named": _named,
     }
     return made
@@ -323,6 +325,38 @@ def _bulk(rng: Random) -> Case:
         k.store_global(Address(k.mad_wide(lane, 4, k.ld_param("y")), offset), value)
     x = rng.integers(0, 1 << 32, 100, dtype=np.uint32)
     return Case(k.finish(), x, np.zeros(68, np.uint32), x[4:72].copy())
+
+
+def _async_copies(rng: Random) -> Case:
+    """Two groups of copies: some lanes ignore their source, some do not copy; other threads read after waits and barriers."""
+    k = _builder(threads=64)
+    tid, smem, x = k.special("%tid.x"), k.shared_symbol(), k.ld_param("x")
+    slot, source = k.mad_lo(tid, 16, smem), k.mad_wide(tid, 16, x)
+    for group in range(2):
+        k.emit(Store("shared", "b32", 4), Address(slot, 1024 * group), (k.mov(7),) * 4)
+    ignored = k.setp("eq", "u32", k.and_(tid, 3), 1)
+    never = k.mov(0, kind="pred")
+    copied = k.setp("lt", "u32", tid, 59)
+    # Ignored sources may lie anywhere.
+    k.selp(k.mov(0, kind="b64"), source, ignored, into=source)
+    k.emit(AsyncCopy(), Address(slot), Address(source, 16), ignored, guard=copied)
+    k.emit(AsyncCommit())
+    k.emit(AsyncCopy(), Address(slot, 1024), Address(k.mad_wide(tid, 16, x), 1040), never, guard=copied, negated=True)
+    k.emit(AsyncCommit())
+    other = k.mad_lo(k.xor(tid, 37), 16, smem)
+    for group in range(2):
+        k.emit(AsyncWait(1 - group))
+        k.barrier_sync(0, 64)
+        words = tuple(k.regs("b32", 4))
+        k.emit(Load("shared", "b32", 4), words, Address(other, 1024 * group))
+        k.emit(Store("global", "b32", 4), Address(k.mad_wide(tid, 16, k.ld_param("y")), 1024 * group), words)
+    x = rng.integers(0, 1 << 32, (2, 64, 4), dtype=np.uint32)
+    thread = np.arange(64)
+    shared = np.full_like(x, 7)
+    shared[0, :59] = np.where((thread & 3 == 1)[:59, None], 0, x[0, :59])
+    shared[1, 59:] = x[1, 59:]
+    given = np.concatenate([np.zeros(4, np.uint32), x.reshape(-1)])
+    return Case(k.finish(), given, np.zeros_like(x), shared[:, thread ^ 37])
 
 
 def _named(rng: Random) -> Case:

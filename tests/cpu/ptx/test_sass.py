@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
 from louver.isa.wgmma import Wgmma
 from louver.ptx import sass
 from louver.ptx.assembler import assemble
+from louver.ptx.builder import KernelBuilder
+from louver.ptx.module import Address, Module, Param
+from louver.ptx.printer import print_module
 from louver.ptx.sass import (
     DisassemblerMissingError,
     count_opcode,
@@ -29,6 +33,23 @@ def test_products_are_found(kind: str, d: str, unit: str, sparse: bool) -> None:
     found = disassemble(assemble(text).cubin)
     assert count_opcode(found, unit) >= 1
     assert count_sparse_products(found) == int(sparse)
+
+
+def test_asynchronous_copies_are_single_instructions_whether_or_not_sources_are_ignored() -> None:
+    k = KernelBuilder("copy", (Param("x", "u64"), Param("n", "u32")), threads=128, dynamic_shared=8192)
+    tid = k.special("%tid.x")
+    to, source = k.mad_lo(tid, 16, k.shared_symbol()), k.mad_wide(tid, 16, k.ld_param("x"))
+    k.emit(AsyncCopy(), Address(to), Address(source), k.setp("ge", "u32", tid, k.ld_param("n")))
+    k.emit(AsyncCommit())
+    k.emit(AsyncCopy(), Address(to, 2048), Address(source, 2048), k.mov(0, kind="pred"))
+    k.emit(AsyncCommit())
+    k.emit(AsyncWait(0))
+    found = disassemble(assemble(print_module(Module("sm_90a", [k.finish()]))).cubin)
+    copies = [line for line in found.splitlines() if "LDGSTS.E.BYPASS.128" in line]
+    assert ["P0" in line for line in copies] == [True, False]
+    assert not any("@" in line for line in copies)
+    assert count_opcode(found, "LDG") == count_opcode(found, "STS") == 0
+    assert count_opcode(found, "LDGDEPBAR") == 2 and count_opcode(found, "DEPBAR") == 1
 
 
 def test_opcodes_keep_their_qualifiers_and_lose_their_guards() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from louver.emulator import Earliest, GlobalMemory, Latest, Order, Seeded, TrapError, run
+from louver.isa.async_copy import AsyncWait
 from louver.isa.bulk import (
     BulkCommit,
     BulkTensorLoad,
@@ -138,6 +139,7 @@ def test_a_trap_is_reported_with_its_message() -> None:
         (lambda: BulkTensorLoad(rank=6), "1 to 5 dimensions, got 6"),
         (lambda: BulkTensorStore(0), "1 to 5 dimensions, got 0"),
         (lambda: BulkWait(-1), "0 or more groups pending, got -1"),
+        (lambda: AsyncWait(-1), "0 or more groups pending, got -1"),
     ],
 )
 def test_forms_that_no_target_has_are_refused(make: Callable[[], Instruction], rule: str) -> None:
