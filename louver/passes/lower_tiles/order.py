@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
 from louver.isa.bytes import LoadByte, StoreByte
 from louver.isa.instruction import Pure
 from louver.isa.matrix import LoadMatrix
@@ -18,7 +19,7 @@ from louver.isa.memory import AtomicAdd, AtomicUpdate, Load, Store
 from louver.isa.sync import BarrierSync, FenceGpu
 from louver.ptx.module import Address, Arg, Block, If, Inst, Node, Reg, While
 
-_ORDERS = (AtomicAdd, AtomicUpdate, Store, StoreByte, BarrierSync, FenceGpu)
+_ORDERS = (AtomicAdd, AtomicUpdate, Store, StoreByte, AsyncCopy, AsyncCommit, AsyncWait, BarrierSync, FenceGpu)
 """What no load of memory is moved past."""
 
 _LOADS = (Load, LoadByte, LoadMatrix)
