@@ -139,13 +139,15 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     split_addresses(plain)
     dump.write("split-addresses", plain)
     count = choose_warps(_kernel(plain)) if warps is None else warps
-    if has_known_addresses(_kernel(plain)):
-        # Elements that are loaded one by one would wait in a register each.
+    # Elements that are moved one by one wait in a register each, and leave none for what could wait there for a loop.
+    wide = has_known_addresses(_kernel(plain))
+    if wide:
         prefetch_loads(plain, count)
     dump.write("prefetch-loads", plain)
     encoded = assign_encodings(plain, count)
     dump.write("assign-encodings", encoded)
-    hoist_invariants(encoded)
+    if wide:
+        hoist_invariants(encoded)
     dump.write("hoist-invariants", encoded)
     copied = encoded.clone()
     copy_ahead(copied)

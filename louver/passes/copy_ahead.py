@@ -8,7 +8,8 @@
         yield next                                      yield next, tile
                                                     wait
 
-Two slots take turns: the copy for the next step runs while the products of this one read the other slot. Threads meet at the wait.
+Two slots take turns: the copy for the next step runs while the products of this one read the other slot. Threads meet once a step,
+between the wait and the copy, where all tiles come this way.
 Valid tile IR with encodings in (after assign-encodings), valid tile IR out.
 """
 
@@ -18,21 +19,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp
-from xdsl.ir import Region, SSAValue
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, TensorType
+from xdsl.ir import Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, ConvertLayoutOp, LoadOp, LocalAllocOp
-from louver.ir.tile.types import tensor_of
+from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, ConvertLayoutOp, LoadOp, LocalAllocOp, SharedAttr, TransOp
+from louver.ir.tile.types import AnyTensor, register_encoding, tensor_of
 from louver.passes.insert import insert
 from louver.passes.lower_tiles.shared import in_shared
 
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
-    """A tile that a loop carries to shared memory. put: its conversion. first, following: its loads before the loop and in it."""
+    """A tile that a loop carries to shared memory. put: its conversion, of its transpose where `turn` is there.
+
+    first, following: its loads before the loop and in it.
+    """
 
     index: int
+    turn: TransOp | None
     put: ConvertLayoutOp
     first: LoadOp
     following: LoadOp
@@ -51,16 +56,20 @@ def _ahead(loop: scf.ForOp, index: int) -> _Ahead | None:
     """What a loop carries, if only shared memory takes it, and loads alone make it."""
     argument, end = loop.body.block.args[index + 1], loop.body.block.last_op
     assert end is not None
-    users = [use.operation for use in argument.uses]
-    first, following = loop.iter_args[index].owner, end.operands[index].owner
-    if len(users) != 1 or not isinstance(users[0], ConvertLayoutOp) or not in_shared(users[0].result):
+    first, following, user = loop.iter_args[index].owner, end.operands[index].owner, _only_user(argument)
+    turn = user if isinstance(user, TransOp) else None
+    put = user if turn is None else _only_user(turn.result)
+    if not isinstance(put, ConvertLayoutOp) or not in_shared(put.result):
         return None
     if not isinstance(first, LoadOp) or not isinstance(following, LoadOp):
         return None
     alone = first.result.has_one_use() and following.result.has_one_use() and loop.results[index].first_use is None
-    return (
-        _Ahead(index, users[0], first, following) if alone and _gives_zeros(first) and _gives_zeros(following) else None
-    )
+    zeros = _gives_zeros(first) and _gives_zeros(following)
+    return _Ahead(index, turn, put, first, following) if alone and zeros else None
+
+
+def _only_user(value: SSAValue) -> Operation | None:
+    return next(iter(value.uses)).operation if value.has_one_use() else None
 
 
 def _gives_zeros(load: LoadOp) -> bool:
@@ -82,14 +91,21 @@ def _copy(loop: scf.ForOp, tiles: Sequence[_Ahead]) -> None:
     given, ends = list(loop.iter_args), list(end.operands)
     insert(block.first_op, AsyncWaitOp(), loop)
     for each in tiles:
-        tile, memory = block.args[each.index + 1], tensor_of(each.put.result)
+        tile, memory = block.args[each.index + 1], _memory(each)
         slots = [insert(each.first, LocalAllocOp(memory), each.put).results[0] for _ in range(2)]
         given[each.index] = _copied(each.first, slots[0])
         given.append(slots[1])
         free = block.insert_arg(memory, len(block.args))
         here = block.insert_arg(memory, each.index + 1)
         here.name_hint = tile.name_hint
-        Rewriter.replace_op(each.put, [], [here])
+        if each.turn is None:
+            Rewriter.replace_op(each.put, [], [here])
+        else:
+            turned = TransOp.create(
+                operands=[here], result_types=[each.put.result.type], properties=dict(each.turn.properties)
+            )
+            Rewriter.replace_op(each.put, [], [insert(each.put, turned, each.turn).results[0]])
+            Rewriter.erase_op(each.turn)
         block.erase_arg(tile)
         ends[each.index] = _copied(each.following, free)
         ends.append(here)
@@ -109,6 +125,16 @@ def _copy(loop: scf.ForOp, tiles: Sequence[_Ahead]) -> None:
     for each in tiles:
         for load in (each.first, each.following):
             Rewriter.erase_op(load)
+
+
+def _memory(ahead: _Ahead) -> AnyTensor:
+    """The tile in shared memory as it is loaded: a transpose has its dimensions the other way around."""
+    put = tensor_of(ahead.put.result)
+    encoding = register_encoding(put)
+    assert isinstance(encoding, SharedAttr)
+    if ahead.turn is None:
+        return put
+    return TensorType(put.element_type, put.get_shape()[::-1], encoding.turned())
 
 
 def _copied(load: LoadOp, slot: SSAValue) -> SSAValue:

@@ -27,6 +27,7 @@ from xdsl.utils.exceptions import VerifyException
 from louver.ir.tile import syntax
 from louver.ir.tile.encodings import SliceAttr
 from louver.ir.tile.layout import Layout
+from louver.ir.tile.shared import SharedAttr
 from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding, sparse_encoding, tensor_of
 
 
@@ -244,7 +245,12 @@ def _verify_moved(
     _verify_result(op, TensorType(source.element_type, shape, found or source.encoding), op.result.type)
     if (kept is None) != (found is None):
         raise VerifyException(f"{op.name} of a tile in registers gives one, got {source} to {op.result.type}")
-    if kept and found and move(kept.layout(source.get_shape())) != found.layout(shape):
+    if isinstance(kept, SharedAttr) or isinstance(found, SharedAttr):
+        if not isinstance(op, TransOp) or not isinstance(kept, SharedAttr) or kept.turned() != found:
+            raise VerifyException(
+                f"{op.name} leaves elements in shared memory where they are, got {source} to {op.result.type}"
+            )
+    elif kept and found and move(kept.layout(source.get_shape())) != found.layout(shape):
         raise VerifyException(f"{op.name} keeps elements in their registers, got {source} to {op.result.type}")
 
 

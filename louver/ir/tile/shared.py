@@ -32,6 +32,10 @@ class SharedAttr(Encoding):
         """Neighbours along a dimension of a matrix."""
         return cls(integers((dimension, 1 - dimension)))
 
+    def turned(self) -> SharedAttr:
+        """That of the transpose, in the same place."""
+        return SharedAttr.along(1 - numbers_of(self.order)[0])
+
     def place(self, shape: Sequence[int], size: int) -> SharedLayout:
         """Where the elements, `size` bytes each, stand."""
         return SharedLayout(tuple(shape), numbers_of(self.order)[0], size)

@@ -74,7 +74,7 @@ class AsyncCopyOp(IRDLOperation):
 
 @irdl_op_definition
 class AsyncWaitOp(IRDLOperation):
-    """Wait for all copies that have begun, of all threads."""
+    """Wait for all copies that have begun."""
 
     name = "ttg.async_wait"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())

@@ -42,7 +42,7 @@ def _first(layout: Layout, place: Place, access: Access) -> Vector:
 
 
 def wait_for_copies(low: Lowering) -> None:
-    """All copies of all threads have been made."""
+    """Each thread's copies have been made; before one takes what another one has copied, they meet."""
     low.k.emit(AsyncCommit())
     low.k.emit(AsyncWait())
-    low.barrier()
+    low.accesses.puts = True

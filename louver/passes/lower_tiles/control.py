@@ -10,7 +10,7 @@ from xdsl.dialects import arith, scf
 from xdsl.ir import Block, SSAValue
 
 from louver.ir.arith import ExtSIOp
-from louver.ir.tile import AsyncCopyOp, AtomicRMWOp, ConvertLayoutOp, LoadOp, StoreOp
+from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, AtomicRMWOp, ConvertLayoutOp, LoadOp, StoreOp
 from louver.passes.integers import constant_integer
 from louver.passes.lower_tiles.carried import Carried
 from louver.passes.lower_tiles.facts import WHOLE, Facts
@@ -63,7 +63,10 @@ def _may_follow(low: Lowering, *blocks: Block) -> None:
     low.accesses.loads |= any(isinstance(op, LoadOp | AsyncCopyOp | AtomicRMWOp) for op in found)
     low.accesses.stores |= any(isinstance(op, StoreOp | AtomicRMWOp) for op in found)
     low.accesses.takes |= any(isinstance(op, ConvertLayoutOp) and in_shared(op.src) for op in found)
-    low.accesses.puts |= any(isinstance(op, ConvertLayoutOp) and in_shared(op.result) for op in found)
+    puts = [
+        op for op in found if isinstance(op, AsyncWaitOp) or (isinstance(op, ConvertLayoutOp) and in_shared(op.result))
+    ]
+    low.accesses.puts |= bool(puts)
 
 
 def lower_for(low: Lowering, op: scf.ForOp, lower_block: LowerBlock) -> None:

@@ -160,6 +160,8 @@ class _Kernel:
                 return lower_dot(low, op)
             case LocalAllocOp():
                 return lower_memory(low, op)
+            case TransOp() if in_shared(op.result):
+                return low.values[op.src]
             case AsyncCopyOp():
                 return begin_copy(low, op)
             case ConvertLayoutOp() if in_shared(op.src):

@@ -62,7 +62,7 @@ def register_class(element: Attribute, op: Operation) -> RegType:
 class Accesses:
     """Accesses since the CTA's threads last met: what one thread stored another one may load, and the other way.
 
-    loads, stores: of global memory. takes, puts: loads and stores of staged tiles in shared memory.
+    loads, stores: of global memory. takes, puts: of staged tiles in shared memory, loads, and stores or copies that have arrived.
     """
 
     loads: bool = False
@@ -267,7 +267,7 @@ class Lowering:
         self.accesses.puts = True
 
     def begin_copy(self) -> None:
-        """Before a tile is copied to shared memory: what stood there has been loaded. Who waits for copies lets threads meet."""
+        """Before a tile is copied to shared memory: what stood there has been loaded by all threads."""
         if self.accesses.takes:
             self.barrier()
 

@@ -11,8 +11,10 @@ from xdsl.dialects.builtin import ModuleOp
 from louver.formats.tensor import SparseTensor
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
+from louver.isa.instruction import LANES
 from louver.kernels.emulate_tiles import tile_metadata, tile_values
 from louver.passes import compile_tiles as pipeline
+from louver.passes.choose_family import CompiledKernel
 from louver.passes.compile_tiles import MAX_WARPS, CompiledTiles, compile_tiles
 from louver.passes.prefetch_loads import prefetch_loads
 from louver.passes.split_addresses import split_addresses
@@ -21,6 +23,7 @@ from louver.ptx.assembler import assemble
 from louver.runtime.device import Device, current_device
 from louver.runtime.memory import DeviceBuffer
 from louver.runtime.module import ArgumentPack, load
+from louver.user.room import with_room
 from support.carried_tiles import FOR, NEXT, TYPES, WHILE
 from support.carried_tiles import draw as carried_tiles
 from support.carried_tiles import kernel as carrying
@@ -62,13 +65,15 @@ class Placed:
 
 
 def run_on_device(compiled: CompiledTiles, run: Run, *, own_warps: bool = False) -> None:
-    """Launch once; outputs are copied back into the run's arrays. own_warps: the test chose how many there are."""
-    signature = compiled.signature
-    assembly = assemble(compiled.ptx, compiled.target.name)
+    """Launch once, as `louver.jit` does; outputs are copied back into the run's arrays. own_warps: the test chose how many there are."""
+    warps = compiled.signature.threads // LANES if own_warps else None
+    kernel, assembly = with_room(CompiledKernel(compiled, ""), assemble(compiled.ptx, compiled.target.name), warps)
+    assert isinstance(kernel.made, CompiledTiles)
+    signature = kernel.made.signature
     # Fewer warps than Louver would choose may have too few registers: who asks for them takes what is spilled.
     assert assembly.clean or own_warps, assembly.warnings
     assert not any(warning.performance_loss for warning in assembly.warnings), assembly.warnings
-    kernel = load(
+    loaded = load(
         assembly.cubin, signature.kernel, dynamic_shared=signature.shared_bytes, threads=signature.threads, ordinal=0
     )
     placed: dict[tuple[str, str], Placed] = {}
@@ -87,7 +92,7 @@ def run_on_device(compiled: CompiledTiles, run: Run, *, own_warps: bool = False)
     pack = ArgumentPack([each.type for each in signature.parameters])
     pack.bind(*(value(each) for each in signature.parameters))
     x, y, z = (*run.grid, 1, 1)[:3]
-    kernel.launch((x, y, z), pack)
+    loaded.launch((x, y, z), pack)
     for name in run.expected:
         placed[name, "address"].read(run.arguments[name])
 

@@ -1,0 +1,99 @@
+"""Tiles that are copied to shared memory a step ahead: which ones, what they compute, and that nothing in their order is missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import louver
+from louver.emulator import Seeded
+from louver.emulator.order import Order
+from louver.emulator.removal import survey, undetected
+from louver.frontend.ttir import read_ttir
+from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, LocalAllocOp
+from louver.kernels.emulate_tiles import emulate_tiles
+from louver.passes.compile_tiles import CompiledTiles, compile_tiles
+from louver.ptx.module import Kernel, Module
+from support.multiples import mark_arguments, marked
+from support.triton.tile_cases import TILE_CASES, kept_tiles
+from support.triton.tile_runs import ELEMENTS, RUNS, draw, product, tiles
+
+COPIED = {
+    "dot_f16": 2,
+    "dot_bf16": 2,
+    "dense_bf16": 2,
+    "right_sparse": 2,
+    "split_sums": 2,
+    "scaled_operand": 1,
+    "persistent": 2,
+}
+"""Operands that go straight to shared memory, by kernel; a scaled one is scaled on its way."""
+
+
+def compiled(name: str, arguments: dict[str, object]) -> CompiledTiles:
+    return compile_tiles(mark_arguments(read_ttir(kept_tiles(name)), arguments))
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_operands_are_copied(rng: np.random.Generator, name: str) -> None:
+    run = RUNS[name](rng, name)
+    # Sizes that are no multiples leave chunks across an edge.
+    whole = {each: value for each, value in run.arguments.items() if not isinstance(value, int)}
+    names = [*whole, *(each for each in run.arguments if each not in whole)]
+    made = compile_tiles(marked(read_ttir(kept_tiles(name)), names))
+    found = [
+        [op for op in made.encoded.walk() if isinstance(op, kind)] for kind in (AsyncCopyOp, LocalAllocOp, AsyncWaitOp)
+    ]
+    assert [len(each) for each in found] == [2 * COPIED[name], 2 * COPIED[name], 2]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", ["dot_f16", "right_sparse", "scaled_operand", "persistent", "split_sums", "attention"])
+def test_results(rng: np.random.Generator, name: str, seed: int) -> None:
+    run = RUNS[name](rng, name)
+    outputs = [each for each in run.expected if each not in run.read_first]
+    emulate_tiles(compiled(name, run.arguments), run.grid, run.arguments, order=Seeded(seed), uninitialised=outputs)
+    run.check()
+
+
+def test_rows_that_are_no_whole_chunks_are_loaded(rng: np.random.Generator) -> None:
+    """What divides addresses is found while they are lowered: the kernel is lowered again without copies."""
+    m, n, k = 48, 24, 152
+    a, b = (
+        louver.prune(rng.standard_normal((m, k)).astype(np.float16), "2:4"),
+        rng.standard_normal((k, n)).astype(np.float16),
+    )
+    d = np.full((m, n), np.nan, np.float32)
+    arguments = {"d": d, "a": louver.compress(a, "2:4"), "b": b, "M": m, "N": n, "K": k}
+    made = compile_tiles(marked(read_ttir(kept_tiles("dot_f16")), ["d", "a", "b"]))
+    assert "cp.async" not in made.ptx and not any(isinstance(op, AsyncCopyOp) for op in made.encoded.walk())
+    sizes = TILE_CASES["dot_f16"].constexprs
+    emulate_tiles(made, (tiles(m, sizes["BM"]), tiles(n, sizes["BN"])), arguments, uninitialised=["d"])
+    np.testing.assert_allclose(d, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("dense", [False, True], ids=["sparse", "dense"])
+def test_every_wait_and_barrier_is_needed_and_its_absence_noticed(rng: np.random.Generator, dense: bool) -> None:
+    name, (m, n, k) = ("dense_bf16" if dense else "dot_f16"), (64, 64, 208)
+    case = TILE_CASES[name]
+    element = ELEMENTS[case.signature["a"].removeprefix("*")]
+    a, b, d = draw(rng, element, m, k), draw(rng, element, k, n), np.full((m, n), np.nan, np.float32)
+    a = a if dense else louver.prune(a, "2:4")
+    arguments = {"d": d, "a": a if dense else louver.compress(a, "2:4"), "b": b, "M": m, "N": n, "K": k}
+    made = compile_tiles(mark_arguments(read_ttir(kept_tiles(name)), arguments), warps=2)
+    assert "cp.async" in made.ptx
+    grid, expected = (tiles(m, case.constexprs["BM"]), tiles(n, case.constexprs["BN"])), product(a, b, ELEMENTS["fp32"])
+
+    def attempt(kernel: Kernel, order: Order) -> None:
+        d[...] = np.nan
+        changed = replace(made, module=Module(made.module.target, [kernel]))
+        emulate_tiles(changed, grid, arguments, order=order, uninitialised=["d"])  # type: ignore[arg-type]
+        expected.check(d)
+
+    outcomes = survey(made.kernel, attempt)
+    assert len(outcomes) >= 6
+    # The last one lets no thread store what another one may still read; here nothing is read that is stored.
+    barriers = [outcome.removal for outcome in outcomes if outcome.removal.what.startswith("barrier")]
+    assert undetected(outcomes) == barriers[-1:]
