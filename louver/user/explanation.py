@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 ADVICE = (
-    "a product would be faster, and where tiles are large so is the dense kernel by Triton: register tiles copy nothing ahead and share "
-    "no operands between warps"
+    "a product would be faster, and where tiles are large so may be the dense kernel by Triton: warps multiply alone here, not four "
+    "together"
 )
 """What register tiles lack. Measured: docs/perf-log.md, `benchmarks/beside_triton.py`."""
 

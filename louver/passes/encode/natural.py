@@ -44,6 +44,7 @@ from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.memory import MAX_BYTES
+from louver.isa.mma import FP8
 from louver.isa.mma_fragments import COLUMNS, ROWS
 from louver.passes.staged_operands import staged_operands
 
@@ -53,8 +54,10 @@ DEFAULT_WARPS = 4
 DOT_WARPS = 8
 """Warps of a CTA with dots, at most."""
 
-WARP_SUMS = 1024
-"""Sums of dots for each warp, before another warp takes part: 32 registers of a thread."""
+WARP_SUMS = 2048
+"""Sums of dots for each warp, before another warp takes part: 64 registers of a thread. Half as many before a second one does, and
+where operands take more registers: elements that are moved one by one, and 8-bit floats, which sm_90a's assembler widens.
+"""
 
 
 def is_tile(value: SSAValue) -> bool:
@@ -64,10 +67,13 @@ def is_tile(value: SSAValue) -> bool:
 
 def choose_warps(function: FuncOp) -> int:
     """Warps of a CTA, a power of two: four, or as many as its dots have work for."""
-    sums = sum(prod(tensor_of(op.d).get_shape()) for op in function.body.walk() if isinstance(op, DotOp))
+    dots = [op for op in function.body.walk() if isinstance(op, DotOp)]
+    sums = sum(prod(tensor_of(op.d).get_shape()) for op in dots)
     if not sums:
         return DEFAULT_WARPS
-    wanted = max(1, sums // WARP_SUMS)
+    widened = any(element_name(tensor_of(each).element_type) in FP8 for op in dots for each in (op.a, op.b))
+    most = WARP_SUMS if has_known_addresses(function) and not widened else WARP_SUMS // 2
+    wanted = max(1, sums // most, min(2, sums // (WARP_SUMS // 2)))
     return min(DOT_WARPS, 1 << (wanted.bit_length() - 1))
 
 
