@@ -29,7 +29,7 @@ from louver.passes.encode import assign_encodings, choose_warps
 from louver.passes.expand_blocks import expand_blocks
 from louver.passes.hoist_invariants import hoist_invariants
 from louver.passes.host_descriptors import make_host_descriptors
-from louver.passes.lower_tiles import NotInChunksError, lower_tiles
+from louver.passes.lower_tiles import NoRoomError, NotInChunksError, lower_tiles
 from louver.passes.prefetch_loads import prefetch_loads
 from louver.passes.propagate_sparsity import encoding_of, propagate_sparsity
 from louver.passes.refusal import unsupported
@@ -139,25 +139,7 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     split_addresses(plain)
     dump.write("split-addresses", plain)
     count = choose_warps(_kernel(plain)) if warps is None else warps
-    # Elements that are moved one by one wait in a register each, and leave none for what could wait there for a loop.
-    wide = has_known_addresses(_kernel(plain))
-    if wide:
-        prefetch_loads(plain, count)
-    dump.write("prefetch-loads", plain)
-    encoded = assign_encodings(plain, count)
-    dump.write("assign-encodings", encoded)
-    if wide:
-        hoist_invariants(encoded)
-    dump.write("hoist-invariants", encoded)
-    copied = encoded.clone()
-    copy_ahead(copied)
-    try:
-        module = lower_tiles(_kernel(copied), parameters, count, machine)
-        encoded = copied
-    except NotInChunksError:
-        # What divides addresses is known when they have been lowered.
-        module = lower_tiles(_kernel(encoded), parameters, count, machine)
-    dump.write("copy-ahead", encoded)
+    encoded, module = _lowered(plain, parameters, count, machine, dump)
     ptx = print_module(module)
     dump.write("lower-tiles", ptx)
     kernel = module.kernels[0]
@@ -171,6 +153,44 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
         taken.multiples,
     )
     return CompiledTiles(machine, tile_ir, decomposed, encoded, module, ptx, signature)
+
+
+def _lowered(
+    plain: ModuleOp, parameters: Sequence[ArgumentParameter], warps: int, machine: Target, dump: Dump
+) -> tuple[ModuleOp, Module]:
+    """The kernel with encodings, and as PTX: the first of three ways that is possible.
+
+    What divides addresses is known when they have been lowered, and how much shared memory exchanges take. So operands of dots are
+    copied to shared memory first, then brought there by way of registers, in half of it, and last not brought there at all.
+    """
+    staged = _encoded(plain, warps, dump, staged=True)
+    copied = staged.clone()
+    copy_ahead(copied)
+    dump.write("copy-ahead", copied)
+    for encoded in (copied, staged):
+        try:
+            return encoded, lower_tiles(_kernel(encoded), parameters, warps, machine)
+        except (NotInChunksError, NoRoomError):
+            dump.write("copy-ahead", staged)
+    encoded = _encoded(plain, warps, dump, staged=False)
+    dump.write("copy-ahead", encoded)
+    return encoded, lower_tiles(_kernel(encoded), parameters, warps, machine)
+
+
+def _encoded(plain: ModuleOp, warps: int, dump: Dump, *, staged: bool) -> ModuleOp:
+    """With an encoding for each tile. staged: whether operands of dots go through shared memory."""
+    # Elements that are moved one by one wait in a register each, and leave none for what could wait there for a loop.
+    wide = staged and has_known_addresses(_kernel(plain))
+    ahead = plain.clone()
+    if wide:
+        prefetch_loads(ahead, warps)
+    dump.write("prefetch-loads", ahead)
+    encoded = assign_encodings(ahead, warps, staged=staged)
+    dump.write("assign-encodings", encoded)
+    if wide:
+        hoist_invariants(encoded)
+    dump.write("hoist-invariants", encoded)
+    return encoded
 
 
 def _kernel(module: ModuleOp) -> FuncOp:

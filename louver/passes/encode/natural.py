@@ -132,7 +132,7 @@ class Natures:
     staged: operands of dots that go through shared memory, which are computed in rows, each with the dimension of its rows.
     """
 
-    def __init__(self, function: FuncOp, warps: int) -> None:
+    def __init__(self, function: FuncOp, warps: int, *, staged: bool = True) -> None:
         self.warps = warps
         self.together = _together(function)
         self._found: dict[SSAValue, Encoding] = {}
@@ -143,7 +143,8 @@ class Natures:
         for op in anchors:
             self._give_default(op)
             self._settle(operations)
-        self.staged = {value: along for value, along in staged_operands(function).items() if self.of(value) is None}
+        operands = staged_operands(function) if staged else {}
+        self.staged = {value: along for value, along in operands.items() if self.of(value) is None}
         for value, along in self.staged.items():
             together = MAX_BYTES * 8 // element_bits(value)
             shape = tensor_of(value).get_shape()

@@ -47,7 +47,7 @@ from louver.passes.lower_tiles.order import order_by_demand
 from louver.passes.lower_tiles.reduce import lower_reduction, returned
 from louver.passes.lower_tiles.shapes import lower_constant, lower_move, lower_range, lower_splat, lower_split
 from louver.passes.lower_tiles.shared import in_shared, lower_memory, place_tiles, put_tile, take_tile
-from louver.passes.lower_tiles.state import Lowering, Registers, element_of, register_class
+from louver.passes.lower_tiles.state import Lowering, NoRoomError, Registers, element_of, register_class
 from louver.passes.lower_tiles.sums import Made, derived, summed
 from louver.passes.refusal import unsupported
 from louver.passes.tile_signature import ArgumentParameter
@@ -61,12 +61,15 @@ _MOVES = (ExpandDimsOp, BroadcastOp, TransOp, ReshapeOp)
 def lower_tiles(function: FuncOp, parameters: Sequence[ArgumentParameter], warps: int, target: Target) -> Module:
     """The function as a PTX module, one kernel. parameters: of its arguments, in order. warps: of a CTA.
 
-    Refuses, with operation and source line, what has no lowering.
+    Refuses, with operation and source line, what has no lowering. Raises NoRoomError and NotInChunksError for what has one if its
+    operands go another way.
     """
     name = function.sym_name.data
     params = tuple(Param(each.name, each.type) for each in parameters)
     k = KernelBuilder(name, params, threads=warps * LANES)
     staged, size = place_tiles(function)
+    if size > target.max_shared_bytes:
+        raise NoRoomError
     low = Lowering(k, warps, PtxBlock(), staged=staged, staged_bytes=size, shared_bytes=size)
     lowering = _Kernel(low, target)
     return Module(target.name, [lowering.run(function, parameters)])

@@ -58,6 +58,10 @@ def register_class(element: Attribute, op: Operation) -> RegType:
     raise unsupported(f"tiles in registers have integers, f32, f16, bf16 and 8-bit floats, not {element}", op)
 
 
+class NoRoomError(Exception):
+    """Shared memory for staged tiles and for an exchange is more than there is."""
+
+
 @dataclass(slots=True)
 class Accesses:
     """Accesses since the CTA's threads last met: what one thread stored another one may load, and the other way.
@@ -181,13 +185,13 @@ class Lowering:
         )
 
     def reserve(self, size: int, op: Operation, limit: int) -> None:
-        """Shared memory for an exchange. Refuses `op` for more than there is."""
-        if size > limit - self.staged_bytes:
+        """Shared memory for an exchange. Refuses `op` for more than there is; raises NoRoomError if staged tiles are in its place."""
+        if size > limit:
             raise unsupported(
-                f"tiles are exchanged through {limit - self.staged_bytes} bytes of shared memory, not {size}: "
-                "choose smaller blocks",
-                op,
+                f"tiles are exchanged through {limit} bytes of shared memory, not {size}: choose smaller blocks", op
             )
+        if size > limit - self.staged_bytes:
+            raise NoRoomError
         self.shared_bytes = max(self.shared_bytes, self.staged_bytes + size)
 
     def origin(self, layout: Layout, dimension: int) -> Reg | None:

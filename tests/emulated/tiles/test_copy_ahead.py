@@ -12,9 +12,12 @@ from louver.emulator import Seeded
 from louver.emulator.order import Order
 from louver.emulator.removal import survey, undetected
 from louver.frontend.ttir import read_ttir
-from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, LocalAllocOp
+from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, ConvertLayoutOp, LocalAllocOp
+from louver.isa.targets import target
 from louver.kernels.emulate_tiles import emulate_tiles
+from louver.passes import compile_tiles as pipeline
 from louver.passes.compile_tiles import CompiledTiles, compile_tiles
+from louver.passes.lower_tiles.shared import in_shared
 from louver.ptx.module import Kernel, Module
 from support.multiples import mark_arguments, marked
 from support.triton.tile_cases import TILE_CASES, kept_tiles
@@ -72,6 +75,36 @@ def test_rows_that_are_no_whole_chunks_are_loaded(rng: np.random.Generator) -> N
     sizes = TILE_CASES["dot_f16"].constexprs
     emulate_tiles(made, (tiles(m, sizes["BM"]), tiles(n, sizes["BN"])), arguments, uninitialised=["d"])
     np.testing.assert_allclose(d, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "kilobytes", "way"),
+    [
+        ("dense_bf16", 16, "copied"),
+        ("dense_bf16", 12, "staged"),
+        ("dense_bf16", 4, "neither"),
+        ("attention", 64, "copied"),
+        ("attention", 8, "neither"),
+    ],
+)
+def test_shared_memory_that_is_too_small(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, name: str, kilobytes: int, way: str
+) -> None:
+    """Slots of copies go first, then staged operands; exchanges stay."""
+    small = replace(target("sm_90a"), max_shared_bytes=kilobytes * 1024)
+    monkeypatch.setattr(pipeline, "target", lambda name: small)
+    run = RUNS[name](rng, name)
+    # Whole chunks, which the run's sizes have not: it is not run then.
+    whole = (name, way) == ("dense_bf16", "copied")
+    text = read_ttir(kept_tiles(name))
+    made = compile_tiles(marked(text, list(run.arguments)) if whole else mark_arguments(text, run.arguments), warps=4)
+    staged = [op for op in made.encoded.walk() if isinstance(op, ConvertLayoutOp) and in_shared(op.src)]
+    assert bool(staged) == (way != "neither") and ("cp.async" in made.ptx) == (way == "copied")
+    assert made.signature.shared_bytes <= kilobytes * 1024
+    if not whole:
+        outputs = [each for each in run.expected if each not in run.read_first]
+        emulate_tiles(made, run.grid, run.arguments, order=Seeded(1), uninitialised=outputs)
+        run.check()
 
 
 @pytest.mark.parametrize("dense", [False, True], ids=["sparse", "dense"])
