@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -19,14 +20,29 @@ BLOCK: Final = 1 << 17
 
 
 def sparse_operand(array: ArrayLike) -> tuple[NDArray[Any], ElementType]:
-    """The array and its element type; refuses scalars and types that a sparse tensor cannot have."""
-    operand = np.asarray(array)
+    """The array and its element type; refuses scalars and types that a sparse tensor cannot have.
+
+    A PyTorch tensor may be on any device, and of types that NumPy does not know.
+    """
+    of_torch = _is_torch_tensor(array)
+    operand: Any = array if of_torch else np.asarray(array)
     if operand.ndim == 0:
         raise ValueError("a sparse tensor has at least one dimension, got a scalar: give an array")
     element = element_type(operand.dtype)
     if not element.sparse:
         raise ValueError(f"{element} is a type of results or of numbers, not of sparse tensors: convert the data first")
-    return operand, element
+    return (_on_host(operand, element) if of_torch else operand), element
+
+
+def _is_torch_tensor(array: object) -> bool:
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def _on_host(tensor: Any, element: ElementType) -> NDArray[Any]:
+    """A PyTorch tensor as an array, by its bytes."""
+    torch: Any = sys.modules["torch"]
+    return tensor.detach().cpu().contiguous().view(torch.uint8).numpy().view(element.numpy)
 
 
 def normal_axis(axis: int, ndim: int) -> int:
