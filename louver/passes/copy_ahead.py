@@ -25,6 +25,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, ConvertLayoutOp, LoadOp, LocalAllocOp, SharedAttr, TransOp
 from louver.ir.tile.types import AnyTensor, register_encoding, tensor_of
+from louver.passes.effects import has_no_effect
 from louver.passes.insert import insert
 from louver.passes.lower_tiles.shared import in_shared
 
@@ -45,7 +46,7 @@ class _Ahead:
 
 def copy_ahead(module: ModuleOp) -> None:
     """In place; the module is verified after it."""
-    for loop in [op for op in module.walk() if isinstance(op, scf.ForOp)]:
+    for loop in [op for op in module.walk() if isinstance(op, scf.ForOp) and all(map(_only_loads, op.body.walk()))]:
         found = [each for index in range(len(loop.iter_args)) if (each := _ahead(loop, index)) is not None]
         if found:
             _copy(loop, found)
@@ -53,7 +54,10 @@ def copy_ahead(module: ModuleOp) -> None:
 
 
 def _ahead(loop: scf.ForOp, index: int) -> _Ahead | None:
-    """What a loop carries, if only shared memory takes it, and loads alone make it."""
+    """What a loop carries, if only shared memory takes it, and loads right before the loop and in it alone make it.
+
+    A copy reads its source later than a load does: nothing else happens until the wait.
+    """
     argument, end = loop.body.block.args[index + 1], loop.body.block.last_op
     assert end is not None
     first, following, user = loop.iter_args[index].owner, end.operands[index].owner, _only_user(argument)
@@ -63,9 +67,23 @@ def _ahead(loop: scf.ForOp, index: int) -> _Ahead | None:
         return None
     if not isinstance(first, LoadOp) or not isinstance(following, LoadOp):
         return None
+    if not _right_before(first, loop) or following.parent_block() is not loop.body.block:
+        return None
     alone = first.result.has_one_use() and following.result.has_one_use() and loop.results[index].first_use is None
     zeros = _gives_zeros(first) and _gives_zeros(following)
     return _Ahead(index, turn, put, first, following) if alone and zeros else None
+
+
+def _only_loads(op: Operation) -> bool:
+    return has_no_effect(op) or isinstance(op, LoadOp | AsyncCopyOp | AsyncWaitOp | LocalAllocOp)
+
+
+def _right_before(load: LoadOp, loop: scf.ForOp) -> bool:
+    """Whether a load is in the block of a loop, with nothing but loads in between."""
+    between: Operation | None = load
+    while between is not None and between is not loop and _only_loads(between):
+        between = between.next_op
+    return between is loop
 
 
 def _only_user(value: SSAValue) -> Operation | None:

@@ -12,6 +12,7 @@ from louver.emulator import Seeded
 from louver.emulator.order import Order
 from louver.emulator.removal import survey, undetected
 from louver.frontend.ttir import read_ttir
+from louver.ir.context import parse_ir
 from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, ConvertLayoutOp, LocalAllocOp
 from louver.isa.targets import target
 from louver.kernels.emulate_tiles import emulate_tiles
@@ -130,3 +131,56 @@ def test_every_wait_and_barrier_is_needed_and_its_absence_noticed(rng: np.random
     # The last one lets no thread store what another one may still read; here nothing is read that is stored.
     barriers = [outcome.removal for outcome in outcomes if outcome.removal.what.startswith("barrier")]
     assert undetected(outcomes) == barriers[-1:]
+
+
+BY_HAND = """tt.func public @k(%out: !tt.ptr<f32>, %a: !tt.ptr<f16> {tt.divisibility = 16 : i32}, %times: i32) {
+  %zero = arith.constant 0 : i32
+  %one = arith.constant 1 : i32
+  %two = arith.constant 2 : i32
+  %r = tt.make_range {start = 0 : i32, end = 32 : i32} : tensor<32xi32>
+  %down = tt.expand_dims %r {axis = 1 : i32} : tensor<32xi32> -> tensor<32x1xi32>
+  %along = tt.expand_dims %r {axis = 0 : i32} : tensor<32xi32> -> tensor<1x32xi32>
+  %rows = tt.broadcast %down : tensor<32x1xi32> -> tensor<32x32xi32>
+  %columns = tt.broadcast %along : tensor<1x32xi32> -> tensor<32x32xi32>
+  %pitch = arith.constant dense<32> : tensor<32x32xi32>
+  %flat = arith.muli %rows, %pitch : tensor<32x32xi32>
+  %place = arith.addi %flat, %columns : tensor<32x32xi32>
+  %zeros = arith.constant dense<0.0> : tensor<32x32xf32>
+  %a0 = tt.splat %a : !tt.ptr<f16> -> tensor<32x32x!tt.ptr<f16>>
+  %a1 = tt.addptr %a0, %place : tensor<32x32x!tt.ptr<f16>>, tensor<32x32xi32>
+  %first = tt.load %a1 : tensor<32x32x!tt.ptr<f16>>
+  %sum = scf.for %j = %zero to %times step %one iter_args(%begin = %zeros) -> (tensor<32x32xf32>) : i32 {
+    FIRST
+    %inner, %last = scf.for %i = %zero to %two step %one iter_args(%s = %begin, %t = %start) -> (tensor<32x32xf32>, tensor<32x32xf16>) : i32 {
+      %n = arith.addi %i, %one : i32
+      %size = arith.constant 1024 : i32
+      %by = arith.muli %n, %size : i32
+      %p = tt.addptr %a, %by : !tt.ptr<f16>, i32
+      %p0 = tt.splat %p : !tt.ptr<f16> -> tensor<32x32x!tt.ptr<f16>>
+      %p1 = tt.addptr %p0, %place : tensor<32x32x!tt.ptr<f16>>, tensor<32x32xi32>
+      %next = tt.load %p1 : tensor<32x32x!tt.ptr<f16>>
+      %d = tt.dot %t, %t, %s : tensor<32x32xf16> * tensor<32x32xf16> -> tensor<32x32xf32>
+      scf.yield %d, %next : tensor<32x32xf32>, tensor<32x32xf16>
+    }
+    scf.yield %inner : tensor<32x32xf32>
+  }
+  %o0 = tt.splat %out : !tt.ptr<f32> -> tensor<32x32x!tt.ptr<f32>>
+  %o1 = tt.addptr %o0, %place : tensor<32x32x!tt.ptr<f32>>, tensor<32x32xi32>
+  tt.store %o1, %sum : tensor<32x32x!tt.ptr<f32>>
+  tt.return
+}"""
+"""A step ahead by hand, in a loop around it. FIRST: what the inner loop begins with, named %start."""
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_users_carry_themselves(rng: np.random.Generator, again: bool) -> None:
+    """Copies only where the first load is right before the loop: what was loaded once would be there once, and slots take turns."""
+    load = "%start = tt.load %a1 : tensor<32x32x!tt.ptr<f16>>"
+    text = BY_HAND.replace("FIRST", load) if again else BY_HAND.replace("FIRST", "").replace("%start)", "%first)")
+    made = compile_tiles(parse_ir(text), warps=2)
+    assert ("cp.async" in made.ptx) == again
+    a, out = rng.standard_normal((3, 32, 32)).astype(np.float16), np.full((32, 32), np.nan, np.float32)
+    for seed in range(3):
+        emulate_tiles(made, (1,), {"out": out, "a": a, "times": 3}, order=Seeded(seed), uninitialised=["out"])
+        wide = a.astype(np.float64)
+        np.testing.assert_allclose(out, 3 * (wide[0] @ wide[0] + wide[1] @ wide[1]), rtol=1e-4, atol=1e-3)
