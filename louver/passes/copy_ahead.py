@@ -20,13 +20,13 @@ from dataclasses import dataclass
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, TensorType
-from xdsl.ir import Operation, Region, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.ir import Operation, SSAValue
+from xdsl.rewriter import Rewriter
 
 from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, ConvertLayoutOp, LoadOp, LocalAllocOp, SharedAttr, TransOp
 from louver.ir.tile.types import AnyTensor, register_encoding, tensor_of
 from louver.passes.effects import has_no_effect
-from louver.passes.insert import insert
+from louver.passes.insert import carrying, insert
 from louver.passes.lower_tiles.shared import in_shared
 
 
@@ -127,14 +127,7 @@ def _copy(loop: scf.ForOp, tiles: Sequence[_Ahead]) -> None:
         block.erase_arg(tile)
         ends[each.index] = _copied(each.following, free)
         ends.append(here)
-    new_end = scf.YieldOp(*ends)
-    new_end.location = end.location
-    Rewriter.replace_op(end, new_end, [])
-    body = Region()
-    loop.body.move_blocks(body)
-    new = scf.ForOp(loop.lb, loop.ub, loop.step, given, body)
-    new.attributes, new.location = dict(loop.attributes), loop.location
-    Rewriter.insert_op(new, InsertPoint.before(loop))
+    new = carrying(loop, given, ends)
     insert(loop, AsyncWaitOp(), loop)
     for before, after in zip(loop.results, new.results, strict=False):
         after.name_hint = before.name_hint

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from xdsl.dialects import arith
+from collections.abc import Sequence
+
+from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IntegerAttr, i32
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 
@@ -31,3 +33,21 @@ def insert_after(op: Operation, new: Operation) -> SSAValue:
 def integer(before: Operation, value: int) -> SSAValue:
     """A constant of 32 bits before an operation."""
     return insert_before(before, arith.ConstantOp(IntegerAttr(value, i32)))
+
+
+def carrying(loop: scf.ForOp, given: Sequence[SSAValue], ends: Sequence[SSAValue]) -> scf.ForOp:
+    """A loop with the body of `loop`, before it, that begins with other values and ends with others, for the body's arguments.
+
+    What uses the results of `loop`, which has no body any more, and its removal are left to the caller.
+    """
+    end = loop.body.block.last_op
+    assert end is not None
+    new_end = scf.YieldOp(*ends)
+    new_end.location = end.location
+    Rewriter.replace_op(end, new_end, [])
+    body = Region()
+    loop.body.move_blocks(body)
+    new = scf.ForOp(loop.lb, loop.ub, loop.step, given, body)
+    new.attributes, new.location = dict(loop.attributes), loop.location
+    Rewriter.insert_op(new, InsertPoint.before(loop))
+    return new

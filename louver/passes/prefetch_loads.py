@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import FixedBitwidthType, IntegerAttr, ModuleOp
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.ir.comparisons import CmpiOp, SelectOp
@@ -29,7 +29,7 @@ from louver.ir.tile import DotOp, FuncOp, LoadOp, SplatOp
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.instruction import LANES
 from louver.passes.effects import has_no_effect, takes_any
-from louver.passes.insert import insert, insert_before
+from louver.passes.insert import carrying, insert, insert_before
 from louver.passes.integers import position
 from louver.passes.remove_dead import remove_dead
 from louver.passes.staged_operands import staged_operands
@@ -243,14 +243,7 @@ def _carry(loop: scf.ForOp, loads: Sequence[LoadOp], first: Sequence[SSAValue], 
         tile.name_hint = load.result.name_hint
         load.result.replace_all_uses_with(tile)
         Rewriter.erase_op(load)
-    new_end = scf.YieldOp(*end.operands, *ahead)
-    new_end.location = end.location
-    Rewriter.replace_op(end, new_end, [])
-    body = Region()
-    loop.body.move_blocks(body)
-    new = scf.ForOp(loop.lb, loop.ub, loop.step, [*loop.iter_args, *first], body)
-    new.attributes, new.location = dict(loop.attributes), loop.location
-    Rewriter.insert_op(new, InsertPoint.before(loop))
+    new = carrying(loop, [*loop.iter_args, *first], [*end.operands, *ahead])
     for before, after in zip(loop.results, new.results, strict=False):
         after.name_hint = before.name_hint
         before.replace_all_uses_with(after)

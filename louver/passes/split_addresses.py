@@ -17,8 +17,8 @@ from typing import Any, cast
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, IntegerType, ModuleOp, i64
-from xdsl.ir import Attribute, Operation, Region, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.rewriter import Rewriter
 
 from louver.ir.arith import ExtSIOp
 from louver.ir.tile import (
@@ -33,7 +33,7 @@ from louver.ir.tile import (
     StoreOp,
 )
 from louver.ir.tile.types import AnyTensor, as_tensor, tensor_of
-from louver.passes.insert import insert_before
+from louver.passes.insert import carrying, insert_before
 from louver.passes.remove_dead import remove_dead
 
 
@@ -82,14 +82,7 @@ def _carry_scalars(loop: scf.ForOp) -> None:
             wide = step if step.type == scalar else insert_before(end, ExtSIOp(step, scalar))
             total = insert_before(end, arith.AddiOp(total, wide))
         ends[each.index] = total
-    new_end = scf.YieldOp(*ends)
-    new_end.location = end.location
-    Rewriter.replace_op(end, new_end, [])
-    body = Region()
-    loop.body.move_blocks(body)
-    new = scf.ForOp(loop.lb, loop.ub, loop.step, given, body)
-    new.attributes, new.location = dict(loop.attributes), loop.location
-    Rewriter.insert_op(new, InsertPoint.before(loop))
+    new = carrying(loop, given, ends)
     for index, (before, after) in enumerate(zip(loop.results, new.results, strict=True)):
         after.name_hint = before.name_hint
         before.replace_all_uses_with(_plus(loop, starts[index], after) if index in starts else after)
