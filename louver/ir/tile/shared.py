@@ -1,8 +1,7 @@
-"""Tiles in shared memory, on their way from registers to other registers: `#tt.shared<{order = [1, 0]}>`.
+"""Tiles in shared memory: `#tt.shared<{order = [1, 0]}>`.
 
-Rows along the fastest dimension, order[0], stand behind each other. In each line of 128 bytes (of each row, where rows are longer)
-the chunks of 16 bytes change places by the line's number, so that a column of chunks touches all banks: the pattern of
-`louver.isa.swizzle` for a span of 128 bytes, but by rows.
+Rows along the fastest dimension, order[0], stand as bulk copies and `wgmma` have them (`louver.isa.swizzle.Tile`): boxes of up to
+128 bytes a row, one box after the other, and in each the 16-byte chunks of a row change places by the row's number.
 """
 
 from __future__ import annotations
@@ -10,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import cast
 
 from xdsl.irdl import irdl_attr_definition
 from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.tile.encodings import Encoding, Integers, integers, numbers_of
 from louver.ir.tile.layout import Vector
-from louver.isa.swizzle import BANK_LINE, CHUNK
+from louver.isa.swizzle import BANK_LINE, CHUNK, Swizzle
+from louver.isa.tensormap import SwizzleBytes
 
 
 @irdl_attr_definition
@@ -61,8 +62,13 @@ class SharedLayout:
             raise ValueError(f"rows in shared memory have {CHUNK} bytes at least, got {self.row_bytes}")
 
     @property
+    def rows(self) -> int:
+        """Rows of the matrix, which are its columns where these are the fast dimension."""
+        return self.shape[1 - self.fast]
+
+    @property
     def row_bytes(self) -> int:
-        """From a row to the next."""
+        """Bytes of a row, over all boxes."""
         return self.shape[self.fast] * self.size
 
     @property
@@ -70,11 +76,18 @@ class SharedLayout:
         """Of the whole tile."""
         return prod(self.shape) * self.size
 
+    @property
+    def swizzle(self) -> Swizzle:
+        """The widest one that a row fills; none for rows of one chunk."""
+        width = min(self.row_bytes, BANK_LINE)
+        return Swizzle(cast(SwizzleBytes, 0 if width == CHUNK else width))
+
     def offset(self, place: Vector) -> int:
         """Bytes from the tile's start to an element.
 
         Linear over bits: where places share no bit, the offset of their sum is the exclusive or of their offsets.
         """
-        flat = place[1 - self.fast] * self.row_bytes + place[self.fast] * self.size
-        line = flat // max(self.row_bytes, BANK_LINE)
-        return flat ^ line % (BANK_LINE // CHUNK) * CHUNK
+        row, byte, width = place[1 - self.fast], place[self.fast] * self.size, self.swizzle.width
+        flat = byte // width * self.rows * width + row * width + byte % width
+        phase = flat // BANK_LINE & (width // CHUNK - 1)
+        return flat ^ phase * CHUNK

@@ -22,7 +22,7 @@ from louver.isa.convert import ConvertInteger
 from louver.isa.matrix import LoadMatrix
 from louver.isa.memory import Load, Store
 from louver.isa.move import Bitcast
-from louver.isa.swizzle import BANK_LINE, CHUNK
+from louver.isa.swizzle import CHUNK
 from louver.passes.lower_tiles.numbers import element_bytes, extended, is_integer
 from louver.passes.lower_tiles.packing import WORD, pack_elements, unpack_elements
 from louver.passes.lower_tiles.state import Lowering, Registers, element_of, register_class
@@ -43,8 +43,9 @@ def place_tiles(function: FuncOp) -> tuple[dict[SSAValue, int], int]:
     end = 0
     for op in function.body.walk():
         if isinstance(op, ConvertLayoutOp | LocalAllocOp) and in_shared(op.result):
-            found[op.result] = end
-            end += -(-_tile(op.result, op).bytes // BANK_LINE) * BANK_LINE
+            tile = tile_of(op.result, op)
+            found[op.result] = -(-end // tile.swizzle.repeat) * tile.swizzle.repeat
+            end = found[op.result] + tile.bytes
     return found, end
 
 
@@ -53,7 +54,7 @@ def lower_memory(low: Lowering, op: LocalAllocOp) -> Registers:
     return (low.constant(low.staged[op.result], "b32"),)
 
 
-def _tile(value: SSAValue, op: Operation) -> SharedLayout:
+def tile_of(value: SSAValue, op: Operation) -> SharedLayout:
     tensor = tensor_of(value)
     encoding = register_encoding(tensor)
     assert isinstance(encoding, SharedAttr)
@@ -76,7 +77,7 @@ class Place:
     @classmethod
     def of(cls, low: Lowering, value: SSAValue, op: Operation, thread: Steps) -> Place:
         """A tile that is in shared memory. thread: steps of the bits of the thread's number."""
-        tile = _tile(value, op)
+        tile = tile_of(value, op)
         weights = tuple(map(tile.offset, thread))
         base, start = low.staged_address(weights), low.known.sum_of(low.scalar(value))
         if start.base is not None:
@@ -99,7 +100,7 @@ class Place:
 
 def put_tile(low: Lowering, op: ConvertLayoutOp) -> None:
     """A tile from registers to shared memory."""
-    layout, tile = low.layout(op.src), _tile(op.result, op)
+    layout, tile = low.layout(op.src), tile_of(op.result, op)
     registers = dict(zip(layout.registers, low.values[op.src], strict=True))
     low.values[op.result] = (low.constant(low.staged[op.result], "b32"),)
     place = Place.of(low, op.result, op, layout.thread)
@@ -145,7 +146,7 @@ def _store(low: Lowering, address: Address, elements: Sequence[Reg], size: int, 
 
 def take_tile(low: Lowering, op: ConvertLayoutOp) -> Registers:
     """A tile from shared memory to registers, as its encoding says."""
-    layout, tile = low.layout(op.result), _tile(op.src, op)
+    layout, tile = low.layout(op.result), tile_of(op.src, op)
     low.begin_take()
     matrices = _matrices(layout, tile)
     found = _one_by_one(low, op, layout, tile) if matrices is None else _by_matrices(low, op, matrices, tile)
