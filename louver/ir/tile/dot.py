@@ -24,8 +24,9 @@ from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.tile.elements import ACCUMULATORS, element_name
-from louver.ir.tile.encodings import DENSE, METADATA, VALUES, DotOperandAttr, Encoding
+from louver.ir.tile.encodings import DENSE, METADATA, VALUES, DotOperandAttr, Encoding, MmaAttr
 from louver.ir.tile.metadata import divides, metadata_shape
+from louver.ir.tile.shared import SharedAttr
 from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding, sparse_encoding, tensor_of
 
 _WRITTEN = ("inputPrecision", "sparseIndex")
@@ -227,6 +228,10 @@ def _verify_registers(op: DotOp, sparse: int | None) -> None:
         return
     wanted = [(0, VALUES if sparse == 0 else DENSE), (1, VALUES if sparse == 1 else DENSE), (sparse, METADATA)]
     for encoding, (index, meta) in zip(found, wanted, strict=False):
+        if isinstance(sums, MmaAttr) and sums.of_warpgroup and meta != METADATA:
+            if not isinstance(encoding, SharedAttr):
+                raise VerifyException(f"operand {index} of a dot of version 3 is in shared memory, got {encoding}")
+            continue
         if not isinstance(encoding, DotOperandAttr) or not _is_operand(encoding, sums, index, meta):
             raise VerifyException(
                 f"operand {index} of this dot, meta {meta}, has a #tt.dot_op<…> of {sums} that says so, got {encoding}"

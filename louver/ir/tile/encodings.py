@@ -2,6 +2,7 @@
 
     #tt.blocked<{sizePerThread = [1, 1], threadsPerWarp = [1, 32], warpsPerCTA = [4, 1], order = [1, 0]}>
     #tt.mma<{version = 2, warpsPerCTA = [2, 1], instrShape = [16, 8]}>
+    #tt.mma<{version = 3, warpsPerCTA = [4, 1], instrShape = [64, 128]}>
     #tt.dot_op<{opIdx = 0, parent = #tt.mma<…>, kWidth = 2, meta = 0}>
     #tt.slice<{dim = 1, parent = #tt.mma<…>}>
     #tt.linear<{register = [[0, 1]], lane = [[0, 2], …], warp = []}>
@@ -26,7 +27,9 @@ from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.tile.layout import LANE_BITS, Layout, Steps, Vector
 from louver.ir.tile.metadata import WORD_ENTRIES
+from louver.isa.fragments import ROWS as WARPGROUP_ROWS
 from louver.isa.mma_fragments import COLUMNS, ROWS, ElementBits, warp_accumulator, warp_operand_a, warp_operand_b
+from louver.isa.targets import WARPS_PER_WARPGROUP
 
 Integers: TypeAlias = ArrayAttr[IntAttr]
 
@@ -185,7 +188,11 @@ class BlockedAttr(Encoding):
 
 @irdl_attr_definition
 class MmaAttr(Encoding):
-    """Sums of warp products, 16×8 each. `transposed`: of the product whose transpose the tile is; the rest is said of that one."""
+    """Sums of products: version 2 of warps (`mma`), 16×8 each; version 3 of warpgroups (`wgmma`), 64×n each.
+
+    `transposed`: of the product whose transpose the tile is; the rest is said of that one. warpsPerCTA: along its rows and columns;
+    of version 3 the four warps of a warpgroup are along the rows.
+    """
 
     name = "tt.mma"
     FIELDS = ("version", "warpsPerCTA", "instrShape", "transposed")
@@ -197,25 +204,47 @@ class MmaAttr(Encoding):
 
     @classmethod
     def of(cls, rows: int, columns: int, *, transposed: bool = False) -> MmaAttr:
-        """So many warps along rows and columns of the product."""
+        """Products of warps, so many along rows and columns of the product."""
         return cls(IntAttr(2), integers([rows, columns]), integers([ROWS, COLUMNS]), IntAttr(int(transposed)))
+
+    @classmethod
+    def of_warpgroups(cls, rows: int, columns: int, n: int, *, transposed: bool = False) -> MmaAttr:
+        """Products of warpgroups, of n columns, so many warpgroups along rows and columns of the product."""
+        warps = integers([WARPS_PER_WARPGROUP * rows, columns])
+        return cls(IntAttr(3), warps, integers([WARPGROUP_ROWS, n]), IntAttr(int(transposed)))
+
+    @property
+    def of_warpgroup(self) -> bool:
+        """Whether a warpgroup computes a product, with operands in shared memory."""
+        return self.version.data == 3
 
     @property
     def warps(self) -> int:
         rows, columns = numbers_of(self.warps_per_cta)
         return rows * columns
 
+    @property
+    def columns(self) -> int:
+        """Columns of a product."""
+        return numbers_of(self.instruction)[1]
+
     def layout(self, shape: Sequence[int]) -> Layout:
         fragment = warp_accumulator("f32")
         rows, columns = numbers_of(self.warps_per_cta)
-        register = (*fragment.element, *_doublings(1, COLUMNS * columns), *_doublings(0, ROWS * rows))
-        return self.placed(shape, register, fragment.thread, self.warp_steps(ROWS, COLUMNS))
+        inside = [(0, COLUMNS << bit) for bit in range((self.columns // COLUMNS).bit_length() - 1)]
+        register = (
+            *(*fragment.element, *inside),
+            *_doublings(1, self.columns * columns),
+            *_doublings(0, ROWS * rows),
+        )
+        return self.placed(shape, register, fragment.thread, self.warp_steps(ROWS, self.columns))
 
     def warp_steps(self, row: int, column: int) -> Steps:
         """Steps of the warps, which are so many rows and columns of a tile apart; 0 where it has none."""
         rows, columns = numbers_of(self.warps_per_cta)
-        along = [(0, column << bit) for bit in range(columns.bit_length() - 1)]
-        return (*along, *((row << bit, 0) for bit in range(rows.bit_length() - 1)))
+        along_columns = [(0, column << bit) for bit in range(columns.bit_length() - 1)]
+        along_rows = [(row << bit, 0) for bit in range(rows.bit_length() - 1)]
+        return (*along_rows, *along_columns) if self.of_warpgroup else (*along_columns, *along_rows)
 
     def placed(
         self, shape: Sequence[int], register: Sequence[Vector], lane: Sequence[Vector], warp: Sequence[Vector]
@@ -228,11 +257,22 @@ class MmaAttr(Encoding):
         return Layout.within((shape[1], shape[0]), register, lane, warp).permuted((1, 0))
 
     def verify(self) -> None:
-        if self.version.data != 2 or numbers_of(self.instruction) != (ROWS, COLUMNS):
-            raise VerifyException(f"products of warps are version 2, {ROWS} x {COLUMNS}, got {self}")
-        warps = numbers_of(self.warps_per_cta)
+        warps, (rows, columns) = numbers_of(self.warps_per_cta), numbers_of(self.instruction)
         if len(warps) != 2 or any(count < 1 or count & (count - 1) for count in warps):
             raise VerifyException(f"warpsPerCTA has powers of two along rows and columns, got {self}")
+        match self.version.data:
+            case 2:
+                legal = (rows, columns) == (ROWS, COLUMNS)
+            case 3:
+                powers = columns >= COLUMNS and columns & (columns - 1) == 0
+                legal = rows == WARPGROUP_ROWS and powers and warps[0] % WARPS_PER_WARPGROUP == 0
+            case _:
+                legal = False
+        if not legal:
+            raise VerifyException(
+                f"products of warps are version 2, {ROWS} x {COLUMNS}; those of warpgroups version 3, {WARPGROUP_ROWS} x a power "
+                f"of two from {COLUMNS}, with four warps along the rows for each: got {self}"
+            )
 
 
 @irdl_attr_definition

@@ -171,6 +171,9 @@ def multiplied_operands(op: DotOp, natures: Natures) -> Wanted:
     sparse = None if op.sparse_index is None else op.sparse_index.value.data
     wanted: Wanted = []
     for index, value in enumerate((op.a, op.b)):
+        if sums.of_warpgroup:
+            wanted.append((value, SharedAttr.along(natures.operands[value])))
+            continue
         encoding = DotOperandAttr.of(index, sums, element_bits(value), VALUES if index == sparse else DENSE)
         wanted.append((value, encoding))
     if op.metadata is not None and sparse is not None:

@@ -4,7 +4,7 @@ these element by element stays there. All other tiles have no nature: they are c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import cast
 
@@ -46,6 +46,8 @@ from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.memory import MAX_BYTES
 from louver.isa.mma import FP8
 from louver.isa.mma_fragments import COLUMNS, ROWS
+from louver.isa.targets import WARPS_PER_WARPGROUP
+from louver.passes.encode.unit import is_transposed, multiplies, product_shape, warpgroup_encoding
 from louver.passes.staged_operands import staged_operands
 
 DEFAULT_WARPS = 4
@@ -74,7 +76,9 @@ def choose_warps(function: FuncOp) -> int:
     widened = any(element_name(tensor_of(each).element_type) in FP8 for op in dots for each in (op.a, op.b))
     most = WARP_SUMS if has_known_addresses(function) and not widened else WARP_SUMS // 2
     wanted = max(1, sums // most, min(2, sums // (WARP_SUMS // 2)))
-    return min(DOT_WARPS, 1 << (wanted.bit_length() - 1))
+    count = min(DOT_WARPS, 1 << (wanted.bit_length() - 1))
+    staged = staged_operands(function)
+    return max(count, WARPS_PER_WARPGROUP) if any(multiplies(op, staged) for op in dots) else count
 
 
 def element_bits(value: SSAValue) -> int:
@@ -82,16 +86,16 @@ def element_bits(value: SSAValue) -> int:
     return element_type(element_name(tensor_of(value).element_type)).bits
 
 
-def product_encoding(op: DotOp, warps: int, *, apart: bool = False) -> MmaAttr:
+def product_encoding(op: DotOp, warps: int, staged: Mapping[SSAValue, int], *, apart: bool = False) -> MmaAttr:
     """The encoding of a dot's sums. A sparse right operand makes it the transposed product.
 
     Warps are along the rows first, so that sums stay in their warp on the way to another dot or a sum along rows; where sums go no
     such way they are along both, such that a warp has the fewest elements of operands.
     """
-    rows, columns = tensor_of(op.d).get_shape()
-    transposed = op.sparse_index is not None and op.sparse_index.value.data == 1
-    if transposed:
-        rows, columns = columns, rows
+    if (found := warpgroup_encoding(op, warps, staged)) is not None:
+        return found
+    rows, columns = product_shape(op)
+    transposed = is_transposed(op)
     along_rows = min(warps, max(1, rows // ROWS))
     along_columns = min(warps // along_rows, max(1, columns // COLUMNS))
     if apart:
@@ -139,12 +143,12 @@ class Natures:
         operations = list(function.body.walk())
         anchors = [op for op in operations if isinstance(op, ReduceOp | AtomicRMWOp)]
         self.apart = _dots_apart(operations)
+        self.operands = staged_operands(function) if staged else {}
         self._settle(operations)
         for op in anchors:
             self._give_default(op)
             self._settle(operations)
-        operands = staged_operands(function) if staged else {}
-        self.staged = {value: along for value, along in operands.items() if self.of(value) is None}
+        self.staged = {value: along for value, along in self.operands.items() if self.of(value) is None}
         for value, along in self.staged.items():
             together = MAX_BYTES * 8 // element_bits(value)
             shape = tensor_of(value).get_shape()
@@ -191,7 +195,7 @@ class Natures:
         """Values that get an encoding by this operation."""
         match op:
             case DotOp():
-                return [(op.d, product_encoding(op, self.warps, apart=self.apart))]
+                return [(op.d, product_encoding(op, self.warps, self.operands, apart=self.apart))]
             case ReduceOp():
                 found = next((found for each in op.srcs if (found := self.of(each))), None)
                 return [(each, found and SliceAttr.of(op.axis.value.data, found)) for each in op.result]

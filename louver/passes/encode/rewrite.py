@@ -8,7 +8,7 @@ from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, LocationAttr, ModuleOp, TensorType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from louver.ir.tile import AtomicRMWOp, ConvertLayoutOp, DotOp, FuncOp, ReduceOp, StoreOp
+from louver.ir.tile import AtomicRMWOp, ConvertLayoutOp, DotOp, FuncOp, ReduceOp, SharedAttr, StoreOp
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.types import as_tensor
 from louver.passes.encode.demand import Demands, anchored_operands, multiplied_operands, operand_encodings
@@ -122,7 +122,8 @@ class _Rewrite:
         """A dot's operands in registers, those in shared memory loaded right before it."""
         found: list[SSAValue] = []
         for (value, encoding), operand in zip(multiplied_operands(op, self.natures), operands, strict=True):
-            found.append(self._converted(operand, encoding, value, new) if value in self.natures.staged else operand)
+            taken = value in self.natures.staged and not isinstance(encoding, SharedAttr)
+            found.append(self._converted(operand, encoding, value, new) if taken else operand)
         return found
 
     def _converted(self, given: SSAValue, encoding: Encoding, value: SSAValue, new: Block) -> SSAValue:

@@ -45,4 +45,4 @@ def wait_for_copies(low: Lowering) -> None:
     """Each thread's copies have been made; before one takes what another one has copied, they meet."""
     low.k.emit(AsyncCommit())
     low.k.emit(AsyncWait())
-    low.accesses.puts = True
+    low.have_put()

@@ -10,7 +10,7 @@ from xdsl.dialects import arith, scf
 from xdsl.ir import Block, SSAValue
 
 from louver.ir.arith import ExtSIOp
-from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, AtomicRMWOp, ConvertLayoutOp, LoadOp, StoreOp
+from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, AtomicRMWOp, ConvertLayoutOp, DotOp, LoadOp, StoreOp
 from louver.passes.integers import constant_integer
 from louver.passes.lower_tiles.carried import Carried
 from louver.passes.lower_tiles.facts import WHOLE, Facts
@@ -62,11 +62,9 @@ def _may_follow(low: Lowering, *blocks: Block) -> None:
     found = [op for block in blocks for op in block.walk()]
     low.accesses.loads |= any(isinstance(op, LoadOp | AsyncCopyOp | AtomicRMWOp) for op in found)
     low.accesses.stores |= any(isinstance(op, StoreOp | AtomicRMWOp) for op in found)
-    low.accesses.takes |= any(isinstance(op, ConvertLayoutOp) and in_shared(op.src) for op in found)
-    puts = [
-        op for op in found if isinstance(op, AsyncWaitOp) or (isinstance(op, ConvertLayoutOp) and in_shared(op.result))
-    ]
-    low.accesses.puts |= bool(puts)
+    low.accesses.takes |= any(isinstance(op, ConvertLayoutOp | DotOp) and in_shared(op.operands[0]) for op in found)
+    if any(isinstance(op, AsyncWaitOp) or (isinstance(op, ConvertLayoutOp) and in_shared(op.result)) for op in found):
+        low.have_put()
 
 
 def lower_for(low: Lowering, op: scf.ForOp, lower_block: LowerBlock) -> None:

@@ -93,7 +93,7 @@ def lower_dot(low: Lowering, op: DotOp) -> Registers:
             each = product
             if metadata is not None:
                 each = _selected(product, k)
-                extra = (_metadata_word(low, metadata, row // METADATA_ROWS, k, left, words),)
+                extra = (metadata_word(low, metadata, row // METADATA_ROWS, k, left, words),)
             for column in columns:
                 if (column, k) not in right_words:
                     right_words[column, k] = _words(
@@ -172,7 +172,7 @@ def _packed(low: Lowering, elements: Sequence[Reg], name: str) -> Reg:
     return pack_elements(low, elements, WORD // len(elements))
 
 
-def _metadata_word(
+def metadata_word(
     low: Lowering, metadata: Operand, row: int, k: int, values: SSAValue, known: dict[tuple[int, int], Reg]
 ) -> Reg:
     """The word that the thread supplies for 16 rows and the columns from `k` on."""

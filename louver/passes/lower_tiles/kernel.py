@@ -49,6 +49,7 @@ from louver.passes.lower_tiles.shapes import lower_constant, lower_move, lower_r
 from louver.passes.lower_tiles.shared import in_shared, lower_memory, place_tiles, put_tile, take_tile
 from louver.passes.lower_tiles.state import Lowering, NoRoomError, Registers, element_of, register_class
 from louver.passes.lower_tiles.sums import Made, derived, summed
+from louver.passes.lower_tiles.warpgroup_dot import lower_warpgroup_dot
 from louver.passes.refusal import unsupported
 from louver.passes.tile_signature import ArgumentParameter
 from louver.ptx.builder import KernelBuilder
@@ -159,6 +160,8 @@ class _Kernel:
                 return lower_splat(low, op)
             case LoadOp():
                 return lower_load(low, op)
+            case DotOp() if in_shared(op.a):
+                return lower_warpgroup_dot(low, op)
             case DotOp():
                 return lower_dot(low, op)
             case LocalAllocOp():

@@ -7,6 +7,7 @@ store and no barrier.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,10 +17,14 @@ from louver.isa.bytes import LoadByte, StoreByte
 from louver.isa.instruction import Pure
 from louver.isa.matrix import LoadMatrix
 from louver.isa.memory import AtomicAdd, AtomicUpdate, Load, Store
-from louver.isa.sync import BarrierSync, FenceGpu
+from louver.isa.sync import BarrierSync, FenceGpu, FenceProxyAsync
+from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
 from louver.ptx.module import Address, Arg, Block, If, Inst, Node, Reg, While
 
-_ORDERS = (AtomicAdd, AtomicUpdate, Store, StoreByte, AsyncCopy, AsyncCommit, AsyncWait, BarrierSync, FenceGpu)
+_ORDERS = (
+    *(AtomicAdd, AtomicUpdate, Store, StoreByte, AsyncCopy, AsyncCommit, AsyncWait, BarrierSync, FenceGpu),
+    *(FenceProxyAsync, Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait),
+)
 """What no load of memory is moved past."""
 
 _LOADS = (Load, LoadByte, LoadMatrix)
@@ -62,7 +67,7 @@ def _loads(node: Inst) -> bool:
 def written(node: Inst) -> Iterator[Reg]:
     """The registers that an instruction writes."""
     for operand, arg in zip(node.op.operands, node.args, strict=True):
-        if operand.role == "out":
+        if operand.role != "in":
             yield from _registers(arg)
 
 
@@ -149,6 +154,8 @@ class _Order:
         for index, node in enumerate(block.nodes):
             unit = units.get(index)
             if unit is None:
+                if isinstance(node, Inst) and isinstance(node.op, WgmmaFence):
+                    self._operands_of_group(block.nodes[index + 1 :])
                 self._fixed(node)
             elif unit.nodes[-1] is node:
                 self.waiting[unit] = None
@@ -176,6 +183,11 @@ class _Order:
                 found.update(dict.fromkeys((*places, index), _Unit([*nodes, node], reads)))
         return found
 
+    def _operands_of_group(self, following: Iterable[Node]) -> None:
+        """All that the products of a group read, before their fence: they may read it until they are waited for."""
+        for node in itertools.takewhile(lambda node: not _commits(node), following):
+            self._place([self.makers[register] for register in read(node) if register in self.makers])
+
     def _fixed(self, node: Node) -> None:
         """A node that stays where it is, behind all that it reads and that must come before it."""
         inside = [node, *(each for block in _inside(node) for each in block.walk())]
@@ -202,6 +214,10 @@ class _Order:
                     unit.placed = True
                     self.waiting.pop(unit, None)
                     self.nodes += unit.nodes
+
+
+def _commits(node: Node) -> bool:
+    return isinstance(node, Inst) and isinstance(node.op, WgmmaCommit)
 
 
 def _results(node: Node) -> Iterator[Reg]:

@@ -55,6 +55,7 @@ def lower_memory(low: Lowering, op: LocalAllocOp) -> Registers:
 
 
 def tile_of(value: SSAValue, op: Operation) -> SharedLayout:
+    """Where the elements of a tile in shared memory stand."""
     tensor = tensor_of(value)
     encoding = register_encoding(tensor)
     assert isinstance(encoding, SharedAttr)

@@ -67,12 +67,15 @@ class Accesses:
     """Accesses since the CTA's threads last met: what one thread stored another one may load, and the other way.
 
     loads, stores: of global memory. takes, puts: of staged tiles in shared memory, loads, and stores or copies that have arrived.
+    unfenced: staged tiles that were stored or copied since the last proxy fence, which products of warpgroups do not see yet; a
+    meeting alone does not change that.
     """
 
     loads: bool = False
     stores: bool = False
     takes: bool = False
     puts: bool = False
+    unfenced: bool = False
 
     def join(self, other: Accesses) -> None:
         """These and the others may have been made."""
@@ -80,6 +83,7 @@ class Accesses:
         self.stores |= other.stores
         self.takes |= other.takes
         self.puts |= other.puts
+        self.unfenced |= other.unfenced
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +249,7 @@ class Lowering:
     def barrier(self) -> None:
         """All threads of the CTA meet, and see each other's accesses."""
         self.k.barrier_sync(0, self.threads)
-        self.accesses = Accesses()
+        self.accesses = Accesses(unfenced=self.accesses.unfenced)
 
     def begin_load(self) -> None:
         """Before a load from global memory: what the program stored before is there."""
@@ -265,10 +269,22 @@ class Lowering:
             self.barrier()
         self.accesses.takes = True
 
+    def begin_products(self) -> None:
+        """Before warpgroups multiply staged tiles: what the threads have put there is there, and the tensor cores see it."""
+        if self.accesses.unfenced:
+            # Each thread fences what it wrote itself, before the threads meet.
+            self.k.fence_proxy_async()
+            self.accesses.unfenced, self.accesses.puts = False, True
+        self.begin_take()
+
     def begin_put(self) -> None:
         """Before a tile is staged: what stood there has been loaded by all threads."""
         self.begin_copy()
-        self.accesses.puts = True
+        self.have_put()
+
+    def have_put(self) -> None:
+        """Tiles have been stored to shared memory, or copies have arrived."""
+        self.accesses.puts = self.accesses.unfenced = True
 
     def begin_copy(self) -> None:
         """Before a tile is copied to shared memory: what stood there has been loaded by all threads."""

@@ -1,0 +1,107 @@
+"""Which dots warpgroups multiply, by `wgmma`; `mma` multiplies all others, warp by warp."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from xdsl.dialects.builtin import Float32Type, IntegerType
+from xdsl.ir import SSAValue
+
+from louver.ir.tile import DotOp, MmaAttr, SharedAttr, element_name
+from louver.ir.tile.encodings import numbers_of
+from louver.ir.tile.metadata import word_columns
+from louver.ir.tile.types import register_encoding, tensor_of
+from louver.isa.fragments import ROWS
+from louver.isa.instruction import LANES
+from louver.isa.mma_fragments import COLUMNS
+from louver.isa.targets import WARPS_PER_WARPGROUP
+from louver.isa.wgmma import ACCUMULATORS, TRANSPOSABLE, Wgmma, legal_n
+
+MOST_COLUMNS = 256
+"""Columns of a product, at most."""
+
+MOST_SUMS = 128
+"""Sums of a thread, at most: beside them it has addresses and what it loads."""
+
+
+def is_transposed(op: DotOp) -> bool:
+    """Whether the product is the transpose of the dot: the instruction's A is the sparse operand."""
+    return op.sparse_index is not None and op.sparse_index.value.data == 1
+
+
+def product_shape(op: DotOp) -> tuple[int, int]:
+    """Rows and columns of the product."""
+    rows, columns = tensor_of(op.d).get_shape()
+    return (columns, rows) if is_transposed(op) else (rows, columns)
+
+
+def warpgroup_encoding(op: DotOp, warps: int, staged: Mapping[SSAValue, int]) -> MmaAttr | None:
+    """The encoding of a dot's sums in products of warpgroups; None where warps multiply it.
+
+    warps: of a CTA. staged: the operands in shared memory, each with the dimension of its neighbours.
+    """
+    if warps % WARPS_PER_WARPGROUP or not multiplies(op, staged):
+        return None
+    rows, columns = product_shape(op)
+    groups = warps // WARPS_PER_WARPGROUP
+    along_rows = min(groups, rows // ROWS)
+    along_columns = groups // along_rows
+    n = min(MOST_COLUMNS, columns // along_columns)
+    if n < COLUMNS or rows * columns > MOST_SUMS * LANES * warps:
+        return None
+    return MmaAttr.of_warpgroups(along_rows, along_columns, n, transposed=is_transposed(op))
+
+
+def multiplies(op: DotOp, staged: Mapping[SSAValue, int]) -> bool:
+    """Whether warpgroups can multiply a dot's operands, however many there are."""
+    if (
+        op.a not in staged
+        or op.b not in staged
+        or not isinstance(tensor_of(op.d).element_type, Float32Type | IntegerType)
+    ):
+        return False
+    rows, columns = product_shape(op)
+    names = _names(op)
+    if rows % ROWS or columns < COLUMNS or names not in ACCUMULATORS or COLUMNS not in legal_n(names[0]):
+        return False
+    if op.max_imprecise is not None and op.max_imprecise.value.data:
+        # Sums of 8-bit floats that are to be exact need additions in f32 in between.
+        return False
+    along_k = staged[op.a] == 1 and staged[op.b] == 0
+    if not along_k and any(name not in TRANSPOSABLE for name in names):
+        return False
+    sparse = op.sparse_index is not None
+    product = Wgmma(COLUMNS, *names, _sums(op), sparse)
+    dense = op.a if is_transposed(op) else op.b
+    depth = tensor_of(dense).get_shape()[1 if dense is op.a else 0]
+    values = op.b if is_transposed(op) else op.a
+    least = word_columns(tensor_of(values).element_type) if sparse else product.k
+    return depth % least == 0
+
+
+def warpgroup_instruction(op: DotOp, encoding: MmaAttr) -> Wgmma:
+    """The product that a warpgroup does, the first that a word of metadata serves."""
+    along_k = [shared_order(value) == k for value, k in ((op.a, 1), (op.b, 0))]
+    a_along_k, b_along_k = reversed(along_k) if is_transposed(op) else along_k
+    sparse = op.sparse_index is not None
+    names = _names(op)
+    return Wgmma(encoding.columns, *names, _sums(op), sparse, transpose_a=not a_along_k, transpose_b=not b_along_k)
+
+
+def shared_order(value: SSAValue) -> int:
+    """The dimension of the neighbours of a tile in shared memory."""
+    encoding = register_encoding(value.type)
+    assert isinstance(encoding, SharedAttr)
+    return numbers_of(encoding.order)[0]
+
+
+def _names(op: DotOp) -> tuple[str, str]:
+    """Element types of the product's A and B."""
+    a, b = (element_name(tensor_of(each).element_type) for each in (op.a, op.b))
+    names = (b, a) if is_transposed(op) else (a, b)
+    return cast("tuple[str, str]", tuple("tf32" if name == "f32" else name for name in names))
+
+
+def _sums(op: DotOp) -> str:
+    return "f32" if isinstance(tensor_of(op.d).element_type, Float32Type) else "s32"

@@ -1,0 +1,126 @@
+"""Products of warpgroups, by `Wgmma`: operands stay in shared memory, sums in the registers that the loop carries them in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import cast
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, SSAValue
+
+from louver.ir.tile import DotOp, MmaAttr
+from louver.ir.tile.encodings import numbers_of
+from louver.ir.tile.layout import LANE_BITS
+from louver.ir.tile.metadata import METADATA_ROWS
+from louver.ir.tile.shared import SharedLayout
+from louver.ir.tile.types import register_encoding, tensor_of
+from louver.isa.descriptor import describe
+from louver.isa.fragments import ROWS
+from louver.isa.mma_fragments import COLUMNS
+from louver.isa.swizzle import Major, Tile
+from louver.isa.wgmma import WgmmaCommit, WgmmaFence, WgmmaWait
+from louver.passes.encode.unit import warpgroup_instruction
+from louver.passes.lower_tiles.dot import Operand, metadata_word
+from louver.passes.lower_tiles.shared import tile_of
+from louver.passes.lower_tiles.state import Lowering, Registers
+from louver.ptx.module import Reg
+
+WARP_BITS = 2
+"""Bits of a warp's number within its warpgroup."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Matrix:
+    """An operand in shared memory. low, high: halves of the descriptor of its first line; the low one is the thread's warpgroup's own."""
+
+    tile: Tile
+    low: Reg
+    high: Reg
+
+    def at(self, low: Lowering, line: int, byte: int) -> Reg:
+        """The descriptor of the part that starts at a line, and a byte along it. A start counts 16 bytes, in the lowest bits."""
+        further = describe(self.tile, 0, line, byte).start >> 4
+        return low.k.pack_b64(low.k.add(self.low, further) if further else self.low, self.high)
+
+
+def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
+    """The sums, which take the registers of `c` where nothing else wants these. The products have been done."""
+    encoding = cast(MmaAttr, register_encoding(op.d.type))
+    transposed = bool(encoding.transposed.data)
+    left, right = (op.b, op.a) if transposed else (op.a, op.b)
+    product = warpgroup_instruction(op, encoding)
+    layout = low.layout(op.d)
+    groups, columns = numbers_of(encoding.warps_per_cta)
+    block = ROWS * (groups // (1 << WARP_BITS))
+    sums = _sums(low, op)
+    metadata = None if op.metadata is None else Operand(low.values[op.metadata], low.layout(op.metadata), transposed)
+    low.begin_products()
+    a = _matrix(low, op, left, k_dimension=0 if transposed else 1, rows=(ROWS, block // ROWS, WARP_BITS))
+    first = WARP_BITS + (block // ROWS).bit_length() - 1
+    b = _matrix(low, op, right, k_dimension=1 if transposed else 0, rows=(product.n, columns, first))
+    words: dict[tuple[int, int], Reg] = {}
+    depth = tensor_of(right).get_shape()[1 if transposed else 0]
+    tile = Operand(tuple(Reg("b32", number) for number in range(len(layout.registers))), layout, transposed)
+    low.k.emit(WgmmaFence())
+    for row in range(0, tile.rows, block):
+        for column in range(0, tile.columns, product.n * columns):
+            places = [
+                tile.at(row + r, column + c + each).index
+                for each in range(0, product.n, COLUMNS)
+                for r, c in ((0, 0), (0, 1), (8, 0), (8, 1))
+            ]
+            for k in range(0, depth, product.k):
+                each, extra = product, ()
+                if metadata is not None:
+                    each = replace(product, selector=k // product.k % product.metadata_map.selectors)
+                    extra = (metadata_word(low, metadata, row // METADATA_ROWS, k, left, words),)
+                low.k.emit(
+                    each,
+                    tuple(sums[place] for place in places),
+                    _part(low, a, row, k * each.k_stored // each.k, tile_of(left, op).size),
+                    _part(low, b, column, k, tile_of(right, op).size),
+                    *extra,
+                    low.constant(1, "pred"),
+                )
+    low.k.emit(WgmmaCommit())
+    low.k.emit(WgmmaWait(0))
+    return sums
+
+
+def _sums(low: Lowering, op: DotOp) -> Registers:
+    """Registers that hold `c` and may become the sums."""
+    registers = low.values[op.c]
+    owner = op.c.owner
+    carried = isinstance(owner, Block) and isinstance(owner.parent_op(), scf.ForOp)
+    summed = isinstance(owner, DotOp) and isinstance(register_encoding(owner.d.type), MmaAttr)
+    if op.c.has_one_use() and (carried or (summed and owner.parent is op.parent)):
+        return registers
+    return tuple(low.copy(register) for register in registers)
+
+
+def _matrix(low: Lowering, op: DotOp, value: SSAValue, *, k_dimension: int, rows: tuple[int, int, int]) -> _Matrix:
+    """An operand. rows: a product's own rows (columns, of B), how many warpgroups share out such, and the first bit of their number."""
+    tile = _swizzled(tile_of(value, op), k_dimension)
+    each, count, first = rows
+    steps = [0] * (LANE_BITS + first)
+    for bit in range(count.bit_length() - 1):
+        line, byte = (each << bit, 0) if tile.major == "k" else (0, (each << bit) * tile_of(value, op).size)
+        steps.append(describe(tile, 0, line, byte).start)
+    code = describe(tile, 0).encode()
+    start = low.k.shr(low.k.add(low.staged_address(()), low.scalar(value)), 4)
+    own = low.combined([step >> 4 for step in steps])
+    if own is not None:
+        start = low.k.add(start, own)
+    return _Matrix(tile, low.k.add(start, code & 0xFFFFFFFF), low.k.mov(code >> 32))
+
+
+def _part(low: Lowering, matrix: _Matrix, row: int, k: int, size: int) -> Reg:
+    """The descriptor of the part from a row, and from a stored column of K, on."""
+    line, byte = (row, k * size) if matrix.tile.major == "k" else (k, row * size)
+    return matrix.at(low, line, byte)
+
+
+def _swizzled(tile: SharedLayout, k_dimension: int) -> Tile:
+    """A tile in shared memory as descriptors describe it."""
+    major: Major = "k" if tile.fast == k_dimension else "mn"
+    return Tile(major, tile.rows, tile.row_bytes, tile.swizzle)
