@@ -20,7 +20,6 @@ from louver.ir.tile.multiples import has_known_addresses, multiples_of
 from louver.isa.targets import Target, target
 from louver.passes.canonicalize import drop_assumptions
 from louver.passes.conditions import conditions
-from louver.passes.copy_ahead import copy_ahead
 from louver.passes.count_loops import count_loops
 from louver.passes.decompose import decompose_sparse_tensors
 from louver.passes.describe_sparse_tiles import describe_sparse_tiles
@@ -33,6 +32,7 @@ from louver.passes.lower_tiles import NoRoomError, NotInChunksError, lower_tiles
 from louver.passes.prefetch_loads import prefetch_loads
 from louver.passes.propagate_sparsity import encoding_of, propagate_sparsity
 from louver.passes.refusal import unsupported
+from louver.passes.ring_copies import ring_copies
 from louver.passes.sparse_views import read_views
 from louver.passes.split_addresses import split_addresses
 from louver.passes.tile_signature import ArgumentParameter, ParameterType, Part, TileSignature
@@ -98,7 +98,7 @@ PASSES = (
     "prefetch-loads",
     "assign-encodings",
     "hoist-invariants",
-    "copy-ahead",
+    "ring-copies",
     "lower-tiles",
 )
 """Every pass, in order; `LOUVER_DUMP` has each write what it made, its name behind "tiles"."""
@@ -161,35 +161,35 @@ def _lowered(
     """The kernel with encodings, and as PTX: the first of three ways that is possible.
 
     What divides addresses is known when they have been lowered, and how much shared memory exchanges take. So operands of dots are
-    copied to shared memory first, then brought there by way of registers, in half of it, and last not brought there at all.
+    copied to shared memory first, then brought there by way of registers, and last not brought there at all.
     """
-    staged = _encoded(plain, warps, dump, staged=True)
-    copied = staged.clone()
-    copy_ahead(copied)
-    dump.write("copy-ahead", copied)
-    for encoded in (copied, staged):
+    ways: tuple[tuple[bool, bool], ...] = ((True, True), (True, False))
+    for staged, rings in ways:
+        encoded = _encoded(plain, warps, machine, dump, staged=staged, rings=rings)
         try:
             return encoded, lower_tiles(_kernel(encoded), parameters, warps, machine)
         except (NotInChunksError, NoRoomError):
-            dump.write("copy-ahead", staged)
-    encoded = _encoded(plain, warps, dump, staged=False)
-    dump.write("copy-ahead", encoded)
+            continue
+    encoded = _encoded(plain, warps, machine, dump, staged=False, rings=False)
     return encoded, lower_tiles(_kernel(encoded), parameters, warps, machine)
 
 
-def _encoded(plain: ModuleOp, warps: int, dump: Dump, *, staged: bool) -> ModuleOp:
-    """With an encoding for each tile. staged: whether operands of dots go through shared memory."""
+def _encoded(plain: ModuleOp, warps: int, machine: Target, dump: Dump, *, staged: bool, rings: bool) -> ModuleOp:
+    """With an encoding for each tile. staged: whether operands of dots go through shared memory. rings: whether copies bring them."""
     # Elements that are moved one by one wait in a register each, and leave none for what could wait there for a loop.
     wide = staged and has_known_addresses(_kernel(plain))
     ahead = plain.clone()
     if wide:
-        prefetch_loads(ahead, warps)
+        prefetch_loads(ahead, warps, rings=rings)
     dump.write("prefetch-loads", ahead)
     encoded = assign_encodings(ahead, warps, staged=staged)
     dump.write("assign-encodings", encoded)
     if wide:
         hoist_invariants(encoded)
     dump.write("hoist-invariants", encoded)
+    if wide and rings:
+        ring_copies(encoded, machine.max_shared_bytes // 2)
+    dump.write("ring-copies", encoded)
     return encoded
 
 

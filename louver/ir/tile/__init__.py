@@ -36,7 +36,7 @@ from louver.ir.tile.memory import (
 from louver.ir.tile.pointers import AddPtrOp, MakeRangeOp
 from louver.ir.tile.reduce import ReduceOp, ReduceReturnOp
 from louver.ir.tile.shared import SharedAttr
-from louver.ir.tile.staging import AsyncCopyOp, AsyncWaitOp, LocalAllocOp
+from louver.ir.tile.staging import AsyncCommitOp, AsyncCopyOp, AsyncWaitOp, LocalAllocOp
 from louver.ir.tile.syntax import Index
 from louver.ir.tile.types import FORMATS, AnyTensor, DescriptorType, PointerType, SparseAttr, sparse_encoding
 
@@ -72,6 +72,7 @@ TILE = Dialect(
         ConvertLayoutOp,
         LocalAllocOp,
         AsyncCopyOp,
+        AsyncCommitOp,
         AsyncWaitOp,
     ],
     [SparseAttr, PointerType, DescriptorType, BlockedAttr, MmaAttr, DotOperandAttr, SliceAttr, LinearAttr, SharedAttr],
@@ -85,6 +86,7 @@ __all__ = [
     "AddPtrOp",
     "AdvanceOp",
     "AnyTensor",
+    "AsyncCommitOp",
     "AsyncCopyOp",
     "AsyncWaitOp",
     "AtomicRMWOp",

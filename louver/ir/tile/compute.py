@@ -128,8 +128,9 @@ class SplatOp(IRDLOperation):
     traits = traits_def(Pure())
     assembly_format = "$src attr-dict `:` type($src) `->` type($result)"
 
-    def __init__(self, src: SSAValue, shape: Sequence[int]) -> None:
-        super().__init__(operands=[src], result_types=[TensorType(src.type, shape)])
+    def __init__(self, src: SSAValue, shape: Sequence[int], encoding: Attribute | None = None) -> None:
+        type_ = TensorType(src.type, shape) if encoding is None else TensorType(src.type, shape, encoding)
+        super().__init__(operands=[src], result_types=[type_])
 
     def verify_(self) -> None:
         if self.result.type.element_type != self.src.type:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from xdsl.dialects.builtin import TensorType
+from xdsl.dialects.builtin import I32, IntegerAttr, TensorType, i32
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
+    ParsePropInAttrDict,
     VarConstraint,
     base,
     irdl_op_definition,
     operand_def,
     opt_operand_def,
+    prop_def,
     result_def,
     traits_def,
 )
@@ -73,9 +75,27 @@ class AsyncCopyOp(IRDLOperation):
 
 
 @irdl_op_definition
-class AsyncWaitOp(IRDLOperation):
-    """Wait for all copies that have begun."""
+class AsyncCommitOp(IRDLOperation):
+    """The copies begun since the last commit are a group, an empty one where there are none."""
 
-    name = "ttg.async_wait"
+    name = "ttg.async_commit_group"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
     assembly_format = "attr-dict"
+
+
+@irdl_op_definition
+class AsyncWaitOp(IRDLOperation):
+    """Wait for all groups of copies but the newest `num`."""
+
+    name = "ttg.async_wait"
+    num = prop_def(IntegerAttr[I32])
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    irdl_options = (ParsePropInAttrDict(),)
+    assembly_format = "attr-dict"
+
+    def __init__(self, pending: int) -> None:
+        super().__init__(properties={"num": IntegerAttr(pending, i32)})
+
+    def verify_(self) -> None:
+        if self.num.value.data < 0:
+            raise VerifyException(f"a wait leaves 0 or more groups pending, got {self.num.value.data}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from louver.ir.tile import AsyncCopyOp
+from louver.ir.tile import AsyncCopyOp, AsyncWaitOp
 from louver.ir.tile.layout import Layout, Vector
 from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
 from louver.isa.swizzle import CHUNK
@@ -41,8 +41,12 @@ def _first(layout: Layout, place: Place, access: Access) -> Vector:
     return elements[0]
 
 
-def wait_for_copies(low: Lowering) -> None:
-    """Each thread's copies have been made; before one takes what another one has copied, they meet."""
+def commit_copies(low: Lowering) -> None:
+    """The copies that each thread has begun are a group."""
     low.k.emit(AsyncCommit())
-    low.k.emit(AsyncWait())
+
+
+def wait_for_copies(low: Lowering, op: AsyncWaitOp) -> None:
+    """Each thread's copies have been made; before one takes what another one has copied, they meet."""
+    low.k.emit(AsyncWait(op.num.value.data))
     low.have_put()

@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import BFloat16Type, Float16Type
 from xdsl.ir import Attribute, Block, Operation
 
 from louver.ir.tile import (
+    AsyncCommitOp,
     AsyncCopyOp,
     AsyncWaitOp,
     AtomicRMWOp,
@@ -35,7 +36,7 @@ from louver.ir.tile.syntax import AXES
 from louver.isa.instruction import LANES
 from louver.isa.targets import Target
 from louver.passes.encode.natural import is_tile
-from louver.passes.lower_tiles.async_copy import begin_copy, wait_for_copies
+from louver.passes.lower_tiles.async_copy import begin_copy, commit_copies, wait_for_copies
 from louver.passes.lower_tiles.atomic import lower_atomic
 from louver.passes.lower_tiles.control import lower_for, lower_if, lower_while
 from louver.passes.lower_tiles.dot import lower_dot
@@ -130,8 +131,10 @@ class _Kernel:
                 lower_store(low, op)
             case ConvertLayoutOp() if in_shared(op.result):
                 put_tile(low, op)
+            case AsyncCommitOp():
+                commit_copies(low)
             case AsyncWaitOp():
-                wait_for_copies(low)
+                wait_for_copies(low, op)
             case AtomicRMWOp():
                 before = lower_atomic(low, op, self.limit)
                 if before is not None:

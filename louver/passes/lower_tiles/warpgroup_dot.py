@@ -61,7 +61,7 @@ def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
     words: dict[tuple[int, int], Reg] = {}
     depth = tensor_of(right).get_shape()[1 if transposed else 0]
     tile = Operand(tuple(Reg("b32", number) for number in range(len(layout.registers))), layout, transposed)
-    low.k.emit(WgmmaFence())
+    products: list[tuple[Wgmma, tuple[Reg | tuple[Reg, ...], ...]]] = []
     for row in range(0, tile.rows, block):
         for column in range(0, tile.columns, product.n * columns):
             places = [
@@ -74,14 +74,13 @@ def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
                 if metadata is not None:
                     each = replace(product, selector=k // product.k % product.metadata_map.selectors)
                     extra = (metadata_word(low, metadata, row // METADATA_ROWS, k, left, words),)
-                low.k.emit(
-                    each,
-                    tuple(sums[place] for place in places),
-                    _part(low, a, row, k * each.k_stored // each.k, tile_of(left, op).size),
-                    _part(low, b, column, k, tile_of(right, op).size),
-                    *extra,
-                    low.constant(1, "pred"),
-                )
+                values = _part(low, a, row, k * each.k_stored // each.k, tile_of(left, op).size)
+                dense = _part(low, b, column, k, tile_of(right, op).size)
+                products.append((each, (tuple(sums[place] for place in places), values, dense, *extra)))
+    # Nothing but products stands between the fence and the commit.
+    low.k.emit(WgmmaFence())
+    for each, operands in products:
+        low.k.emit(each, *operands, low.constant(1, "pred"))
     low.k.emit(WgmmaCommit())
     low.k.emit(WgmmaWait(0))
     return sums

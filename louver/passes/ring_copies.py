@@ -1,0 +1,214 @@
+"""ring-copies: tiles that a loop multiplies as they are loaded are copied to shared memory some steps before, into slots that take turns.
+
+    for i:                                     copy steps 0 … s-2 into slots 0 … s-2, a group each
+        put load(i) into shared memory         for i, slots:
+        … products …                   ⟶           wait for the copies of step i
+                                                   copy step i + s - 1 into the free slot, a group
+                                                   … products of the first slot …
+                                                   the slots move on by one
+                                               wait for all copies
+
+Threads meet once a step, between the wait and the copy: then all products that read the free slot have been done.
+Valid tile IR with encodings in (after assign-encodings), valid tile IR out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, TensorType
+from xdsl.ir import Operation, SSAValue
+from xdsl.rewriter import Rewriter
+
+from louver.ir.comparisons import CmpiOp
+from louver.ir.tile import (
+    AsyncCommitOp,
+    AsyncCopyOp,
+    AsyncWaitOp,
+    ConvertLayoutOp,
+    DotOp,
+    FuncOp,
+    LoadOp,
+    LocalAllocOp,
+    SharedAttr,
+    TransOp,
+)
+from louver.ir.tile.types import AnyTensor, register_encoding, tensor_of
+from louver.passes.insert import carrying, insert
+from louver.passes.integers import position
+from louver.passes.lower_tiles.shared import in_shared, tile_of
+from louver.passes.remove_dead import remove_dead
+from louver.passes.steps_ahead import Sources, computed_again, guarded_mask, move_up, only_loads
+
+MOST_SLOTS = 4
+"""Slots of a ring, at most: three steps of copies are under way while one is multiplied."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """A tile on its way to shared memory. load: brings it. turn: transposes it, where it is. put: its conversion."""
+
+    load: LoadOp
+    turn: TransOp | None
+    put: ConvertLayoutOp
+
+    @property
+    def memory(self) -> AnyTensor:
+        """The tile in shared memory as it is loaded: a transpose has its dimensions the other way around."""
+        put = tensor_of(self.put.result)
+        encoding = register_encoding(put)
+        assert isinstance(encoding, SharedAttr)
+        return put if self.turn is None else TensorType(put.element_type, put.get_shape()[::-1], encoding.turned())
+
+
+def ring_copies(module: ModuleOp, room: int) -> None:
+    """In place; the module is verified after it. room: bytes of shared memory for the slots of a loop."""
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
+        for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op)]:
+            tiles = [found for op in loop.body.block.ops if isinstance(op, LoadOp) if (found := _tile(loop, op))]
+            if not tiles:
+                continue
+            size = sum(tile_of(each.put.result, each.put).bytes for each in tiles)
+            slots = min(MOST_SLOTS, room // size)
+            if slots > 1:
+                _copy(loop, tiles, slots)
+        remove_dead(function)
+    module.verify()
+
+
+def goes_to_ring(load: LoadOp, staged: Container[SSAValue]) -> bool:
+    """Whether this pass will copy what a load brings, if it can. staged: the operands of dots that will be in shared memory."""
+    user = _only_user(load.result)
+    value = user.result if isinstance(user, TransOp) else load.result
+    return value in staged and gives_zeros(load) and all(isinstance(use.operation, DotOp) for use in value.uses)
+
+
+def _tile(loop: scf.ForOp, load: LoadOp) -> _Tile | None:
+    """A load of a loop whose tile nothing but shared memory takes; zeros stand where it loads nothing."""
+    user = _only_user(load.result)
+    turn = user if isinstance(user, TransOp) else None
+    put = user if turn is None else _only_user(turn.result)
+    if not isinstance(put, ConvertLayoutOp) or not in_shared(put.result) or not gives_zeros(load):
+        return None
+    return _Tile(load, turn, put) if Sources(loop, [load]).known_ahead else None
+
+
+def _only_user(value: SSAValue) -> Operation | None:
+    return next(iter(value.uses)).operation if value.has_one_use() else None
+
+
+def gives_zeros(load: LoadOp) -> bool:
+    """Whether elements that are not loaded are zeros, or nothing reads them, and nothing is said of caches."""
+    if load.cache is not None or load.evict is not None or load.is_volatile is not None:
+        return False
+    if load.other is None:
+        return True
+    owner = load.other.owner
+    if not isinstance(owner, arith.ConstantOp) or not isinstance(owner.value, DenseIntOrFPElementsAttr):
+        return False
+    return not any(owner.value.iter_values())
+
+
+def _copy(loop: scf.ForOp, tiles: Sequence[_Tile], slots: int) -> None:
+    """The loop with these tiles copied `slots - 1` steps ahead of it."""
+    block, end = loop.body.block, cast(scf.YieldOp, loop.body.block.last_op)
+    sources = Sources(loop, [each.load for each in tiles])
+    number, like = block.args[0], tiles[0].load
+    rings = [[insert(loop, LocalAllocOp(each.memory), each.put).results[0] for _ in range(slots)] for each in tiles]
+
+    # Before the loop: the first steps, as far as there are so many.
+    known = dict[SSAValue, SSAValue](zip(block.args, (loop.lb, *loop.iter_args), strict=True))
+    goes_on = insert(loop, CmpiOp(loop.lb, loop.ub, "slt"), like).results[0]
+    for slot in range(slots - 1):
+        _begin(loop, tiles, [ring[slot] for ring in rings], sources.made, dict(known), goes_on)
+        goes_on = _step(loop, loop, sources, known, number, goes_on)
+
+    # In the loop: the step that is so many further on, from values of its own that are as far ahead.
+    shadows = [number, *sources.carried]
+    starts = [*(known[each] for each in shadows), goes_on]
+    ahead = [block.insert_arg(each.type, len(block.args)) for each in starts]
+    turning = [[block.insert_arg(ring[0].type, len(block.args)) for _ in ring] for ring in rings]
+    following = dict[SSAValue, SSAValue](zip(shadows, ahead, strict=False))
+    fixed = set(sources.made) - sources.varying
+    move_up(block, fixed)
+    first = next(op for op in block.ops if op not in fixed)
+    insert(first, AsyncWaitOp(slots - 2), like)
+    _begin(
+        first,
+        tiles,
+        [ring[-1] for ring in turning],
+        [op for op in sources.made if op in sources.varying],
+        dict(following),
+        ahead[-1],
+    )
+    goes_on = _step(first, loop, sources, following, number, ahead[-1])
+    for each, ring in zip(tiles, turning, strict=True):
+        ring[0].name_hint = each.load.result.name_hint
+        _read(each, ring[0])
+    ends = [*end.operands, *(following[each] for each in shadows), goes_on]
+    given = [*loop.iter_args, *starts]
+    for ring, turned in zip(rings, turning, strict=True):
+        given += ring
+        ends += [*turned[1:], turned[0]]
+    new = carrying(loop, given, ends)
+    insert(loop, AsyncWaitOp(0), like)
+    for before, after in zip(loop.results, new.results, strict=False):
+        after.name_hint = before.name_hint
+        before.replace_all_uses_with(after)
+    Rewriter.erase_op(loop)
+
+
+def _begin(
+    before: Operation,
+    tiles: Sequence[_Tile],
+    slots: Sequence[SSAValue],
+    made: Sequence[Operation],
+    known: dict[SSAValue, SSAValue],
+    goes_on: SSAValue,
+) -> None:
+    """Begin the copies of a step, a group, where `goes_on` holds. known: what stands there for values of the loop's body."""
+    computed_again(before, made, known, goes_on)
+    for each, slot in zip(tiles, slots, strict=True):
+        mask = guarded_mask(before, each.load, known, goes_on)
+        copy = AsyncCopyOp(known.get(each.load.ptr, each.load.ptr), slot, mask)
+        insert(before, copy, each.load).results[0].name_hint = each.load.result.name_hint
+    insert(before, AsyncCommitOp(), tiles[0].load)
+
+
+def _step(
+    before: Operation,
+    loop: scf.ForOp,
+    sources: Sources,
+    known: dict[SSAValue, SSAValue],
+    number: SSAValue,
+    goes_on: SSAValue,
+) -> SSAValue:
+    """Move `known` on by one iteration; returns whether there is that one."""
+    block, end = loop.body.block, cast(scf.YieldOp, loop.body.block.last_op)
+    like = sources.made[-1] if sources.made else end
+    # What is left does not wrap while there is a step: it is 1 at least and, read without a sign, fits its bits.
+    left = insert(before, arith.SubiOp(loop.ub, known[number]), like).results[0]
+    more = insert(before, CmpiOp(loop.step, left, "ult"), like).results[0]
+    again = insert(before, arith.AndIOp(goes_on, more), like).results[0]
+    inner = dict(known)
+    computed_again(before, sources.stepped, inner, None)
+    for each in sources.carried:
+        value = end.operands[position(each, block.args) - 1]
+        known[each] = inner.get(value, value)
+    known[number] = insert(before, arith.AddiOp(known[number], loop.step), like).results[0]
+    return again
+
+
+def _read(tile: _Tile, slot: SSAValue) -> None:
+    """Products take the tile from a slot."""
+    if tile.turn is None:
+        Rewriter.replace_op(tile.put, [], [slot])
+    else:
+        properties = dict(tile.turn.properties)
+        turned = TransOp.create(operands=[slot], result_types=[tile.put.result.type], properties=properties)
+        Rewriter.replace_op(tile.put, [], [insert(tile.put, turned, tile.turn).results[0]])
+        Rewriter.erase_op(tile.turn)
+    Rewriter.erase_op(tile.load)
