@@ -20,7 +20,7 @@ from typing import cast
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, TensorType
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.ir.comparisons import CmpiOp
@@ -136,6 +136,9 @@ def _copy(loop: scf.ForOp, tiles: Sequence[_Tile], slots: int) -> None:
     move_up(block, fixed)
     first = next(op for op in block.ops if op not in fixed)
     insert(first, AsyncWaitOp(slots - 2), like)
+    dot = _first_product(block, tiles)
+    if dot is not None:
+        first = dot.next_op or end
     _begin(
         first,
         tiles,
@@ -143,6 +146,7 @@ def _copy(loop: scf.ForOp, tiles: Sequence[_Tile], slots: int) -> None:
         [op for op in sources.made if op in sources.varying],
         dict(following),
         ahead[-1],
+        free=dot is not None,
     )
     goes_on = _step(first, loop, sources, following, number, ahead[-1])
     for each, ring in zip(tiles, turning, strict=True):
@@ -168,14 +172,23 @@ def _begin(
     made: Sequence[Operation],
     known: dict[SSAValue, SSAValue],
     goes_on: SSAValue,
+    *,
+    free: bool = False,
 ) -> None:
     """Begin the copies of a step, a group, where `goes_on` holds. known: what stands there for values of the loop's body."""
     computed_again(before, made, known, goes_on)
     for each, slot in zip(tiles, slots, strict=True):
         mask = guarded_mask(before, each.load, known, goes_on)
-        copy = AsyncCopyOp(known.get(each.load.ptr, each.load.ptr), slot, mask)
+        copy = AsyncCopyOp(known.get(each.load.ptr, each.load.ptr), slot, mask, free=free)
         insert(before, copy, each.load).results[0].name_hint = each.load.result.name_hint
     insert(before, AsyncCommitOp(), tiles[0].load)
+
+
+def _first_product(block: Block, tiles: Sequence[_Tile]) -> DotOp | None:
+    """The first dot, if warpgroups do it and it reads a ring: the copies come behind it, since threads meet before it."""
+    puts = {each.put.result for each in tiles}
+    dot = next((op for op in block.ops if isinstance(op, DotOp)), None)
+    return dot if dot is not None and in_shared(dot.a) and not puts.isdisjoint((dot.a, dot.b)) else None
 
 
 def _step(

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, IntegerType, ModuleOp, i64
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.ir.arith import ExtSIOp
@@ -33,6 +33,7 @@ from louver.ir.tile import (
     StoreOp,
 )
 from louver.ir.tile.types import AnyTensor, as_tensor, tensor_of
+from louver.passes.effects import has_no_effect
 from louver.passes.insert import carrying, insert_before
 from louver.passes.remove_dead import remove_dead
 
@@ -147,13 +148,17 @@ def _split(op: LoadOp | StoreOp | AtomicRMWOp) -> None:
     rank = len(tensor_of(op.ptr).get_shape())
     pointer = base
     groups: dict[tuple[int, ...], list[SSAValue]] = {}
+    scalars: list[SSAValue] = []
+    loop = op.parent_op()
     for term in terms:
         scalar = _uniform(term)
-        if scalar is not None:
-            pointer = insert_before(op, AddPtrOp(pointer, scalar))
-        else:
+        if scalar is None:
             narrow = _narrow(term)
             groups.setdefault(tensor_of(narrow).get_shape(), []).append(narrow)
+        elif isinstance(loop, scf.ForOp) and varies(scalar, loop.body.block):
+            scalars.append(scalar)
+        else:
+            pointer = insert_before(op, AddPtrOp(pointer, scalar))
     # Columns come last, so that neighbours differ in the last sum alone.
     order = sorted(groups, key=lambda shape: [-size for size in reversed(shape)], reverse=True)
     place: SSAValue = pointer
@@ -163,7 +168,19 @@ def _split(op: LoadOp | StoreOp | AtomicRMWOp) -> None:
         place = _repeated(op, place, reached)
         for term in groups[shape]:
             place = insert_before(op, AddPtrOp(place, _repeated(op, term, reached)))
+        # What a loop moves on comes behind the rows, whose pointers are then the same in each step.
+        while scalars:
+            place = insert_before(op, AddPtrOp(place, insert_before(op, SplatOp(scalars.pop(0), reached))))
     op.operands[0] = _repeated(op, place, tensor_of(op.ptr).get_shape())
+
+
+def varies(value: SSAValue, block: Block) -> bool:
+    """Whether a value may be another one each time that a loop's body, `block`, runs."""
+    if isinstance(value.owner, Block):
+        return value.owner is block
+    if value.owner.parent_block() is not block:
+        return False
+    return not has_no_effect(value.owner) or any(varies(each, block) for each in value.owner.operands)
 
 
 def _repeated(op: Operation, value: SSAValue, shape: Sequence[int]) -> SSAValue:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from louver.isa.instruction import LANES
 from louver.passes.choose_family import CompiledKernel
 from louver.passes.compile_tiles import CompiledTiles, compile_tiles
-from louver.ptx.assembler import Assembly, assemble
+from louver.ptx.assembler import Assembly, AssemblyError, assemble
 
 MOST_WARPS = 16
 """Warps of a CTA beyond which each thread has fewer registers than it can name."""
@@ -31,8 +31,12 @@ def with_room(kernel: CompiledKernel, assembly: Assembly, warps: int | None) -> 
         if ctas <= 1 or registers <= made.target.registers_per_sm:
             break
         closer = made.with_ctas(ctas)
-        tried = assemble(closer.ptx, made.target.name)
-        if not spilled(tried):
+        try:
+            tried = assemble(closer.ptx, made.target.name)
+        except AssemblyError:
+            # A product of a warpgroup has more sums than so few registers hold.
+            continue
+        if tried.clean:
             return CompiledKernel(closer, kernel.refusal), tried
     return kernel, assembly
 

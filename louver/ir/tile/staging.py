@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from xdsl.dialects.builtin import I32, IntegerAttr, TensorType, i32
+from xdsl.dialects.builtin import I32, IntegerAttr, TensorType, UnitAttr, i32
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
@@ -14,6 +14,7 @@ from xdsl.irdl import (
     irdl_op_definition,
     operand_def,
     opt_operand_def,
+    opt_prop_def,
     prop_def,
     result_def,
     traits_def,
@@ -50,7 +51,8 @@ class LocalAllocOp(IRDLOperation):
 class AsyncCopyOp(IRDLOperation):
     """Begin to copy the elements at `ptr` to the memory of `slot`; elements are zero where the mask does not hold.
 
-    The result is the tile there, after a `ttg.async_wait`; `slot` itself is nothing any more.
+    The result is the tile there, after a `ttg.async_wait`; `slot` itself is nothing any more. free: all threads have met since any
+    of them read what the slot held.
     """
 
     name = "ttg.async_copy_global_to_local"
@@ -58,12 +60,15 @@ class AsyncCopyOp(IRDLOperation):
     ptr = operand_def(TensorType)
     slot = operand_def(T)
     mask = opt_operand_def(TensorType)
+    free = opt_prop_def(UnitAttr)
     result = result_def(T)
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    irdl_options = (ParsePropInAttrDict(),)
     assembly_format = "$ptr `,` $slot (`mask` $mask^ `:` type($mask))? attr-dict `:` type($ptr) `->` type($slot)"
 
-    def __init__(self, ptr: SSAValue, slot: SSAValue, mask: SSAValue | None) -> None:
-        super().__init__(operands=[ptr, slot, mask], result_types=[slot.type])
+    def __init__(self, ptr: SSAValue, slot: SSAValue, mask: SSAValue | None, *, free: bool = False) -> None:
+        properties = {"free": UnitAttr()} if free else {}
+        super().__init__(operands=[ptr, slot, mask], properties=properties, result_types=[slot.type])
 
     def verify_(self) -> None:
         loaded, slot = as_tensor(loaded_type(self.ptr.type)), tensor_of(self.slot)

@@ -20,7 +20,8 @@ def begin_copy(low: Lowering, op: AsyncCopyOp) -> Registers:
     """Copies of a tile to the memory of its slot. Raises NotInChunksError where they are not of whole chunks."""
     layout, pointers = low.layout(op.ptr), low.values[op.ptr]
     low.begin_load()
-    low.begin_copy()
+    if op.free is None:
+        low.begin_copy()
     low.values[op.result] = low.values[op.slot]
     place = Place.of(low, op.result, op, layout.thread)
     owner = low.owner(layout)

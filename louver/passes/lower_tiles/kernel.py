@@ -35,6 +35,7 @@ from louver.ir.tile import (
 from louver.ir.tile.syntax import AXES
 from louver.isa.instruction import LANES
 from louver.isa.targets import Target
+from louver.passes.effects import has_no_effect
 from louver.passes.encode.natural import is_tile
 from louver.passes.lower_tiles.async_copy import begin_copy, commit_copies, wait_for_copies
 from louver.passes.lower_tiles.atomic import lower_atomic
@@ -57,6 +58,9 @@ from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Block as PtxBlock
 from louver.ptx.module import Kernel, Module, Param, Reg
 
+_EXCHANGES = (ConvertLayoutOp, DotOp, ReduceOp, scf.YieldOp, scf.ConditionOp, ReturnOp)
+"""What may need other threads, or ends a block, so that products are done before."""
+
 _MOVES = (ExpandDimsOp, BroadcastOp, TransOp, ReshapeOp)
 
 
@@ -73,6 +77,7 @@ def lower_tiles(function: FuncOp, parameters: Sequence[ArgumentParameter], warps
     if size > target.max_shared_bytes:
         raise NoRoomError
     low = Lowering(k, warps, PtxBlock(), staged=staged, staged_bytes=size, shared_bytes=size)
+    low.multiplies = any(isinstance(op, DotOp) and in_shared(op.a) for op in function.body.walk())
     lowering = _Kernel(low, target)
     return Module(target.name, [lowering.run(function, parameters)])
 
@@ -118,6 +123,8 @@ class _Kernel:
 
     def _operation(self, op: Operation) -> None:
         low = self.low
+        if low.pending and not self._goes_on(op):
+            low.finish_products()
         match op:
             case ReturnOp() | scf.YieldOp() | scf.ConditionOp() | ReduceReturnOp():
                 pass
@@ -146,6 +153,16 @@ class _Kernel:
                 low.values.update(zip(op.result, found, strict=True))
             case _:
                 low.values[op.results[0]] = self._value(op)
+
+    def _goes_on(self, op: Operation) -> bool:
+        """Whether an operation may be done while products of warpgroups are under way: it neither reads sums nor has an effect on them."""
+        if isinstance(op, DotOp) and in_shared(op.a):
+            return True
+        if any(isinstance(each.owner, DotOp) for each in op.operands):
+            return False
+        return isinstance(op, AsyncCopyOp | AsyncCommitOp) or (
+            has_no_effect(op) and not op.regions and not isinstance(op, _EXCHANGES)
+        )
 
     def _value(self, op: Operation) -> Registers:
         """The registers of an operation's only result."""

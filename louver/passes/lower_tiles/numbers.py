@@ -20,6 +20,7 @@ from louver.isa.bits import ExtractField, PermuteBytes
 from louver.isa.convert import ConvertInteger, F32ToInteger, Fp8, HalfPairFromFp8, IntegerToF32, IntegerToHalf
 from louver.isa.elementwise import STEPS
 from louver.isa.floating import Fma, Sign
+from louver.isa.instruction import REGISTER_BITS
 from louver.isa.move import Bitcast
 from louver.isa.scalar import Binary, Compare, ScalarType
 from louver.passes.lower_tiles.facts import Test
@@ -140,6 +141,8 @@ def _whole(name: str, *, unsigned: bool = False) -> Rule:
         bits = bits_of(element)
         a, b = (without_sign(low, each, bits) for each in operands) if unsigned else operands
         by = _divisor(low, b) if name in ("div", "rem") else b
+        if name == "div" and isinstance(by, int) and by > 0 and by & (by - 1) == 0 and bits >= REGISTER_BITS["b32"]:
+            return _shifted(low, a, by, bits, unsigned=unsigned)
         return extended(low, low.emit(Binary(name, signed_type(bits, unsigned=unsigned)), a, by), element)
 
     return rule
@@ -149,6 +152,17 @@ def _divisor(low: Lowering, register: Reg) -> Reg | int:
     """The number that it always is, which the assembler divides by without a division; else the register."""
     known = low.known.sum_of(register)
     return register if known.base is not None or known.constant == 0 else known.constant
+
+
+def _shifted(low: Lowering, number: Reg, by: int, bits: int, *, unsigned: bool) -> Reg:
+    """A quotient by a power of two, rounded to zero: ptxas divides by one where the sign is not known."""
+    shift, kind = by.bit_length() - 1, signed_type(bits, unsigned=unsigned)
+    if not unsigned and low.known.facts_of(number).multiple % by:
+        # Numbers below zero are rounded up.
+        sign = low.emit(Binary("shr", kind), number, bits - 1)
+        up = low.emit(Binary("shr", signed_type(bits, unsigned=True)), sign, bits - shift)
+        number = low.emit(Binary("add", kind), number, up) if shift else number
+    return low.emit(Binary("shr", kind), number, shift)
 
 
 def _logic(name: str) -> Rule:

@@ -26,6 +26,7 @@ from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import as_tensor, register_encoding, tensor_of
 from louver.isa.instruction import LANES, REGISTER_BITS, Instruction, RegType
 from louver.isa.scalar import Not
+from louver.isa.wgmma import WgmmaWait
 from louver.passes.lower_tiles.facts import WHOLE, Facts, Known, Test
 from louver.passes.refusal import unsupported
 from louver.ptx.builder import KernelBuilder
@@ -99,6 +100,8 @@ class Byte:
 class Lowering:
     """k: the builder. warps: of a CTA. prologue: what is computed once, before everything else.
 
+    multiplies: whether warpgroups multiply anything. pending: whether such products are under way.
+
     staged: where the tiles in shared memory begin there, in bytes; staged_bytes: of all of them. shared_bytes: with exchanges.
     known: what is known of integers and addresses. tests: how conditions were computed. packed: neighbouring elements of 8 or 16 bits that are in one register too.
     bytes: integers of 8 bits that are in another register too.
@@ -113,6 +116,8 @@ class Lowering:
     tests: dict[Reg, Test] = field(default_factory=dict[Reg, Test])
     packed: dict[Registers, Reg] = field(default_factory=dict[Registers, Reg])
     bytes: dict[Reg, Byte] = field(default_factory=dict[Reg, Byte])
+    multiplies: bool = False
+    pending: bool = False
     staged: Mapping[SSAValue, int] = field(default_factory=dict[SSAValue, int])
     staged_bytes: int = 0
     shared_bytes: int = 0
@@ -248,8 +253,23 @@ class Lowering:
     # --- order -----------------------------------------------------------------------------------------------------
     def barrier(self) -> None:
         """All threads of the CTA meet, and see each other's accesses."""
+        self.finish_products()
+        if self.multiplies:
+            self._fence()
         self.k.barrier_sync(0, self.threads)
         self.accesses = Accesses(unfenced=self.accesses.unfenced)
+
+    def finish_products(self) -> None:
+        """Products of warpgroups that are under way are done: their sums may be read, and what they read written."""
+        if self.pending:
+            self.k.emit(WgmmaWait(0))
+            self.pending = False
+
+    def _fence(self) -> None:
+        """Each thread fences what it wrote itself, before the threads meet."""
+        if self.accesses.unfenced:
+            self.k.fence_proxy_async()
+            self.accesses.unfenced = False
 
     def begin_load(self) -> None:
         """Before a load from global memory: what the program stored before is there."""
@@ -272,9 +292,7 @@ class Lowering:
     def begin_products(self) -> None:
         """Before warpgroups multiply staged tiles: what the threads have put there is there, and the tensor cores see it."""
         if self.accesses.unfenced:
-            # Each thread fences what it wrote itself, before the threads meet.
-            self.k.fence_proxy_async()
-            self.accesses.unfenced, self.accesses.puts = False, True
+            self.barrier()
         self.begin_take()
 
     def begin_put(self) -> None:

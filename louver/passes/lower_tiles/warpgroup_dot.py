@@ -18,7 +18,7 @@ from louver.isa.descriptor import describe
 from louver.isa.fragments import ROWS
 from louver.isa.mma_fragments import COLUMNS
 from louver.isa.swizzle import Major, Tile
-from louver.isa.wgmma import WgmmaCommit, WgmmaFence, WgmmaWait
+from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence
 from louver.passes.encode.unit import warpgroup_instruction
 from louver.passes.lower_tiles.dot import Operand, metadata_word
 from louver.passes.lower_tiles.shared import tile_of
@@ -44,7 +44,7 @@ class _Matrix:
 
 
 def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
-    """The sums, which take the registers of `c` where nothing else wants these. The products have been done."""
+    """The sums, which take the registers of `c` where nothing else wants these. The products are under way: `finish_products`."""
     encoding = cast(MmaAttr, register_encoding(op.d.type))
     transposed = bool(encoding.transposed.data)
     left, right = (op.b, op.a) if transposed else (op.a, op.b)
@@ -82,7 +82,7 @@ def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
     for each, operands in products:
         low.k.emit(each, *operands, low.constant(1, "pred"))
     low.k.emit(WgmmaCommit())
-    low.k.emit(WgmmaWait(0))
+    low.pending = True
     return sums
 
 
@@ -94,6 +94,7 @@ def _sums(low: Lowering, op: DotOp) -> Registers:
     summed = isinstance(owner, DotOp) and isinstance(register_encoding(owner.d.type), MmaAttr)
     if op.c.has_one_use() and (carried or (summed and owner.parent is op.parent)):
         return registers
+    low.finish_products()
     return tuple(low.copy(register) for register in registers)
 
 
