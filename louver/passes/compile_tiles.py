@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Literal
 
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IndexType, IntegerType, ModuleOp
 from xdsl.ir import Attribute
 from xdsl.transforms.common_subexpression_elimination import cse
 
-from louver.ir.tile import DescriptorType, FuncOp, PointerType
+from louver.ir.tile import DescriptorType, DotOp, FuncOp, PointerType
 from louver.ir.tile.aliases import text_with_aliases
 from louver.ir.tile.multiples import has_known_addresses, multiples_of
+from louver.ir.tile.types import tensor_of
+from louver.isa.instruction import LANES
 from louver.isa.targets import Target, target
 from louver.passes.canonicalize import drop_assumptions
 from louver.passes.conditions import conditions
@@ -32,7 +35,7 @@ from louver.passes.lower_tiles import NoRoomError, NotInChunksError, lower_tiles
 from louver.passes.prefetch_loads import prefetch_loads
 from louver.passes.propagate_sparsity import encoding_of, propagate_sparsity
 from louver.passes.refusal import unsupported
-from louver.passes.ring_copies import ring_copies
+from louver.passes.ring_copies import MOST_SLOTS, ring_copies
 from louver.passes.sparse_views import read_views
 from louver.passes.split_addresses import split_addresses
 from louver.passes.tile_signature import ArgumentParameter, ParameterType, Part, TileSignature
@@ -45,6 +48,12 @@ TileStage = Literal["tile", "decomposed", "encoded", "ptx"]
 MAX_WARPS = 32
 """Warps of a CTA, at most."""
 
+
+OTHER_REGISTERS = 64
+"""Registers of a thread beside sums: addresses, loads a step ahead."""
+
+CTA_SHARED_BYTES = 1024
+"""Shared memory that the system takes of each CTA (CUDA C++ Programming Guide, compute capability 8 and newer)."""
 
 ARRAY_ALIGNMENT = 16
 """What the addresses of the arrays of a sparse tensor are multiples of."""
@@ -161,36 +170,45 @@ def _lowered(
     """The kernel with encodings, and as PTX: the first of three ways that is possible.
 
     What divides addresses is known when they have been lowered, and how much shared memory exchanges take. So operands of dots are
-    copied to shared memory first, then brought there by way of registers, and last not brought there at all.
+    copied to shared memory first, into as many slots as there is room for, then brought there by way of registers, and last not
+    brought there at all.
     """
-    ways: tuple[tuple[bool, bool], ...] = ((True, True), (True, False))
-    for staged, rings in ways:
-        encoded = _encoded(plain, warps, machine, dump, staged=staged, rings=rings)
+    for staged, slots in ((True, MOST_SLOTS), (True, 3), (True, 2), (True, 0)):
+        encoded = _encoded(plain, warps, machine, dump, staged=staged, slots=slots)
         try:
             return encoded, lower_tiles(_kernel(encoded), parameters, warps, machine)
         except (NotInChunksError, NoRoomError):
             continue
-    encoded = _encoded(plain, warps, machine, dump, staged=False, rings=False)
+    encoded = _encoded(plain, warps, machine, dump, staged=False, slots=0)
     return encoded, lower_tiles(_kernel(encoded), parameters, warps, machine)
 
 
-def _encoded(plain: ModuleOp, warps: int, machine: Target, dump: Dump, *, staged: bool, rings: bool) -> ModuleOp:
-    """With an encoding for each tile. staged: whether operands of dots go through shared memory. rings: whether copies bring them."""
+def _encoded(plain: ModuleOp, warps: int, machine: Target, dump: Dump, *, staged: bool, slots: int) -> ModuleOp:
+    """With an encoding for each tile. staged: whether operands of dots go through shared memory. slots: of copies that bring them."""
     # Elements that are moved one by one wait in a register each, and leave none for what could wait there for a loop.
     wide = staged and has_known_addresses(_kernel(plain))
     ahead = plain.clone()
     if wide:
-        prefetch_loads(ahead, warps, rings=rings)
+        prefetch_loads(ahead, warps, rings=slots > 0)
     dump.write("prefetch-loads", ahead)
     encoded = assign_encodings(ahead, warps, staged=staged)
     dump.write("assign-encodings", encoded)
     if wide:
         hoist_invariants(encoded)
     dump.write("hoist-invariants", encoded)
-    if wide and rings:
-        ring_copies(encoded, machine.max_shared_bytes // 2)
+    if wide and slots:
+        ring_copies(encoded, _ring_rooms(_kernel(plain), warps, machine), slots)
     dump.write("ring-copies", encoded)
     return encoded
+
+
+def _ring_rooms(function: FuncOp, warps: int, machine: Target) -> tuple[int, ...]:
+    """Bytes of shared memory for rings, best first: half an SM's where the registers of two CTAs fit one, and all of it."""
+    sums = sum(prod(tensor_of(op.d).get_shape()) for op in function.body.walk() if isinstance(op, DotOp))
+    registers = sums + OTHER_REGISTERS * LANES * warps
+    whole = machine.max_shared_bytes
+    half = (whole + CTA_SHARED_BYTES) // 2 - CTA_SHARED_BYTES
+    return (half, whole) if 2 * registers <= machine.registers_per_sm else (whole,)
 
 
 def _kernel(module: ModuleOp) -> FuncOp:

@@ -52,7 +52,8 @@ def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None
             loads = [
                 load
                 for load in _multiplied(dots)
-                if not (rings and goes_to_ring(load, staged)) and Sources(loop, [load]).known_ahead
+                if not (rings and goes_to_ring(loop, load, staged))
+                and Sources(loop, [load], repeated=False).known_ahead
             ]
             kept = sum(map(_tile_bytes, [*(load.result for load in loads), *(dot.d for dot in dots)]))
             if loads and kept <= KEPT_BYTES * LANES * warps:
@@ -104,7 +105,7 @@ def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:
     """The loop with these loads of its body a step ahead of it."""
     block, end = loop.body.block, loop.body.block.last_op
     assert isinstance(end, scf.YieldOp)
-    sources = Sources(loop, loads)
+    sources = Sources(loop, loads, repeated=False)
     made, varying = sources.made, sources.varying
     move_up(block, (set(made) - varying).union(sources.stepped))
     # By then the tiles of this step have gone to shared memory, and left their registers.

@@ -64,26 +64,31 @@ class _Tile:
         return put if self.turn is None else TensorType(put.element_type, put.get_shape()[::-1], encoding.turned())
 
 
-def ring_copies(module: ModuleOp, room: int) -> None:
-    """In place; the module is verified after it. room: bytes of shared memory for the slots of a loop."""
+def ring_copies(module: ModuleOp, rooms: Sequence[int], most: int = MOST_SLOTS) -> None:
+    """In place; the module is verified after it.
+
+    rooms: bytes of shared memory for the slots of a loop: the first that has room for two is taken. most: slots of a ring.
+    """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op)]:
             tiles = [found for op in loop.body.block.ops if isinstance(op, LoadOp) if (found := _tile(loop, op))]
             if not tiles:
                 continue
             size = sum(tile_of(each.put.result, each.put).bytes for each in tiles)
-            slots = min(MOST_SLOTS, room // size)
-            if slots > 1:
-                _copy(loop, tiles, slots)
+            slots = next((room // size for room in rooms if room >= 2 * size), 0)
+            if slots:
+                _copy(loop, tiles, min(most, slots))
         remove_dead(function)
     module.verify()
 
 
-def goes_to_ring(load: LoadOp, staged: Container[SSAValue]) -> bool:
-    """Whether this pass will copy what a load brings, if it can. staged: the operands of dots that will be in shared memory."""
+def goes_to_ring(loop: scf.ForOp, load: LoadOp, staged: Container[SSAValue]) -> bool:
+    """Whether this pass will copy what a load brings. staged: the operands of dots that will be in shared memory."""
     user = _only_user(load.result)
     value = user.result if isinstance(user, TransOp) else load.result
-    return value in staged and gives_zeros(load) and all(isinstance(use.operation, DotOp) for use in value.uses)
+    if value not in staged or not gives_zeros(load) or not all(isinstance(use.operation, DotOp) for use in value.uses):
+        return False
+    return Sources(loop, [load], repeated=True).known_ahead
 
 
 def _tile(loop: scf.ForOp, load: LoadOp) -> _Tile | None:
@@ -93,7 +98,7 @@ def _tile(loop: scf.ForOp, load: LoadOp) -> _Tile | None:
     put = user if turn is None else _only_user(turn.result)
     if not isinstance(put, ConvertLayoutOp) or not in_shared(put.result) or not gives_zeros(load):
         return None
-    return _Tile(load, turn, put) if Sources(loop, [load]).known_ahead else None
+    return _Tile(load, turn, put) if Sources(loop, [load], repeated=True).known_ahead else None
 
 
 def _only_user(value: SSAValue) -> Operation | None:
@@ -115,7 +120,7 @@ def gives_zeros(load: LoadOp) -> bool:
 def _copy(loop: scf.ForOp, tiles: Sequence[_Tile], slots: int) -> None:
     """The loop with these tiles copied `slots - 1` steps ahead of it."""
     block, end = loop.body.block, cast(scf.YieldOp, loop.body.block.last_op)
-    sources = Sources(loop, [each.load for each in tiles])
+    sources = Sources(loop, [each.load for each in tiles], repeated=True)
     number, like = block.args[0], tiles[0].load
     rings = [[insert(loop, LocalAllocOp(each.memory), each.put).results[0] for _ in range(slots)] for each in tiles]
 

@@ -19,14 +19,14 @@ from louver.passes.integers import position
 
 
 class Sources:
-    """What the operands of some loads are computed of in one iteration.
+    """What the operands of some loads are computed of in one iteration. repeated: they are needed several steps ahead, not just one.
 
     made: operations of the loop, in order. varying: those of them that may give something else in each iteration. carried: the
     arguments that they, and the next values of these, depend on. stepped: operations that compute these next values, in order.
     known_ahead: whether all of it can be computed before the iteration.
     """
 
-    def __init__(self, loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:
+    def __init__(self, loop: scf.ForOp, loads: Sequence[LoadOp], *, repeated: bool) -> None:
         block, end = loop.body.block, loop.body.block.last_op
         assert end is not None
         made, found = computed([operand for load in loads for operand in load.operands], block)
@@ -36,8 +36,9 @@ class Sources:
         while pending:
             more, reached = computed([end.operands[position(pending.pop(), block.args) - 1]], block)
             stepped |= more
-            pending += [each for each in reached if each not in carried]
-            carried |= dict.fromkeys(reached)
+            if repeated:
+                pending += [each for each in reached if each not in carried]
+                carried |= dict.fromkeys(reached)
         self.carried = list(carried)
         self.made = [op for op in block.ops if op in made]
         self.stepped = [op for op in block.ops if op in stepped]

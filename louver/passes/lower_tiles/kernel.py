@@ -77,9 +77,13 @@ def lower_tiles(function: FuncOp, parameters: Sequence[ArgumentParameter], warps
     if size > target.max_shared_bytes:
         raise NoRoomError
     low = Lowering(k, warps, PtxBlock(), staged=staged, staged_bytes=size, shared_bytes=size)
-    low.multiplies = any(isinstance(op, DotOp) and in_shared(op.a) for op in function.body.walk())
     lowering = _Kernel(low, target)
     return Module(target.name, [lowering.run(function, parameters)])
+
+
+def _multiplies(op: Operation) -> bool:
+    """Whether warpgroups multiply in an operation, or in its regions."""
+    return any(isinstance(each, DotOp) and in_shared(each.a) for each in op.walk())
 
 
 class _Kernel:
@@ -95,7 +99,11 @@ class _Kernel:
         for value, parameter in zip(function.body.block.args, parameters, strict=True):
             with low.k.inside(low.prologue):
                 low.values[value] = (self._argument(value.type, parameter, function),)
-        self._block(function.body.block)
+        operations = list(function.body.block.ops)
+        last = max((place for place, op in enumerate(operations) if _multiplies(op)), default=-1)
+        for place, op in enumerate(operations):
+            low.multiplies = place <= last
+            self._operation(op)
         kernel = low.k.finish()
         kernel.body.nodes[0:0] = low.prologue.nodes
         order_by_demand(kernel.body)

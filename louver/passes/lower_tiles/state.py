@@ -100,7 +100,7 @@ class Byte:
 class Lowering:
     """k: the builder. warps: of a CTA. prologue: what is computed once, before everything else.
 
-    multiplies: whether warpgroups multiply anything. pending: whether such products are under way.
+    multiplies: whether warpgroups multiply anything from here on. pending: whether such products are under way.
 
     staged: where the tiles in shared memory begin there, in bytes; staged_bytes: of all of them. shared_bytes: with exchanges.
     known: what is known of integers and addresses. tests: how conditions were computed. packed: neighbouring elements of 8 or 16 bits that are in one register too.
@@ -251,10 +251,10 @@ class Lowering:
         return total
 
     # --- order -----------------------------------------------------------------------------------------------------
-    def barrier(self) -> None:
-        """All threads of the CTA meet, and see each other's accesses."""
+    def barrier(self, *, fenced: bool = True) -> None:
+        """All threads of the CTA meet, and see each other's accesses. fenced: products of warpgroups see them too."""
         self.finish_products()
-        if self.multiplies:
+        if fenced and self.multiplies:
             self._fence()
         self.k.barrier_sync(0, self.threads)
         self.accesses = Accesses(unfenced=self.accesses.unfenced)
@@ -297,7 +297,9 @@ class Lowering:
 
     def begin_put(self) -> None:
         """Before a tile is staged: what stood there has been loaded by all threads."""
-        self.begin_copy()
+        if self.accesses.takes:
+            # The fence follows the stores.
+            self.barrier(fenced=False)
         self.have_put()
 
     def have_put(self) -> None:

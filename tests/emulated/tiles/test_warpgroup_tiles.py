@@ -1,0 +1,80 @@
+"""Products of warpgroups in register tiles: what they compute, in every layout, and that nothing in their order is missing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from louver.emulator import Earliest, Latest, Seeded
+from louver.emulator.order import Order
+from louver.emulator.removal import survey, undetected
+from louver.ptx.assembler import assemble
+from louver.ptx.module import Kernel
+from support.dot_loops import DotLoop
+
+FORMS = {
+    "f16": DotLoop("f16", (64, 64, 64)),
+    "f16, sparse on the right": DotLoop("f16", (64, 128, 64), sparse="b"),
+    "f16, few columns": DotLoop("f16", (64, 16, 64)),
+    "f16, few tokens": DotLoop("f16", (16, 64, 128), sparse="b"),
+    "f16, N-major": DotLoop("f16", (64, 64, 64), along_k=False),
+    "f16, N-major, two boxes": DotLoop("f16", (64, 128, 64), along_k=False),
+    "f16, two blocks of rows": DotLoop("f16", (128, 32, 64), warps=4),
+    "f16, two warpgroups": DotLoop("f16", (128, 64, 64), warps=8),
+    "f16, warpgroups along columns": DotLoop("f16", (64, 128, 64), warps=8),
+    "f16, warpgroups along both": DotLoop("f16", (128, 64, 64), sparse="b", along_k=True, warps=16),
+    "f16, dense": DotLoop("f16", (64, 64, 32), sparse="none"),
+    "f16, dense, N-major": DotLoop("f16", (64, 64, 32), sparse="none", along_k=False),
+    "f16, scaled on the way": DotLoop("f16", (64, 64, 64), scaled=True),
+    "f16, two loops": DotLoop("f16", (64, 64, 64), twice=True),
+    "bf16": DotLoop("bf16", (128, 64, 64)),
+    "e4m3": DotLoop("e4m3", (64, 64, 128)),
+    "s8": DotLoop("s8", (64, 64, 128)),
+    "s8, dense": DotLoop("s8", (64, 64, 64), sparse="none"),
+}
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize("name", FORMS)
+def test_results(rng: np.random.Generator, name: str, steps: int) -> None:
+    """Rows and columns beyond the tensors, a part of a step at the end, loops of one step and of more than there are slots."""
+    loop = FORMS[name]
+    made = loop.compiled()
+    assert "wgmma" in made.ptx
+    m, n, k = loop.tile
+    run = loop.drawn(rng, m + 16, n + 16, k * steps - (16 if steps > 1 else 0))
+    run.emulate(made, Seeded(steps))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_assembler_has_nothing_to_say(name: str) -> None:
+    assert assemble(FORMS[name].compiled().ptx, "sm_90a").faults == ()
+
+
+@pytest.mark.parametrize("order", [Earliest(), Latest(), Seeded(7)], ids=str)
+@pytest.mark.parametrize("name", ["f16", "f16, two loops", "f16, scaled on the way"])
+def test_every_order(rng: np.random.Generator, name: str, order: Order) -> None:
+    loop = FORMS[name]
+    run = loop.drawn(rng, 64, 128, 64 * 9)
+    run.emulate(loop.compiled(), order)
+
+
+NEEDLESS = {"barrier": 1}
+"""Removals that nothing notices: the last barrier lets no thread store what another one may still read, and nothing is read here."""
+
+
+@pytest.mark.parametrize("name", ["f16", pytest.param("f16, scaled on the way", marks=pytest.mark.slow)])
+def test_every_wait_fence_and_barrier_is_needed_and_its_absence_noticed(rng: np.random.Generator, name: str) -> None:
+    loop = FORMS[name]
+    made = loop.compiled()
+    # More steps than slots, the last of them a part that every product takes.
+    run = loop.drawn(rng, 64, 64, 64 * 6 - 16)
+
+    def attempt(kernel: Kernel, order: Order) -> None:
+        run.emulate(made, order, kernel)
+
+    outcomes = survey(made.kernel, attempt)
+    kinds = {outcome.removal.what.split()[0] for outcome in outcomes}
+    assert len(outcomes) >= 7, kinds
+    unnoticed = [outcome.what.split()[0].split(".")[0] for outcome in undetected(outcomes)]
+    assert {each: unnoticed.count(each) for each in unnoticed} == NEEDLESS

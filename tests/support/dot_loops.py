@@ -1,0 +1,186 @@
+"""Tile IR of loops of dots, by pointers with masks: operands of every type, on both sides, along and across K."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+import louver
+from louver.emulator import Seeded
+from louver.emulator.order import Order
+from louver.ir.context import parse_ir
+from louver.kernels.emulate_tiles import emulate_tiles
+from louver.passes.compile_tiles import CompiledTiles, compile_tiles
+from louver.ptx.module import Kernel, Module
+
+Array = NDArray[Any]
+
+TYPES: dict[str, tuple[np.dtype[Any], str, str]] = {
+    "f16": (np.dtype(np.float16), "f16", "f32"),
+    "bf16": (np.dtype(ml_dtypes.bfloat16), "bf16", "f32"),
+    "e4m3": (np.dtype(ml_dtypes.float8_e4m3fn), "f8E4M3FN", "f32"),
+    "s8": (np.dtype(np.int8), "i8", "i32"),
+}
+"""NumPy's type, tile IR's, and that of the sums."""
+
+PARTS = {"x": ("a", "%m0", "%M"), "y": ("b", "%n0", "%N")}
+
+
+@dataclass(frozen=True)
+class DotLoop:
+    """d [M, N] = a [M, K] · b, tile by tile. sparse: "a", "b" or neither. along_k: whether b is [N, K]; else it is [K, N].
+
+    twice: another loop adds the same product again. scaled: b's tile is doubled in the loop. warps: of a CTA.
+    """
+
+    element: str
+    tile: tuple[int, int, int]
+    sparse: str = "a"
+    along_k: bool = True
+    twice: bool = False
+    scaled: bool = False
+    warps: int | None = None
+    operands: dict[str, Array] = field(default_factory=dict[str, Array], compare=False)
+
+    def text(self) -> str:
+        (m, n, k), (_, t, s) = self.tile, TYPES[self.element]
+        zero = "0.0" if s == "f32" else "0"
+        marks = {each: ", louver.sparse.NV24 = 1 : i32" if each == self.sparse else "" for each in "ab"}
+        arrays = ", ".join(f"%{each}: !tt.ptr<{t}> {{tt.divisibility = 16 : i32{marks[each]}}}" for each in "ab")
+        sizes = ", ".join(f"%{each}: i32 {{tt.divisibility = 16 : i32}}" for each in "MNK")
+        loop = f"""= scf.for %i = %zero to %K step %step iter_args(%c = FROM) -> (tensor<{m}x{n}x{s}>) : i32 {{
+{self._load("x", m, k, t)}
+{self._load("y", n, k, t) if self.along_k else self._load("y", k, n, t, across=True)}
+{self._turned(n, k, t)}
+    %p = tt.dot %x, %bt, %c : tensor<{m}x{k}x{t}> * tensor<{k}x{n}x{t}> -> tensor<{m}x{n}x{s}>
+    scf.yield %p : tensor<{m}x{n}x{s}>
+  }}"""
+        loops = "  %once " + loop.replace("FROM", "%none")
+        if self.twice:
+            loops += "\n  %total " + loop.replace("FROM", "%once")
+        return f"""tt.func public @k(%d: !tt.ptr<{s}> {{tt.divisibility = 16 : i32}}, {arrays}, {sizes}) {{
+  %zero = arith.constant 0 : i32
+  %one = arith.constant 1 : i32
+  %step = arith.constant {k} : i32
+  %bm = arith.constant {m} : i32
+  %bn = arith.constant {n} : i32
+  %row = tt.get_program_id x : i32
+  %column = tt.get_program_id y : i32
+  %m0 = arith.muli %row, %bm : i32
+  %n0 = arith.muli %column, %bn : i32
+  %none = arith.constant dense<{zero}> : tensor<{m}x{n}x{s}>
+{loops}
+{self._places("o", m, n, "%m0", "%n0", "%M", "%N")}
+  %o_pitch = tt.splat %N : i32 -> tensor<{m}x{n}xi32>
+  %o_flat = arith.muli %o_rows, %o_pitch : tensor<{m}x{n}xi32>
+  %o_at = arith.addi %o_flat, %o_columns : tensor<{m}x{n}xi32>
+  %o_base = tt.splat %d : !tt.ptr<{s}> -> tensor<{m}x{n}x!tt.ptr<{s}>>
+  %o_ptr = tt.addptr %o_base, %o_at : tensor<{m}x{n}x!tt.ptr<{s}>>, tensor<{m}x{n}xi32>
+  tt.store %o_ptr, {"%total" if self.twice else "%once"}, %o_in : tensor<{m}x{n}x!tt.ptr<{s}>>
+  tt.return
+}}"""
+
+    def _turned(self, n: int, k: int, t: str) -> str:
+        tile = f"tensor<{n}x{k}x{t}>" if self.along_k else f"tensor<{k}x{n}x{t}>"
+        lines, taken = [], "%y"
+        if self.scaled:
+            lines.append(f"    %y2 = arith.addf %y, %y : {tile}")
+            taken = "%y2"
+        if self.along_k:
+            lines.append(f"    %bt = tt.trans {taken} {{order = array<i32: 1, 0>}} : {tile} -> tensor<{k}x{n}x{t}>")
+            return "\n".join(lines)
+        return "\n".join(lines).replace("%y2 =", "%bt =") if self.scaled else ""
+
+    def _load(self, name: str, rows: int, columns: int, t: str, *, across: bool = False) -> str:
+        array, first, size = PARTS[name]
+        sparse = array == self.sparse
+        starts = ("%i", first, "%K", size) if across else (first, "%i", size, "%K")
+        shape = f"tensor<{rows}x{columns}x"
+        result = "bt" if across and not self.scaled else name
+        zero = "0" if t == "i8" else "0.0"
+        places = self._places(name, rows, columns, *starts)
+        none = f"    %{name}_none = arith.constant dense<{zero}> : {shape}{t}>"
+        assert not (sparse and across)
+        return f"""{places}
+  %{name}_pitch = tt.splat {"%N" if across else "%K"} : i32 -> {shape}i32>
+  %{name}_flat = arith.muli %{name}_rows, %{name}_pitch : {shape}i32>
+  %{name}_at = arith.addi %{name}_flat, %{name}_columns : {shape}i32>
+  %{name}_base = tt.splat %{array} : !tt.ptr<{t}> -> {shape}!tt.ptr<{t}>>
+  %{name}_ptr = tt.addptr %{name}_base, %{name}_at : {shape}!tt.ptr<{t}>>, {shape}i32>
+{none}
+    %{result} = tt.load %{name}_ptr, %{name}_in, %{name}_none : {shape}!tt.ptr<{t}>>"""
+
+    @staticmethod
+    def _places(name: str, rows: int, columns: int, row: str, column: str, most_rows: str, most_columns: str) -> str:
+        whole, down, along = (f"tensor<{shape}xi32>" for shape in (f"{rows}x{columns}", f"{rows}x1", f"1x{columns}"))
+        bits = whole.replace("i32", "i1")
+        return f"""  %{name}_r = tt.make_range {{start = 0 : i32, end = {rows} : i32}} : tensor<{rows}xi32>
+  %{name}_c = tt.make_range {{start = 0 : i32, end = {columns} : i32}} : tensor<{columns}xi32>
+  %{name}_r1 = tt.expand_dims %{name}_r {{axis = 1 : i32}} : tensor<{rows}xi32> -> {down}
+  %{name}_c1 = tt.expand_dims %{name}_c {{axis = 0 : i32}} : tensor<{columns}xi32> -> {along}
+  %{name}_r0 = tt.splat {row} : i32 -> {down}
+  %{name}_c0 = tt.splat {column} : i32 -> {along}
+  %{name}_r2 = arith.addi %{name}_r0, %{name}_r1 : {down}
+  %{name}_c2 = arith.addi %{name}_c0, %{name}_c1 : {along}
+  %{name}_rows = tt.broadcast %{name}_r2 : {down} -> {whole}
+  %{name}_columns = tt.broadcast %{name}_c2 : {along} -> {whole}
+  %{name}_rm = tt.splat {most_rows} : i32 -> {whole}
+  %{name}_cm = tt.splat {most_columns} : i32 -> {whole}
+  %{name}_r_in = arith.cmpi slt, %{name}_rows, %{name}_rm : {whole}
+  %{name}_c_in = arith.cmpi slt, %{name}_columns, %{name}_cm : {whole}
+  %{name}_in = arith.andi %{name}_r_in, %{name}_c_in : {bits}"""
+
+    def compiled(self) -> CompiledTiles:
+        return compile_tiles(parse_ir(self.text()), warps=self.warps)
+
+    def drawn(self, rng: np.random.Generator, m: int, n: int, k: int) -> LoopRun:
+        """Random operands of that size, and what they must give."""
+        numpy, _, sums = TYPES[self.element]
+
+        def draw(*shape: int) -> Array:
+            if self.element == "s8":
+                return rng.integers(-128, 128, shape).astype(numpy)
+            return rng.standard_normal(shape, np.float32).astype(numpy)
+
+        a, b = draw(m, k), draw(n, k)
+        a = louver.prune(a, "2:4") if self.sparse == "a" else a
+        b = louver.prune(b, "2:4") if self.sparse == "b" else b
+        d = np.full((m, n), -(1 << 30) if sums == "i32" else np.nan, np.int32 if sums == "i32" else np.float32)
+        given: dict[str, Any] = {"d": d, "a": a, "b": b if self.along_k else np.ascontiguousarray(b.T)}
+        if self.sparse in given:
+            given[self.sparse] = louver.compress(given[self.sparse], "2:4")
+        wide = a.astype(np.float64) @ b.astype(np.float64).T
+        magnitude = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64)).T
+        factor = (2 if self.twice else 1) * (2 if self.scaled else 1)
+        return LoopRun(self, {**given, "M": m, "N": n, "K": k}, factor * wide, factor * magnitude)
+
+
+@dataclass(frozen=True)
+class LoopRun:
+    """A call of a `DotLoop`. expected, magnitude: the result in float64, and that of absolute values."""
+
+    loop: DotLoop
+    arguments: dict[str, Any]
+    expected: Array
+    magnitude: Array
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        m, n = self.expected.shape
+        return -(-m // self.loop.tile[0]), -(-n // self.loop.tile[1])
+
+    def emulate(self, made: CompiledTiles, order: Order = Seeded(0), kernel: Kernel | None = None) -> None:  # noqa: B008
+        """Run and compare. kernel: another one in the place of the compiled one."""
+        changed = made if kernel is None else replace(made, module=Module(made.module.target, [kernel]))
+        d = self.arguments["d"]
+        d[...] = -(1 << 30) if d.dtype == np.int32 else np.nan
+        emulate_tiles(changed, self.grid, self.arguments, order=order, uninitialised=["d"])
+        off = np.abs(d.astype(np.float64) - self.expected)
+        assert (off <= self.magnitude * 2.0**-18).all(), (
+            off.max(),
+            np.argwhere(~(off <= self.magnitude * 2.0**-18))[:4],
+        )
