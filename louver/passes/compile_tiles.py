@@ -29,6 +29,7 @@ from louver.passes.describe_sparse_tiles import describe_sparse_tiles
 from louver.passes.dump import Dump
 from louver.passes.encode import assign_encodings, choose_warps
 from louver.passes.expand_blocks import expand_blocks
+from louver.passes.fold_sums import fold_sums
 from louver.passes.hoist_invariants import hoist_invariants
 from louver.passes.host_descriptors import make_host_descriptors
 from louver.passes.lower_tiles import NoRoomError, NotInChunksError, lower_tiles
@@ -96,6 +97,7 @@ class CompiledTiles:
 
 PASSES = (
     "count-loops",
+    "fold-sums",
     "propagate-sparsity",
     "drop-assumptions",
     "make-host-descriptors",
@@ -126,6 +128,8 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     dense = tile_ir.clone()
     count_loops(dense)
     dump.write("count-loops", dense)
+    fold_sums(dense)
+    dump.write("fold-sums", dense)
     propagate_sparsity(dense)
     dump.write("propagate-sparsity", dense)
     drop_assumptions(dense)

@@ -26,7 +26,6 @@ from louver.ir.tile import (
     element_name,
 )
 from louver.ir.tile.types import tensor_of
-from louver.isa.wgmma import FP8
 from louver.passes.conditions import conditions
 from louver.passes.fuse_gated_pair import GATED_MARK
 from louver.passes.product import (
@@ -52,6 +51,7 @@ from louver.passes.product import (
     halved,
     walk,
 )
+from louver.passes.promotion import promotion
 from louver.passes.read_epilogue import Axes, Axis, EpilogueReader, find_sum
 from louver.passes.refusal import UnsupportedKernelError, unsupported
 from louver.passes.trace import ONLY, Block, Chosen, Position, Trace
@@ -78,9 +78,6 @@ __all__ = [
     "read_nest",
     "walk",
 ]
-
-EVERY_COLUMN = 1 << 30
-"""What Triton gives a dot of 8-bit floats as `max_num_imprecise_acc` on Hopper where the user gives nothing."""
 
 
 def read_nest(module: ModuleOp) -> ProductNest:
@@ -294,7 +291,7 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
     if not trace.same(a.depth, b.depth):
         raise unsupported(f"both operands must have the same K, not {a.depth} and {b.depth}", dot)
     _check_loop(trace, loop, a.depth, tile_k)
-    return _Sum(a, replace(b, depth=a.depth), m, n, tile_k, a_entry, b_entry, _read_promotion(dot, a.element))
+    return _Sum(a, replace(b, depth=a.depth), m, n, tile_k, a_entry, b_entry, promotion(dot, a.element))
 
 
 def _numbered(a: Load, entry: Chosen, m: Position, n: Position, dot: DotOp) -> Load:
@@ -365,21 +362,6 @@ def _refuse_decomposed(function: FuncOp) -> None:
                 "decompose-sparse-tensors",
                 op,
             )
-
-
-def _read_promotion(dot: DotOp, element: str) -> int | None:
-    """`max_num_imprecise_acc` of the dot: without it, with 0 and from `EVERY_COLUMN` on nothing is promoted.
-
-    Only sums of 8-bit floats are less exact than their registers, so that it says nothing about others.
-    """
-    limit = 0 if dot.max_imprecise is None else dot.max_imprecise.value.data
-    if limit < 0:
-        raise unsupported("max_num_imprecise_acc counts columns of K: it is at least 0", dot)
-    if element not in FP8 or not 0 < limit < EVERY_COLUMN:
-        return None
-    if element_name(tensor_of(dot.d).element_type) != "f32":
-        raise unsupported("sums are promoted to f32: a dot with max_num_imprecise_acc has an f32 accumulator", dot)
-    return limit
 
 
 def _read_step(trace: Trace, loop: scf.ForOp) -> DotOp:

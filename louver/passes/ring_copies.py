@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, TensorType
+from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
@@ -38,7 +38,7 @@ from louver.ir.tile import (
 )
 from louver.ir.tile.types import AnyTensor, register_encoding, tensor_of
 from louver.passes.insert import carrying, insert
-from louver.passes.integers import position
+from louver.passes.integers import is_zero, position
 from louver.passes.lower_tiles.shared import in_shared, tile_of
 from louver.passes.remove_dead import remove_dead
 from louver.passes.steps_ahead import Sources, computed_again, guarded_mask, move_up, only_loads
@@ -109,12 +109,7 @@ def gives_zeros(load: LoadOp) -> bool:
     """Whether elements that are not loaded are zeros, or nothing reads them, and nothing is said of caches."""
     if load.cache is not None or load.evict is not None or load.is_volatile is not None:
         return False
-    if load.other is None:
-        return True
-    owner = load.other.owner
-    if not isinstance(owner, arith.ConstantOp) or not isinstance(owner.value, DenseIntOrFPElementsAttr):
-        return False
-    return not any(owner.value.iter_values())
+    return load.other is None or is_zero(load.other)
 
 
 def _copy(loop: scf.ForOp, tiles: Sequence[_Tile], slots: int) -> None:

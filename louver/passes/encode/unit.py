@@ -17,6 +17,7 @@ from louver.isa.instruction import LANES
 from louver.isa.mma_fragments import COLUMNS
 from louver.isa.targets import WARPS_PER_WARPGROUP
 from louver.isa.wgmma import ACCUMULATORS, TRANSPOSABLE, Wgmma, legal_n
+from louver.passes.promotion import promotion
 
 MOST_COLUMNS = 256
 """Columns of a product, at most."""
@@ -65,8 +66,8 @@ def multiplies(op: DotOp, staged: Mapping[SSAValue, int]) -> bool:
     names = _names(op)
     if rows % ROWS or columns < COLUMNS or names not in ACCUMULATORS or COLUMNS not in legal_n(names[0]):
         return False
-    if op.max_imprecise is not None and op.max_imprecise.value.data:
-        # Sums of 8-bit floats that are to be exact need additions in f32 in between.
+    if promotion(op, names[0]) is not None:
+        # Additions in f32 come in between.
         return False
     along_k = staged[op.a] == 1 and staged[op.b] == 0
     if not along_k and any(name not in TRANSPOSABLE for name in names):
