@@ -21,7 +21,7 @@ from typing import cast
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.ir import Block, Operation, SSAValue
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.ir.comparisons import CmpiOp
 from louver.ir.tile import (
@@ -139,6 +139,7 @@ def _copy(loop: scf.ForOp, tiles: Sequence[_Tile], slots: int) -> None:
     dot = _first_product(block, tiles)
     if dot is not None:
         first = dot.next_op or end
+        _load_behind(block, first)
     _begin(
         first,
         tiles,
@@ -182,6 +183,16 @@ def _begin(
         copy = AsyncCopyOp(known.get(each.load.ptr, each.load.ptr), slot, mask, free=free)
         insert(before, copy, each.load).results[0].name_hint = each.load.result.name_hint
     insert(before, AsyncCommitOp(), tiles[0].load)
+
+
+def _load_behind(block: Block, place: Operation) -> None:
+    """Move what is loaded for the next step to a place behind the products: the fence before them waits for all loads."""
+    for op in list(block.ops):
+        if op is place:
+            return
+        if isinstance(op, LoadOp) and isinstance(_only_user(op.result), scf.YieldOp):
+            op.detach()
+            Rewriter.insert_op(op, InsertPoint.before(place))
 
 
 def _first_product(block: Block, tiles: Sequence[_Tile]) -> DotOp | None:

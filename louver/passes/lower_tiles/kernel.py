@@ -168,7 +168,7 @@ class _Kernel:
             return True
         if any(isinstance(each.owner, DotOp) for each in op.operands):
             return False
-        return isinstance(op, AsyncCopyOp | AsyncCommitOp) or (
+        return isinstance(op, AsyncCopyOp | AsyncCommitOp | LoadOp) or (
             has_no_effect(op) and not op.regions and not isinstance(op, _EXCHANGES)
         )
 
