@@ -19,24 +19,29 @@ from dataclasses import dataclass
 from typing import cast
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, TensorType
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.ir.comparisons import CmpiOp
 from louver.ir.tile import (
+    AddPtrOp,
     AsyncCommitOp,
     AsyncCopyOp,
     AsyncWaitOp,
+    BroadcastOp,
     ConvertLayoutOp,
     DotOp,
+    ExpandDimsOp,
     FuncOp,
     LoadOp,
     LocalAllocOp,
     SharedAttr,
+    SplatOp,
     TransOp,
 )
 from louver.ir.tile.types import AnyTensor, register_encoding, tensor_of
+from louver.passes.expand_blocks import METADATA_PADDING
 from louver.passes.insert import carrying, insert
 from louver.passes.integers import is_zero, position
 from louver.passes.lower_tiles.shared import in_shared, tile_of
@@ -49,11 +54,15 @@ MOST_SLOTS = 4
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """A tile on its way to shared memory. load: brings it. turn: transposes it, where it is. put: its conversion."""
+    """A tile on its way to shared memory. load: brings it. turn: transposes it, where it is. put: its conversion.
+
+    elsewhere: an address of legal codes, for metadata.
+    """
 
     load: LoadOp
     turn: TransOp | None
     put: ConvertLayoutOp
+    elsewhere: SSAValue | None
 
     @property
     def memory(self) -> AnyTensor:
@@ -86,29 +95,61 @@ def goes_to_ring(loop: scf.ForOp, load: LoadOp, staged: Container[SSAValue]) -> 
     """Whether this pass will copy what a load brings. staged: the operands of dots that will be in shared memory."""
     user = _only_user(load.result)
     value = user.result if isinstance(user, TransOp) else load.result
-    if value not in staged or not gives_zeros(load) or not all(isinstance(use.operation, DotOp) for use in value.uses):
+    if (
+        value not in staged
+        or not _may_be_copied(load)
+        or not all(isinstance(use.operation, DotOp) for use in value.uses)
+    ):
         return False
     return Sources(loop, [load], repeated=True).known_ahead
 
 
 def _tile(loop: scf.ForOp, load: LoadOp) -> _Tile | None:
-    """A load of a loop whose tile nothing but shared memory takes; zeros stand where it loads nothing."""
+    """A load of a loop whose tile nothing but shared memory takes; zeros, or any legal codes, stand where it loads nothing."""
     user = _only_user(load.result)
     turn = user if isinstance(user, TransOp) else None
     put = user if turn is None else _only_user(turn.result)
-    if not isinstance(put, ConvertLayoutOp) or not in_shared(put.result) or not gives_zeros(load):
+    if not isinstance(put, ConvertLayoutOp) or not in_shared(put.result) or not _may_be_copied(load):
         return None
-    return _Tile(load, turn, put) if Sources(loop, [load], repeated=True).known_ahead else None
+    return (
+        _Tile(load, turn, put, None if _gives_zeros(load) else array_of(load.ptr))
+        if Sources(loop, [load], repeated=True).known_ahead
+        else None
+    )
 
 
 def _only_user(value: SSAValue) -> Operation | None:
     return next(iter(value.uses)).operation if value.has_one_use() else None
 
 
-def gives_zeros(load: LoadOp) -> bool:
-    """Whether elements that are not loaded are zeros, or nothing reads them, and nothing is said of caches."""
+def _may_be_copied(load: LoadOp) -> bool:
+    """Whether nothing is said of caches, and elements that are not loaded are zeros, or codes of which any legal ones will do."""
     if load.cache is not None or load.evict is not None or load.is_volatile is not None:
         return False
+    return _gives_zeros(load) or (is_padding(load.other) and array_of(load.ptr) is not None)
+
+
+def is_padding(value: SSAValue | None) -> bool:
+    """Whether a tile is of the codes that stand for metadata outside of its tensor. The values there are zeros."""
+    owner = None if value is None else value.owner
+    if not isinstance(owner, arith.ConstantOp) or not isinstance(owner.value, DenseIntOrFPElementsAttr):
+        return False
+    return set(owner.value.iter_values()) == {METADATA_PADDING}
+
+
+def array_of(pointer: SSAValue) -> SSAValue | None:
+    """The argument that pointers are made of by adding to it; None if there is no such."""
+    while not isinstance(pointer.owner, Block):
+        match pointer.owner:
+            case AddPtrOp(ptr=inner) | SplatOp(src=inner) | BroadcastOp(src=inner) | ExpandDimsOp(src=inner):
+                pointer = inner
+            case _:
+                return None
+    return pointer if isinstance(pointer.owner.parent_op(), FuncOp) else None
+
+
+def _gives_zeros(load: LoadOp) -> bool:
+    """Whether elements that are not loaded are zeros, or nothing reads them."""
     return load.other is None or is_zero(load.other)
 
 
@@ -180,7 +221,7 @@ def _begin(
     computed_again(before, made, known, goes_on)
     for each, slot in zip(tiles, slots, strict=True):
         mask = guarded_mask(before, each.load, known, goes_on)
-        copy = AsyncCopyOp(known.get(each.load.ptr, each.load.ptr), slot, mask, free=free)
+        copy = AsyncCopyOp(known.get(each.load.ptr, each.load.ptr), slot, mask, each.elsewhere, free=free)
         insert(before, copy, each.load).results[0].name_hint = each.load.result.name_hint
     insert(before, AsyncCommitOp(), tiles[0].load)
 

@@ -11,9 +11,9 @@ from math import prod
 from typing import cast
 
 from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import FixedBitwidthType
 from xdsl.ir import Block, Operation, SSAValue
 
-from louver.formats.dtypes import element_type
 from louver.ir.comparisons import SelectOp
 from louver.ir.tile import (
     AddPtrOp,
@@ -27,11 +27,11 @@ from louver.ir.tile import (
     ReshapeOp,
     SplatOp,
     TransOp,
-    element_name,
 )
 from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.swizzle import CHUNK
+from louver.passes.encode.unit import multiplies
 from louver.passes.integers import constant_integer, position
 
 STAGED_BYTES = 96 * 1024
@@ -42,7 +42,7 @@ Stride = int | None
 
 
 def staged_operands(function: FuncOp) -> dict[SSAValue, int]:
-    """Dense operands and values of sparse ones, each with the dimension whose neighbours are neighbours in memory.
+    """Dense operands and values of sparse ones, and metadata for warpgroups, each with the dimension whose neighbours are neighbours in memory.
 
     Valid tile IR without sparse types, descriptors and block pointers (after expand-blocks). What is found is about speed alone:
     any tile may go either way.
@@ -62,6 +62,12 @@ def staged_operands(function: FuncOp) -> dict[SSAValue, int]:
             # Single bytes would be in a register each until a chunk is whole.
             found[value] = dimension
             left -= taken
+    for op in dots:
+        # Warps take it from memory as they need it; to a warpgroup it comes with the operands.
+        if op.metadata is not None and multiplies(op, found):
+            along = _loaded_along(op.metadata)
+            if along is not None and _row_bytes(op.metadata, along) >= CHUNK:
+                found[op.metadata] = along
     return found
 
 
@@ -75,7 +81,9 @@ def _row_bytes(value: SSAValue, dimension: int) -> int:
 
 
 def _element_bytes(value: SSAValue) -> int:
-    return element_type(element_name(tensor_of(value).element_type)).bits // 8
+    element = tensor_of(value).element_type
+    assert isinstance(element, FixedBitwidthType)
+    return element.bitwidth // 8
 
 
 def _loaded_along(value: SSAValue) -> int | None:

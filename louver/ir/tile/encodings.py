@@ -124,11 +124,18 @@ class BlockedAttr(Encoding):
 
     @classmethod
     def default(
-        cls, shape: Sequence[int], warps: int, together: int = 1, order: Sequence[int] | None = None
+        cls,
+        shape: Sequence[int],
+        warps: int,
+        together: int = 1,
+        order: Sequence[int] | None = None,
+        *,
+        whole: bool = False,
     ) -> BlockedAttr:
         """Lanes along the last dimension first, or in `order`, and warps along the first one with room.
 
-        together: neighbours along the fastest dimension that a thread has, where the tile has so many for every thread.
+        together: neighbours along the fastest dimension that a thread has, where the tile has so many for every thread; if it is `whole`,
+        though several threads have the same ones then.
         """
         rank = len(shape)
         lanes, per_warp, left = [1] * rank, [1] * rank, 1 << LANE_BITS
@@ -136,7 +143,8 @@ class BlockedAttr(Encoding):
         sizes, room = [1] * rank, list(shape)
         if rank:
             fast = order[0]
-            sizes[fast] = min(together, shape[fast], max(1, prod(shape) // (warps << LANE_BITS)))
+            each = together if whole else max(1, prod(shape) // (warps << LANE_BITS))
+            sizes[fast] = min(together, shape[fast], each)
             room[fast] //= sizes[fast]
         for dimension in order:
             lanes[dimension] = min(left, room[dimension])

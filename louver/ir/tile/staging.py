@@ -7,6 +7,7 @@ from typing import ClassVar
 from xdsl.dialects.builtin import I32, IntegerAttr, TensorType, UnitAttr, i32
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
+    AttrSizedOperandSegments,
     IRDLOperation,
     ParsePropInAttrDict,
     VarConstraint,
@@ -22,6 +23,7 @@ from xdsl.irdl import (
 from xdsl.traits import MemoryAllocEffect, MemoryReadEffect, MemoryWriteEffect
 from xdsl.utils.exceptions import VerifyException
 
+from louver.ir.tile.pointers import PointerType
 from louver.ir.tile.shared import SharedAttr
 from louver.ir.tile.types import AnyTensor, as_tensor, loaded_type, register_encoding, tensor_of
 
@@ -52,7 +54,7 @@ class AsyncCopyOp(IRDLOperation):
     """Begin to copy the elements at `ptr` to the memory of `slot`; elements are zero where the mask does not hold.
 
     The result is the tile there, after a `ttg.async_wait`; `slot` itself is nothing any more. free: all threads have met since any
-    of them read what the slot held.
+    of them read what the slot held. elsewhere: elements from there on are copied, in the place of zeros, where the mask does not hold.
     """
 
     name = "ttg.async_copy_global_to_local"
@@ -60,15 +62,24 @@ class AsyncCopyOp(IRDLOperation):
     ptr = operand_def(TensorType)
     slot = operand_def(T)
     mask = opt_operand_def(TensorType)
+    elsewhere = opt_operand_def(PointerType)
     free = opt_prop_def(UnitAttr)
     result = result_def(T)
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-    irdl_options = (ParsePropInAttrDict(),)
-    assembly_format = "$ptr `,` $slot (`mask` $mask^ `:` type($mask))? attr-dict `:` type($ptr) `->` type($slot)"
+    irdl_options = (AttrSizedOperandSegments(as_property=True), ParsePropInAttrDict())
+    assembly_format = "$ptr `,` $slot (`mask` $mask^ `:` type($mask))? (`elsewhere` $elsewhere^ `:` type($elsewhere))? attr-dict `:` type($ptr) `->` type($slot)"
 
-    def __init__(self, ptr: SSAValue, slot: SSAValue, mask: SSAValue | None, *, free: bool = False) -> None:
+    def __init__(
+        self,
+        ptr: SSAValue,
+        slot: SSAValue,
+        mask: SSAValue | None,
+        elsewhere: SSAValue | None = None,
+        *,
+        free: bool = False,
+    ) -> None:
         properties = {"free": UnitAttr()} if free else {}
-        super().__init__(operands=[ptr, slot, mask], properties=properties, result_types=[slot.type])
+        super().__init__(operands=[ptr, slot, mask, elsewhere], properties=properties, result_types=[slot.type])
 
     def verify_(self) -> None:
         loaded, slot = as_tensor(loaded_type(self.ptr.type)), tensor_of(self.slot)

@@ -11,6 +11,7 @@ from typing import cast
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import (
     BFloat16Type,
+    FixedBitwidthType,
     Float8E4M3FNType,
     Float8E5M2Type,
     Float16Type,
@@ -20,7 +21,6 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from louver.formats.dtypes import element_type
 from louver.ir.tile import (
     AtomicRMWOp,
     BlockedAttr,
@@ -83,7 +83,9 @@ def choose_warps(function: FuncOp) -> int:
 
 def element_bits(value: SSAValue) -> int:
     """Bits of an operand's elements."""
-    return element_type(element_name(tensor_of(value).element_type)).bits
+    element = tensor_of(value).element_type
+    assert isinstance(element, FixedBitwidthType)
+    return element.bitwidth
 
 
 def product_encoding(op: DotOp, warps: int, staged: Mapping[SSAValue, int], *, apart: bool = False) -> MmaAttr:
@@ -152,7 +154,7 @@ class Natures:
         for value, along in self.staged.items():
             together = MAX_BYTES * 8 // element_bits(value)
             shape = tensor_of(value).get_shape()
-            self._found[value] = BlockedAttr.default(shape, warps, together, (along, 1 - along))
+            self._found[value] = BlockedAttr.default(shape, warps, together, (along, 1 - along), whole=True)
         self._settle(operations)
 
     def of(self, value: SSAValue) -> Encoding | None:

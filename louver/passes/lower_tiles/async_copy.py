@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from louver.ir.tile import AsyncCopyOp, AsyncWaitOp
 from louver.ir.tile.layout import Layout, Vector
 from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
@@ -10,6 +12,7 @@ from louver.passes.lower_tiles.memory import each_of
 from louver.passes.lower_tiles.neighbours import Access, accesses
 from louver.passes.lower_tiles.shared import Place
 from louver.passes.lower_tiles.state import Lowering, Registers
+from louver.ptx.module import Address, Reg
 
 
 class NotInChunksError(Exception):
@@ -27,8 +30,13 @@ def begin_copy(low: Lowering, op: AsyncCopyOp) -> Registers:
     owner = low.owner(layout)
     for access in accesses(low, pointers, each_of(low, op.mask, len(pointers)), place.tile.size):
         first = _first(layout, place, access)
-        absent = low.constant(0, "pred") if access.mask is None else low.inverted(access.mask)
-        low.k.emit(AsyncCopy(), place.address(first), access.address, absent, guard=owner)
+        source, absent = access.address, low.constant(0, "pred")
+        if access.mask is not None and op.elsewhere is None:
+            absent = low.inverted(access.mask)
+        elif access.mask is not None and op.elsewhere is not None:
+            base = low.k.add(cast(Reg, source.base), source.offset)
+            source = Address(low.k.selp(base, low.scalar(op.elsewhere), access.mask))
+        low.k.emit(AsyncCopy(), place.address(first), source, absent, guard=owner)
     return low.values[op.result]
 
 

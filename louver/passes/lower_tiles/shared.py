@@ -106,7 +106,7 @@ def put_tile(low: Lowering, op: ConvertLayoutOp) -> None:
     low.values[op.result] = (low.constant(low.staged[op.result], "b32"),)
     place = Place.of(low, op.result, op, layout.thread)
     owner, size = low.owner(layout), tile.size
-    count = _together(layout, tile)
+    count = _together(layout, tile, CHUNK)
     low.begin_put()
     for first in registers:
         if first[tile.fast] % count:
@@ -115,10 +115,10 @@ def put_tile(low: Lowering, op: ConvertLayoutOp) -> None:
         _store(low, place.address(first), elements, size, owner)
 
 
-def _together(layout: Layout, tile: SharedLayout) -> int:
-    """Neighbours that a thread has, within a chunk."""
+def _together(layout: Layout, tile: SharedLayout, most: int) -> int:
+    """Neighbours that a thread has, within so many bytes."""
     count = 1
-    while count * tile.size < CHUNK and _moved((0, 0), tile.fast, count) in layout.register:
+    while count * tile.size < most and _moved((0, 0), tile.fast, count) in layout.register:
         count *= 2
     return count
 
@@ -208,12 +208,21 @@ def _elements(low: Lowering, word: Reg, count: int, element: Attribute, size: in
 
 
 def _one_by_one(low: Lowering, op: ConvertLayoutOp, layout: Layout, tile: SharedLayout) -> dict[Vector, Reg]:
-    """The registers of the elements, by their places, an access each."""
+    """The registers of the elements, by their places, an access each; neighbours that fill a register by one."""
     element = element_of(op.result.type)
     kind, place = register_class(element, op), Place.of(low, op.src, op, layout.thread)
     narrow = is_integer(element) and tile.size < WORD
     found: dict[Vector, Reg] = {}
+    count = _together(layout, tile, WORD)
     for at in layout.registers:
+        if at in found:
+            continue
+        if count > 1 and count * tile.size == WORD:
+            word = low.k.reg("b32")
+            low.k.emit(Load("shared", "b32"), word, place.address(at))
+            places = (_moved(at, tile.fast, number) for number in range(count))
+            found.update(zip(places, unpack_elements(low, word, count, element, tile.size), strict=True))
+            continue
         result = low.k.reg("b16" if narrow else kind)
         low.k.emit(LoadByte("shared") if tile.size == 1 else Load("shared", result.type), result, place.address(at))
         wide = low.emit(ConvertInteger("u32", "u16"), result) if narrow else result
