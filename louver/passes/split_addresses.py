@@ -32,6 +32,7 @@ from louver.ir.tile import (
     SplatOp,
     StoreOp,
 )
+from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.types import AnyTensor, as_tensor, tensor_of
 from louver.passes.effects import has_no_effect
 from louver.passes.insert import carrying, insert_before
@@ -41,12 +42,13 @@ from louver.passes.remove_dead import remove_dead
 def split_addresses(module: ModuleOp) -> None:
     """In place; the module is verified after it."""
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
+        wide = has_known_addresses(function)
         # Inner loops first: what one adds to a pointer is then a scalar in the one around it.
         for loop in reversed([op for op in function.body.walk() if isinstance(op, scf.ForOp)]):
             _carry_scalars(loop)
         for op in list(function.body.walk()):
             if isinstance(op, LoadOp | StoreOp | AtomicRMWOp) and as_tensor(op.ptr.type) is not None:
-                _split(op)
+                _split(op, wide=wide)
         remove_dead(function)
     module.verify()
 
@@ -140,8 +142,8 @@ def _uniform(value: SSAValue) -> SSAValue | None:
 
 
 # --- pointers of one access ----------------------------------------------------------------------------------------
-def _split(op: LoadOp | StoreOp | AtomicRMWOp) -> None:
-    """Pointers of its own for an access, unless they are no sums."""
+def _split(op: LoadOp | StoreOp | AtomicRMWOp, *, wide: bool) -> None:
+    """Pointers of its own for an access, unless they are no sums. wide: whether chunks are moved, so that a thread has few pointers."""
     base, terms = _sum_of(op.ptr)
     if base is None or not terms:
         return
@@ -155,7 +157,7 @@ def _split(op: LoadOp | StoreOp | AtomicRMWOp) -> None:
         if scalar is None:
             narrow = _narrow(term)
             groups.setdefault(tensor_of(narrow).get_shape(), []).append(narrow)
-        elif isinstance(loop, scf.ForOp) and varies(scalar, loop.body.block):
+        elif wide and isinstance(loop, scf.ForOp) and varies(scalar, loop.body.block):
             scalars.append(scalar)
         else:
             pointer = insert_before(op, AddPtrOp(pointer, scalar))

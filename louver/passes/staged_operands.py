@@ -64,7 +64,7 @@ def staged_operands(function: FuncOp) -> dict[SSAValue, int]:
             left -= taken
     for op in dots:
         # Warps take it from memory as they need it; to a warpgroup it comes with the operands.
-        if op.metadata is not None and multiplies(op, found):
+        if wide and op.metadata is not None and multiplies(op, found):
             along = _loaded_along(op.metadata)
             if along is not None and _row_bytes(op.metadata, along) >= CHUNK:
                 found[op.metadata] = along

@@ -77,7 +77,7 @@ def choose_warps(function: FuncOp) -> int:
     most = WARP_SUMS if has_known_addresses(function) and not widened else WARP_SUMS // 2
     wanted = max(1, sums // most, min(2, sums // (WARP_SUMS // 2)))
     count = min(DOT_WARPS, 1 << (wanted.bit_length() - 1))
-    staged = staged_operands(function)
+    staged = staged_operands(function) if has_known_addresses(function) else {}
     return max(count, WARPS_PER_WARPGROUP) if any(multiplies(op, staged) for op in dots) else count
 
 
@@ -197,7 +197,9 @@ class Natures:
         """Values that get an encoding by this operation."""
         match op:
             case DotOp():
-                return [(op.d, product_encoding(op, self.warps, self.operands, apart=self.apart))]
+                # Elements that are moved one by one leave a warpgroup nothing to gain.
+                staged = self.operands if self.together > 1 else {}
+                return [(op.d, product_encoding(op, self.warps, staged, apart=self.apart))]
             case ReduceOp():
                 found = next((found for each in op.srcs if (found := self.of(each))), None)
                 return [(each, found and SliceAttr.of(op.axis.value.data, found)) for each in op.result]

@@ -20,32 +20,30 @@ builtin.module {
       %left = tt.splat %rest : i32 -> tensor<16x16xi32>
       %in_a = arith.cmpi slt, %columns, %left : tensor<16x16xi32>
       %in_b = arith.cmpi slt, %rows, %left : tensor<16x16xi32>
-      %4 = tt.splat %a : !tt.ptr<f16> -> tensor<1x16x!tt.ptr<f16>>
-      %5 = tt.addptr %4, %along : tensor<1x16x!tt.ptr<f16>>, tensor<1x16xi32>
-      %6 = tt.splat %p : i64 -> tensor<1x16xi64>
-      %7 = tt.addptr %5, %6 : tensor<1x16x!tt.ptr<f16>>, tensor<1x16xi64>
-      %8 = tt.broadcast %7 : tensor<1x16x!tt.ptr<f16>> -> tensor<16x16x!tt.ptr<f16>>
-      %9 = tt.addptr %8, %a1 : tensor<16x16x!tt.ptr<f16>>, tensor<16x16xi32>
-      %x = tt.load %9, %in_a, %none : tensor<16x16x!tt.ptr<f16>>
-      %10 = tt.splat %b : !tt.ptr<f16> -> tensor<1x16x!tt.ptr<f16>>
+      %4 = tt.addptr %a, %p : !tt.ptr<f16>, i64
+      %5 = tt.splat %4 : !tt.ptr<f16> -> tensor<1x16x!tt.ptr<f16>>
+      %6 = tt.addptr %5, %along : tensor<1x16x!tt.ptr<f16>>, tensor<1x16xi32>
+      %7 = tt.broadcast %6 : tensor<1x16x!tt.ptr<f16>> -> tensor<16x16x!tt.ptr<f16>>
+      %8 = tt.addptr %7, %a1 : tensor<16x16x!tt.ptr<f16>>, tensor<16x16xi32>
+      %x = tt.load %8, %in_a, %none : tensor<16x16x!tt.ptr<f16>>
+      %9 = tt.addptr %b, %q : !tt.ptr<f16>, i64
+      %10 = tt.splat %9 : !tt.ptr<f16> -> tensor<1x16x!tt.ptr<f16>>
       %11 = tt.addptr %10, %along : tensor<1x16x!tt.ptr<f16>>, tensor<1x16xi32>
-      %12 = tt.splat %q : i64 -> tensor<1x16xi64>
-      %13 = tt.addptr %11, %12 : tensor<1x16x!tt.ptr<f16>>, tensor<1x16xi64>
-      %14 = tt.broadcast %13 : tensor<1x16x!tt.ptr<f16>> -> tensor<16x16x!tt.ptr<f16>>
-      %15 = tt.addptr %14, %b2 : tensor<16x16x!tt.ptr<f16>>, tensor<16x16xi32>
-      %y = tt.load %15, %in_b, %none : tensor<16x16x!tt.ptr<f16>>
+      %12 = tt.broadcast %11 : tensor<1x16x!tt.ptr<f16>> -> tensor<16x16x!tt.ptr<f16>>
+      %13 = tt.addptr %12, %b2 : tensor<16x16x!tt.ptr<f16>>, tensor<16x16xi32>
+      %y = tt.load %13, %in_b, %none : tensor<16x16x!tt.ptr<f16>>
       %t = tt.dot %x, %y, %s : tensor<16x16xf16> * tensor<16x16xf16> -> tensor<16x16xf32>
-      %16 = arith.extsi %0 : i32 to i64
-      %17 = arith.addi %p, %16 : i64
-      %18 = arith.extsi %3 : i32 to i64
-      %19 = arith.addi %q, %18 : i64
-      scf.yield %t, %17, %19 : tensor<16x16xf32>, i64, i64
+      %14 = arith.extsi %0 : i32 to i64
+      %15 = arith.addi %p, %14 : i64
+      %16 = arith.extsi %3 : i32 to i64
+      %17 = arith.addi %q, %16 : i64
+      scf.yield %t, %15, %17 : tensor<16x16xf32>, i64, i64
     }
-    %20 = tt.splat %out : !tt.ptr<f32> -> tensor<1x16x!tt.ptr<f32>>
-    %21 = tt.addptr %20, %along : tensor<1x16x!tt.ptr<f32>>, tensor<1x16xi32>
-    %22 = tt.broadcast %21 : tensor<1x16x!tt.ptr<f32>> -> tensor<16x16x!tt.ptr<f32>>
-    %23 = tt.addptr %22, %b2 : tensor<16x16x!tt.ptr<f32>>, tensor<16x16xi32>
-    tt.store %23, %sum : tensor<16x16x!tt.ptr<f32>>
+    %18 = tt.splat %out : !tt.ptr<f32> -> tensor<1x16x!tt.ptr<f32>>
+    %19 = tt.addptr %18, %along : tensor<1x16x!tt.ptr<f32>>, tensor<1x16xi32>
+    %20 = tt.broadcast %19 : tensor<1x16x!tt.ptr<f32>> -> tensor<16x16x!tt.ptr<f32>>
+    %21 = tt.addptr %20, %b2 : tensor<16x16x!tt.ptr<f32>>, tensor<16x16xi32>
+    tt.store %21, %sum : tensor<16x16x!tt.ptr<f32>>
     tt.return
   }
 }
