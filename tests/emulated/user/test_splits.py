@@ -23,7 +23,7 @@ def test_every_split_by_reference_and_emulator(rng: np.random.Generator, name: s
         report = (kernel.emulate if emulated else kernel)[call.grid](**call.arguments)
         call.check(call.out)
         # A product computes each tile once: blocks of 64 rows by K in steps of an instruction.
-        assert not emulated or report.products > 0
+        assert not emulated or report.bulk_loads > 0
 
 
 @pytest.mark.parametrize("padding", [0, 1, 2, 3])
@@ -76,5 +76,5 @@ def test_descriptors_add_by_register_tiles(rng: np.random.Generator) -> None:
     same = "    %same = arith.maximumf %total_9, %total_9 : tensor<128x64xf32>\n"
     text = text.replace(line, same + line.replace("%total_9", "%same"))
     call = split_call(rng, "split_shares", 17, 9, 136)
-    assert split_kernel("split_shares", text=text).emulate[call.grid](**call.arguments).products == 0
+    assert split_kernel("split_shares", text=text).emulate[call.grid](**call.arguments).bulk_loads == 0
     call.check(call.out)

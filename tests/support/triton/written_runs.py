@@ -46,4 +46,4 @@ def kept_call(name: str, version: str) -> JitKernel:
 
 
 def family(report: Report) -> str:
-    return PRODUCT if report.products else TILES
+    return PRODUCT if report.bulk_loads else TILES
