@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 ADVICE = (
-    "a product would be faster, and where tiles are large so may be the dense kernel by Triton: warps multiply alone here, not four "
-    "together"
+    "a product would be faster: it has a producer, bulk copies and tiles of its own choice. With tiles of 64 rows or less the dense kernel "
+    "by Triton may be faster too"
 )
-"""What register tiles lack. Measured: docs/perf-log.md, `benchmarks/beside_triton.py`."""
+"""What register tiles lack. Measured: docs/perf-log.md, section 21, `benchmarks/beside_triton.py`."""
 
 
 @dataclass(frozen=True, slots=True)
