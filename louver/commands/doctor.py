@@ -47,7 +47,7 @@ def examine() -> tuple[Fact, ...]:
         nvdisasm(),
         cache_directory(),
         tuned_schedules(),
-        package("cuda-core", "cuda.core", "gpu", "loading and launching kernels"),
+        package("cuda-bindings", "cuda.bindings", "gpu", "loading and launching kernels"),
         driver(),
         gpu(),
         package("torch", "torch", "optional", "PyTorch tensors in and out"),

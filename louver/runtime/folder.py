@@ -20,9 +20,8 @@ _POLL_SECONDS = 0.02
 class OwnFolder:
     """A folder at `path`, and the files directly in it.
 
-    The first write makes it, with mode 0700. A folder or file of another user is refused, and so is a folder that others may
-    write to. Symbolic links are not followed: neither the folder itself nor a file in it may be one. All methods raise
-    OSError, FileNotFoundError for a folder or file that does not exist.
+    The first write makes it, with mode 0700. A folder or file is refused that belongs to another user, that others may write
+    to, or that is a symbolic link. All methods raise OSError, FileNotFoundError for a folder or file that does not exist.
     """
 
     path: Path
@@ -40,10 +39,7 @@ class OwnFolder:
                 self.path.mkdir(mode=0o700)
         handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            status = os.fstat(handle)
-            _check_owner(status, self.path)
-            if status.st_mode & 0o022:
-                raise PermissionError(f"{self.path} must not be writable for others: chmod go-w {self.path}")
+            _check(os.fstat(handle), self.path)
             yield handle
         finally:
             os.close(handle)
@@ -106,7 +102,7 @@ class OwnFolder:
         handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
         try:
             status = os.fstat(handle)
-            _check_owner(status, self.path / name)
+            _check(status, self.path / name)
             if not stat.S_ISREG(status.st_mode):
                 raise PermissionError(f"{self.path / name} must be a regular file")
         except BaseException:
@@ -115,9 +111,11 @@ class OwnFolder:
         return handle
 
 
-def _check_owner(status: os.stat_result, path: Path) -> None:
+def _check(status: os.stat_result, path: Path) -> None:
     if status.st_uid != os.geteuid():
         raise PermissionError(f"{path} must belong to this user ({os.geteuid()}), got one of user {status.st_uid}")
+    if status.st_mode & 0o022:
+        raise PermissionError(f"{path} must not be writable for others: chmod go-w {path}")
 
 
 def _lock(folder: int, name: str, seconds: float) -> int:

@@ -67,7 +67,7 @@ def test_files_are_those_of_this_user(folder: OwnFolder, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o702, 0o720])
-def test_a_folder_that_others_may_write_to_is_refused(folder: OwnFolder, mode: int) -> None:
+def test_a_folder_or_file_that_others_may_write_to_is_refused(folder: OwnFolder, mode: int) -> None:
     folder.write("x", b"content")
     folder.path.chmod(mode)
     tries: list[Callable[[], object]] = [lambda: folder.read("x"), lambda: folder.write("x", b""), folder.files]
@@ -76,6 +76,9 @@ def test_a_folder_that_others_may_write_to_is_refused(folder: OwnFolder, mode: i
             attempt()
     folder.path.chmod(0o755)
     assert folder.read("x") == b"content"
+    (folder.path / "x").chmod(mode)
+    with pytest.raises(PermissionError, match=f"{folder.path}/x must not be writable for others"):
+        folder.read("x")
 
 
 def test_a_folder_of_another_user_is_refused(folder: OwnFolder, monkeypatch: pytest.MonkeyPatch) -> None:
