@@ -34,7 +34,7 @@ _FAMILY = b"louver-cache-"
 _MAGIC = _FAMILY + b"2\n"
 """How a sealed file begins: `_FAMILY` in every version, `_MAGIC` in this one."""
 
-_DIGEST = 32
+_SEAL_BYTES = len(_MAGIC) + 32
 _ENTRY = re.compile(r"[0-9a-f]{64}\.(record|cubin|source)")
 _LEFT_OVER = re.compile(rf"[0-9a-f]{{64}}\.(lock|[a-z]+\.[0-9a-f]{{16}}{re.escape(PART)})")
 _LEFT_OVER_SECONDS = 3600
@@ -249,16 +249,18 @@ def _read(folder: OwnFolder, name: str) -> bytes | None:
         data = folder.read(name)
     except FileNotFoundError:
         return None
-    content = data[len(_MAGIC) + _DIGEST :]
-    return content if data == _sealed(name, content) else None
+    seal, content = data[:_SEAL_BYTES], data[_SEAL_BYTES:]
+    return content if seal == _seal(name, content) else None
 
 
 def _write(folder: OwnFolder, name: str, content: bytes) -> None:
-    folder.write(name, _sealed(name, content))
+    folder.write(name, _seal(name, content) + content)
 
 
-def _sealed(name: str, content: bytes) -> bytes:
-    return _MAGIC + hashlib.sha256(f"{name}\0".encode() + content).digest() + content
+def _seal(name: str, content: bytes) -> bytes:
+    digest = hashlib.sha256(f"{name}\0".encode())
+    digest.update(content)
+    return _MAGIC + digest.digest()
 
 
 def _canonical(part: Any) -> Any:
