@@ -219,7 +219,8 @@ class KernelCache:
             if total <= self.max_bytes:
                 return
             total -= status.st_size
-            with contextlib.suppress(FileNotFoundError):
+            # One that has gone meanwhile, or is refused, is left alone.
+            with contextlib.suppress(OSError):
                 if self.folder.read(name).startswith(_FAMILY):
                     self.folder.remove(name)
 

@@ -115,7 +115,8 @@ def _check(status: os.stat_result, path: Path) -> None:
     if status.st_uid != os.geteuid():
         raise PermissionError(f"{path} must belong to this user ({os.geteuid()}), got one of user {status.st_uid}")
     if status.st_mode & 0o022:
-        raise PermissionError(f"{path} must not be writable for others: chmod go-w {path}")
+        mode = f"{stat.S_IMODE(status.st_mode):03o}"
+        raise PermissionError(f"{path} must not be writable for others, got mode {mode}: chmod go-w {path}")
 
 
 def _lock(folder: int, name: str, seconds: float) -> int:

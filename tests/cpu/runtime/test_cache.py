@@ -224,7 +224,7 @@ def test_a_directory_that_is_not_this_user_s_alone_is_not_used(
     KernelCache(tmp_path).put(key(), record(rng))
     before = state(tmp_path)
     changes = {
-        "must not be writable for others: chmod go-w": lambda: tmp_path.chmod(0o775),
+        "must not be writable for others, got mode 775: chmod go-w": lambda: tmp_path.chmod(0o775),
         "must belong to this user": lambda: monkeypatch.setattr(folder_module.os, "geteuid", lambda: STRANGER),
     }
     for reason, change in changes.items():

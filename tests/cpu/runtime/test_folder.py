@@ -72,7 +72,9 @@ def test_a_folder_or_file_that_others_may_write_to_is_refused(folder: OwnFolder,
     folder.path.chmod(mode)
     tries: list[Callable[[], object]] = [lambda: folder.read("x"), lambda: folder.write("x", b""), folder.files]
     for attempt in tries:
-        with pytest.raises(PermissionError, match=f"{folder.path} must not be writable for others: chmod go-w"):
+        with pytest.raises(
+            PermissionError, match=f"{folder.path} must not be writable for others, got mode {mode:03o}: chmod go-w"
+        ):
             attempt()
     folder.path.chmod(0o755)
     assert folder.read("x") == b"content"
