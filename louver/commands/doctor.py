@@ -47,7 +47,7 @@ def examine() -> tuple[Fact, ...]:
         nvdisasm(),
         cache_directory(),
         tuned_schedules(),
-        package("cuda-core", "cuda.core", "gpu", "loading and launching kernels"),
+        package("cuda-bindings", "cuda.bindings", "gpu", "loading and launching kernels"),
         driver(),
         gpu(),
         package("torch", "torch", "optional", "PyTorch tensors in and out"),
@@ -163,11 +163,11 @@ def _nvdisasm() -> str:
 
 def _cache() -> str:
     from louver.runtime.cache import cache_directory as directory
+    from louver.runtime.folder import OwnFolder
 
-    path = directory()
-    path.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=path):
-        return str(path)
+    folder = OwnFolder(directory())
+    with folder.opened(create=True), tempfile.TemporaryFile(dir=folder.path):
+        return str(folder.path)
 
 
 def _tuned() -> str:

@@ -31,7 +31,7 @@ BASE, BEST = Schedule(stages=4, store="bulk"), Schedule(stages=4, store="bulk", 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LOUVER_CACHE_DIR", str(tmp_path))
-    return tmp_path / "tuned"
+    return tmp_path / "louver-cache"
 
 
 def kept(**changed: Any) -> Path:

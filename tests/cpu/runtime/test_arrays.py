@@ -189,6 +189,19 @@ def test_dlpack_read_only_arrays_are_not_writable(rng: np.random.Generator) -> N
     assert not view(Producer(base)).writable
 
 
+def test_dlpack_leaves_the_interpreter_s_own_functions_alone(rng: np.random.Generator) -> None:
+    """Every library in a process sees the same `ctypes.pythonapi`, and one may have declared its functions otherwise."""
+    base = rng.standard_normal((4, 6)).astype(np.float16)
+    function = ctypes.pythonapi.PyCapsule_GetPointer
+    before = function.restype
+    try:
+        function.restype = ctypes.c_int
+        assert view(Producer(base)).address == base.ctypes.data
+        assert function.restype is ctypes.c_int
+    finally:
+        function.restype = before
+
+
 def test_dlpack_errors(rng: np.random.Generator) -> None:
     base = rng.standard_normal((4, 6))
     with pytest.raises(ValueError, match="DLPack type code 2 of 64 bits"):
