@@ -13,7 +13,7 @@ from louver.formats.gated import GATE_ROWS
 from louver.frontend.epilogue import ACTIVATIONS, NO_EPILOGUE, Epilogue
 from louver.isa.elementwise import STEPS
 from louver.isa.floating import f32_to_odd
-from louver.kernels.numerics import ACTIVATION_ERROR, ACTIVATION_SLOPE, LIMITS
+from louver.kernels.numerics import ACCUMULATIONS, ACTIVATION_ERROR, ACTIVATION_SLOPE, LIMITS
 
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
@@ -52,7 +52,9 @@ def product(
     elif accumulate == "f16":
         y = _summed_in_f16(a, b)
     else:
-        y = a.astype(np.float32) @ b.astype(np.float32)
+        # Sums may overflow, as they do on a device.
+        with np.errstate(over="ignore", invalid="ignore"):
+            y = a.astype(np.float32) @ b.astype(np.float32)
     return _rounded(_finished(y, bias, epilogue, reads or {}).astype(np.float64), out)
 
 
@@ -73,14 +75,18 @@ def exact_product(
     bias: Array | None = None,
     epilogue: Epilogue = NO_EPILOGUE,
     reads: Reads | None = None,
+    accumulate: str = "f32",
 ) -> tuple[Float64, Float64]:
     """The product in float64, and the magnitude that bounds its rounding errors: both [M, N], or [M / 2, N] if gated.
 
-    The magnitude is Σ|a||b| (+ |bias|); an epilogue scales and adds to it as to the sum, and adds its own errors.
+    The magnitude is Σ|a||b| (+ |bias|); an epilogue scales and adds to it as to the sum, and adds its own errors. Behind an
+    epilogue it is infinite where partial sums may be. accumulate: a key of `ACCUMULATIONS`, which says from where on.
     """
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
     total, magnitude = wide_a @ wide_b, np.abs(wide_a) @ np.abs(wide_b)
     given = reads or {}
+    if epilogue != NO_EPILOGUE:
+        magnitude[magnitude > ACCUMULATIONS[accumulate].largest] = np.inf
     return _finished(total, bias, epilogue, given), _magnitude(total, magnitude, bias, epilogue, given)
 
 

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 NONE = "–"
 
+CLAIMS = (
+    'Claims are from the worklog "How to optimize a Croqtile 2:4 sparse GEMM" (April 2026): TFLOP/s that its author measured '
+    "at the same step on an H800 PCIe, not reproduced here."
+)
+"""Where the claims in a record come from, for tables and pictures."""
+
 
 @dataclass(frozen=True, slots=True)
 class LadderRung:
@@ -110,6 +116,8 @@ def read_ladder(path: Path) -> LadderRecord:
 def ladder_table(ladder: Ladder, device: str) -> Table:
     """The rungs from the baseline up, for a terminal."""
     table = plain_table(f"{ladder.title}, 2:4, dense-equivalent, bursts on {device}")
+    if any(rung.claim is not None for rung in ladder.rungs):
+        table.caption, table.caption_justify = CLAIMS, "left"
     table.add_column("change")
     for heading in ("TFLOP/s", "Δ vs baseline", "HW efficiency", "worklog's claim\nTFLOP/s"):
         table.add_column(heading, justify="right")

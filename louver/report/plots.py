@@ -35,7 +35,8 @@ def plot_layers(rows: Sequence[LayerRow], path: Path, title: str) -> Path:
     sizes.set_xlabel("MiB")
     sizes.margins(y=0.01)
     sizes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False, fontsize=8)
-    errors.plot([row.error for row in shown], places, "o", color=COLORS["ours"], markersize=4)
+    # An error of 0 stands on the edge.
+    errors.plot([row.error for row in shown], places, "o", color=COLORS["ours"], markersize=4, clip_on=False)
     errors.set_xlim(0, 1.1 * max(row.error for row in shown) or 1)
     errors.margins(y=0.01)
     errors.set_xlabel("relative Frobenius error of pruning")

@@ -75,7 +75,8 @@ def test_sizes_have_units(size: int, text: str) -> None:
 
 @pytest.mark.parametrize("count", [1, MOST_BARS + 3])
 def test_plot_writes_a_png(rng: np.random.Generator, tmp_path: Path, count: int) -> None:
-    path = plot_layers(some_rows(rng, count), tmp_path / "deep" / "layers.png", "bytes and error")
+    rows = [LayerRow("exact.weight", (64, 64), "f16", 8192, 4608, 0.0), *some_rows(rng, count - 1)]
+    path = plot_layers(rows, tmp_path / "deep" / "layers.png", "bytes and error")
     assert path.read_bytes().startswith(b"\x89PNG")
     assert path.stat().st_size > 10_000
 
