@@ -13,15 +13,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from louver.formats.dtypes import element_type
 from louver.report.gemm import SCHEMA, types_of
 from louver.report.roofline import DATASHEET
-from louver.report.style import plain_table
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from louver.report.table import NAME, Column, Table
 
 NONE = "–"
 
@@ -109,17 +106,18 @@ def read_ladder(path: Path) -> LadderRecord:
 
 def ladder_table(ladder: Ladder, device: str) -> Table:
     """The rungs from the baseline up, for a terminal."""
-    table = plain_table(f"{ladder.title}, 2:4, dense-equivalent, bursts on {device}")
-    table.add_column("change")
-    for heading in ("TFLOP/s", "Δ vs baseline", "HW efficiency", "worklog's claim\nTFLOP/s"):
-        table.add_column(heading, justify="right")
+    numbers = ("TFLOP/s", "Δ vs baseline", "HW efficiency", "worklog's claim TFLOP/s")
+    rows: list[tuple[str, ...]] = []
     for rung in ladder.rungs:
         part = ladder.efficiency(rung, device)
-        table.add_row(
-            rung.change,
-            f"{ladder.tflops(rung):.0f}",
-            "" if rung is ladder.rungs[0] else f"{ladder.gain(rung):+.0%}",
-            NONE if part is None else f"{part:.1%}",
-            "" if rung.claim is None else f"{rung.claim:.0f}",
+        rows.append(
+            (
+                rung.change,
+                f"{ladder.tflops(rung):.0f}",
+                "" if rung is ladder.rungs[0] else f"{ladder.gain(rung):+.0%}",
+                NONE if part is None else f"{part:.1%}",
+                "" if rung.claim is None else f"{rung.claim:.0f}",
+            )
         )
-    return table
+    columns = (Column("change", least=NAME), *(Column(name, right=True) for name in numbers))
+    return Table(f"{ladder.title}, 2:4, dense-equivalent, bursts on {device}", columns, rows)

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from louver.bench.gemm import Measurement
 from louver.bench.problems import SUSTAINED, GemmProblem
@@ -38,9 +37,10 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(out: Path, budget: float | None) -> dict[str, Any]:
-    console = Console(width=200, quiet=True)
-    bench_gemm(WANTED, out, console, sustained=True, budget=budget)
-    return json.loads((out / "gemm.json").read_text(encoding="utf-8"))
+    result = bench_gemm(WANTED, out, sustained=True, budget=budget)
+    record = json.loads((out / "gemm.json").read_text(encoding="utf-8"))
+    assert json.loads(result.json()) == record
+    return record
 
 
 def test_all_problems_are_measured_and_drawn(machine: None, tmp_path: Path) -> None:
@@ -53,10 +53,10 @@ def test_all_problems_are_measured_and_drawn(machine: None, tmp_path: Path) -> N
 
 def test_another_way_to_accumulate_has_files_of_its_own(machine: None, tmp_path: Path) -> None:
     wanted = problems("f16", "64x32x64", quick=False, accumulate="f16")
-    bench_gemm(wanted, tmp_path, Console(width=200, quiet=True), sustained=False)
+    bench_gemm(wanted, tmp_path, sustained=False)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gemm-f16.json", "gemm-f16.png"]
     with pytest.raises(ValueError, match="a record has one way to accumulate, got auto, f16: measure them apart"):
-        bench_gemm([*WANTED, *wanted], tmp_path, Console(quiet=True), sustained=False)
+        bench_gemm([*WANTED, *wanted], tmp_path, sustained=False)
     with pytest.raises(ValueError, match="products of bf16 are measured with accumulate auto, got 'f16': choose other"):
         problems("f16,bf16", None, quick=True, accumulate="f16")
 
