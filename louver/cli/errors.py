@@ -44,6 +44,9 @@ class CommandLine(click.Group):
         try:
             with _warnings_as_notes():
                 status = super().main(*args, **extra)
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            status = USAGE
         except click.UsageError as error:
             usage = error.ctx.get_usage() if error.ctx is not None else ""
             status = _say(" ".join(f"{error.format_message()} {usage}".split()), USAGE)
@@ -66,7 +69,10 @@ def _say(text: str, status: int) -> int:
 
 
 def _message(error: Exception) -> str:
-    return " ".join(" ".join([str(error), *getattr(error, "__notes__", ())]).split())
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    return " ".join(" ".join([text, *getattr(error, "__notes__", ())]).split())
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from louver.cli.errors import FAILED
-from louver.commands.notes import encoding_of, note
+from louver.commands.notes import encoding_of, is_terminal, note
 from louver.report.files import check_replaceable, write_text
 from louver.report.result import Result
 
@@ -55,6 +55,8 @@ def check_output(output: Path | None, given: Mapping[str, Any]) -> None:
 
 def deliver(text: str, output: Path | None) -> None:
     """Write a result's text to `output`, or to standard output."""
+    if output is None and sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
+        raise OSError("standard output is closed: open it, or give --output FILE")
     if output is None:
         click.echo(text)
     else:
@@ -63,4 +65,4 @@ def deliver(text: str, output: Path | None) -> None:
 
 def terminal_width() -> int | None:
     """Cells in a line of standard output; None, any number, where it is a pipe or a file and COLUMNS does not say."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None
+    return shutil.get_terminal_size().columns if is_terminal(sys.stdout) or "COLUMNS" in os.environ else None

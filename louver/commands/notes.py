@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import TextIO, TypeVar
 
 import click
 
@@ -20,11 +20,17 @@ def note(text: str) -> None:
 
 def track(items: Iterable[T], label: str, total: int) -> Iterator[T]:
     """The items, with a bar of how many have been taken where standard error is a terminal."""
-    hidden = not sys.stderr.isatty()
-    with click.progressbar(items, length=total, label=label, file=sys.stderr, hidden=hidden) as bar:
+    with click.progressbar(
+        items, length=total, label=label, file=sys.stderr, hidden=not is_terminal(sys.stderr)
+    ) as bar:
         yield from bar
 
 
-def encoding_of(stream: object) -> str:
-    """The encoding of a text stream."""
-    return getattr(stream, "encoding", None) or "utf-8"
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a standard stream, None where the process was started with it closed, is a terminal."""
+    return stream is not None and stream.isatty()
+
+
+def encoding_of(stream: TextIO | None) -> str:
+    """The encoding of a standard stream."""
+    return (stream and stream.encoding) or "utf-8"

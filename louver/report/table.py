@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from louver.report.text import cells, fold, shown
 
@@ -76,11 +77,10 @@ class Table:
         return widths
 
     def _line(self, row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-        folded = [list(fold(cell, width)) for cell, width in zip(row, widths, strict=True)]
-        for index in range(max(map(len, folded))):
+        folded = (fold(cell, width) for cell, width in zip(row, widths, strict=True))
+        for texts in zip_longest(*folded, fillvalue=""):
             parts: list[str] = []
-            for column, lines, width in zip(self.columns, folded, widths, strict=True):
-                text = lines[index] if index < len(lines) else ""
+            for column, text, width in zip(self.columns, texts, widths, strict=True):
                 padding = " " * (width - cells(text))
                 parts.append(padding + text if column.right else text + padding)
             yield GAP.join(parts).rstrip()

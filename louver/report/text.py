@@ -28,7 +28,8 @@ def shown(text: str, encoding: str = "utf-8", keep: str = "") -> str:
 
 def cells(text: str) -> int:
     """Columns that a terminal takes for text that is `shown`."""
-    return len(text) if text.isascii() else sum(map(_cells, text))
+    # Below the combining marks every character that prints has one cell.
+    return len(text) if text.isascii() or max(text) < "\u0300" else sum(map(_cells, text))
 
 
 def _cells(character: str) -> int:
