@@ -45,10 +45,15 @@ def load_kernel(place: str) -> Any:
     loaded = importlib.util.module_from_spec(spec)
     # Triton looks a function's module up to read its globals.
     sys.modules[module] = loaded
+    # As `python FILE.py` has it: a kernel's file imports what lies beside it.
+    folder = str(Path(path).resolve().parent)
+    sys.path.insert(0, folder)
     try:
         spec.loader.exec_module(loaded)
     except Exception as error:
         raise ValueError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(folder)
     if not hasattr(loaded, name):
         raise ValueError(f"{path} has no {name!r}")
     return getattr(loaded, name)

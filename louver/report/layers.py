@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from louver.report.table import NAME, Column, Table
+from louver.report.text import shown
 
 HEADINGS = ("tensor", "shape", "type", "dense", "sparse", "ratio", "error")
 
@@ -101,4 +102,4 @@ def size_text(size: int) -> str:
 
 def markdown_line(row: Sequence[str]) -> str:
     """One line of a Markdown table."""
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+    return "| " + " | ".join(shown(cell).replace("|", "\\|") for cell in row) + " |"

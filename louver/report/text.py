@@ -38,7 +38,7 @@ def _cells(character: str) -> int:
 
 def fold(text: str, width: int) -> Iterator[str]:
     """Lines of at most `width` cells, broken at spaces; a longer word after a dot, a dash or the like, or anywhere."""
-    while cells(text) > width:
+    while cells(text) > width and len(text) > 1:
         end = _fitting(text, width)
         space = text.rfind(" ", 1, end + 1)
         if space < 0:

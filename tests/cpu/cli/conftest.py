@@ -13,8 +13,8 @@ from louver.cli import app
 class Cli:
     """Runs the command line in this process, wide enough that nothing wraps."""
 
-    def __call__(self, *arguments: object) -> Result:
-        return CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "300", "TERM": "dumb"})
+    def __call__(self, *arguments: object, columns: str = "300") -> Result:
+        return CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": columns})
 
     def refused(self, *arguments: object) -> str:
         """The one line of a command that must fail without a traceback and print no result."""
