@@ -27,9 +27,21 @@ STAGES = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", 
 @click.command("compile")
 @click.argument("kernel", required=False)
 @click.option("--problem", metavar="M,N,K", help="Rows of the sparse weight, tokens, inner size.")
-@click.option("--dtype", type=click.Choice(TYPES), default="f16", help="Element type of both operands.")
+@click.option(
+    "--dtype",
+    type=click.Choice(TYPES),
+    metavar="TYPE",
+    default="f16",
+    help=f"Element type of both operands: {', '.join(TYPES)}.",
+)
 @click.option("--product", type=PRODUCTS, default="linear", help="Which product.")
-@click.option("--emit", type=click.Choice(STAGES), default="ptx", help="What to print.")
+@click.option(
+    "--emit",
+    type=click.Choice(STAGES),
+    metavar="STAGE",
+    default="ptx",
+    help=f"What to print: {', '.join(STAGES)}.",
+)
 @click.option("--target", metavar="GPU", default="sm_90a", help="The GPU target.")
 @click.option("--accumulate", metavar="HOW", default="auto", help=ACCUMULATE_HELP)
 @click.option(
