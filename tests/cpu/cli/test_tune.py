@@ -117,3 +117,11 @@ def test_tuning_says_what_it_found_and_writes_a_table(
     entries = list(read_table(path.read_text()))
     assert entries[0].place == place_of(Problem("linear"), 512, 512, 512, "Some GPU", aligned_output=True)
     assert entries[0].schedule == asdict(BEST)
+    printed = cli("tune", "--shapes", "512x512x512,1024x512x512", "--json")
+    document = json.loads(printed.stdout)
+    assert document["kind"] == "tune" and document["device"] == "Some GPU"
+    first, second = document["tasks"]
+    assert (first["sizes"], second["sizes"]) == ([512, 512, 512], [1024, 512, 512])
+    assert (first["us"], first["base_us"], first["timed"], first["refused"]) == (9.0, 10.0, 2, 1)
+    assert first["schedule"] == asdict(BEST) and first["product"] == "linear"
+    assert "is no folder" in cli.refused("tune", "--table", tmp_path / "none" / "x.json")
