@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 
@@ -15,7 +16,7 @@ def check_replaceable(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write text in UTF-8; returns `path`. Replaces a regular file, and the target of a symbolic link.
+    """Write text in UTF-8; returns `path`. Replaces a regular file, whose mode it keeps, and the target of a symbolic link.
 
     Raises ValueError for any other kind of file, and OSError.
     """
@@ -24,6 +25,8 @@ def write_text(path: Path, text: str) -> Path:
     partial = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         partial.write_text(text, encoding="utf-8")
+        if target.exists():
+            shutil.copymode(target, partial)
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)

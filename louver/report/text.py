@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterator
 
 _PLAIN = str.maketrans(
-    {"×": "x", "–": "-", "µ": "u", "→": "->", "…": "...", "Δ": "change", "‖": "||", "±": "+-", "─": "-", "·": "*"}
+    {"×": "x", "–": "-", "µ": "u", "→": "->", "…": "...", "Δ": "change", "±": "+-", "─": "-", "·": "*"}
 )
 """Stand-ins for characters that the tables use and an encoding such as ASCII does not have."""
 
@@ -38,21 +38,25 @@ def _cells(character: str) -> int:
 
 def fold(text: str, width: int) -> Iterator[str]:
     """Lines of at most `width` cells, broken at spaces; a longer word after a dot, a dash or the like, or anywhere."""
-    while cells(text) > width and len(text) > 1:
-        end = _fitting(text, width)
-        space = text.rfind(" ", 1, end + 1)
+    if cells(text) <= width:
+        yield text
+        return
+    start = 0
+    while (end := _fitting(text, start, width)) < len(text):
+        space = text.rfind(" ", start + 1, end + 1)
         if space < 0:
-            end = max((text.rfind(mark, 0, end) + 1 for mark in "./_-,"), default=0) or end
-        yield text[:end] if space < 0 else text[:space]
-        text = text[end:] if space < 0 else text[space + 1 :]
-    yield text
+            end = max(text.rfind(mark, start, end) + 1 for mark in "./_-,") or end
+        yield text[start:end] if space < 0 else text[start:space]
+        start = end if space < 0 else space + 1
+    if start < len(text):
+        yield text[start:]
 
 
-def _fitting(text: str, width: int) -> int:
-    """How many of the first characters fit; at least one."""
+def _fitting(text: str, start: int, width: int) -> int:
+    """Where the characters from `start` on end that fit; one fits always."""
     used = 0
-    for index, character in enumerate(text):
-        used += _cells(character)
+    for index in range(start, len(text)):
+        used += _cells(text[index])
         if used > width:
-            return max(index, 1)
+            return max(index, start + 1)
     return len(text)

@@ -32,8 +32,10 @@ def test_text_has_a_line_between_a_table_and_what_follows() -> None:
 def test_a_file_is_replaced_whole_and_a_link_leads_to_its_target(tmp_path: Path) -> None:
     target, link = tmp_path / "target", tmp_path / "link"
     target.write_text("old")
+    target.chmod(0o600)
     link.symlink_to(target)
     assert write_text(link, "é\n") == link
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
     assert link.is_symlink() and target.read_bytes() == "é\n".encode()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "target"]
 

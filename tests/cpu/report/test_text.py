@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from louver.report.text import cells, fold, shown
@@ -60,3 +62,11 @@ def test_cells_are_those_of_a_terminal(text: str, width: int) -> None:
 def test_long_text_is_folded_and_nothing_is_lost(text: str, width: int, lines: list[str]) -> None:
     assert list(fold(text, width)) == lines
     assert "".join(lines) == text.replace(" ", "") or " ".join(lines) == text
+
+
+@pytest.mark.parametrize("unit", ["a", "重", "a ", "ab."])
+def test_folding_takes_time_by_the_text_s_length_alone(unit: str) -> None:
+    text = unit * 300_000
+    begin = time.perf_counter()
+    assert sum(map(len, fold(text, 40))) >= 300_000
+    assert time.perf_counter() - begin < 5
