@@ -47,7 +47,7 @@ def gemm(
     accumulate: str,
     out: Path,
 ) -> Result:
-    """Products of large matrices beside cuBLAS and cuSPARSELt: a table, a JSON record and a picture."""
+    """Time products of large matrices beside cuBLAS and cuSPARSELt. Writes a record and a picture, too."""
     from louver.commands.bench import bench_gemm, problems
 
     wanted = problems(dtype, shapes, quick=quick, accumulate=accumulate)
@@ -64,7 +64,7 @@ def gemm(
 @out_option
 @result_command
 def schedules(dtype: str, shapes: str | None, quick: bool, only: str, out: Path) -> Result:
-    """The library's schedule beside those that differ from it by one field: a table and a JSON record."""
+    """Time the library's schedule beside its neighbours. They differ from it by one field. Writes a record, too."""
     from louver.commands.bench import bench_schedules, problems
 
     return bench_schedules(problems(dtype, shapes, quick=quick), out, only=only)
@@ -76,7 +76,9 @@ def schedules(dtype: str, shapes: str | None, quick: bool, only: str, out: Path)
 @out_option
 @result_command
 def ladder(dtype: str, quick: bool, out: Path) -> Result:
-    """From a plain schedule to ours, one field at a time, at 4096x8192x8192: tables, a JSON record and a picture."""
+    """Time schedules from a plain one to ours. Each differs from the one before by one field, at 4096x8192x8192. Writes a record
+    and a picture, too.
+    """
     from louver.commands.ladder import bench_ladder, dtypes
 
     return bench_ladder(dtypes(dtype), out, quick=quick)
@@ -87,7 +89,7 @@ def ladder(dtype: str, quick: bool, out: Path) -> Result:
 @out_option
 @result_command
 def host(dtype: str, out: Path) -> Result:
-    """Host time of a warm call, in every form, and of the runtime's parts: a table and a JSON record."""
+    """Take the host's time of a warm call. In every form, and of the runtime's parts. Writes a record, too."""
     from louver.bench.host import problems
     from louver.bench.problems import parse_dtypes
     from louver.commands.bench import bench_host

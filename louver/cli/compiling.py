@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from louver.cli.options import ACCUMULATE_HELP, PRODUCTS
+from louver.cli.options import ACCUMULATE_HELP, PRODUCTS, PRODUCTS_HELP
 from louver.cli.output import check_output, deliver, output_option
 from louver.commands.notes import encoding_of
 from louver.report.text import shown
@@ -34,7 +34,7 @@ STAGES = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", 
     default="f16",
     help=f"Element type of both operands: {', '.join(TYPES)}.",
 )
-@click.option("--product", type=PRODUCTS, default="linear", help="Which product.")
+@click.option("--product", type=PRODUCTS, metavar="PRODUCT", default="linear", help=PRODUCTS_HELP)
 @click.option(
     "--emit",
     type=click.Choice(STAGES),

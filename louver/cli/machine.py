@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from louver.cli.options import ACCUMULATE_HELP, PRODUCTS
+from louver.cli.options import ACCUMULATE_HELP, PRODUCTS, PRODUCTS_HELP
 from louver.cli.output import PATH, result_command
 from louver.report.result import Result
 
@@ -25,7 +25,7 @@ def doctor() -> Result:
 @click.option(
     "--dtype", metavar="LIST", default="f16", help="Element types, separated by commas: f16, bf16, e4m3, int8, ..."
 )
-@click.option("--kind", type=PRODUCTS, default="linear", help="Which product.")
+@click.option("--kind", type=PRODUCTS, metavar="PRODUCT", default="linear", help=PRODUCTS_HELP)
 @click.option("--n", metavar="A..B", help="A range of N in place of the shapes' own.")
 @click.option("--out-dtype", metavar="TYPE", help="Output type. Default: what the library returns.")
 @click.option("--table", type=PATH, metavar="FILE", help="Also write what was found as a table for a package.")

@@ -9,6 +9,7 @@ import click
 from louver.commands.selection import EMBEDDINGS
 
 PRODUCTS: Final = click.Choice(["linear", "matmul"])
+PRODUCTS_HELP: Final = "Which product: linear or matmul."
 FLOATS: Final = click.Choice(["f16", "bf16", "f32"])
 
 ACCUMULATE_HELP: Final = "auto, f32, f16, fast, promoted or s32."
