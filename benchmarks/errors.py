@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 
 import louver
 from louver.bench.adversarial import FAMILIES, adversarial
@@ -42,7 +41,7 @@ from louver.kernels.numerics import (
     accumulation,
     coefficients,
 )
-from louver.report.style import plain_table
+from louver.report.table import Column, Table
 
 SIZES = (256, 1024, 4096, 5003, 16384)
 """K of the sums; one of them is odd."""
@@ -219,14 +218,11 @@ def _silu(torch: Any, x: Any) -> Any:
 CURVES: dict[Activation, Callable[[Any, Any], Any]] = {"gelu": _gelu, "gelu_tanh": _gelu_tanh, "silu": _silu}
 
 
-def show(console: Console, title: str, names: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+def show(title: str, names: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
     """Print rows."""
-    table = plain_table(title)
-    for name in names:
-        table.add_column(name.replace("_", " "), justify="left" if isinstance(rows[0][name], str) else "right")
-    for row in rows:
-        table.add_row(*(row[name] if isinstance(row[name], str) else f"{row[name]:.4g}" for name in names))
-    console.print(table)
+    columns = tuple(Column(name.replace("_", " "), right=not isinstance(rows[0][name], str)) for name in names)
+    cells = [[row[name] if isinstance(row[name], str) else f"{row[name]:.4g}" for name in names] for row in rows]
+    print("\n".join(Table(title, columns, cells).lines()))
 
 
 def main() -> int:
@@ -238,17 +234,14 @@ def main() -> int:
         torch = require_torch()
     except CannotMeasureError as error:
         parser.error(str(error))
-    console = Console()
     found, worst, curves = list(sums(torch)), list(worst_sums(torch)), list(activations(torch))
-    show(console, "Sums", ("dtype", "accumulate", "k", "error", "bound", "of_bound"), found)
+    show("Sums", ("dtype", "accumulate", "k", "error", "bound", "of_bound"), found)
     show(
-        console,
         "Sums of the worst data",
         ("data", "dtype", "accumulate", "k", "error", "bound", "of_bound", "of_random"),
         worst,
     )
     show(
-        console,
         "Activations",
         ("activation", "out", "grid", "error", "bound", "of_bound", "last_places", "last_places_at"),
         curves,
@@ -256,11 +249,10 @@ def main() -> int:
     passed = [row for row in (*found, *worst, *curves) if not row["of_bound"] <= 1]
     if given.out is not None:
         record = {"kind": "errors", **header(torch), "protocol": " ".join((__doc__ or "").split())}
-        console.print(
-            f"wrote {write_record(given.out, {**record, 'sums': found, 'worst_sums': worst, 'activations': curves})}"
-        )
+        rows = {"sums": found, "worst_sums": worst, "activations": curves}
+        print(f"wrote {write_record(given.out, {**record, **rows})}")
     for row in passed:
-        console.print(f"beyond its bound: {row}")
+        print(f"beyond its bound: {row}")
     return 1 if passed else 0
 
 

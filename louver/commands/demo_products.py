@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import louver
 from louver.commands.compile import compile_for
 from louver.commands.doctor import KERNEL_TARGET
+from louver.commands.notes import note
 from louver.formats.file import Tensor
 from louver.formats.tensor import SparseTensor
 from louver.kernels.emulate import emulate
@@ -22,9 +23,6 @@ from louver.kernels.reference import exact_product
 from louver.passes.pipeline import CompiledProduct, Stage
 from louver.ptx.assembler import assemble
 from louver.report.products import ProductRow
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 TOKENS = 256
 """Rows of activations that every weight is multiplied with."""
@@ -37,7 +35,7 @@ STAGE_FILES: Mapping[Stage, str] = {"tile": "product.tile.mlir", "sched": "produ
 Array = NDArray[Any]
 
 
-def compile_stages(shape: tuple[int, int], dtype: str, out: Path, console: Console) -> CompiledProduct:
+def compile_stages(shape: tuple[int, int], dtype: str, out: Path) -> CompiledProduct:
     """Compile `linear` with a weight of `shape`, write its stages to `out`, assemble it, and say what came of it."""
     rows, columns = shape
     compiled = compile_for((rows, TOKENS, columns), dtype, "linear", KERNEL_TARGET, bias=True)
@@ -45,11 +43,9 @@ def compile_stages(shape: tuple[int, int], dtype: str, out: Path, console: Conso
         (out / name).write_text(compiled.text(stage), encoding="utf-8")
     assembly = assemble(compiled.ptx, KERNEL_TARGET)
     (out / "product.cubin").write_bytes(assembly.cubin)
-    console.print(
+    note(
         f"compiled linear {dtype} for {KERNEL_TARGET}: {compiled.schedule}, {compiled.ptx.count(chr(10))} lines of PTX, "
-        f"{len(assembly.cubin)} bytes of machine code, {len(assembly.warnings)} warnings",
-        markup=False,
-        highlight=False,
+        f"{len(assembly.cubin)} bytes of machine code, {len(assembly.warnings)} warnings"
     )
     return compiled
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import platform
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from louver.report.result import Result
+from louver.report.table import NAME, Column, Table
 
 Kind = Literal["core", "gpu", "optional"]
 
@@ -106,21 +106,13 @@ def healthy(facts: Sequence[Fact]) -> bool:
     return all(fact.ok for fact in facts if fact.kind == "core")
 
 
-def show(facts: Sequence[Fact], console: Console) -> None:
-    """Print the facts as a table, then what follows from them."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", "what", "found", "for"):
-        table.add_column(heading, overflow="fold")
-    for fact in facts:
-        mark = "[green]yes[/]" if fact.ok else "[red]no[/]" if fact.kind == "core" else "[yellow]no[/]"
-        table.add_row(mark, fact.name, escape(fact.value), fact.enables)
-    console.print(table)
-    console.print()
-    for line in conclusions(facts):
-        console.print(line, markup=False, highlight=False)
+def report(facts: Sequence[Fact]) -> Result:
+    """The facts, and what follows from them."""
+    columns = (Column("what", least=NAME), Column("works"), Column("found", least=NAME), Column("for", least=NAME))
+    rows = [(fact.name, "yes" if fact.ok else "no", fact.value, fact.enables) for fact in facts]
+    said = conclusions(facts)
+    data = {"ok": healthy(facts), "facts": [asdict(fact) for fact in facts], "conclusions": list(said)}
+    return Result("doctor", data, [Table("", columns, rows), *said], ok=healthy(facts))
 
 
 def conclusions(facts: Sequence[Fact]) -> tuple[str, ...]:

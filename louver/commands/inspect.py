@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from louver.commands.checkpoint import known_element, read_checkpoint, stored_bytes
 from louver.formats.check import CheckReport, check
@@ -12,11 +12,8 @@ from louver.formats.file import Tensor
 from louver.formats.pattern import Pattern
 from louver.formats.tensor import SparseTensor
 from louver.report.layers import size_text
-from louver.report.style import NAME_COLUMNS, plain_table
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+from louver.report.result import Result
+from louver.report.table import NAME, Column, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +28,21 @@ class Entry:
     report: CheckReport | None
 
 
-def inspect_file(file: Path, pattern: str, console: Console) -> None:
-    """Print a table of the file's tensors. Raises ValueError and OSError for input that cannot be used."""
+def inspect_file(file: Path, pattern: str) -> Result:
+    """The file's tensors. Raises ValueError and OSError for input that cannot be used."""
     parsed = Pattern.of_elements(pattern)
     checkpoint = read_checkpoint(file)
     entries = [examine(name, tensor, parsed) for name, tensor in checkpoint.tensors.items()]
-    console.print(table(entries, parsed, f"{file.name}: {len(entries)} tensors"))
-    for key, text in checkpoint.metadata.items():
-        console.print(f"{key}: {text}", markup=False, highlight=False)
+    data = {
+        "file": str(file),
+        "pattern": str(parsed),
+        "tensors": [entry_json(entry) for entry in entries],
+        "total_bytes": sum(entry.stored for entry in entries),
+        "metadata": dict(checkpoint.metadata),
+    }
+    described = [f"{key}: {text}" for key, text in checkpoint.metadata.items()]
+    title = f"{file.name}: {len(entries)} tensors"
+    return Result("inspect", data, [entries_table(entries, parsed, title), *described])
 
 
 def examine(name: str, tensor: Tensor, pattern: Pattern) -> Entry:
@@ -58,22 +62,39 @@ def histogram_text(report: CheckReport) -> str:
     return " ".join(f"{count}: {share:.3g}%" for count, share in ((c, 100 * s) for c, s in shares))
 
 
-def table(entries: list[Entry], pattern: Pattern, title: str) -> Table:
-    """The entries and the total of their sizes, for a terminal."""
-    from rich.markup import escape
+def entry_json(entry: Entry) -> dict[str, Any]:
+    """An entry as JSON values; those about the pattern are null where it makes no sense."""
+    report = entry.report
+    return {
+        "name": entry.name,
+        "dtype": entry.dtype,
+        "shape": list(entry.shape),
+        "form": entry.form,
+        "bytes": entry.stored,
+        "holds": None if report is None else report.ok,
+        "groups": None if report is None else report.groups,
+        "offending": None if report is None else report.offending,
+        "histogram": None if report is None else list(report.histogram),
+    }
 
-    shown = plain_table(title, footer=True)
-    shown.add_column("tensor", overflow="fold", min_width=NAME_COLUMNS)
-    shown.add_column("type")
-    shown.add_column("shape", justify="right")
-    shown.add_column("form")
-    shown.add_column("stored", justify="right", footer=size_text(sum(entry.stored for entry in entries)))
-    shown.add_column(f"{pattern} holds")
-    shown.add_column("groups by non-zeros")
+
+def entries_table(entries: list[Entry], pattern: Pattern, title: str) -> Table:
+    """The entries and the total of their sizes."""
+    columns = (
+        Column("tensor", least=NAME),
+        Column("type"),
+        Column("shape", right=True),
+        Column("form"),
+        Column("stored", right=True),
+        Column(f"{pattern} holds", least=9),
+        Column("groups by non-zeros", least=9),
+    )
+    rows: list[tuple[str, ...]] = []
     for entry in entries:
         shape = "×".join(str(size) for size in entry.shape) or "scalar"
         report = entry.report
         holds = "–" if report is None else "yes" if report.ok else f"no: {report.offending} of {report.groups}"
         groups = "–" if report is None else histogram_text(report)
-        shown.add_row(escape(entry.name), entry.dtype, shape, entry.form, size_text(entry.stored), holds, groups)
-    return shown
+        rows.append((entry.name, entry.dtype, shape, entry.form, size_text(entry.stored), holds, groups))
+    stored = size_text(sum(entry.stored for entry in entries))
+    return Table(title, columns, rows, footer=(f"{len(entries)} tensors", "", "", "", stored, "", ""))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from louver.commands.checkpoint import prune_weights, read_checkpoint, selected
+from louver.commands.notes import note, track
 from louver.commands.selection import Selection
 from louver.formats.file import Tensor, save
 from louver.formats.pattern import Pattern
-from louver.report.layers import LayerRow, layers_table
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from louver.report.layers import LayerRow, layers_json, layers_table
+from louver.report.result import Result
 
 
 def prune_file(
@@ -24,15 +22,12 @@ def prune_file(
     *,
     compressed: bool,
     force: bool,
-    console: Console,
-) -> None:
+) -> Result:
     """Prune the selected weights of `source` along their last axis and write all tensors to `target`, or nothing.
 
     compressed: write pruned weights as values and indices instead of dense with zeros. force: `target` may exist.
     Raises ValueError and OSError for input that cannot be used.
     """
-    from rich.progress import track
-
     parsed = Pattern.of_elements(pattern)
     check_target(target, force)
     checkpoint = read_checkpoint(source)
@@ -40,13 +35,21 @@ def prune_file(
     names = selected(tensors, selection)
     rows: list[LayerRow] = []
     work = prune_weights(checkpoint.tensors, names, parsed, dtype)
-    for name, weight in track(work, "pruning", total=len(names), console=console, transient=True):
+    for name, weight in track(work, "pruning", len(names)):
         tensors[name] = weight.sparse if compressed else weight.dense
         rows.append(weight.row)
     save(target, tensors, checkpoint.metadata)
-    console.print(layers_table(rows, f"{parsed} by magnitude; {len(tensors) - len(rows)} tensors copied"))
-    form = "values and indices" if compressed else "dense with zeros"
-    console.print(f"wrote {target} ({form})", markup=False, highlight=False, soft_wrap=True)
+    note(f"wrote {target} ({'values and indices' if compressed else 'dense with zeros'})")
+    copied = len(tensors) - len(rows)
+    data = {
+        "source": str(source),
+        "target": str(target),
+        "pattern": str(parsed),
+        "compressed": compressed,
+        "copied": copied,
+        **layers_json(rows),
+    }
+    return Result("prune", data, [layers_table(rows, f"{parsed} by magnitude; {copied} tensors copied")])
 
 
 def check_target(target: Path, force: bool) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from louver.report.style import NAME_COLUMNS, plain_table
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from louver.report.table import NAME, Column, Table
+from louver.report.text import shown
 
 HEADINGS = ("tensor", "shape", "type", "dense", "sparse", "ratio", "error")
 
@@ -71,17 +69,10 @@ def _total_cells(rows: Sequence[LayerRow]) -> tuple[str, ...]:
 
 def layers_table(rows: Sequence[LayerRow], title: str) -> Table:
     """The rows and their total, for a terminal."""
-    from rich.markup import escape
-
-    table = plain_table(title, footer=True)
-    for heading, foot in zip(HEADINGS, _total_cells(rows), strict=True):
-        if heading == "tensor":
-            table.add_column(heading, footer=foot, overflow="fold", min_width=NAME_COLUMNS)
-        else:
-            table.add_column(heading, footer=foot, justify="left" if heading == "type" else "right")
-    for row in rows:
-        table.add_row(*map(escape, cells(row)))
-    return table
+    columns = tuple(
+        Column(name, right=name not in ("tensor", "type"), least=NAME if name == "tensor" else 0) for name in HEADINGS
+    )
+    return Table(title, columns, [cells(row) for row in rows], footer=_total_cells(rows))
 
 
 def layers_markdown(rows: Sequence[LayerRow]) -> str:
@@ -111,4 +102,4 @@ def size_text(size: int) -> str:
 
 def markdown_line(row: Sequence[str]) -> str:
     """One line of a Markdown table."""
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+    return "| " + " | ".join(shown(cell).replace("|", "\\|") for cell in row) + " |"

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from louver.report.layers import markdown_line
-from louver.report.style import NAME_COLUMNS, plain_table
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from louver.report.table import NAME, Column, Table
 
 HEADINGS = ("product", "M×N×K", "ran on", "seconds", "error / bound", "agrees")
 
@@ -39,17 +36,9 @@ def cells(row: ProductRow) -> tuple[str, ...]:
 
 def products_table(rows: Sequence[ProductRow], title: str) -> Table:
     """The rows, for a terminal."""
-    from rich.markup import escape
-
-    table = plain_table(title)
-    for heading in HEADINGS:
-        if heading == "product":
-            table.add_column(heading, overflow="fold", min_width=NAME_COLUMNS)
-        else:
-            table.add_column(heading, justify="left" if heading in ("ran on", "agrees") else "right")
-    for row in rows:
-        table.add_row(*map(escape, cells(row)), style=None if row.ok else "bold red")
-    return table
+    left = ("product", "ran on", "agrees")
+    columns = tuple(Column(name, right=name not in left, least=NAME if name == "product" else 0) for name in HEADINGS)
+    return Table(title, columns, [cells(row) for row in rows])
 
 
 def products_markdown(rows: Sequence[ProductRow]) -> str:

@@ -31,13 +31,13 @@ def test_sparse_tensors(cli: Cli, tmp_path: Path, rng: np.random.Generator) -> N
     weight = rng.standard_normal((6, 16)).astype(np.float16)
     weight[0, :4] = 0
     sparse = louver.compress(louver.prune(weight, "2:4"), "2:4")
-    louver.save(tmp_path / "s.safetensors", {"w": sparse, "scale": np.float32(3)})
+    louver.save(tmp_path / "s.safetensors", {"a.w": sparse, "scale": np.float32(3)})
     result = cli("inspect", tmp_path / "s.safetensors")
-    line = line_of(result.output, " w ")
+    line = line_of(result.output, "a.w ")
     assert "2:4" in line and "yes" in line and "0: 4.17% 2: 95.8%" in line
     assert f"{6 * 8 * 2 + 6 * 2} B" in line
     assert "scalar" in line_of(result.output, "scale")
-    assert "no:" in line_of(cli("inspect", tmp_path / "s.safetensors", "--pattern", "1:4").output, " w ")
+    assert "no:" in line_of(cli("inspect", tmp_path / "s.safetensors", "--pattern", "1:4").output, "a.w ")
 
 
 def test_names_are_shown_as_they_are(cli: Cli, tmp_path: Path, rng: np.random.Generator) -> None:

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from louver.report.ladder import CLAIMS, Ladder, LadderRung, ladder_table, read_ladder
+from louver.report.ladder import CLAIMS, Ladder, LadderRung, ladder_tables, read_ladder
 from louver.report.ladder_plot import plot_ladder
 from louver.report.records import draw
 from support.pictures import Picture
@@ -77,10 +75,8 @@ def test_claims_are_explained_where_there_are_any(tmp_path: Path, pictures: list
     record = read_ladder(write(tmp_path / "l.json", data))
     plot_ladder(record, tmp_path / "l.png")
     words = " ".join(text.get_text() for text in pictures[0].texts).split()
-    out = io.StringIO()
-    Console(file=out, width=100).print(ladder_table(record.ladders[0], record.device))
-    for shown in (" ".join(words), " ".join(out.getvalue().split())):
-        assert (CLAIMS in shown) == (claim is not None)
+    assert (CLAIMS in " ".join(words)) == (claim is not None)
+    assert (ladder_tables(record.ladders, record.device)[1:] == [CLAIMS]) == (claim is not None)
     assert ("a published worklog's claim" in " ".join(words)) == (claim is not None)
 
 

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from louver.report.layers import LayerRow, layers_json, layers_markdown, layers_table, size_text, total
 from louver.report.plots import MOST_BARS, plot_layers
@@ -37,9 +35,7 @@ def test_nothing_totals_to_nothing() -> None:
 
 def test_table_shows_every_row_and_the_total(rng: np.random.Generator) -> None:
     rows = some_rows(rng, 7)
-    out = io.StringIO()
-    Console(file=out, width=120).print(layers_table(rows, "what happened"))
-    text = out.getvalue()
+    text = "\n".join(layers_table(rows, "what happened").lines(120))
     assert all(row.name in text and f"{row.error:.4f}" in text for row in rows)
     assert "7 tensors" in text and "what happened" in text
 
