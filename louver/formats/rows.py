@@ -76,9 +76,9 @@ def row_count(shape: tuple[int, ...], axis: int) -> int:
 
 
 def row_blocks(rows: int, row_size: int) -> Iterator[slice]:
-    """Consecutive slices of rows, about `BLOCK` elements each, at least one row."""
+    """Consecutive slices of rows, about `BLOCK` elements each, at least one row; none where rows have no elements."""
     step = max(1, BLOCK // max(1, row_size))
-    for start in range(0, rows, step):
+    for start in range(0, rows if row_size else 0, step):
         yield slice(start, min(start + step, rows))
 
 
