@@ -5,7 +5,9 @@ Nothing but headers is read until a tensor is asked for, and pieces of a tensor 
 
 from __future__ import annotations
 
+import gc
 import hashlib
+import math
 import os
 import zlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -99,17 +101,30 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     Raises FormatError for damage, and where an index and its files do not say the same, and OSError.
     """
     found = find(Path(path))
-    with RegularFile.open(found) as file:
-        index = read_index(file)
-        if index is None:
-            return Checkpoint(found, (_open(file, found),), None)
-    files: list[CheckpointFile] = []
-    for name, shard in shard_paths(found, index).items():
-        with RegularFile.open(shard) as file:
-            files.append(_open(file, shard))
-        _check_shard(found, index, name, files[-1])
+    with _no_collection():
+        with RegularFile.open(found) as file:
+            index = read_index(file)
+            if index is None:
+                return Checkpoint(found, (_open(file, found),), None)
+        files: list[CheckpointFile] = []
+        for name, shard in shard_paths(found, index).items():
+            with RegularFile.open(shard) as file:
+                files.append(_open(file, shard))
+            _check_shard(found, index, name, files[-1])
     _check_names(found, files)
     return Checkpoint(found, tuple(files), index)
+
+
+@contextmanager
+def _no_collection() -> Generator[None]:
+    """Pause garbage collection: of headers' objects none is garbage, and looking at all of them often takes most of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +203,7 @@ class _ArrayReader:
         self.dtype = DTYPES[array.entry.dtype]
         self.left = array.entry.nbytes // self.dtype.itemsize
         self.stop = reader.data_start + array.entry.stop
-        self.crc = start_crc32(array.entry)
+        self.crc = None if array.crc32 is None else start_crc32(array.entry)
 
     def take(self, shape: tuple[int, ...]) -> NDArray[Any]:
         """The next elements, in an array of their own."""
@@ -198,13 +213,14 @@ class _ArrayReader:
             raise FormatError(
                 f"{self.file.path}: the file ended inside {self.array.name!r}: it is truncated, or was changed while it was read"
             )
-        self.crc = zlib.crc32(data, self.crc)
+        if self.crc is not None:
+            self.crc = zlib.crc32(data, self.crc)
         self.left -= part.size
         return part
 
     def finish(self) -> None:
         """Raises FormatError unless the elements taken have the checksum that is listed, if one is."""
-        if self.array.crc32 is not None and self.array.crc32 != crc32_text(self.crc):
+        if self.crc is not None and self.array.crc32 != crc32_text(self.crc):
             raise FormatError(
                 f"{self.file.path}: the bytes of {self.array.name!r} do not have the checksum that was saved: "
                 "the file is corrupt"
@@ -220,7 +236,7 @@ class _ArrayReader:
 def _piece_shapes(shape: tuple[int, ...], axis: int, unit: int) -> Iterator[tuple[int, int]]:
     """Rows and columns of consecutive pieces of an array that is read as rows along an axis (of -1: a scalar)."""
     columns = shape[axis] if shape else 1
-    rows = 0 if 0 in shape else int(np.prod(shape, dtype=object)) // columns
+    rows = math.prod(shape) // columns if columns else 0
     if columns <= PIECE:
         step = max(1, PIECE // max(1, columns))
         yield from ((min(step, rows - start), columns) for start in range(0, rows, step))

@@ -57,7 +57,8 @@ def normal_axis(axis: int, ndim: int) -> int:
 def to_rows(array: NDArray[Any], axis: int) -> Bits:
     """Raw bits [rows, size] with the axis last and the other axes, in their order, flattened to rows."""
     size = array.shape[axis]
-    rows = np.moveaxis(array, axis, -1).reshape(row_count(array.shape, axis), size)
+    last = array if axis == array.ndim - 1 else np.moveaxis(array, axis, -1)
+    rows = last.reshape(row_count(array.shape, axis), size)
     return raw_bits(np.ascontiguousarray(rows))
 
 
@@ -94,7 +95,9 @@ def to_groups(rows: Bits, pattern: Pattern) -> Bits:
 def group_start(group: int, shape: tuple[int, ...], axis: int, pattern: Pattern) -> tuple[int, ...]:
     """Coordinates, in an array of `shape`, of the first element of a group counted over all rows."""
     row, along = divmod(group, pattern.groups(shape[axis]))
-    others = np.unravel_index(row, (*shape[:axis], *shape[axis + 1 :]))
-    coordinates = [int(i) for i in others]
+    coordinates: list[int] = []
+    for size in reversed((*shape[:axis], *shape[axis + 1 :])):
+        row, coordinate = divmod(row, size)
+        coordinates.insert(0, coordinate)
     coordinates.insert(axis, along * pattern.m)
     return tuple(coordinates)

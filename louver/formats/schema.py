@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.codes import index_bytes
-from louver.formats.container import DTYPES, Entry, check_array, type_name
+from louver.formats.container import DTYPES, Entry, type_name
 from louver.formats.dtypes import ElementType, element_type
 from louver.formats.gated import GatedTensor
 from louver.formats.pattern import Pattern
@@ -46,9 +46,6 @@ class DenseForm:
 
     dtype: str
     shape: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        check_array(self.dtype, self.shape)
 
     def arrays(self, name: str) -> dict[str, DenseForm]:
         """The stored arrays by name."""
@@ -85,8 +82,9 @@ class SparseForm:
         """The stored arrays by name: values and indices."""
         rows, groups = row_count(self.shape, self.axis), self.pattern.groups(self.shape[self.axis])
         values, indices = stored_names(name)
+        element = type_name(self.dtype.numpy)
         return {
-            values: DenseForm(type_name(self.dtype.numpy), (rows, groups * self.pattern.n)),
+            values: DenseForm(element, (rows, groups * self.pattern.n)),
             indices: DenseForm("U8", (rows, index_bytes(self.pattern, groups))),
         }
 
