@@ -18,7 +18,7 @@ from louver.formats.dtypes import ElementType, element_type
 from louver.formats.file import load
 from louver.formats.pattern import Pattern
 from louver.formats.prune import prune
-from louver.formats.schema import DenseForm, Form, Tensor, form_of, stored_names
+from louver.formats.schema import DenseForm, Form, Tensor, form_of
 from louver.formats.tensor import SparseTensor
 from louver.report.layers import LayerRow
 
@@ -62,7 +62,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 def selected(tensors: Mapping[str, Form], selection: Selection) -> list[str]:
     """Names of the dense, 2-D, floating-point tensors that the selection takes.
 
-    Raises ValueError when there are none, and for parts of a sparse tensor whose description is lost.
+    Raises ValueError when there are none.
     """
     names = [name for name, form in tensors.items() if _is_weight(form) and selection.takes(name)]
     if not names:
@@ -70,13 +70,6 @@ def selected(tensors: Mapping[str, Form], selection: Selection) -> list[str]:
             f"no dense 2-D floating-point tensor of {len(tensors)} is selected by include {list(selection.include)} and "
             f"exclude {list(selection.exclude)}: see `louver inspect` for the names"
         )
-    for name in names:
-        values, indices = stored_names(name.removesuffix(".values"))
-        if name == values and _are_parts(tensors[values], tensors.get(indices)):
-            raise ValueError(
-                f"{values!r} and {indices!r} look like parts of a sparse tensor whose description is lost: "
-                f"take the file that Louver wrote, or --exclude {values!r}"
-            )
     return names
 
 
@@ -151,10 +144,3 @@ def _is_weight(form: Form) -> bool:
         return False
     element = known_element(form)
     return element is not None and element.floating
-
-
-def _are_parts(values: Form, indices: Form | None) -> bool:
-    """Whether two dense tensors are as a sparse one is stored."""
-    if not isinstance(indices, DenseForm) or indices.dtype != "U8" or len(indices.shape) != 2:
-        return False
-    return indices.shape[0] == values.shape[0] and indices.shape[1] <= values.shape[1]

@@ -23,7 +23,18 @@ from louver.formats.codes import index_bytes
 from louver.formats.container import DTYPES, Entry, array_bytes, header_of
 from louver.formats.index import Index, find, read_index, shard_paths
 from louver.formats.regular import FormatError, RegularFile
-from louver.formats.schema import KEY, MARK, DenseForm, Form, Schema, SparseForm, Tensor, crc32_text, start_crc32
+from louver.formats.schema import (
+    KEY,
+    MARK,
+    DenseForm,
+    Form,
+    Schema,
+    SparseForm,
+    Tensor,
+    crc32_text,
+    start_crc32,
+    stored_names,
+)
 from louver.formats.tensor import SparseTensor, aligned_rows
 
 PIECE: Final = 1 << 22
@@ -266,6 +277,8 @@ def _tensors(entries: Mapping[str, Entry], schema: Schema | None) -> dict[str, S
         if schema is not None and name not in crc32:
             raise ValueError(f"{name!r} has no checksum in the metadata: the file is corrupt")
         left[name] = StoredArray(name, entry, crc32.get(name))
+    if schema is None:
+        _check_undescribed(entries)
     absent = [name for name in crc32 if name not in left]
     if absent:
         raise ValueError(f"the metadata list a checksum for {absent[0]!r}, which the file does not hold: it is corrupt")
@@ -280,6 +293,26 @@ def _tensors(entries: Mapping[str, Entry], schema: Schema | None) -> dict[str, S
             raise ValueError(f"a tensor is either sparse or dense, got both for {name!r}: the file is corrupt")
         tensors[name] = StoredTensor(name, DenseForm(array.entry.dtype, array.entry.shape), (array,))
     return dict(sorted(tensors.items(), key=lambda item: item[1].arrays[0].entry.start))
+
+
+def _check_undescribed(entries: Mapping[str, Entry]) -> None:
+    """Raises ValueError for arrays of a file without a schema that are as Louver stores a sparse tensor."""
+    for name, values in entries.items():
+        stem = name.removesuffix(".values")
+        indices = entries.get(stored_names(stem)[1])
+        if (
+            stem == name
+            or indices is None
+            or indices.dtype != "U8"
+            or (len(values.shape), len(indices.shape)) != (2, 2)
+        ):
+            continue
+        (rows, kept), (index_rows, size) = values.shape, indices.shape
+        # Bytes of 1:2, 2:4 and all other patterns; see louver.formats.codes.
+        if rows == index_rows and size in (-(-kept // 2), -(-kept // 4), kept):
+            raise ValueError(
+                f"the metadata that describe the sparse tensor {stem!r} are lost: take the file as it was saved"
+            )
 
 
 def _parts(form: SparseForm, name: str, arrays: dict[str, StoredArray]) -> tuple[StoredArray, ...]:

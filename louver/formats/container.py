@@ -190,16 +190,17 @@ def _entry(name: str, field: object, path: str) -> Entry:
     try:
         check_name(name)
         parts = cast("dict[str, Any]", field)
-        start, stop = (_integer(offset) for offset in parts["data_offsets"])
-        return Entry(str(parts["dtype"]), tuple([_integer(size) for size in parts["shape"]]), start, stop)
+        start, stop = _integers(parts["data_offsets"])
+        return Entry(str(parts["dtype"]), _integers(parts["shape"]), start, stop)
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"{path}: the header's entry for {name!r} cannot be used: {error}") from error
 
 
-def _integer(x: object) -> int:
-    if type(x) is int:
-        return x
-    raise ValueError(f"an integer is needed, got {x!r}")
+def _integers(x: object) -> tuple[int, ...]:
+    numbers = cast("list[int]", x)
+    if type(x) is list and all(type(number) is int for number in numbers):
+        return tuple(numbers)
+    raise ValueError(f"a list of integers is needed, got {x!r}")
 
 
 def _check_layout(entries: Mapping[str, Entry], data_bytes: int, path: str) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from louver.formats.container import check_name, is_text, without_repeats
-from louver.formats.regular import FormatError, RegularFile
+from louver.formats.regular import FormatError, RegularFile, check_regular
+from louver.formats.schema import MARK, crc32_of_json
 
 MAX_INDEX: Final = 100_000_000
 """Bytes; as for headers."""
@@ -42,9 +43,13 @@ class Index:
         return list(dict.fromkeys(self.weight_map.values()))
 
     def text(self) -> str:
-        """The index as its file has it."""
-        fields = {"metadata": dict(self.metadata), "weight_map": dict(sorted(self.weight_map.items()))}
-        return json.dumps(fields, indent=2) + "\n"
+        """The index as a file, with a checksum of its map."""
+        metadata = {**self.metadata, MARK: self.checksum()}
+        return json.dumps({"metadata": metadata, "weight_map": dict(sorted(self.weight_map.items()))}, indent=2) + "\n"
+
+    def checksum(self) -> str:
+        """The CRC-32 of the map."""
+        return crc32_of_json(self.weight_map)
 
 
 def is_file_name(x: object) -> bool:
@@ -68,16 +73,19 @@ def read_index(file: RegularFile) -> Index | None:
     if not isinstance(weight_map, dict) or not isinstance(metadata, dict):
         raise FormatError(f"{file.path}: an index has objects weight_map and metadata: it is corrupt, or other JSON")
     try:
-        return Index(cast("dict[str, Any]", metadata), cast("dict[str, str]", weight_map))
+        index = Index(cast("dict[str, Any]", metadata), cast("dict[str, str]", weight_map))
     except ValueError as error:
         raise FormatError(f"{file.path}: {error}") from error
+    if index.metadata.get(MARK, index.checksum()) != index.checksum():
+        raise FormatError(f"{file.path}: weight_map does not have its checksum: the index is corrupt")
+    return index
 
 
 def shard_paths(index_path: Path, index: Index) -> dict[str, Path]:
     """The path of each file that an index names.
 
     A file lies, with symlinks followed, in the index's folder or in that of the index's own symlink's target (as in the cache of
-    huggingface_hub). Raises FormatError for one that lies elsewhere, or that is the same file under another name.
+    huggingface_hub). Raises FormatError for one that lies elsewhere, is no regular file, or is one of the others by another name.
     """
     homes = {Path(os.path.realpath(index_path.parent)), Path(os.path.realpath(index_path)).parent}
     seen: dict[tuple[int, int], str] = {}
@@ -87,6 +95,7 @@ def shard_paths(index_path: Path, index: Index) -> dict[str, Path]:
         if Path(os.path.realpath(path)).parent not in homes:
             raise FormatError(f"{index_path}: {name!r} leads out of the index's folder, to {os.path.realpath(path)}")
         status = path.stat()
+        check_regular(str(path), status)
         other = seen.setdefault((status.st_dev, status.st_ino), name)
         if other != name:
             raise FormatError(f"{index_path}: {name!r} and {other!r} are one file: the index is corrupt")

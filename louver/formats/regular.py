@@ -46,10 +46,10 @@ class RegularFile:
         """Open for reading; never waits. Raises FormatError for a FIFO, a device or a directory, OSError as usual."""
         name = os.fspath(path)
         # Opening a device may already do something, and so it is not opened; what was swapped in since is seen below.
-        _check_regular(name, os.stat(name))
+        check_regular(name, os.stat(name))
         with FileIO(os.open(name, os.O_RDONLY | _FLAGS | getattr(os, "O_NONBLOCK", 0)), "r") as raw:
             status = os.fstat(raw.fileno())
-            _check_regular(name, status)
+            check_regular(name, status)
             yield cls(raw, name, status)
 
     @property
@@ -170,7 +170,8 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _check_regular(path: str, status: os.stat_result) -> None:
+def check_regular(path: str, status: os.stat_result) -> None:
+    """Raises FormatError for a FIFO, a device, a directory or a socket."""
     if not stat.S_ISREG(status.st_mode):
         raise FormatError(f"{path}: a regular file is needed, got {_kind(status)}: copy its content to a file first")
 

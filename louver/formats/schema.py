@@ -109,7 +109,9 @@ class SparseForm:
         if not isinstance(fields, dict) or not set(_FIELDS) <= set(cast("dict[str, object]", fields)):
             raise ValueError(f"its description needs {', '.join(_FIELDS)}")
         pattern, dtype, shape, axis, dropped = (cast("dict[str, Any]", fields)[field] for field in _FIELDS)
-        return cls(Pattern.of_elements(pattern), element_type(dtype), tuple(shape), axis, dropped)
+        if type(shape) is not list:
+            raise ValueError(f"its shape is a list, got {shape!r}")
+        return cls(Pattern.of_elements(pattern), element_type(dtype), tuple(cast("list[int]", shape)), axis, dropped)
 
 
 Form: TypeAlias = DenseForm | SparseForm
@@ -128,7 +130,7 @@ class Schema:
         schema = {
             "version": VERSION,
             "tensors": described,
-            "tensors_crc32": _crc32_of_json(described),
+            "tensors_crc32": crc32_of_json(described),
             "crc32": dict(self.crc32),
         }
         text = json.dumps(schema, sort_keys=True)
@@ -153,7 +155,7 @@ class Schema:
         for field in ("tensors", "crc32"):
             if not isinstance(schema.get(field), dict):
                 raise ValueError(f"the metadata under {KEY!r} must have an object {field!r}: it is corrupt")
-        if schema.get("tensors_crc32") != _crc32_of_json(schema["tensors"]):
+        if schema.get("tensors_crc32") != crc32_of_json(schema["tensors"]):
             raise ValueError("the descriptions of the sparse tensors do not have their checksum: the file is corrupt")
         tensors: dict[str, SparseForm] = {}
         for name, fields in schema["tensors"].items():
@@ -198,7 +200,8 @@ def _crc32_of_text(text: str) -> str:
     return crc32_text(zlib.crc32(text.encode()))
 
 
-def _crc32_of_json(x: object) -> str:
+def crc32_of_json(x: object) -> str:
+    """The checksum of a JSON value, in ASCII, with sorted keys and ", " and ": " between items."""
     return _crc32_of_text(json.dumps(x, sort_keys=True))
 
 

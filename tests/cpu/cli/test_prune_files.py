@@ -184,7 +184,7 @@ def test_compressed_weights_are_of_a_type_that_products_take(cli: Cli, checkpoin
         (7e4, ["--compressed"], "holds 70000.0, which f16 cannot: use --dtype bf16"),
         (500, ["--dtype", "e4m3"], "holds 500.0, which e4m3 cannot: use --dtype bf16"),
         (np.inf, ["--dtype", "e4m3"], "holds inf, which e4m3 cannot"),
-        (3.4e38, ["--dtype", "bf16"], "which bf16 cannot: use --dtype f32"),
+        (3.4e38, ["--dtype", "bf16"], "holds 3.3999999521443642e+38, which bf16 cannot: use --dtype f32"),
     ],
 )
 def test_values_out_of_a_type_s_range(
@@ -208,9 +208,9 @@ def test_parts_of_sparse_tensors_are_not_pruned_again(cli: Cli, checkpoint: Path
 
     stripped = tmp_path / "stripped.safetensors"
     safetensors.numpy.save_file(safetensors.numpy.load_file(once), stripped)
-    line = cli.refused("prune", stripped, tmp_path / "out")
-    assert "'encoder.query.weight.values' and 'encoder.query.weight.indices' look like parts of a sparse tensor" in line
-    assert cli("prune", stripped, tmp_path / "out", "--exclude", "*.values", "--exclude", "embed*").exit_code == 0
+    for command in (["inspect", stripped], ["prune", stripped, tmp_path / "out"]):
+        line = cli.refused(*command)
+        assert f"{stripped}: the metadata that describe the sparse tensor 'encoder.query.weight' are lost" in line
 
 
 def test_a_sharded_checkpoint(cli: Cli, sharded: Path, tmp_path: Path) -> None:
@@ -232,7 +232,11 @@ def test_a_sharded_checkpoint(cli: Cli, sharded: Path, tmp_path: Path) -> None:
         with safe_open(out / shard, "np") as file:
             total += file.get_tensor(name).nbytes
             assert file.metadata()["format"] == "pt"
-    assert index["metadata"] == {"total_size": total, "note": ["kept"]}
+    assert index["metadata"] == {
+        "total_size": total,
+        "note": ["kept"],
+        "louver_crc32": index["metadata"]["louver_crc32"],
+    }
     assert sorted(path.name for path in out.iterdir()) == sorted(path.name for path in sharded.iterdir())
     listed = cli("inspect", out)
     assert "4 tensors in 2 files" in listed.output and "12×40" in listed.output
@@ -245,7 +249,8 @@ def test_a_sharded_checkpoint_to_an_index(cli: Cli, sharded: Path, tmp_path: Pat
     assert "exists: choose another name" in cli.refused("prune", sharded, tmp_path / "out")
     (tmp_path / "file").write_text("x")
     assert f"{tmp_path / 'file'}: File exists" in cli.refused("prune", sharded, tmp_path / "file")
-    assert "no such folder: make it first" in cli.refused("prune", sharded, tmp_path / "no" / "x.json")
+    folder = tmp_path / "no" / "no"
+    assert f"{folder}: No such file or directory" in cli.refused("prune", sharded, folder / "x.json")
 
 
 def test_a_failed_run_leaves_nothing(sharded: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
