@@ -11,6 +11,8 @@ from louver.cli.output import PATH, result_command
 from louver.commands.selection import Selection
 from louver.report.result import Result
 
+DTYPE_HELP = f"Of the pruned weights: {', '.join(FLOATS.choices)}. Default: their own, but f16 for f32 compressed."
+
 
 @click.command()
 @click.argument("file", type=PATH)
@@ -27,7 +29,7 @@ def inspect(file: Path, pattern: str) -> Result:
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("out", metavar="OUT", type=PATH)
 @pattern_option
-@click.option("--dtype", type=FLOATS, help="Type of the pruned weights. Default: their own; f16 for f32 compressed.")
+@click.option("--dtype", type=FLOATS, metavar="TYPE", help=DTYPE_HELP)
 @include_option
 @exclude_option
 @click.option("--compressed/--dense", default=False, help="Write values and indices, or dense tensors with zeros.")
