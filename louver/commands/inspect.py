@@ -60,12 +60,14 @@ def examine(reader: TensorReader, tensor: StoredTensor, pattern: Pattern) -> Ent
     if isinstance(form, SparseForm):
         # Parts of a row have whole groups of both patterns, and whole bytes of indices.
         pieces = reader.pieces(tensor, 2 * form.pattern.m * pattern.m)
-        report = joined((check(dense_of(piece), pattern) for piece in pieces), pattern)
+        report = joined((check(dense_of(piece), pattern, listed=0) for piece in pieces), pattern)
         return Entry(tensor.name, form.dtype.name, form.shape, tensor.nbytes, str(form.pattern), report)
     element = known_element(form)
     dtype = DTYPES[form.dtype].name if element is None else element.name
     if element is not None and len(form.shape) >= 2:
-        report = joined((check(dense_of(piece), pattern) for piece in reader.pieces(tensor, pattern.m)), pattern)
+        report = joined(
+            (check(dense_of(piece), pattern, listed=0) for piece in reader.pieces(tensor, pattern.m)), pattern
+        )
     else:
         report = None
         reader.verify(tensor)

@@ -107,6 +107,10 @@ def prune_checkpoint(source: Path, out: Path, options: PruneOptions, progress: P
         _write_files(checkpoint, output, targets, options, journal, progress)
         journal.finish()
     except Exception:
+        if journal is not None and journal.complete:
+            # Some files have taken their places: only the rest is missing.
+            journal.close(keep=True)
+            raise
         # The next run would fail as this one did; only one that was interrupted leaves something to go on with.
         if journal is not None:
             journal.remove_parts()

@@ -268,6 +268,25 @@ def test_a_failed_run_leaves_nothing(sharded: Path, tmp_path: Path, cli: Cli, mo
     assert content(sharded) == before and not list(sharded.glob(".*"))
 
 
+def test_a_failure_while_files_take_their_places_loses_nothing(
+    sharded: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prune_checkpoint(sharded, tmp_path / "expected", options(), quiet)
+    real = Path.replace
+
+    def second_fails(part: Path, target: Path) -> Path:
+        if "00002" in target.name:
+            raise OSError(5, "Input/output error", str(target))
+        return real(part, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", second_fails)
+        assert "Input/output error" in cli.refused("prune", sharded, sharded, "--force")
+    assert cli("prune", sharded, sharded, "--force").exit_code == 0
+    assert content(sharded) == content(tmp_path / "expected")
+    assert not list(sharded.glob(".*"))
+
+
 class KilledError(BaseException):
     """Ends a run at once, as SIGKILL does: no clean-up that catches an Exception runs."""
 
