@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from louver.commands.notes import note
-from louver.formats.container import FormatError
+from louver.formats.regular import FormatError
 from louver.ptx.assembler import AssemblerMissingError
 from louver.ptx.sass import DisassemblerMissingError
 from louver.runtime.device import NoDeviceError
@@ -24,6 +24,7 @@ HELP_WIDTH = 80
 
 FAILURES = (
     OSError,
+    MemoryError,
     FormatError,
     ModuleNotFoundError,
     ArithmeticError,

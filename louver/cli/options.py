@@ -10,7 +10,7 @@ from louver.commands.selection import EMBEDDINGS
 
 PRODUCTS: Final = click.Choice(["linear", "matmul"])
 PRODUCTS_HELP: Final = "Which product: linear or matmul."
-FLOATS: Final = click.Choice(["f16", "bf16", "f32"])
+FLOATS: Final = click.Choice(["f16", "bf16", "e4m3", "e5m2", "f32"])
 
 ACCUMULATE_HELP: Final = "auto, f32, f16, fast, promoted or s32."
 

@@ -11,13 +11,15 @@ from louver.cli.output import PATH, result_command
 from louver.commands.selection import Selection
 from louver.report.result import Result
 
+DTYPE_HELP = f"Of the pruned weights: {', '.join(FLOATS.choices)}. Default: their own, but f16 for f32 compressed."
+
 
 @click.command()
 @click.argument("file", type=PATH)
 @pattern_option
 @result_command
 def inspect(file: Path, pattern: str) -> Result:
-    """List a file's tensors, and whether a pattern holds. FILE is a safetensors file, Louver's or any other."""
+    """List a file's tensors, and whether a pattern holds. FILE is a safetensors file, an index, or a folder with one."""
     from louver.commands.inspect import inspect_file
 
     return inspect_file(file, pattern)
@@ -25,9 +27,9 @@ def inspect(file: Path, pattern: str) -> Result:
 
 @click.command()
 @click.argument("source", metavar="IN", type=PATH)
-@click.argument("target", metavar="OUT", type=PATH)
+@click.argument("out", metavar="OUT", type=PATH)
 @pattern_option
-@click.option("--dtype", type=FLOATS, help="Convert the pruned tensors first.")
+@click.option("--dtype", type=FLOATS, metavar="TYPE", help=DTYPE_HELP)
 @include_option
 @exclude_option
 @click.option("--compressed/--dense", default=False, help="Write values and indices, or dense tensors with zeros.")
@@ -35,7 +37,7 @@ def inspect(file: Path, pattern: str) -> Result:
 @result_command
 def prune(
     source: Path,
-    target: Path,
+    out: Path,
     pattern: str,
     dtype: str | None,
     include: tuple[str, ...],
@@ -43,11 +45,18 @@ def prune(
     compressed: bool,
     force: bool,
 ) -> Result:
-    """Prune the 2-D weights of a checkpoint by magnitude. Reads IN and writes OUT; all other tensors are copied."""
+    """Prune the 2-D weights of a checkpoint by magnitude. Reads IN and writes OUT; all other tensors are copied.
+
+    IN is a safetensors file, the index of a sharded checkpoint, or a folder with one of these. OUT is a file, or a folder
+    for files of the same names; for a sharded checkpoint it is an index (a name that ends in .json) or a folder. The same
+    command goes on with a run that was interrupted.
+    """
     from louver.commands.prune import prune_file
+    from louver.commands.prune_run import PruneOptions
+    from louver.formats.pattern import Pattern
 
     selection = Selection.of(include, exclude)
-    return prune_file(source, target, pattern, dtype, selection, compressed=compressed, force=force)
+    return prune_file(source, out, PruneOptions(Pattern.of_elements(pattern), dtype, selection, compressed, force))
 
 
 @click.command()

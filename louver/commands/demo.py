@@ -15,8 +15,9 @@ from louver.commands.demo_products import bias_of, check_products, compile_stage
 from louver.commands.doctor import KERNEL_TARGET
 from louver.commands.notes import note, track
 from louver.commands.selection import Selection
-from louver.formats.file import Tensor, save
+from louver.formats.file import save
 from louver.formats.pattern import Pattern
+from louver.formats.schema import Tensor, form_of
 from louver.passes.pipeline import CompiledProduct
 from louver.report.layers import LayerRow, layers_json, layers_markdown, layers_table
 from louver.report.plots import plot_layers
@@ -87,7 +88,7 @@ def packaged_weights() -> Path:
 
 def prune_and_save(checkpoint: Checkpoint, selection: Selection, target: Path) -> Pruned:
     """Prune and compress the selected weights in f16 and write the whole checkpoint with them to `target`."""
-    names = selected(checkpoint.tensors, selection)
+    names = selected({name: form_of(name, tensor) for name, tensor in checkpoint.tensors.items()}, selection)
     work = prune_weights(checkpoint.tensors, names, PATTERN, DTYPE)
     weights = dict(track(work, "pruning and compressing", len(names)))
     sparse: dict[str, Tensor] = {name: weight.sparse for name, weight in weights.items()}

@@ -15,7 +15,7 @@ import louver
 from louver.commands.compile import compile_for
 from louver.commands.doctor import KERNEL_TARGET
 from louver.commands.notes import note
-from louver.formats.file import Tensor
+from louver.formats.schema import Tensor
 from louver.formats.tensor import SparseTensor
 from louver.kernels.emulate import emulate
 from louver.kernels.numerics import compare

@@ -41,7 +41,6 @@ def examine() -> tuple[Fact, ...]:
         Fact("Python", True, f"{platform.python_version()} on {platform.system()} {platform.machine()}", "core", "all"),
         package("numpy", "numpy", "core", "formats, reference path, emulator"),
         package("ml_dtypes", "ml_dtypes", "core", "bfloat16 and 8-bit floats"),
-        package("safetensors", "safetensors", "core", "reading and writing files"),
         package("xdsl", "xdsl", "core", "compiling: tile IR and schedule IR"),
         ptxas(),
         nvdisasm(),

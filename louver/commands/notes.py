@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TextIO, TypeVar
 
 import click
@@ -24,6 +25,14 @@ def track(items: Iterable[T], label: str, total: int) -> Iterator[T]:
         items, length=total, label=label, file=sys.stderr, hidden=not is_terminal(sys.stderr)
     ) as bar:
         yield from bar
+
+
+@contextmanager
+def progress(label: str) -> Generator[Callable[[float], None]]:
+    """A bar of the share that is done, from 0 to 1, where standard error is a terminal."""
+    hidden = not is_terminal(sys.stderr)
+    with click.progressbar(length=1000, label=label, file=sys.stderr, hidden=hidden) as bar:
+        yield lambda share: bar.update(round(1000 * share) - bar.pos)
 
 
 def is_terminal(stream: TextIO | None) -> bool:

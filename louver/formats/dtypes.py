@@ -89,6 +89,10 @@ _OTHER_NAMES: Final[dict[str, str]] = {
 }
 
 
+# Byte-swapped dtypes are not equal to native ones; of two types with one dtype the first is meant.
+_OF_DTYPES: Final = {t.numpy: t for t in reversed(ELEMENT_TYPES.values())}
+
+
 def element_type(x: object) -> ElementType:
     """The element type that `x` names.
 
@@ -98,8 +102,12 @@ def element_type(x: object) -> ElementType:
     """
     if isinstance(x, ElementType):
         return x
-    name = _name_of(x)
-    found = ELEMENT_TYPES.get(_OTHER_NAMES.get(name, name))
+    if isinstance(x, np.dtype):
+        found = _OF_DTYPES.get(cast("np.dtype[Any]", x))
+    else:
+        # A torch dtype prints as "torch.float16"; torch itself need not be imported for it.
+        name = x.__name__ if isinstance(x, type) else str(x).lower().removeprefix("torch.")
+        found = ELEMENT_TYPES.get(_OTHER_NAMES.get(name, name))
     if found is None:
         raise ValueError(
             f"an element type is one of {', '.join(ELEMENT_TYPES)} (or a NumPy or torch name or dtype of one), "
@@ -111,14 +119,3 @@ def element_type(x: object) -> ElementType:
 def raw_bits(array: NDArray[Any]) -> NDArray[Any]:
     """The array's elements as unsigned integers of the same size: a view, same shape."""
     return array.view(element_type(array.dtype).bits_dtype)
-
-
-def _name_of(x: object) -> str:
-    if isinstance(x, np.dtype):
-        dtype = cast("np.dtype[Any]", x)
-        # Byte-swapped data has the same name as native data but other bits.
-        return dtype.name if dtype.isnative else dtype.str
-    if isinstance(x, type):
-        return x.__name__
-    # A torch dtype prints as "torch.float16"; torch itself need not be imported for it.
-    return str(x).lower().removeprefix("torch.")

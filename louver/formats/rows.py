@@ -57,7 +57,8 @@ def normal_axis(axis: int, ndim: int) -> int:
 def to_rows(array: NDArray[Any], axis: int) -> Bits:
     """Raw bits [rows, size] with the axis last and the other axes, in their order, flattened to rows."""
     size = array.shape[axis]
-    rows = np.moveaxis(array, axis, -1).reshape(row_count(array.shape, axis), size)
+    last = array if axis == array.ndim - 1 else np.moveaxis(array, axis, -1)
+    rows = last.reshape(row_count(array.shape, axis), size)
     return raw_bits(np.ascontiguousarray(rows))
 
 
@@ -76,9 +77,9 @@ def row_count(shape: tuple[int, ...], axis: int) -> int:
 
 
 def row_blocks(rows: int, row_size: int) -> Iterator[slice]:
-    """Consecutive slices of rows, about `BLOCK` elements each, at least one row."""
+    """Consecutive slices of rows, about `BLOCK` elements each, at least one row; none where rows have no elements."""
     step = max(1, BLOCK // max(1, row_size))
-    for start in range(0, rows, step):
+    for start in range(0, rows if row_size else 0, step):
         yield slice(start, min(start + step, rows))
 
 
@@ -94,7 +95,9 @@ def to_groups(rows: Bits, pattern: Pattern) -> Bits:
 def group_start(group: int, shape: tuple[int, ...], axis: int, pattern: Pattern) -> tuple[int, ...]:
     """Coordinates, in an array of `shape`, of the first element of a group counted over all rows."""
     row, along = divmod(group, pattern.groups(shape[axis]))
-    others = np.unravel_index(row, (*shape[:axis], *shape[axis + 1 :]))
-    coordinates = [int(i) for i in others]
+    coordinates: list[int] = []
+    for size in reversed((*shape[:axis], *shape[axis + 1 :])):
+        row, coordinate = divmod(row, size)
+        coordinates.insert(0, coordinate)
     coordinates.insert(axis, along * pattern.m)
     return tuple(coordinates)

@@ -108,7 +108,10 @@ def check_sparse(s: object, accumulate: str = "auto") -> None:
     if 0 in s.shape:
         raise ValueError(f"s must have at least one row and one column, got shape {list(s.shape)}")
     if s.dtype.name not in SPARSE:
-        raise ValueError(f"products take {', '.join(SPARSE[:-1])} and {SPARSE[-1]}, got {s.dtype}")
+        raise ValueError(
+            f"products take {', '.join(SPARSE[:-1])} and {SPARSE[-1]}, got {s.dtype}: convert the weight before "
+            "compress, as w.astype(np.float16) does, or by `louver prune --compressed --dtype f16`"
+        )
     modes = modes_of(s.dtype.name)
     if accumulate not in ("auto", *modes):
         known = " or ".join(f'"{mode}"' for mode in ("auto", *modes))

@@ -28,7 +28,7 @@ def plot_layers(rows: Sequence[LayerRow], path: Path, title: str) -> Path:
     sizes, errors = made.subplots(1, 2, width_ratios=(2, 1), sharey=True)
     places = range(len(shown))
     dense_mib = [row.dense_bytes / 2**20 for row in shown]
-    sparse_mib = [row.sparse_bytes / 2**20 for row in shown]
+    sparse_mib = [row.stored_bytes / 2**20 for row in shown]
     sizes.barh(places, dense_mib, height=0.72, color=COLORS["cublas"], label="dense")
     sizes.barh(places, sparse_mib, height=0.4, color=COLORS["ours"], label="compressed")
     sizes.invert_yaxis()

@@ -56,4 +56,5 @@ def test_errors_are_one_line(cli: Cli, checkpoint: Path, tmp_path: Path) -> None
     assert "got 4:2" in cli.refused("inspect", checkpoint, "--pattern", "4:2")
     (tmp_path / "text").write_text("not a safetensors file at all")
     assert "not a safetensors file" in cli.refused("inspect", tmp_path / "text")
-    assert "directory" in cli.refused("inspect", tmp_path).lower()
+    (tmp_path / "empty").mkdir()
+    assert "empty: a directory without an index" in cli.refused("inspect", tmp_path / "empty")

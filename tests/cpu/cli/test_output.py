@@ -163,7 +163,8 @@ def test_results_and_notes_go_apart(checkpoint: Path, tmp_path: Path) -> None:
     done = run("prune", checkpoint, tmp_path / "out")
     assert done.stdout.splitlines()[0] == "2:4 by magnitude; 3 tensors copied"
     assert "wrote" not in done.stdout
-    assert done.stderr == f"wrote {tmp_path / 'out'} (dense with zeros)\n", "no bar where there is no terminal"
+    # No bar where there is no terminal.
+    assert re.fullmatch(rf"wrote {tmp_path / 'out'} \(dense with zeros, [\d.]+ KiB\)\n", done.stderr)
     plotted = run("plot", Path(__file__).parents[3] / "benchmarks/results/h200/gemm.json", tmp_path / "x.png")
     assert plotted.returncode == 0 and not plotted.stdout and plotted.stderr == f"wrote {tmp_path / 'x.png'}\n"
 
@@ -233,7 +234,13 @@ def test_a_full_disk_and_a_closed_output_are_errors() -> None:
 def test_exit_codes(cli: Cli, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "current_device", lambda: NoDevice("no driver here"))
     (tmp_path / "damaged").write_bytes(checkpoint.read_bytes()[:-9])
-    failed = [["inspect", "nowhere"], ["inspect", tmp_path / "damaged"], ["inspect", tmp_path], ["bench", "host"]]
+    (tmp_path / "no").mkdir()
+    failed = [
+        ["inspect", "nowhere"],
+        ["inspect", tmp_path / "damaged"],
+        ["inspect", tmp_path / "no"],
+        ["bench", "host"],
+    ]
     usage = [
         ["nosuch"],
         ["inspect"],

@@ -23,7 +23,7 @@ def test_total_weights_errors_by_elements(rng: np.random.Generator) -> None:
     rows = some_rows(rng, 5)
     dense, sparse, error = total(rows)
     assert dense == sum(row.dense_bytes for row in rows)
-    assert sparse == sum(row.sparse_bytes for row in rows)
+    assert sparse == sum(row.stored_bytes for row in rows)
     elements = np.array([np.prod(row.shape) for row in rows], float)
     expected = np.sqrt(np.average([row.error**2 for row in rows], weights=elements))
     assert error == pytest.approx(expected)
@@ -50,7 +50,7 @@ def test_json_holds_the_rows(rng: np.random.Generator) -> None:
     rows = some_rows(rng, 4)
     data = json.loads(json.dumps(layers_json(rows)))
     assert [entry["name"] for entry in data["tensors"]] == [row.name for row in rows]
-    assert data["total"]["sparse_bytes"] == sum(row.sparse_bytes for row in rows)
+    assert data["total"]["stored_bytes"] == sum(row.stored_bytes for row in rows)
 
 
 @pytest.mark.parametrize(("error", "rule"), [(float("nan"), "NaN"), (-0.5, "from 0")])
