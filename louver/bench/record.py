@@ -12,7 +12,7 @@ from louver.bench.gemm import Measurement
 from louver.bench.host import PROTOCOL, HostTimes
 from louver.bench.operands import INT8_MOST, INT8_SCALE
 from louver.bench.protocol import Protocol
-from louver.report.files import write_text
+from louver.formats.regular import Target
 from louver.report.gemm import SCHEMA
 
 DATA = (
@@ -52,4 +52,5 @@ def _rounded(value: str | float) -> str | float:
 def write_record(path: Path, record: Mapping[str, Any]) -> Path:
     """Write a record as JSON; returns `path`. Its folder is made where there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    return write_text(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    Target.of(path).write(f"{json.dumps(record, indent=1, ensure_ascii=False)}\n".encode())
+    return path

@@ -14,7 +14,7 @@ import click
 
 from louver.cli.errors import FAILED
 from louver.commands.notes import encoding_of, is_terminal, note
-from louver.report.files import check_replaceable, write_text
+from louver.formats.regular import Target
 from louver.report.result import Result
 
 PATH = click.Path(path_type=Path)
@@ -47,7 +47,7 @@ def check_output(output: Path | None, given: Mapping[str, Any]) -> None:
     """Refuse, before any work, a file that cannot be written, or that is another argument's."""
     if output is None:
         return
-    check_replaceable(output)
+    Target.of(output)
     for other in given.values():
         if isinstance(other, Path) and other.resolve() == output.resolve():
             raise ValueError(f"--output {output} is the file of another argument: choose another name")
@@ -60,7 +60,8 @@ def deliver(text: str, output: Path | None) -> None:
     if output is None:
         click.echo(text)
     else:
-        note(f"wrote {write_text(output, text + chr(10))}")
+        Target.of(output).write(f"{text}\n".encode())
+        note(f"wrote {output}")
 
 
 def terminal_width() -> int | None:

@@ -22,7 +22,7 @@ from louver.formats.container import type_name
 from louver.formats.dtypes import element_type
 from louver.formats.index import Index
 from louver.formats.pattern import Pattern
-from louver.formats.regular import TOKEN_DIGITS, Target, write_all
+from louver.formats.regular import TOKEN_DIGITS, Target
 from louver.formats.schema import DenseForm, Form, SparseForm
 from louver.formats.writer import FileWriter, arranged, writing
 from louver.report.layers import LayerRow
@@ -190,11 +190,7 @@ def _write_files(
                 progress(done / total)
             writer.seal({name: _counted(form, journal.written[name]) for name, form in forms.items()})
     if output.index is not None:
-        with targets[-1].open_part(key) as part:
-            text = output.index.text().encode()
-            part.truncate(len(text))
-            write_all(part, 0, memoryview(text))
-            targets[-1].adopt(part)
+        targets[-1].fill_part(key, output.index.text().encode())
     for source in checkpoint.files:
         with source.open():
             """Raises an error where the file was changed since it was read."""

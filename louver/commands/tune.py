@@ -14,12 +14,12 @@ from louver.bench.tune import Tuned, classes_between, entry_of, tune_and_keep
 from louver.bench.tune_run import Task
 from louver.commands.notes import note
 from louver.formats.dtypes import element_type
+from louver.formats.regular import Target
 from louver.frontend.problem import PRODUCTS, Kind, Problem
 from louver.isa.targets import target
 from louver.kernels.tuned import kept, tables
 from louver.kernels.tuned_entry import Entry, UnusableEntryError, status
 from louver.passes.schedule import Schedule
-from louver.report.files import check_replaceable, write_text
 from louver.report.result import Result
 from louver.report.table import NAME, Column, Table
 from louver.runtime.device import require_device
@@ -65,7 +65,7 @@ def run_tune(wanted: Sequence[Task], table: Path | None) -> Result:
     Raises CannotMeasureError where this machine cannot, ArithmeticError when a schedule computes wrongly.
     """
     if table is not None:
-        check_replaceable(table)
+        Target.of(table)
     torch = require_torch()
     place = require_device()
     found: list[Tuned] = []
@@ -73,7 +73,8 @@ def run_tune(wanted: Sequence[Task], table: Path | None) -> Result:
         found.append(tuned)
         note(f"{len(found)} of {len(wanted)}: {tuned.task}: {tuned.gain:.3f}× the model's choice")
     if table is not None:
-        note(f"wrote {write_text(table, table_text(place.name, [entry_of(tuned, place) for tuned in found]))}")
+        Target.of(table).write(table_text(place.name, [entry_of(tuned, place) for tuned in found]).encode())
+        note(f"wrote {table}")
     data = {"device": place.name, "tasks": [tuned_json(tuned) for tuned in found]}
     columns = (
         Column("task", least=NAME),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Mapping
 
 import numpy as np
 
 from louver.formats.checkpoint import open_checkpoint
-from louver.formats.regular import TOKEN_DIGITS, Target
+from louver.formats.regular import Target
 from louver.formats.schema import KEY, MARK, Tensor, form_of
 from louver.formats.tensor import SparseTensor
 from louver.formats.writer import writing
@@ -30,18 +29,12 @@ def save(
             raise ValueError(f"the metadata key {key!r} is Louver's own: leave it out")
     forms = {name: form_of(name, tensor) for name, tensor in tensors.items()}
     target = Target.of(path)
-    token = secrets.token_hex(TOKEN_DIGITS // 2)
-    target.remove_stale()
-    try:
-        with writing(target, token, forms, metadata or {}) as file:
-            for name, tensor in tensors.items():
-                sparse = isinstance(tensor, SparseTensor)
-                arrays = (tensor.values, tensor.indices) if sparse else (np.asarray(tensor),)
-                file.write(name, [arrays])
-            file.seal(forms)
-        target.replace(token)
-    finally:
-        target.part(token).unlink(missing_ok=True)
+    with target.replaced() as token, writing(target, token, forms, metadata or {}) as file:
+        for name, tensor in tensors.items():
+            sparse = isinstance(tensor, SparseTensor)
+            arrays = (tensor.values, tensor.indices) if sparse else (np.asarray(tensor),)
+            file.write(name, [arrays])
+        file.seal(forms)
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import secrets
 import stat
 import zlib
 from collections.abc import Generator
@@ -22,7 +23,7 @@ _KINDS: Final = (
     (stat.S_ISSOCK, "a socket"),
 )
 
-_FLAGS: Final = getattr(os, "O_FLAGS", 0) | getattr(os, "O_CLOEXEC", 0)
+_FLAGS: Final = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 
 TOKEN_DIGITS: Final = 16
 """Hexadecimal digits that tell the unfinished files of different runs apart."""
@@ -111,6 +112,13 @@ class Target:
         mode = 0o666 if self.status is None else stat.S_IMODE(self.status.st_mode)
         return open_alone(self.part(token), mode)
 
+    def fill_part(self, token: str, data: bytes) -> None:
+        """Write a complete part."""
+        with self.open_part(token) as part:
+            part.truncate(len(data))
+            write_all(part, 0, memoryview(data))
+            self.adopt(part)
+
     def adopt(self, part: FileIO) -> None:
         """Give a part the mode and the owner of the file that it will replace, and bring it to the disk."""
         if self.status is not None and os.name == "posix":
@@ -129,6 +137,22 @@ class Target:
         """Let the complete part take the target's place, durably."""
         self.part(token).replace(self.path)
         _sync_folder(self.path.parent)
+
+    @contextmanager
+    def replaced(self) -> Generator[str]:
+        """A token for a part that takes the target's place when the block ends, and is removed where the block fails."""
+        token = secrets.token_hex(TOKEN_DIGITS // 2)
+        self.remove_stale()
+        try:
+            yield token
+            self.replace(token)
+        finally:
+            self.part(token).unlink(missing_ok=True)
+
+    def write(self, data: bytes) -> None:
+        """Write a file whole, or not at all."""
+        with self.replaced() as token:
+            self.fill_part(token, data)
 
     def remove_stale(self, keep: str = "") -> None:
         """Remove parts of this target that no process has, but for the one with the token `keep`."""

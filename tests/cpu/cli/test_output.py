@@ -149,9 +149,9 @@ def test_output_files_are_checked_before_any_work(
     os.mkfifo(fifo)
     before = checkpoint.read_bytes()
     (tmp_path / "link").symlink_to(checkpoint)
-    assert "is no folder" in cli.refused("prune", checkpoint, out, "-o", tmp_path / "none" / "x")
-    assert "is no regular file" in cli.refused("prune", checkpoint, out, "-o", fifo)
-    assert "is no regular file" in cli.refused("prune", checkpoint, out, "-o", tmp_path)
+    assert "no such folder: make it first" in cli.refused("prune", checkpoint, out, "-o", tmp_path / "none" / "x")
+    assert "is a FIFO: only a regular file is replaced" in cli.refused("prune", checkpoint, out, "-o", fifo)
+    assert "is a directory: only a regular file is replaced" in cli.refused("prune", checkpoint, out, "-o", tmp_path)
     for same in (checkpoint, checkpoint.name, "link", out):
         assert "is the file of another argument" in cli.refused("prune", checkpoint, out, "-o", same)
     assert "is the file of another argument" in cli.refused("compile", "k.ttir", "-o", "k.ttir")

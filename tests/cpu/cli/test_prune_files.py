@@ -304,7 +304,7 @@ def killed_after(limit: int, run: Callable[[], object]) -> bool:
         return call
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("louver.formats.writer", "louver.commands.prune_run", "louver.commands.journal"):
+        for module in ("louver.formats.writer", "louver.formats.regular", "louver.commands.journal"):
             patch.setattr(f"{module}.write_all", counted(write_all))
         for owner, name in ((Path, "replace"), (Path, "unlink"), (os, "fsync")):
             patch.setattr(owner, name, counted(getattr(owner, name)))

@@ -124,4 +124,4 @@ def test_tuning_says_what_it_found_and_writes_a_table(
     assert (first["sizes"], second["sizes"]) == ([512, 512, 512], [1024, 512, 512])
     assert (first["us"], first["base_us"], first["timed"], first["refused"]) == (9.0, 10.0, 2, 1)
     assert first["schedule"] == asdict(BEST) and first["product"] == "linear"
-    assert "is no folder" in cli.refused("tune", "--table", tmp_path / "none" / "x.json")
+    assert "no such folder: make it first" in cli.refused("tune", "--table", tmp_path / "none" / "x.json")

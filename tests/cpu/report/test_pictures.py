@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,13 @@ RECORDS = sorted(
 def test_committed_pictures_are_legible(record: Path, tmp_path: Path, pictures: list[Picture]) -> None:
     draw(record, tmp_path / "drawn.png")
     assert pictures[0].texts and pictures[0].marks
+
+
+def test_a_picture_replaces_regular_files_only(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with pytest.raises(ValueError, match="is a FIFO: only a regular file is replaced"):
+        write(figure(1, 1), fifo)
 
 
 def test_faults_are_found(tmp_path: Path, pictures: list[Picture]) -> None:
