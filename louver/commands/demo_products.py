@@ -14,6 +14,7 @@ import louver
 from louver.commands.compile import compile_for
 from louver.commands.doctor import KERNEL_TARGET
 from louver.commands.notes import note
+from louver.formats.regular import Target
 from louver.formats.schema import Tensor
 from louver.formats.tensor import SparseTensor
 from louver.kernels.emulate import emulate
@@ -39,9 +40,9 @@ def compile_stages(name: str, shape: tuple[int, int], dtype: str, out: Path) -> 
     rows, columns = shape
     compiled = compile_for((rows, TOKENS, columns), dtype, "linear", KERNEL_TARGET, bias=True)
     for stage, file in STAGE_FILES.items():
-        (out / file).write_text(compiled.text(stage), encoding="utf-8")
+        Target.of(out / file).write(compiled.text(stage).encode())
     assembly = assemble(compiled.ptx, KERNEL_TARGET)
-    (out / "product.cubin").write_bytes(assembly.cubin)
+    Target.of(out / "product.cubin").write(assembly.cubin)
     note(
         f"compiled linear with {name} for {KERNEL_TARGET}: {compiled.ptx.count(chr(10))} lines of PTX, "
         f"{len(assembly.cubin)} bytes of machine code, {len(assembly.warnings)} warnings"

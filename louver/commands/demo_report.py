@@ -10,6 +10,7 @@ from typing import Any
 
 import louver
 from louver.commands.demo_sentences import PATTERN, Embedded
+from louver.formats.regular import Target
 from louver.report.layers import LayerRow, layers_json, layers_markdown
 from louver.report.plots import plot_layers
 from louver.report.products import ProductRow, products_json, products_markdown
@@ -99,6 +100,6 @@ class Report:
 
     def write(self, out: Path) -> None:
         """Write report.md, report.json and the plot to a folder."""
-        (out / "report.md").write_text(self.markdown(), encoding="utf-8")
-        (out / "report.json").write_text(json.dumps(self.record(), indent=1) + "\n", encoding="utf-8")
+        Target.of(out / "report.md").write(self.markdown().encode())
+        Target.of(out / "report.json").write(f"{json.dumps(self.record(), indent=1)}\n".encode())
         self.plot(out / PLOT)

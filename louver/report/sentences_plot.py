@@ -12,6 +12,9 @@ from louver.report.canvas import COLORS, INK, MUTED, clean, figure, write
 from louver.report.sentences import F32, finds_paraphrase
 
 COLUMNS = 3
+MARGIN = 0.07
+"""Beyond the least and the greatest cosine."""
+
 LOST = "#c2410c"
 """Colour of paraphrases that are not found."""
 
@@ -32,6 +35,9 @@ def plot_sentences(embeddings: Mapping[str, F32], path: Path, title: str) -> Pat
         axes.set_visible(False)
     for axes, weights in zip(panels.flat, others, strict=False):
         _panel(axes, embeddings[stored], embeddings[weights], weights)
+    # One range for both axes keeps the panels square, and so as wide as their titles.
+    least = min(float((each @ each.T).min()) for each in embeddings.values())
+    panels[0, 0].set(xlim=(least - MARGIN, 1 + MARGIN), ylim=(least - MARGIN, 1 + MARGIN))
     made.supylabel("cosine similarity of two sentences, weights as named", fontsize=9, color=INK)
     made.supxlabel("cosine similarity of the same two sentences, weights as stored", y=0.012, fontsize=9, color=INK)
     made.suptitle(title, x=0.01, ha="left", fontsize=13, color=INK, weight="bold")
@@ -57,6 +63,8 @@ def _panel(axes: Any, stored: F32, embeddings: F32, weights: str) -> None:
     axes.set_title(weights, fontsize=11, color=INK, weight="bold", loc="left")
     axes.set_title(f"{found.sum()} of {len(found)} find their paraphrase", fontsize=8.5, color=INK, loc="right")
     clean(axes, grid="both")
+    # In the corner the numbers of both axes meet.
+    axes.tick_params(axis="x", pad=7)
 
 
 def _legend(made: Any) -> None:
