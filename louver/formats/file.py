@@ -15,7 +15,7 @@ from louver.formats.container import FormatError, array_bytes, read, type_name, 
 from louver.formats.dtypes import element_type
 from louver.formats.gated import GatedTensor
 from louver.formats.pattern import Pattern
-from louver.formats.tensor import SparseTensor, aligned_rows
+from louver.formats.tensor import SparseTensor
 
 VERSION: Final = 1
 """The schema's version; readers refuse any other."""
@@ -166,7 +166,7 @@ def _sparse_tensor(name: str, fields: object, arrays: dict[str, NDArray[Any]]) -
         element_type(described["dtype"]),
         tuple(described["shape"]),
         described["axis"],
-        aligned_rows(values),
+        values,
         indices,
         described["negative_zeros_dropped"],
     )
