@@ -35,7 +35,7 @@ from louver.formats.schema import (
     start_crc32,
     stored_names,
 )
-from louver.formats.tensor import SparseTensor, aligned_rows
+from louver.formats.tensor import SparseTensor, frozen
 
 PIECE: Final = 1 << 22
 """Elements that are read at a time, where a tensor is read in pieces."""
@@ -197,7 +197,7 @@ class TensorReader:
         values, indices = arrays
         dropped = form.negative_zeros_dropped
         try:
-            sparse = SparseTensor(form.pattern, form.dtype, shape, axis, aligned_rows(values), indices, dropped)
+            sparse = SparseTensor(form.pattern, form.dtype, shape, axis, frozen(values), frozen(indices), dropped)
             sparse.validate()
         except ValueError as error:
             raise FormatError(f"{self.file.path}: sparse tensor {tensor.name!r} cannot be read: {error}") from error

@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from louver.formats.dtypes import ElementType, element_type, raw_bits
+from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type, raw_bits
+from louver.formats.given import integer
 from louver.formats.pattern import Pattern
 
 Bits = NDArray[Any]
@@ -20,17 +21,21 @@ BLOCK: Final = 1 << 17
 
 
 def sparse_operand(array: ArrayLike) -> tuple[NDArray[Any], ElementType]:
-    """The array and its element type; refuses scalars and types that a sparse tensor cannot have.
+    """The array and its element type; refuses scalars, masked arrays and types that a sparse tensor cannot have.
 
     A PyTorch tensor may be on any device, and of types that NumPy does not know.
     """
     of_torch = _is_torch_tensor(array)
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(
+            "a sparse tensor is made of an array whose elements all have values, got a masked one: call filled(…)"
+        )
     operand: Any = array if of_torch else np.asarray(array)
+    if operand.dtype == object:
+        raise TypeError(f"a sparse tensor is made of an array of numbers, got {type(array).__name__}: convert it first")
     if operand.ndim == 0:
         raise ValueError("a sparse tensor has at least one dimension, got a scalar: give an array")
-    element = element_type(operand.dtype)
-    if not element.sparse:
-        raise ValueError(f"{element} is a type of results or of numbers, not of sparse tensors: convert the data first")
+    element = element_type(operand.dtype, among=SPARSE_TYPES)
     return (_on_host(operand, element) if of_torch else operand), element
 
 
@@ -45,13 +50,14 @@ def _on_host(tensor: Any, element: ElementType) -> NDArray[Any]:
     return tensor.detach().cpu().contiguous().view(torch.uint8).numpy().view(element.numpy)
 
 
-def normal_axis(axis: int, ndim: int) -> int:
-    """The axis counted from 0; raises ValueError when the array has no such axis."""
-    if not -ndim <= axis < ndim:
+def normal_axis(axis: object, ndim: int) -> int:
+    """The axis, an integer, counted from 0. Raises TypeError for anything else, ValueError when the array has no such axis."""
+    number = integer(axis, f"the sparse axis is an integer from {-ndim} to {ndim - 1}")
+    if not -ndim <= number < ndim:
         raise ValueError(
-            f"the sparse axis of an array with {ndim} dimensions is from {-ndim} to {ndim - 1}, got {axis}"
+            f"the sparse axis of an array with {ndim} dimensions is from {-ndim} to {ndim - 1}, got {number}"
         )
-    return axis % ndim
+    return number % ndim
 
 
 def to_rows(array: NDArray[Any], axis: int) -> Bits:

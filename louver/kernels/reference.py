@@ -36,13 +36,14 @@ def product(
 ) -> Array:
     """`a [M, K] @ b [K, N] (+ bias [M] by rows)` and the epilogue, computed as the kernels do, rounded once to `out`: [M, N].
 
-    Floating-point operands accumulate in float32, integers (with an integer bias) exactly, wrapped to int32. accumulate: "f16":
+    a: of b's element type or another of its size, or as `computed_in` has it already. Floating-point operands accumulate in
+    float32, integers (with an integer bias) exactly, wrapped to int32. accumulate: "f16":
     the sum is rounded to float16 after every instruction's columns of K, 32 for 16-bit operands and 64 for 8-bit ones, and
     overflows as it does; other modes are those of float32 here. 8-bit outputs saturate. A gated product has [M / 2, N].
     """
-    if np.issubdtype(a.dtype, np.integer):
-        # float64 holds the sums of fewer than 2^37 products of 8-bit integers.
-        exact = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
+    wide = computed_in(b.dtype)
+    if np.issubdtype(b.dtype, np.integer):
+        exact = (a.astype(wide, copy=False) @ b.astype(wide)).astype(np.int64)
         if bias is not None and not epilogue.floating:
             exact += bias.astype(np.int64)[:, None]
         wrapped = exact.astype(np.int32)
@@ -54,13 +55,21 @@ def product(
     else:
         # Sums may overflow, as they do on a device.
         with np.errstate(over="ignore", invalid="ignore"):
-            y = a.astype(np.float32) @ b.astype(np.float32)
+            y = a.astype(wide, copy=False) @ b.astype(wide)
     return _rounded(_finished(y, bias, epilogue, reads or {}).astype(np.float64), out)
+
+
+def computed_in(operand: np.dtype[Any]) -> type[np.floating[Any]]:
+    """The type that products of such operands are summed in here.
+
+    float64 holds the sums of fewer than 2^37 products of 8-bit integers.
+    """
+    return np.float64 if np.issubdtype(operand, np.integer) else np.float32
 
 
 def _summed_in_f16(a: Array, b: Array) -> Array:
     """The product as f32 [M, N] that float16 holds: each instruction adds its exact part to the sum, and rounds."""
-    columns = 64 // a.dtype.itemsize
+    columns = 64 // b.dtype.itemsize
     total = np.zeros((a.shape[0], b.shape[1]), np.float16)
     with np.errstate(over="ignore", invalid="ignore"):
         for k in range(0, a.shape[1], columns):

@@ -12,7 +12,7 @@ from louver.isa.tensormap import COPY_CHUNK
 from louver.kernels.launch import Rows
 from louver.passes.product import Split
 from louver.passes.signature import batch_pitch_name, parameter_name, pitch_name
-from louver.runtime.arrays import overlaps
+from louver.runtime.arrays import overlaps, repeats
 from louver.user.arguments import Call
 from louver.user.facts import MatrixFacts, ProductFacts
 from louver.user.sizes import size, with_grid
@@ -243,9 +243,10 @@ def _check_output(name: str, facts: ProductFacts, out: Matrix, reads: Sequence[M
     array = call.arrays[out.argument]
     if not array.writable:
         raise ValueError(f"{name} stores to {out.argument!r}, got an array that is read only or repeats elements")
-    if out.rows > 1 and out.pitch < out.inner:
+    if repeats((out.entries, out.rows, out.inner), (out.entry_pitch, out.pitch, 1)):
         raise ValueError(
-            f"{name} stores rows of {out.inner} elements to {out.argument!r}, got a stride of {out.pitch} between them"
+            f"{name} stores rows of {out.inner} elements to {out.argument!r}, got strides by which they overlap: {out.pitch} "
+            f"between rows, {out.entry_pitch} between matrices"
         )
     # Elements of the epilogue's matrices are read by the program that stores there, if they are where the output's are.
     elsewhere = [read.argument for read in reads if not _same_place(read, out, call)]
