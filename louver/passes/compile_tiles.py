@@ -209,12 +209,10 @@ _SIZES: tuple[Part, ...] = ("size", "stride")
 
 def argument_groups(function: FuncOp) -> list[Group]:
     """Each argument of a kernel, before make-host-descriptors: a descriptor is followed by its sizes and strides."""
-    arguments = function.body.block.args
     found: list[Group] = []
-    for index, argument in enumerate(arguments):
+    for index, (argument, name) in enumerate(function.argument_names.items()):
         if len(found) > index:
             continue
-        name = argument.name_hint or f"arg{index}"
         if isinstance(argument.type, DescriptorType):
             found.append((name, "address", None))
             for part in _SIZES:
@@ -241,8 +239,7 @@ def read_parameters(function: FuncOp, groups: Sequence[Group]) -> list[ArgumentP
         found.append(ArgumentParameter(safe, group[0], part, group[2], type_, element, multiple))
 
     multiples = multiples_of(function)
-    for index, (argument, group) in enumerate(zip(function.body.block.args, groups, strict=True)):
-        name = argument.name_hint or f"arg{index}"
+    for index, ((argument, name), group) in enumerate(zip(function.argument_names.items(), groups, strict=True)):
         if not isinstance(argument.type, PointerType):
             add(name, group, group[1], _number_type(argument.type, function), str(argument.type), multiples[index])
             continue

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, i64
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute
 
 from louver.ir.tile import FuncOp
 from louver.passes.product import Split
@@ -29,15 +29,6 @@ class Conditions:
     programs: int | None
     reaches: tuple[Reach, ...]
     split: Split | None
-
-
-def argument_names(function: FuncOp) -> dict[SSAValue, str]:
-    """A name for each argument, none of them twice."""
-    names: dict[SSAValue, str] = {}
-    for index, argument in enumerate(function.body.block.args):
-        name = argument.name_hint or f"arg{index}"
-        names[argument] = f"{name}_{index}" if name in names.values() else name
-    return names
 
 
 def require_equal(function: FuncOp, one: str, other: str) -> None:

@@ -14,7 +14,7 @@ from louver.ir.tile.metadata import word_columns
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.passes.access import Access, Dimension
 from louver.passes.affine import Tile
-from louver.passes.conditions import argument_names, require_reach
+from louver.passes.conditions import require_reach
 from louver.passes.describe_batches import describe_moved
 from louver.passes.describe_tiles import Describer
 from louver.passes.descriptors import EVERY, contiguous_last
@@ -75,7 +75,7 @@ def _check_block(describer: Describer, op: LoadOp) -> None:
 
 
 def _require_reach(describer: Describer, base: SSAValue, columns: Dimension, op: LoadOp) -> None:
-    names = argument_names(describer.function)
+    names = describer.function.argument_names
     require_reach(describer.function, reach(names[base], columns, describer.affine, names, op))
 
 

@@ -348,9 +348,8 @@ def _ends_at(trace: Trace, end: Size, depth: Size, step: int) -> bool:
 
 def _gated_pair(function: FuncOp, trace: Trace, a: Load) -> tuple[str, str] | None:
     """The user's arguments that the sparse operand is made of, where `fuse_gated_pair` made one of two."""
-    arguments = zip(trace.names.values(), function.arg_attrs or [], strict=False)
-    for name, attributes in arguments:
-        pair = attributes.data.get(GATED_MARK)
+    for name, attributes in zip(trace.names.values(), function.argument_attributes, strict=True):
+        pair = attributes.get(GATED_MARK)
         if name == a.argument and isinstance(pair, ArrayAttr):
             gate, up = (each.data for each in cast("ArrayAttr[StringAttr]", pair))
             return gate, up

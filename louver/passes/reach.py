@@ -73,4 +73,4 @@ def size_text(value: Polynomial, names: Mapping[SSAValue, str]) -> str | None:
         if not isinstance(atom, SSAValue) or atom not in names:
             return None
         factors += [names[atom]] * power
-    return "·".join(sorted(factors))
+    return "*".join(sorted(factors))

@@ -18,8 +18,8 @@ P = TypeVar("P")
 OWN = ("smem", "a_map", "b_map", "d_map", "metadata", "d", "M", "N", "K", "pitch", "batch", "batch_pitch", "entries")
 """Names that every product may have for itself: of its shared memory and its parameters."""
 
-_TAKEN = re.compile(rf"({'|'.join(OWN)}|(batch_)?pitch_.*|own.*)")
-"""Names that an argument of the epilogue does not keep as a parameter."""
+_TAKEN = re.compile(rf"({'|'.join(OWN)}|WARP_SZ|(batch_)?pitch_.*|own.*)")
+"""Names that an argument of the epilogue does not keep as a parameter: the kernel's own, and the one word that PTX reserves."""
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*|_[A-Za-z0-9_]+")
 """Names that PTX has."""

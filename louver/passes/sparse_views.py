@@ -20,7 +20,6 @@ from louver.ir.tile import (
     sparse_encoding,
 )
 from louver.ir.tile.syntax import join_indices
-from louver.passes.conditions import argument_names
 from louver.passes.decompose_memory import Axes, contiguous_axes
 from louver.passes.index_numbers import literal
 from louver.passes.refusal import unsupported
@@ -39,7 +38,7 @@ def read_views(function: FuncOp) -> tuple[SparseView, ...]:
     Refuses, with the operation's line, a view that begins elsewhere than at its argument, and sizes and strides that are neither
     arguments nor numbers nor products and parts of them.
     """
-    names = argument_names(function)
+    names = function.argument_names
     found: dict[SparseView, None] = {}
     for op in function.body.walk():
         if isinstance(op, MakeTensorDescriptorOp | MakeTensorPtrOp) and sparse_encoding(op.base.type) is not None:
@@ -82,7 +81,7 @@ def _text(index: Index, names: Mapping[SSAValue, str], what: str, op: Operation)
 
 
 def _size(index: Index, names: Mapping[SSAValue, str]) -> str | None:
-    """As `louver.user.sizes` reads it: factors joined by ·, or an argument / a number or / another one."""
+    """As `louver.user.sizes` reads it: factors joined by *, or an argument / a number or / another one."""
     number = literal(index)
     if number is not None or isinstance(index, int):
         return str(number)
@@ -93,10 +92,10 @@ def _size(index: Index, names: Mapping[SSAValue, str]) -> str | None:
             factors = [_size(each, names) for each in (left, right)]
             if None in factors or any("/" in str(each) for each in factors):
                 return None
-            return "·".join(sorted(factor for each in factors for factor in str(each).split("·")))
+            return "*".join(sorted(factor for each in factors for factor in str(each).split("*")))
         case arith.DivSIOp(lhs=whole, rhs=by):
             name, divisor = _size(whole, names), _size(by, names)
-            if name is None or divisor is None or not {"·", "/"}.isdisjoint(name + divisor) or divisor == "0":
+            if name is None or divisor is None or not {"*", "/"}.isdisjoint(name + divisor) or divisor == "0":
                 return None
             return f"{name}/{divisor}"
         case _:

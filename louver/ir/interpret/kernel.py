@@ -63,7 +63,7 @@ def _grid(grid: Sequence[int]) -> tuple[int, ...]:
 
 
 def _bind(function: FuncOp, arguments: Mapping[str, Argument]) -> list[Value]:
-    names = [each.name_hint or f"arg{index}" for index, each in enumerate(function.body.block.args)]
+    names = list(function.argument_names.values())
     if set(names) != set(arguments):
         raise ValueError(f"the kernel's arguments are {', '.join(names)}, got {', '.join(arguments)}")
     types = function.body.block.arg_types

@@ -272,7 +272,7 @@ def sparse(rng: np.random.Generator, *shape: int) -> louver.SparseTensor:
 
 
 @pytest.mark.parametrize(
-    ("pitch", "text"), [(32, "stride"), (8, "stride"), (16, "24"), (16, "2·stride"), (16, "stride/2")]
+    ("pitch", "text"), [(32, "stride"), (8, "stride"), (16, "24"), (16, "2*stride"), (16, "stride/2")]
 )
 def test_register_tiles_take_rows_of_sparse_tensors_without_gaps(
     pitch: int, text: str, rng: np.random.Generator
@@ -281,7 +281,7 @@ def test_register_tiles_take_rows_of_sparse_tensors_without_gaps(
     with pytest.raises(ValueError, match="for 'x': rows are 16 elements apart, got a stride of"):
         check_view(s, SparseView("x", "16", (), (text,)), stride=pitch)
     check_view(s, SparseView("x", "16", (), ("16",)))
-    check_view(s, SparseView("x", "16", (), ("2·stride",)), stride=8)
+    check_view(s, SparseView("x", "16", (), ("2*stride",)), stride=8)
 
 
 def test_the_stride_of_a_single_row_counts_where_it_is_its_length(rng: np.random.Generator) -> None:
@@ -313,7 +313,7 @@ def test_register_tiles_find_the_matrices_of_a_sparse_batch(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", rows, strides), **numbers)
-    check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", ("5",), ("5·16", "16")))
+    check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", ("5",), ("5*16", "16")))
     check_view(sparse(rng, 3, 32, 16), SparseView("x", "16", (), ("16",)))
 
 
@@ -330,7 +330,7 @@ def check_signature(s: louver.SparseTensor, grid: tuple[int, ...], reach: Reach 
         ((), (1,), 64),
         ((Count("64", "K", 0, 64),), (1,), 192),
         ((Count("64", "K", 64, 64),), (1,), 128),
-        ((Count("64", "programs x"), Count("2·64", "K", 0, 128)), (2, 1), 256),
+        ((Count("64", "programs x"), Count("2*64", "K", 0, 128)), (2, 1), 256),
         ((Count("half", "programs y"),), (7, 3), 240),
         ((Count("64", "K/100"),), (1,), 64),
     ],
@@ -356,9 +356,9 @@ def test_arguments_where_sparse_tiles_begin_are_multiples(rng: np.random.Generat
 
 
 def test_matrices_below_each_other_are_a_batch(rng: np.random.Generator) -> None:
-    check_view(sparse(rng, 96, 16), SparseView("x", "16", ("N",), ("N·16", "16")), N=48)
+    check_view(sparse(rng, 96, 16), SparseView("x", "16", ("N",), ("N*16", "16")), N=48)
     with pytest.raises(ValueError, match=r"matrices of a batch, in 3 dimensions, got \[96, 16\]"):
-        check_view(sparse(rng, 96, 16), SparseView("x", "16", ("N",), ("N·16", "16")), N=24)
+        check_view(sparse(rng, 96, 16), SparseView("x", "16", ("N",), ("N*16", "16")), N=24)
     check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", ("step/16",), ("step", "16")), step=80)
     with pytest.raises(ValueError, match="sizes of 'x', matrices of 5 rows, got 6"):
         check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", ("other/16",), ("80", "16")), other=96)
@@ -367,6 +367,6 @@ def test_matrices_below_each_other_are_a_batch(rng: np.random.Generator) -> None
 def test_a_signature_is_what_its_json_says() -> None:
     values = ArgumentParameter("x", "x", "values", None, "u64", "f16", 16)
     reach = Reach("x", 64, (Count("64", "K", 0, 64), Count("64", "programs z")))
-    view = SparseView("x", "K", ("M",), ("M·K", "K"))
+    view = SparseView("x", "K", ("M",), ("M*K", "K"))
     signature = TileSignature("k", (values,), 32, 0, (view,), (reach,), (("first", 64),))
     assert TileSignature.from_json(json.loads(json.dumps(signature.to_json()))) == signature

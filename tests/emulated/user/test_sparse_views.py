@@ -217,7 +217,7 @@ def test_matrices_are_counted_from_the_last_one() -> None:
         end="K",
     )
     (view,) = compile_tiles(parse_ir(text)).signature.views
-    assert view.strides[0] == "K·M" and view.rows == ("M",)
+    assert view.strides[0] == "K*M" and view.rows == ("M",)
 
 
 @pytest.mark.parametrize(("checked", "reached"), [("0, 1", ()), ("0", ("64 K",)), ("1", ())])
