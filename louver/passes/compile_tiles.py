@@ -23,6 +23,7 @@ from louver.passes.conditions import conditions
 from louver.passes.copy_ahead import copy_ahead
 from louver.passes.count_loops import count_loops
 from louver.passes.decompose import decompose_sparse_tensors
+from louver.passes.dense_views import read_dense_views
 from louver.passes.describe_sparse_tiles import describe_sparse_tiles
 from louver.passes.dump import Dump
 from louver.passes.encode import assign_encodings, choose_warps
@@ -124,6 +125,7 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     groups = argument_groups(_kernel(dense))
     make_host_descriptors(dense)
     dump.write("make-host-descriptors", dense)
+    dense_views = read_dense_views(_kernel(dense))
     describe_sparse_tiles(dense)
     dense.verify()
     dump.write("describe-sparse-tiles", dense)
@@ -149,6 +151,7 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
         kernel.threads,
         kernel.dynamic_shared,
         views,
+        dense_views,
         taken.reaches,
         taken.multiples,
     )

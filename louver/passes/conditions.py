@@ -21,7 +21,7 @@ SPLIT = "louver.split"
 class Conditions:
     """equal: pairs of arguments that are equal. multiples: arguments and what each is a multiple of. programs: see `ProductNest`.
 
-    reaches: how far rows of sparse arguments are read. split: how programs share K.
+    reaches: how far sparse arguments are read. split: how programs share K.
     """
 
     equal: tuple[tuple[str, str], ...]
@@ -42,9 +42,11 @@ def require_multiple(function: FuncOp, argument: str, of: int) -> None:
 
 
 def require_reach(function: FuncOp, reach: Reach) -> None:
-    """Rows of a sparse argument are as long as this at least."""
+    """A sparse argument has as many columns, or rows, as this at least."""
     counts = [[each.step, each.end, each.first, each.by] for each in reach.counts]
-    _add(function, REACH, _array([reach.argument, reach.least, *(each for count in counts for each in count)]))
+    _add(
+        function, REACH, _array([reach.argument, reach.of, reach.least, *(each for count in counts for each in count)])
+    )
 
 
 def state_programs(function: FuncOp, step: int) -> None:
@@ -76,10 +78,10 @@ def conditions(function: FuncOp) -> Conditions:
 
 
 def _reach(row: list[str | int]) -> Reach:
-    argument, least, *rest = row
+    argument, of, least, *rest = row
     counts = zip(*(iter(rest),) * 4, strict=True)
     found = (Count(str(step), str(end), int(first), int(by)) for step, end, first, by in counts)
-    return Reach(str(argument), int(least), tuple(found))
+    return Reach(str(argument), "rows" if of == "rows" else "columns", int(least), tuple(found))
 
 
 def _split(row: list[str | int]) -> Split:
