@@ -34,6 +34,7 @@ from louver.passes.lower_tiles import NoRoomError, NotInChunksError, lower_tiles
 from louver.passes.prefetch_loads import prefetch_loads
 from louver.passes.propagate_sparsity import encoding_of, propagate_sparsity
 from louver.passes.refusal import unsupported
+from louver.passes.signature import RESERVED
 from louver.passes.sparse_views import read_views
 from louver.passes.split_addresses import split_addresses
 from louver.passes.tile_signature import ArgumentParameter, ParameterType, Part, TileSignature
@@ -231,7 +232,7 @@ def argument_groups(function: FuncOp) -> list[Group]:
 def read_parameters(function: FuncOp, groups: Sequence[Group]) -> list[ArgumentParameter]:
     """The parameters of the kernel that decompose-sparse-tensors makes of `function`, which has its sparse types still."""
     found: list[ArgumentParameter] = []
-    taken = {function.sym_name.data, "smem"}
+    taken = {function.sym_name.data, *RESERVED}
 
     def add(name: str, group: Group, part: Part, type_: ParameterType, element: str, multiple: int) -> None:
         safe = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)

@@ -20,6 +20,7 @@ SPARSE_MARK = "louver.sparse."
 """An argument's attribute `louver.sparse.NV24` says which sparse encoding it has; its value means nothing."""
 
 _OPERATION = re.compile(r'^\s*(?:%[\w.$:#, %-]+ = )?"?([a-z_]\w*(?:\.\w+)+)"?(?=[ ("<]|$)')
+_NUMBERS = re.compile(r"(_\d+)*")
 _LOCATION = re.compile(r' loc\("((?:[^"\\]|\\.)*)":(\d+):(\d+)\)\s*$')
 
 
@@ -55,6 +56,7 @@ def read_ttir(
         raise _refused(
             f"a kernel's text must be tile IR ({error.span.input.name}: {error.msg})", lines[line]
         ) from error
+    _drop_numbers(module)
     function = _kernel(module)
     nest_returns(function)
     _verify(module)
@@ -64,6 +66,15 @@ def read_ttir(
     if sparse:
         _mark(function, sparse)
     return module
+
+
+def _drop_numbers(module: ModuleOp) -> None:
+    """xDSL drops `_1` of a name with each copy, and does not copy a value whose name is nothing else."""
+    for op in module.walk():
+        arguments = [each for region in op.regions for block in region.blocks for each in block.args]
+        for value in (*op.results, *arguments):
+            if _NUMBERS.fullmatch(value.name_hint or ""):
+                value.name_hint = None
 
 
 def _verify(module: ModuleOp) -> None:
