@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parents[2] / "examples"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "places")
 
 SIZES = {name: [(), (129, 72, 72), (64, 136, 320)] for name in NAMES} | {
-    "document_kernel": [(), (16, 8, 64), (64, 32, 128)]
+    "document_kernel": [(), (16, 16, 64), (64, 32, 128)]
 }
 """Sizes that each is run with: its own, and others."""
 

@@ -20,7 +20,7 @@ from louver.ir.interpret.fault import Fault
 from louver.ir.interpret.program import Program, require_known
 from louver.ir.interpret.values import Memory, Pointers, Shaded, Value, View, dtype_of
 from louver.ir.refusal import unsupported
-from louver.ir.tile import DescriptorType, FuncOp, PointerType, sparse_encoding
+from louver.ir.tile import DescriptorType, FuncOp, LoadOp, PointerType, sparse_encoding
 from louver.ir.tile.types import SparseFormat
 
 Argument: TypeAlias = "NDArray[Any] | SparseTensor | int | float"
@@ -51,8 +51,12 @@ def run_kernel(module: ModuleOp, grid: Sequence[int], arguments: Mapping[str, Ar
 
     def seen(value: Shaded, op: Operation) -> None:
         for load in value.loads - warned:
-            rule = f"in {function.sym_name.data}, {op.name} sees what the mask of a load leaves out, which is undefined in Triton and"
-            warnings.warn(f"{unsupported(f'{rule} zero here: give the load other=0', load)}", stacklevel=2)
+            given = "other=0" if isinstance(load, LoadOp) and load.mask is not None else 'padding_option="zero"'
+            rule = (
+                f"in {function.sym_name.data}, {op.name} depends on what a load leaves out, which is zero in Louver and undefined in "
+                f"Triton: give the load {given}"
+            )
+            warnings.warn(str(unsupported(rule, load)), stacklevel=2)
         warned.update(value.loads)
 
     sizes = _grid(grid)

@@ -11,6 +11,7 @@ from louver.frontend.triton import triton_to_tile_ir
 from louver.ir.tile import DotOp
 from louver.passes.canonicalize import canonicalize
 from louver.passes.nest import read_nest
+from support.triton import require_block_pointers
 from support.triton.cases import CASES, KEPT_CASES, TILE, Case, kept
 from support.triton.texts import nest
 
@@ -28,9 +29,8 @@ def kernels(triton: Any) -> Any:
 
 
 def compiled(name: str, triton: Any, kernels: Any) -> Any:
-    version = tuple(int(part) for part in triton.__version__.split(".")[:2])
-    if CASES[name].oldest and version > (3, 6):
-        pytest.skip("block pointers are gone from Triton 3.7 on")
+    if CASES[name].oldest:
+        require_block_pointers()
     return CASES[name].compile()
 
 

@@ -14,6 +14,7 @@ import louver
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from support.jit import arguments, grid_of, kept_kernel, kept_source, output, result, tile_source
+from support.triton import require_block_pointers
 from support.triton.cases import CASES, KEPT_CASES
 from support.triton.products import Given, compiled, given
 from support.triton.texts import ADDEND, changed_text
@@ -111,17 +112,13 @@ def test_arguments_are_called_as_users_like(rng: np.random.Generator, function: 
 @pytest.fixture(scope="module")
 def kernels() -> Any:
     pytest.importorskip("triton", reason="Triton is not installed: pip install 'louver[triton]'")
-    from support.triton import kernels, weights
-
-    return SimpleNamespace(
-        tl=kernels.tl, **{name: getattr(kernels, name, None) or getattr(weights, name) for name in CASES}
-    )
+    return SimpleNamespace(**{name: case.function() for name, case in CASES.items()})
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_style_by_triton(rng: np.random.Generator, name: str, kernels: Any) -> None:
-    if not hasattr(kernels.tl, "make_block_ptr") and CASES[name].oldest:
-        pytest.skip("this Triton has no block pointers")
+    if CASES[name].oldest:
+        require_block_pointers()
     case = case_of(rng, name, 200, 88, 272)
     kernel = louver.jit(getattr(kernels, name))
     for run in (kernel, kernel.emulate):
