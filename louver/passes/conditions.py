@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute
 
 from louver.ir.tile import FuncOp
+from louver.ir.tile.function import text_of
 from louver.passes.product import Split
 from louver.passes.tile_signature import Count, Reach
 
@@ -105,5 +106,5 @@ def _array(row: Sequence[str | int]) -> ArrayAttr[Attribute]:
 
 
 def _rows(function: FuncOp, name: str) -> list[list[str | int]]:
-    found = [cast("ArrayAttr[StringAttr | IntegerAttr]", row).data for row in _list(function, name)]
-    return [[each.data if isinstance(each, StringAttr) else each.value.data for each in row] for row in found]
+    found = [cast("ArrayAttr[Attribute]", row).data for row in _list(function, name)]
+    return [[each.value.data if isinstance(each, IntegerAttr) else text_of(each) for each in row] for row in found]

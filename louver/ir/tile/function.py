@@ -9,6 +9,7 @@ from typing import Self
 from xdsl.dialects.builtin import (
     I32,
     ArrayAttr,
+    BytesAttr,
     DictionaryAttr,
     FunctionType,
     IntegerAttr,
@@ -104,7 +105,7 @@ class FuncOp(IRDLOperation):
 
     def _names(self) -> list[str]:
         found = [attributes.get(NAME) for attributes in self.argument_attributes]
-        return [each.data if isinstance(each, StringAttr) else f"arg{index}" for index, each in enumerate(found)]
+        return [f"arg{index}" if each is None else text_of(each) for index, each in enumerate(found)]
 
     def name_arguments(self, names: Mapping[int, str]) -> None:
         """Name the arguments at these places."""
@@ -181,6 +182,17 @@ class FuncOp(IRDLOperation):
             printed.add(argument.name_hint)
             said.append(DictionaryAttr(attributes))
         return ArrayAttr(said)
+
+
+def text_of(attribute: Attribute) -> str:
+    """What a string attribute says, which comes back from text as bytes where it has letters beyond ASCII's."""
+    match attribute:
+        case StringAttr():
+            return attribute.data
+        case BytesAttr():
+            return attribute.data.decode()
+        case _:
+            raise VerifyException(f"a name is a string, got {attribute}")
 
 
 def free_name(name: str, taken: Collection[str]) -> str:

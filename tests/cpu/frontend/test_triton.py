@@ -31,6 +31,8 @@ def kernels(triton: Any) -> Any:
 def compiled(name: str, triton: Any, kernels: Any) -> Any:
     if CASES[name].oldest:
         require_block_pointers()
+    if name == "last_step" and triton.__version__.startswith("3.4."):
+        pytest.skip("Triton 3.4 fails to simplify it")
     return CASES[name].compile()
 
 
