@@ -16,6 +16,7 @@ from xdsl.ir import Operation
 
 from louver.ir.comparisons import SelectOp
 from louver.ir.interpret.arithmetic import DIVISIONS, Handler
+from louver.ir.interpret.tiles import checked
 from louver.ir.interpret.values import Shaded, Truths, Value, View, plain, shaded, undefined_of
 from louver.ir.tile import (
     AtomicRMWOp,
@@ -98,10 +99,10 @@ def _store(
     else:
         view: Any = values[0]
         if isinstance(op, StoreOp):
-            checked: Sequence[int] = () if op.boundary_check is None else op.boundary_check.get_values()
+            inside = view.inside(checked(op))
         else:
-            view, checked = view.moved([int(each) for each in values[1:-1]]), range(len(view.block))
-        unknown = [each & view.inside(checked) if each.ndim else each for each in undefined]
+            inside = view.moved([int(each) for each in values[1:-1]]).inside(range(len(view.block)))
+        unknown = [each & inside for each in undefined]
     for each, shade in zip(operands, unknown, strict=True):
         if shade.any():
             seen(each, op)

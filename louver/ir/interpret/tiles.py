@@ -183,7 +183,8 @@ def _reduce_block(op: DescriptorReduceOp, values: Sequence[Any]) -> Sequence[Val
     return ()
 
 
-def _checked(op: LoadOp | StoreOp) -> Sequence[int]:
+def checked(op: LoadOp | StoreOp) -> Sequence[int]:
+    """The dimensions of a block pointer along which what lies outside is left out."""
     return () if op.boundary_check is None else cast("Sequence[int]", op.boundary_check.get_values())
 
 
@@ -191,8 +192,8 @@ def _load(op: LoadOp, values: Sequence[Any]) -> Sequence[Value]:
     """What a mask leaves out is `other`, or zero, as in compiled kernels; without `other` it is undefined in Triton."""
     pointer: Any = values[0]
     if isinstance(pointer, View):
-        inside = pointer.inside(_checked(op))
-        found = replace(pointer, fill=_fill(op.padding)).load(_checked(op))
+        inside = pointer.inside(checked(op))
+        found = replace(pointer, fill=_fill(op.padding)).load(checked(op))
         given = op.padding is not None
     else:
         inside = np.ones(pointer.offsets.shape, np.bool_) if op.mask is None else values[1]
@@ -204,7 +205,7 @@ def _load(op: LoadOp, values: Sequence[Any]) -> Sequence[Value]:
 def _store(op: StoreOp, values: Sequence[Any]) -> Sequence[Value]:
     pointer: Any = values[0]
     if isinstance(pointer, View):
-        pointer.store(_checked(op), values[1])
+        pointer.store(checked(op), values[1])
     else:
         pointer.memory.store(pointer.offsets, None if op.mask is None else values[2], values[1])
     return ()
