@@ -232,7 +232,7 @@ def argument_groups(function: FuncOp) -> list[Group]:
 def read_parameters(function: FuncOp, groups: Sequence[Group]) -> list[ArgumentParameter]:
     """The parameters of the kernel that decompose-sparse-tensors makes of `function`, which has its sparse types still."""
     found: list[ArgumentParameter] = []
-    taken = set(RESERVED)
+    taken: set[str] = set(RESERVED)
 
     def add(name: str, group: Group, part: Part, type_: ParameterType, element: str, multiple: int) -> None:
         safe = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)
