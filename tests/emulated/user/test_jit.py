@@ -14,7 +14,7 @@ import louver
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from support.jit import arguments, grid_of, kept_kernel, kept_source, output, result, tile_source
-from support.triton import require_block_pointers
+from support.triton import has_block_pointers, require_block_pointers
 from support.triton.cases import CASES, KEPT_CASES
 from support.triton.products import Given, compiled, given
 from support.triton.texts import ADDEND, changed_text
@@ -131,6 +131,8 @@ def test_every_style_by_triton(rng: np.random.Generator, name: str, kernels: Any
 @pytest.mark.parametrize("name", ["made_descriptors", "grouped_pointers"])
 def test_sizes_of_one(rng: np.random.Generator, name: str, m: int, n: int, k: int, kernels: Any) -> None:
     """Triton compiles a 1 in, which may hide a size."""
+    if (name, n) == ("made_descriptors", 1) and not has_block_pointers():
+        pytest.skip("from 3.9 on Triton refuses descriptors whose rows are one element apart")
     case = case_of(rng, name, m, n, k)
     kernel = louver.jit(getattr(kernels, name))
     out = output(case)
