@@ -190,7 +190,7 @@ def test_a_batch_of_one_has_any_stride(stride: int) -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("M", 10), ("64", 64), ("M/4", 2), ("10/4/2", 1), ("a.shape.0", 7), ("2·M", 20), ("6·programs y/2", 9)],
+    [("M", 10), ("64", 64), ("M/4", 2), ("10/4/2", 1), ("a.shape.0", 7), ("2*M", 20), ("6*programs y/2", 9)],
 )
 def test_sizes_are_texts(text: str, value: int) -> None:
     assert size(text, with_grid({"M": 10, "a.shape.0": 7}, (2, 3))) == value
