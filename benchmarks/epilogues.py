@@ -14,8 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 import louver
 from louver.bench.graph import prepare
 from louver.bench.machine import header, require_torch
@@ -24,7 +22,7 @@ from louver.bench.problems import GemmProblem, parse_shapes
 from louver.bench.protocol import Protocol, interleave, median
 from louver.bench.record import write_record
 from louver.kernels.numerics import coefficients
-from louver.report.style import plain_table
+from louver.report.table import Column, Table
 
 CHECKED = 32
 """Tokens whose results are compared."""
@@ -122,20 +120,14 @@ def main() -> None:
     protocol = Protocol()
     (shape,) = parse_shapes(given.shape)
     rows = measure(torch, shape, protocol)
-    console = Console()
-    table = plain_table("×".join(map(str, shape)) + " f16")
-    for title in ("epilogue", "bulk µs", "direct µs", "direct / bulk", "bulk / none"):
-        table.add_column(title, justify="left" if title == "epilogue" else "right")
+    headings = ("epilogue", "bulk µs", "direct µs", "direct / bulk", "bulk / none")
+    cells: list[tuple[str, ...]] = []
     for row in rows:
         bulk, direct = row["bulk_us"], row["direct_us"]
-        table.add_row(
-            row["epilogue"],
-            f"{bulk:.1f}",
-            f"{direct:.1f}",
-            f"{direct / bulk:.3f}",
-            f"{bulk / rows[0]['bulk_us']:.3f}",
-        )
-    console.print(table)
+        factors = (f"{direct / bulk:.3f}", f"{bulk / rows[0]['bulk_us']:.3f}")
+        cells.append((row["epilogue"], f"{bulk:.1f}", f"{direct:.1f}", *factors))
+    columns = tuple(Column(name, right=name != "epilogue") for name in headings)
+    print("\n".join(Table("×".join(map(str, shape)) + " f16", columns, cells).lines()))
     if given.out is not None:
         record = {
             "kind": "epilogues",
@@ -145,7 +137,7 @@ def main() -> None:
             "shape": list(shape),
             "rows": rows,
         }
-        console.print(f"wrote {write_record(given.out, record)}")
+        print(f"wrote {write_record(given.out, record)}")
 
 
 if __name__ == "__main__":

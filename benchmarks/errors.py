@@ -2,24 +2,29 @@
 
 Protocol: sums: random normal weights [512, K] pruned to 2:4 by magnitude times random normal tokens [512, K], for each element
 type and way to accumulate, results in f32 (s32 of integers); the greatest |y - float64| / Σ|a||b|, and the greatest error over
-the bound of louver.kernels.numerics. Activations: each of an argument that is exact (an array c, beside a product that is 0),
-for every exponent and sign of normal f32 numbers with 2^15 significands each, and for 2^24 steps from -12 to 12; the greatest
-error over the magnitude of the argument, over the bound, and in units in the last place of the exact result in the output's
-type (near the zeros of gelu and silu far below 0 many of them, as the bound goes with the argument). All references are
-float64 on the GPU. Exit status 1 if a bound is passed, 2 where nothing can be measured.
+the bound of louver.kernels.numerics for random data. Worst data: the same of the families of louver.bench.adversarial, [512, K]
+by [512, K], over the bound for any data, which counts there, and over that for random data, which they may pass. Activations: each
+of an argument that is exact (an array c, beside a product that is 0), for every exponent and sign of normal f32 numbers with 2^15
+significands each, and for 2^24 steps from -12 to 12; the greatest error over the magnitude of the argument, over the bound, and in
+units in the last place of the exact result in the output's type (near the zeros of gelu and silu far below 0 many of them, as the
+bound goes with the argument). All references are float64 on the GPU. Exit status 1 if a bound is passed, 2 where nothing can be
+measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+import numpy as np
+from numpy.typing import NDArray
 
 import louver
+from louver.bench.adversarial import FAMILIES, adversarial
 from louver.bench.machine import CannotMeasureError, header, require_torch
 from louver.bench.operands import converted, prune24
 from louver.bench.record import write_record
@@ -29,12 +34,14 @@ from louver.frontend.epilogue import Activation
 from louver.frontend.problem import modes_of
 from louver.kernels.numerics import (
     ACTIVATION_ERROR,
+    LARGEST,
     SMALLEST_SUBNORMAL,
     UNIT_ROUNDOFF,
+    Data,
     accumulation,
     coefficients,
 )
-from louver.report.style import plain_table
+from louver.report.table import Column, Table
 
 SIZES = (256, 1024, 4096, 5003, 16384)
 """K of the sums; one of them is odd."""
@@ -57,9 +64,6 @@ EXPONENTS = 254
 SIGNIFICAND_STEP = 8
 """Low bits of the significand that stay as they are from one number of the grid to the next."""
 
-LARGEST = {"f16": 65504.0, "bf16": (2 - 2.0**-7) * 2.0**127}
-"""The greatest finite number of an output type; no f32 of the grid is beyond that of f32."""
-
 
 def sums(torch: Any) -> Iterator[dict[str, Any]]:
     """A row for each element type, way to accumulate and K."""
@@ -68,24 +72,52 @@ def sums(torch: Any) -> Iterator[dict[str, Any]]:
         for k in SIZES:
             dense, s = _weight(torch, generator, dtype, k)
             x = converted(torch, torch.randn(SIDE, k, generator=generator, device="cuda"), dtype)
-            wide, weight = x.double(), dense.double()
-            exact, magnitude = wide @ weight.t(), wide.abs() @ weight.abs().t()
-            # "f32" is another name for "fast" where registers hold more than is summed.
-            modes: list[Any] = [mode for mode in modes_of(dtype) if not (mode == "f32" and "fast" in modes_of(dtype))]
-            for mode in modes:
-                out = "f32" if element_type(dtype).floating else "s32"
-                y = louver.linear(x, s, out_dtype=out, accumulate=mode).double()
-                relative, absolute, summed = coefficients(k, out, accumulation(dtype, mode))
-                allowed = relative * exact.abs() + absolute + summed * magnitude
-                error = (y - exact).abs()
-                yield {
-                    "dtype": dtype,
-                    "accumulate": mode,
-                    "k": k,
-                    "error": _worst(torch, error, magnitude),
-                    "bound": summed,
-                    "of_bound": _worst(torch, error, allowed),
-                }
+            for mode in _modes(dtype):
+                error = _errors(torch, x, dense, s, dtype, mode, k)
+                yield {"dtype": dtype, "accumulate": mode, "k": k, **error("random")}
+
+
+def worst_sums(torch: Any) -> Iterator[dict[str, Any]]:
+    """A row for each family of data that round badly, element type, way to accumulate and K."""
+    rng = np.random.default_rng(1)
+    for family, dtype, k in itertools.product(FAMILIES, TYPES, SIZES):
+        if not element_type(dtype).floating:
+            continue
+        weight, tokens = adversarial(family, rng, dtype, SIDE, SIDE, k)
+        x, dense = (_to_device(torch, each) for each in (tokens, weight))
+        for mode in _modes(dtype):
+            error = _errors(torch, x, dense, louver.compress(weight, "2:4"), dtype, mode, k)
+            of_random = error("random")["of_bound"]
+            yield {"data": family, "dtype": dtype, "accumulate": mode, "k": k, **error("any"), "of_random": of_random}
+
+
+def _modes(dtype: str) -> list[Any]:
+    # "f32" is another name for "fast" where registers hold more than is summed.
+    return [mode for mode in modes_of(dtype) if not (mode == "f32" and "fast" in modes_of(dtype))]
+
+
+def _to_device(torch: Any, array: NDArray[Any]) -> Any:
+    bits = array.view({1: np.uint8, 2: np.int16}[array.dtype.itemsize])
+    return torch.from_numpy(bits).cuda().view(getattr(torch, array.dtype.name))
+
+
+def _errors(torch: Any, x: Any, dense: Any, s: SparseTensor, dtype: str, mode: str, k: int) -> Callable[[Data], Any]:
+    """The errors of a product, in the units of the bound for some data."""
+    wide, weight = x.double(), dense.double()
+    exact, magnitude = wide @ weight.t(), wide.abs() @ weight.abs().t()
+    out = "f32" if element_type(dtype).floating else "s32"
+    error = (louver.linear(x, s, out_dtype=out, accumulate=mode).double() - exact).abs()
+
+    def in_units(data: Data) -> dict[str, float]:
+        relative, absolute, summed = coefficients(k, out, accumulation(dtype, mode), data)
+        allowed = relative * exact.abs() + absolute + summed * magnitude
+        return {
+            "error": _worst(torch, error, magnitude),
+            "bound": summed,
+            "of_bound": _worst(torch, error, allowed),
+        }
+
+    return in_units
 
 
 def _weight(torch: Any, generator: Any, dtype: str, k: int) -> tuple[Any, SparseTensor]:
@@ -127,7 +159,7 @@ def _curve_errors(torch: Any, curve: Callable[[Any, Any], Any], argument: Any, y
     allowed = unit * size + least / 2 + ACTIVATION_ERROR * x.abs()
     error = (y - exact).abs()
     # Beyond the range of the output infinity is right.
-    beyond = size > LARGEST.get(out, math.inf)
+    beyond = size > LARGEST[out]
     error = torch.where(beyond & torch.isinf(y) & (y.sign() == exact.sign()), torch.zeros_like(error), error)
     # Neighbours of m · 2^e with m from 1/2 to 1 are 2^e times the unit roundoff away; around 0 the spacing is the least one.
     spacing = torch.exp2(torch.frexp(size).exponent.double()) * unit
@@ -186,14 +218,11 @@ def _silu(torch: Any, x: Any) -> Any:
 CURVES: dict[Activation, Callable[[Any, Any], Any]] = {"gelu": _gelu, "gelu_tanh": _gelu_tanh, "silu": _silu}
 
 
-def show(console: Console, title: str, names: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+def show(title: str, names: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
     """Print rows."""
-    table = plain_table(title)
-    for name in names:
-        table.add_column(name.replace("_", " "), justify="left" if isinstance(rows[0][name], str) else "right")
-    for row in rows:
-        table.add_row(*(row[name] if isinstance(row[name], str) else f"{row[name]:.4g}" for name in names))
-    console.print(table)
+    columns = tuple(Column(name.replace("_", " "), right=not isinstance(rows[0][name], str)) for name in names)
+    cells = [[row[name] if isinstance(row[name], str) else f"{row[name]:.4g}" for name in names] for row in rows]
+    print("\n".join(Table(title, columns, cells).lines()))
 
 
 def main() -> int:
@@ -205,21 +234,25 @@ def main() -> int:
         torch = require_torch()
     except CannotMeasureError as error:
         parser.error(str(error))
-    console = Console()
-    found, curves = list(sums(torch)), list(activations(torch))
-    show(console, "Sums", ("dtype", "accumulate", "k", "error", "bound", "of_bound"), found)
+    found, worst, curves = list(sums(torch)), list(worst_sums(torch)), list(activations(torch))
+    show("Sums", ("dtype", "accumulate", "k", "error", "bound", "of_bound"), found)
     show(
-        console,
+        "Sums of the worst data",
+        ("data", "dtype", "accumulate", "k", "error", "bound", "of_bound", "of_random"),
+        worst,
+    )
+    show(
         "Activations",
         ("activation", "out", "grid", "error", "bound", "of_bound", "last_places", "last_places_at"),
         curves,
     )
-    passed = [row for row in (*found, *curves) if not row["of_bound"] <= 1]
+    passed = [row for row in (*found, *worst, *curves) if not row["of_bound"] <= 1]
     if given.out is not None:
         record = {"kind": "errors", **header(torch), "protocol": " ".join((__doc__ or "").split())}
-        console.print(f"wrote {write_record(given.out, {**record, 'sums': found, 'activations': curves})}")
+        rows = {"sums": found, "worst_sums": worst, "activations": curves}
+        print(f"wrote {write_record(given.out, {**record, **rows})}")
     for row in passed:
-        console.print(f"beyond its bound: {row}")
+        print(f"beyond its bound: {row}")
     return 1 if passed else 0
 
 

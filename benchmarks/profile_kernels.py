@@ -16,8 +16,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from louver.bench.contenders import REFUSALS, Contender, CuSparseLt, cublas, cusparselt_candidates, ours
 from louver.bench.counters import (
     KernelCounters,
@@ -34,7 +32,7 @@ from louver.bench.operands import make_operands
 from louver.bench.problems import OUTPUTS, GemmProblem, parse_dtypes, parse_shapes
 from louver.bench.protocol import Protocol
 from louver.bench.record import write_record
-from louver.report.style import plain_table
+from louver.report.table import Column, Table
 
 SEPARATOR = "spin_kernel"
 """The kernel of torch.cuda._sleep, which stands before each contender's."""
@@ -119,16 +117,13 @@ def counted(kernels: list[KernelCounters]) -> dict[str, Any]:
 
 
 def show(rows: list[dict[str, Any]], title: str) -> None:
-    table = plain_table(title)
-    table.add_column("product", no_wrap=True)
-    table.add_column("contender", no_wrap=True)
-    for heading in COLUMNS:
-        table.add_column(heading, justify="right")
+    columns = (Column("product"), Column("contender"), *(Column(heading, right=True) for heading in COLUMNS))
+    cells: list[tuple[str, ...]] = []
     for row in rows:
         values = [(row["counters"].get(name), factor, form) for name, factor, form in COLUMNS.values()]
-        cells = ["–" if value is None else format(value * factor, form) for value, factor, form in values]
-        table.add_row(row["problem"], row["contender"], *cells)
-    Console(width=180).print(table)
+        numbers = ("–" if value is None else format(value * factor, form) for value, factor, form in values)
+        cells.append((row["problem"], row["contender"], *numbers))
+    print("\n".join(Table(title, columns, cells).lines()))
 
 
 def main() -> int:

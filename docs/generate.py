@@ -21,7 +21,7 @@ from contextlib import chdir
 from pathlib import Path
 from textwrap import dedent
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from louver.cli import app
 

@@ -1,6 +1,6 @@
-"""The first documented kernel with a sparse operand: block pointers over one tile of 32×16×64, two warps' rows high.
+"""The first documented kernel with a sparse operand: one tile of 32×16×64, two warps' rows high.
 
-Warpgroup products have 64 rows, so the compiler chooses `mma.sp.m16n8k32`. Block pointers need Triton 3.8 or older.
+Warpgroup products have 64 rows, so the compiler chooses `mma.sp.m16n8k32`.
 """
 
 import numpy as np
@@ -13,13 +13,11 @@ import louver
 
 @triton.jit
 def dot_kernel(D, A, B, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
-    a_ptrs = tl.make_block_ptr(A, (BLOCK_M, BLOCK_K), (BLOCK_K, 1), (0, 0), (BLOCK_M, BLOCK_K), (1, 0))
-    b_ptrs = tl.make_block_ptr(B, (BLOCK_K, BLOCK_N), (BLOCK_N, 1), (0, 0), (BLOCK_K, BLOCK_N), (1, 0))
-    d_ptrs = tl.make_block_ptr(D, (BLOCK_M, BLOCK_N), (BLOCK_N, 1), (0, 0), (BLOCK_M, BLOCK_N), (1, 0))
-    a = tl.load(a_ptrs)
-    b = tl.load(b_ptrs)
-    d = tl.dot(a, b).to(tl.float16)
-    tl.store(d_ptrs, d)
+    a_tiles = tl.make_tensor_descriptor(A, [BLOCK_M, BLOCK_K], [BLOCK_K, 1], [BLOCK_M, BLOCK_K])
+    b_tiles = tl.make_tensor_descriptor(B, [BLOCK_K, BLOCK_N], [BLOCK_N, 1], [BLOCK_K, BLOCK_N])
+    d_tiles = tl.make_tensor_descriptor(D, [BLOCK_M, BLOCK_N], [BLOCK_N, 1], [BLOCK_M, BLOCK_N])
+    d = tl.dot(a_tiles.load([0, 0]), b_tiles.load([0, 0]))
+    d_tiles.store([0, 0], d.to(tl.float16))
 
 
 def example(place: Place, m: int = 32, n: int = 16, k: int = 64) -> float:

@@ -46,7 +46,7 @@ def header(torch: Any) -> dict[str, Any]:
     versions = {
         "louver": louver.__version__,
         "commit": commit(),
-        "driver": nvidia_smi(("driver_version",), gpu_uuid(torch)),
+        "driver": _output(nvidia_smi(("driver_version",), gpu_uuid(torch))),
         "CUDA": torch.version.cuda,
         "torch": torch.__version__,
         "cuSPARSELt": _cusparselt(torch),
@@ -81,10 +81,13 @@ def gpu_uuid(torch: Any) -> str:
     return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
 
 
-def nvidia_smi(fields: Sequence[str], gpu: str) -> str | None:
-    """One reading of nvidia-smi's fields, separated by commas; None without the tool."""
-    query = [f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", "-i", gpu]
-    return _output(["nvidia-smi", *query])
+def nvidia_smi(fields: Sequence[str], gpu: str) -> list[str]:
+    """The command that prints the fields of a GPU on a line, separated by commas.
+
+    A process of its own, rather than NVML in this one: where the driver hangs it can be killed, it takes no time from the
+    thread that is measured, and it comes with every driver.
+    """
+    return ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", "-i", gpu]
 
 
 def commit() -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 from louver.bench.problems import GemmProblem
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
-from louver.formats.tensor import SparseTensor, aligned_rows
+from louver.formats.tensor import SparseTensor
 
 INT8_SCALE, INT8_MOST = 30.0, 127
 """Normal numbers times the scale, cut to the range and to whole numbers, are the integers that are multiplied."""
@@ -86,9 +86,7 @@ class Pruned:
         element = element_type(dtype)
         # NumPy has neither bfloat16 nor 8-bit floats of its own: the bytes go over as integers.
         values = self.values.cpu().view(torch.uint8).numpy().view(element.numpy)
-        return SparseTensor(
-            PATTERN, element, tuple(self.dense.shape), 1, aligned_rows(values), self.indices.cpu().numpy()
-        )
+        return SparseTensor(PATTERN, element, tuple(self.dense.shape), 1, values, self.indices.cpu().numpy())
 
 
 def prune24(torch: Any, weight: Any) -> Pruned:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +12,7 @@ from louver.bench.gemm import Measurement
 from louver.bench.host import PROTOCOL, HostTimes
 from louver.bench.operands import INT8_MOST, INT8_SCALE
 from louver.bench.protocol import Protocol
+from louver.formats.regular import Target
 from louver.report.gemm import SCHEMA
 
 DATA = (
@@ -52,7 +52,5 @@ def _rounded(value: str | float) -> str | float:
 def write_record(path: Path, record: Mapping[str, Any]) -> Path:
     """Write a record as JSON; returns `path`. Its folder is made where there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    partial.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(path)
+    Target.of(path).write(f"{json.dumps(record, indent=1, ensure_ascii=False)}\n".encode())
     return path

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from louver.bench.graph import Load
-from louver.bench.machine import gpu_uuid
+from louver.bench.machine import gpu_uuid, nvidia_smi
 from louver.bench.protocol import Protocol
 
 FIELDS = ("clocks.sm", "power.draw.instant")
@@ -53,8 +53,7 @@ class Sampler:
     """Reads nvidia-smi in the background, as a context manager. Without the tool there are no samples."""
 
     def __init__(self, gpu: str) -> None:
-        query = [f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits", "-i", gpu]
-        self._command = ["nvidia-smi", *query, "-lms", str(INTERVAL_MS)]
+        self._command = [*nvidia_smi(FIELDS, gpu), "-lms", str(INTERVAL_MS)]
         self._process: subprocess.Popen[str] | None = None
         self._thread = threading.Thread(target=self._read, daemon=True)
         self.samples: list[Sample] = []

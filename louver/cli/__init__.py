@@ -1,58 +1,41 @@
-"""The command line: reads arguments, calls `louver.commands`, and turns what a user got wrong into one line.
-
-Exit codes: 0 done, 1 a check found something (doctor: a core part is broken; demo: a result out of bounds),
-2 the input or the arguments cannot be used.
-"""
+"""The command line: reads arguments, calls `louver.commands`, and turns what a user got wrong into one line."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+import click
 
 import louver
 from louver.cli.benchmarks import gemm, host, ladder, plot, schedules
 from louver.cli.compiling import compile_
+from louver.cli.completion import completion
+from louver.cli.errors import CommandLine
 from louver.cli.machine import doctor, tune
 from louver.cli.weights import demo, inspect, prune
 
-app = typer.Typer(
-    name="louver",
-    help="Structured sparsity compiled to PTX from Python.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 
-bench = typer.Typer(help="Time products beside the vendor's libraries. Needs a GPU and PyTorch.", no_args_is_help=True)
+@click.group(
+    cls=CommandLine,
+    name="louver",
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+    epilog="Results go to standard output; notes, progress and errors to standard error. Exit codes: 0 done, 1 failed, "
+    "2 the command line is wrong.",
+)
+@click.version_option(louver.__version__, prog_name="louver", message="%(prog)s %(version)s")
+def app() -> None:
+    """Structured sparsity compiled to PTX from Python."""
+
+
+@app.group()
+def bench() -> None:
+    """Time products beside the vendor's libraries. Needs a GPU and PyTorch."""
+
+
+for command in (doctor, inspect, prune, compile_, demo, plot, tune, completion):
+    app.add_command(command)
+for command in (gemm, schedules, ladder, host):
+    bench.add_command(command)
 
 
 def main() -> None:
     """Run the command line on the process's arguments."""
-    app()
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"louver {louver.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    """Structured sparsity compiled to PTX from Python."""
-
-
-for command in (doctor, inspect, prune):
-    app.command()(command)
-app.command(name="compile")(compile_)
-for command in (demo, plot, tune):
-    app.command()(command)
-app.add_typer(bench, name="bench")
-for command in (gemm, schedules, ladder, host):
-    bench.command()(command)
+    app(prog_name="louver")

@@ -3,94 +3,105 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from louver.cli.output import one_line_errors, terminal
-
-BenchOut = Annotated[Path, typer.Option(metavar="DIR", help="Where the results go.")]
+from louver.cli.output import PATH, result_command
+from louver.commands.notes import note
+from louver.report.result import Result
 
 DTYPES_HELP = "Element types, separated by commas: f16, bf16, e4m3, int8."
 
+shapes_option = click.option("--shapes", metavar="LIST", help="MxNxK, separated by commas. Default: seven large ones.")
+quick_option = click.option("--quick", is_flag=True, help="Two shapes only.")
+out_option = click.option(
+    "--out", type=PATH, metavar="DIR", default=Path("louver-bench"), help="Where records and pictures go."
+)
 
+
+@click.command()
+@click.option("--dtype", metavar="LIST", default="f16,bf16", help=DTYPES_HELP)
+@shapes_option
+@quick_option
+@click.option("--sustained", is_flag=True, help="Also seconds of load, with clock and power, for three shapes.")
+@click.option(
+    "--budget",
+    type=float,
+    metavar="SECONDS",
+    help="Stop before this time is up; the record says what is missing.",
+)
+@click.option(
+    "--accumulate",
+    metavar="HOW",
+    default="auto",
+    help="How our product accumulates: auto, or f16 or promoted, into a record of its own.",
+)
+@out_option
+@result_command
 def gemm(
-    dtype: Annotated[str, typer.Option(metavar="LIST", help=DTYPES_HELP)] = "f16,bf16",
-    shapes: Annotated[
-        str | None, typer.Option(metavar="LIST", help="MxNxK, separated by commas. Default: seven large ones.")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Two shapes only.")] = False,
-    sustained: Annotated[
-        bool, typer.Option("--sustained", help="Also seconds of load, with clock and power, for three shapes.")
-    ] = False,
-    budget: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", help="Stop before this time is up; the record says what is missing."),
-    ] = None,
-    accumulate: Annotated[
-        str, typer.Option(help="How our product accumulates: auto, or f16 or promoted, into a record of its own.")
-    ] = "auto",
-    out: BenchOut = Path("louver-bench"),
-) -> None:
-    """Products of large matrices beside cuBLAS and cuSPARSELt: a table, a JSON record and a picture."""
+    dtype: str,
+    shapes: str | None,
+    quick: bool,
+    sustained: bool,
+    budget: float | None,
+    accumulate: str,
+    out: Path,
+) -> Result:
+    """Time products of large matrices beside cuBLAS and cuSPARSELt. Writes a record and a picture, too."""
     from louver.commands.bench import bench_gemm, problems
 
-    with one_line_errors():
-        wanted = problems(dtype, shapes, quick=quick, accumulate=accumulate)
-        bench_gemm(wanted, out, terminal(), sustained=sustained, budget=budget)
+    wanted = problems(dtype, shapes, quick=quick, accumulate=accumulate)
+    return bench_gemm(wanted, out, sustained=sustained, budget=budget)
 
 
-def schedules(
-    dtype: Annotated[str, typer.Option(metavar="LIST", help=DTYPES_HELP)] = "f16",
-    shapes: Annotated[
-        str | None, typer.Option(metavar="LIST", help="MxNxK, separated by commas. Default: seven large ones.")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Two shapes only.")] = False,
-    only: Annotated[
-        str, typer.Option(metavar="TEXT", help='Alternatives with this in their names only, such as "tile_m 256".')
-    ] = "",
-    out: BenchOut = Path("louver-bench"),
-) -> None:
-    """The library's schedule beside those that differ from it by one field: a table and a JSON record."""
+@click.command()
+@click.option("--dtype", metavar="LIST", default="f16", help=DTYPES_HELP)
+@shapes_option
+@quick_option
+@click.option(
+    "--only", metavar="TEXT", default="", help='Alternatives with this in their names only, such as "tile_m 256".'
+)
+@out_option
+@result_command
+def schedules(dtype: str, shapes: str | None, quick: bool, only: str, out: Path) -> Result:
+    """Time the library's schedule beside its neighbours. They differ from it by one field. Writes a record, too."""
     from louver.commands.bench import bench_schedules, problems
 
-    with one_line_errors():
-        bench_schedules(problems(dtype, shapes, quick=quick), out, terminal(), only=only)
+    return bench_schedules(problems(dtype, shapes, quick=quick), out, only=only)
 
 
-def ladder(
-    dtype: Annotated[
-        str, typer.Option(metavar="LIST", help="Element types, separated by commas: e4m3, f16.")
-    ] = "e4m3,f16",
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer and shorter bursts.")] = False,
-    out: BenchOut = Path("louver-bench"),
-) -> None:
-    """From a plain schedule to ours, one field at a time, at 4096×8192×8192: tables, a JSON record and a picture."""
+@click.command()
+@click.option("--dtype", metavar="LIST", default="e4m3,f16", help="Element types, separated by commas: e4m3, f16.")
+@click.option("--quick", is_flag=True, help="Fewer and shorter bursts.")
+@out_option
+@result_command
+def ladder(dtype: str, quick: bool, out: Path) -> Result:
+    """Time schedules from a plain one to ours. Each differs from the one before by one field, at 4096x8192x8192. Writes a record
+    and a picture, too.
+    """
     from louver.commands.ladder import bench_ladder, dtypes
 
-    with one_line_errors():
-        bench_ladder(dtypes(dtype), out, terminal(), quick=quick)
+    return bench_ladder(dtypes(dtype), out, quick=quick)
 
 
-def host(
-    dtype: Annotated[str, typer.Option(metavar="LIST", help=DTYPES_HELP)] = "f16",
-    out: BenchOut = Path("louver-bench"),
-) -> None:
-    """Host time of a warm call, in every form, and of the runtime's parts: a table and a JSON record."""
+@click.command()
+@click.option("--dtype", metavar="LIST", default="f16", help=DTYPES_HELP)
+@out_option
+@result_command
+def host(dtype: str, out: Path) -> Result:
+    """Take the host's time of a warm call. In every form, and of the runtime's parts. Writes a record, too."""
     from louver.bench.host import problems
     from louver.bench.problems import parse_dtypes
     from louver.commands.bench import bench_host
 
-    with one_line_errors():
-        bench_host(problems(parse_dtypes(dtype)), out, terminal())
+    return bench_host(problems(parse_dtypes(dtype)), out)
 
 
-def plot(
-    record: Annotated[Path, typer.Argument(help="A benchmark's JSON record of products, or of the ladder.")],
-    picture: Annotated[Path, typer.Argument(help="The PNG file to write.")],
-) -> None:
-    """Draw a benchmark record: our products beside the vendor's libraries, or one schedule's way to its speed."""
+@click.command()
+@click.argument("record", type=PATH)
+@click.argument("picture", type=PATH)
+def plot(record: Path, picture: Path) -> None:
+    """Draw a benchmark's JSON RECORD as the PNG file PICTURE. A record is of `louver bench gemm` or `ladder`."""
     from louver.report.records import draw
 
-    with one_line_errors():
-        typer.echo(f"wrote {draw(record, picture)}")
+    note(f"wrote {draw(record, picture)}")

@@ -2,100 +2,116 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from louver.cli.options import Product
-from louver.cli.output import one_line_errors
+from louver.cli.options import ACCUMULATE_HELP, PRODUCTS, PRODUCTS_HELP
+from louver.cli.output import check_output, deliver, output_option
+from louver.commands.notes import encoding_of
+from louver.report.text import shown
 
 if TYPE_CHECKING:
     from louver.commands.stages import Source
 
+TYPES = ("f16", "bf16", "e4m3", "e5m2", "s8", "u8")
+"""Element types of both operands that products are compiled for."""
 
-class ProductType(StrEnum):
-    """Element types of both operands that products are compiled for."""
-
-    f16 = "f16"
-    bf16 = "bf16"
-    e4m3 = "e4m3"
-    e5m2 = "e5m2"
-    s8 = "s8"
-    u8 = "u8"
+STAGES = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", "sass", "all")
+"""What can be printed. A kernel's family has some of them: docs/compiler.md."""
 
 
-class Stage(StrEnum):
-    """What `compile` prints. A kernel's family has some of them: docs/compiler.md."""
-
-    ttir = "ttir"
-    tile = "tile"
-    canonical = "canonical"
-    decomposed = "decomposed"
-    encoded = "encoded"
-    sched = "sched"
-    ptx = "ptx"
-    sass = "sass"
-    all = "all"
-
-
+@click.command("compile")
+@click.argument("kernel", required=False)
+@click.option("--problem", metavar="M,N,K", help="Rows of the sparse weight, tokens, inner size.")
+@click.option(
+    "--dtype",
+    type=click.Choice(TYPES),
+    metavar="TYPE",
+    default="f16",
+    help=f"Element type of both operands: {', '.join(TYPES)}.",
+)
+@click.option("--product", type=PRODUCTS, metavar="PRODUCT", default="linear", help=PRODUCTS_HELP)
+@click.option(
+    "--emit",
+    type=click.Choice(STAGES),
+    metavar="STAGE",
+    default="ptx",
+    help=f"What to print: {', '.join(STAGES)}.",
+)
+@click.option("--target", metavar="GPU", default="sm_90a", help="The GPU target.")
+@click.option("--accumulate", metavar="HOW", default="auto", help=ACCUMULATE_HELP)
+@click.option(
+    "--arg",
+    metavar="NAME=TYPE",
+    multiple=True,
+    help="A kernel argument, such as a=*fp16; an element of a tuple, such as shape.0=i32. May be repeated.",
+)
+@click.option(
+    "--const",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A constexpr of the kernel, such as BLOCK_M=128. May be repeated.",
+)
+@click.option(
+    "--sparse",
+    metavar="NAME=PATTERN",
+    multiple=True,
+    help="A sparse argument of the kernel, such as a=2:4. May be repeated.",
+)
+@click.option(
+    "--config",
+    type=int,
+    metavar="N",
+    help="Which config of triton.autotune sets what --const does not. Default: the first, 0.",
+)
+@output_option
 def compile_(
-    kernel: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="KERNEL",
-            help="A Triton kernel, FILE.py:NAME, or a file of IR, FILE.ttir or FILE.mlir; without one, a product's problem.",
-        ),
-    ] = None,
-    problem: Annotated[
-        str | None, typer.Option(metavar="M,N,K", help="Rows of the sparse weight, tokens, inner size.")
-    ] = None,
-    dtype: Annotated[ProductType, typer.Option(help="Element type of both operands.")] = ProductType.f16,
-    product: Annotated[Product, typer.Option(help="Which product.")] = Product.linear,
-    emit: Annotated[Stage, typer.Option(help="What to print.")] = Stage.ptx,
-    target: Annotated[str, typer.Option(help="The GPU target.")] = "sm_90a",
-    accumulate: Annotated[str, typer.Option(help="auto, f32, f16, fast, promoted or s32.")] = "auto",
-    arg: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=TYPE", help="A kernel argument, such as a=*fp16; an element of a tuple, such as shape.0=i32."
-        ),
-    ] = None,
-    const: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A constexpr of the kernel, such as BLOCK_M=128.")
-    ] = None,
-    sparse: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=PATTERN", help="A sparse argument of the kernel, such as a=2:4.")
-    ] = None,
-    config: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Which config of triton.autotune sets what --const does not; 0 is the first."),
-    ] = None,
+    kernel: str | None,
+    problem: str | None,
+    dtype: str,
+    product: str,
+    emit: str,
+    target: str,
+    accumulate: str,
+    arg: tuple[str, ...],
+    const: tuple[str, ...],
+    sparse: tuple[str, ...],
+    config: int | None,
+    output: Path | None,
 ) -> None:
-    """Compile a product, a Triton kernel or a file of IR, and print a stage of it. Needs no GPU."""
-    with one_line_errors():
-        if (kernel is None) == (problem is None):
-            raise ValueError("compile takes a kernel, FILE.py:name or a file of IR, or --problem M,N,K, one of the two")
-        if kernel is None:
-            if config is not None:
-                raise ValueError(f"--config is for kernels under triton.autotune, got --config {config} with --problem")
-            source = _product(str(problem), dtype, product, target, accumulate, arg or const or sparse)
-        else:
-            source = _kernel(kernel, target, arg or [], const or [], sparse or [], config)
-        typer.echo(source.text(emit.value).rstrip("\n"))
+    """Compile a kernel and print a stage of it. Needs no GPU.
+
+    KERNEL is a Triton kernel, FILE.py:NAME, or a file of IR, FILE.ttir or FILE.mlir. Without one, --problem is compiled.
+    """
+    if (kernel is None) == (problem is None):
+        raise ValueError("compile takes a kernel, FILE.py:name or a file of IR, or --problem M,N,K, one of the two")
+    check_output(output, {} if kernel is None else {"kernel": Path(kernel.rpartition(":")[0] or kernel)})
+    if kernel is None:
+        if config is not None:
+            raise ValueError(f"--config is for kernels under triton.autotune, got --config {config} with --problem")
+        source = _product(str(problem), dtype, product, target, accumulate, arg or const or sparse)
+    else:
+        source = _kernel(kernel, target, arg, const, sparse, config)
+    text = source.text(emit).rstrip("\n")
+    encoding = "utf-8" if output is not None else encoding_of(sys.stdout)
+    deliver(shown(text, encoding, keep="\n\t"), output)
 
 
-def _product(
-    problem: str, dtype: ProductType, product: Product, target: str, accumulate: str, of_kernels: list[str] | None
-) -> Source:
+def _product(problem: str, dtype: str, product: str, target: str, accumulate: str, of_kernels: Sequence[str]) -> Source:
     from louver.commands.compile import parse_sizes, product_source
 
     if of_kernels:
         raise ValueError(f"--arg, --const and --sparse are for kernels, got {of_kernels[0]} with --problem")
-    return product_source(parse_sizes(problem), dtype.value, product.value, target, accumulate)
+    return product_source(parse_sizes(problem), dtype, product, target, accumulate)
 
 
-def _kernel(place: str, target: str, arg: list[str], const: list[str], sparse: list[str], config: int | None) -> Source:
+def _kernel(
+    place: str, target: str, arg: Sequence[str], const: Sequence[str], sparse: Sequence[str], config: int | None
+) -> Source:
     from louver.commands.compile_ir import ir_source, is_ir
     from louver.commands.compile_kernel import KernelArguments, kernel_source, load_kernel
 

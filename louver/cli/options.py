@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Final
 
-import typer
+import click
 
 from louver.commands.selection import EMBEDDINGS
 
-PatternOption = Annotated[str, typer.Option("--pattern", help="Pattern, such as 2:4.")]
-IncludeOption = Annotated[list[str] | None, typer.Option("--include", metavar="GLOB", help="Only these tensors.")]
-ExcludeOption = Annotated[
-    list[str] | None,
-    typer.Option("--exclude", metavar="GLOB", help=f"Not these tensors. Default: {' '.join(EMBEDDINGS)}."),
-]
+PRODUCTS: Final = click.Choice(["linear", "matmul"])
+PRODUCTS_HELP: Final = "Which product: linear or matmul."
+FLOATS: Final = click.Choice(["f16", "bf16", "e4m3", "e5m2", "f32"])
 
+ACCUMULATE_HELP: Final = "auto, f32, f16, fast, promoted or s32."
 
-class Product(StrEnum):
-    """The library's products."""
-
-    linear = "linear"
-    matmul = "matmul"
+pattern_option = click.option("--pattern", default="2:4", help="Pattern, such as 2:4.")
+include_option = click.option("--include", metavar="GLOB", multiple=True, help="Only these tensors. May be repeated.")
+exclude_option = click.option(
+    "--exclude",
+    metavar="GLOB",
+    multiple=True,
+    help=f"Not these tensors. May be repeated. Default: {' '.join(EMBEDDINGS)}.",
+)

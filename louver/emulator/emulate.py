@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
@@ -24,6 +24,10 @@ INSTRUCTION_LIMIT = 20_000_000
 """Steps of all warps of a cluster together, after which a run is given up."""
 
 
+MOST = 4
+"""Kinds of instructions that a report names, the most frequent ones."""
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a run did. instructions: executed per warp, by mnemonic. bulk_loads, bulk_stores: bulk copies, per CTA written.
@@ -32,11 +36,19 @@ class Report:
     products: warpgroup products (wgmma).
     """
 
-    instructions: Counter[str]
-    executed: frozenset[int]
+    instructions: Counter[str] = field(repr=False)
+    executed: frozenset[int] = field(repr=False)
     bulk_loads: int
     bulk_stores: int
     products: int
+
+    def __str__(self) -> str:
+        most = ", ".join(f"{name} {count:,}" for name, count in self.instructions.most_common(MOST))
+        return (
+            f"{self.instructions.total():,} instructions of warps, {len(self.instructions)} kinds: {most}\n"
+            f"{self.bulk_loads:,} bulk loads, {self.bulk_stores:,} bulk stores, {self.products:,} products of warpgroups\n"
+            f"{len(self.executed):,} instructions of the program executed"
+        )
 
 
 def run(

@@ -1,6 +1,6 @@
-"""Removal tests: take one wait, fence or arrival out of a kernel, and see whether the emulator notices.
+"""Removal tests: take one instruction out of a kernel, and see whether the emulator or the result shows it.
 
-What can be removed unnoticed is either redundant, and then it should go, or shows that the emulator is blind there.
+An instruction whose removal shows nowhere is redundant and should go, or the emulator or the data are blind there.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ SYNCHRONISATION = (
 `setmaxnreg.inc` is not among them: without it a kernel is slower, not wrong, unless a wgmma does not fit, which is checked.
 """
 
+WORK = ("wgmma.mma_async", "ld.global", "ld.shared", "ldmatrix", "cp.async.bulk.tensor", "cp.async.bulk.shared", "st")
+"""Beginnings of the mnemonics that multiply, load, copy and store (`stmatrix` too)."""
+
 POLLS = ("mbarrier.try_wait", "mbarrier.test_wait")
 """Beginnings of the mnemonics that a waiting loop repeats; the loop goes as a whole."""
 
@@ -48,7 +51,7 @@ ORDERS: tuple[Order, ...] = (Earliest(), Latest(), Seeded(0))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Removal:
-    """A kernel without one piece of synchronisation. what: its text. position: its index in program order."""
+    """A kernel without one instruction. what: its text. position: its index in program order."""
 
     kernel: Kernel
     what: str
@@ -80,6 +83,13 @@ def removals(kernel: Kernel) -> Iterator[Removal]:
             yield from _weakened(kernel, node, position)
 
 
+def work_removals(kernel: Kernel) -> Iterator[Removal]:
+    """Each product, load, copy and store taken out, one at a time, in program order. `kernel` itself stays as it is."""
+    for position, node in positions(kernel.body):
+        if isinstance(node, Inst) and node.op.mnemonic.startswith(WORK):
+            yield _changed(kernel, node, [], position, describe(node))
+
+
 def _weakened(kernel: Kernel, node: Inst, position: int) -> Iterator[Removal]:
     if node.op.mnemonic.startswith(EXPECTING_ARRIVAL):
         without = replace(node, args=(*node.args[:-1], Imm(0)))
@@ -89,12 +99,17 @@ def _weakened(kernel: Kernel, node: Inst, position: int) -> Iterator[Removal]:
         yield _changed(kernel, node, [later], position, f"one group of {describe(node)}")
 
 
-def survey(kernel: Kernel, attempt: Callable[[Kernel, Order], None], orders: Sequence[Order] = ORDERS) -> list[Outcome]:
-    """Try each removal under each order until one notices.
+def survey(
+    kernel: Kernel,
+    attempt: Callable[[Kernel, Order], None],
+    orders: Sequence[Order] = ORDERS,
+    remove: Callable[[Kernel], Iterator[Removal]] = removals,
+) -> list[Outcome]:
+    """Try each removal that `remove` yields under each order until one notices.
 
     attempt: runs a kernel on fresh memory under an order, and raises AssertionError when a result is wrong.
     """
-    return [_try(removal, attempt, orders) for removal in removals(kernel)]
+    return [_try(removal, attempt, orders) for removal in remove(kernel)]
 
 
 def undetected(outcomes: Sequence[Outcome]) -> list[Removal]:

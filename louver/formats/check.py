@@ -15,7 +15,7 @@ from louver.formats.rows import Bits, group_start, normal_axis, row_blocks, spar
 from louver.formats.select import count_per_group, negative_zeros, nonzero
 
 LISTED: Final = 8
-"""Offending groups that a report names; it counts them all."""
+"""Offending groups that a report names unless asked for more or fewer; it counts them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class CheckReport:
     """What `check` found.
 
     exact: whether groups had to hold exactly N non-zeros rather than at most N. groups: all groups looked at.
-    offending: groups that break the rule. first: the first of them in row-major order, at most 8.
+    offending: groups that break the rule. first: the first of them in row-major order, at most 8 unless asked for more or fewer.
     histogram: M + 1 counts; entry i is the number of groups with i non-zeros.
     negative_zeros_dropped: how many -0.0 `compress` would turn into +0.0 for want of a free slot in their group.
     """
@@ -60,11 +60,13 @@ class CheckReport:
         return f"{rule} fails in {self.offending} of {self.groups} groups; first: {where}"
 
 
-def check(w: ArrayLike, pattern: str | Pattern, *, axis: int = -1, exact: bool = False) -> CheckReport:
+def check(
+    w: ArrayLike, pattern: str | Pattern, *, axis: int = -1, exact: bool = False, listed: int = LISTED
+) -> CheckReport:
     """Count the non-zeros of every group of M along `axis` and report the groups with more than N.
 
     exact: groups with fewer than N offend as well. -0.0 is zero; NaN is not. A last group that is cut off counts as
-    filled with zeros. Raises ValueError for an element type, pattern or axis that is not supported.
+    filled with zeros. listed: how many offending groups the report names. Raises ValueError for an element type, pattern or axis that is not supported.
     """
     pattern = Pattern.of_elements(pattern)
     array, element = sparse_operand(w)
@@ -76,7 +78,7 @@ def check(w: ArrayLike, pattern: str | Pattern, *, axis: int = -1, exact: bool =
         histogram += np.bincount(counts, minlength=pattern.m + 1)
         bad = counts != pattern.n if exact else counts > pattern.n
         offending += int(np.count_nonzero(bad))
-        for group in np.flatnonzero(bad)[: LISTED - len(first)]:
+        for group in np.flatnonzero(bad)[: listed - len(first)] if listed else ():
             first.append(Group(group_start(seen + int(group), array.shape, axis, pattern), int(counts[group])))
         dropped += negative_zeros_lost(counts, negative, pattern)
         seen += len(counts)

@@ -11,7 +11,7 @@ from louver.formats.dtypes import ElementType, raw_bits
 from louver.formats.pattern import Pattern
 from louver.formats.rows import Bits, group_start, normal_axis, row_blocks, sparse_operand, to_groups, to_rows
 from louver.formats.select import Mask, count_per_group, largest, negative_zeros, nonzero
-from louver.formats.tensor import SparseTensor, empty_rows
+from louver.formats.tensor import SparseTensor, empty_rows, frozen
 
 
 def compress(w: ArrayLike, pattern: str | Pattern, *, axis: int = -1) -> SparseTensor:
@@ -47,7 +47,7 @@ def compress(w: ArrayLike, pattern: str | Pattern, *, axis: int = -1) -> SparseT
         stored[block] = of_block[keep].reshape(count, groups * pattern.n)
         indices[block] = encode(keep, count, pattern)
         dropped += lost
-    return SparseTensor(pattern, element, array.shape, axis, values, indices, dropped)
+    return SparseTensor(pattern, element, array.shape, axis, frozen(values), frozen(indices), dropped)
 
 
 def _slots(planes: Bits, pattern: Pattern, element: ElementType) -> tuple[NDArray[np.uint16], NDArray[np.uint8], int]:

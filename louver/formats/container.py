@@ -1,7 +1,7 @@
-"""The safetensors container: named arrays and text metadata in one file, written atomically.
+"""The safetensors container: the header of a file, read and written.
 
-Eight bytes with the header's length (little-endian), a JSON header, then the arrays' bytes without gaps. Read and written
-here because the safetensors package's NumPy side has no 8-bit floating types.
+Eight bytes with the header's length (little-endian), a JSON header, then the arrays' bytes without gaps. docs/format.md
+says why the safetensors package does not read it here.
 Source: https://github.com/huggingface/safetensors, section "Format".
 """
 
@@ -10,19 +10,22 @@ from __future__ import annotations
 import json
 import math
 import os
-import secrets
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from io import BufferedReader
-from pathlib import Path
 from typing import Any, Final, cast
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.formats.regular import FormatError, RegularFile
+
 MAX_HEADER: Final = 100_000_000
 """Bytes; the limit that the safetensors package sets for readers."""
+
+MAX_DIMENSIONS: Final = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
+"""Dimensions that a NumPy array can have."""
 
 DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "BOOL": np.dtype(np.bool_),
@@ -48,10 +51,6 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
 _NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
 
 
-class FormatError(ValueError):
-    """A file that is not what it should be; the message names the file."""
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One array of a file. dtype: the container's name. start, stop: its bytes, counted from the end of the header."""
@@ -62,67 +61,61 @@ class Entry:
     stop: int
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise ValueError(f"the element type is one of {', '.join(DTYPES)}, got {self.dtype!r}")
-        if any(size < 0 for size in self.shape):
-            raise ValueError(f"dimensions are 0 or more, got shape {list(self.shape)}")
+        check_array(self.dtype, self.shape)
         if self.stop - self.start != math.prod(self.shape) * DTYPES[self.dtype].itemsize:
             raise ValueError(f"{self.dtype} of shape {list(self.shape)} cannot fill bytes {self.start} to {self.stop}")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return self.stop - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a file holds. data_start: byte offset of the first array's bytes."""
+    """The header of a file. data_start: byte offset of the first array's bytes."""
 
     entries: dict[str, Entry]
     metadata: dict[str, str]
     data_start: int
 
 
-def read_header(path: str | os.PathLike[str]) -> Header:
-    """The header of a safetensors file, checked against the file's size. Raises FormatError, or OSError."""
-    with Path(path).open("rb") as file:
-        return _read_header(file, str(path))
+def check_array(dtype: str, shape: tuple[int, ...]) -> None:
+    """Raises ValueError unless a file can hold such an array, and NumPy too. Costs no memory, however large the sizes."""
+    if dtype not in DTYPES:
+        raise ValueError(f"the element type is one of {', '.join(DTYPES)}, got {dtype!r}")
+    if len(shape) > MAX_DIMENSIONS:
+        raise ValueError(f"an array has at most {MAX_DIMENSIONS} dimensions, got {len(shape)}")
+    if shape and min(shape) < 0:
+        raise ValueError(f"dimensions are 0 or more, got shape {list(shape)}")
+    # NumPy leaves out zeros when it looks whether a size is too large.
+    if math.prod(filter(None, shape)) * DTYPES[dtype].itemsize >= 1 << 63:
+        raise ValueError(f"an array has less than 2**63 bytes, without dimensions of 0, got shape {list(shape)}")
 
 
-def read(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """All arrays by name, and the metadata, of a safetensors file. Raises FormatError, or OSError."""
-    with Path(path).open("rb") as file:
-        header = _read_header(file, str(path))
-        return {name: _read_array(file, header, name, str(path)) for name in header.entries}, header.metadata
+def check_name(name: object) -> None:
+    """Raises ValueError for a name that a tensor of a file cannot have."""
+    if not isinstance(name, str) or not name or name == "__metadata__" or not is_text(name):
+        raise ValueError(f"a tensor's name is Unicode text, not empty and not __metadata__, got {name!r}: rename it")
 
 
-def write(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
-    """Write arrays and metadata to a safetensors file, whole or not at all.
-
-    The bytes go to a new file beside `path`, which takes its place when they have reached the disk.
-    Raises ValueError for a name or an element type that the container cannot hold.
-    """
-    path = Path(path)
-    # Wide elements first: then every array starts at a multiple of its element's size.
-    names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
-    header = _header_bytes(names, arrays, metadata)
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-    try:
-        with partial.open("xb") as file:
-            file.write(header)
-            for name in names:
-                file.write(array_bytes(arrays[name]))
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+def check_metadata(metadata: Mapping[Any, Any], advice: str) -> None:
+    """Raises ValueError, which ends in the advice, unless the metadata maps text to text."""
+    for key, text in metadata.items():
+        if not is_text(key) or not is_text(text):
+            raise ValueError(f"metadata maps Unicode text to text, got {text!r} for {key!r}: {advice}")
 
 
-def type_name(array: NDArray[Any]) -> str:
-    """The container's name of an array's element type. Raises ValueError for a type that it cannot hold."""
-    name = _NAMES.get(array.dtype)
+def is_text(x: object) -> bool:
+    """Whether `x` is a str without lone surrogates, which UTF-8 cannot write."""
+    return isinstance(x, str) and (x.isascii() or not any("\ud800" <= c <= "\udfff" for c in x))
+
+
+def type_name(dtype: np.dtype[Any]) -> str:
+    """The container's name of an element type. Raises ValueError for a type that it cannot hold."""
+    name = _NAMES.get(dtype)
     if name is None:
-        raise ValueError(
-            f"a file holds elements of {', '.join(DTYPES)} (little-endian), got {array.dtype}: convert first"
-        )
+        raise ValueError(f"a file holds elements of {', '.join(DTYPES)} (little-endian), got {dtype}: convert first")
     return name
 
 
@@ -131,75 +124,83 @@ def array_bytes(array: NDArray[Any]) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def _header_bytes(names: Sequence[str], arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
+def header_text(entries: Mapping[str, Entry], metadata: Mapping[str, str], length: int = 0) -> bytes:
+    """The start of a file, its first 8 bytes included, filled up with spaces to a multiple of 8 bytes.
+
+    length: least number of bytes, for a header that takes the place of a shorter one.
+    """
     fields: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
-    offset = 0
-    for name in names:
-        array = arrays[name]
-        if not name or name == "__metadata__":
-            raise ValueError(f"a tensor's name is not empty and not __metadata__, got {name!r}: rename it")
-        if array.dtype not in _NAMES:
-            raise ValueError(
-                f"a file holds {', '.join(DTYPES)} (little-endian), got {array.dtype} for {name!r}: convert"
-            )
-        shape = list(array.shape)
-        fields[name] = {
-            "dtype": type_name(array),
-            "shape": shape,
-            "data_offsets": [offset, offset + array.nbytes],
-        }
-        offset += array.nbytes
+    for name, entry in entries.items():
+        offsets = [entry.start, entry.stop]
+        fields[name] = {"dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": offsets}
     text = json.dumps(fields, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
+    text = text.ljust(max(len(text) + -len(text) % 8, length - 8))
     if len(text) > MAX_HEADER:
         raise ValueError(f"a file's header has at most {MAX_HEADER} bytes, got {len(text)}: save to several files")
     return len(text).to_bytes(8, "little") + text
 
 
-def _read_header(file: BufferedReader, path: str) -> Header:
-    size = os.fstat(file.fileno()).st_size
-    length = int.from_bytes(file.read(8), "little")
-    if size < 8 or not 2 <= length <= min(size - 8, MAX_HEADER):
-        raise FormatError(f"{path}: not a safetensors file, or truncated ({size} bytes, header of {length} announced)")
+def read_header(path: str | os.PathLike[str]) -> Header:
+    """The header of a safetensors file, checked against the file's size. Raises FormatError, or OSError."""
+    with RegularFile.open(path) as file:
+        return header_of(file)
+
+
+def header_of(file: RegularFile) -> Header:
+    """The header of an open safetensors file, checked against the file's size. Raises FormatError."""
+    length = int.from_bytes(file.read(0, 8), "little")
+    if file.size < 8 or not 2 <= length <= min(file.size - 8, MAX_HEADER):
+        raise FormatError(
+            f"{file.path}: not a safetensors file, or truncated ({file.size} bytes, header of {length} announced)"
+        )
     try:
-        fields = json.loads(file.read(length), object_pairs_hook=_without_repeats)
+        fields = json.loads(file.read(8, length).decode(), object_pairs_hook=without_repeats)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not a safetensors file, or a corrupt header: {error}") from error
+        raise FormatError(f"{file.path}: not a safetensors file, or a corrupt header: {error}") from error
     if not isinstance(fields, dict):
-        raise FormatError(f"{path}: a safetensors header is a JSON object, got {type(fields).__name__}")
+        raise FormatError(f"{file.path}: a safetensors header is a JSON object, got {type(fields).__name__}")
     fields = cast("dict[str, object]", fields)
-    metadata = _metadata(fields.pop("__metadata__", {}), path)
-    entries = {name: _entry(name, field, path) for name, field in fields.items()}
-    _check_layout(entries, size - 8 - length, path)
+    metadata = _metadata(fields.pop("__metadata__", {}), file.path)
+    entries = {name: _entry(name, field, file.path) for name, field in fields.items()}
+    _check_layout(entries, file.size - 8 - length, file.path)
     return Header(entries, metadata, 8 + length)
 
 
-def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A JSON object's fields. Raises ValueError for a name that stands twice."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        raise ValueError("a name stands twice")
+        name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the name {name!r} stands twice")
     return fields
 
 
 def _metadata(field: object, path: str) -> dict[str, str]:
-    if isinstance(field, dict) and all(isinstance(value, str) for value in cast("dict[str, object]", field).values()):
-        return cast("dict[str, str]", field)
-    raise FormatError(f"{path}: safetensors metadata maps text to text: the header is corrupt")
+    if not isinstance(field, dict):
+        raise FormatError(f"{path}: metadata is a JSON object, got {type(field).__name__}: the header is corrupt")
+    metadata = cast("dict[str, str]", field)
+    try:
+        check_metadata(metadata, "the header is corrupt")
+    except ValueError as error:
+        raise FormatError(f"{path}: {error}") from error
+    return metadata
 
 
 def _entry(name: str, field: object, path: str) -> Entry:
     try:
+        check_name(name)
         parts = cast("dict[str, Any]", field)
-        start, stop = (_integer(offset) for offset in parts["data_offsets"])
-        return Entry(str(parts["dtype"]), tuple(_integer(size) for size in parts["shape"]), start, stop)
+        start, stop = _integers(parts["data_offsets"])
+        return Entry(str(parts["dtype"]), _integers(parts["shape"]), start, stop)
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"{path}: the header's entry for {name!r} cannot be used: {error}") from error
 
 
-def _integer(x: object) -> int:
-    if type(x) is int:
-        return x
-    raise ValueError(f"an integer is needed, got {x!r}")
+def _integers(x: object) -> tuple[int, ...]:
+    numbers = cast("list[int]", x)
+    if type(x) is list and all(type(number) is int for number in numbers):
+        return tuple(numbers)
+    raise ValueError(f"a list of integers is needed, got {x!r}")
 
 
 def _check_layout(entries: Mapping[str, Entry], data_bytes: int, path: str) -> None:
@@ -214,22 +215,3 @@ def _check_layout(entries: Mapping[str, Entry], data_bytes: int, path: str) -> N
         raise FormatError(
             f"{path}: the header describes {expected} bytes of data, got {data_bytes}: the file is {state}"
         )
-
-
-def _read_array(file: BufferedReader, header: Header, name: str, path: str) -> NDArray[Any]:
-    entry = header.entries[name]
-    array = np.empty(entry.shape, DTYPES[entry.dtype])
-    file.seek(header.data_start + entry.start)
-    if file.readinto(array_bytes(array)) != array.nbytes:
-        raise FormatError(f"{path}: the file ended inside {name!r}: it is truncated, or was changed while it was read")
-    return array
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename durable; only POSIX systems let a folder be opened for that."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
+
+from louver.formats.given import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,12 @@ ELEMENT_TYPES: Final[dict[str, ElementType]] = {
 }
 """Every element type by name."""
 
+SPARSE_TYPES: Final = tuple(name for name, element in ELEMENT_TYPES.items() if element.sparse)
+"""Names of the element types that a sparse tensor may have."""
+
+_LONGEST: Final = 60
+"""Letters of the longest text that may name a type, or that an error quotes."""
+
 _OTHER_NAMES: Final[dict[str, str]] = {
     # NumPy's and torch's names; safetensors' names for the same types are upper case.
     "float16": "f16",
@@ -89,22 +98,31 @@ _OTHER_NAMES: Final[dict[str, str]] = {
 }
 
 
-def element_type(x: object) -> ElementType:
+# Byte-swapped dtypes are not equal to native ones; of two types with one dtype the first is meant.
+_OF_DTYPES: Final = {t.numpy: t for t in reversed(ELEMENT_TYPES.values())}
+
+
+class ElementTypeError(ValueError):
+    """Data of a type that is none of those asked for. given: the type, as its library names it."""
+
+    given: object = None
+
+
+def element_type(x: object, among: Collection[str] = ELEMENT_TYPES.keys()) -> ElementType:
     """The element type that `x` names.
 
     x: an `ElementType`, one of its names, a NumPy dtype or scalar type (ml_dtypes' included), a torch dtype, or
-    a NumPy, torch or safetensors name such as "float16", "torch.bfloat16" or "F8_E4M3".
-    Raises ValueError for anything that names no element type, listing those that exist.
+    a NumPy, torch or safetensors name such as "float16", "torch.bfloat16" or "F8_E4M3". among: the names that may be meant.
+    Raises ElementTypeError (a ValueError) for anything else, listing those names.
     """
-    if isinstance(x, ElementType):
-        return x
-    name = _name_of(x)
-    found = ELEMENT_TYPES.get(_OTHER_NAMES.get(name, name))
-    if found is None:
-        raise ValueError(
-            f"an element type is one of {', '.join(ELEMENT_TYPES)} (or a NumPy or torch name or dtype of one), "
-            f"got {x!r}: convert the data first"
+    found = _found(x)
+    if found is None or found.name not in among:
+        error = ElementTypeError(
+            f"an element type is one of {', '.join(among)} (or a NumPy or torch name or dtype of one), got "
+            f"{repr(x) if _text(x) else shown(x)}: convert the data first"
         )
+        error.given = _text(x) or shown(x)
+        raise error
     return found
 
 
@@ -113,12 +131,20 @@ def raw_bits(array: NDArray[Any]) -> NDArray[Any]:
     return array.view(element_type(array.dtype).bits_dtype)
 
 
-def _name_of(x: object) -> str:
+def _found(x: object) -> ElementType | None:
+    if isinstance(x, ElementType):
+        return x
     if isinstance(x, np.dtype):
-        dtype = cast("np.dtype[Any]", x)
-        # Byte-swapped data has the same name as native data but other bits.
-        return dtype.name if dtype.isnative else dtype.str
-    if isinstance(x, type):
-        return x.__name__
+        return _OF_DTYPES.get(cast("np.dtype[Any]", x))
     # A torch dtype prints as "torch.float16"; torch itself need not be imported for it.
-    return str(x).lower().removeprefix("torch.")
+    name = x.__name__ if isinstance(x, type) else _text(x).lower().removeprefix("torch.")
+    return ELEMENT_TYPES.get(_OTHER_NAMES.get(name, name))
+
+
+def _text(x: object) -> str:
+    """The text of what may name a type; none for what has none, or a long one."""
+    try:
+        text = str(x)
+    except ValueError:
+        return ""
+    return text if len(text) <= _LONGEST else ""

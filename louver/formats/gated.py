@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.dtypes import raw_bits
-from louver.formats.tensor import SparseTensor, aligned_rows, empty_rows
+from louver.formats.tensor import SparseTensor, empty_rows, frozen
 
 GATE_ROWS: Final = 8
 """Rows of the gate, and then of the up projection, that follow each other: a lane of the tensor cores holds sums of rows r and
@@ -34,19 +34,34 @@ class GatedTensor(SparseTensor):
                 self.dtype,
                 (rows // 2, size),
                 1,
-                aligned_rows(np.ascontiguousarray(values[:, i]).reshape(-1, self.kept).view(self.dtype.numpy)),
+                np.ascontiguousarray(values[:, i]).reshape(-1, self.kept).view(self.dtype.numpy),
                 np.ascontiguousarray(indices[:, i]).reshape(rows // 2, -1),
             )
             for i in (0, 1)
         )
         return gate, up
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return gated, self.parts()
+    @property
+    def mT(self) -> NoReturn:
+        """Raises TypeError: a pair's rows are of two matrices."""
+        raise _no_matrix()
+
+    def __matmul__(self, b: object) -> NoReturn:
+        raise _no_matrix()
+
+    def __rmatmul__(self, x: object) -> NoReturn:
+        raise _no_matrix()
 
     def __repr__(self) -> str:
         rows, size = self.shape
         return f"GatedTensor({self.pattern} {self.dtype} 2 × [{rows // 2}, {size}], {self.nbytes:,} bytes)"
+
+
+def _no_matrix() -> TypeError:
+    return TypeError(
+        "a gated pair is two matrices, without a transpose or an operator @: use louver.linear(x, pair, activation=…), or "
+        "its parts()"
+    )
 
 
 def gated(gate: SparseTensor, up: SparseTensor) -> GatedTensor:
@@ -78,8 +93,8 @@ def gated(gate: SparseTensor, up: SparseTensor) -> GatedTensor:
         gate.dtype,
         (2 * rows, size),
         1,
-        values,
-        np.ascontiguousarray(_interleaved(gate.indices, up.indices)),
+        frozen(values),
+        frozen(_interleaved(gate.indices, up.indices)),
         gate.negative_zeros_dropped + up.negative_zeros_dropped,
     )
 

@@ -6,8 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from louver.formats.given import integer
+
 MAX_GROUP: Final = 256
 """Largest M, in elements: the natural form of a general pattern keeps an index in one byte."""
+
+_DIGITS: Final = 18
+"""Digits of a pattern's numbers, at most: Python reads no more than some thousands."""
 
 _TEXT = re.compile(r"([1-9][0-9]*):([1-9][0-9]*)(?:@([1-9][0-9]*))?", re.ASCII)
 
@@ -17,7 +22,7 @@ class Pattern:
     """At most `n` non-zeros in every `m` consecutive elements along the sparse axis, written `n:m`.
 
     length: vectors of this many elements across the sparse axis are kept or pruned as one (`n:m@length`); 1 for elements.
-    Raises ValueError unless 1 <= n < m <= 256 and length >= 1.
+    Raises TypeError unless all three are integers, and ValueError unless 1 <= n < m <= 256 and length >= 1.
     """
 
     n: int
@@ -25,6 +30,9 @@ class Pattern:
     length: int = 1
 
     def __post_init__(self) -> None:
+        for name in ("n", "m", "length"):
+            rule = f"a pattern's {name} is an integer, as in louver.Pattern(2, 4)"
+            object.__setattr__(self, name, integer(getattr(self, name), rule))
         if not 1 <= self.n < self.m:
             raise ValueError(f"a pattern N:M keeps at least one element and drops at least one, got {self.n}:{self.m}")
         if self.m > MAX_GROUP:
@@ -33,17 +41,25 @@ class Pattern:
             raise ValueError(f"a pattern's vectors have at least 1 element, got {self.length}")
 
     @classmethod
-    def parse(cls, text: str | Pattern) -> Pattern:
-        """The pattern of a text such as "2:4", "1:2", "N:M" or "N:M@L"; a `Pattern` is returned as it is."""
+    def parse(cls, text: object) -> Pattern:
+        """The pattern of a text such as "2:4", "1:2", "N:M" or "N:M@L"; a `Pattern` is returned as it is.
+
+        Raises TypeError for anything but a text or a pattern, ValueError for a text that is none.
+        """
         if isinstance(text, Pattern):
             return text
+        if not isinstance(text, str):
+            raise TypeError(f'a pattern is a text such as "2:4", or a louver.Pattern, got {type(text).__name__}')
         match = _TEXT.fullmatch(text)
         if match is None:
             raise ValueError(
                 f'a pattern is written "N:M" or "N:M@L" with positive integers, such as "2:4", got {text!r}'
             )
-        n, m, length = match.groups(default="1")
-        return cls(int(n), int(m), int(length))
+        numbers = match.groups(default="1")
+        if any(len(number) > _DIGITS for number in numbers):
+            raise ValueError(f"a pattern's numbers have at most {_DIGITS} digits, got {len(max(numbers, key=len))}")
+        n, m, length = (int(number) for number in numbers)
+        return cls(n, m, length)
 
     @classmethod
     def of_elements(cls, text: str | Pattern) -> Pattern:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from louver.formats.given import shown
 from louver.formats.pattern import Pattern
 from louver.formats.rows import from_rows, normal_axis, row_blocks, sparse_operand, to_groups, to_rows
 from louver.formats.select import largest, magnitude_keys
@@ -24,8 +25,11 @@ def prune(
     pattern = Pattern.of_elements(pattern)
     array, element = sparse_operand(w)
     axis = normal_axis(axis, array.ndim)
-    if method != "magnitude":
-        raise ValueError(f'prune has the method "magnitude", got {method!r}: multiply by a mask of your own instead')
+    wanted = cast("object", method)
+    if not isinstance(wanted, str) or wanted != "magnitude":
+        raise ValueError(
+            f'prune has the method "magnitude", got {shown(wanted)}: multiply by a mask of your own instead'
+        )
     rows = to_rows(array, axis)
     size = rows.shape[1]
     pruned = np.empty_like(rows)

@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from louver.formats.dtypes import ElementType, element_type, raw_bits
+from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type, raw_bits
+from louver.formats.given import integer
 from louver.formats.pattern import Pattern
 
 Bits = NDArray[Any]
@@ -20,17 +21,21 @@ BLOCK: Final = 1 << 17
 
 
 def sparse_operand(array: ArrayLike) -> tuple[NDArray[Any], ElementType]:
-    """The array and its element type; refuses scalars and types that a sparse tensor cannot have.
+    """The array and its element type; refuses scalars, masked arrays and types that a sparse tensor cannot have.
 
     A PyTorch tensor may be on any device, and of types that NumPy does not know.
     """
     of_torch = _is_torch_tensor(array)
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(
+            "a sparse tensor is made of an array whose elements all have values, got a masked one: call filled(…)"
+        )
     operand: Any = array if of_torch else np.asarray(array)
+    if operand.dtype == object:
+        raise TypeError(f"a sparse tensor is made of an array of numbers, got {type(array).__name__}: convert it first")
     if operand.ndim == 0:
         raise ValueError("a sparse tensor has at least one dimension, got a scalar: give an array")
-    element = element_type(operand.dtype)
-    if not element.sparse:
-        raise ValueError(f"{element} is a type of results or of numbers, not of sparse tensors: convert the data first")
+    element = element_type(operand.dtype, among=SPARSE_TYPES)
     return (_on_host(operand, element) if of_torch else operand), element
 
 
@@ -45,19 +50,21 @@ def _on_host(tensor: Any, element: ElementType) -> NDArray[Any]:
     return tensor.detach().cpu().contiguous().view(torch.uint8).numpy().view(element.numpy)
 
 
-def normal_axis(axis: int, ndim: int) -> int:
-    """The axis counted from 0; raises ValueError when the array has no such axis."""
-    if not -ndim <= axis < ndim:
+def normal_axis(axis: object, ndim: int) -> int:
+    """The axis, an integer, counted from 0. Raises TypeError for anything else, ValueError when the array has no such axis."""
+    number = integer(axis, f"the sparse axis is an integer from {-ndim} to {ndim - 1}")
+    if not -ndim <= number < ndim:
         raise ValueError(
-            f"the sparse axis of an array with {ndim} dimensions is from {-ndim} to {ndim - 1}, got {axis}"
+            f"the sparse axis of an array with {ndim} dimensions is from {-ndim} to {ndim - 1}, got {number}"
         )
-    return axis % ndim
+    return number % ndim
 
 
 def to_rows(array: NDArray[Any], axis: int) -> Bits:
     """Raw bits [rows, size] with the axis last and the other axes, in their order, flattened to rows."""
     size = array.shape[axis]
-    rows = np.moveaxis(array, axis, -1).reshape(row_count(array.shape, axis), size)
+    last = array if axis == array.ndim - 1 else np.moveaxis(array, axis, -1)
+    rows = last.reshape(row_count(array.shape, axis), size)
     return raw_bits(np.ascontiguousarray(rows))
 
 
@@ -76,9 +83,9 @@ def row_count(shape: tuple[int, ...], axis: int) -> int:
 
 
 def row_blocks(rows: int, row_size: int) -> Iterator[slice]:
-    """Consecutive slices of rows, about `BLOCK` elements each, at least one row."""
+    """Consecutive slices of rows, about `BLOCK` elements each, at least one row; none where rows have no elements."""
     step = max(1, BLOCK // max(1, row_size))
-    for start in range(0, rows, step):
+    for start in range(0, rows if row_size else 0, step):
         yield slice(start, min(start + step, rows))
 
 
@@ -94,7 +101,9 @@ def to_groups(rows: Bits, pattern: Pattern) -> Bits:
 def group_start(group: int, shape: tuple[int, ...], axis: int, pattern: Pattern) -> tuple[int, ...]:
     """Coordinates, in an array of `shape`, of the first element of a group counted over all rows."""
     row, along = divmod(group, pattern.groups(shape[axis]))
-    others = np.unravel_index(row, (*shape[:axis], *shape[axis + 1 :]))
-    coordinates = [int(i) for i in others]
+    coordinates: list[int] = []
+    for size in reversed((*shape[:axis], *shape[axis + 1 :])):
+        row, coordinate = divmod(row, size)
+        coordinates.insert(0, coordinate)
     coordinates.insert(axis, along * pattern.m)
     return tuple(coordinates)

@@ -41,9 +41,8 @@ def build_tile_ir(problem: Problem, tile: Tile) -> ModuleOp:
     Raises xDSL's VerifyException for a tile that the operands do not allow.
     """
     function = FuncOp.kernel(problem.kind, _arguments(problem))
-    block = function.body.block
-    values: dict[str, SSAValue] = {argument.name_hint or "": argument for argument in block.args}
-    with ImplicitBuilder(block):
+    values = {name: argument for argument, name in function.argument_names.items()}
+    with ImplicitBuilder(function.body.block):
         _body(problem, tile, values)
     module = ModuleOp([function])
     module.verify()

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
+from louver.formats.given import shown
+
 Activation: TypeAlias = Literal["relu", "gelu", "gelu_tanh", "silu"]
 
 ADDENDS = ("f16", "bf16", "f32")
@@ -86,6 +88,12 @@ class Epilogue:
     out_scale: Literal["number", "tensor"] | None = None
 
     def __post_init__(self) -> None:
+        for name in ("alpha", "gated"):
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise TypeError(
+                    f"an epilogue's {name} says whether there is one, True or False, got {type(value).__name__}"
+                )
         for field, allowed in (
             ("scale", (None, "tensor", "row")),
             ("dense_scale", (None, "tensor", "column")),
@@ -95,8 +103,8 @@ class Epilogue:
             ("out_scale", (None, "number", "tensor")),
         ):
             value = getattr(self, field)
-            if value not in allowed:
-                raise ValueError(f"{field} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+            if not (value is None or isinstance(value, str)) or value not in allowed:
+                raise ValueError(f"{field} must be one of {', '.join(map(repr, allowed))}, got {shown(value)}")
         if self.gated and self.c is not None:
             raise ValueError(
                 "a gated product adds no c, which would have two values for each output: add it afterwards"

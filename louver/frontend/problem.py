@@ -21,6 +21,9 @@ Batch = Literal["dense", "sparse", "both"]
 EIGHT_BITS = ("e4m3", "e5m2", "s8")
 """Output types of 8 bits, which every product has."""
 
+MAX_SIZE = 2**31 - 1
+"""The largest M, N, K and batch: kernels count in 32 bits, with a sign."""
+
 PRODUCTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("f16", "f16"): ("f16", "bf16", "f32", *EIGHT_BITS),
     ("bf16", "bf16"): ("bf16", "f16", "f32", *EIGHT_BITS),

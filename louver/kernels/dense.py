@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from louver.formats.dtypes import ElementType
-from louver.runtime.arrays import ArrayView, overlaps
+from louver.formats.dtypes import ElementType, ElementTypeError
+from louver.formats.tensor import SparseTensor
+from louver.runtime.arrays import ArrayView, overlaps, view
 
 Axes: TypeAlias = tuple[tuple[int, int], ...]
 """Size and stride (elements) of axes, outermost first."""
@@ -36,6 +37,19 @@ class DenseMatrix:
         if self.n_stride == 1 or self.n == 1:
             return "n_major"
         return "copy"
+
+
+def named_view(name: str, x: Any, types: Collection[str]) -> ArrayView:
+    """`view(x)` of a product's argument, whose name its errors begin with. types: the element types that it may have."""
+    try:
+        return view(x)
+    except ElementTypeError as error:
+        raise ValueError(f"{name} must be of {' or '.join(types)}, got {error.given}: convert it first") from None
+    except TypeError as error:
+        hint = "; .dense() makes one of a sparse tensor" if isinstance(x, SparseTensor) else ""
+        raise TypeError(f"{name}: {error}{hint}") from None
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def merged(axes: Iterable[tuple[int, int]]) -> Axes:
@@ -80,7 +94,7 @@ class Stored:
 def stored(x: ArrayView, leading: int, name: str) -> Stored | None:
     """`x` as matrices, its first `leading` axes a batch, the others but the last one rows.
 
-    None where no single stride walks either of them. Raises ValueError for rows that are not contiguous or overlap.
+    None where no single stride walks either of them. Raises ValueError for rows that are not contiguous.
     """
     *outer, (columns, step) = axes_of(x)
     batch, rows = merged(outer[:leading]), merged(outer[leading:])
@@ -90,22 +104,7 @@ def stored(x: ArrayView, leading: int, name: str) -> Stored | None:
         return None
     count, pitch = rows[0] if rows else (1, columns)
     entries, batch_pitch = batch[0] if batch else (1, 0)
-    _check_apart(x, columns, rows + batch, name)
     return Stored(x, count, columns, pitch, entries, batch_pitch)
-
-
-def _check_apart(x: ArrayView, columns: int, axes: Axes, name: str) -> None:
-    """Rows do not overlap; entries of an array that is only read may all be one."""
-    extent = columns
-    for size, stride in sorted(axes, key=lambda axis: axis[1]):
-        if stride == 0 and name != "out":
-            continue
-        if stride < extent:
-            raise ValueError(
-                f"{name}'s rows must not overlap, got {columns} columns in shape {list(x.shape)} with strides "
-                f"{list(x.strides)}"
-            )
-        extent += (size - 1) * stride
 
 
 def check_output(
@@ -121,7 +120,10 @@ def check_output(
     if out.element != element:
         raise ValueError(f"out must have element type {element}, got {out.element}")
     if not out.writable:
-        raise ValueError("out must be writable, each element on its own, got a read-only or broadcast array")
+        raise ValueError(
+            "out must be writable, and its elements must not overlap each other, got an array that is read-only, broadcast or "
+            f"overlapping, of shape {list(out.shape)} with strides of {list(out.strides)} elements: give an array of its own"
+        )
     for source in sources if c is None or same_place(out, c) else (*sources, c):
         if out.device != source.device:
             raise ValueError(

@@ -12,9 +12,9 @@ import numpy as np
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import ADDENDS, ROW_VECTORS, Activation, Epilogue
 from louver.frontend.problem import BIAS, Kind, accumulator_of
-from louver.kernels.dense import Stored
+from louver.kernels.dense import Stored, named_view
 from louver.passes.signature import batch_pitch_name, pitch_name
-from louver.runtime.arrays import ArrayView, view
+from louver.runtime.arrays import ArrayView
 
 
 class Given(NamedTuple):
@@ -158,12 +158,14 @@ def fuse(target: Target, given: Given, activation: Activation | None) -> Fused:
         return NOT_FUSED
     arrays: dict[str, ArrayView] = {}
     numbers: dict[str, float] = {}
-    for name, value in given._asdict().items():
-        if value is None:
-            continue
+    values = {name: value for name, value in given._asdict().items() if value is not None}
+    steps = activation is not None or target.gated or bool(values.keys() - {"bias"})
+    biases = BIAS["f32" if steps else accumulator_of(target.s.dtype.name)]
+    types = {"bias": biases, "dense_bias": ADDENDS, "c": ADDENDS}
+    for name, value in values.items():
         number = _number(name, value)
         if number is None:
-            arrays[name] = _placed(name, view(value), target)
+            arrays[name] = _placed(name, named_view(name, value, types.get(name, ("f32",))), target)
         else:
             numbers[name] = number
     if "beta" in numbers and "c" not in arrays:
@@ -178,7 +180,7 @@ def fuse(target: Target, given: Given, activation: Activation | None) -> Fused:
         gated=target.gated,
         out_scale="number" if "out_scale" in numbers else _scale_kind("out_scale", arrays, target, None, "tensor"),
     )
-    bias = _bias(arrays, target, epilogue)
+    bias = _bias(arrays, target, biases, gated=epilogue.gated)
     return Fused(epilogue, bias, arrays, numbers)
 
 
@@ -189,10 +191,13 @@ def _number(name: str, value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, NUMBERS):
         if name in ("alpha", "beta"):
             raise TypeError(
-                f"{name} must be a Python number, got {type(value).__name__}: give arrays as scale or out_scale"
+                f"{name} must be a number, got {type(value).__name__}: float(…) makes one; arrays are given as scale or out_scale"
             )
         return None
-    number = float(cast(Any, value))
+    try:
+        number = float(cast(Any, value))
+    except OverflowError:
+        raise ValueError(f"{name} must be a number that f32 holds, got a larger integer") from None
     if abs(number) > _HIGHEST_F32 and np.isfinite(number):
         raise ValueError(f"{name} must be a number that f32 holds, got {number}")
     return number
@@ -264,16 +269,16 @@ def _added(arrays: dict[str, ArrayView], target: Target) -> str | None:
     return array.element.name
 
 
-def _bias(arrays: dict[str, ArrayView], target: Target, epilogue: Epilogue) -> str | None:
+def _bias(arrays: dict[str, ArrayView], target: Target, types: tuple[str, ...], *, gated: bool) -> str | None:
     array = arrays.get("bias")
     if array is None:
         return None
     rows = target.s.shape[-2]
     if array.shape != (rows,):
         axis = "out" if target.kind == "linear" else "M"
-        twice = ", gate and then up" if epilogue.gated else ""
+        twice = ", gate and then up" if gated else ""
         raise ValueError(f"bias must be [{axis}] with {axis} = {rows}{twice}, got shape {list(array.shape)}")
-    _check_addend("bias", array, BIAS["f32" if epilogue.floating else accumulator_of(target.s.dtype.name)], target)
+    _check_addend("bias", array, types, target)
     _contiguous("bias", array)
     return array.element.name
 

@@ -1,15 +1,15 @@
-"""How exact a product must be: one bound, used by every test, benchmark and demo.
+"""How exact a product must be: the bounds that all tests, benchmarks and the demo use.
 
-Elementwise, against float64: |y - ref| <= u_out·|ref| + c·u_acc·Σ|a||b|. `c` counts the rounding errors that add up along
-K. They are random in sign for random data, so that c grows as the root of their number; a bound for adversarial data would
-grow as the number itself, and would let a missing term pass from K ≈ 4,000 on. Integers accumulate exactly, with c = 0.
+Elementwise, against float64: |y - ref| <= u_out·|ref| + c·Σ|a||b|. Two claims give c. For random data, rounding errors along K
+are random in sign, and c grows as the root of their number. For any data, c is the worst case: it grows as the number of
+instructions along K. docs/numerics.md derives both. Integers accumulate exactly, with c = 0.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,18 +49,52 @@ approximations of 2^x and 1/x, each within 2^-22 relatively, and of f32 steps. r
 ACTIVATION_SLOPE = 1.13
 """Greatest slope of an activation (gelu's is 1.129), by which an error of its argument grows."""
 
-ACCUMULATOR_UNIT = {"f32": 2.0**-23, "fp8": 2.0**-12, "promoted": 2.0**-12, "f16": 2.0**-11, "s32": 0.0}
-"""Rounding unit of a sum in tensor cores, by the way to accumulate; "fp8" is the usual way of 8-bit floats.
+LARGEST = {"f32": (2 - 2.0**-23) * 2.0**127, "f16": 65504.0, "bf16": (2 - 2.0**-7) * 2.0**127}
+"""Greatest finite number of the types that have infinities."""
 
-f32: they truncate, so twice the unit roundoff of the type. fp8: products of 8-bit floats, whose sums the hardware cuts to
-about 14 bits although the registers hold f32; 2^-12.0 of Σ|a||b| is the worst error of a single instruction measured on an
-H200 with f32 accumulators. promoted: the same inside a group of columns. f16: the type's own; what goes beyond 65,504 on the
-way is infinite, and sums near zero are rounded to its subnormal numbers.
+Data: TypeAlias = Literal["random", "any"]
+"""What is known of the operands: random in sign, or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulation:
+    """How sums of 2:4 products round in tensor cores.
+
+    unit: of one rounding of random data. columns: dense columns of K for each of them. instruction: dense columns of one
+    instruction. step: greatest error of one instruction, over Σ|a||b| of all columns so far. least: the same where that is near
+    zero, absolutely. largest: beyond it a sum is infinite.
+    """
+
+    unit: float
+    columns: int
+    instruction: int
+    step: float
+    least: float
+    largest: float
+
+
+F32_STEP, FP8_STEP = 18 * 2.0**-23, 34 * 2.0**-13
+"""An instruction adds 16 (8-bit operands: 32) stored products and the old sum. Each addend, and the result, is cut to a multiple
+of 2^-23 (2^-13) of the greatest one's power of two, so that each loses less than this part of Σ|a||b|."""
+
+F32_LEAST, F16_LEAST = F32_STEP * 2.0**-126, SMALLEST_SUBNORMAL["f16"] / 2
+"""Below 2^-126 addends are cut to the same multiples as there; sums in f16 are rounded to nearest."""
+
+ACCUMULATIONS = {
+    "f32": Accumulation(2.0**-23, 1, 32, F32_STEP, F32_LEAST, LARGEST["f32"]),
+    "fp8": Accumulation(2.0**-12, 64, 64, FP8_STEP, F32_LEAST, LARGEST["f32"]),
+    "promoted": Accumulation(2.0**-12, 64, 64, FP8_STEP, F32_LEAST, LARGEST["f32"]),
+    "f16": Accumulation(2.0**-11, 32, 32, 2.0**-11 + F32_STEP, F16_LEAST, LARGEST["f16"]),
+    "fp8 in f16": Accumulation(2.0**-11, 32, 64, 2.0**-11 + FP8_STEP, F16_LEAST, LARGEST["f16"]),
+    "s32": Accumulation(0.0, 1, 32, 0.0, 0.0, math.inf),
+}
+"""By the way to accumulate, see `accumulation`.
+
+"f32": tensor cores truncate, so the unit is twice the unit roundoff of f32. "fp8": 8-bit floats, whose sums keep about 14 bits
+although the registers hold f32. 2^-12.0 of Σ|a||b| is the worst error of one instruction measured on an H200 with random data.
+"promoted": the same inside a group of columns. "f16" and "fp8 in f16": each instruction rounds its sum to f16, near zero to f16's
+subnormal numbers. Hopper's adder keeps two bits more than "f32" assumes (docs/numerics.md), so that errors there are a quarter.
 """
-
-ROUNDED_COLUMNS = {"f32": 1, "fp8": 64, "promoted": 64, "f16": 32, "s32": 1}
-"""Dense columns that share one rounding error: the fp8 unit is that of an instruction of 64 columns; sums in f16 are rounded
-after an instruction of 32 columns (16-bit operands) or 64."""
 
 Float64 = NDArray[np.float64]
 
@@ -76,62 +110,87 @@ class Agreement:
 
 
 def accumulation(operand: str, accumulate: str = "auto", *, floating: bool = False) -> str:
-    """How sums of products of that element type round: a key of `ACCUMULATOR_UNIT`.
+    """How sums of products of that element type round: a key of `ACCUMULATIONS`.
 
     accumulate: as in `Problem`. floating: they are rounded to f32 for an epilogue, integers too.
     """
-    if accumulate in ("f16", "promoted"):
+    if accumulate == "f16":
+        return "fp8 in f16" if operand in FP8 else "f16"
+    if accumulate == "promoted":
         return accumulate
     if operand in FP8:
         return "fp8"
     return "f32" if floating else accumulator_of(operand)
 
 
-def coefficients(k: int, out: str, accumulate: str = "f32") -> tuple[float, float, float]:
+def coefficients(k: int, out: str, accumulate: str = "f32", data: Data = "random") -> tuple[float, float, float]:
     """The bound's terms (r, s, t): an element may be wrong by r·|ref| + s + t·Σ|a||b|. For any array library.
 
-    accumulate: a key of `ACCUMULATOR_UNIT`, see `accumulation`. "promoted": the errors of a group are those of its own columns,
-    so that over all of K they are in the same proportion to Σ|a||b| as in one group, and f32 additions follow, one a group.
-    "f16": each rounding of a sum near zero may be off by half of the smallest subnormal number.
+    accumulate: a key of `ACCUMULATIONS`. data: "any" gives the bound of the worst case.
     """
-    unit, columns = ACCUMULATOR_UNIT[accumulate], ROUNDED_COLUMNS[accumulate]
-    relative, absolute = UNIT_ROUNDOFF[out], SMALLEST_SUBNORMAL[out] / 2
-    if accumulate == "promoted":
-        groups = math.sqrt(k / PROMOTED_COLUMNS)
-        inside = (4.0 + math.sqrt(min(k, PROMOTED_COLUMNS) / columns)) * unit
-        return relative, absolute, inside + (4.0 + groups) * ACCUMULATOR_UNIT["f32"]
-    if accumulate == "f16":
-        absolute += (4.0 + math.sqrt(k / columns)) * SMALLEST_SUBNORMAL["f16"] / 2
-    return relative, absolute, (4.0 + math.sqrt(k / columns)) * unit
+    way = ACCUMULATIONS[accumulate]
+    # Of promoted sums the errors of a group are in proportion to Σ|a||b| over its columns, so over all of K as in one group.
+    inside = min(k, PROMOTED_COLUMNS) if accumulate == "promoted" else k
+    groups = k / PROMOTED_COLUMNS if accumulate == "promoted" else 0.0
+    roundings, steps = inside / way.columns, math.ceil(inside / way.instruction)
+    if data == "any":
+        count = float(steps)
+        # Sums that were rounded up are greater than Σ|a||b|, by as much as they are wrong.
+        summed = math.expm1(steps * way.step) + math.ceil(groups) * ACCUMULATIONS["f32"].unit
+    else:
+        count = 4.0 + math.sqrt(roundings)
+        summed = count * way.unit
+        if groups:
+            summed += (4.0 + math.sqrt(groups)) * ACCUMULATIONS["f32"].unit
+    absolute = SMALLEST_SUBNORMAL[out] / 2 + count * way.least
+    return UNIT_ROUNDOFF[out], absolute, summed
 
 
-def bound(reference: Float64, magnitude: Float64, k: int, out: str, accumulate: str = "f32") -> Float64:
+def bound(
+    reference: Float64, magnitude: Float64, k: int, out: str, accumulate: str = "f32", data: Data = "random"
+) -> Float64:
     """Greatest allowed error of each element. magnitude: Σ|a||b| (plus |bias|), same shape as `reference`."""
-    relative, absolute, summed = coefficients(k, out, accumulate)
+    relative, absolute, summed = coefficients(k, out, accumulate, data)
     allowed = relative * np.abs(reference) + absolute + summed * magnitude
     return np.asarray(allowed, dtype=np.float64)
 
 
 def compare(
-    y: NDArray[Any], reference: Float64, magnitude: Float64, k: int, out: str, accumulate: str = "f32"
+    y: NDArray[Any],
+    reference: Float64,
+    magnitude: Float64,
+    k: int,
+    out: str,
+    accumulate: str = "f32",
+    data: Data = "random",
 ) -> Agreement:
-    """Compare `y` with `reference` element by element; NaN agrees with NaN only, infinity with the same infinity.
+    """Compare `y` with `reference` element by element. accumulate, data: as in `coefficients`.
 
-    The reference is clipped to the range of an output that saturates. accumulate: as in `coefficients`.
+    A result is right if it is what a number within the bound of the reference rounds to: infinity, or the end of a type that
+    saturates, stands for all numbers beyond. Where Σ|a||b| passes the accumulator's maximum, a partial sum may be infinite, so
+    that infinity and NaN are right too. A reference of NaN or infinity asks for the same.
     """
     if y.shape != reference.shape:
         raise ValueError(f"result and reference must have one shape, got {y.shape} and {reference.shape}")
     if y.size == 0:
         return Agreement(True, 0.0, (), 0)
-    if out in LIMITS:
-        reference = np.clip(reference, *LIMITS[out])
     got = y.astype(np.float64)
-    finite = np.isfinite(reference)
-    same = np.where(np.isnan(reference), np.isnan(got), got == reference)
+    # What infinities and NaN become, and from where on results are infinite.
+    least, most = LIMITS.get(out, (-math.inf, math.inf))
+    nan = 0.0 if out == "s8" else math.nan
+    infinite = _infinite_from(out)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        ratio = np.abs(got - reference) / bound(reference, magnitude, k, out, accumulate)
-    ratio = np.where(finite, np.where(np.isfinite(got), ratio, np.inf), np.where(same, 0.0, np.inf))
-    ratio = np.where(got == reference, 0.0, ratio)
+        wanted = np.where(np.isnan(reference), nan, np.clip(reference, least, most))
+        # An infinite result stands for its nearest number.
+        near = np.where(np.isinf(got), np.clip(wanted, -infinite, infinite), wanted)
+        error = np.abs(np.clip(got, -infinite, infinite) - near)
+        ratio = np.where(error == 0, 0.0, error / bound(near, magnitude, k, out, accumulate, data))
+        summed = coefficients(k, out, accumulate, data)[2]
+        may_overflow = ~(magnitude * (1 + summed) <= ACCUMULATIONS[accumulate].largest)
+    overflowed = (got == least) | (got == most) | _same(got, nan)
+    ratio = np.where(may_overflow & overflowed, 0.0, ratio)
+    ratio = np.where(np.isfinite(reference), ratio, np.where(_same(got, wanted), 0.0, np.inf))
+    ratio = np.where(np.isnan(ratio), np.inf, ratio)
     worst = int(np.argmax(ratio))
     return Agreement(
         ok=bool((ratio <= 1.0).all()),
@@ -139,3 +198,13 @@ def compare(
         at=tuple(int(i) for i in np.unravel_index(worst, ratio.shape)),
         violations=int((ratio > 1.0).sum()),
     )
+
+
+def _infinite_from(out: str) -> float:
+    """The least number that rounds to infinity, half of a spacing beyond the greatest; infinity for types without."""
+    unit = UNIT_ROUNDOFF[out]
+    return LARGEST[out] * (2 - unit) / (2 - 2 * unit) if out in LARGEST else math.inf
+
+
+def _same(a: Float64, b: Float64 | float) -> NDArray[np.bool_]:
+    return (a == b) | (np.isnan(a) & np.isnan(b))

@@ -33,25 +33,44 @@ class DeviceOperand:
     element_bytes: int
     metadata: DeviceBuffer
 
+    def refresh(self, s: SparseTensor) -> None:
+        """Write the values of `s` here, after every product that reads the present ones."""
+        _overwrite(self.values, _pitched(s))
+
     def __del__(self) -> None:
-        _wait(self.values.ordinal)
+        _wait_to_the_end(self.values.ordinal)
 
 
 def _wait(ordinal: int) -> None:
+    with device_context(ordinal):
+        call("cuCtxSynchronize", doing="waiting for the products of a sparse tensor")
+
+
+def _wait_to_the_end(ordinal: int) -> None:
     """Before memory is given back: that goes in the order of one stream, while the streams that read it are the callers'."""
     if not sys.is_finalizing():
-        with contextlib.suppress(DriverError, DriverMissingError), device_context(ordinal):
-            call("cuCtxSynchronize", doing="waiting for the products of a sparse tensor")
+        with contextlib.suppress(DriverError, DriverMissingError):
+            _wait(ordinal)
+
+
+def _overwrite(buffer: DeviceBuffer, whole: NDArray[Any]) -> None:
+    _wait(buffer.ordinal)
+    buffer.write(whole)
 
 
 def upload(s: SparseTensor, ordinal: int, words: int = WORDS) -> DeviceOperand:
     """The operand on device `ordinal`, complete when this returns. words: of a load of metadata, see `louver.isa.prepack`."""
-    pitch = row_pitch(s.kept, s.dtype)
-    whole = np.zeros((s.rows, pitch // s.dtype.bytes), s.dtype.bits_dtype)
-    whole[:, : s.kept] = raw_bits(s.values)
+    whole = _pitched(s)
     values = DeviceBuffer(whole.nbytes, ordinal=ordinal)
     values.write(whole)
-    return DeviceOperand(values, s.kept, pitch, s.dtype.bytes, _metadata(s, ordinal, words))
+    return DeviceOperand(values, s.kept, row_pitch(s.kept, s.dtype), s.dtype.bytes, _metadata(s, ordinal, words))
+
+
+def _pitched(s: SparseTensor) -> NDArray[Any]:
+    """The values' raw bits with what lies between rows as zeros."""
+    whole = np.zeros((s.rows, row_pitch(s.kept, s.dtype) // s.dtype.bytes), s.dtype.bits_dtype)
+    whole[:, : s.kept] = raw_bits(s.values)
+    return whole
 
 
 def with_words(operand: DeviceOperand, s: SparseTensor, words: int) -> DeviceOperand:
@@ -84,8 +103,12 @@ class TileOperand:
     values: DeviceBuffer
     metadata: DeviceBuffer
 
+    def refresh(self, s: SparseTensor) -> None:
+        """Write the values of `s` here, after every kernel that reads the present ones."""
+        _overwrite(self.values, tile_values(s))
+
     def __del__(self) -> None:
-        _wait(self.values.ordinal)
+        _wait_to_the_end(self.values.ordinal)
 
 
 def upload_tiles(s: SparseTensor, ordinal: int) -> TileOperand:

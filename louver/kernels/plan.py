@@ -14,22 +14,24 @@ from louver.kernels.batch import placed
 from louver.kernels.dense import matrices
 from louver.kernels.execute import layout_of, run
 from louver.kernels.fused import Given, Target, fuse, given_of, place_name
-from louver.kernels.prepare import batch_of, check_kind, check_range, make_ready
+from louver.kernels.host import by_reference, usable_device
+from louver.kernels.prepare import batch_of, check_kind, make_ready, size_range
 from louver.kernels.request import (
     Accumulate,
     Request,
-    check_operands,
     check_sparse,
     default_layout,
+    operand_view,
     output_element,
     output_rows_of,
+    output_shape,
     problem,
     request,
 )
-from louver.kernels.state import states
+from louver.kernels.state import TensorState
 from louver.kernels.warm import WarmCalls
-from louver.runtime.arrays import ArrayView, empty_like_kind, view
-from louver.runtime.device import Device, require_device
+from louver.runtime.arrays import ArrayView, view
+from louver.runtime.device import Device
 from louver.runtime.device import device as device_of
 
 _CHANGING = ("dense_bias", "dense_scale", "c", "alpha", "beta")
@@ -40,9 +42,9 @@ class Plan:
     """A product of one sparse tensor on one device, made by `louver.plan`. It keeps tensor, operand and options.
 
     problem: what its kernel computes, the layout of the dense operand and the element types included. n, batch, activation: as
-    planned. device: where. Threads may share a plan. A CUDA graph that captured a call reads the operand, and the options'
-    arrays, on each replay: keep the plan, or the sparse tensor and the arrays, as long as the graph; numbers are those of the
-    captured call.
+    planned. device: where; None for the reference path on the host. Threads may share a plan. A CUDA graph that captured a call
+    reads the operand, and the options' arrays, on each replay: keep the plan, or the sparse tensor and the arrays, as long as the
+    graph; numbers are those of the captured call.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class Plan:
         solved: Problem,
         given: Given,
         activation: Activation | None,
-        place: Device,
+        place: Device | None,
     ) -> None:
         self.problem = solved
         self.n = n
@@ -62,7 +64,7 @@ class Plan:
         self.device = place
         self._s = s
         self._given = given
-        self._state = states().of(s)
+        self._state = s.derived.of(TensorState)
         self._warm = WarmCalls()
 
     @property
@@ -83,8 +85,8 @@ class Plan:
     ) -> Any:
         """Compute into `out` and return it; without one, into a new array of x's kind.
 
-        x: [..., K] in a linear plan, [K, N] in a matmul plan, in a batch [..., K, N], on the plan's device, of any N; a plan
-        for a batch takes any size of it above 1. It is read in place: rows of unit stride in the plan's layout, address, row
+        x: [..., K] in a linear plan, [K, N] in a matmul plan, in a batch [..., K, N], on the plan's device, of any N, 0 included;
+        a plan for a batch takes any size of it but 1. It is read in place: rows of unit stride in the plan's layout, address, row
         pitch and what lies between entries of a batch multiples of 16 bytes. With `out` nothing is allocated; the work goes to
         the caller's current stream, nothing is waited for, and the call may be captured into a CUDA graph.
         The options take the place of those that the plan was made with, and must ask for the same epilogue: they are what
@@ -104,9 +106,13 @@ class Plan:
             solved.kind, self._s, x, given, self.activation, out, element, solved.accumulate, like=solved.epilogue
         )
         self._check_kind(asked)
-        made = empty_like_kind(asked.dense, asked.shape, asked.element) if out is None else out
+        made = asked.made(out)
+        if asked.empty:
+            return made
         result = view(made) if asked.out is None else asked.out
         self._check_place(asked, result)
+        if self.device is None:
+            return by_reference(asked, made)
         launched = run(self._state, asked, result, n=self.n, batch=self.batch)
         if launched is not None:
             self._warm.keep(None, (x, given, out), asked, result, launched)
@@ -114,9 +120,10 @@ class Plan:
 
     def _check_kind(self, asked: Request) -> None:
         solved, fused = self.problem, asked.fused
-        if asked.dense.device != self.device.ordinal:
+        ordinal = _ordinal(self.device)
+        if asked.dense.device != ordinal:
             raise ValueError(
-                f"the plan is for arrays on {place_name(self.device.ordinal)}, got one on "
+                f"the plan is for arrays on {place_name(ordinal)}, got one on "
                 f"{place_name(asked.dense.device)}: make another plan"
             )
         if asked.dense.element.name != solved.b:
@@ -145,7 +152,8 @@ class Plan:
 
     def __repr__(self) -> str:
         (m, k), solved = self._s.shape[-2:], self.problem
-        return f"Plan({solved.kind} {m}×{k} {solved.a}, n={self.n}, {self.layout}, to {solved.out}, on {self.device})"
+        place = "the host, by the reference path" if self.device is None else self.device
+        return f"Plan({solved.kind} {m}×{k} {solved.a}, n={self.n}, {self.layout}, to {solved.out}, on {place})"
 
 
 def plan(
@@ -172,23 +180,25 @@ def plan(
 
     `p = louver.plan("linear", s, n=256, like=x)`, then `p(x, out=y)`.
 
-    kind: "linear" or "matmul". n: N (tokens or columns) that the kernel is chosen for; calls may have any N. out_dtype: as in
-    `louver.matmul`. like: an array as calls will have it, which gives the device, the element type and, for "matmul", the
-    layout; by default the current device and s's element type. layout: of a matmul's b, "n_major" (row-major [K, N], the
+    kind: "linear" or "matmul". n: N (tokens or columns) that the kernel is chosen for, 0 or more; calls may have any N.
+    out_dtype: as in `louver.matmul`. like: an array as calls will have it, which gives the device, the element type and, for
+    "matmul", the layout; by default the current device and s's element type. layout: of a matmul's b, "n_major" (row-major [K, N], the
     default for 16-bit types) or "k_major" (its transpose). batch: how many dense operands there are, as in `prepare`; by default
     as many as `like` or s has; of a linear plan with one weight, whose tokens are one axis otherwise, a batch's entries are what
     a second stride walks. bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta, activation, accumulate: as in
     `louver.matmul`, arrays on the device, for N = n (c [n, out] or [out, n]); the calls read the arrays anew, and may give others.
-    Compiles and uploads what calls with aligned and other outputs need. Raises ValueError or TypeError for arguments that no
-    product has, NoDeviceError without a GPU, RuntimeError while the stream of `like` is being captured.
+    Compiles and uploads what calls with aligned and other outputs need. Without a GPU the plan is for arrays on the host, keeps to
+    the same rules, and computes by the reference path, which it says once. Raises ValueError or TypeError for arguments that no
+    product has, RuntimeError while the stream of `like` is being captured.
     """
     check_kind(kind, layout)
     check_sparse(s, accumulate)
-    check_range(n, n)
-    example = None if like is None else view(like)
-    place = require_device() if example is None else _place_of(example)
+    n, _ = size_range((n, n))
+    example = None if like is None else operand_view(kind, s, like)
+    if example is not None:
+        output_shape(kind, s, example)
+    place = _place_of(example)
     dense = s.dtype if example is None else example.element
-    check_operands(kind, s, dense)
     chosen = _layout(kind, dense, example, layout)
     if batch is None and example is not None and kind == "matmul":
         batch = prod(example.shape[:-2])
@@ -197,17 +207,26 @@ def plan(
     outputs = output_rows_of(s)
     leading = s.shape[:-2] or ((count,) if entries else ())
     shape = (*leading, n, outputs) if kind == "linear" else (*leading, outputs, n)
-    fused = fuse(Target(kind, s, shape, n, place.ordinal, isinstance(s, GatedTensor)), given, activation)
+    fused = fuse(Target(kind, s, shape, n, _ordinal(place), isinstance(s, GatedTensor)), given, activation)
     element = output_element(out_dtype, s.dtype, dense, fused.epilogue)
     solved = problem(kind, s, dense, chosen, element, fused.bias, fused.epilogue, accumulate, entries)
-    make_ready(s, (n,), solved, place, count, 0 if example is None else example.stream or 0)
+    if place is not None:
+        make_ready(s, (max(n, 1),), solved, place, count, 0 if example is None else example.stream or 0)
     return Plan(s, n, count, solved, given, activation, place)
 
 
-def _place_of(example: ArrayView) -> Device:
-    if example.device is None:
+def _place_of(example: ArrayView | None) -> Device | None:
+    """The device of the plan's arrays, None for the host, where no device can be used."""
+    if example is not None and example.device is not None:
+        return device_of(example.device)
+    found = usable_device()
+    if found is not None and example is not None:
         raise ValueError("plans are for arrays on a device, got an array on the host as the example: move it there")
-    return device_of(example.device)
+    return found
+
+
+def _ordinal(place: Device | None) -> int | None:
+    return None if place is None else place.ordinal
 
 
 def _layout(kind: Kind, dense: ElementType, example: ArrayView | None, layout: BLayout | None) -> BLayout:
@@ -215,8 +234,6 @@ def _layout(kind: Kind, dense: ElementType, example: ArrayView | None, layout: B
         return "k_major"
     if layout is not None or example is None:
         return layout or default_layout(kind, dense)
-    if len(example.shape) < 2:
-        raise ValueError(f"b must be [..., K, N], got an example of shape {list(example.shape)}")
     found = matrices(example, k_axis=-2).layout
     if found == "copy":
         raise ValueError(f"a plan reads b in place, got an example without unit stride: {list(example.strides)}")

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-import warnings
-from math import prod
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import Activation
 from louver.frontend.problem import Kind
-from louver.kernels import reference
 from louver.kernels.fused import Given, given_of
-from louver.kernels.request import Accumulate, Request, request
-from louver.kernels.state import states
-from louver.runtime.arrays import ArrayView, empty_like_kind, view
-from louver.runtime.device import NoDevice, current_device
+from louver.kernels.host import by_reference, usable_device
+from louver.kernels.request import Accumulate, request
+from louver.kernels.state import TensorState, state_of
+from louver.runtime.arrays import view
 
 
 def matmul(
@@ -68,7 +60,8 @@ def matmul(
 
     On a GPU the work is sent to the caller's current stream and not waited for. Host arrays are copied in and out. The
     first call of its kind compiles and uploads, which a stream's capture forbids: `louver.prepare` does it ahead.
-    Without a GPU the reference path computes the same, slowly, and says so once.
+    Without a GPU the reference path computes the same, slowly, and says so once. Without tokens, columns or entries the result is
+    empty, and nothing is launched.
     Raises ValueError or TypeError with the rule, before anything is launched or written.
     """
     given = given_of(bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta)
@@ -115,81 +108,22 @@ def _product(
     accumulate: Accumulate,
 ) -> Any:
     options = (kind, out_dtype, accumulate, activation)
-    state = states().find(s)
+    state = state_of(s)
     if state is not None:
         y = state.warm.launch(options, x, given, out)
         if y is not None:
             return y
     asked = request(kind, s, x, given, activation, out, out_dtype, accumulate)
-    if not _on_gpu(asked.dense):
-        return _by_reference(asked, out)
+    if asked.empty:
+        return asked.made(out)
+    if asked.dense.device is None and usable_device() is None:
+        return by_reference(asked, out)
     from louver.kernels.execute import run
 
-    state = states().of(s)
-    made = empty_like_kind(asked.dense, asked.shape, asked.element) if out is None else out
+    state = s.derived.of(TensorState)
+    made = asked.made(out)
     result = view(made) if asked.out is None else asked.out
     placed = run(state, asked, result)
     if placed is not None:
         state.warm.keep(options, (x, given, out), asked, result, placed)
-    return made
-
-
-def _on_gpu(x: ArrayView) -> bool:
-    """Whether the kernel runs: for device arrays always, for host arrays if there is a GPU that it is compiled for."""
-    found = current_device()
-    if x.device is not None:
-        return True
-    if isinstance(found, NoDevice):
-        _say_once(str(found))
-        return False
-    if found.target != "sm_90a":
-        _say_once(f"{found} has no kernel yet")
-        return False
-    return True
-
-
-@functools.cache
-def _say_once(reason: str) -> None:
-    warnings.warn(f"louver computes by the reference path on the CPU: {reason}", stacklevel=5)
-
-
-def _by_reference(asked: Request, out: Any) -> Any:
-    fused, linear_ = asked.fused, asked.kind == "linear"
-    x = asked.dense.to_numpy()
-    reads: dict[str, NDArray[Any] | float] = {name: array.to_numpy() for name, array in fused.arrays.items()}
-    bias = reads.pop("bias", None)
-    c = reads.pop("c", None)
-    reads |= fused.bind(fused.places).numbers
-    m, k = asked.s.shape[-2:]
-    # Tokens of one weight are one product; of a batch, each entry is.
-    leading = asked.weights if linear_ else asked.shape[:-2]
-    batch = prod(leading)
-    weights = asked.s.dense().reshape(-1, m, k)
-    dense = x[None] if x.ndim == 2 else x.reshape((batch, -1, k) if linear_ else (batch, k, x.shape[-1]))
-    added = None if c is None else np.asarray(c).reshape(batch, -1, asked.shape[-1])
-    results: list[NDArray[Any]] = []
-    for entry in range(batch):
-        b = dense[entry % len(dense)]
-        if added is not None:
-            reads["c"] = added[entry].T if linear_ else added[entry]
-        y = reference.product(
-            weights[entry % len(weights)],
-            b.T if linear_ else b,
-            None if bias is None else np.asarray(bias),
-            asked.element.numpy,
-            fused.epilogue,
-            reads,
-            asked.accumulate,
-        )
-        results.append(y.T if linear_ else y)
-    return _deliver(np.stack(results).reshape(asked.shape), asked.dense, out)
-
-
-def _deliver(y: NDArray[Any], like: ArrayView, out: Any) -> Any:
-    """The reference path's result as the caller's kind of host array, written to `out` if there is one."""
-    made = empty_like_kind(like, y.shape, element_type(y.dtype)) if out is None else out
-    host = view(made).host
-    if host is None:
-        raise ValueError("out must be on the host, as the inputs are")
-    host[...] = y
     return made

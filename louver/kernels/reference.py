@@ -13,7 +13,7 @@ from louver.formats.gated import GATE_ROWS
 from louver.frontend.epilogue import ACTIVATIONS, NO_EPILOGUE, Epilogue
 from louver.isa.elementwise import STEPS
 from louver.isa.floating import f32_to_odd
-from louver.kernels.numerics import ACTIVATION_ERROR, ACTIVATION_SLOPE, LIMITS
+from louver.kernels.numerics import ACCUMULATIONS, ACTIVATION_ERROR, ACTIVATION_SLOPE, LIMITS
 
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
@@ -36,13 +36,14 @@ def product(
 ) -> Array:
     """`a [M, K] @ b [K, N] (+ bias [M] by rows)` and the epilogue, computed as the kernels do, rounded once to `out`: [M, N].
 
-    Floating-point operands accumulate in float32, integers (with an integer bias) exactly, wrapped to int32. accumulate: "f16":
+    a: of b's element type or another of its size, or as `computed_in` has it already. Floating-point operands accumulate in
+    float32, integers (with an integer bias) exactly, wrapped to int32. accumulate: "f16":
     the sum is rounded to float16 after every instruction's columns of K, 32 for 16-bit operands and 64 for 8-bit ones, and
     overflows as it does; other modes are those of float32 here. 8-bit outputs saturate. A gated product has [M / 2, N].
     """
-    if np.issubdtype(a.dtype, np.integer):
-        # float64 holds the sums of fewer than 2^37 products of 8-bit integers.
-        exact = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
+    wide = computed_in(b.dtype)
+    if np.issubdtype(b.dtype, np.integer):
+        exact = (a.astype(wide, copy=False) @ b.astype(wide)).astype(np.int64)
         if bias is not None and not epilogue.floating:
             exact += bias.astype(np.int64)[:, None]
         wrapped = exact.astype(np.int32)
@@ -52,13 +53,23 @@ def product(
     elif accumulate == "f16":
         y = _summed_in_f16(a, b)
     else:
-        y = a.astype(np.float32) @ b.astype(np.float32)
+        # Sums may overflow, as they do on a device.
+        with np.errstate(over="ignore", invalid="ignore"):
+            y = a.astype(wide, copy=False) @ b.astype(wide)
     return _rounded(_finished(y, bias, epilogue, reads or {}).astype(np.float64), out)
+
+
+def computed_in(operand: np.dtype[Any]) -> type[np.floating[Any]]:
+    """The type that products of such operands are summed in here.
+
+    float64 holds the sums of fewer than 2^37 products of 8-bit integers.
+    """
+    return np.float64 if np.issubdtype(operand, np.integer) else np.float32
 
 
 def _summed_in_f16(a: Array, b: Array) -> Array:
     """The product as f32 [M, N] that float16 holds: each instruction adds its exact part to the sum, and rounds."""
-    columns = 64 // a.dtype.itemsize
+    columns = 64 // b.dtype.itemsize
     total = np.zeros((a.shape[0], b.shape[1]), np.float16)
     with np.errstate(over="ignore", invalid="ignore"):
         for k in range(0, a.shape[1], columns):
@@ -73,14 +84,18 @@ def exact_product(
     bias: Array | None = None,
     epilogue: Epilogue = NO_EPILOGUE,
     reads: Reads | None = None,
+    accumulate: str = "f32",
 ) -> tuple[Float64, Float64]:
     """The product in float64, and the magnitude that bounds its rounding errors: both [M, N], or [M / 2, N] if gated.
 
-    The magnitude is Σ|a||b| (+ |bias|); an epilogue scales and adds to it as to the sum, and adds its own errors.
+    The magnitude is Σ|a||b| (+ |bias|); an epilogue scales and adds to it as to the sum, and adds its own errors. Behind an
+    epilogue it is infinite where partial sums may be. accumulate: a key of `ACCUMULATIONS`, which says from where on.
     """
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
     total, magnitude = wide_a @ wide_b, np.abs(wide_a) @ np.abs(wide_b)
     given = reads or {}
+    if epilogue != NO_EPILOGUE:
+        magnitude[magnitude > ACCUMULATIONS[accumulate].largest] = np.inf
     return _finished(total, bias, epilogue, given), _magnitude(total, magnitude, bias, epilogue, given)
 
 

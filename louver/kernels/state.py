@@ -1,10 +1,8 @@
-"""What has been made for each sparse tensor: operands on devices, launchers, warm calls. It goes when the tensor goes."""
+"""What has been made for a sparse tensor: operands on devices, launchers, warm calls. The tensor keeps it (`derived`)."""
 
 from __future__ import annotations
 
-import functools
 import threading
-import weakref
 
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem, accumulator_of
@@ -18,7 +16,7 @@ from louver.runtime.driver import is_capturing
 
 
 class TensorState:
-    """What has been made for one sparse tensor. It does not keep the tensor."""
+    """What has been made for one sparse tensor, `s.derived.of(TensorState)`. It does not keep the tensor."""
 
     def __init__(self) -> None:
         self.warm = WarmCalls()
@@ -26,6 +24,15 @@ class TensorState:
         self._tiles: dict[int, TileOperand] = {}
         self._launchers: dict[tuple[Problem, Schedule, int], Launcher] = {}
         self._lock = threading.Lock()
+
+    def refresh(self, s: SparseTensor) -> None:
+        """Write the tensor's values to where they are on devices, after all that reads them and before anything that will."""
+        with self._lock:
+            # Operands that differ in their metadata share their values.
+            for operand in {each.values: each for each in self._operands.values()}.values():
+                operand.refresh(s)
+            for tiles in self._tiles.values():
+                tiles.refresh(s)
 
     def launcher(self, s: SparseTensor, problem: Problem, schedule: Schedule, ordinal: int, stream: int) -> Launcher:
         """A product of `s`, the state's own tensor, on a device; compiled, loaded and uploaded the first time.
@@ -76,37 +83,6 @@ class TensorState:
             return found
 
 
-class TensorStates:
-    """States by tensor, which are found by identity and dropped when it dies."""
-
-    def __init__(self) -> None:
-        self._kept: dict[int, tuple[weakref.ref[SparseTensor], TensorState]] = {}
-        self._lock = threading.Lock()
-
-    def find(self, s: SparseTensor) -> TensorState | None:
-        """The tensor's state, None for whatever has none."""
-        # A dictionary with weak keys costs the hot path four times as much.
-        kept = self._kept.get(id(s))
-        return kept[1] if kept is not None and kept[0]() is s else None
-
-    def of(self, s: SparseTensor) -> TensorState:
-        """The tensor's state, a new one the first time."""
-        with self._lock:
-            found = self.find(s)
-            if found is None:
-                found = TensorState()
-                number = id(s)
-                # Called when the tensor dies, at any time: it takes no lock.
-                self._kept[number] = (weakref.ref(s, lambda dead: self._drop(number, dead)), found)
-            return found
-
-    def _drop(self, number: int, dead: weakref.ref[SparseTensor]) -> None:
-        kept = self._kept.get(number)
-        if kept is not None and kept[0] is dead:
-            del self._kept[number]
-
-
-@functools.cache
-def states() -> TensorStates:
-    """The process's states."""
-    return TensorStates()
+def state_of(s: object) -> TensorState | None:
+    """The tensor's state, None before there is one, and for what is no tensor."""
+    return s.derived.find(TensorState) if isinstance(s, SparseTensor) else None

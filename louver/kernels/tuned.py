@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
@@ -24,6 +22,7 @@ from louver.kernels.tuned_entry import Entry, Place, Sizes, UnusableEntryError, 
 from louver.passes.schedule import Schedule
 from louver.runtime.cache import cache_directory
 from louver.runtime.device import Device
+from louver.runtime.folder import OwnFolder
 
 SCHEMA = 1
 """Version of the files' form."""
@@ -79,31 +78,32 @@ def _check_tile(there: Schedule, here: Schedule, shape: Sizes) -> None:
         )
 
 
-def keep(entry: Entry, directory: Path | None = None) -> Path:
+def keep(entry: Entry) -> Path:
     """Write an entry whole, or not at all, in place of the one before; any number of processes may. Raises OSError."""
-    path = _path(entry.place, directory)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump({"schema": SCHEMA, **asdict(entry)}, file, indent=1, ensure_ascii=False)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return path
+    folder, name = _folder(), f"{entry.place.key}.json"
+    text = json.dumps({"schema": SCHEMA, **asdict(entry)}, indent=1, ensure_ascii=False)
+    folder.write(name, text.encode())
+    return folder.path / name
 
 
-def kept(directory: Path | None = None) -> Iterator[tuple[Path, Entry | UnusableEntryError]]:
+def kept() -> Iterator[tuple[Path, Entry | UnusableEntryError]]:
     """Every entry of the user's directory, or why it cannot be read."""
-    for path in sorted(_directory(directory).glob("*.json")):
+    folder = _folder()
+    try:
+        names = sorted(name for name in folder.files() if name.endswith(".json"))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        yield folder.path, UnusableEntryError(f"the folder cannot be read: {error.strerror or error}")
+        return
+    for name in names:
         try:
-            entry = _read(path)
+            entry = _read(name)
         except UnusableEntryError as error:
-            yield path, error
+            yield folder.path / name, error
         else:
             if entry is not None:
-                yield path, entry
+                yield folder.path / name, entry
 
 
 @functools.cache
@@ -130,7 +130,7 @@ def _in_table(wanted: Place) -> Entry | None:
 
 
 def _in_directory(wanted: Place) -> Entry | None:
-    entry = _read(_path(wanted, None))
+    entry = _read(f"{wanted.key}.json")
     if entry is not None and entry.place != wanted:
         raise UnusableEntryError("it is for another place than its name says")
     return entry
@@ -139,12 +139,14 @@ def _in_directory(wanted: Place) -> Entry | None:
 _SOURCES: Mapping[Origin, Callable[[Place], Entry | None]] = {"tuned": _in_directory, "table": _in_table}
 
 
-def _read(path: Path) -> Entry | None:
+def _read(name: str) -> Entry | None:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _folder().read(name).decode()
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UnusableEntryError(f"it cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
         raise UnusableEntryError(f"it cannot be read: {error}") from error
     try:
         facts = json.loads(text)
@@ -168,9 +170,5 @@ def _sizes(given: Any) -> Sizes:
     return m, n, k
 
 
-def _directory(directory: Path | None) -> Path:
-    return (cache_directory() if directory is None else directory) / "tuned"
-
-
-def _path(place: Place, directory: Path | None) -> Path:
-    return _directory(directory) / f"{place.key}.json"
+def _folder() -> OwnFolder:
+    return OwnFolder(cache_directory())

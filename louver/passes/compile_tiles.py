@@ -25,6 +25,7 @@ from louver.passes.canonicalize import drop_assumptions
 from louver.passes.conditions import conditions
 from louver.passes.count_loops import count_loops
 from louver.passes.decompose import decompose_sparse_tensors
+from louver.passes.dense_views import read_dense_views
 from louver.passes.describe_sparse_tiles import describe_sparse_tiles
 from louver.passes.dump import Dump
 from louver.passes.encode import assign_encodings, choose_warps
@@ -37,6 +38,7 @@ from louver.passes.prefetch_loads import prefetch_loads
 from louver.passes.propagate_sparsity import encoding_of, propagate_sparsity
 from louver.passes.refusal import unsupported
 from louver.passes.ring_copies import MOST_SLOTS, ring_copies
+from louver.passes.signature import RESERVED
 from louver.passes.sparse_views import read_views
 from louver.passes.split_addresses import split_addresses
 from louver.passes.tile_signature import ArgumentParameter, ParameterType, Part, TileSignature
@@ -137,6 +139,7 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     groups = argument_groups(_kernel(dense))
     make_host_descriptors(dense)
     dump.write("make-host-descriptors", dense)
+    dense_views = read_dense_views(_kernel(dense))
     describe_sparse_tiles(dense)
     dense.verify()
     dump.write("describe-sparse-tiles", dense)
@@ -162,6 +165,7 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
         kernel.threads,
         kernel.dynamic_shared,
         views,
+        dense_views,
         taken.reaches,
         taken.multiples,
     )
@@ -231,12 +235,10 @@ _SIZES: tuple[Part, ...] = ("size", "stride")
 
 def argument_groups(function: FuncOp) -> list[Group]:
     """Each argument of a kernel, before make-host-descriptors: a descriptor is followed by its sizes and strides."""
-    arguments = function.body.block.args
     found: list[Group] = []
-    for index, argument in enumerate(arguments):
+    for index, (argument, name) in enumerate(function.argument_names.items()):
         if len(found) > index:
             continue
-        name = argument.name_hint or f"arg{index}"
         if isinstance(argument.type, DescriptorType):
             found.append((name, "address", None))
             for part in _SIZES:
@@ -252,7 +254,7 @@ def argument_groups(function: FuncOp) -> list[Group]:
 def read_parameters(function: FuncOp, groups: Sequence[Group]) -> list[ArgumentParameter]:
     """The parameters of the kernel that decompose-sparse-tensors makes of `function`, which has its sparse types still."""
     found: list[ArgumentParameter] = []
-    taken = {function.sym_name.data, "smem"}
+    taken: set[str] = set(RESERVED)
 
     def add(name: str, group: Group, part: Part, type_: ParameterType, element: str, multiple: int) -> None:
         safe = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)
@@ -263,8 +265,7 @@ def read_parameters(function: FuncOp, groups: Sequence[Group]) -> list[ArgumentP
         found.append(ArgumentParameter(safe, group[0], part, group[2], type_, element, multiple))
 
     multiples = multiples_of(function)
-    for index, (argument, group) in enumerate(zip(function.body.block.args, groups, strict=True)):
-        name = argument.name_hint or f"arg{index}"
+    for index, ((argument, name), group) in enumerate(zip(function.argument_names.items(), groups, strict=True)):
         if not isinstance(argument.type, PointerType):
             add(name, group, group[1], _number_type(argument.type, function), str(argument.type), multiples[index])
             continue

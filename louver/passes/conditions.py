@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import cast
 
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, i64
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute
 
 from louver.ir.tile import FuncOp
+from louver.ir.tile.function import text_of
 from louver.passes.product import Split
 from louver.passes.tile_signature import Count, Reach
 
@@ -21,7 +22,7 @@ SPLIT = "louver.split"
 class Conditions:
     """equal: pairs of arguments that are equal. multiples: arguments and what each is a multiple of. programs: see `ProductNest`.
 
-    reaches: how far rows of sparse arguments are read. split: how programs share K.
+    reaches: how far sparse arguments are read. split: how programs share K.
     """
 
     equal: tuple[tuple[str, str], ...]
@@ -29,15 +30,6 @@ class Conditions:
     programs: int | None
     reaches: tuple[Reach, ...]
     split: Split | None
-
-
-def argument_names(function: FuncOp) -> dict[SSAValue, str]:
-    """A name for each argument, none of them twice."""
-    names: dict[SSAValue, str] = {}
-    for index, argument in enumerate(function.body.block.args):
-        name = argument.name_hint or f"arg{index}"
-        names[argument] = f"{name}_{index}" if name in names.values() else name
-    return names
 
 
 def require_equal(function: FuncOp, one: str, other: str) -> None:
@@ -51,9 +43,11 @@ def require_multiple(function: FuncOp, argument: str, of: int) -> None:
 
 
 def require_reach(function: FuncOp, reach: Reach) -> None:
-    """Rows of a sparse argument are as long as this at least."""
+    """A sparse argument has as many columns, or rows, as this at least."""
     counts = [[each.step, each.end, each.first, each.by] for each in reach.counts]
-    _add(function, REACH, _array([reach.argument, reach.least, *(each for count in counts for each in count)]))
+    _add(
+        function, REACH, _array([reach.argument, reach.of, reach.least, *(each for count in counts for each in count)])
+    )
 
 
 def state_programs(function: FuncOp, step: int) -> None:
@@ -85,10 +79,10 @@ def conditions(function: FuncOp) -> Conditions:
 
 
 def _reach(row: list[str | int]) -> Reach:
-    argument, least, *rest = row
+    argument, of, least, *rest = row
     counts = zip(*(iter(rest),) * 4, strict=True)
     found = (Count(str(step), str(end), int(first), int(by)) for step, end, first, by in counts)
-    return Reach(str(argument), int(least), tuple(found))
+    return Reach(str(argument), "rows" if of == "rows" else "columns", int(least), tuple(found))
 
 
 def _split(row: list[str | int]) -> Split:
@@ -112,5 +106,5 @@ def _array(row: Sequence[str | int]) -> ArrayAttr[Attribute]:
 
 
 def _rows(function: FuncOp, name: str) -> list[list[str | int]]:
-    found = [cast("ArrayAttr[StringAttr | IntegerAttr]", row).data for row in _list(function, name)]
-    return [[each.data if isinstance(each, StringAttr) else each.value.data for each in row] for row in found]
+    found = [cast("ArrayAttr[Attribute]", row).data for row in _list(function, name)]
+    return [[each.value.data if isinstance(each, IntegerAttr) else text_of(each) for each in row] for row in found]

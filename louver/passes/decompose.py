@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, ModuleOp, TensorType
+from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
@@ -31,6 +31,7 @@ from louver.ir.tile import (
     TransOp,
     sparse_encoding,
 )
+from louver.ir.tile.function import free_name
 from louver.ir.tile.types import as_tensor
 from louver.passes.decompose_memory import Axes, Parts, part_types
 from louver.passes.decompose_operations import decompose_operation
@@ -83,7 +84,7 @@ class _Decomposition:
             Rewriter.erase_op(op)
 
     def _arguments(self, block: Block) -> None:
-        attributes = list(self.function.arg_attrs or [DictionaryAttr({})] * len(block.args))
+        attributes, names = self.function.argument_attributes, list(self.function.argument_names.values())
         for index in reversed(range(len(block.args))):
             encoding = encoding_of(block.args[index])
             if encoding is not None and encoding.format.length > 1:
@@ -91,12 +92,11 @@ class _Decomposition:
                 raise unsupported(rule, self.function)
             if encoding is not None:
                 self._split_argument(block, index, self._first_axes(block.args[index].type), self.function)
-                attributes.insert(index + 1, DictionaryAttr({}))
-        self.function.function_type = FunctionType.from_lists(
-            list(block.arg_types), list(self.function.function_type.outputs)
-        )
-        if self.function.arg_attrs is not None:
-            self.function.arg_attrs = ArrayAttr(attributes)
+                attributes.insert(index + 1, {})
+                names.insert(index + 1, free_name(f"{names[index]}_metadata", names))
+        self.function.take_types()
+        self.function.argument_attributes = attributes
+        self.function.name_arguments(dict(enumerate(names)))
 
     def _first_axes(self, type_: Attribute) -> Axes | None:
         """The axes of a sparse argument: a descriptor's last dimension is contiguous, a pointer has none yet."""

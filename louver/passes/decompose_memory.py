@@ -21,7 +21,7 @@ from louver.ir.tile.metadata import (
 )
 from louver.ir.tile.types import AnyTensor, as_tensor
 from louver.passes.alignment import Needs, multiple_if
-from louver.passes.conditions import argument_names, require_multiple
+from louver.passes.conditions import require_multiple
 from louver.passes.index_numbers import Numbers, literal
 from louver.passes.refusal import unsupported
 
@@ -182,7 +182,7 @@ def _require(needs: Needs, op: Operation) -> None:
     while function is not None and not isinstance(function, FuncOp):
         function = function.parent_op()
     assert function is not None
-    names = argument_names(function)
+    names = function.argument_names
     for argument, of in sorted((names[argument], of) for argument, of in needs):
         require_multiple(function, argument, of)
 

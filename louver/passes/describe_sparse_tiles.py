@@ -6,6 +6,8 @@ their pitch, and a launch checks that what programs and loops reach is no furthe
 
 from __future__ import annotations
 
+from typing import Literal
+
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
@@ -14,7 +16,7 @@ from louver.ir.tile.metadata import word_columns
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.passes.access import Access, Dimension
 from louver.passes.affine import Tile
-from louver.passes.conditions import argument_names, require_reach
+from louver.passes.conditions import require_reach
 from louver.passes.describe_batches import describe_moved
 from louver.passes.describe_tiles import Describer
 from louver.passes.descriptors import EVERY, contiguous_last
@@ -22,6 +24,7 @@ from louver.passes.polynomial import Polynomial
 from louver.passes.reach import reach
 from louver.passes.refusal import unsupported
 from louver.passes.remove_dead import remove_dead
+from louver.passes.tile_signature import Reach
 
 
 def describe_sparse_tiles(module: ModuleOp) -> None:
@@ -63,20 +66,34 @@ def _is_block(describer: Describer, op: LoadOp) -> bool:
 
 
 def _check_block(describer: Describer, op: LoadOp) -> None:
-    """Leave it to the launch that columns which no boundaryCheck names end inside of their rows."""
+    """Leave it to the launch that what no boundaryCheck names ends inside of the tensor."""
     block = _block(describer, op)
     columns = None if block is None else next((each for each, by in enumerate(block.strides) if by.constant == 1), None)
     if block is None or columns is None:
         return
-    if op.boundary_check is None or columns not in op.boundary_check.get_values():
-        extent = tensor_of(op.result).get_shape()[columns]
-        reached = Dimension(columns, extent, block.strides[columns], block.first[columns], None)
-        _require_reach(describer, block.base, reached, op)
+    checked = () if op.boundary_check is None else op.boundary_check.get_values()
+    for each, extent in enumerate(tensor_of(op.result).get_shape()):
+        if each not in checked:
+            reached = Dimension(each, extent, block.strides[each], block.first[each], None)
+            _require_reach(describer, block.base, reached, "columns" if each == columns else "rows", op)
 
 
-def _require_reach(describer: Describer, base: SSAValue, columns: Dimension, op: LoadOp) -> None:
-    names = argument_names(describer.function)
-    require_reach(describer.function, reach(names[base], columns, describer.affine, names, op))
+_RULE = (
+    "a sparse tile is masked along K (columns < K), or begins at a multiple of a number for each program, or for each iteration of a "
+    "loop that ends at an argument or a number"
+)
+
+
+def _require_reach(
+    describer: Describer, base: SSAValue, dimension: Dimension, of: Literal["columns", "rows"], op: LoadOp
+) -> None:
+    names = describer.function.argument_names
+    found = reach(dimension, describer.affine, names)
+    if found is not None:
+        require_reach(describer.function, Reach(names[base], of, *found))
+    elif of == "columns":
+        # What lies behind a row is the next one: rows that end too early would go unnoticed.
+        raise unsupported(_RULE, op)
 
 
 def _describe(describer: Describer, op: LoadOp, found: Access) -> None:
@@ -87,7 +104,9 @@ def _describe(describer: Describer, op: LoadOp, found: Access) -> None:
             "a sparse tile that begins before its row, or before its matrix, is masked there (offsets >= 0)", op
         )
     if columns.size is None:
-        _require_reach(describer, found.base, columns, op)
+        _require_reach(describer, found.base, columns, "columns", op)
+    if rows is not None and rows.size is None and found.entry is None:
+        _require_reach(describer, found.base, rows, "rows", op)
     describer.load(op, found, ordered, [_size(describer, op, each, found, rows, columns) for each in ordered])
 
 

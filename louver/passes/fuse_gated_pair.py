@@ -13,8 +13,6 @@ from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import (
     ArrayAttr,
     DenseIntOrFPElementsAttr,
-    DictionaryAttr,
-    FunctionType,
     ModuleOp,
     StringAttr,
     TensorType,
@@ -35,8 +33,9 @@ from louver.ir.tile import (
     TransOp,
     sparse_encoding,
 )
+from louver.ir.tile.function import free_name
 from louver.ir.tile.types import tensor_of
-from louver.passes.conditions import argument_names, require_equal, require_multiple
+from louver.passes.conditions import require_equal, require_multiple
 from louver.passes.equal_values import equal, equal_index, equal_indices
 from louver.passes.host_descriptors import host_sizes
 from louver.passes.index_numbers import literal
@@ -117,7 +116,6 @@ def _step(loop: scf.ForOp, index: int) -> _Step | None:
 
 def _fuse(function: FuncOp, loop: scf.ForOp, one: _Step, two: _Step) -> None:
     _require_one_shape(function, one, two)
-    _name_arguments(function)
     descriptor = _descriptor(function, one, two)
     rows, columns = tensor_of(one.dot.d).get_shape()
     total = _looped(loop, one, two, descriptor, (2 * rows, columns))
@@ -131,7 +129,7 @@ def _fuse(function: FuncOp, loop: scf.ForOp, one: _Step, two: _Step) -> None:
 
 def _require_one_shape(function: FuncOp, one: _Step, two: _Step) -> None:
     """Sizes are the same, or given by a caller who describes both tensors; strides are, or the launch finds them so."""
-    names = argument_names(function)
+    names = function.argument_names
     described = host_sizes(function)
     rows = one.made.sizes[0]
     if rows in names:
@@ -148,24 +146,19 @@ def _require_one_shape(function: FuncOp, one: _Step, two: _Step) -> None:
         require_equal(function, *(names[cast(SSAValue, value)] for value in values))
 
 
-def _name_arguments(function: FuncOp) -> None:
-    """Write the name of each argument down, as those without one are called by their number."""
-    for argument, name in argument_names(function).items():
-        argument.name_hint = name
-
-
 def _descriptor(function: FuncOp, one: _Step, two: _Step) -> SSAValue:
     """Of an argument that is both."""
     block = function.body.block
-    names = argument_names(function)
+    names, attributes = list(function.argument_names.values()), function.argument_attributes
     gate, up = one.made.base, two.made.base
     assert isinstance(gate, BlockArgument) and isinstance(up, BlockArgument)
-    place = min(gate.index, up.index)
+    place, pair = min(gate.index, up.index), (names[gate.index], names[up.index])
     argument = block.insert_arg(gate.type, place)
-    argument.name_hint = f"{names[gate]}_{names[up]}"
-    attributes = list(function.arg_attrs or [DictionaryAttr({})] * (len(block.args) - 1))
-    attributes.insert(place, DictionaryAttr({GATED_MARK: ArrayAttr([StringAttr(names[gate]), StringAttr(names[up])])}))
-    function.arg_attrs = ArrayAttr(attributes)
+    attributes.insert(place, {GATED_MARK: ArrayAttr([StringAttr(each) for each in pair])})
+    function.take_types()
+    function.argument_attributes = attributes
+    names.insert(place, free_name("_".join(pair), names))
+    function.name_arguments(dict(enumerate(names)))
     rows, depth = one.made.sizes
     tile_rows, tile_depth = one.made.block.get_shape()
     made = MakeTensorDescriptorOp(
@@ -251,10 +244,10 @@ def _parts(total: SSAValue, shape: tuple[int, int], loop: scf.ForOp) -> tuple[SS
 
 def _drop_arguments(function: FuncOp, gone: list[SSAValue]) -> None:
     block = function.body.block
-    attributes = list(function.arg_attrs or [])
+    attributes = function.argument_attributes
     for argument in [each for each in reversed(block.args) if each in gone]:
         if argument.first_use is None:
             del attributes[argument.index]
             block.erase_arg(argument)
-    function.arg_attrs = ArrayAttr(attributes)
-    function.function_type = FunctionType.from_lists(list(block.arg_types), list(function.function_type.outputs))
+    function.take_types()
+    function.argument_attributes = attributes

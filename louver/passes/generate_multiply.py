@@ -58,17 +58,9 @@ def multiply(plan: Generation, values: dict[str, SSAValue], fill: Fill | None) -
         ops.TakeTurnOp(properties={"barriers": StringAttr(TURN)})
     if plan.group:
         ops.ClearOp()
-    main = Block(arg_types=[i32])
-    with ImplicitBuilder(main):
-        for index in range(plan.unroll):
-            _step(plan, values, main.args[0], index, fill, plan.group)
-    loop(plan.unroll, main)
-    rest = Block(arg_types=[i32])
-    with ImplicitBuilder(rest):
-        for index in range(plan.unroll - 1):
-            # Nobody knows here which step will be the last, so that each of them is promoted by itself.
-            _step(plan, values, rest.args[0], index, fill, min(plan.group, 1))
-    loop(plan.unroll - 1, rest, partial=True)
+    _steps(plan, values, fill, plan.unroll, plan.group)
+    # Any step of the rest may be the last, so each is promoted by itself.
+    _steps(plan, values, fill, plan.unroll - 1, min(plan.group, 1), partial=True)
     if plan.schedule.pingpong:
         # The other warpgroup's first products follow the last ones that are in flight here.
         ops.PassTurnOp(properties={"barriers": StringAttr(TURN)})
@@ -76,12 +68,32 @@ def multiply(plan: Generation, values: dict[str, SSAValue], fill: Fill | None) -
         _retire(0, 1)
 
 
+def _steps(
+    plan: Generation, values: dict[str, SSAValue], fill: Fill | None, count: int, group: int, *, partial: bool = False
+) -> None:
+    """A loop of `count` steps a round. partial: one round, which ends with the last step of K."""
+    body = Block(arg_types=[i32])
+    with ImplicitBuilder(body):
+        for index in range(count):
+            # Of a partial loop nothing reads metadata beyond its round.
+            refill = not partial or index + plan.steps_per_load < count
+            _step(plan, values, body.args[0], index, fill, group, refill=refill)
+    loop(count, body, partial=partial)
+
+
 def _step(
-    plan: Generation, values: dict[str, SSAValue], step: SSAValue, index: int, fill: Fill | None, group: int
+    plan: Generation,
+    values: dict[str, SSAValue],
+    step: SSAValue,
+    index: int,
+    fill: Fill | None,
+    group: int,
+    *,
+    refill: bool,
 ) -> None:
     """Step number `index` of a body that begins at `step`, with a multiple of `unroll` steps before it.
 
-    group: steps of the body whose sums are promoted together, 0 for none.
+    group: steps of the body whose sums are promoted together, 0 for none. refill: whether later steps read more metadata.
     """
     register_set, part = (index % SETS, 0) if plan.staged else divmod(index, plan.steps_per_load)
     begins, ends = (index % group == 0, index % group == group - 1) if group else (False, False)
@@ -106,9 +118,8 @@ def _step(
     # Nothing is in flight when a group of promoted sums begins.
     if not (begins and in_flight):
         _retire(in_flight, in_flight)
-    if part == 0 and not plan.staged:
-        ahead = index + plan.steps_per_load
-        _load_metadata(values["metadata"], step, 1 - register_set, ahead)
+    if refill and part == 0 and not plan.staged:
+        _load_metadata(values["metadata"], step, 1 - register_set, index + plan.steps_per_load)
     if ends:
         if in_flight:
             _retire(0, 0)

@@ -6,8 +6,8 @@ M, N and K with each of its operands leaves it to its caller that they agree.
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, ModuleOp, NoneAttr, UnitAttr
-from xdsl.ir import Attribute, SSAValue
+from xdsl.dialects.builtin import ModuleOp, NoneAttr, UnitAttr
+from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.ir.tile import DescriptorType, FuncOp, MakeTensorDescriptorOp, PointerType
@@ -24,13 +24,12 @@ def make_host_descriptors(module: ModuleOp) -> None:
         found = [index for index, type_ in enumerate(block.arg_types) if isinstance(type_, DescriptorType)]
         if not found:
             continue
-        given = function.arg_attrs or ArrayAttr([DictionaryAttr({})] * len(block.args))
-        attributes: list[dict[str, Attribute]] = [dict(each.data) for each in given]
+        attributes = function.argument_attributes
         for index in reversed(found):
             for size in _make(function, index):
                 attributes[size][SIZE_MARK] = UnitAttr()
-        function.function_type = FunctionType.from_lists(list(block.arg_types), list(function.function_type.outputs))
-        function.arg_attrs = ArrayAttr([DictionaryAttr(each) for each in attributes])
+        function.take_types()
+        function.argument_attributes = attributes
 
 
 def _make(function: FuncOp, index: int) -> range:
@@ -58,7 +57,5 @@ def _make(function: FuncOp, index: int) -> range:
 
 def host_sizes(function: FuncOp) -> frozenset[SSAValue]:
     """The arguments that are marked as a descriptor's sizes."""
-    if function.arg_attrs is None:
-        return frozenset()
-    arguments = zip(function.body.block.args, function.arg_attrs.data, strict=True)
-    return frozenset(argument for argument, attributes in arguments if SIZE_MARK in attributes.data)
+    arguments = zip(function.body.block.args, function.argument_attributes, strict=True)
+    return frozenset(argument for argument, attributes in arguments if SIZE_MARK in attributes)

@@ -21,7 +21,7 @@ from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.tile import DescriptorLoadOp, FuncOp, GetNumProgramsOp, GetProgramIdOp, Index, MakeTensorDescriptorOp
 from louver.passes.affine import Affine
 from louver.passes.atoms import Iteration, Part
-from louver.passes.conditions import argument_names, require_multiple, state_split
+from louver.passes.conditions import require_multiple, state_split
 from louver.passes.integers import constant_integer
 from louver.passes.polynomial import Polynomial, divide
 from louver.passes.product import Split
@@ -187,7 +187,7 @@ class _Reader:
         self, base: Polynomial, k: Polynomial, step: int, axis: int, *, masked: bool
     ) -> tuple[Split, int] | None:
         """The split into chunks of so many elements, and what K is a multiple of. masked: by the end of the chunk."""
-        names = argument_names(self.function)
+        names = self.function.argument_names
         # A chunk that is no whole steps goes on into the next one, unless its mask ends it.
         multiple = 1 if masked else step
         if base.constant is not None:
@@ -225,7 +225,7 @@ class _Reader:
             return None
         if count.constant is not None:
             return count.constant if count.constant > 0 else None
-        for name_of, name in argument_names(self.function).items():
+        for name_of, name in self.function.argument_names.items():
             if count == Polynomial.atom(name_of):
                 return name
         for atom in count.atoms:
@@ -321,7 +321,7 @@ def _join(function: FuncOp, loop: scf.ForOp, found: _Found) -> None:
             found.program,
         )
     if found.whole > 1 and isinstance(found.size, SSAValue):
-        require_multiple(function, argument_names(function)[found.size], found.whole)
+        require_multiple(function, function.argument_names[found.size], found.whole)
     state_split(function, found.split)
 
 

@@ -101,7 +101,10 @@ def places(function: FuncOp) -> dict[SSAValue, int]:
     """Where each value of a kernel stands in it."""
     found: list[SSAValue] = list(function.body.block.args)
     for op in function.body.walk():
-        found += [*op.results, *(argument for region in op.regions for argument in region.block.args)]
+        found += [
+            *op.results,
+            *(argument for region in op.regions for block in region.blocks for argument in block.args),
+        ]
     return {value: place for place, value in enumerate(found)}
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, cast
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.formats.pattern import Pattern
 from louver.ir.tile import (
@@ -25,6 +25,7 @@ from louver.ir.tile import (
     TransOp,
     element_name,
 )
+from louver.ir.tile.function import text_of
 from louver.ir.tile.types import tensor_of
 from louver.passes.conditions import conditions
 from louver.passes.fuse_gated_pair import GATED_MARK
@@ -345,11 +346,10 @@ def _ends_at(trace: Trace, end: Size, depth: Size, step: int) -> bool:
 
 def _gated_pair(function: FuncOp, trace: Trace, a: Load) -> tuple[str, str] | None:
     """The user's arguments that the sparse operand is made of, where `fuse_gated_pair` made one of two."""
-    arguments = zip(trace.names.values(), function.arg_attrs or [], strict=False)
-    for name, attributes in arguments:
-        pair = attributes.data.get(GATED_MARK)
+    for name, attributes in zip(trace.names.values(), function.argument_attributes, strict=True):
+        pair = attributes.get(GATED_MARK)
         if name == a.argument and isinstance(pair, ArrayAttr):
-            gate, up = (each.data for each in cast("ArrayAttr[StringAttr]", pair))
+            gate, up = map(text_of, cast("ArrayAttr[Attribute]", pair))
             return gate, up
     return None
 

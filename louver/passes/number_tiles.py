@@ -33,7 +33,7 @@ from louver.ir.tile import (
     Index,
     MakeTensorDescriptorOp,
 )
-from louver.passes.conditions import argument_names, require_multiple
+from louver.passes.conditions import require_multiple
 from louver.passes.index_numbers import literal
 from louver.passes.integers import constant_integer, steps_of, whole_steps_of, without_extension
 from louver.passes.refusal import unsupported
@@ -181,7 +181,7 @@ def _counted(value: SSAValue, axes: tuple[Axis, Axis]) -> Axis | None:
 
 def _require_multiples(function: FuncOp, axes: tuple[Axis, Axis]) -> None:
     """A count that leaves out what is left of a size takes it for a multiple of the tile's."""
-    names = argument_names(function)
+    names = function.argument_names
     for op in _operations(axes):
         axis = _counted(op.results[0], axes) if op.results else None
         if axis is not None and steps_of(op.results[0]) is None and isinstance(axis.size, SSAValue):

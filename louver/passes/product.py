@@ -35,7 +35,7 @@ class Multiple:
             )
 
     def __str__(self) -> str:
-        return "·".join([str(self.factor)] * (self.factor > 1) + list(self.arguments))
+        return "*".join([str(self.factor)] * (self.factor > 1) + list(self.arguments))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Programs:
     factor: int
 
     def __str__(self) -> str:
-        return f"{self.factor}·programs {'xyz'[self.axis]}"
+        return f"{self.factor}*programs {'xyz'[self.axis]}"
 
 
 Size: TypeAlias = str | int | Quotient | Multiple | Programs

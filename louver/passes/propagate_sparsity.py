@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, ModuleOp, StringAttr, TensorType
+from xdsl.dialects.builtin import ModuleOp, StringAttr, TensorType
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 from xdsl.utils.exceptions import VerifyException
@@ -94,19 +94,15 @@ def _encoded_tensor(tensor: TensorType[Attribute], encoding: SparseAttr) -> Tens
 
 def _mark_arguments(function: FuncOp) -> list[SSAValue]:
     """The arguments whose attribute says that they are sparse, now with types that say so."""
-    if function.arg_attrs is None:
-        return []
     changed: list[SSAValue] = []
-    kept: list[DictionaryAttr] = []
-    for argument, attributes in zip(function.body.block.args, function.arg_attrs.data, strict=True):
-        marks = [name for name in attributes.data if name.startswith(SPARSE_MARK)]
-        kept.append(DictionaryAttr({name: each for name, each in attributes.data.items() if name not in marks}))
-        for mark in marks:
+    kept = function.argument_attributes
+    for argument, attributes in zip(function.body.block.args, kept, strict=True):
+        for mark in [name for name in attributes if name.startswith(SPARSE_MARK)]:
+            del attributes[mark]
             changed.append(_encode(argument, _named(mark.removeprefix(SPARSE_MARK), function), function))
     if changed:
-        types = list(function.body.block.arg_types)
-        function.function_type = FunctionType.from_lists(types, list(function.function_type.outputs))
-        function.arg_attrs = ArrayAttr(kept) if any(each.data for each in kept) else None
+        function.take_types()
+        function.argument_attributes = kept
     return changed
 
 

@@ -1,10 +1,10 @@
-"""How far along a row a kernel reads a sparse tensor, where no mask says where rows end: for a launch to compute."""
+"""How far a kernel reads a sparse tensor along a dimension that no mask bounds: for a launch to compute."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 
 from louver.ir.tile import GetProgramIdOp
 from louver.passes.access import Dimension
@@ -12,31 +12,30 @@ from louver.passes.affine import Affine
 from louver.passes.atoms import Iteration, Part
 from louver.passes.integers import constant_integer, steps_of
 from louver.passes.polynomial import ONE, Polynomial
-from louver.passes.refusal import unsupported
-from louver.passes.tile_signature import Count, Reach
-
-_RULE = (
-    "a sparse tile is masked along K (columns < K), or begins at a multiple of a number for each program, or for each iteration of a "
-    "loop that ends at an argument or a number"
-)
+from louver.passes.tile_signature import Count
 
 
-def reach(argument: str, columns: Dimension, affine: Affine, names: Mapping[SSAValue, str], op: Operation) -> Reach:
-    """How far `op` reads rows of `argument`, which nothing bounds. Refuses tiles that begin where no launch could tell."""
-    least, counts = columns.extent, list[Count]()
-    for monomial, factor in columns.first:
+def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str]) -> tuple[int, tuple[Count, ...]] | None:
+    """How far a dimension is read that nothing bounds, see `Reach`. None for tiles that begin where no launch could tell: elsewhere than
+    at a multiple of a number for each program, or for each iteration of a loop that ends at an argument or a number.
+    """
+    least, counts = dimension.extent, list[Count]()
+    for monomial, factor in dimension.first:
         if monomial == ONE:
             least += factor
             continue
         counters = [each for each in monomial if not (isinstance(each[0], SSAValue) and each[0] in names)]
         step = size_text(Polynomial.of({monomial - frozenset(counters): factor}), names)
         if factor < 0 or step is None or len(counters) != 1 or counters[0][1] != 1:
-            raise unsupported(_RULE, op)
-        counts.append(_count(counters[0][0], step, affine, names, op))
-    return Reach(argument, least, tuple(sorted(counts, key=repr)))
+            return None
+        count = _count(counters[0][0], step, affine, names)
+        if count is None:
+            return None
+        counts.append(count)
+    return least, tuple(sorted(counts, key=repr))
 
 
-def _count(atom: Hashable, step: str, affine: Affine, names: Mapping[SSAValue, str], op: Operation) -> Count:
+def _count(atom: Hashable, step: str, affine: Affine, names: Mapping[SSAValue, str]) -> Count | None:
     if isinstance(atom, SSAValue) and isinstance(atom.owner, GetProgramIdOp):
         return Count(step, f"programs {'xyz'[atom.owner.axis.value.data]}")
     if isinstance(atom, Iteration):
@@ -49,7 +48,7 @@ def _count(atom: Hashable, step: str, affine: Affine, names: Mapping[SSAValue, s
         text = size_text(whole, names)
         if first is not None and by is not None and by > 0 and text is not None:
             return Count(step, text, first, by)
-    raise unsupported(_RULE, op)
+    return None
 
 
 def _whole_steps(value: Polynomial, by: int) -> Polynomial | None:
@@ -73,4 +72,4 @@ def size_text(value: Polynomial, names: Mapping[SSAValue, str]) -> str | None:
         if not isinstance(atom, SSAValue) or atom not in names:
             return None
         factors += [names[atom]] * power
-    return "·".join(sorted(factors))
+    return "*".join(sorted(factors))

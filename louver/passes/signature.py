@@ -15,10 +15,13 @@ from louver.isa.tensormap import SwizzleBytes
 M = TypeVar("M")
 P = TypeVar("P")
 
-OWN = ("smem", "a_map", "b_map", "d_map", "metadata", "d", "M", "N", "K", "pitch", "batch", "batch_pitch", "entries")
-"""Names that every product may have for itself: of its shared memory and its parameters."""
+OWN = ("a_map", "b_map", "d_map", "metadata", "d", "M", "N", "K", "pitch", "batch", "batch_pitch", "entries")
+"""Names that every product may have for its own parameters."""
 
-_TAKEN = re.compile(rf"({'|'.join(OWN)}|(batch_)?pitch_.*|own.*)")
+RESERVED = ("smem", "WARP_SZ")
+"""Names that no parameter has: shared memory's, and the only word that PTX reserves among those that look like one."""
+
+_TAKEN = re.compile(rf"({'|'.join((*OWN, *RESERVED))}|(batch_)?pitch_.*|own.*)")
 """Names that an argument of the epilogue does not keep as a parameter."""
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*|_[A-Za-z0-9_]+")

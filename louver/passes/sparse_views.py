@@ -1,4 +1,4 @@
-"""What a kernel of register tiles takes for granted of its sparse arguments: where rows and matrices begin, and how long rows are.
+"""What a kernel of register tiles takes for granted of its sparse arguments: where rows and matrices begin, and how many there are.
 
 Metadata is in words for 16 rows each, so that a sparse tensor is read by its own sizes and strides or not at all. They are read
 here as texts, which a launch compares with the tensor (`louver.user.bind_tiles`); what no launch could compute is refused.
@@ -14,14 +14,15 @@ from xdsl.ir import Operation, SSAValue
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.tile import (
     FuncOp,
+    GetNumProgramsOp,
     Index,
     MakeTensorDescriptorOp,
     MakeTensorPtrOp,
     sparse_encoding,
 )
 from louver.ir.tile.syntax import join_indices
-from louver.passes.conditions import argument_names
 from louver.passes.decompose_memory import Axes, contiguous_axes
+from louver.passes.descriptors import EVERY
 from louver.passes.index_numbers import literal
 from louver.passes.refusal import unsupported
 from louver.passes.tile_signature import SparseView
@@ -39,7 +40,7 @@ def read_views(function: FuncOp) -> tuple[SparseView, ...]:
     Refuses, with the operation's line, a view that begins elsewhere than at its argument, and sizes and strides that are neither
     arguments nor numbers nor products and parts of them.
     """
-    names = argument_names(function)
+    names = function.argument_names
     found: dict[SparseView, None] = {}
     for op in function.body.walk():
         if isinstance(op, MakeTensorDescriptorOp | MakeTensorPtrOp) and sparse_encoding(op.base.type) is not None:
@@ -61,11 +62,15 @@ def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue,
         raise unsupported("a sparse tensor has rows and columns at least", op)
     others = [dimension for dimension in range(len(sizes)) if dimension not in (axes.rows, axes.columns)]
     order = [*others, axes.rows]
+    first = _size(sizes[order[0]], names)
     return SparseView(
         names[op.base],
         _text(sizes[axes.columns], names, "the length of rows", op),
         # How many rows a matrix has says where the next one begins.
-        tuple(_text(sizes[each], names, "the rows of a matrix", op) for each in order[1:]),
+        (
+            None if first == str(EVERY) else first,
+            *(_text(sizes[each], names, "the rows of a matrix", op) for each in order[1:]),
+        ),
         tuple(_text(strides[each], names, "a stride", op) for each in order),
     )
 
@@ -82,21 +87,23 @@ def _text(index: Index, names: Mapping[SSAValue, str], what: str, op: Operation)
 
 
 def _size(index: Index, names: Mapping[SSAValue, str]) -> str | None:
-    """As `louver.user.sizes` reads it: factors joined by ·, or an argument / a number or / another one."""
+    """As `louver.user.sizes` reads it: factors joined by *, or an argument / a number or / another one."""
     number = literal(index)
     if number is not None or isinstance(index, int):
         return str(number)
     match index.owner:
         case ExtSIOp(input=value) | TruncIOp(input=value):
             return _size(value, names)
+        case GetNumProgramsOp(axis=axis):
+            return f"programs {'xyz'[axis.value.data]}"
         case arith.MuliOp(lhs=left, rhs=right):
             factors = [_size(each, names) for each in (left, right)]
             if None in factors or any("/" in str(each) for each in factors):
                 return None
-            return "·".join(sorted(factor for each in factors for factor in str(each).split("·")))
+            return "*".join(sorted(factor for each in factors for factor in str(each).split("*")))
         case arith.DivSIOp(lhs=whole, rhs=by):
             name, divisor = _size(whole, names), _size(by, names)
-            if name is None or divisor is None or not {"·", "/"}.isdisjoint(name + divisor) or divisor == "0":
+            if name is None or divisor is None or not {"*", "/"}.isdisjoint(name + divisor) or divisor == "0":
                 return None
             return f"{name}/{divisor}"
         case _:

@@ -63,20 +63,34 @@ class ArgumentParameter:
 class SparseView:
     """How a kernel describes a sparse argument, its sizes as texts, see `louver.user.sizes`.
 
-    columns: dense elements of a row that are read, from the first on. rows: where there is a batch, the sizes of all dimensions between
-    the first and the columns, of which rows are the last. strides: dense elements between matrices, where there is a batch, and
-    between rows, in this order.
+    columns: dense elements of a row that are read, from the first on. sizes: of the other dimensions: matrices, where there is a
+    batch, and rows. The first one is None where the kernel does not bound it, or by a number that no launch knows. strides: dense
+    elements between neighbours along the same dimensions.
     """
 
     argument: str
     columns: str
-    rows: tuple[str, ...]
+    sizes: tuple[str | None, ...]
     strides: tuple[str, ...]
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> SparseView:
         """The view that a signature's `to_json` wrote."""
-        return cls(facts["argument"], facts["columns"], tuple(facts["rows"]), tuple(facts["strides"]))
+        return cls(facts["argument"], facts["columns"], tuple(facts["sizes"]), tuple(facts["strides"]))
+
+
+@dataclass(frozen=True, slots=True)
+class DenseView:
+    """What a kernel's descriptors and masks say of a dense argument: sizes and strides of all dimensions, in elements, as texts."""
+
+    argument: str
+    sizes: tuple[str, ...]
+    strides: tuple[str, ...]
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> DenseView:
+        """The view that a signature's `to_json` wrote."""
+        return cls(facts["argument"], tuple(facts["sizes"]), tuple(facts["strides"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,23 +105,26 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How many elements of a row of a sparse argument a kernel reads: `least` without steps, and each count's steps but the first."""
+    """How many elements of each row, or how many rows, of a sparse argument a kernel reads: `least` without steps, and each count's
+    steps but the first.
+    """
 
     argument: str
+    of: Literal["columns", "rows"]
     least: int
     counts: tuple[Count, ...]
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Reach:
         """The reach that a signature's `to_json` wrote."""
-        return cls(facts["argument"], facts["least"], tuple(Count(**each) for each in facts["counts"]))
+        return cls(facts["argument"], facts["of"], facts["least"], tuple(Count(**each) for each in facts["counts"]))
 
 
 @dataclass(frozen=True, slots=True)
 class TileSignature:
     """A compiled kernel of register tiles as its launch sees it. shared_bytes: dynamic shared memory of a CTA.
 
-    views, reaches: what the kernel takes for granted of its sparse arguments, which a launch must check. multiples: arguments, and what
+    views, dense_views, reaches: what the kernel takes for granted of its arguments, which a launch must check. multiples: arguments, and what
     each is a multiple of, so that sparse tiles begin where metadata can be read.
     """
 
@@ -116,6 +133,7 @@ class TileSignature:
     threads: int
     shared_bytes: int
     views: tuple[SparseView, ...] = ()
+    dense_views: tuple[DenseView, ...] = ()
     reaches: tuple[Reach, ...] = ()
     multiples: tuple[tuple[str, int], ...] = ()
 
@@ -133,6 +151,7 @@ class TileSignature:
         """The signature that `to_json` wrote."""
         fields: dict[str, Any] = {**facts, "parameters": tuple(ArgumentParameter(**p) for p in facts["parameters"])}
         fields["views"] = tuple(SparseView.from_json(view) for view in facts["views"])
+        fields["dense_views"] = tuple(DenseView.from_json(view) for view in facts["dense_views"])
         fields["reaches"] = tuple(Reach.from_json(each) for each in facts["reaches"])
         fields["multiples"] = tuple((name, of) for name, of in facts["multiples"])
         return cls(**fields)

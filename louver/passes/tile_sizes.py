@@ -19,7 +19,7 @@ from louver.ir.tile import AtomicRMWOp, FuncOp, GetNumProgramsOp, GetProgramIdOp
 from louver.passes.access import Access, Dimension
 from louver.passes.affine import Affine
 from louver.passes.atoms import Iteration
-from louver.passes.conditions import argument_names, require_multiple
+from louver.passes.conditions import require_multiple
 from louver.passes.insert import insert, insert_before, integer
 from louver.passes.integers import constant_integer, steps_of, whole_steps_of
 from louver.passes.polynomial import Polynomial
@@ -89,7 +89,7 @@ class TileSizes:
         if found is None:
             raise unsupported("a store without a mask ends at an argument or a number", op)
         if isinstance(found, SSAValue):
-            require_multiple(self.function, argument_names(self.function)[found], each.extent)
+            require_multiple(self.function, self.function.argument_names[found], each.extent)
         elif found % each.extent:
             rule = f"a store without a mask writes whole tiles: {found} elements are no multiple of {each.extent}"
             raise unsupported(rule, op)

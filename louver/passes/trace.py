@@ -26,7 +26,6 @@ from louver.ir.tile import (
     sparse_encoding,
 )
 from louver.ir.tile.types import tensor_of
-from louver.passes.conditions import argument_names
 from louver.passes.descriptors import EVERY
 from louver.passes.host_descriptors import host_sizes
 from louver.passes.product import Argument, Batch, Programs, Quotient, Size, multiplied
@@ -101,7 +100,7 @@ class Trace:
     at_most: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
 
     def __post_init__(self) -> None:
-        self.names = argument_names(self.function)
+        self.names = self.function.argument_names
 
     @property
     def arguments(self) -> tuple[Argument, ...]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
-import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -146,22 +147,46 @@ def assemble(ptx: str, target: str = "sm_90a", *, options: Sequence[str] = ()) -
 
     Raises AssemblyError when ptxas refuses the text or takes longer than `TIMEOUT`.
     """
-    with tempfile.TemporaryDirectory(prefix="louver-") as folder:
-        source, result = Path(folder) / "module.ptx", Path(folder) / "module.cubin"
-        source.write_text(ptx, encoding="utf-8")
+    ptxas = find_ptxas()
+    with memory_file(ptx.encode()) as source, memory_file() as result:
         started = time.perf_counter()
-        command = [str(find_ptxas()), f"-arch={target}", "-v", *options, "-o", str(result), str(source)]
-        status, log = _run(command)
+        # ptxas copies what is on "-" to the temporary folder, and reads a path in place.
+        command = [str(ptxas), f"-arch={target}", "-v", *options, "-o", path_of(result), path_of(source)]
+        status, log = _run(command, (source, result))
         seconds = time.perf_counter() - started
-        if status or not result.exists():
-            raise AssemblyError(_explain(log, ptx, target))
-        return Assembly(result.read_bytes(), _resources(log), _warnings(log), ptxas_version(), seconds)
+        cubin = os.pread(result, os.fstat(result).st_size, 0)
+    if status or not cubin:
+        raise AssemblyError(_explain(log, ptx, target))
+    return Assembly(cubin, _resources(log), _warnings(log), ptxas_version(), seconds)
 
 
-def _run(command: list[str]) -> tuple[int, str]:
+@contextmanager
+def memory_file(content: bytes = b"") -> Generator[int]:
+    """The descriptor of a file without a name, in memory: it is gone with its processes, however they end."""
+    handle = os.memfd_create("louver")
+    try:
+        with os.fdopen(handle, "wb", closefd=False) as file:
+            file.write(content)
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def path_of(handle: int) -> str:
+    """The path by which a program that is given the descriptor `handle` (`pass_fds`) opens its file."""
+    return f"/proc/self/fd/{handle}"
+
+
+def _run(command: list[str], files: Sequence[int]) -> tuple[int, str]:
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=TIMEOUT, check=False
+            command,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=TIMEOUT,
+            check=False,
+            pass_fds=files,
         )
     except subprocess.TimeoutExpired:
         raise AssemblyError(f"ptxas must end within {TIMEOUT} s, got no result: make the kernel smaller") from None

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import tempfile
 from collections import Counter
 from pathlib import Path
 
-from louver.ptx.assembler import TIMEOUT, tool_in_wheel
+from louver.ptx.assembler import TIMEOUT, memory_file, path_of, tool_in_wheel
 
 WHEEL = "nvidia-cuda-nvdisasm"
 """The distribution that carries the disassembler."""
@@ -35,12 +34,16 @@ def find_nvdisasm() -> Path:
 
 def disassemble(cubin: bytes) -> str:
     """The SASS of a cubin. Raises ValueError when nvdisasm cannot read it."""
-    with tempfile.NamedTemporaryFile(prefix="louver-", suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        command = [str(find_nvdisasm()), "-c", file.name]
+    nvdisasm = find_nvdisasm()
+    with memory_file(cubin) as file:
         done = subprocess.run(
-            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=TIMEOUT, check=False
+            [str(nvdisasm), "-c", path_of(file)],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=TIMEOUT,
+            check=False,
+            pass_fds=[file],
         )
     if done.returncode:
         raise ValueError(f"nvdisasm cannot read the cubin: {done.stderr.strip()}")

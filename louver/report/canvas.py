@@ -5,8 +5,11 @@ Nothing here needs a display.
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+
+from louver.formats.regular import Target
 
 INK, MUTED, GRID = "#1f2933", "#7b8794", "#e4e7eb"
 COLORS = {"ours": "#0f766e", "cublas": "#b0b7c0", "cusparselt": "#6b8fb5"}
@@ -33,7 +36,9 @@ def clean(axes: Any, grid: str) -> None:
 
 
 def write(made: Any, path: Path) -> Path:
-    """Save as PNG; the folder is made where there is none."""
+    """Save as PNG, whole or not at all; the folder is made where there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    made.savefig(path, dpi=150)
+    picture = BytesIO()
+    made.savefig(picture, format="png", dpi=150)
+    Target.of(path).write(picture.getvalue())
     return path

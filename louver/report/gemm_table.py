@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from louver.report.gemm import CONTENDERS, LABELS, GemmRecord, GemmRow
-from louver.report.style import plain_table
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from louver.report.table import Column, Table
 
 NONE = "–"
 
@@ -36,22 +32,18 @@ def mean_factor(rows: Sequence[GemmRow], over: str) -> float | None:
 
 def gemm_table(record: GemmRecord, title: str) -> Table:
     """The rows by element types, each kind closed by its geometric means."""
-    table = plain_table(title)
-    table.add_column("M×N×K", justify="right", no_wrap=True)
-    table.add_column("type")
-    for contender in CONTENDERS:
-        table.add_column(f"{LABELS[contender]}\nTFLOP/s", justify="right")
-    for over in CONTENDERS[1:]:
-        table.add_column(f"×\n{LABELS[over]}", justify="right")
+    speeds = [Column(f"{LABELS[contender]} TFLOP/s", right=True) for contender in CONTENDERS]
+    factors = [Column(f"× {LABELS[over]}", right=True) for over in CONTENDERS[1:]]
+    shown: list[tuple[str, ...]] = []
     for types in dict.fromkeys(row.types for row in record.rows):
         rows = [row for row in record.rows if row.types == types]
         for row in rows:
-            speeds = [_number(row.tflops(contender), ".0f") for contender in CONTENDERS]
-            factors = [_number(factor(row, over), ".2f") for over in CONTENDERS[1:]]
-            table.add_row("×".join(map(str, row.shape)), types, *speeds, *factors)
+            numbers = [_number(row.tflops(contender), ".0f") for contender in CONTENDERS]
+            numbers += [_number(factor(row, over), ".2f") for over in CONTENDERS[1:]]
+            shown.append(("×".join(map(str, row.shape)), types, *numbers))
         means = [_number(mean_factor(rows, over), ".2f") for over in CONTENDERS[1:]]
-        table.add_row("geomean", types, *[""] * len(CONTENDERS), *means, style="bold", end_section=True)
-    return table
+        shown.append(("geomean", types, *[""] * len(CONTENDERS), *means))
+    return Table(title, (Column("M×N×K", right=True), Column("type"), *speeds, *factors), shown)
 
 
 def _number(value: float | None, form: str) -> str:

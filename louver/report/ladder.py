@@ -10,20 +10,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from louver.formats.dtypes import element_type
 from louver.report.gemm import SCHEMA, types_of
 from louver.report.roofline import DATASHEET
-from louver.report.style import plain_table
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from louver.report.table import NAME, Column, Table
 
 NONE = "–"
+
+CLAIMS = (
+    'Claims are from the worklog "How to optimize a Croqtile 2:4 sparse GEMM" (April 2026): TFLOP/s that its author measured '
+    "at the same step on an H800 PCIe, not reproduced here."
+)
+"""Where the claims in a record come from, for tables and pictures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +110,26 @@ def read_ladder(path: Path) -> LadderRecord:
         raise ValueError(f"{path.name}: not a ladder record: {error}") from error
 
 
-def ladder_table(ladder: Ladder, device: str) -> Table:
-    """The rungs from the baseline up, for a terminal."""
-    table = plain_table(f"{ladder.title}, 2:4, dense-equivalent, bursts on {device}")
-    table.add_column("change")
-    for heading in ("TFLOP/s", "Δ vs baseline", "HW efficiency", "worklog's claim\nTFLOP/s"):
-        table.add_column(heading, justify="right")
+def ladder_tables(ladders: Sequence[Ladder], device: str) -> list[Table | str]:
+    """The rungs of each ladder from the baseline up; `CLAIMS` below them where there are any."""
+    tables: list[Table | str] = [_table(ladder, device) for ladder in ladders]
+    claimed = any(rung.claim is not None for ladder in ladders for rung in ladder.rungs)
+    return [*tables, CLAIMS] if claimed else tables
+
+
+def _table(ladder: Ladder, device: str) -> Table:
+    numbers = ("TFLOP/s", "Δ vs baseline", "HW efficiency", "worklog's claim TFLOP/s")
+    rows: list[tuple[str, ...]] = []
     for rung in ladder.rungs:
         part = ladder.efficiency(rung, device)
-        table.add_row(
-            rung.change,
-            f"{ladder.tflops(rung):.0f}",
-            "" if rung is ladder.rungs[0] else f"{ladder.gain(rung):+.0%}",
-            NONE if part is None else f"{part:.1%}",
-            "" if rung.claim is None else f"{rung.claim:.0f}",
+        rows.append(
+            (
+                rung.change,
+                f"{ladder.tflops(rung):.0f}",
+                "" if rung is ladder.rungs[0] else f"{ladder.gain(rung):+.0%}",
+                NONE if part is None else f"{part:.1%}",
+                "" if rung.claim is None else f"{rung.claim:.0f}",
+            )
         )
-    return table
+    columns = (Column("change", least=NAME), *(Column(name, right=True) for name in numbers))
+    return Table(f"{ladder.title}, 2:4, dense-equivalent, bursts on {device}", columns, rows)

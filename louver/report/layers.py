@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from louver.report.style import NAME_COLUMNS, plain_table
+from louver.report.table import NAME, Column, Table
+from louver.report.text import shown
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-HEADINGS = ("tensor", "shape", "type", "dense", "sparse", "ratio", "error")
+HEADINGS = ("tensor", "shape", "type", "dense", "stored", "ratio", "error")
 
 
 @dataclass(frozen=True, slots=True)
 class LayerRow:
     """One weight.
 
-    shape: [rows, columns] in elements. dtype: the stored element type. dense_bytes, sparse_bytes: sizes of the payload.
+    shape: [rows, columns] in elements. dtype: the stored element type. dense_bytes: its size dense, in that type.
+    stored_bytes: its size as it is written, dense or compressed.
     error: relative Frobenius error of pruning, ‖w − pruned‖ / ‖w‖ (0 for a zero weight).
     """
 
@@ -26,28 +25,28 @@ class LayerRow:
     shape: tuple[int, int]
     dtype: str
     dense_bytes: int
-    sparse_bytes: int
+    stored_bytes: int
     error: float
 
     def __post_init__(self) -> None:
-        if self.dense_bytes < 0 or self.sparse_bytes < 0:
-            raise ValueError(f"sizes are not negative, got {self.dense_bytes} and {self.sparse_bytes} bytes")
+        if self.dense_bytes < 0 or self.stored_bytes < 0:
+            raise ValueError(f"sizes are not negative, got {self.dense_bytes} and {self.stored_bytes} bytes")
         if not self.error >= 0:
             raise ValueError(f"{self.name}: the error is a number from 0, got {self.error}: the weight may hold NaN")
 
     @property
     def ratio(self) -> float:
-        """Dense bytes over sparse bytes."""
-        return self.dense_bytes / self.sparse_bytes if self.sparse_bytes else 1.0
+        """Dense bytes over stored bytes."""
+        return self.dense_bytes / self.stored_bytes if self.stored_bytes else 1.0
 
 
 def total(rows: Sequence[LayerRow]) -> tuple[int, int, float]:
-    """Dense bytes, sparse bytes, and the root mean square of the rows' errors, weighted by their elements."""
+    """Dense bytes, stored bytes, and the root mean square of the rows' errors, weighted by their elements."""
     dense = sum(row.dense_bytes for row in rows)
-    sparse = sum(row.sparse_bytes for row in rows)
+    stored = sum(row.stored_bytes for row in rows)
     weights = [row.shape[0] * row.shape[1] for row in rows]
     squares = sum(weight * row.error**2 for weight, row in zip(weights, rows, strict=True))
-    return dense, sparse, (squares / sum(weights)) ** 0.5 if sum(weights) else 0.0
+    return dense, stored, (squares / sum(weights)) ** 0.5 if sum(weights) else 0.0
 
 
 def cells(row: LayerRow) -> tuple[str, ...]:
@@ -57,31 +56,24 @@ def cells(row: LayerRow) -> tuple[str, ...]:
         f"{row.shape[0]}×{row.shape[1]}",
         row.dtype,
         size_text(row.dense_bytes),
-        size_text(row.sparse_bytes),
+        size_text(row.stored_bytes),
         f"{row.ratio:.2f}×",
         f"{row.error:.4f}",
     )
 
 
 def _total_cells(rows: Sequence[LayerRow]) -> tuple[str, ...]:
-    dense, sparse, error = total(rows)
-    ratio = f"{dense / sparse:.2f}×" if sparse else "–"
-    return (f"{len(rows)} tensors", "", "", size_text(dense), size_text(sparse), ratio, f"{error:.4f}")
+    dense, stored, error = total(rows)
+    ratio = f"{dense / stored:.2f}×" if stored else "–"
+    return (f"{len(rows)} tensors", "", "", size_text(dense), size_text(stored), ratio, f"{error:.4f}")
 
 
 def layers_table(rows: Sequence[LayerRow], title: str) -> Table:
     """The rows and their total, for a terminal."""
-    from rich.markup import escape
-
-    table = plain_table(title, footer=True)
-    for heading, foot in zip(HEADINGS, _total_cells(rows), strict=True):
-        if heading == "tensor":
-            table.add_column(heading, footer=foot, overflow="fold", min_width=NAME_COLUMNS)
-        else:
-            table.add_column(heading, footer=foot, justify="left" if heading == "type" else "right")
-    for row in rows:
-        table.add_row(*map(escape, cells(row)))
-    return table
+    columns = tuple(
+        Column(name, right=name not in ("tensor", "type"), least=NAME if name == "tensor" else 0) for name in HEADINGS
+    )
+    return Table(title, columns, [cells(row) for row in rows], footer=_total_cells(rows))
 
 
 def layers_markdown(rows: Sequence[LayerRow]) -> str:
@@ -94,10 +86,10 @@ def layers_markdown(rows: Sequence[LayerRow]) -> str:
 
 def layers_json(rows: Sequence[LayerRow]) -> dict[str, Any]:
     """The rows and their total as JSON values."""
-    dense, sparse, error = total(rows)
+    dense, stored, error = total(rows)
     return {
         "tensors": [asdict(row) for row in rows],
-        "total": {"dense_bytes": dense, "sparse_bytes": sparse, "error": error},
+        "total": {"dense_bytes": dense, "stored_bytes": stored, "error": error},
     }
 
 
@@ -111,4 +103,4 @@ def size_text(size: int) -> str:
 
 def markdown_line(row: Sequence[str]) -> str:
     """One line of a Markdown table."""
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+    return "| " + " | ".join(shown(cell).replace("|", "\\|") for cell in row) + " |"

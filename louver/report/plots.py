@@ -28,14 +28,15 @@ def plot_layers(rows: Sequence[LayerRow], path: Path, title: str) -> Path:
     sizes, errors = made.subplots(1, 2, width_ratios=(2, 1), sharey=True)
     places = range(len(shown))
     dense_mib = [row.dense_bytes / 2**20 for row in shown]
-    sparse_mib = [row.sparse_bytes / 2**20 for row in shown]
+    sparse_mib = [row.stored_bytes / 2**20 for row in shown]
     sizes.barh(places, dense_mib, height=0.72, color=COLORS["cublas"], label="dense")
     sizes.barh(places, sparse_mib, height=0.4, color=COLORS["ours"], label="compressed")
     sizes.invert_yaxis()
     sizes.set_xlabel("MiB")
     sizes.margins(y=0.01)
     sizes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False, fontsize=8)
-    errors.plot([row.error for row in shown], places, "o", color=COLORS["ours"], markersize=4)
+    # An error of 0 stands on the edge.
+    errors.plot([row.error for row in shown], places, "o", color=COLORS["ours"], markersize=4, clip_on=False)
     errors.set_xlim(0, 1.1 * max(row.error for row in shown) or 1)
     errors.margins(y=0.01)
     errors.set_xlabel("relative Frobenius error of pruning")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from louver.report.layers import markdown_line
-from louver.report.style import NAME_COLUMNS, plain_table
+from louver.report.table import Column, Table
 
-if TYPE_CHECKING:
-    from rich.table import Table
+HEADINGS = ("product", "M×N×K", "ran on", "seconds", "within the bound")
 
-HEADINGS = ("product", "M×N×K", "ran on", "seconds", "error / bound", "agrees")
+MOST_LINES = 10
+"""Kinds of products that a terminal shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,8 @@ class ProductRow:
     """One product, checked against float64.
 
     shape: (M, N, K): rows of the sparse weight, tokens, inner size. path: what ran it ("GPU", "reference", "emulator").
-    seconds: wall time of the call, copies included. worst: greatest error over its bound; ok: none is over it.
+    seconds: wall time of the call, copies included. worst: the greatest error over its bound. That is near 1 for a right
+    product, since rounding to the output's type is most of the bound. ok: no error is over its bound.
     """
 
     name: str
@@ -34,27 +35,32 @@ class ProductRow:
 def cells(row: ProductRow) -> tuple[str, ...]:
     """A row as text, in the order of `HEADINGS`."""
     shape = "×".join(str(size) for size in row.shape)
-    return (row.name, shape, row.path, f"{row.seconds:.3f}", f"{row.worst:.3f}", "yes" if row.ok else "NO")
+    return (row.name, shape, row.path, f"{row.seconds:.3f}", "yes" if row.ok else "NO")
 
 
 def products_table(rows: Sequence[ProductRow], title: str) -> Table:
-    """The rows, for a terminal."""
-    from rich.markup import escape
-
-    table = plain_table(title)
-    for heading in HEADINGS:
-        if heading == "product":
-            table.add_column(heading, overflow="fold", min_width=NAME_COLUMNS)
-        else:
-            table.add_column(heading, justify="left" if heading in ("ran on", "agrees") else "right")
+    """A line for all products of one shape that ran on one path, for a terminal; shapes past `MOST_LINES` are counted."""
+    kinds: dict[tuple[tuple[int, int, int], str], list[ProductRow]] = {}
     for row in rows:
-        table.add_row(*map(escape, cells(row)), style=None if row.ok else "bold red")
-    return table
+        kinds.setdefault((row.shape, row.path), []).append(row)
+    lines = [_kind_cells(same) for same in list(kinds.values())[:MOST_LINES]]
+    if len(kinds) > MOST_LINES:
+        lines.append((f"{len(kinds) - MOST_LINES} more", "", "", "", ""))
+    columns = tuple(Column(name, right=name != "ran on") for name in ("M×N×K", "products", *HEADINGS[2:]))
+    return Table(title, columns, lines)
+
+
+def _kind_cells(rows: Sequence[ProductRow]) -> tuple[str, ...]:
+    """Products of one shape and path as one row."""
+    good = sum(row.ok for row in rows)
+    _, shape, path, _, _ = cells(rows[0])
+    within = "all" if good == len(rows) else f"{good} of {len(rows)}"
+    return (shape, str(len(rows)), path, f"{sum(row.seconds for row in rows):.3f}", within)
 
 
 def products_markdown(rows: Sequence[ProductRow]) -> str:
     """The rows as a Markdown table."""
-    lines = [markdown_line(HEADINGS), markdown_line(("---", "---:", "---", "---:", "---:", "---"))]
+    lines = [markdown_line(HEADINGS), markdown_line(("---", "---:", "---", "---:", "---"))]
     return "\n".join(lines + [markdown_line(cells(row)) for row in rows]) + "\n"
 
 

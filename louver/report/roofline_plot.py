@@ -15,7 +15,7 @@ MARKS = {"ours": "o", "cublas": "s", "cusparselt": "D"}
 """Shapes too, so that colours are not needed."""
 
 LEFT_OF_RIDGE = 0.5
-"""The picture's left end, in terms of the ridge."""
+"""The picture's left end in terms of the ridge, where no product lies farther left."""
 
 ROOF_COLOR, POWER_COLOR = INK, "#b45309"
 
@@ -34,13 +34,15 @@ def draw_roofline(axes: Any, record: GemmRecord, roof: Roof, bits: int) -> None:
     """Speed over intensity of the rows with operands of that width, both logarithmic."""
     marks = _marks(record, bits)
     ridge, peak = roof.ridge(bits), roof.peak(bits)
-    left, right = ridge * LEFT_OF_RIDGE, 1.2 * max([2 * ridge, *(mark.x for mark in marks)])
-    low, high = 0.85 * min([peak * LEFT_OF_RIDGE, *(mark.y for mark in marks)]), 1.22 * peak
+    left = min([ridge * LEFT_OF_RIDGE, *(0.8 * mark.x for mark in marks)])
+    right = 1.2 * max([2 * ridge, *(mark.x for mark in marks)])
+    start = peak * left / ridge
+    low, high = 0.85 * min([start, *(mark.y for mark in marks)]), 1.22 * peak
     _frame(axes, (left, right), (low, high))
-    axes.plot([left, ridge, right], [peak * LEFT_OF_RIDGE, peak, peak], color=ROOF_COLOR, linewidth=1.6)
+    axes.plot([left, ridge, right], [start, peak, peak], color=ROOF_COLOR, linewidth=1.6)
     _say(axes, right, peak, f"2:4 peak at {roof.clock_mhz:,.0f} MHz: {peak:,.0f}", ROOF_COLOR)
     memory = f"memory, {roof.bytes_per_second / 1e12:.1f} TB/s"
-    middle = LEFT_OF_RIDGE**0.5
+    middle = (left / ridge) ** 0.5
     axes.annotate(
         memory, (ridge * middle, peak * middle), (-3, 4), textcoords="offset points", fontsize=7.5, color=ROOF_COLOR,
         rotation=_slope(axes), rotation_mode="anchor", ha="center",
@@ -81,9 +83,13 @@ def _frame(axes: Any, horizontal: tuple[float, float], vertical: tuple[float, fl
     axes.set_ylabel("dense-equivalent TFLOP/s", fontsize=8, color=INK)
     clean(axes, grid="both")
     axes.minorticks_off()
-    speeds = [n * 10**p for p in (1, 2, 3) for n in (1, 1.5, 2, 3, 5, 7) if vertical[0] <= n * 10**p <= vertical[1]]
+    speeds = [n * 10**p for p in range(4) for n in (1, 1.5, 2, 3, 5, 7) if vertical[0] <= n * 10**p <= vertical[1]]
     axes.set_yticks(speeds, [f"{tick:,.0f}" for tick in speeds])
-    intensities = [n for n in (250, 500, 1000, 2000, 4000, 8000, 16000) if horizontal[0] <= n <= horizontal[1]]
+    intensities = [
+        n
+        for n in (4, 8, 16, 32, 64, 125, 250, 500, 1000, 2000, 4000, 8000, 16000)
+        if horizontal[0] <= n <= horizontal[1]
+    ]
     axes.set_xticks(intensities, [f"{mark:,}" for mark in intensities])
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from louver.formats.dtypes import ElementType, element_type
 from louver.runtime import dlpack
-from louver.runtime.arrays import ArrayView, Kind
+from louver.runtime.arrays import ArrayView, Kind, repeats
 from louver.runtime.driver import api, call
 from louver.runtime.memory import DeviceArray
 
@@ -77,7 +77,7 @@ def from_numpy(x: NDArray[Any], kind: Kind = "numpy", owner: Any = None) -> Arra
         owner=x if owner is None else owner,
         kind=kind,
         host=x,
-        writable=x.flags.writeable and _distinct(x.shape, strides),
+        writable=x.flags.writeable and not repeats(x.shape, strides),
     )
 
 
@@ -104,7 +104,7 @@ def from_torch(x: Any) -> ArrayView:
         owner=x,
         kind="torch",
         stream=torch_stream(torch)(ordinal),
-        writable=_distinct(shape, strides),
+        writable=not repeats(shape, strides),
     )
 
 
@@ -130,7 +130,7 @@ def from_cuda_array_interface(x: Any, interface: dict[str, Any]) -> ArrayView:
         owner=x,
         kind=_kind(x),
         stream=interface.get("stream") or 0,
-        writable=not read_only and _distinct(shape, strides),
+        writable=not read_only and not repeats(shape, strides),
         names_stream=bool(interface.get("stream")),
     )
 
@@ -149,7 +149,7 @@ def from_dlpack(x: Any, stream: int | None) -> ArrayView:
     contents = dlpack.read(capsule)
     element = element_type(contents.element)
     shape, strides, address = contents.shape, contents.strides, contents.address
-    writable = not contents.read_only and not _immutable(x) and _distinct(shape, strides)
+    writable = not contents.read_only and not _immutable(x) and not repeats(shape, strides)
     if not on_device:
         host = _host_array(address, shape, strides, element)
         host.flags.writeable = writable
@@ -195,11 +195,6 @@ def _from_louver(x: DeviceArray) -> ArrayView:
     )
 
 
-def _distinct(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether no two indices share an element by a stride of 0."""
-    return 0 not in strides or all(stride or size == 1 for size, stride in zip(shape, strides, strict=True))
-
-
 def _kind(x: Any) -> Kind:
     return "cupy" if type(x).__module__.partition(".")[0] == "cupy" else "other"
 
@@ -222,6 +217,8 @@ def _ordinal_of(address: int) -> int:
 
 
 def _host_array(address: int, shape: tuple[int, ...], strides: tuple[int, ...], element: ElementType) -> NDArray[Any]:
+    if 0 in shape:
+        return np.empty(shape, element.numpy)
     reach = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
     first = sum(r for r in reach if r < 0) * element.bytes
     last = (sum(r for r in reach if r > 0) + 1) * element.bytes

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from types import SimpleNamespace
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ Kind = Literal["numpy", "torch", "cupy", "louver", "other"]
 class ArrayView:
     """Where an array's elements are. It copies nothing and keeps the array alive.
 
-    element: its type. shape: elements, each at least 1. strides: elements between neighbours along each dimension; 0
+    element: its type. shape: elements; 0 for an array without any. strides: elements between neighbours along each dimension; 0
     repeats, and a device array has no negative ones. address: bytes, of element 0, a multiple of the element's size.
     device: the CUDA ordinal, None for host memory. owner: keeps the memory alive. kind: whose array it is.
     stream: the CUstream handle that the caller's library works on now, 0 the default stream; None for host memory.
@@ -43,9 +44,6 @@ class ArrayView:
     def __post_init__(self) -> None:
         if len(self.shape) != len(self.strides):
             raise ValueError(f"an array of shape {self.shape} has as many strides, got {self.strides}")
-        for size in self.shape:
-            if size < 1:
-                raise ValueError(f"each dimension has at least 1 element, got shape {self.shape}: skip empty arrays")
         if (self.device is None) != (self.host is not None):
             raise ValueError("an array is either in host memory, with its NumPy view, or on a device")
         if self.device is not None:
@@ -66,7 +64,9 @@ class ArrayView:
 
     @property
     def byte_range(self) -> tuple[int, int]:
-        """The addresses of the first byte and behind the last byte that an element covers."""
+        """The addresses of the first byte and behind the last byte that an element covers; without elements both are `address`."""
+        if 0 in self.shape:
+            return self.address, self.address
         first = last = 0
         for size, stride in zip(self.shape, self.strides, strict=True):
             first += min(0, (size - 1) * stride)
@@ -92,9 +92,14 @@ def view(x: Any) -> ArrayView:
 
     x: a NumPy array; a torch tensor on the CPU or a CUDA device; anything with `__cuda_array_interface__` or
     `__dlpack__`; Louver's own DeviceArray; or an ArrayView. Host memory stays where it is.
-    Raises TypeError for what is no array, ValueError for an element type, layout or size that Louver cannot take.
+    Raises TypeError for what is no array, ValueError for an element type or layout that Louver cannot take, and for masks.
     """
     from louver.runtime import adapters
+
+    if isinstance(x, np.ma.MaskedArray):
+        raise ValueError(
+            "an array's elements all have values, got a masked array: fill the masked elements first, with filled(…)"
+        )
 
     return x if isinstance(x, ArrayView) else adapters.adapt(x)
 
@@ -111,45 +116,48 @@ def empty_like_kind(like: ArrayView, shape: Sequence[int], element: ElementType)
 
 
 def overlaps(a: ArrayView, b: ArrayView) -> bool:
-    """Whether writing one may change the other: exact for disjoint ranges and for parts of one array, else True.
-
-    Parts of one array: both have a stride in common, a pitch of which their larger strides are multiples, and what the smaller
-    strides reach lies within a pitch, at different places of it. Columns of a matrix, rows of a batch, heads of tokens.
-    """
+    """Whether two arrays share a byte, of any shapes and strides: exact, but True where it would take too long to know."""
     if a.device != b.device:
         return False
-    a_first, a_last = a.byte_range
-    b_first, b_last = b.byte_range
-    if a_last <= b_first or b_last <= a_first:
+    try:
+        return np.shares_memory(_phantom(a), _phantom(b), max_work=_MAX_WORK)
+    except _TOO_HARD:
+        return True
+
+
+def repeats(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether two indices of an array with these strides (elements) are one element: exact, as `overlaps` is."""
+    if 0 in shape:
         return False
-    return not any(_apart(a, b, b_first - a_first, pitch) for pitch in _steps(a).keys() & _steps(b).keys())
+    try:
+        x = _at(_ANYWHERE, tuple(shape), tuple(strides), 1)
+        while x.ndim:
+            # Indices that differ along this axis first, the lower one moved to 0.
+            if np.shares_memory(x[:1], x[1:], max_work=_MAX_WORK):
+                return True
+            # An index alone would make a number of the last axis, and read it.
+            x = x[0, ...]
+    except _TOO_HARD:
+        return True
+    return False
 
 
-def _apart(a: ArrayView, b: ArrayView, distance: int, pitch: int) -> bool:
-    """Whether what both reach modulo `pitch` (bytes) are intervals that do not meet around the circle."""
-    a_row, b_row = _within(a, pitch), _within(b, pitch)
-    if a_row is None or b_row is None:
-        return False
-    distance %= pitch
-    return distance >= a_row and distance + b_row <= pitch
+_ANYWHERE: Final = 1 << 61
+"""An address with room before and behind it."""
+
+_MAX_WORK: Any = 1_000_000
+"""Of NumPy's solver, a few milliseconds: strides that take longer are made for it, since the problem is NP-hard."""
+
+_TOO_HARD: Final = (np.exceptions.TooHardError, OverflowError, ValueError)
+"""What NumPy raises there, and for arrays with more elements than there are addresses."""
 
 
-def _within(x: ArrayView, pitch: int) -> int | None:
-    """The extent in bytes of what strides below `pitch` reach; None when a larger one is no multiple of it."""
-    extent = x.element.bytes
-    for step, reach in _steps(x).items():
-        if step < pitch:
-            extent += reach
-        elif step % pitch:
-            return None
-    return extent
+def _phantom(x: ArrayView) -> NDArray[Any]:
+    """An array where `x` is, for NumPy to reason about; it is never read."""
+    return _at(x.address, x.shape, x.strides, x.element.bytes)
 
 
-def _steps(x: ArrayView) -> dict[int, int]:
-    """The strides that move, in bytes, each with the distance from its first element to its last."""
-    steps: dict[int, int] = {}
-    for stride, size in zip(x.strides, x.shape, strict=True):
-        if stride and size > 1:
-            step = abs(stride) * x.element.bytes
-            steps[step] = steps.get(step, 0) + (size - 1) * step
-    return steps
+def _at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], width: int) -> NDArray[Any]:
+    pitches = tuple(stride * width for stride in strides)
+    described = {"version": 3, "data": (address, True), "shape": shape, "strides": pitches, "typestr": f"|V{width}"}
+    return np.asarray(SimpleNamespace(__array_interface__=described))

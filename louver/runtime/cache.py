@@ -1,9 +1,9 @@
 """Compiled kernels kept on disk, by the problem that they solve.
 
 Two levels: a record (which kernel, how to launch it, what it uses) by problem key, and its cubin by the hash of the PTX
-that it was assembled from, so that problems with equal PTX share one cubin. Files are written whole or not at all, carry a
-checksum, and are never changed, so any number of processes may share a directory; a damaged file counts as missing and is
-removed. When the directory outgrows its bound, the files unused for longest go first.
+that it was assembled from, so that problems with equal PTX share one cubin. Each file is sealed: a checksum covers its
+content and its name. A file that is damaged, or was made under another name, counts as missing and is replaced. When the
+folder outgrows its bound, the files unused for longest go first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import functools
 import hashlib
 import json
 import os
-import tempfile
+import re
 import threading
 import time
 import warnings
@@ -22,13 +22,22 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from louver.runtime.folder import PART, OwnFolder
+
 DEFAULT_BYTES = 512 * 2**20
 """Bound on a cache directory's size. A product kernel takes about 100 KB."""
 
-_MAGIC = b"louver-cache-1\n"
-_DIGEST = 32
-_PART = ".part"
-_PART_SECONDS = 3600
+WAIT_SECONDS = 120
+"""How long a process waits for another one that builds the same kernel, before it builds the kernel too."""
+
+_FAMILY = b"louver-cache-"
+_MAGIC = _FAMILY + b"2\n"
+"""How a sealed file begins: `_FAMILY` in every version, `_MAGIC` in this one."""
+
+_SEAL_BYTES = len(_MAGIC) + 32
+_ENTRY = re.compile(r"[0-9a-f]{64}\.(record|cubin|source)")
+_LEFT_OVER = re.compile(rf"[0-9a-f]{{64}}\.(lock|[a-z]+\.[0-9a-f]{{16}}{re.escape(PART)})")
+_LEFT_OVER_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +63,10 @@ class KernelRecord:
 
 
 def cache_directory() -> Path:
-    """Where kernels are kept: `LOUVER_CACHE_DIR`, else `louver` below `XDG_CACHE_HOME` or `~/.cache`."""
-    named = os.environ.get("LOUVER_CACHE_DIR")
-    if named:
-        return Path(named).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "louver"
+    """Where kernels and measured schedules are kept: `louver-cache` below `LOUVER_CACHE_DIR`, `XDG_CACHE_HOME` or `~/.cache`."""
+    base = os.environ.get("LOUVER_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    # os.path leaves the "~" of a user without a home folder, which OwnFolder refuses.
+    return Path(os.path.expanduser(base)) / "louver-cache"
 
 
 def problem_key(*parts: Any, target: str, ptxas: str, source: str | None = None) -> str:
@@ -86,15 +93,15 @@ def source_hash() -> str:
     """
     root = Path(__file__).resolve().parents[1]
     facts = _hash(json.dumps([str(root), sorted(_file_facts(str(root)))]))
-    cache = KernelCache()
-    path = cache.directory / "sources" / facts[:2] / f"{facts}.txt"
-    kept = cache.read(path)
-    if kept is not None:
-        return kept.decode()
-    found = _source_hash(root)
+    folder, name = OwnFolder(cache_directory()), f"{facts}.source"
     # Where nothing can be kept, the files are read again next time.
     with contextlib.suppress(OSError):
-        cache.write(path, found.encode())
+        kept = _read(folder, name)
+        if kept is not None:
+            return kept.decode()
+    found = _source_hash(root)
+    with contextlib.suppress(OSError):
+        _write(folder, name, found.encode())
     return found
 
 
@@ -118,16 +125,16 @@ def _source_hash(root: Path) -> str:
 
 
 class KernelCache:
-    """Records of compiled kernels, in memory and in a directory.
+    """Records of compiled kernels, in memory and in an `OwnFolder`.
 
-    directory: `cache_directory()` by default; made when first written. One that cannot be written leaves the memory,
-    with one warning. max_bytes: bound on the directory's size.
+    directory: `cache_directory()` by default; made when first written. One that cannot be used leaves the memory, with one
+    warning. max_bytes: bound on the directory's size.
     """
 
     def __init__(self, directory: Path | None = None, *, max_bytes: int = DEFAULT_BYTES) -> None:
         if max_bytes < 1:
             raise ValueError(f"max_bytes is at least 1, got {max_bytes}")
-        self.directory = cache_directory() if directory is None else directory
+        self.folder = OwnFolder(cache_directory() if directory is None else directory)
         self.max_bytes = max_bytes
         self._memory: dict[str, KernelRecord] = {}
         self._lock = threading.Lock()
@@ -138,7 +145,11 @@ class KernelCache:
         """The record of a problem key, or None."""
         with self._lock:
             if key not in self._memory:
-                found = self._read_record(key)
+                try:
+                    found = self._read_record(key)
+                except OSError as error:
+                    self._warn(error)
+                    return None
                 if found is None:
                     return None
                 self._memory[key] = found
@@ -156,111 +167,69 @@ class KernelCache:
         with self._lock:
             self._memory[key] = record
             try:
-                if self.read(self._cubin_path(record.ptx_hash)) is None:
-                    self.write(self._cubin_path(record.ptx_hash), record.cubin)
-                self.write(self._record_path(key), text.encode())
+                _write(self.folder, f"{record.ptx_hash}.cubin", record.cubin)
+                _write(self.folder, f"{key}.record", text.encode())
                 self._trim()
             except OSError as error:
                 self._warn(error)
 
-    def cubin(self, ptx_hash: str) -> bytes | None:
-        """The cubin that a PTX text was assembled to before, or None; `ptx_hash` as the function of that name gives it."""
-        return self.read(self._cubin_path(ptx_hash))
-
     def get_or_build(self, key: str, build: Callable[[], KernelRecord]) -> KernelRecord:
         """The record of a key, built and kept when it is missing.
 
-        Threads of this process build a key once; processes may build the same one at the same time, which is harmless.
+        Of all threads and processes that share the directory, one builds and the others wait. A process builds without waiting
+        where files cannot be locked or written, and after `WAIT_SECONDS` with a warning.
         """
         found = self.get(key)
         if found is not None:
             return found
         with self._lock:
             building = self._building.setdefault(key, threading.Lock())
-        with building:
+        with building, contextlib.ExitStack() as held:
+            try:
+                held.enter_context(self.folder.locked(f"{key}.lock", WAIT_SECONDS))
+            except TimeoutError as error:
+                warnings.warn(f"{error}: this process builds the kernel too", stacklevel=3)
+            except OSError:
+                # `put` says what is wrong, if it fails too.
+                pass
             found = self.get(key)
             if found is None:
                 found = build()
                 self.put(key, found)
         return found
 
-    def clear(self) -> None:
-        """Forget everything, the directory's files included."""
-        with self._lock:
-            self._memory.clear()
-            for path, _, _ in self._files():
-                with contextlib.suppress(OSError):
-                    path.unlink()
-
-    def _record_path(self, key: str) -> Path:
-        return self.directory / "records" / key[:2] / f"{key}.json"
-
-    def _cubin_path(self, ptx_hash: str) -> Path:
-        return self.directory / "cubins" / ptx_hash[:2] / f"{ptx_hash}.cubin"
-
     def _read_record(self, key: str) -> KernelRecord | None:
-        text = self.read(self._record_path(key))
+        text = _read(self.folder, f"{key}.record")
         if text is None:
             return None
         described = json.loads(text)
-        cubin = self.read(self._cubin_path(described["ptx_hash"]))
+        cubin = _read(self.folder, f"{described['ptx_hash']}.cubin")
         return None if cubin is None else KernelRecord(cubin=cubin, **described)
 
-    def read(self, path: Path) -> bytes | None:
-        """What `write` put into a file; None where there is none, or a damaged one, which is removed."""
-        try:
-            data = path.read_bytes()
-        except OSError:
-            return None
-        content = data[len(_MAGIC) + _DIGEST :]
-        if data != _sealed(content):
-            with contextlib.suppress(OSError):
-                path.unlink()
-            return None
-        with contextlib.suppress(OSError):
-            os.utime(path)
-        return content
-
-    def write(self, path: Path, content: bytes) -> None:
-        """Write a file whole, with a checksum. Raises OSError."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=_PART)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(_sealed(content))
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-
-    def _files(self) -> list[tuple[Path, int, float]]:
-        found: list[tuple[Path, int, float]] = []
-        for level in ("records", "cubins", "sources"):
-            for path in (self.directory / level).glob("*/*"):
-                # Another process may remove a file between listing and asking.
-                with contextlib.suppress(OSError):
-                    status = path.stat()
-                    found.append((path, status.st_size, status.st_mtime))
-        return found
-
     def _trim(self) -> None:
-        # A young partial file is another process's write under way; an old one was left by a crash.
-        now = time.time()
-        whole = (file for file in self._files() if file[0].suffix != _PART or now - file[2] > _PART_SECONDS)
-        files = sorted(whole, key=lambda file: file[2])
-        total = sum(size for _, size, _ in files)
-        for path, size, _ in files:
+        files = self.folder.files()
+        # A young one is another process's write or lock under way; an old one was left by a process that was killed.
+        oldest = time.time() - _LEFT_OVER_SECONDS
+        for name, status in files.items():
+            if _LEFT_OVER.fullmatch(name) and status.st_mtime < oldest:
+                self.folder.remove(name)
+        entries = {name: status for name, status in files.items() if _ENTRY.fullmatch(name)}
+        total = sum(status.st_size for status in entries.values())
+        for name, status in sorted(entries.items(), key=lambda entry: entry[1].st_mtime):
             if total <= self.max_bytes:
                 return
-            path.unlink(missing_ok=True)
-            total -= size
+            total -= status.st_size
+            # One that has gone meanwhile, or is refused, is left alone.
+            with contextlib.suppress(OSError):
+                if self.folder.read(name).startswith(_FAMILY):
+                    self.folder.remove(name)
 
     def _warn(self, error: OSError) -> None:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"the kernel cache {self.directory} cannot be written ({error.strerror or error}): kernels are kept in "
-                "memory only. Set LOUVER_CACHE_DIR to a directory that can be written.",
+                f"the kernel cache {self.folder.path} failed ({error.strerror or error}): each process compiles again what it "
+                "does not find there. Set LOUVER_CACHE_DIR to a folder of this user's own.",
                 stacklevel=4,
             )
 
@@ -275,8 +244,24 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _sealed(content: bytes) -> bytes:
-    return _MAGIC + hashlib.sha256(content).digest() + content
+def _read(folder: OwnFolder, name: str) -> bytes | None:
+    """What `_write` put into a file; None where there is none, or none with a seal of this name and content."""
+    try:
+        data = folder.read(name)
+    except FileNotFoundError:
+        return None
+    seal, content = data[:_SEAL_BYTES], data[_SEAL_BYTES:]
+    return content if seal == _seal(name, content) else None
+
+
+def _write(folder: OwnFolder, name: str, content: bytes) -> None:
+    folder.write(name, _seal(name, content) + content)
+
+
+def _seal(name: str, content: bytes) -> bytes:
+    digest = hashlib.sha256(f"{name}\0".encode())
+    digest.update(content)
+    return _MAGIC + digest.digest()
 
 
 def _canonical(part: Any) -> Any:

@@ -57,15 +57,21 @@ class _Versioned(ctypes.Structure):
     )
 
 
+# Prototypes of Louver's own: the types of `ctypes.pythonapi`'s functions are shared with every library in the process.
+_capsule_name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a capsule describes. address: bytes. strides: elements. device: (DLPack device type, ordinal)."""
+    """What a capsule describes. address: bytes. strides: elements."""
 
     address: int
     element: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    device: tuple[int, int]
     read_only: bool
 
 
@@ -93,7 +99,7 @@ def read(capsule: Any) -> Contents:
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     strides = tuple(tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else row_major(shape)
     address = (tensor.data or 0) + tensor.byte_offset
-    return Contents(address, _TYPES[kind], shape, strides, (tensor.device_type, tensor.device_id), read_only)
+    return Contents(address, _TYPES[kind], shape, strides, read_only)
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -115,17 +121,3 @@ def _tensor(capsule: Any) -> tuple[_Tensor, bool]:
             raise ValueError(f"Louver reads DLPack 1, got version {managed.major}.{managed.minor}")
         return managed.tensor, bool(managed.flags & _READ_ONLY)
     raise TypeError(f"expected a fresh DLPack capsule, got one named {name!r}")
-
-
-def _capsule_name(capsule: Any) -> bytes | None:
-    function = ctypes.pythonapi.PyCapsule_GetName
-    function.restype = ctypes.c_char_p
-    function.argtypes = [ctypes.py_object]
-    return function(capsule)
-
-
-def _capsule_pointer(capsule: Any, name: bytes) -> int:
-    function = ctypes.pythonapi.PyCapsule_GetPointer
-    function.restype = ctypes.c_void_p
-    function.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    return function(capsule, name)

@@ -80,7 +80,7 @@ class DeviceArray:
     """A row-major array in device memory: what Louver returns when the inputs' library cannot make one.
 
     Other libraries adopt it by `__cuda_array_interface__`, for element types that NumPy has; `numpy()` copies it out.
-    buffer: at least as many bytes as the elements need. Raises ValueError when it holds fewer, or for a size below 1.
+    buffer: at least as many bytes as the elements need. Raises ValueError when it holds fewer, or for a size below 0.
     """
 
     __slots__ = ("buffer", "element", "shape")
@@ -89,8 +89,8 @@ class DeviceArray:
         self.buffer = buffer
         self.shape = tuple(shape)
         self.element = element
-        if min(self.shape, default=1) < 1:
-            raise ValueError(f"each dimension has at least 1 element, got shape {self.shape}")
+        if min(self.shape, default=1) < 0:
+            raise ValueError(f"dimensions are 0 or more, got shape {self.shape}")
         if self.nbytes > buffer.nbytes:
             raise ValueError(f"shape {self.shape} of {element} needs {self.nbytes} bytes, got {buffer.nbytes}")
 
@@ -98,7 +98,8 @@ class DeviceArray:
     def empty(cls, shape: Sequence[int], element: ElementType, *, ordinal: int = 0, stream: int = 0) -> DeviceArray:
         """An array of undefined contents, allocated in the order of `stream`."""
         nbytes = math.prod(shape) * element.bytes
-        return cls(DeviceBuffer(nbytes, ordinal=ordinal, stream=stream), shape, element)
+        # The driver allocates no empty memory.
+        return cls(DeviceBuffer(max(nbytes, 1), ordinal=ordinal, stream=stream), shape, element)
 
     @classmethod
     def of(cls, array: NDArray[Any], *, ordinal: int = 0, stream: int = 0) -> DeviceArray:
@@ -139,6 +140,8 @@ class DeviceArray:
 def read_bytes(address: int, nbytes: int, *, ordinal: int, stream: int) -> NDArray[np.uint8]:
     """Device memory as a host array of bytes, after the stream's work so far."""
     out = np.empty(nbytes, np.uint8)
+    if not nbytes:
+        return out
     with device_context(ordinal):
         call("cuMemcpyDtoHAsync", out.ctypes.data, address, nbytes, stream, doing="copying from the device")
         call("cuStreamSynchronize", stream, doing="copying from the device")
@@ -149,6 +152,8 @@ def write_bytes(address: int, data: NDArray[Any], *, ordinal: int, stream: int) 
     """Copy a C-contiguous host array to device memory; returns when the array may be changed again."""
     if not data.flags.c_contiguous:
         raise ValueError("only C-contiguous arrays are copied to the device: use np.ascontiguousarray")
+    if not data.nbytes:
+        return
     with device_context(ordinal):
         call("cuMemcpyHtoDAsync", address, data.ctypes.data, data.nbytes, stream, doing="copying to the device")
         # Pinned host memory is read after the call has returned.

@@ -12,7 +12,7 @@ from louver.isa.tensormap import COPY_CHUNK
 from louver.kernels.launch import Rows
 from louver.passes.product import Split
 from louver.passes.signature import batch_pitch_name, parameter_name, pitch_name
-from louver.runtime.arrays import overlaps
+from louver.runtime.arrays import overlaps, repeats
 from louver.user.arguments import Call
 from louver.user.facts import MatrixFacts, ProductFacts
 from louver.user.sizes import size, with_grid
@@ -75,7 +75,7 @@ def bind_product(name: str, facts: ProductFacts, call: Call, grid: Sequence[int]
     if facts.index is not None:
         entries = _entries(name, facts, call, numbers, rows)
         tiles = -(-m // facts.tile_m) if facts.index.axis == "m" else -(-n // facts.tile_n)
-        _check_extent(name, facts.index.argument, tiles, call)
+        check_extent(name, facts.index.argument, tiles, call)
     for argument in facts.sparse:
         _check_sparse(name, facts, call, numbers, argument, (rows, k), entries)
     dense, out = (_matrix(name, matrix, call, numbers) for matrix in (facts.b, facts.d))
@@ -92,7 +92,7 @@ def bind_product(name: str, facts: ProductFacts, call: Call, grid: Sequence[int]
     for matrix, read in zip(facts.matrices, reads, strict=True):
         sizes |= {pitch_name(matrix.argument): read.pitch, batch_pitch_name(matrix.argument): read.entry_pitch}
     for vector in facts.vectors:
-        _check_extent(name, vector.argument, size(vector.size, numbers), call)
+        check_extent(name, vector.argument, size(vector.size, numbers), call)
     _check_output(name, facts, out, reads, call)
     values = {parameter_name(each): float(numbers[each]) for each in facts.numbers}
     return ProductCall(m, n, k, batch, entries, facts.sparse, dense, out, sizes, values)
@@ -223,11 +223,12 @@ def _matrix(name: str, facts: MatrixFacts, call: Call, numbers: Mapping[str, int
         raise ValueError(
             f"{name} walks {facts.argument!r} upwards, got a stride of {min(matrix.pitch, matrix.entry_pitch)}"
         )
-    _check_extent(name, facts.argument, matrix.extent, call)
+    check_extent(name, facts.argument, matrix.extent, call)
     return matrix
 
 
-def _check_extent(name: str, argument: str, elements: int, call: Call) -> None:
+def check_extent(name: str, argument: str, elements: int, call: Call) -> None:
+    """Raises ValueError for an array with fewer elements, from its first to its last one in memory."""
     array = call.arrays[argument]
     first, last = array.byte_range
     held = (last - array.address) // array.element.bytes
@@ -243,9 +244,10 @@ def _check_output(name: str, facts: ProductFacts, out: Matrix, reads: Sequence[M
     array = call.arrays[out.argument]
     if not array.writable:
         raise ValueError(f"{name} stores to {out.argument!r}, got an array that is read only or repeats elements")
-    if out.rows > 1 and out.pitch < out.inner:
+    if repeats((out.entries, out.rows, out.inner), (out.entry_pitch, out.pitch, 1)):
         raise ValueError(
-            f"{name} stores rows of {out.inner} elements to {out.argument!r}, got a stride of {out.pitch} between them"
+            f"{name} stores rows of {out.inner} elements to {out.argument!r}, got strides by which they overlap: {out.pitch} "
+            f"between rows, {out.entry_pitch} between matrices"
         )
     # Elements of the epilogue's matrices are read by the program that stores there, if they are where the output's are.
     elsewhere = [read.argument for read in reads if not _same_place(read, out, call)]

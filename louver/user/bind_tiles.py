@@ -8,6 +8,7 @@ from louver.formats.tensor import SparseTensor
 from louver.isa.metadata import WARP_ROWS
 from louver.passes.tile_signature import ArgumentParameter, Reach, SparseView, TileSignature
 from louver.user.arguments import Call, Number
+from louver.user.bind_product import check_extent
 from louver.user.sizes import size as size_of
 from louver.user.sizes import with_grid
 
@@ -18,7 +19,8 @@ _PARTS = {"size": "shape", "stride": "stride"}
 
 
 def check_tiles(name: str, signature: TileSignature, call: Call, grid: Sequence[int]) -> None:
-    """Raises ValueError for sparse tensors that register tiles do not read, or descriptors over them that are not the whole."""
+    """Raises ValueError for sparse tensors that register tiles do not read, and for sizes that are not those of the call's tensors."""
+    numbers = with_grid(call.numbers, grid)
     for argument, of in signature.multiples:
         if int(call.numbers[argument]) % of:
             raise ValueError(
@@ -35,32 +37,38 @@ def check_tiles(name: str, signature: TileSignature, call: Call, grid: Sequence[
             )
         for view in signature.views:
             if view.argument == argument:
-                _check_view(name, view, s, call)
+                _check_view(name, view, s, numbers)
         for reach in signature.reaches:
             if reach.argument == argument:
-                _check_reach(name, reach, s, with_grid(call.numbers, grid))
+                _check_reach(name, reach, s, numbers)
         given = {part: _described(call, argument, part) for part in ("shape", "stride")}
         if given["shape"] and (given["shape"] != tuple(s.shape) or given["stride"] != _contiguous(s.shape)):
             raise ValueError(
                 f"{name} is given the sizes and strides of the dense tensor for {argument!r}, {list(s.shape)} and "
                 f"{list(_contiguous(s.shape))}, got {list(given['shape'])} and {list(given['stride'])}"
             )
+    for view in signature.dense_views:
+        sizes, strides = ([size_of(text, numbers) for text in part] for part in (view.sizes, view.strides))
+        if min(sizes) > 0:
+            check_extent(
+                name, view.argument, 1 + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True)), call
+            )
 
 
-def _check_view(name: str, view: SparseView, s: SparseTensor, call: Call) -> None:
+def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Mapping[str, int | float]) -> None:
     """A kernel's own sizes and strides are those of the tensor, as far as its values and metadata are found by them."""
     argument, many = view.argument, len(view.strides) > 1
-    given = tuple(size_of(text, call.numbers) for text in view.rows)
+    first, *inner = (None if text is None else size_of(text, numbers) for text in view.sizes)
+    given = tuple(each for each in inner if each is not None)
     shape = _as_batch(s, given) if many else s.shape
     if many and len(view.strides) + 1 != len(shape):
         raise ValueError(
             f"{name} describes {argument!r} as matrices of a batch, in {len(view.strides) + 1} dimensions, got {list(s.shape)}"
         )
-    first = 0 if many else len(shape) - 2
     counts = shape[:-1] if many else (s.rows,)
-    steps = _contiguous(shape)[first:-1]
+    steps = _contiguous(shape)[0 if many else len(shape) - 2 : -1]
     for place, (text, apart, count) in enumerate(zip(view.strides, steps, counts, strict=True), 1):
-        stride, rows = size_of(text, call.numbers), place == len(view.strides)
+        stride, rows = size_of(text, numbers), place == len(view.strides)
         # A single row has no neighbours, but its stride may say how long it is.
         if stride != apart and (count > 1 or (rows and view.columns == text)):
             raise ValueError(
@@ -71,7 +79,9 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, call: Call) -> Non
         raise ValueError(
             f"{name} is given the sizes of {argument!r}, matrices of {_sizes(shape[1:-1])} rows, got {_sizes(given)}"
         )
-    columns, group = size_of(view.columns, call.numbers), s.pattern.m
+    if first is not None and first > counts[0]:
+        raise _beyond(name, argument, "matrices" if many else "rows", first, counts[0])
+    columns, group = size_of(view.columns, numbers), s.pattern.m
     if columns != s.size and (columns > s.size or columns % group):
         raise ValueError(
             f"{name} reads rows of {argument!r}, {s.size} elements, or whole groups of {group} from their start, got {columns}"
@@ -91,7 +101,7 @@ def _as_batch(s: SparseTensor, rows: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _check_reach(name: str, reach: Reach, s: SparseTensor, numbers: Mapping[str, int | float]) -> None:
-    """What no mask bounds is inside of the tensor's rows."""
+    """What no mask bounds is inside of the tensor."""
     end = reach.least
     for each in reach.counts:
         steps = -(-(size_of(each.end, numbers) - each.first) // each.by)
@@ -99,10 +109,18 @@ def _check_reach(name: str, reach: Reach, s: SparseTensor, numbers: Mapping[str,
             # A loop without an iteration reads nothing.
             return
         end += size_of(each.step, numbers) * (steps - 1)
-    if end > s.size:
+    if reach.of == "rows" and end > s.rows:
+        raise _beyond(name, reach.argument, "rows", end, s.rows)
+    if reach.of == "columns" and end > s.size:
         raise ValueError(
             f"{name} reads {end} elements of each row of {reach.argument!r}, which has {s.size}: mask them (columns < K), or pad K with zeros"
         )
+
+
+def _beyond(name: str, argument: str, what: str, given: int, held: int) -> ValueError:
+    return ValueError(
+        f"{name} reads {given} {what} of {argument!r}, which has {held}: give it the tensor's own sizes, and mask what is beyond them"
+    )
 
 
 def number(parameter: ArgumentParameter, call: Call) -> Number:

@@ -25,10 +25,9 @@ def interpret(source: KernelSource, call: Call, grid: Sequence[int]) -> None:
     kind = call.kind
     module = source.tile_ir(dict(kind.signature), dict(kind.constexprs), dict(kind.sparse), TARGET)
     (function,) = (op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public)
-    names = [each.name_hint or f"arg{index}" for index, each in enumerate(function.body.block.args)]
     arrays = {name: flat(array) for name, array in call.arrays.items()}
     known: dict[str, Any] = {**call.numbers, **arrays, **call.sparse}
-    run_kernel(module, grid, {name: known[name] for name in names})
+    run_kernel(module, grid, {name: known[name] for name in function.argument_names.values()})
 
 
 def flat(array: ArrayView) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from louver.formats.tensor import SparseTensor
 from louver.kernels.launch import Rows, parameter_type
 from louver.kernels.operand import DeviceOperand
-from louver.kernels.state import states
+from louver.kernels.state import TensorState
 from louver.passes.signature import Signature, parameter_name
 from louver.passes.tile_signature import TileSignature
 from louver.runtime.driver import device_context, is_capturing
@@ -70,7 +70,7 @@ def _ready_product(name: str, kernel: UserKernel, call: Call, bound: ProductCall
     if not is_made(parts):
         _refuse_capture(name, "uploaded", stream)
     s = operand_of(parts)
-    state, words = states().of(s), kernel.metadata_words
+    state, words = s.derived.of(TensorState), kernel.metadata_words
     if not state.has_operand(ordinal, words):
         _refuse_capture(name, "uploaded", stream)
     operand = state.operand(s, ordinal, words)
@@ -86,7 +86,7 @@ def _ready_tiles(name: str, kernel: UserKernel, call: Call, grid: Sequence[int],
     check_tiles(name, signature, call, grid)
     addresses = {(argument, "address"): array.address for argument, array in call.arrays.items()}
     for argument, s in call.sparse.items():
-        state = states().of(s)
+        state = s.derived.of(TensorState)
         if not state.has_tiles(ordinal):
             _refuse_capture(name, "uploaded", stream)
         operand = state.tiles(s, ordinal)

@@ -1,6 +1,6 @@
-"""Sizes of a product by a call's numbers: as text, "M", "64", "K/2", "2·M" or "128·programs x", as `ProductNest` prints them.
+"""Sizes of a product by a call's numbers: as text, "M", "64", "K/2", "2*M" or "128*programs x", as `ProductNest` prints them.
 
-Those that register tiles take for granted may be of two arguments too, "M·K" and "stride/K".
+Those that register tiles take for granted may be of two arguments too, "M*K" and "stride/K".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def size(text: str, numbers: Mapping[str, int | float]) -> int:
     """The number that a size stands for, in a call with these numbers."""
     product, *divisors = text.split("/")
     value = 1
-    for factor in product.split("·"):
+    for factor in product.split("*"):
         value *= _number(factor, numbers)
     for divisor in divisors:
         # A stride of 0 fits in as often as one likes.

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from louver.kernels import compiled, state
+from louver.kernels import compiled
 from louver.passes.signature import MapParameter, NumberParameter, SizeParameter
 from louver.passes.tile_signature import ArgumentParameter
 from louver.runtime import adapters, copy2d, driver, tensormap
@@ -31,7 +31,6 @@ CACHED = (
     user_compiled._loaded,
     copy2d._loaded,
     copy2d._ready,
-    state.states,
     adapters.torch_stream,
 )
 

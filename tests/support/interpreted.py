@@ -94,7 +94,7 @@ def run_triton(
     known |= {own: known[role] for own, role in case.roles.items() if role in ("a", "b", "d")}
     named: dict[str, Any] = {own: known[role] for own, role in case.roles.items()}
     (function,) = (op for op in module.body.ops if isinstance(op, FuncOp))
-    names = [argument.name_hint or "" for argument in function.body.block.args]
+    names = list(function.argument_names.values())
     tiles = [-(-size // tile) for size, tile in zip((m, n), case.tiles(), strict=True)]
     grid: tuple[int, ...] = tuple(reversed(tiles) if transposed else tiles)
     if programs is not None:

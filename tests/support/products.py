@@ -67,6 +67,18 @@ def operands(
     return Operands(a, louver.compress(a, "2:4"), draw(dense or dtype, k, n), draw(bias or dtype, m))
 
 
+def overflowing(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[Array, Array]:
+    """bf16 weight [m, k] and tokens [n, k]: in half of the rows f32 sums of products pass the maximum and come back below it."""
+    bf16, half = element_type("bf16").numpy, k // 8 * 4
+    weight, tokens = rng.uniform(1, 2, (m, k)), rng.uniform(1, 2, (n, k)) * 2.0**62
+    weight[::2] *= 2.0**62
+    # What comes later takes most of it back.
+    weight[:, half : 2 * half], tokens[:, half : 2 * half] = -63 / 64 * weight[:, :half], tokens[:, :half]
+    weight[:, 2 * half :] = 0
+    kept = np.arange(k) % 4 < 2
+    return np.where(kept, weight, 0).astype(bf16), tokens.astype(bf16)
+
+
 def assert_exact(y: Array, given: Operands, *, bias: bool = False) -> None:
     """`y` [M, N] is the product of integer operands, rounded once to its type: equal in every element."""
     reference, _ = exact_product(given.a, given.b, given.bias if bias else None)

@@ -73,7 +73,7 @@ class RandomKernel:
 def interpreted(module: ModuleOp, kernel: RandomKernel, grid: Sequence[int]) -> Array:
     """The output, with the elements between its rows, of the kernel at any stage of its passes."""
     (function,) = (op for op in module.body.ops if isinstance(op, FuncOp))
-    bound = kernel.bound([argument.name_hint or "" for argument in function.body.block.args])
+    bound = kernel.bound(list(function.argument_names.values()))
     run_kernel(module, grid, bound)
     return bound["d"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-PACKAGES = ("louver", "numpy", "xdsl", "cuda-core", "cuda-bindings", "nvidia-cuda-nvcc", "torch", "triton")
+PACKAGES = ("louver", "numpy", "xdsl", "cuda-bindings", "nvidia-cuda-nvcc", "torch", "triton")
 
 
 def installed(package: str) -> str | None:

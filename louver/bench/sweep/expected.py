@@ -85,7 +85,7 @@ def product(xp: Any, a: Any, b: Any, operand: str, accumulate: str) -> Expected:
 
     operand: the sparse operand's element type. accumulate: the mode asked for, "auto" for the usual one.
     """
-    how = accumulate if accumulate in numerics.ACCUMULATOR_UNIT else numerics.accumulation(operand)
+    how = numerics.accumulation(operand, accumulate)
     # Of an output that rounds nothing by itself, so that what is absolute comes from the sums.
     _, absolute, summed = numerics.coefficients(a.shape[1], "s32", how)
     return Expected(xp, a @ b, summed * (abs(a) @ abs(b)) + absolute)

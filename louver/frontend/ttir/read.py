@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from xdsl.dialects import cf
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp
-from xdsl.ir import Attribute
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError, VerifyException
 
@@ -21,6 +20,7 @@ SPARSE_MARK = "louver.sparse."
 """An argument's attribute `louver.sparse.NV24` says which sparse encoding it has; its value means nothing."""
 
 _OPERATION = re.compile(r'^\s*(?:%[\w.$:#, %-]+ = )?"?([a-z_]\w*(?:\.\w+)+)"?(?=[ ("<]|$)')
+_NUMBERS = re.compile(r"(_\d+)*")
 _LOCATION = re.compile(r' loc\("((?:[^"\\]|\\.)*)":(\d+):(\d+)\)\s*$')
 
 
@@ -56,6 +56,7 @@ def read_ttir(
         raise _refused(
             f"a kernel's text must be tile IR ({error.span.input.name}: {error.msg})", lines[line]
         ) from error
+    _drop_numbers(module)
     function = _kernel(module)
     nest_returns(function)
     _verify(module)
@@ -65,6 +66,15 @@ def read_ttir(
     if sparse:
         _mark(function, sparse)
     return module
+
+
+def _drop_numbers(module: ModuleOp) -> None:
+    """xDSL drops `_1` of a name with each copy, and does not copy a value whose name is nothing else."""
+    for op in module.walk():
+        arguments = [each for region in op.regions for block in region.blocks for each in block.args]
+        for value in (*op.results, *arguments):
+            if _NUMBERS.fullmatch(value.name_hint or ""):
+                value.name_hint = None
 
 
 def _verify(module: ModuleOp) -> None:
@@ -112,27 +122,25 @@ def _name_arguments(function: FuncOp, names: Sequence[str]) -> None:
     groups = _groups(function)
     if len(groups) != len(names):
         raise ValueError(f"names are given for each of {len(groups)} arguments, got {len(names)}: {', '.join(names)}")
-    for group, name in zip(groups, names, strict=True):
-        function.body.block.args[group[0]].name_hint = name
+    function.name_arguments({group[0]: name for group, name in zip(groups, names, strict=True)})
 
 
 def _name_descriptors(function: FuncOp) -> None:
-    arguments = function.body.block.args
-    for group in _groups(function):
-        rank = len(group) // 2
-        name = arguments[group[0]].name_hint or f"arg{group[0]}"
-        for position, index in enumerate(group[1:]):
+    names = list(function.argument_names.values())
+    parts: dict[int, str] = {}
+    for first, *others in _groups(function):
+        rank = len(others) // 2
+        for position, index in enumerate(others):
             part = "shape" if position < rank else "stride"
-            arguments[index].name_hint = f"{name}.{part}.{position % rank}"
+            parts[index] = f"{names[first]}.{part}.{position % rank}"
+    function.name_arguments(parts)
 
 
 def _mark(function: FuncOp, sparse: Mapping[str, str]) -> None:
-    arguments = function.body.block.args
-    known = [argument.name_hint or f"arg{index}" for index, argument in enumerate(arguments)]
-    given = function.arg_attrs or ArrayAttr([DictionaryAttr({})] * len(arguments))
-    marks: list[dict[str, Attribute]] = [dict(attributes.data) for attributes in given]
+    known = list(function.argument_names.values())
+    marks = function.argument_attributes
     for name, pattern in sparse.items():
         if name not in known:
             raise ValueError(f"a sparse argument is one of {', '.join(known)}, got {name!r}")
         marks[known.index(name)][sparse_mark(pattern)] = IntegerAttr(1, 32)
-    function.arg_attrs = ArrayAttr([DictionaryAttr(mark) for mark in marks])
+    function.argument_attributes = marks

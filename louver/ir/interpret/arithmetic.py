@@ -23,6 +23,11 @@ from louver.ir.interpret.values import Array, Pointers, Value, View, dtype_of, s
 from louver.ir.tile import ClampFOp, FpToFpOp
 from louver.isa.elementwise import STEPS
 
+DIVISIONS = (
+    arith.DivSIOp, arith.FloorDivSIOp, arith.CeilDivSIOp, arith.RemSIOp, arith.DivUIOp, arith.CeilDivUIOp, arith.RemUIOp,
+)  # fmt: skip
+"""Operations that take no divisor of 0."""
+
 Handler: TypeAlias = Callable[[Any, Sequence[Any]], Sequence[Value]]
 """What an operation gives for its operands' values."""
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Attribute
+from xdsl.ir import Attribute, Operation
 
-from louver.formats.dtypes import element_type
+from louver.formats.dtypes import element_type, raw_bits
 from louver.formats.pattern import Pattern
 from louver.formats.tensor import SparseTensor
 from louver.ir.interpret.fault import Fault
 from louver.ir.interpret.program import Program, require_known
-from louver.ir.interpret.values import Memory, Pointers, Value, View, dtype_of
-from louver.ir.tile import DescriptorType, FuncOp, PointerType, sparse_encoding
+from louver.ir.interpret.values import Memory, Pointers, Shaded, Value, View, dtype_of
+from louver.ir.refusal import unsupported
+from louver.ir.tile import DescriptorType, FuncOp, LoadOp, PointerType, sparse_encoding
 from louver.ir.tile.types import SparseFormat
 
 Argument: TypeAlias = "NDArray[Any] | SparseTensor | int | float"
@@ -35,6 +38,8 @@ def run_kernel(module: ModuleOp, grid: Sequence[int], arguments: Mapping[str, Ar
     arguments that follow it. A sparse tensor stands for its dense array, contiguous and read only; arguments with an encoding
     take nothing else, but for vectors N:M@L, which are given as a dense array that keeps to the pattern. Programs run one after another, x fastest, and none may rely on that.
 
+    What a mask leaves out of a load without `other` is zero, as in compiled kernels. Triton leaves it undefined: where a store, or the
+    way that a program takes, depends on it, there is a warning for the load. A dot sums over what a sparse operand stores.
     Sums of a dot are made in float64 and rounded once to the accumulator's type (integers wrap), f32 operands are read as tf32 unless
     the dot asks for more, and 8-bit floats saturate. Raises ValueError for arguments that do not fit, UnsupportedKernelError, before
     anything runs, for an operation that has no meaning here, and InterpretationError for what is undefined: an access outside its
@@ -42,11 +47,23 @@ def run_kernel(module: ModuleOp, grid: Sequence[int], arguments: Mapping[str, Ar
     """
     function = _kernel(module)
     require_known(function)
+    warned: set[Operation] = set()
+
+    def seen(value: Shaded, op: Operation) -> None:
+        for load in value.loads - warned:
+            given = "other=0" if isinstance(load, LoadOp) and load.mask is not None else 'padding_option="zero"'
+            rule = (
+                f"in {function.sym_name.data}, {op.name} depends on what a load leaves out, which is zero in Louver and undefined in "
+                f"Triton: give the load {given}"
+            )
+            warnings.warn(str(unsupported(rule, load)), stacklevel=2)
+        warned.update(value.loads)
+
     sizes = _grid(grid)
     block = function.body.block
     values = _bind(function, arguments)
     for z, y, x in product(*(range(size) for size in reversed(sizes))):
-        Program((x, y, z), sizes).run(block, values)
+        Program((x, y, z), sizes, seen).run(block, values)
 
 
 def _kernel(module: ModuleOp) -> FuncOp:
@@ -63,7 +80,7 @@ def _grid(grid: Sequence[int]) -> tuple[int, ...]:
 
 
 def _bind(function: FuncOp, arguments: Mapping[str, Argument]) -> list[Value]:
-    names = [each.name_hint or f"arg{index}" for index, each in enumerate(function.body.block.args)]
+    names = list(function.argument_names.values())
     if set(names) != set(arguments):
         raise ValueError(f"the kernel's arguments are {', '.join(names)}, got {', '.join(arguments)}")
     types = function.body.block.arg_types
@@ -92,13 +109,13 @@ def _fits(number: int, dtype: np.dtype[Any]) -> bool:
 def _memory(name: str, type_: PointerType | DescriptorType, given: Argument) -> Memory:
     encoding = sparse_encoding(type_)
     element = type_.block.element_type if isinstance(type_, DescriptorType) else type_.pointee
-    dtype = _dtype(name, element)
+    dtype, stored = _dtype(name, element), None
     if isinstance(given, SparseTensor):
         if encoding is not None and str(given.pattern) != encoding.format.pattern:
             raise ValueError(f"{name!r} is sparse in {encoding.format.pattern}, got {given.pattern}")
-        dense = given.dense()
-        dense.flags.writeable = False
-        given = dense
+        ones = replace(given, values=np.ones(given.values.shape, given.values.dtype))
+        given, stored = given.dense(), raw_bits(ones.dense()).reshape(-1) != 0
+        given.flags.writeable = False
     elif encoding is not None and encoding.format.length > 1:
         given = _vectors(name, encoding.format, given)
     elif encoding is not None:
@@ -106,7 +123,7 @@ def _memory(name: str, type_: PointerType | DescriptorType, given: Argument) -> 
     if not isinstance(given, np.ndarray) or given.dtype != dtype or not given.flags.c_contiguous:
         what = f"{given.dtype}, strides {given.strides}" if isinstance(given, np.ndarray) else type(given).__name__
         raise ValueError(f"{name!r} is a contiguous array of {element_type(dtype)}, got {what}: pass a copy")
-    return Memory(name, given.reshape(-1))
+    return Memory(name, given.reshape(-1), stored)
 
 
 def _vectors(name: str, kept: SparseFormat, given: Argument) -> Argument:

@@ -13,8 +13,9 @@ from xdsl.traits import IsTerminator
 
 from louver.ir.interpret.arithmetic import ARITHMETIC, Handler
 from louver.ir.interpret.fault import Fault, InterpretationError
+from louver.ir.interpret.shades import Seen, loads_of, run_shaded
 from louver.ir.interpret.tiles import TILES
-from louver.ir.interpret.values import Value, dtype_of
+from louver.ir.interpret.values import Shaded, Value, dtype_of, plain, shaded, undefined_of
 from louver.ir.refusal import unsupported
 from louver.ir.tile import FuncOp, GetNumProgramsOp, GetProgramIdOp, ReduceOp, ReduceReturnOp, ReturnOp
 
@@ -43,10 +44,13 @@ def require_known(function: FuncOp) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """numbers: the program's along each axis of the grid. grid: programs along each axis. values: what is known so far."""
+    """numbers: the program's along each axis of the grid. grid: programs along each axis. seen: is told of undefined elements that an
+    operation makes visible. values: what is known so far.
+    """
 
     numbers: tuple[int, ...]
     grid: tuple[int, ...]
+    seen: Seen
     values: dict[SSAValue, Value] = field(default_factory=dict[SSAValue, Value])
 
     def run(self, block: Block, given: Sequence[Value]) -> Sequence[Value]:
@@ -69,7 +73,7 @@ class Program:
             case scf.ForOp():
                 return self._for(op, operands)
             case scf.IfOp():
-                return self._branch(op.true_region if operands[0] else op.false_region)
+                return self._branch(op.true_region if self._decides(operands[0], op) else op.false_region)
             case scf.WhileOp():
                 return self._while(op, operands)
             case ReduceOp():
@@ -78,11 +82,19 @@ class Program:
                 return (np.asarray(self.numbers[op.axis.value.data], np.int32),)
             case GetNumProgramsOp():
                 return (np.asarray(self.grid[op.axis.value.data], np.int32),)
+            case _ if any(isinstance(each, Shaded) for each in operands):
+                return run_shaded(op, operands, _HANDLERS[type(op)], self.seen)
             case _:
                 return _HANDLERS[type(op)](op, operands)
 
+    def _decides(self, value: Value, op: Operation) -> Any:
+        """A number by which `op` goes one way or another."""
+        if isinstance(value, Shaded) and undefined_of(value).any():
+            self.seen(value, op)
+        return plain(value)
+
     def _for(self, op: scf.ForOp, operands: Sequence[Any]) -> Sequence[Value]:
-        start, end, step = (int(value) for value in operands[:3])
+        start, end, step = (int(self._decides(value, op)) for value in operands[:3])
         if step < 1:
             raise Fault(f"a loop's step is at least 1, not {step}")
         carried: Sequence[Value] = operands[3:]
@@ -98,14 +110,17 @@ class Program:
         carried: Sequence[Value] = operands
         while True:
             condition, *passed = self.run(op.before_region.block, carried)
-            if not condition:
+            if not self._decides(condition, op):
                 return passed
             carried = self.run(op.after_region.block, passed)
 
     def _reduce(self, op: ReduceOp, operands: Sequence[Any]) -> Sequence[Value]:
         """From the first element to the last, one at a time; hardware may take another order."""
-        slices = [np.moveaxis(value, op.axis.value.data, 0) for value in operands]
+        axis = op.axis.value.data
+        slices = [np.moveaxis(plain(value), axis, 0) for value in operands]
         total: Sequence[Any] = [each[0] for each in slices]
         for index in range(1, len(slices[0])):
             total = self.run(op.combine.block, [*map(np.asarray, total), *(np.asarray(each[index]) for each in slices)])
-        return [np.asarray(each) for each in total]
+        undefined = [each.any(axis=axis) if each.ndim else each for each in map(undefined_of, operands)]
+        unknown = np.logical_or.reduce(undefined)
+        return [shaded(np.asarray(each), unknown, loads_of(operands)) for each in total]

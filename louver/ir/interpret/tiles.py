@@ -13,7 +13,7 @@ from xdsl.ir import Operation
 from louver.ir.interpret.arithmetic import Handler
 from louver.ir.interpret.fault import Fault
 from louver.ir.interpret.rounding import rounded
-from louver.ir.interpret.values import Array, Pointers, Value, View, dtype_of, shape_of
+from louver.ir.interpret.values import Array, Pointers, Shaded, Value, View, dtype_of, plain, shaded, shape_of
 from louver.ir.llvm import AssumeOp
 from louver.ir.tile import (
     AddPtrOp,
@@ -84,12 +84,25 @@ def _dot(op: DotOp, values: Sequence[Any]) -> Sequence[Value]:
         raise Fault(
             "a dot is run with sparse types, not with values and metadata: run it before decompose-sparse-tensors"
         )
-    a, b, c = values
+    a, b, c = (plain(each) for each in values)
     to = dtype_of(op.d.type)
     with np.errstate(all="ignore"):
-        total = _operand(a, op) @ _operand(b, op) + c.astype(np.float64)
+        total = _sums(_operand(a, op), _operand(b, op), *values[:2]) + c.astype(np.float64)
     # Sums of fewer than 2^37 products of 8-bit integers are exact in float64.
     return (total.astype(np.int64).astype(to) if to.kind == "i" else rounded(total, to),)
+
+
+def _sums(a: Array, b: Array, *operands: Value) -> Array:
+    """a · b over what sparse operands store: a zero that is not stored is not multiplied by infinity."""
+    left, right = (each.stored if isinstance(each, Shaded) else None for each in operands)
+    if left is None and right is None:
+        return a @ b
+    finite = np.isfinite(a).all(axis=0) & np.isfinite(b).all(axis=1)
+    total = a[:, finite] @ b[finite]
+    for k in np.flatnonzero(~finite):
+        stored = (True if left is None else left[:, k, None]) & (True if right is None else right[k])
+        total += np.where(stored, a[:, k, None] * b[k], 0.0)
+    return total
 
 
 def _operand(value: Array, op: DotOp) -> Array:
@@ -165,37 +178,34 @@ def _reduce_block(op: DescriptorReduceOp, values: Sequence[Any]) -> Sequence[Val
     if op.kind.data not in _CHANGES:
         raise Fault(f"a descriptor reduces by add, min, max, and, or and xor here, not by {op.kind.data}")
     with np.errstate(all="ignore"):
-        changed = _CHANGES[op.kind.data](view.load(every), value)
+        changed = _CHANGES[op.kind.data](plain(view.load(every)), value)
     view.store(every, np.asarray(changed).astype(value.dtype))
     return ()
 
 
-def _checked(op: LoadOp | StoreOp) -> Sequence[int]:
+def checked(op: LoadOp | StoreOp) -> Sequence[int]:
+    """The dimensions of a block pointer along which what lies outside is left out."""
     return () if op.boundary_check is None else cast("Sequence[int]", op.boundary_check.get_values())
 
 
 def _load(op: LoadOp, values: Sequence[Any]) -> Sequence[Value]:
-    """What a mask leaves out is `other`; without one it is undefined, NaN here or the least integer, so that its use shows."""
+    """What a mask leaves out is `other`, or zero, as in compiled kernels; without `other` it is undefined in Triton."""
     pointer: Any = values[0]
-    rest = list(values[1:])
-    mask = None if op.mask is None else rest.pop(0)
     if isinstance(pointer, View):
-        return (replace(pointer, fill=_fill(op.padding)).load(_checked(op)),)
-    dtype = pointer.memory.elements.dtype
-    other = rest[0] if rest else _undefined(dtype)
-    return (np.asarray(pointer.memory.load(pointer.offsets, mask, other)),)
-
-
-def _undefined(dtype: np.dtype[Any]) -> Array:
-    if dtype.kind in "iu":
-        return np.asarray(np.iinfo(dtype).min, dtype)
-    return np.asarray(float("nan")).astype(dtype)
+        inside = pointer.inside(checked(op))
+        found = replace(pointer, fill=_fill(op.padding)).load(checked(op))
+        given = op.padding is not None
+    else:
+        inside = np.ones(pointer.offsets.shape, np.bool_) if op.mask is None else values[1]
+        found = pointer.memory.load(pointer.offsets, inside, values[2] if op.other is not None else np.asarray(0))
+        given = op.other is not None
+    return (found if given else shaded(found, ~inside, frozenset([op])),)
 
 
 def _store(op: StoreOp, values: Sequence[Any]) -> Sequence[Value]:
     pointer: Any = values[0]
     if isinstance(pointer, View):
-        pointer.store(_checked(op), values[1])
+        pointer.store(checked(op), values[1])
     else:
         pointer.memory.store(pointer.offsets, None if op.mask is None else values[2], values[1])
     return ()
@@ -239,7 +249,7 @@ def _atomic(op: AtomicRMWOp, values: Sequence[Any]) -> Sequence[Value]:
     for place in np.ndindex(np.shape(value)):
         if mask[place]:
             offsets = np.asarray(pointers.offsets[place])
-            before[place] = pointers.memory.load(offsets, None, value[place])
+            before[place] = plain(pointers.memory.load(offsets, np.asarray(True), value[place]))
             with np.errstate(all="ignore"):
                 changed = change(np.asarray(before[place]), np.asarray(value[place]))
             pointers.memory.store(offsets, None, np.asarray(changed).astype(value.dtype))

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects.builtin import Float64Type, IndexType, IntegerType
-from xdsl.ir import Attribute
+from xdsl.ir import Attribute, Operation
 
 from louver.formats.dtypes import element_type
 from louver.ir.interpret.fault import Fault
@@ -23,20 +23,21 @@ Truths: TypeAlias = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Memory:
-    """One array that the kernel was given. name: the argument's. elements: flat, in memory order."""
+    """One array that the kernel was given. name: the argument's. elements: flat, in memory order. stored: which of them a sparse
+    tensor stores, None for a dense array.
+    """
 
     name: str
     elements: Array
+    stored: Truths | None = None
 
-    def load(self, offsets: Offsets, inside: Truths | None, fill: Array) -> Array:
+    def load(self, offsets: Offsets, inside: Truths, fill: Array) -> Array | Shaded:
         """The elements at `offsets`; `fill` where not `inside`. Raises Fault for an offset outside the array."""
-        if inside is None:
-            self._check(offsets)
-            return self.elements[offsets]
         self._check(offsets[inside])
-        loaded = np.array(np.broadcast_to(fill, offsets.shape), self.elements.dtype)
-        loaded[inside] = self.elements[offsets[inside]]
-        return loaded
+        loaded = _taken(self.elements, offsets, inside, fill)
+        if self.stored is None:
+            return loaded
+        return Shaded(loaded, _taken(self.stored, offsets, inside, np.False_))
 
     def store(self, offsets: Offsets, inside: Truths | None, value: Array) -> None:
         """Write `value`, where `inside`. Raises Fault for an offset outside the array, and for an array that is read only."""
@@ -54,6 +55,12 @@ class Memory:
                 f"{self.name!r} is read and written at its own {self.elements.size} elements, not at {int(outside.flat[0])}: "
                 "mask what is outside"
             )
+
+
+def _taken(elements: Array, offsets: Offsets, inside: Truths, fill: Any) -> Array:
+    loaded = np.array(np.broadcast_to(fill, offsets.shape), elements.dtype)
+    loaded[inside] = elements[offsets[inside]]
+    return loaded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +95,7 @@ class View:
         """The view with its block `by` elements on."""
         return replace(self, first=tuple(one + more for one, more in zip(self.first, by, strict=True)))
 
-    def load(self, checked: Sequence[int]) -> Array:
+    def load(self, checked: Sequence[int]) -> Array | Shaded:
         """The block; `fill` outside of the tensor along the dimensions `checked`."""
         offsets, inside = self._places(checked)
         return self.memory.load(offsets, inside, np.asarray(self.fill).astype(self.memory.elements.dtype))
@@ -96,6 +103,10 @@ class View:
     def store(self, checked: Sequence[int], value: Array) -> None:
         """Write the block; what is outside of the tensor along the dimensions `checked` is dropped."""
         self.memory.store(*self._places(checked), value)
+
+    def inside(self, checked: Sequence[int]) -> Truths:
+        """Which elements of the block are inside of the tensor along the dimensions `checked`."""
+        return self._places(checked)[1]
 
     def _places(self, checked: Sequence[int]) -> tuple[Offsets, Truths]:
         offsets = np.full(self.block, self.base, np.int64)
@@ -113,7 +124,40 @@ class View:
         return offsets, inside
 
 
-Value: TypeAlias = Array | Pointers | View
+@dataclass(frozen=True, slots=True, eq=False)
+class Shaded:
+    """A value with what its elements are beside their numbers, see `shades.py`. stored: by a sparse tensor; None for a dense one.
+    undefined: in Triton; None if none is. loads: the operations that left these undefined.
+    """
+
+    value: Array | Pointers
+    stored: Truths | None = None
+    undefined: Truths | None = None
+    loads: frozenset[Operation] = frozenset()
+
+
+Value: TypeAlias = Array | Pointers | View | Shaded
+
+
+def plain(value: Any) -> Any:
+    """A value without shades."""
+    return value.value if isinstance(value, Shaded) else value
+
+
+def undefined_of(value: Any) -> Truths:
+    """Which elements of a value are undefined, in its shape or one for all."""
+    return (
+        np.asarray(value.undefined) if isinstance(value, Shaded) and value.undefined is not None else np.asarray(False)
+    )
+
+
+def shaded(value: Value, undefined: Truths, loads: frozenset[Operation]) -> Value:
+    """A value of which these elements are undefined too."""
+    if isinstance(value, View) or not undefined.any():
+        return value
+    known = value if isinstance(value, Shaded) else Shaded(value)
+    shape = known.value.offsets.shape if isinstance(known.value, Pointers) else known.value.shape
+    return replace(known, undefined=np.broadcast_to(undefined | undefined_of(known), shape), loads=known.loads | loads)
 
 
 def dtype_of(type_: Attribute) -> np.dtype[Any]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Mapping, Sequence
 from typing import Self
 
 from xdsl.dialects.builtin import (
     I32,
     ArrayAttr,
+    BytesAttr,
     DictionaryAttr,
     FunctionType,
     IntegerAttr,
@@ -14,8 +17,8 @@ from xdsl.dialects.builtin import (
     SymbolNameConstraint,
     i32,
 )
-from xdsl.dialects.utils import parse_func_op_like, print_func_op_like
-from xdsl.ir import Attribute, Block, Region, SSAValue
+from xdsl.dialects.utils import print_func_op_like
+from xdsl.ir import Attribute, Block, Region, SSAValue, TypeAttribute
 from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
@@ -33,7 +36,13 @@ from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.tile import syntax
 
-_RESERVED = ("sym_name", "function_type", "sym_visibility", "arg_attrs", "res_attrs")
+_RESERVED = ("sym_name", "function_type", "sym_visibility", "arg_attrs")
+
+NAME = "louver.name"
+"""The attribute of an argument with its exact name. Text has it only where the printed argument is called something else."""
+
+_FOREIGN, _NUMBERS = re.compile(r"[^A-Za-z0-9_$.-]"), re.compile(r"(_\d+)+$")
+"""Letters that hints do not have, and what xDSL drops of one, each time it is copied."""
 
 
 @irdl_op_definition
@@ -45,7 +54,6 @@ class FuncOp(IRDLOperation):
     function_type = prop_def(FunctionType)
     sym_visibility = opt_prop_def(StringAttr)
     arg_attrs = opt_prop_def(ArrayAttr[DictionaryAttr])
-    res_attrs = opt_prop_def(ArrayAttr[DictionaryAttr])
     body = region_def()
     traits = traits_def(IsolatedFromAbove(), SymbolOpInterface())
 
@@ -57,7 +65,6 @@ class FuncOp(IRDLOperation):
         visibility: StringAttr | None = None,
         *,
         arg_attrs: ArrayAttr[DictionaryAttr] | None = None,
-        res_attrs: ArrayAttr[DictionaryAttr] | None = None,
         attributes: dict[str, Attribute] | None = None,
     ) -> None:
         properties: dict[str, Attribute | None] = {
@@ -65,18 +72,52 @@ class FuncOp(IRDLOperation):
             "function_type": function_type,
             "sym_visibility": visibility,
             "arg_attrs": arg_attrs,
-            "res_attrs": res_attrs,
         }
         super().__init__(properties=properties, regions=[body], attributes=attributes or {})
 
     @classmethod
     def kernel(cls, name: str, arguments: dict[str, Attribute]) -> Self:
-        """A public function with an empty body and named arguments; `name` and argument names are MLIR identifiers."""
+        """A public function with an empty body and named arguments; `name` is an MLIR identifier."""
         block = Block(arg_types=list(arguments.values()))
-        for argument, hint in zip(block.args, arguments, strict=True):
-            argument.name_hint = hint
         signature = FunctionType.from_lists(list(arguments.values()), [])
-        return cls(name, signature, Region(block), StringAttr("public"))
+        function = cls(name, signature, Region(block), StringAttr("public"))
+        function.name_arguments(dict(enumerate(arguments)))
+        return function
+
+    @property
+    def argument_attributes(self) -> list[dict[str, Attribute]]:
+        """The attributes of each argument, to be changed and set again."""
+        if self.arg_attrs is None:
+            return [{} for _ in self.function_type.inputs]
+        return [dict(each.data) for each in self.arg_attrs]
+
+    @argument_attributes.setter
+    def argument_attributes(self, attributes: Sequence[Mapping[str, Attribute]]) -> None:
+        self.arg_attrs = ArrayAttr([DictionaryAttr(each) for each in attributes]) if any(attributes) else None
+
+    @property
+    def argument_names(self) -> dict[SSAValue, str]:
+        """The exact name of each argument, none of them twice; `arg3` is the fourth where it has none.
+
+        Name hints are no names: xDSL drops `_1` of `alpha_1`, and has no letters but ASCII's.
+        """
+        return dict(zip(self.body.block.args, self._names(), strict=True))
+
+    def _names(self) -> list[str]:
+        found = [attributes.get(NAME) for attributes in self.argument_attributes]
+        return [f"arg{index}" if each is None else text_of(each) for index, each in enumerate(found)]
+
+    def name_arguments(self, names: Mapping[int, str]) -> None:
+        """Name the arguments at these places."""
+        attributes = self.argument_attributes
+        for index, name in names.items():
+            attributes[index][NAME] = StringAttr(name)
+            self.body.block.args[index].name_hint = _NUMBERS.sub("_", _FOREIGN.sub("_", name))
+        self.argument_attributes = attributes
+
+    def take_types(self) -> None:
+        """Make the function's type that of its block's arguments, after these have changed."""
+        self.function_type = FunctionType.from_lists(list(self.body.block.arg_types), list(self.function_type.outputs))
 
     @property
     def is_public(self) -> bool:
@@ -90,22 +131,31 @@ class FuncOp(IRDLOperation):
                 f"the entry block's arguments have the function's types, {self.function_type.inputs}, "
                 f"got {ArrayAttr(block.arg_types)}"
             )
+        names = self._names()
+        if len(set(names)) < len(names):
+            raise VerifyException(f"arguments have one name each, got {', '.join(names)}")
 
     @classmethod
     def parse(cls, parser: Parser) -> Self:
         visibility = parser.parse_optional_visibility_keyword()
-        name, inputs, outputs, body, extra, arg_attrs, res_attrs = parse_func_op_like(
-            parser, reserved_attr_names=_RESERVED
-        )
-        return cls(
+        name = parser.parse_symbol_name().data
+        found = parser.parse_comma_separated_list(parser.Delimiter.PAREN, lambda: _parse_argument(parser))
+        outputs: list[TypeAttribute] = []
+        if parser.parse_optional_punctuation("->"):
+            several = parser.parse_optional_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type)
+            outputs = [parser.parse_type()] if several is None else several
+        extra = parser.parse_optional_attr_dict_with_keyword(_RESERVED)
+        arguments = [argument for argument, _, _ in found if argument is not None]
+        body = parser.parse_optional_region(arguments or None) or Region()
+        function = cls(
             name,
-            FunctionType.from_lists(inputs, outputs),
+            FunctionType.from_lists([type_ for _, type_, _ in found], outputs),
             body,
             visibility,
-            arg_attrs=arg_attrs,
-            res_attrs=res_attrs,
             attributes=None if extra is None else dict(extra.data),
         )
+        function.argument_attributes = [attributes for _, _, attributes in found]
+        return function
 
     def print(self, printer: Printer) -> None:
         if self.sym_visibility is not None:
@@ -116,10 +166,54 @@ class FuncOp(IRDLOperation):
             self.function_type,
             self.body,
             self.attributes,
-            arg_attrs=self.arg_attrs,
-            res_attrs=self.res_attrs,
+            arg_attrs=self._said(),
             reserved_attr_names=_RESERVED,
         )
+
+    def _said(self) -> ArrayAttr[DictionaryAttr] | None:
+        """The attributes of arguments to print: without a name that the argument is printed by."""
+        if self.arg_attrs is None or not self.body.blocks:
+            return self.arg_attrs
+        said: list[DictionaryAttr] = []
+        printed: set[str | None] = set()
+        for argument, attributes in zip(self.body.block.args, self.argument_attributes, strict=True):
+            if argument.name_hint not in printed and attributes.get(NAME) == StringAttr(argument.name_hint or ""):
+                del attributes[NAME]
+            printed.add(argument.name_hint)
+            said.append(DictionaryAttr(attributes))
+        return ArrayAttr(said)
+
+
+def text_of(attribute: Attribute) -> str:
+    """What a string attribute says, which comes back from text as bytes where it has letters beyond ASCII's."""
+    match attribute:
+        case StringAttr():
+            return attribute.data
+        case BytesAttr():
+            return attribute.data.decode()
+        case _:
+            raise VerifyException(f"a name is a string, got {attribute}")
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """A name like this that no argument has. No name in Python ends in an apostrophe."""
+    while name in taken:
+        name += "'"
+    return name
+
+
+def _parse_argument(parser: Parser) -> tuple[Parser.Argument | None, Attribute, dict[str, Attribute]]:
+    """An argument, None in a declaration, with its type and attributes; one that is not numbered is named by the text."""
+    argument = parser.parse_optional_argument()
+    type_ = parser.parse_type() if argument is None else argument.type
+    attributes = parser.parse_optional_dictionary_attr_dict()
+    location = parser.parse_optional_location()
+    if argument is not None:
+        argument.location = location
+        name = argument.name.text.removeprefix("%")
+        if not name.isdecimal():
+            attributes.setdefault(NAME, StringAttr(name))
+    return argument, type_, attributes
 
 
 @irdl_op_definition

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr
-from xdsl.ir import Attribute
+from xdsl.dialects.builtin import IntegerAttr
 
 from louver.ir.tile.function import FuncOp
 from louver.ir.tile.types import PointerType
@@ -19,23 +18,18 @@ MULTIPLE = 16
 
 def mark_multiples(function: FuncOp, names: Collection[str]) -> None:
     """Mark the arguments of these names as multiples of `MULTIPLE`, in place."""
-    arguments = function.body.block.args
-    given: list[dict[str, Attribute]] = [{} for _ in arguments]
-    if function.arg_attrs is not None:
-        given = [dict(each.data) for each in function.arg_attrs]
-    for argument, attributes in zip(arguments, given, strict=True):
-        if argument.name_hint in names:
+    given = function.argument_attributes
+    for name, attributes in zip(function.argument_names.values(), given, strict=True):
+        if name in names:
             attributes[DIVISIBILITY] = IntegerAttr(MULTIPLE, 32)
-    function.arg_attrs = ArrayAttr([DictionaryAttr(each) for each in given])
+    function.argument_attributes = given
 
 
 def multiples_of(function: FuncOp) -> list[int]:
     """The greatest power of two that each argument is marked as a multiple of; 1 without a mark."""
-    if function.arg_attrs is None:
-        return [1] * len(function.body.block.args)
     found: list[int] = []
-    for attributes in function.arg_attrs:
-        mark = attributes.data.get(DIVISIBILITY)
+    for attributes in function.argument_attributes:
+        mark = attributes.get(DIVISIBILITY)
         number = mark.value.data if isinstance(mark, IntegerAttr) else 1
         found.append(number & -number if number > 0 else 1)
     return found

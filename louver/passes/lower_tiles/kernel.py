@@ -53,6 +53,7 @@ from louver.passes.lower_tiles.state import Lowering, NoRoomError, Registers, el
 from louver.passes.lower_tiles.sums import Made, derived, summed
 from louver.passes.lower_tiles.warpgroup_dot import lower_warpgroup_dot
 from louver.passes.refusal import unsupported
+from louver.passes.signature import kernel_name
 from louver.passes.tile_signature import ArgumentParameter
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Block as PtxBlock
@@ -70,8 +71,8 @@ def lower_tiles(function: FuncOp, parameters: Sequence[ArgumentParameter], warps
     Refuses, with operation and source line, what has no lowering. Raises NoRoomError and NotInChunksError for what has one if its
     operands go another way.
     """
-    name = function.sym_name.data
     params = tuple(Param(each.name, each.type) for each in parameters)
+    name = kernel_name(function.sym_name.data, [each.name for each in parameters])
     k = KernelBuilder(name, params, threads=warps * LANES)
     staged, size = place_tiles(function)
     if size > target.max_shared_bytes:

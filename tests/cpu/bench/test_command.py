@@ -8,13 +8,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rich.console import Console
+from click.testing import CliRunner
 
 from louver.bench.gemm import Measurement
+from louver.bench.host import HostTime, HostTimes
 from louver.bench.problems import SUSTAINED, GemmProblem
+from louver.bench.schedules import Rung
 from louver.bench.sustained import Sustained
+from louver.cli import app
 from louver.commands import bench as command
 from louver.commands.bench import bench_gemm, problems
+from louver.passes.schedule import Schedule
 from louver.report.gemm import GemmRow
 
 WANTED = [GemmProblem(*SUSTAINED[0], "f16"), GemmProblem(64, 32, 64, "f16"), GemmProblem(64, 32, 64, "s8", "s32")]
@@ -38,9 +42,10 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(out: Path, budget: float | None) -> dict[str, Any]:
-    console = Console(width=200, quiet=True)
-    bench_gemm(WANTED, out, console, sustained=True, budget=budget)
-    return json.loads((out / "gemm.json").read_text(encoding="utf-8"))
+    result = bench_gemm(WANTED, out, sustained=True, budget=budget)
+    record = json.loads((out / "gemm.json").read_text(encoding="utf-8"))
+    assert json.loads(result.json()) == record
+    return record
 
 
 def test_all_problems_are_measured_and_drawn(machine: None, tmp_path: Path) -> None:
@@ -53,10 +58,10 @@ def test_all_problems_are_measured_and_drawn(machine: None, tmp_path: Path) -> N
 
 def test_another_way_to_accumulate_has_files_of_its_own(machine: None, tmp_path: Path) -> None:
     wanted = problems("f16", "64x32x64", quick=False, accumulate="f16")
-    bench_gemm(wanted, tmp_path, Console(width=200, quiet=True), sustained=False)
+    bench_gemm(wanted, tmp_path, sustained=False)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gemm-f16.json", "gemm-f16.png"]
     with pytest.raises(ValueError, match="a record has one way to accumulate, got auto, f16: measure them apart"):
-        bench_gemm([*WANTED, *wanted], tmp_path, Console(quiet=True), sustained=False)
+        bench_gemm([*WANTED, *wanted], tmp_path, sustained=False)
     with pytest.raises(ValueError, match="products of bf16 are measured with accumulate auto, got 'f16': choose other"):
         problems("f16,bf16", None, quick=True, accumulate="f16")
 
@@ -66,3 +71,39 @@ def test_without_time_the_record_says_what_is_missing_and_nothing_is_drawn(machi
     assert record["rows"] == []
     assert record["missing"]["problems"] == [str(problem) for problem in WANTED]
     assert not (tmp_path / "gemm.png").exists()
+
+
+def printed(out: Path, *arguments: str) -> tuple[dict[str, Any], str]:
+    """A suite's JSON and its notes. Nothing else is on standard output, as text or as JSON."""
+    command = ["bench", *arguments, "--out", str(out)]
+    assert "NVIDIA H200" in CliRunner().invoke(app, command).stdout
+    result = CliRunner().invoke(app, [*command, "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout), result.stderr
+
+
+def test_gemm_prints_its_record(machine: None, tmp_path: Path) -> None:
+    found, notes = printed(tmp_path, "gemm", "--shapes", "64x32x64", "--dtype", "f16")
+    assert found == json.loads((tmp_path / "gemm.json").read_text(encoding="utf-8"))
+    assert found["kind"] == "gemm" and found["rows"][0]["shape"] == [64, 32, 64]
+    assert notes.startswith("64×32×64 f16: Louver") and f"wrote {tmp_path / 'gemm.json'}\n" in notes
+
+
+def test_schedules_print_their_record(machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rungs = [Rung("stages 3", Schedule(stages=3), 9e-6), Rung("", Schedule(stages=4), 10e-6)]
+    monkeypatch.setattr(command, "measure_schedules", lambda *_, **__: rungs)
+    found, _ = printed(tmp_path, "schedules", "--shapes", "64x32x64")
+    assert (found["schema"], found["kind"]) == (1, "schedules")
+    kept = json.loads((tmp_path / "schedules.json").read_text(encoding="utf-8"))
+    assert kept.items() <= found.items()
+    assert [row["us"] for row in found["rows"][0]["schedules"]] == [9.0, 10.0]
+
+
+def test_host_times_print_their_record(machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = {"device": "NVIDIA H200", "cpu": "fast", "versions": {}, "date": "2026-01-02"}
+    monkeypatch.setattr(command, "host_header", lambda _: facts)
+    times = HostTimes([HostTime("empty launch", 2.5, 2.4, 2.6)], {"torch.mm": "why"})
+    monkeypatch.setattr(command, "measure_host", lambda *_: times)
+    found, _ = printed(tmp_path, "host")
+    assert found == json.loads((tmp_path / "host.json").read_text(encoding="utf-8"))
+    assert found["kind"] == "host" and found["missing"] == {"torch.mm": "why"}

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from louver.bench import ladder as bench
 from louver.bench.ladder import BASELINE, SHAPE, STEPS, TILE, change_between, climb, ladder
@@ -108,10 +107,9 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[Protocol]:
 
 
 def test_the_command_shows_writes_and_draws(timed: list[Protocol], tmp_path: Path) -> None:
-    console = Console(width=160, record=True, quiet=False, file=(tmp_path / "shown").open("w", encoding="utf-8"))
-    command.bench_ladder(("e4m3", "f16"), tmp_path, console, quick=True)
+    result = command.bench_ladder(("e4m3", "f16"), tmp_path, quick=True)
     assert timed == [bench.QUICK] * 2
-    text = console.export_text()
+    text = "\n".join(result.lines())
     # 2·4096·8192·8192 in a millisecond, and in half of it.
     assert "baseline" in text and "550" in text and "13.9%" in text and "430" in text
     assert "specialized True" in text and "1100" in text and "+100%" in text and "27.8%" in text

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from louver.bench import machine
-from louver.bench.machine import CannotMeasureError, commit, header, host_header, nvidia_smi, processor, require_torch
+from louver.bench.machine import CannotMeasureError, commit, header, host_header, processor, require_torch
 from louver.cli import app
 from louver.runtime.device import Device, NoDevice
 
@@ -64,7 +64,7 @@ def test_gives_torch_where_all_is_there(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_command_line_says_it_in_one_line(monkeypatch: pytest.MonkeyPatch, suite: str) -> None:
     found(monkeypatch, NoDevice("none here"), None)
     result = CliRunner().invoke(app, ["bench", suite])
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert result.stderr.strip() == "error: benchmarks need a GPU, got none: none here"
 
 
@@ -90,7 +90,6 @@ def test_the_header_leaves_out_what_cannot_be_read(monkeypatch: pytest.MonkeyPat
     assert facts["versions"]["cuSPARSELt"] == "800"
     assert not {"driver", "commit"} & set(facts["versions"])
     assert {"louver", "CUDA", "torch", "ptxas"} <= set(facts["versions"])
-    assert nvidia_smi(("driver_version",), "GPU-0") is None
 
 
 def test_the_commit_is_this_checkouts() -> None:

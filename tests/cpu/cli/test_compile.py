@@ -56,6 +56,14 @@ def test_a_problem_is_three_positive_integers(cli: Cli, text: str) -> None:
     assert "three positive integers" in cli.refused("compile", f"--problem={text}")
 
 
+@pytest.mark.parametrize("size", ["2147483648", "1" + 400 * "0", "9" * 5000])
+def test_sizes_beyond_32_bits(cli: Cli, size: str) -> None:
+    refused = cli.refused("compile", f"--problem=64,{size},64")
+    assert (
+        "sizes of a problem M,N,K are at most 2,147,483,647, got" in refused and "kernels count in 32 bits" in refused
+    )
+
+
 def test_ways_to_accumulate(cli: Cli) -> None:
     options = ("compile", "--problem", "4096,8192,4096", "--dtype", "e4m3", "--emit", "ptx", "--accumulate")
     assert "k64.f16.e4m3.e4m3" in cli(*options, "f16").output

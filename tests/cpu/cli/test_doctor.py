@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from louver.cli import app
 from louver.commands import doctor

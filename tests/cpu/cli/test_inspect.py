@@ -31,13 +31,13 @@ def test_sparse_tensors(cli: Cli, tmp_path: Path, rng: np.random.Generator) -> N
     weight = rng.standard_normal((6, 16)).astype(np.float16)
     weight[0, :4] = 0
     sparse = louver.compress(louver.prune(weight, "2:4"), "2:4")
-    louver.save(tmp_path / "s.safetensors", {"w": sparse, "scale": np.float32(3)})
+    louver.save(tmp_path / "s.safetensors", {"a.w": sparse, "scale": np.float32(3)})
     result = cli("inspect", tmp_path / "s.safetensors")
-    line = line_of(result.output, " w ")
+    line = line_of(result.output, "a.w ")
     assert "2:4" in line and "yes" in line and "0: 4.17% 2: 95.8%" in line
     assert f"{6 * 8 * 2 + 6 * 2} B" in line
     assert "scalar" in line_of(result.output, "scale")
-    assert "no:" in line_of(cli("inspect", tmp_path / "s.safetensors", "--pattern", "1:4").output, " w ")
+    assert "no:" in line_of(cli("inspect", tmp_path / "s.safetensors", "--pattern", "1:4").output, "a.w ")
 
 
 def test_names_are_shown_as_they_are(cli: Cli, tmp_path: Path, rng: np.random.Generator) -> None:
@@ -56,4 +56,5 @@ def test_errors_are_one_line(cli: Cli, checkpoint: Path, tmp_path: Path) -> None
     assert "got 4:2" in cli.refused("inspect", checkpoint, "--pattern", "4:2")
     (tmp_path / "text").write_text("not a safetensors file at all")
     assert "not a safetensors file" in cli.refused("inspect", tmp_path / "text")
-    assert "directory" in cli.refused("inspect", tmp_path).lower()
+    (tmp_path / "empty").mkdir()
+    assert "empty: a directory without an index" in cli.refused("inspect", tmp_path / "empty")

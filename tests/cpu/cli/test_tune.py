@@ -31,7 +31,7 @@ BASE, BEST = Schedule(stages=4, store="bulk"), Schedule(stages=4, store="bulk", 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LOUVER_CACHE_DIR", str(tmp_path))
-    return tmp_path / "tuned"
+    return tmp_path / "louver-cache"
 
 
 def kept(**changed: Any) -> Path:
@@ -109,10 +109,19 @@ def test_tuning_says_what_it_found_and_writes_a_table(
     path = tmp_path / "gpu.json"
     result = cli("tune", "--shapes", "512x512x512,1024x512x512", "--table", path)
     assert result.exit_code == 0, result.output
-    assert "linear 512×512×512 f16×f16→f16 k_major: 9.0 µs, 1.111× the model: raster 4" in result.output
-    assert "2 schedules timed, 1 refused" in result.output
+    line = next(line for line in result.stdout.splitlines() if "linear 512×512×512 f16×f16→f16 k_major" in line)
+    assert line.split()[-6:] == ["9.0", "1.111", "raster", "4", "2", "1"]
+    assert "2 of 2: linear 1024×512×512" in result.stderr and f"wrote {path}" in result.stderr
     (row,) = json.loads(path.read_text())["entries"]
     assert row["sizes"] == [[512, 512, 512], [1024, 512, 512]]
     entries = list(read_table(path.read_text()))
     assert entries[0].place == place_of(Problem("linear"), 512, 512, 512, "Some GPU", aligned_output=True)
     assert entries[0].schedule == asdict(BEST)
+    printed = cli("tune", "--shapes", "512x512x512,1024x512x512", "--json")
+    document = json.loads(printed.stdout)
+    assert document["kind"] == "tune" and document["device"] == "Some GPU"
+    first, second = document["tasks"]
+    assert (first["sizes"], second["sizes"]) == ([512, 512, 512], [1024, 512, 512])
+    assert (first["us"], first["base_us"], first["timed"], first["refused"]) == (9.0, 10.0, 2, 1)
+    assert first["schedule"] == asdict(BEST) and first["product"] == "linear"
+    assert "no such folder: make it first" in cli.refused("tune", "--table", tmp_path / "none" / "x.json")

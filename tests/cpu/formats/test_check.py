@@ -75,3 +75,11 @@ def test_refusals() -> None:
         louver.check(np.ones((4, 4), np.float16), "2:4@2")
     with pytest.raises(ValueError, match="got 1"):
         louver.check(np.ones(4, np.float16), "2:4", axis=1)
+
+
+@pytest.mark.parametrize("listed", [0, 3, 20])
+def test_as_many_groups_are_listed_as_asked_for(listed: int, rng: np.random.Generator) -> None:
+    array = rng.standard_normal((5, 12)).astype(np.float32)
+    report, full = louver.check(array, "2:4", listed=listed), louver.check(array, "2:4", listed=15)
+    assert report.first == full.first[:listed] and report.offending == full.offending == len(full.first) == 15
+    assert report.histogram == full.histogram

@@ -7,27 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from louver.formats.container import DTYPES, Entry, FormatError, read, read_header, write
+import louver
+from louver.formats.container import DTYPES, Entry, read_header
+from louver.formats.regular import FormatError
+from support.containers import entry, raw_file
 from support.sparse import same_bits
-
-
-def raw_file(path: Path, header: Any, data: bytes) -> Path:
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
-    return path
-
-
-def entry(dtype: str = "U8", shape: Any = (4,), offsets: Any = (0, 4)) -> dict[str, Any]:
-    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
 
 
 @pytest.mark.parametrize("name", DTYPES)
 def test_every_element_type(name: str, tmp_path: Path, rng: np.random.Generator) -> None:
     bits = rng.integers(0, 256 if name != "BOOL" else 2, 3 * 5 * DTYPES[name].itemsize, dtype=np.uint8)
     array = bits.view(DTYPES[name]).reshape(3, 5)
-    write(tmp_path / "t", {"a": array, "one": array[0, 0].reshape(()), "none": array[:0]}, {})
-    arrays, metadata = read(tmp_path / "t")
-    assert metadata == {}
+    louver.save(tmp_path / "t", {"a": array, "one": array[0, 0].reshape(()), "none": array[:0]})
+    arrays = louver.load(tmp_path / "t")
     assert arrays["a"].tobytes() == array.tobytes() and arrays["a"].dtype == array.dtype
     assert arrays["one"].shape == () and arrays["one"].tobytes() == array[0, 0].tobytes()
     assert arrays["none"].shape == (0, 5)
@@ -41,18 +33,18 @@ def test_arrays_start_at_multiples_of_their_elements(tmp_path: Path, rng: np.ran
         "c": rng.random(1).astype(np.float16),
         "d": rng.random((2, 2)).astype(np.float32),
     }
-    write(tmp_path / "t", arrays, {"k": "v"})
+    louver.save(tmp_path / "t", arrays, {"k": "v"})
     header = read_header(tmp_path / "t")
-    assert header.metadata == {"k": "v"}
+    assert header.metadata["k"] == "v"
     for name, array in arrays.items():
         assert (header.data_start + header.entries[name].start) % array.dtype.itemsize == 0
-        assert same_bits(read(tmp_path / "t")[0][name], array)
+        assert same_bits(louver.load(tmp_path / "t")[name], array)
 
 
 def test_strided_arrays_are_written_in_c_order(tmp_path: Path, rng: np.random.Generator) -> None:
     array = rng.random((6, 7))[::2, ::-3].T
-    write(tmp_path / "t", {"a": array}, {})
-    assert np.array_equal(read(tmp_path / "t")[0]["a"], array)
+    louver.save(tmp_path / "t", {"a": array})
+    assert np.array_equal(louver.load(tmp_path / "t")["a"], array)
 
 
 @pytest.mark.parametrize(
@@ -61,19 +53,31 @@ def test_strided_arrays_are_written_in_c_order(tmp_path: Path, rng: np.random.Ge
         (b"{]", "not a safetensors file, or a corrupt header"),
         (b"\xff\xfe", "not a safetensors file, or a corrupt header"),
         (b"[" * 100_000, "not a safetensors file, or a corrupt header"),
-        (b'{"a": {}, "a": {}}', "a name stands twice"),
+        (b'{"a": {}, "a": {}}', "the name 'a' stands twice"),
         ([1], "is a JSON object, got list"),
-        ({"__metadata__": {"a": 1}}, "metadata maps text to text"),
-        ({"__metadata__": "a"}, "metadata maps text to text"),
+        ({"__metadata__": {"a": 1}}, "metadata maps Unicode text to text, got 1 for 'a': the header is corrupt"),
+        ({"__metadata__": "a"}, "metadata is a JSON object, got str"),
         ({"a": 3}, "the header's entry for 'a' cannot be used"),
         ({"a": {"dtype": "U8", "shape": [4]}}, "entry for 'a' cannot be used: 'data_offsets'"),
         ({"a": entry("F4")}, "entry for 'a' .*one of BOOL, .* got 'F4'"),
         ({"a": entry(shape=[-4])}, "dimensions are 0 or more"),
-        ({"a": entry(shape=[4.0])}, "an integer is needed, got 4.0"),
-        ({"a": entry(shape=[True, 4])}, "an integer is needed, got True"),
+        ({"a": entry(shape=[4.0])}, r"a list of integers is needed, got \[4.0\]"),
+        ({"a": entry(shape=[True, 4])}, r"a list of integers is needed, got \[True, 4\]"),
         ({"a": entry(shape=None)}, "entry for 'a' cannot be used"),
         ({"a": entry(shape=[5])}, r"U8 of shape \[5\] cannot fill bytes 0 to 4"),
-        ({"a": entry(shape=[1 << 40, 1 << 40])}, "cannot fill"),
+        ({"a": entry(shape=[1 << 40, 1 << 20])}, "cannot fill"),
+        ({"a": entry(shape=[1 << 40, 1 << 40])}, r"entry for 'a' .* less than 2\*\*63 bytes"),
+        ({"a": entry(shape=[1 << 40, 0, 1 << 40], offsets=[0, 0])}, r"entry for 'a' .* less than 2\*\*63 bytes"),
+        ({"a": entry(shape=[1] * 64 + [4])}, "entry for 'a' .* at most 64 dimensions, got 65"),
+        ({"": entry()}, "entry for '' .* Unicode text, not empty"),
+        (
+            b'{"\\ud800w": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}}',
+            r"entry for '\\ud800w' .* Unicode text",
+        ),
+        (b'{"__metadata__": {"k": "\\udfff"}}', "metadata maps Unicode text to text"),
+        (json.dumps({"a": entry()}).encode("utf-16-le"), "not a safetensors file, or a corrupt header"),
+        ({"a": entry(shape={}, offsets=[0, 1]), "b": entry(shape=[3], offsets=[1, 4])}, "list of integers .* got {}"),
+        ({"a": entry(shape="", offsets=[0, 1]), "b": entry(shape=[3], offsets=[1, 4])}, "list of integers .* got ''"),
         ({"a": entry(offsets=[0, 4, 4])}, "entry for 'a' cannot be used"),
         ({"a": entry(offsets=[1, 5])}, "'a' must start at data byte 0, got 1"),
         ({"a": entry(), "b": entry()}, "'b' must start at data byte 4, got 0"),
@@ -91,7 +95,7 @@ def test_headers_that_cannot_be_used(header: Any, message: str, tmp_path: Path) 
 def test_files_of_another_kind(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes(content)
     with pytest.raises(FormatError, match="not a safetensors file, or truncated"):
-        read(tmp_path / "t")
+        louver.load(tmp_path / "t")
 
 
 def test_an_entry_knows_its_size() -> None:
@@ -103,5 +107,5 @@ def test_an_entry_knows_its_size() -> None:
 def test_a_header_over_the_limit_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("louver.formats.container.MAX_HEADER", 100)
     with pytest.raises(ValueError, match="at most 100 bytes, got .*: save to several files"):
-        write(tmp_path / "t", {"a" * 100: np.ones(3)}, {})
+        louver.save(tmp_path / "t", {"a" * 100: np.ones(3)})
     assert not list(tmp_path.iterdir())

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import louver
-from louver.formats.tensor import aligned_rows
 from support.sparse import SPARSE_TYPES, random_bits, same_bits
 
 
@@ -63,15 +62,6 @@ def test_copies_keep_pitch_and_bits(copied: Any, rng: np.random.Generator) -> No
     assert twin.negative_zeros_dropped == s.negative_zeros_dropped
 
 
-def test_aligned_rows_copies_only_what_is_not_aligned(rng: np.random.Generator) -> None:
-    tight = random_bits(rng, (5, 14), "f16")
-    padded = aligned_rows(tight)
-    assert padded.strides == (32, 2) and same_bits(np.ascontiguousarray(padded), tight)
-    assert aligned_rows(padded) is padded
-    wide = random_bits(rng, (5, 16), "f16")
-    assert aligned_rows(wide) is wide
-
-
 @pytest.mark.parametrize(
     ("part", "change", "message"),
     [
@@ -82,12 +72,12 @@ def test_aligned_rows_copies_only_what_is_not_aligned(rng: np.random.Generator) 
         ("pattern", lambda s: louver.Pattern(2, 4, 8), "vector pattern 2:4@8"),
         ("pattern", lambda s: louver.Pattern(1, 2), r"values of shape \(6, 13\), got \(6, 14\)"),
         ("dtype", lambda s: louver.formats.dtypes.ELEMENT_TYPES["f16"], "values of f16 are float16, got bfloat16"),
-        ("dtype", lambda s: louver.formats.dtypes.ELEMENT_TYPES["s32"], "s32 is a type of results"),
-        ("values", lambda s: np.ascontiguousarray(s.values), r"16 bytes apart, .* \(32, 2\), got \(28, 2\): use al"),
-        ("values", lambda s: np.asfortranarray(s.values), "rows of values are contiguous"),
-        ("values", lambda s: np.broadcast_to(s.values[0], s.values.shape), r"got \(0, 2\): use aligned_rows"),
-        ("indices", lambda s: s.indices[:, ::-1], "contiguous uint8"),
-        ("indices", lambda s: s.indices.astype(np.int16), "contiguous uint8 .* got int16"),
+        (
+            "dtype",
+            lambda s: louver.formats.dtypes.ELEMENT_TYPES["s32"],
+            "an element type is one of f16, .*, u8 .*, got ",
+        ),
+        ("indices", lambda s: s.indices.astype(np.int16), "indices are uint8 .* got int16"),
         ("indices", lambda s: s.indices[:, :3].copy(), r"uint8 of shape \(6, 4\), got uint8 of shape \(6, 3\)"),
         ("negative_zeros_dropped", lambda s: -1, "is a count, got -1"),
     ],
@@ -146,3 +136,149 @@ def test_nothing_is_stored_past_the_end(pattern: str, rng: np.random.Generator) 
     with pytest.raises(ValueError, match="past the end of the sparse axis, got another value in row 211"):
         replace(s, values=values).validate()
     s.validate()
+
+
+def test_a_callers_arrays_are_copied(rng: np.random.Generator) -> None:
+    s = sparse(rng, (6, 32))
+    values, indices = s.values.copy(), s.indices.copy()
+    view = values[:]
+    frozen = values.view()
+    frozen.flags.writeable = False
+    for given in (values, view, frozen):
+        twin = replace(s, values=given, indices=indices)
+        before = twin.dense().tobytes()
+        values[...], indices[...] = 0, 0x44
+        assert twin.dense().tobytes() == before
+        values[...], indices[...] = s.values, s.indices
+
+
+def test_own_arrays_are_shared_and_stay_read_only(rng: np.random.Generator) -> None:
+    s = sparse(rng)
+    for twin in (replace(s), copy.copy(s), s.T):
+        assert np.shares_memory(twin.values, s.values) and np.shares_memory(twin.indices, s.indices)
+    for array in (s.values, s.indices, louver.gated(*[sparse(rng, (8, 26))] * 2).values):
+        with pytest.raises(ValueError, match="cannot set WRITEABLE"):
+            array.flags.writeable = True
+
+
+@pytest.mark.parametrize(
+    "laid_out",
+    [
+        np.ascontiguousarray,
+        np.asfortranarray,
+        lambda v: np.repeat(v, 2, axis=1)[:, ::2],
+        lambda v: v[::-1].copy()[::-1],
+    ],
+)
+def test_values_may_lie_anyhow(laid_out: Any, rng: np.random.Generator) -> None:
+    s = sparse(rng)
+    twin = replace(s, values=laid_out(s.values), indices=np.asfortranarray(s.indices))
+    assert twin.values.strides == s.values.strides and twin.indices.flags.c_contiguous
+    assert same_bits(twin.dense(), s.dense())
+
+
+def test_values_are_changed_in_place(rng: np.random.Generator) -> None:
+    s = sparse(rng)
+    twin = replace(s)
+    before = s.values.copy()
+    kept = s.dense() != 0
+    new = np.negative(s.values)
+    assert s.update_(new) is s
+    assert same_bits(np.ascontiguousarray(s.values), new) and same_bits(np.ascontiguousarray(twin.values), before)
+    assert ((s.dense() != 0) == kept).all()
+    new[...] = 0
+    assert s.values.any(), "the values given are copied"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            lambda s: s.values.astype(np.float32),
+            "values must be of the tensor's type, bf16, got f32: convert them first",
+        ),
+        (lambda s: s.values[:, :-1], r"keeps values of shape \(6, 14\), got \(6, 13\)"),
+        (lambda s: s.dense(), r"keeps values of shape \(6, 14\), got \(6, 25\)"),
+        (lambda s: np.ones_like(s.values), "only .0.0 may be stored past the end of the sparse axis"),
+        (lambda s: np.ma.masked_array(s.values), "got a masked one: call filled"),
+        (lambda s: None, "an array of numbers, got NoneType"),
+        (lambda s: s.values.astype(object), "an array of numbers, got ndarray"),
+    ],
+)
+def test_values_that_do_not_fit_change_nothing(values: Any, message: str, rng: np.random.Generator) -> None:
+    s = sparse(rng, (6, 25))
+    before = s.values
+    with pytest.raises((TypeError, ValueError), match=message):
+        s.update_(values(s))
+    assert s.values is before
+
+
+def test_an_array_is_what_numpy_sees(rng: np.random.Generator) -> None:
+    w = louver.prune(rng.standard_normal((6, 26)).astype(np.float16), "2:4")
+    s = louver.compress(w, "2:4")
+    assert (s.ndim, len(s), np.shape(s), np.ndim(s)) == (2, 6, (6, 26), 2)
+    for found in (np.asarray(s), np.array(s), np.array(s, copy=True), np.asarray(s, np.float16)):
+        assert same_bits(found, w)
+    wide = np.asarray(s, np.float32)
+    assert wide.dtype == np.float32 and np.array_equal(wide, w) and np.array_equal(s, w)
+    with pytest.raises(ValueError, match="got copy=False: leave it out"):
+        np.asarray(s, copy=False)
+    assert same_bits(louver.compress(s, "2:4").dense(), w)
+
+
+def test_what_a_tensor_is_not(rng: np.random.Generator) -> None:
+    s = sparse(rng)
+    with pytest.raises(TypeError, match=r"not iterated over: use s.dense\(\)"):
+        list(s)
+    with pytest.raises(TypeError, match=r"no elements or rows to take, got s\[0\]: use s.dense\(\)"):
+        s[0]
+    with pytest.raises(ValueError, match="neither true nor false: use s is None, len"):
+        bool(s)
+    with pytest.raises(TypeError, match="does not support ufuncs"):
+        np.add(s.dense(), s)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        s + 1  # type: ignore[operator]
+    assert (s == s.dense()) is False and s != None  # noqa: E711
+
+
+@pytest.mark.parametrize("shape", [(6, 26), (3, 6, 26), (2, 3, 6, 26)])
+def test_transposed_views(shape: tuple[int, ...], rng: np.random.Generator) -> None:
+    w = louver.prune(random_bits(rng, shape, "bf16"), "2:4")
+    s = louver.compress(w, "2:4")
+    turned = s.mT
+    assert (turned.shape, turned.axis) == ((*shape[:-2], 26, 6), len(shape) - 2)
+    assert same_bits(turned.dense(), np.ascontiguousarray(s.dense().swapaxes(-1, -2)))
+    assert (turned.mT.shape, turned.mT.axis) == (s.shape, s.axis) and same_bits(turned.mT.dense(), s.dense())
+    if len(shape) == 2:
+        assert same_bits(s.T.dense(), np.ascontiguousarray(s.dense().T))
+    else:
+        with pytest.raises(ValueError, match=r"T is the transpose of a matrix, got shape .* mT transposes"):
+            s.T  # noqa: B018
+
+
+def test_tensors_without_a_transposed_view(rng: np.random.Generator) -> None:
+    w = louver.prune(rng.standard_normal((8, 3, 5)).astype(np.float16), "2:4", axis=0)
+    with pytest.raises(ValueError, match=r"one of which is the sparse one, got shape \[8, 3, 5\], axis 0: compress"):
+        louver.compress(w, "2:4", axis=0).mT  # noqa: B018
+    vector = louver.compress(w[:, 0, 0].copy(), "2:4")
+    assert vector.T is vector
+    with pytest.raises(ValueError, match="mT exchanges the last two axes"):
+        vector.mT  # noqa: B018
+
+
+def test_parts_of_other_types_are_refused(rng: np.random.Generator) -> None:
+    s = sparse(rng)
+    for changes, message in (
+        ({"pattern": None}, 'a pattern is a text such as "2:4", or a louver.Pattern, got NoneType'),
+        ({"dtype": "bf16"}, "dtype is an ElementType, got 'bf16': use louver.formats.dtypes.element_type"),
+        ({"values": [[1.0]]}, "values are a NumPy array, not a masked one, got list"),
+        ({"values": np.ma.masked_array(s.values)}, "got MaskedArray"),
+        ({"indices": None}, "indices are a NumPy array, not a masked one, got NoneType"),
+        ({"shape": [6, 26]}, r"shape is a tuple of integers, got \[6, 26\]"),
+        ({"shape": (6, 26.0)}, "are Python integers, got 26.0"),
+        ({"axis": None}, "are Python integers, got None"),
+        ({"negative_zeros_dropped": True}, "are Python integers, got True"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            replace(s, **changes)
+    assert str(replace(s, pattern="2:4").pattern) == "2:4"

@@ -11,6 +11,7 @@ from louver.frontend.triton import triton_to_tile_ir
 from louver.ir.tile import DotOp
 from louver.passes.canonicalize import canonicalize
 from louver.passes.nest import read_nest
+from support.triton import require_block_pointers
 from support.triton.cases import CASES, KEPT_CASES, TILE, Case, kept
 from support.triton.texts import nest
 
@@ -28,16 +29,17 @@ def kernels(triton: Any) -> Any:
 
 
 def compiled(name: str, triton: Any, kernels: Any) -> Any:
-    version = tuple(int(part) for part in triton.__version__.split(".")[:2])
-    if CASES[name].oldest and version > (3, 6):
-        pytest.skip("block pointers are gone from Triton 3.7 on")
+    if CASES[name].oldest:
+        require_block_pointers()
+    if name == "last_step" and triton.__version__.startswith("3.4."):
+        pytest.skip("Triton 3.4 fails to simplify it")
     return CASES[name].compile()
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_version_means_the_same(name: str, triton: Any, kernels: Any) -> None:
     product = read_nest(canonicalize(compiled(name, triton, kernels)))
-    if name in ("eight_bit_blocks", "gated_layer"):
+    if name in ("eight_bit_blocks", "gated_layer", "narrow_gates"):
         # Newer versions negate where older ones subtract from 0.
         assert (product.a, product.b, product.store) == (nest(name).a, nest(name).b, nest(name).store)
     else:

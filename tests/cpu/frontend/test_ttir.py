@@ -146,7 +146,7 @@ def test_names_are_given_and_descriptors_bring_their_own() -> None:
     text = kept("given_descriptors", "3.6")
     module = read_ttir(text, names=["d", "a", "b", "K"])
     (function,) = (op for op in module.walk() if isinstance(op, FuncOp))
-    found = [argument.name_hint for argument in function.body.block.args]
+    found = list(function.argument_names.values())
     assert found == [
         *("d", "d.shape.0", "d.shape.1", "d.stride.0", "d.stride.1"),
         *("a", "a.shape.0", "a.shape.1", "a.stride.0", "a.stride.1"),

@@ -60,7 +60,7 @@ def kernel() -> Any:
 
 def _arguments(module: Any) -> list[str]:
     (function,) = (op for op in module.body.ops if isinstance(op, FuncOp))
-    return [argument.name_hint or "" for argument in function.body.block.args]
+    return list(function.argument_names.values())
 
 
 @pytest.mark.parametrize("version", ["3.6", "3.9"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from louver.kernels import plan, products
+from louver.kernels import host, plan, products
 from louver.runtime import device
 from louver.runtime.cache import KernelCache
 from louver.runtime.device import NoDevice
@@ -16,10 +16,10 @@ from support.fake_gpu import FakeGpu, FakeTorch, recording
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The reference path, on a machine with a GPU too, and its notice as if never given."""
-    monkeypatch.setattr(products, "current_device", lambda: NoDevice("none for this test"))
-    products._say_once.cache_clear()
+    monkeypatch.setattr(host, "current_device", lambda: NoDevice("none for this test"))
+    host._say_once.cache_clear()
     yield
-    products._say_once.cache_clear()
+    host._say_once.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> KernelCache:
 def gpu(monkeypatch: pytest.MonkeyPatch, kernels: KernelCache, no_gpu: None) -> Iterator[FakeGpu]:
     """A device that records, with nothing loaded; kernels are compiled once for all tests."""
     with recording(monkeypatch, kernels) as made:
-        monkeypatch.setattr(products, "current_device", device.current_device)
+        monkeypatch.setattr(host, "current_device", device.current_device)
         yield made
 
 

@@ -90,8 +90,8 @@ def test_plans_of_batches(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor, rng: 
         p(Tensor((4, K, 64), strides=(0, 64, 1)))
     with pytest.raises(ValueError, match="batch is 1 or 3, as many as s has matrices, got 2"):
         louver.plan("matmul", several, n=64, batch=2)
-    with pytest.raises(ValueError, match="batch is at least 1, got 0"):
-        louver.prepare(s, n=64, batch=0)
+    with pytest.raises(ValueError, match="batch is an integer from 0 to 2,147,483,647, got -1"):
+        louver.prepare(s, n=64, batch=-1)
 
 
 def test_batches_are_prepared_for_a_capture(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor) -> None:

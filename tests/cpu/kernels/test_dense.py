@@ -104,17 +104,44 @@ def test_outputs_are_checked_against_every_source() -> None:
         check_output(view(whole[2:5]), (3, 6), F16, (before,))
 
 
-def test_rows_of_outputs_are_contiguous_and_apart() -> None:
+def test_rows_of_outputs_are_contiguous() -> None:
     with pytest.raises(ValueError, match=r"rows must be contiguous, got strides \[1, 9\]"):
         stored(view(array(4, 9).T), 0, "out")
-    for shape, strides in (((4, 9), (8, 1)), ((2, 4, 9), (18, 9, 1)), ((2, 4, 9), (8, 20, 1)), ((3, 4, 9), (0, 9, 1))):
-        x = as_strided(array(100), shape, tuple(2 * stride for stride in strides))
-        with pytest.raises(ValueError, match=r"out's rows must not overlap, got 9 columns in shape"):
-            stored(view(x), len(shape) - 2, "out")
     # What is only read may be one matrix for all entries.
     c = as_strided(array(100), (3, 4, 9), (0, 18, 2))
     found = stored(view(c), 1, "c")
     assert found is not None and (found.batch, found.batch_pitch) == (3, 0)
+
+
+def strided(shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    return as_strided(array(400), shape, tuple(2 * stride for stride in strides))
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"), [((4, 9), (8, 1)), ((2, 4, 9), (18, 9, 1)), ((2, 4, 9), (8, 20, 1)), ((4, 6), (1, 3))]
+)
+def test_outputs_do_not_overlap_themselves(shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    out = view(strided(shape, strides))
+    with pytest.raises(
+        ValueError, match=r"elements must not overlap each other, got .* of shape .* strides of .* elements"
+    ):
+        check_output(out, shape, F16, ())
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"),
+    [
+        ((2, 3), (3, 2)),
+        ((3, 2, 4), (8, 12, 1)),
+        ((2, 4, 9), (9, 20, 1)),
+        ((3, 4), (-4, 1)),
+        ((4, 9), (9, 1)),
+        ((3, 4), (1, 3)),
+    ],
+)
+def test_outputs_whose_axes_interleave_are_legal(shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    out = view(strided(shape, strides) if min(strides) > 0 else array(*shape)[::-1])
+    assert check_output(out, shape, F16, ()) is out
 
 
 def test_an_output_of_one_row_may_be_c_itself_whatever_its_stride() -> None:

@@ -28,6 +28,9 @@ class Host:
     def repeated(self, x: Any, shape: tuple[int, ...]) -> Any:
         return np.broadcast_to(x, shape)
 
+    def strided(self, x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+        return np.lib.stride_tricks.as_strided(x, shape, tuple(x.itemsize * stride for stride in strides))
+
     def bytes(self, x: Any) -> bytes:
         return x.tobytes()
 

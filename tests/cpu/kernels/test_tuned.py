@@ -20,6 +20,7 @@ from louver.kernels.tuned import decide, keep, kept, read_table, tables
 from louver.kernels.tuned_entry import Entry, UnusableEntryError, place_of, size_class, status
 from louver.passes.schedule import Schedule
 from louver.ptx.assembler import ptxas_version
+from louver.runtime import folder
 from louver.runtime.cache import source_hash
 from louver.runtime.device import Device
 
@@ -33,7 +34,7 @@ ODD = Schedule(tile_n=128, stages=5, raster=4, store="bulk")
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LOUVER_CACHE_DIR", str(tmp_path))
-    return tmp_path / "tuned"
+    return tmp_path / "louver-cache"
 
 
 def entry(schedule: dict[str, Any] | None = None, problem: Problem = PROBLEM, **changed: Any) -> Entry:
@@ -177,7 +178,7 @@ def test_a_write_that_fails_leaves_the_entry_before(cache: Path, monkeypatch: py
     def full(*arguments: Any, **options: Any) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(tuned.json, "dump", full)
+    monkeypatch.setattr(folder.os, "replace", full)
     with pytest.raises(OSError, match="disk full"):
         keep(entry(asdict(replace(ODD, raster=8))))
     assert decision().schedule == ODD

@@ -306,4 +306,4 @@ def test_stores_without_masks_are_of_whole_tiles(mask: str, multiples: tuple[tup
 def test_sizes_that_nothing_says_are_the_grid_s() -> None:
     found = nest("unmasked_pointers")
     assert (found.m, found.n, found.k) == (Programs(0, 128), Programs(1, 64), "K")
-    assert (str(found.m), found.multiples, found.programs) == ("128·programs x", (), None)
+    assert (str(found.m), found.multiples, found.programs) == ("128*programs x", (), None)

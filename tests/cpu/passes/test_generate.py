@@ -31,7 +31,7 @@ from louver.passes.product import (
 )
 from louver.passes.read_signature import read_signature
 from louver.passes.schedule import Schedule
-from louver.passes.signature import OWN, Signature
+from louver.passes.signature import OWN, RESERVED, Signature
 from louver.ptx.printer import print_module
 from support.fused import EPILOGUES, FULL
 from support.golden import Golden
@@ -310,6 +310,7 @@ def test_arguments_may_be_called_as_the_kernel_s_own_parameters() -> None:
         "own_d",
         "own",
         "_private",
+        "WARP_SZ",
         "größe",
         "own_größe",
     )
@@ -318,7 +319,7 @@ def test_arguments_may_be_called_as_the_kernel_s_own_parameters() -> None:
     every = list(epilogue_parameters(reduce(partial(Apply.of, "add"), numbers, entries)))
     assert every[:3] == ["c", "pitch_c", "batch_pitch_c"]
     assert len(set(every)) == len(every) == len(names) + 3
-    assert not set(every[3:]) & {"c", *OWN} and all(each.isascii() for each in every)
+    assert not set(every[3:]) & {"c", *OWN, *RESERVED} and all(each.isascii() for each in every)
     clash = replace(nest, epilogue=reduce(partial(Apply.of, "add"), numbers, nest.epilogue))
     sched = generate(clash, Schedule(), SM_90A)
     assign_shared_memory(sched, SM_90A)

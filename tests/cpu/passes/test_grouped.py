@@ -46,7 +46,7 @@ def test_an_array_says_the_entry(name: str) -> None:
     assert found == nest(name, version="3.9")
     assert found.a.batch == ENTRIES.get(name, found.a.batch)
     assert found.b.batch is None and found.store.batch is None
-    assert str(nest(name).a.batch.stride) in ("stride_e", "K·N", "N·K", "N·stride_w", "stride_w·N")  # type: ignore[union-attr]
+    assert str(nest(name).a.batch.stride) in ("stride_e", "K*N", "N*K", "N*stride_w", "stride_w*N")  # type: ignore[union-attr]
 
 
 def test_an_epilogue_reads_vectors_along_the_tokens() -> None:

@@ -86,7 +86,7 @@ def test_strides_are_products_of_sizes() -> None:
     found = nest("joined_entries")
     assert found.a.batch is not None and found.b.batch is not None and found.store.batch is not None
     assert (found.a.batch.stride, found.b.batch.stride) == (Multiple(("K", "M"), 1), Multiple(("K", "N"), 1))
-    assert str(found.store.batch.stride) == "M·N" and found.a.batch.extent == "E"
+    assert str(found.store.batch.stride) == "M*N" and found.a.batch.extent == "E"
     more = nest(
         "joined_entries",
         (
@@ -94,7 +94,7 @@ def test_strides_are_products_of_sizes() -> None:
             r"\1_half = arith.muli %K, %c64_i32 : i32\2\n    \1 = arith.muli \1_half, %M : i32\2",
         ),
     )
-    assert more.a.batch is not None and str(more.a.batch.stride) == "64·K·M"
+    assert more.a.batch is not None and str(more.a.batch.stride) == "64*K*M"
 
 
 def test_every_second_row_is_a_stride_of_two_rows() -> None:

@@ -39,7 +39,7 @@ def test_a_sparse_weight_on_the_right_is_a_transposed_product() -> None:
 def test_a_pair_is_one_operand_of_two_arguments() -> None:
     found = nest(PAIR)
     assert found.gated and found.a.arguments == ("gate", "up") and found.a.argument == "gate_up"
-    assert found.a.extent == Multiple(("M",), 2) and str(found.a.extent) == "2·M"
+    assert found.a.extent == Multiple(("M",), 2) and str(found.a.extent) == "2*M"
     assert (found.equal, found.multiples) == ((("stride_gate", "stride_up"),), (("M", 8),))
     layer = nest("gated_layer")
     assert layer.store.transposed and layer.a.arguments == ("gate", "up") and layer.equal == ()
@@ -48,7 +48,7 @@ def test_a_pair_is_one_operand_of_two_arguments() -> None:
 
 def test_halves_of_sizes() -> None:
     sizes = [10, "M", Multiple(("M",), 2), Multiple(("M",), 6), Programs(1, 64), Multiple(("M",), 3)]
-    halves = [5, Quotient("M", 2), "M", Multiple(("M",), 3), Programs(1, 32), Quotient("3·M", 2)]
+    halves = [5, Quotient("M", 2), "M", Multiple(("M",), 3), Programs(1, 32), Quotient("3*M", 2)]
     assert [halved(size) for size in sizes] == halves
 
 

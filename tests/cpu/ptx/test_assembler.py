@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from louver.ptx.assembler import AssemblerMissingError, AssemblyError, assemble,
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Module, Param
 from louver.ptx.printer import print_module
+from louver.ptx.sass import count_opcode, disassemble
 from support import kernels
 from support.ptxas import chain, header
 
@@ -120,6 +122,15 @@ def test_an_endless_assembly_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(assembler.subprocess, "run", forever)
     with pytest.raises(AssemblyError, match="ptxas must end within"):
         assemble(kernels.AXPY)
+
+
+def test_the_temporary_folder_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    monkeypatch.setenv("TMPDIR", missing)
+    monkeypatch.setattr(tempfile, "tempdir", missing)
+    assert count_opcode(disassemble(assemble(kernels.AXPY).cubin), "FFMA") == 1
+    with pytest.raises(AssemblyError, match="refuses the module"):
+        assemble(kernels.AXPY.replace("add.u64", "ad.u64"))
 
 
 def test_the_pinned_assembler_is_used() -> None:

@@ -1,17 +1,14 @@
 from __future__ import annotations
 
 import re
-import shlex
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import typer
 
 import louver
-from louver.cli import app
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -63,14 +60,3 @@ def test_the_readme_s_kernel_runs(tmp_path: Path, rng: np.random.Generator) -> N
     exec(compile(example, str(file), "exec"), {**scope, "__name__": "readme_kernel"})
     expected = pruned.astype(np.float64) @ scope["b"].astype(np.float64).T
     np.testing.assert_allclose(scope["d"], expected, rtol=2e-3, atol=2e-3)
-
-
-def test_the_readme_names_commands_that_exist() -> None:
-    group = typer.main.get_command(app)
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if line.startswith("louver ")]
-    assert len(lines) >= 5
-    for line in lines:
-        _, command, *arguments = shlex.split(line, comments=True)
-        known = {option for parameter in group.commands[command].params for option in parameter.opts}
-        assert {argument for argument in arguments if argument.startswith("--")} <= known, line

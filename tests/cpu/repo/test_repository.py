@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-HEAVY = ("torch", "triton", "cuda", "xdsl", "matplotlib", "typer", "rich", "scipy")
+HEAVY = ("torch", "triton", "cuda", "xdsl", "matplotlib", "click", "scipy")
 LONGEST_FILE = 600
 IMPORT_SECONDS = 0.35
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from louver.report.ladder import Ladder, LadderRung, read_ladder
+from louver.report.ladder import CLAIMS, Ladder, LadderRung, ladder_tables, read_ladder
 from louver.report.ladder_plot import plot_ladder
 from louver.report.records import draw
+from support.pictures import Picture
 
 
 def a_record() -> dict[str, Any]:
@@ -65,6 +66,18 @@ def test_a_record_says_how_it_is_drawn(tmp_path: Path) -> None:
         draw(write(tmp_path / "e.json", a_record() | {"ladders": []}), tmp_path / "e.png")
     with pytest.raises(ValueError, match="not a gemm record"):
         draw(write(tmp_path / "g.json", [1]), tmp_path / "g.png")
+
+
+@pytest.mark.parametrize("claim", [430.0, None])
+def test_claims_are_explained_where_there_are_any(tmp_path: Path, pictures: list[Picture], claim: float | None) -> None:
+    data = a_record()
+    data["ladders"][0]["rungs"][0]["claim_tflops"] = claim
+    record = read_ladder(write(tmp_path / "l.json", data))
+    plot_ladder(record, tmp_path / "l.png")
+    words = " ".join(text.get_text() for text in pictures[0].texts).split()
+    assert (CLAIMS in " ".join(words)) == (claim is not None)
+    assert (ladder_tables(record.ladders, record.device)[1:] == [CLAIMS]) == (claim is not None)
+    assert ("a published worklog's claim" in " ".join(words)) == (claim is not None)
 
 
 def test_a_device_without_a_data_sheet_is_drawn_too(tmp_path: Path) -> None:

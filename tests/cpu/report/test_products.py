@@ -1,27 +1,41 @@
 from __future__ import annotations
 
-import io
 import json
 
-from rich.console import Console
-
-from louver.report.products import ProductRow, products_json, products_markdown, products_table
+from louver.report.products import MOST_LINES, ProductRow, products_json, products_markdown, products_table
 
 ROWS = [
-    ProductRow("a.weight", (9, 256, 128), "reference", 0.25, 0.031, True),
+    ProductRow("a.weight", (9, 256, 128), "reference", 0.25, 0.971, True),
     ProductRow("[b]", (7, 64, 12), "emulator", 1.5, 7.25, False),
+    ProductRow("c.weight", (9, 256, 128), "reference", 0.5, 0.031, True),
+    ProductRow("d.weight", (7, 64, 12), "emulator", 1.5, 0.25, True),
 ]
 
 
-def test_table_shows_what_failed() -> None:
-    out = io.StringIO()
-    Console(file=out, width=120).print(products_table(ROWS, "checked"))
-    good, bad = (line for line in out.getvalue().splitlines() if "×" in line and "M×N×K" not in line)
-    assert "9×256×128" in good and "0.031" in good and good.rstrip().endswith("yes")
-    assert "[b]" in bad and "7.250" in bad and bad.rstrip().endswith("NO")
+def lines(rows: list[ProductRow]) -> list[str]:
+    return [
+        line
+        for line in products_table(rows, "checked").lines(80)
+        if ("×" in line and "M×N×K" not in line) or "more" in line
+    ]
 
 
-def test_markdown_and_json_hold_the_rows() -> None:
-    lines = products_markdown(ROWS).splitlines()
-    assert len(lines) == 4 and len({line.count("|") for line in lines}) == 1
+def test_table_has_a_line_for_each_shape_and_shows_what_failed() -> None:
+    good, bad = lines(ROWS)
+    assert good.split() == ["9×256×128", "2", "reference", "0.750", "all"]
+    assert bad.split() == ["7×64×12", "2", "emulator", "3.000", "1", "of", "2"]
+
+
+def test_table_is_no_longer_than_a_screen() -> None:
+    rows = [ProductRow(f"w{n}", (n, 8, 16), "reference", 0.1, 0.5, True) for n in range(1, MOST_LINES + 4)]
+    shown = lines(rows)
+    assert len(shown) == MOST_LINES + 1 and shown[-1].split() == ["3", "more"]
+    assert "more" not in "".join(lines(rows[:MOST_LINES]))
+
+
+def test_the_ratio_to_the_bound_is_for_programs_alone() -> None:
+    text = products_markdown(ROWS)
+    assert "0.971" not in text and "7.250" not in text and "0.971" not in "".join(lines(ROWS))
+    assert [line.split("|")[-2].strip() for line in text.splitlines()[2:]] == ["yes", "NO", "yes", "yes"]
+    assert len({line.count("|") for line in text.splitlines()}) == 1
     assert json.loads(json.dumps(products_json(ROWS)))[1]["worst"] == 7.25

@@ -10,7 +10,7 @@ import pytest
 from louver.formats.dtypes import ELEMENT_TYPES
 from louver.runtime import adapters
 from louver.runtime.adapters import make_wait
-from louver.runtime.arrays import ArrayView, empty_like_kind, overlaps, view
+from louver.runtime.arrays import ArrayView, empty_like_kind, overlaps, repeats, view
 
 F16 = ELEMENT_TYPES["f16"]
 NUMPY_TYPES = {name: t for name, t in ELEMENT_TYPES.items() if name != "tf32"}
@@ -78,11 +78,6 @@ def test_what_is_no_array_is_refused() -> None:
         view([[1.0, 2.0]])
 
 
-def test_empty_arrays_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"at least 1 element, got shape \(0, 4\)"):
-        view(np.ones((0, 4), np.float16))
-
-
 def test_strides_between_elements_are_refused() -> None:
     packed = np.zeros(4, np.dtype([("tag", "u1"), ("value", "<f2")]))["value"]
     with pytest.raises(ValueError, match="strides are whole elements of 2 bytes, got \\(3,\\) bytes"):
@@ -120,7 +115,6 @@ def test_cuda_array_interface_is_read() -> None:
         ({"mask": object()}, "masked arrays"),
         ({"strides": (11, 2)}, r"whole elements of 2 bytes, got \(11, 2\)"),
         ({"strides": (-10, 2)}, "no negative strides"),
-        ({"shape": (3, 0), "data": (0, False)}, "at least 1 element"),
     ],
 )
 def test_cuda_array_interface_errors(interface: dict[str, Any], message: str) -> None:
@@ -189,6 +183,19 @@ def test_dlpack_read_only_arrays_are_not_writable(rng: np.random.Generator) -> N
     assert not view(Producer(base)).writable
 
 
+def test_dlpack_leaves_the_interpreter_s_own_functions_alone(rng: np.random.Generator) -> None:
+    """Every library in a process sees the same `ctypes.pythonapi`, and one may have declared its functions otherwise."""
+    base = rng.standard_normal((4, 6)).astype(np.float16)
+    function = ctypes.pythonapi.PyCapsule_GetPointer
+    before = function.restype
+    try:
+        function.restype = ctypes.c_int
+        assert view(Producer(base)).address == base.ctypes.data
+        assert function.restype is ctypes.c_int
+    finally:
+        function.restype = before
+
+
 def test_dlpack_errors(rng: np.random.Generator) -> None:
     base = rng.standard_normal((4, 6))
     with pytest.raises(ValueError, match="DLPack type code 2 of 64 bits"):
@@ -245,18 +252,6 @@ def test_overlap_is_exact_for_slices_of_one_matrix(rng: np.random.Generator) -> 
         assert overlaps(a, b) == overlaps(b, a)
 
 
-def test_overlap_is_never_missed(rng: np.random.Generator) -> None:
-    base = np.zeros(400, np.int8)
-    for _ in range(300):
-        views = []
-        for _ in range(2):
-            shape, strides = tuple(rng.integers(1, 5, 2)), tuple(rng.integers(0, 30, 2))
-            start = int(rng.integers(0, 150))
-            views.append(view(np.lib.stride_tricks.as_strided(base[start:], shape, strides)))
-        if touched(views[0]) & touched(views[1]):
-            assert overlaps(*views) and overlaps(views[1], views[0]), views
-
-
 def test_overlap_needs_one_device() -> None:
     a = device_view(0x1000, (4, 4), (4, 1))
     assert overlaps(a, a)
@@ -306,3 +301,64 @@ def test_expanded_torch_tensors_are_not_writable() -> None:
 def test_ml_dtypes_views_keep_their_bits() -> None:
     x = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).reshape(16, 16)
     assert view(x).to_numpy().tobytes() == bytes(range(256))
+
+
+def test_repeated_elements_are_found_exactly(rng: np.random.Generator) -> None:
+    found = {False: 0, True: 0}
+    for _ in range(3000):
+        axes = int(rng.integers(1, 5))
+        shape = tuple(int(size) for size in rng.integers(0 if rng.random() < 0.05 else 1, 5, axes))
+        strides = tuple(int(stride) for stride in rng.integers(-12, 13, axes))
+        places = [sum(i * s for i, s in zip(index, strides, strict=True)) for index in np.ndindex(*shape)]
+        expected = len(set(places)) < len(places)
+        assert repeats(shape, strides) == expected, (shape, strides)
+        found[expected] += 1
+    assert min(found.values()) > 500
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "expected"),
+    [
+        ((), (), False),
+        ((1, 1), (0, 0), False),
+        ((2, 3), (3, 2), False),
+        ((4096, 8192), (8192, 1), False),
+        ((1 << 20, 1 << 20, 16), (1 << 24, 16, 1), False),
+        ((100_000, 100_000, 7), (1_000_003, 1_000_033, 1), True),
+        ((64,) * 12, tuple(10**9 + 977 * i * i for i in range(12)), True),
+    ],
+)
+def test_repeated_elements_of_large_arrays(shape: tuple[int, ...], strides: tuple[int, ...], expected: bool) -> None:
+    assert repeats(shape, strides) == expected
+
+
+def test_overlap_is_never_missed(rng: np.random.Generator) -> None:
+    base, found = np.zeros(400, np.int8), {False: 0, True: 0}
+    for _ in range(1000):
+        views = []
+        for _ in range(2):
+            shape, strides = tuple(rng.integers(1, 5, 3)), tuple(rng.integers(0, 30, 3))
+            views.append(view(np.lib.stride_tricks.as_strided(base[int(rng.integers(0, 150)) :], shape, strides)))
+        expected = bool(touched(views[0]) & touched(views[1]))
+        assert overlaps(*views) == overlaps(views[1], views[0]) == expected, views
+        found[expected] += 1
+    assert min(found.values()) > 100
+
+
+def test_empty_arrays_overlap_nothing() -> None:
+    whole = np.zeros((4, 6), np.float16)
+    empty = view(whole[:0])
+    assert empty.writable and empty.byte_range == (empty.address, empty.address) and empty.to_numpy().shape == (0, 6)
+    assert not overlaps(empty, view(whole)) and not overlaps(view(whole), empty) and not repeats((0, 4), (0, 0))
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0)])
+def test_empty_arrays_of_other_libraries(on_device_3: None, shape: tuple[int, ...]) -> None:
+    assert view(FakeDevice(shape=shape, data=(0, False))).shape == shape
+    for device in ((1, 0), (2, 1)):
+        assert view(Producer(np.zeros(shape, np.float16), device)).shape == shape
+
+
+def test_masked_arrays_are_refused() -> None:
+    with pytest.raises(ValueError, match="elements all have values, got a masked array: fill .* filled"):
+        view(np.ma.masked_array(np.zeros(3, np.float16)))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import os
+import pwd
 import time
 import warnings
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from louver.runtime import cache as module
+from louver.runtime import folder as folder_module
 from louver.runtime.cache import KernelCache, KernelRecord, cache_directory, problem_key, ptx_hash, source_hash
 
 
@@ -36,8 +38,6 @@ def test_a_record_is_found_again_by_a_fresh_cache(tmp_path: Path, rng: np.random
     KernelCache(tmp_path).put(key(), kept)
     assert KernelCache(tmp_path).get(key()) == kept
     assert KernelCache(tmp_path).get(key(1)) is None
-    assert KernelCache(tmp_path).cubin(kept.ptx_hash) == kept.cubin
-    assert KernelCache(tmp_path).cubin(ptx_hash("other", ptxas="13.5")) is None
 
 
 def test_what_was_read_once_needs_no_file(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -55,10 +55,10 @@ def test_problems_with_equal_ptx_share_a_cubin(tmp_path: Path, rng: np.random.Ge
     cache.put(key(0), kept)
     cache.put(key(1), kept)
     assert [path.suffix for path in files(tmp_path)].count(".cubin") == 1
-    assert [path.suffix for path in files(tmp_path)].count(".json") == 2
+    assert [path.suffix for path in files(tmp_path)].count(".record") == 2
 
 
-@pytest.mark.parametrize("suffix", [".json", ".cubin"])
+@pytest.mark.parametrize("suffix", [".record", ".cubin"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "append"])
 def test_damaged_files_are_found_and_rebuilt(
     tmp_path: Path, suffix: str, damage: str, rng: np.random.Generator
@@ -73,7 +73,6 @@ def test_damaged_files_are_found_and_rebuilt(
         whole = {"flip": changed, "cut": data[: len(data) // 2], "empty": b"", "append": data + b"x"}[damage]
         path.write_bytes(whole)
         assert KernelCache(tmp_path).get(key()) is None
-        assert not path.exists()
         assert KernelCache(tmp_path).get_or_build(key(), lambda: kept) == kept
         assert path.read_bytes() == data
 
@@ -101,23 +100,162 @@ def test_the_size_is_bounded_and_the_longest_unused_goes(tmp_path: Path, rng: np
     assert found[0] and found[11] and not any(found[1:6])
 
 
-def test_old_partial_files_are_swept_and_young_ones_kept(tmp_path: Path, rng: np.random.Generator) -> None:
-    cache = KernelCache(tmp_path, max_bytes=6_000)
-    cache.put(key(), record(rng))
-    folder = next(tmp_path.rglob("*.cubin")).parent
-    old, young = folder / "old.part", folder / "young.part"
-    for path in (old, young):
-        path.write_bytes(bytes(5000))
-    os.utime(old, (0, time.time() - 7200))
-    cache.put(key(1), record(rng))
-    assert not old.exists() and young.exists()
-
-
-def test_clear_forgets_everything(tmp_path: Path, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("kind", ["record", "cubin", "source", "json"])
+def test_what_a_killed_process_left_is_swept_when_it_is_old(
+    tmp_path: Path, kind: str, rng: np.random.Generator
+) -> None:
     cache = KernelCache(tmp_path)
     cache.put(key(), record(rng))
-    cache.clear()
-    assert cache.get(key()) is None and not files(tmp_path)
+    old = [tmp_path / f"{key(2)}.{kind}.{rng.bytes(8).hex()}.part", tmp_path / f"{key(2)}.lock"]
+    young = [tmp_path / f"{key(3)}.{kind}.{rng.bytes(8).hex()}.part", tmp_path / f"{key(3)}.lock"]
+    for path in (*old, *young):
+        path.write_bytes(rng.bytes(5000))
+    for path in old:
+        os.utime(path, (0, time.time() - 7200))
+    cache.put(key(1), record(rng))
+    assert not any(path.exists() for path in old) and all(path.exists() for path in young)
+
+
+def state(root: Path) -> dict[str, Any]:
+    """What is below a folder: the bytes of files, the targets of links."""
+    found = {
+        path: path.readlink() if path.is_symlink() else path.is_dir() or path.read_bytes() for path in root.rglob("*")
+    }
+    return {str(path.relative_to(root)): value for path, value in found.items()}
+
+
+def test_trimming_removes_nothing_but_entries_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    project = tmp_path / "project"
+    monkeypatch.setenv("LOUVER_CACHE_DIR", str(project))
+    KernelCache().put(key(), record(rng))
+    own = cache_directory()
+    (entry,) = own.glob("*.record")
+    names = (
+        *(f"{level}/ab/{name}" for level in ("records", "cubins", "sources") for name in ("cdef", entry.name)),
+        *("main.py", "a.part", f"{key(1)}.cubin", "louver/__init__.py"),
+    )
+    for folder in (project, own):
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(rng.bytes(3000))
+        (folder / "linked").symlink_to(project / "records")
+    # Names of the cache's own, on what it did not write.
+    (own / f"{key(2)}.record").symlink_to(project / "main.py")
+    (own / f"{key(3)}.record").mkdir()
+    (own / f"{key(4)}.txt").write_bytes(entry.read_bytes())
+    (own / f"{key(5).upper()}.record").write_bytes(entry.read_bytes())
+    (own / f"{key(6)}.record.zz.part").write_bytes(rng.bytes(3000))
+    ours = {f"louver-cache/{path.name}" for path in own.glob("*.record") if path.is_file() and path == entry}
+    ours |= {f"louver-cache/{path.name}" for path in own.glob("*.cubin") if path.name != f"{key(1)}.cubin"}
+    before = state(project)
+    for path in [path for path in project.rglob("*") if path.is_file()]:
+        os.utime(path, (0, time.time() - 7200), follow_symlinks=False)
+    KernelCache(max_bytes=1).put(key(7), record(rng))
+    after = state(project)
+    assert len(ours) == 2 and not ours & after.keys(), "entries of its own go"
+    assert after == {name: value for name, value in before.items() if name not in ours}
+
+
+def test_entries_of_other_versions_are_trimmed_and_never_read(tmp_path: Path, rng: np.random.Generator) -> None:
+    KernelCache(tmp_path).put(key(), record(rng))
+    (path,) = tmp_path.glob("*.record")
+    path.write_bytes(path.read_bytes().replace(b"louver-cache-2", b"louver-cache-1", 1))
+    assert KernelCache(tmp_path).get(key()) is None
+    KernelCache(tmp_path, max_bytes=1).put(key(1), record(rng))
+    assert not files(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["record", "cubin"])
+def test_an_entry_under_another_name_is_built_again(tmp_path: Path, kind: str, rng: np.random.Generator) -> None:
+    """Each is whole, and sealed for the name that it was made under."""
+    mine, other = record(rng), record(rng)
+    cache = KernelCache(tmp_path)
+    cache.put(key(0), mine)
+    cache.put(key(1), other)
+    names = {"record": (key(0), key(1)), "cubin": (mine.ptx_hash, other.ptx_hash)}[kind]
+    right, wrong = (tmp_path / f"{name}.{kind}" for name in names)
+    whole = right.read_bytes()
+    right.write_bytes(wrong.read_bytes())
+    assert KernelCache(tmp_path).get(key(0)) is None
+    assert KernelCache(tmp_path).get_or_build(key(0), lambda: mine) == mine
+    assert right.read_bytes() == whole
+
+
+def test_an_entry_is_of_the_kind_that_it_was_made_as(tmp_path: Path, rng: np.random.Generator) -> None:
+    kept = record(rng)
+    KernelCache(tmp_path).put(kept.ptx_hash, kept)
+    (tmp_path / f"{kept.ptx_hash}.cubin").replace(tmp_path / f"{kept.ptx_hash}.record")
+    assert KernelCache(tmp_path).get(kept.ptx_hash) is None
+
+
+def test_an_entry_of_another_user_is_refused_and_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    kept = record(rng)
+    KernelCache(tmp_path).put(key(), kept)
+    theirs = {(tmp_path / f"{key()}.record").stat().st_ino}
+    monkeypatch.setattr(folder_module.os, "fstat", owned_by_another(theirs))
+    cache = KernelCache(tmp_path)
+    with pytest.warns(UserWarning, match=rf"{key()}.record must belong to this user .*, got one of user {STRANGER}"):
+        assert cache.get_or_build(key(), lambda: kept) == kept
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert KernelCache(tmp_path).get(key()) == kept, "the new one is this user's"
+
+
+STRANGER = os.geteuid() + 1
+
+
+def owned_by_another(inodes: set[int]) -> Any:
+    real = os.fstat
+
+    def fstat(handle: int) -> os.stat_result:
+        found = real(handle)
+        return os.stat_result((*found[:4], STRANGER, *found[5:])) if found.st_ino in inodes else found
+
+    return fstat
+
+
+def test_a_directory_that_is_not_this_user_s_alone_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    KernelCache(tmp_path).put(key(), record(rng))
+    before = state(tmp_path)
+    changes = {
+        "must not be writable for others, got mode 775: chmod go-w": lambda: tmp_path.chmod(0o775),
+        "must belong to this user": lambda: monkeypatch.setattr(folder_module.os, "geteuid", lambda: STRANGER),
+    }
+    for reason, change in changes.items():
+        change()
+        cache, kept = KernelCache(tmp_path), record(rng)
+        with pytest.warns(UserWarning, match=f"{reason}.*Set LOUVER_CACHE_DIR to a folder of this user's own"):
+            assert cache.get_or_build(key(), lambda kept=kept: kept) is kept
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert cache.get_or_build(key(), lambda: record(rng)) is kept, "the memory stays"
+            cache.put(key(1), record(rng))
+        assert state(tmp_path) == before
+        tmp_path.chmod(0o700)
+
+
+def test_a_user_without_a_home_folder_compiles_into_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    for name in ("LOUVER_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.chdir(tmp_path)
+    cache, kept = KernelCache(), record(rng)
+    with pytest.warns(UserWarning, match="this user has no home folder, and so no ~/.cache.*Set LOUVER_CACHE_DIR"):
+        assert cache.get_or_build(key(), lambda: kept) is kept
+    assert cache.get(key()) is kept and not list(tmp_path.iterdir())
+    source_hash.cache_clear()
+    assert len(source_hash()) == 64
 
 
 def test_a_directory_that_cannot_be_written_warns_once(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -125,7 +263,9 @@ def test_a_directory_that_cannot_be_written_warns_once(tmp_path: Path, rng: np.r
     blocker.write_text("in the way")
     cache = KernelCache(blocker / "cache")
     kept = [record(rng), record(rng)]
-    with pytest.warns(UserWarning, match="cannot be written .*: kernels are kept in memory only. Set LOUVER_CACHE_DIR"):
+    with pytest.warns(
+        UserWarning, match=rf"{blocker}.* failed \(.*\): each process compiles again .*Set LOUVER_CACHE_DIR"
+    ):
         cache.put(key(0), kept[0])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -136,11 +276,11 @@ def test_a_directory_that_cannot_be_written_warns_once(tmp_path: Path, rng: np.r
 def test_a_failed_write_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
-    def full(content: bytes) -> bytes:
+    def full(*names: str, **folders: int) -> None:
         raise OSError(28, "No space left on device")
 
     cache = KernelCache(tmp_path)
-    monkeypatch.setattr(module, "_sealed", full)
+    monkeypatch.setattr(folder_module.os, "replace", full)
     with pytest.warns(UserWarning, match="No space left"):
         cache.put(key(), record(rng))
     assert not files(tmp_path)
@@ -207,14 +347,14 @@ def test_the_source_is_part_of_a_key() -> None:
 
 def test_where_kernels_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LOUVER_CACHE_DIR", str(tmp_path / "here"))
-    assert cache_directory() == tmp_path / "here"
-    assert KernelCache().directory == tmp_path / "here"
+    assert cache_directory() == tmp_path / "here" / "louver-cache"
+    assert KernelCache().folder.path == cache_directory()
     monkeypatch.delenv("LOUVER_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_directory() == tmp_path / "louver"
+    assert cache_directory() == tmp_path / "louver-cache"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_directory() == tmp_path / ".cache" / "louver"
+    assert cache_directory() == tmp_path / ".cache" / "louver-cache"
 
 
 def test_a_failed_build_is_not_kept(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -294,8 +434,9 @@ def test_the_source_is_read_again_only_if_a_file_has_changed(tmp_path: Path, mon
         os.utime(root / "new.py", ns=((root / "other.py").stat().st_atime_ns, (root / "other.py").stat().st_mtime_ns))
         (root / "new.py").replace(root / "other.py")
         assert again() not in (first, second)
-        for file in (tmp_path / "cache").rglob("*.txt"):
-            file.write_bytes(b"damaged")
+        kept = {path: path.read_bytes() for path in (tmp_path / "cache").rglob("*.source")}
+        for path, content in zip(kept, (*list(kept.values())[1:], b"damaged"), strict=True):
+            path.write_bytes(content)
         assert again() == hashed(root) and len(read) == 4
     finally:
         source_hash.cache_clear()

@@ -84,8 +84,14 @@ def test_other_libraries_can_adopt_an_array(fake: Any) -> None:
 def test_array_errors(fake: Any) -> None:
     with pytest.raises(ValueError, match=r"shape \(3, 5\) of f16 needs 30 bytes, got 29"):
         DeviceArray(DeviceBuffer(29), (3, 5), ELEMENT_TYPES["f16"])
-    with pytest.raises(ValueError, match="at least 1 element"):
-        DeviceArray(DeviceBuffer(29), (3, 0), ELEMENT_TYPES["f16"])
+    with pytest.raises(ValueError, match=r"dimensions are 0 or more, got shape \(3, -1\)"):
+        DeviceArray(DeviceBuffer(29), (3, -1), ELEMENT_TYPES["f16"])
+
+
+def test_an_array_may_be_empty(fake: Any) -> None:
+    for x in (DeviceArray.empty((0, 5), ELEMENT_TYPES["f16"]), DeviceArray.of(np.empty((0, 5), np.float16))):
+        assert x.numpy().shape == view(x).to_numpy().shape == (0, 5)
+    assert not fake.called("cuMemcpyDtoHAsync") and not fake.called("cuMemcpyHtoDAsync")
 
 
 def test_outputs_follow_the_input_s_device_and_stream(fake: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import louver
 from louver.frontend.tuples import arrange
-from louver.passes.tile_signature import ArgumentParameter, Count, Reach, SparseView, TileSignature
+from louver.passes.tile_signature import ArgumentParameter, Count, DenseView, Reach, SparseView, TileSignature
 from louver.user.arguments import bind, canonical, classify
 from louver.user.bind_tiles import check_tiles
 from louver.user.descriptor import TensorDescriptor
@@ -272,56 +272,60 @@ def sparse(rng: np.random.Generator, *shape: int) -> louver.SparseTensor:
 
 
 @pytest.mark.parametrize(
-    ("pitch", "text"), [(32, "stride"), (8, "stride"), (16, "24"), (16, "2·stride"), (16, "stride/2")]
+    ("pitch", "text"), [(32, "stride"), (8, "stride"), (16, "24"), (16, "2*stride"), (16, "stride/2")]
 )
 def test_register_tiles_take_rows_of_sparse_tensors_without_gaps(
     pitch: int, text: str, rng: np.random.Generator
 ) -> None:
     s = sparse(rng, 8, 16)
     with pytest.raises(ValueError, match="for 'x': rows are 16 elements apart, got a stride of"):
-        check_view(s, SparseView("x", "16", (), (text,)), stride=pitch)
-    check_view(s, SparseView("x", "16", (), ("16",)))
-    check_view(s, SparseView("x", "16", (), ("2·stride",)), stride=8)
+        check_view(s, SparseView("x", "16", (None,), (text,)), stride=pitch)
+    check_view(s, SparseView("x", "16", (None,), ("16",)))
+    check_view(s, SparseView("x", "16", (None,), ("2*stride",)), stride=8)
 
 
 def test_the_stride_of_a_single_row_counts_where_it_is_its_length(rng: np.random.Generator) -> None:
     s = sparse(rng, 1, 16)
-    check_view(s, SparseView("x", "16", (), ("stride",)), stride=8)
+    check_view(s, SparseView("x", "16", (None,), ("stride",)), stride=8)
     with pytest.raises(ValueError, match="for 'x': rows are 16 elements apart, got a stride of 8"):
-        check_view(s, SparseView("x", "stride", (), ("stride",)), stride=8)
+        check_view(s, SparseView("x", "stride", (None,), ("stride",)), stride=8)
 
 
 @pytest.mark.parametrize("columns", [14, 20, 32])
 def test_register_tiles_read_whole_groups_of_a_row(columns: int, rng: np.random.Generator) -> None:
     with pytest.raises(ValueError, match=f"reads rows of 'x', 16 elements, or whole groups of 4 .* got {columns}"):
-        check_view(sparse(rng, 8, 16), SparseView("x", "n", (), ("16",)), n=columns)
-    check_view(sparse(rng, 8, 16), SparseView("x", "n", (), ("16",)), n=12)
+        check_view(sparse(rng, 8, 16), SparseView("x", "n", (None,), ("16",)), n=columns)
+    check_view(sparse(rng, 8, 16), SparseView("x", "n", (None,), ("16",)), n=12)
 
 
 BATCHES = [
-    (("rows",), ("80", "16"), {"rows": 4}, "sizes of 'x', matrices of 5 rows, got 4"),
-    (("5",), ("step", "16"), {"step": 96}, "matrices are 80 elements apart, got a stride of 96"),
-    (("5",), ("80", "step"), {"step": 24}, "rows are 16 elements apart, got a stride of 24"),
-    ((), ("16",), {}, "rows are then a multiple of 16 each, got 5: describe it in three dimensions"),
-    (("5", "5"), ("80", "80", "16"), {}, r"matrices of a batch, in 4 dimensions, got \[3, 5, 16\]"),
+    ((None, "rows"), ("80", "16"), {"rows": 4}, "sizes of 'x', matrices of 5 rows, got 4"),
+    ((None, "5"), ("step", "16"), {"step": 96}, "matrices are 80 elements apart, got a stride of 96"),
+    ((None, "5"), ("80", "step"), {"step": 24}, "rows are 16 elements apart, got a stride of 24"),
+    ((None,), ("16",), {}, "rows are then a multiple of 16 each, got 5: describe it in three dimensions"),
+    ((None, "5", "5"), ("80", "80", "16"), {}, r"matrices of a batch, in 4 dimensions, got \[3, 5, 16\]"),
 ]
 
 
-@pytest.mark.parametrize(("rows", "strides", "numbers", "message"), BATCHES)
+@pytest.mark.parametrize(("sizes", "strides", "numbers", "message"), BATCHES)
 def test_register_tiles_find_the_matrices_of_a_sparse_batch(
-    rows: tuple[str, ...], strides: tuple[str, ...], numbers: dict[str, int], message: str, rng: np.random.Generator
+    sizes: tuple[str | None, ...],
+    strides: tuple[str, ...],
+    numbers: dict[str, int],
+    message: str,
+    rng: np.random.Generator,
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", rows, strides), **numbers)
-    check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", ("5",), ("5·16", "16")))
-    check_view(sparse(rng, 3, 32, 16), SparseView("x", "16", (), ("16",)))
+        check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", sizes, strides), **numbers)
+    check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", ("3", "5"), ("5*16", "16")))
+    check_view(sparse(rng, 3, 32, 16), SparseView("x", "16", (None,), ("16",)))
 
 
 def check_signature(s: louver.SparseTensor, grid: tuple[int, ...], reach: Reach | None, **numbers: int) -> None:
     values = ArgumentParameter("x", "x", "values", None, "u64", "f16", 16)
     call = classify((X, *map(Parameter, numbers)), {"x": s, **numbers})
     reaches = () if reach is None else (reach,)
-    check_tiles("k", TileSignature("k", (values,), 32, 0, (), reaches, (("first", 64),)), call, grid)
+    check_tiles("k", TileSignature("k", (values,), 32, 0, (), (), reaches, (("first", 64),)), call, grid)
 
 
 @pytest.mark.parametrize(
@@ -330,7 +334,7 @@ def check_signature(s: louver.SparseTensor, grid: tuple[int, ...], reach: Reach 
         ((), (1,), 64),
         ((Count("64", "K", 0, 64),), (1,), 192),
         ((Count("64", "K", 64, 64),), (1,), 128),
-        ((Count("64", "programs x"), Count("2·64", "K", 0, 128)), (2, 1), 256),
+        ((Count("64", "programs x"), Count("2*64", "K", 0, 128)), (2, 1), 256),
         ((Count("half", "programs y"),), (7, 3), 240),
         ((Count("64", "K/100"),), (1,), 64),
     ],
@@ -339,13 +343,13 @@ def test_what_nothing_masks_is_inside_of_a_row(
     counts: tuple[Count, ...], grid: tuple[int, ...], end: int, rng: np.random.Generator
 ) -> None:
     numbers = {"K": 192, "half": 88, "first": 128}
-    check_signature(sparse(rng, 4, end), grid, Reach("x", 64, counts), **numbers)
+    check_signature(sparse(rng, 4, end), grid, Reach("x", "columns", 64, counts), **numbers)
     with pytest.raises(ValueError, match=rf"reads {end} elements of each row of 'x', which has {end - 4}: mask them"):
-        check_signature(sparse(rng, 4, end - 4), grid, Reach("x", 64, counts), **numbers)
+        check_signature(sparse(rng, 4, end - 4), grid, Reach("x", "columns", 64, counts), **numbers)
 
 
 def test_a_loop_without_an_iteration_reads_nothing(rng: np.random.Generator) -> None:
-    reach = Reach("x", 64, (Count("64", "K/200"), Count("64", "programs x")))
+    reach = Reach("x", "columns", 64, (Count("64", "K/200"), Count("64", "programs x")))
     check_signature(sparse(rng, 4, 16), (9,), reach, K=192, first=64)
 
 
@@ -356,17 +360,19 @@ def test_arguments_where_sparse_tiles_begin_are_multiples(rng: np.random.Generat
 
 
 def test_matrices_below_each_other_are_a_batch(rng: np.random.Generator) -> None:
-    check_view(sparse(rng, 96, 16), SparseView("x", "16", ("N",), ("N·16", "16")), N=48)
+    check_view(sparse(rng, 96, 16), SparseView("x", "16", (None, "N"), ("N*16", "16")), N=48)
     with pytest.raises(ValueError, match=r"matrices of a batch, in 3 dimensions, got \[96, 16\]"):
-        check_view(sparse(rng, 96, 16), SparseView("x", "16", ("N",), ("N·16", "16")), N=24)
-    check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", ("step/16",), ("step", "16")), step=80)
+        check_view(sparse(rng, 96, 16), SparseView("x", "16", (None, "N"), ("N*16", "16")), N=24)
+    check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", (None, "step/16"), ("step", "16")), step=80)
     with pytest.raises(ValueError, match="sizes of 'x', matrices of 5 rows, got 6"):
-        check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", ("other/16",), ("80", "16")), other=96)
+        check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", (None, "other/16"), ("80", "16")), other=96)
 
 
 def test_a_signature_is_what_its_json_says() -> None:
     values = ArgumentParameter("x", "x", "values", None, "u64", "f16", 16)
-    reach = Reach("x", 64, (Count("64", "K", 0, 64), Count("64", "programs z")))
-    view = SparseView("x", "K", ("M",), ("M·K", "K"))
-    signature = TileSignature("k", (values,), 32, 0, (view,), (reach,), (("first", 64),))
+    reach = Reach("x", "columns", 64, (Count("64", "K", 0, 64), Count("64", "programs z")))
+    view = SparseView("x", "K", (None, "M"), ("M*K", "K"))
+    signature = TileSignature(
+        "k", (values,), 32, 0, (view,), (DenseView("d", ("M", "N"), ("N", "1")),), (reach,), (("first", 64),)
+    )
     assert TileSignature.from_json(json.loads(json.dumps(signature.to_json()))) == signature

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import louver
+from louver.runtime.arrays import view
 from louver.user.arguments import classify
-from louver.user.bind_product import Matrix, bind_product
+from louver.user.bind_product import Matrix, _check_output, bind_product
 from louver.user.descriptor import TensorDescriptor
 from louver.user.facts import MatrixFacts, ProductFacts
 from louver.user.sizes import size, with_grid
@@ -50,7 +52,7 @@ REFUSED: list[tuple[Change, str]] = [
     (lambda _: {"stride_a": K // 2}, "strides of the dense tensor.* rows are 256 elements apart, got a stride of 128"),
     (lambda _: {"N": N + 1, "stride_d": N + 1}, "reaches 24832 elements of 'b', got an array of 24576"),
     (lambda _: {"stride_b": K + 8}, "reaches .* elements of 'b', got an array of 24576"),
-    (lambda _: {"stride_d": N - 8}, "rows of 96 elements to 'd', got a stride of 88"),
+    (lambda _: {"stride_d": N - 8}, "rows of 96 elements to 'd', got strides by which they overlap: 88 between rows"),
     (lambda _: {"stride_d": N + 8}, "reaches .* elements of 'd', got an array of 19200"),
     (lambda _: {"stride_b": -K}, "walks 'b' upwards, got a stride of -256"),
     (lambda given: {"d": read_only(given["d"])}, "stores to 'd', got an array that is read only"),
@@ -188,7 +190,20 @@ def test_a_batch_of_one_has_any_stride(stride: int) -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("M", 10), ("64", 64), ("M/4", 2), ("10/4/2", 1), ("a.shape.0", 7), ("2·M", 20), ("6·programs y/2", 9)],
+    [("M", 10), ("64", 64), ("M/4", 2), ("10/4/2", 1), ("a.shape.0", 7), ("2*M", 20), ("6*programs y/2", 9)],
 )
 def test_sizes_are_texts(text: str, value: int) -> None:
     assert size(text, with_grid({"M": 10, "a.shape.0": 7}, (2, 3))) == value
+
+
+@pytest.mark.parametrize(
+    ("entries", "pitch", "entry_pitch"), [(1, 32, 0), (3, 40, 20), (3, 40, 64 * 40 - 8), (2, 40, 0)]
+)
+def test_matrices_of_an_output_do_not_overlap(entries: int, pitch: int, entry_pitch: int) -> None:
+    out = Matrix("x", rows=64, inner=40, pitch=pitch, entries=entries, entry_pitch=entry_pitch)
+    call: Any = SimpleNamespace(arrays={"x": view(np.zeros(8000, np.float16))})
+    facts: Any = None
+    with pytest.raises(
+        ValueError, match=f"rows of 40 elements to 'x', .* overlap: {pitch} between rows, {entry_pitch} between"
+    ):
+        _check_output("kernel", facts, out, [], call)

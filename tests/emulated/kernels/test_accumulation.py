@@ -140,8 +140,9 @@ def test_epilogues_compute_in_f32_from_the_sums(rng: np.random.Generator, mode: 
     given = given_of(rng, problem, 70, 40, 200, "normal")
     y, _ = emulate(compile_product(problem, schedule), given.s, given.b.T, given.bias, {"alpha": 0.375}, sm_count=2)
     reads = {"alpha": 0.375}
-    exact, magnitude = reference.exact_product(given.a, given.b, given.bias, problem.epilogue, reads)
-    agreement = compare(y.T, exact, magnitude, 200, "f32", accumulation(problem.a, problem.accumulate))
+    how = accumulation(problem.a, problem.accumulate)
+    exact, magnitude = reference.exact_product(given.a, given.b, given.bias, problem.epilogue, reads, how)
+    agreement = compare(y.T, exact, magnitude, 200, "f32", how)
     assert agreement.ok, agreement
     assert 0.2 < (y == 0).mean() < 0.8
 
@@ -152,8 +153,9 @@ def test_gated_products(rng: np.random.Generator, mode: str) -> None:
     schedule = fitting(problem, Schedule(tile_n=32, stages=2))
     given = given_of(rng, problem, 96, 40, 200, "normal")
     y, _ = emulate(compile_product(problem, schedule), given.s, given.b.T, sm_count=2)
-    exact, magnitude = reference.exact_product(given.a, given.b, None, problem.epilogue)
-    agreement = compare(y.T, exact, magnitude, 200, "f32", accumulation(problem.a, problem.accumulate))
+    how = accumulation(problem.a, problem.accumulate)
+    exact, magnitude = reference.exact_product(given.a, given.b, None, problem.epilogue, accumulate=how)
+    agreement = compare(y.T, exact, magnitude, 200, "f32", how)
     assert agreement.ok, agreement
 
 

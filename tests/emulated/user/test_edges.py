@@ -13,6 +13,7 @@ import pytest
 
 import louver
 from louver.formats.dtypes import element_type
+from support.triton import require_block_pointers
 
 RIGHT = ""
 """In the place of a refusal's rule: the call is right."""
@@ -239,8 +240,7 @@ BLOCKS = [
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("form", "length", "rule"), BLOCKS, ids=str)
 def test_block_pointers(form: str, length: int, rule: str, rng: np.random.Generator, edges: Any) -> None:
-    if not hasattr(edges.tl, "make_block_ptr"):
-        pytest.skip("this Triton has no block pointers")
+    require_block_pointers()
     check(edges.blocks, (2,), rule, **matrices(rng, k=72, rows=2 * M), L=length, FORM=form, **SMALL)
 
 
@@ -249,8 +249,7 @@ def test_blocks_that_are_not_checked_end_with_their_rows(
     k: int, rule: str, rng: np.random.Generator, edges: Any
 ) -> None:
     """In a dense array what is behind a row is the next one."""
-    if not hasattr(edges.tl, "make_block_ptr"):
-        pytest.skip("this Triton has no block pointers")
+    require_block_pointers()
     known = matrices(rng, 64, k, rows=66) | {"b": rng.standard_normal((128, N), np.float32).astype(np.float16)}
     check(edges.blocks, (2,), rule, **known, L=0, FORM="unchecked", **SMALL)
 

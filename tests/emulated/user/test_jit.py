@@ -14,6 +14,7 @@ import louver
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from support.jit import arguments, grid_of, kept_kernel, kept_source, output, result, tile_source
+from support.triton import has_block_pointers, require_block_pointers
 from support.triton.cases import CASES, KEPT_CASES
 from support.triton.products import Given, compiled, given
 from support.triton.texts import ADDEND, changed_text
@@ -111,17 +112,13 @@ def test_arguments_are_called_as_users_like(rng: np.random.Generator, function: 
 @pytest.fixture(scope="module")
 def kernels() -> Any:
     pytest.importorskip("triton", reason="Triton is not installed: pip install 'louver[triton]'")
-    from support.triton import kernels, weights
-
-    return SimpleNamespace(
-        tl=kernels.tl, **{name: getattr(kernels, name, None) or getattr(weights, name) for name in CASES}
-    )
+    return SimpleNamespace(**{name: case.function() for name, case in CASES.items()})
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_style_by_triton(rng: np.random.Generator, name: str, kernels: Any) -> None:
-    if not hasattr(kernels.tl, "make_block_ptr") and CASES[name].oldest:
-        pytest.skip("this Triton has no block pointers")
+    if CASES[name].oldest:
+        require_block_pointers()
     case = case_of(rng, name, 200, 88, 272)
     kernel = louver.jit(getattr(kernels, name))
     for run in (kernel, kernel.emulate):
@@ -134,6 +131,8 @@ def test_every_style_by_triton(rng: np.random.Generator, name: str, kernels: Any
 @pytest.mark.parametrize("name", ["made_descriptors", "grouped_pointers"])
 def test_sizes_of_one(rng: np.random.Generator, name: str, m: int, n: int, k: int, kernels: Any) -> None:
     """Triton compiles a 1 in, which may hide a size."""
+    if (name, n) == ("made_descriptors", 1) and not has_block_pointers():
+        pytest.skip("from 3.9 on Triton refuses descriptors whose rows are one element apart")
     case = case_of(rng, name, m, n, k)
     kernel = louver.jit(getattr(kernels, name))
     out = output(case)

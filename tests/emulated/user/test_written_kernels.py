@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import louver
+from support.triton import require_block_pointers
 from support.triton.written_cases import SMALL
 from support.triton.written_runs import EVERY, KEPT_CALLS, SIZES, call_of, family, kept_call, with_triton
 
@@ -16,9 +17,9 @@ def tl() -> Any:
     return pytest.importorskip("triton", reason="Triton is not installed: pip install 'louver[triton]'").language
 
 
-def skip_old(name: str, tl: Any) -> None:
-    if EVERY[name].blocks and not hasattr(tl, "make_block_ptr"):
-        pytest.skip("this Triton has no block pointers")
+def skip_old(name: str) -> None:
+    if EVERY[name].blocks:
+        require_block_pointers()
 
 
 @pytest.mark.sampled(3)
@@ -33,7 +34,7 @@ def test_from_its_text(name: str, version: str) -> None:
 
 def check(name: str, size: str, tl: Any) -> None:
     case, call = EVERY[name], call_of(name, SIZES[size])
-    skip_old(name, tl)
+    skip_old(name)
     known, outs = call.bound(case.pattern)
     report = louver.jit(case.function()).emulate[call.grid](**with_triton(known))
     call.check(outs)
@@ -56,7 +57,7 @@ def test_large_tiles(name: str, tl: Any) -> None:
 @pytest.mark.parametrize("name", EVERY)
 def test_dense_arrays_by_reference(name: str, tl: Any) -> None:
     """What the cases expect is what the kernels compute of dense arrays."""
-    skip_old(name, tl)
+    skip_old(name)
     call = call_of(name, SMALL)
     known, outs = call.bound(None)
     louver.jit(EVERY[name].function())[call.grid](**with_triton(known))

@@ -271,7 +271,6 @@ builtin.module {
           sched.mma_commit
           sched.mma_wait pending 0
           sched.release @empty lag 0
-          sched.load_metadata %metadata[%step_1 plus 8] set 0 : !sched.ptr<"metadata", "u32">, i32
           sched.advance
           %74 = arith.constant 5 : i32
           %75 = arith.addi %step_1, %74 : i32

@@ -125,7 +125,6 @@ builtin.module {
           sched.mma_commit
           sched.mma_wait pending 1
           sched.release @empty lag 1
-          sched.load_metadata %metadata[%step_2 plus 8] set 0 : !sched.ptr<"metadata", "u32">, i32
           sched.advance
           sched.wait @full
           sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 1 selector 0

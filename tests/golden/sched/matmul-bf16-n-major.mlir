@@ -103,7 +103,6 @@ builtin.module {
           sched.mma_commit
           sched.mma_wait pending 1
           sched.release @empty lag 1
-          sched.load_metadata %metadata[%step_2 plus 4] set 0 : !sched.ptr<"metadata", "u32">, i32
           sched.advance
         }
         sched.mma_wait pending 0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from louver.bench.ladder import ladder, measure_ladder
 from louver.bench.protocol import Protocol

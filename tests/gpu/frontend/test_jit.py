@@ -21,6 +21,7 @@ from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from support.device_products import guarded, to_numpy, to_torch
 from support.jit import arguments, batch_source, grid_of, kept_kernel, output, result, tile_source
+from support.triton import has_block_pointers, require_block_pointers
 from support.triton.cases import CASES, KEPT_CASES
 from support.triton.products import Given, compiled, given
 from support.triton.tile_cases import TILE_CASES
@@ -102,9 +103,9 @@ def test_strides_that_are_products_of_sizes(rng: np.random.Generator, version: s
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_style_by_triton(rng: np.random.Generator, name: str) -> None:
-    triton = pytest.importorskip("triton")
-    if CASES[name].oldest and not hasattr(triton.language, "make_block_ptr"):
-        pytest.skip("this Triton has no block pointers")
+    pytest.importorskip("triton")
+    if CASES[name].oldest:
+        require_block_pointers()
     run(louver.jit(CASES[name].function()), given(rng, name, compiled(name), 1160, 648, 656))
 
 
@@ -156,7 +157,7 @@ def test_dense_kernels_are_triton_s(torch: Any) -> None:
     a, b = (torch.randn(256, 128, device="cuda").half() for _ in range(2))
     d = torch.full((256, 256), math.nan, device="cuda").half()
     sizes = (256, 256, 128, 128, 128, 256)
-    if hasattr(kernels.tl, "make_block_ptr"):
+    if has_block_pointers():
         louver.jit(kernels.block_pointers)[(2, 4)](d, a, b, *sizes, BM=128, BN=64, BK=64, num_warps=4)
     else:
         flat = (256, 256, 128, 128, 1, 1, 128, 256, 1)

@@ -23,6 +23,9 @@ class OnDevice:
     def repeated(self, x: Any, shape: tuple[int, ...]) -> Any:
         return x.expand(shape)
 
+    def strided(self, x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+        return x.as_strided(shape, strides)
+
     def bytes(self, x: Any) -> bytes:
         return to_numpy(x).tobytes()
 
@@ -70,7 +73,7 @@ def test_outputs_that_no_stride_walks(x: Any, torch: Any) -> None:
     with pytest.raises(ValueError, match="a batch is one axis, each walked by one stride"):
         louver.matmul(sparse(), b, out=columns)
     over = columns.flatten()[: 3 * M * N].as_strided((3, M, N), (M * N - N, N, 1))
-    with pytest.raises(ValueError, match="out's rows must not overlap"):
+    with pytest.raises(ValueError, match="out's elements must not overlap each other"):
         louver.matmul(sparse(), b[0], out=over)
     assert (out == 1).all() and (columns == 1).all()
 

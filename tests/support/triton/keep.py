@@ -13,7 +13,7 @@ import triton
 import louver
 from louver.frontend.triton import triton_to_ttir
 from louver.user.kernel import JitKernel
-from support.triton import tile_cases
+from support.triton import has_block_pointers, tile_cases
 from support.triton.cases import BATCHES, CASES, KEPT, Case
 from support.triton.grouped import GROUPED
 from support.triton.splits import SPLITS
@@ -51,12 +51,12 @@ def main() -> None:
     folder = KEPT_WRITTEN / version
     folder.mkdir(parents=True, exist_ok=True)
     for name, written in EVERY.items():
-        if written.kept and (not written.blocks or version < "3.7"):
+        if written.kept and (has_block_pointers() or not written.blocks):
             (folder / f"{name}.ttir").write_text(call_text(name).rstrip() + "\n", encoding="utf-8")
     folder = KEPT / version
     folder.mkdir(parents=True, exist_ok=True)
     for name, case in (CASES | BATCHES | GROUPED).items():
-        if not case.oldest or version < "3.7":
+        if has_block_pointers() or not case.oldest:
             (folder / f"{name}.ttir").write_text(text(case).rstrip() + "\n", encoding="utf-8")
     (folder / f"{NAME}.ttir").write_text(text(TUPLES).rstrip() + "\n", encoding="utf-8")
     for name, case in SPLITS.items():

@@ -101,7 +101,7 @@ def test_the_simplified_kernel_of_block_pointers(rng: np.random.Generator) -> No
     operands = fused_operands(rng, Problem(), 32, 16, 64)
     module = parse_ir(text)
     (function,) = (op for op in module.body.ops if isinstance(op, FuncOp))
-    names = [argument.name_hint or f"arg{i}" for i, argument in enumerate(function.body.block.args)]
+    names = list(function.argument_names.values())
     d = np.full((32, 16), np.nan, np.float16)
     by_name = dict(zip(names, (d, operands.s, np.ascontiguousarray(operands.b)), strict=True))
     run_kernel(module, (1,), by_name)

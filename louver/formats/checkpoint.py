@@ -1,0 +1,351 @@
+"""Checkpoints: named tensors in one safetensors file, or in those that an index names, read in pieces.
+
+Nothing but headers is read until a tensor is asked for, and pieces of a tensor take a bounded part of memory.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import math
+import os
+import zlib
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.formats.codes import index_bytes
+from louver.formats.container import DTYPES, Entry, array_bytes, header_of
+from louver.formats.index import Index, find, read_index, shard_paths
+from louver.formats.regular import FormatError, RegularFile
+from louver.formats.schema import (
+    KEY,
+    MARK,
+    DenseForm,
+    Form,
+    Schema,
+    SparseForm,
+    Tensor,
+    crc32_text,
+    start_crc32,
+    stored_names,
+)
+from louver.formats.tensor import SparseTensor, frozen
+
+PIECE: Final = 1 << 22
+"""Elements that are read at a time, where a tensor is read in pieces."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArray:
+    """An array of a file. crc32: the checksum that the metadata list; None in a file that is not Louver's."""
+
+    name: str
+    entry: Entry
+    crc32: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor of a file: the array of a dense one; values and indices of a sparse one."""
+
+    name: str
+    form: Form
+    arrays: tuple[StoredArray, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes in the file."""
+        return sum(array.entry.nbytes for array in self.arrays)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFile:
+    """One safetensors file of a checkpoint.
+
+    tensors: in the order of their data. metadata: without Louver's own. identity: size, time of the last change and a hash of
+    the header; another one later means that the file was changed.
+    """
+
+    path: Path
+    tensors: Mapping[str, StoredTensor]
+    metadata: Mapping[str, str]
+    identity: tuple[int, int, str]
+    data_start: int
+
+    @contextmanager
+    def open(self) -> Generator[TensorReader]:
+        """Open the file to read tensors. Raises FormatError when it is not the file that it was."""
+        with RegularFile.open(self.path) as file:
+            if (file.size, file.status.st_mtime_ns) != self.identity[:2]:
+                raise FormatError(f"{self.path}: the file was changed while it was read: start again")
+            yield TensorReader(file, self.data_start)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint's files. path: of the index, or of the only file. index: None for a file that is read without one."""
+
+    path: Path
+    files: tuple[CheckpointFile, ...]
+    index: Index | None
+
+    @property
+    def tensors(self) -> dict[str, StoredTensor]:
+        """All tensors by name."""
+        return {name: tensor for file in self.files for name, tensor in file.tensors.items()}
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The metadata of all files, without Louver's own; where two differ, that of the first."""
+        return {key: text for file in reversed(self.files) for key, text in file.metadata.items()}
+
+
+def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+    """Read the headers of a safetensors file, of the files of an index, or of the one checkpoint in a folder.
+
+    Raises FormatError for damage, and where an index and its files do not say the same, and OSError.
+    """
+    found = find(Path(path))
+    with _no_collection():
+        with RegularFile.open(found) as file:
+            index = read_index(file)
+            if index is None:
+                return Checkpoint(found, (_open(file, found),), None)
+        files: list[CheckpointFile] = []
+        for name, shard in shard_paths(found, index).items():
+            with RegularFile.open(shard) as file:
+                files.append(_open(file, shard))
+            _check_shard(found, index, name, files[-1])
+    _check_names(found, files)
+    return Checkpoint(found, tuple(files), index)
+
+
+@contextmanager
+def _no_collection() -> Generator[None]:
+    """Pause garbage collection: of headers' objects none is garbage, and looking at all of them often takes most of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@dataclass(frozen=True, slots=True)
+class TensorReader:
+    """Reads tensors of one open file, whole or in pieces, and compares their checksums."""
+
+    file: RegularFile
+    data_start: int
+
+    def read(self, tensor: StoredTensor) -> Tensor:
+        """A whole tensor. Raises FormatError for damage, MemoryError where the tensor is too large."""
+        try:
+            arrays = [_ArrayReader(self, tensor, array).whole() for array in tensor.arrays]
+        except MemoryError as error:
+            need = f"{self.file.path}: {tensor.name!r} needs {tensor.nbytes} bytes of memory"
+            raise MemoryError(f"{need}: `louver prune` and `louver inspect` read it in pieces") from error
+        if isinstance(tensor.form, DenseForm):
+            return arrays[0]
+        return self._sparse(tensor, tensor.form.shape, tensor.form.axis, arrays)
+
+    def pieces(self, tensor: StoredTensor, unit: int = 1) -> Iterator[Tensor]:
+        """A tensor's rows along its last axis, or its sparse one, in order: matrices of at most about `PIECE` elements.
+
+        A piece has whole rows, or a part of one row that starts at a multiple of `unit` elements (below `PIECE`).
+        """
+        form = tensor.form
+        readers = [_ArrayReader(self, tensor, array) for array in tensor.arrays]
+        axis = form.axis if isinstance(form, SparseForm) else len(form.shape) - 1
+        for rows, columns in _piece_shapes(form.shape, axis, unit):
+            if isinstance(form, DenseForm):
+                yield readers[0].take((rows, columns))
+                continue
+            groups = form.pattern.groups(columns)
+            shapes = ((rows, groups * form.pattern.n), (rows, index_bytes(form.pattern, groups)))
+            parts = [reader.take(shape) for reader, shape in zip(readers, shapes, strict=True)]
+            yield self._sparse(tensor, (rows, columns), 1, parts)
+        for reader in readers:
+            reader.finish()
+
+    def chunks(self, tensor: StoredTensor) -> Iterator[tuple[NDArray[Any], ...]]:
+        """A tensor's stored arrays as flat parts of bounded size: one part of each array at a time, of 0 elements at their ends."""
+        readers = [_ArrayReader(self, tensor, array) for array in tensor.arrays]
+        while any(reader.left for reader in readers):
+            yield tuple(reader.take((min(PIECE, reader.left),)) for reader in readers)
+        for reader in readers:
+            reader.finish()
+
+    def verify(self, tensor: StoredTensor) -> None:
+        """Compare a tensor's checksums, where it has them. Raises FormatError."""
+        if any(array.crc32 is not None for array in tensor.arrays):
+            for _ in self.chunks(tensor):
+                """Reading all of it compares."""
+
+    def _sparse(
+        self, tensor: StoredTensor, shape: tuple[int, ...], axis: int, arrays: Sequence[NDArray[Any]]
+    ) -> SparseTensor:
+        form = tensor.form
+        assert isinstance(form, SparseForm)
+        values, indices = arrays
+        dropped = form.negative_zeros_dropped
+        try:
+            sparse = SparseTensor(form.pattern, form.dtype, shape, axis, frozen(values), frozen(indices), dropped)
+            sparse.validate()
+        except ValueError as error:
+            raise FormatError(f"{self.file.path}: sparse tensor {tensor.name!r} cannot be read: {error}") from error
+        return sparse
+
+
+class _ArrayReader:
+    """Takes an array's elements in order, and compares the checksum when all are taken. left: elements to come."""
+
+    def __init__(self, reader: TensorReader, tensor: StoredTensor, array: StoredArray) -> None:
+        self.file = reader.file
+        self.tensor = tensor
+        self.array = array
+        self.dtype = DTYPES[array.entry.dtype]
+        self.left = array.entry.nbytes // self.dtype.itemsize
+        self.stop = reader.data_start + array.entry.stop
+        self.crc = None if array.crc32 is None else start_crc32(array.entry)
+
+    def take(self, shape: tuple[int, ...]) -> NDArray[Any]:
+        """The next elements, in an array of their own."""
+        part = np.empty(shape, self.dtype)
+        data = array_bytes(part)
+        if self.file.read_into(self.stop - self.left * self.dtype.itemsize, data) != len(data):
+            raise FormatError(
+                f"{self.file.path}: the file ended inside {self.array.name!r}: it is truncated, or was changed while it was read"
+            )
+        if self.crc is not None:
+            self.crc = zlib.crc32(data, self.crc)
+        self.left -= part.size
+        return part
+
+    def finish(self) -> None:
+        """Raises FormatError unless the elements taken have the checksum that is listed, if one is."""
+        if self.crc is not None and self.array.crc32 != crc32_text(self.crc):
+            raise FormatError(
+                f"{self.file.path}: the bytes of {self.array.name!r} do not have the checksum that was saved: "
+                "the file is corrupt"
+            )
+
+    def whole(self) -> NDArray[Any]:
+        """The whole array, checked."""
+        array = self.take(self.array.entry.shape)
+        self.finish()
+        return array
+
+
+def _piece_shapes(shape: tuple[int, ...], axis: int, unit: int) -> Iterator[tuple[int, int]]:
+    """Rows and columns of consecutive pieces of an array that is read as rows along an axis (of -1: a scalar)."""
+    columns = shape[axis] if shape else 1
+    rows = math.prod(shape) // columns if columns else 0
+    if columns <= PIECE:
+        step = max(1, PIECE // max(1, columns))
+        yield from ((min(step, rows - start), columns) for start in range(0, rows, step))
+        return
+    width = PIECE // unit * unit
+    for _ in range(rows):
+        yield from ((1, min(width, columns - start)) for start in range(0, columns, width))
+
+
+def _open(file: RegularFile, path: Path) -> CheckpointFile:
+    header = header_of(file)
+    try:
+        schema = Schema.of_metadata(header.metadata)
+        tensors = _tensors(header.entries, schema)
+    except ValueError as error:
+        raise FormatError(f"{path}: {error}") from error
+    metadata = {key: text for key, text in header.metadata.items() if key not in (KEY, MARK)}
+    digest = hashlib.sha256(file.read(0, header.data_start)).hexdigest()
+    return CheckpointFile(path, tensors, metadata, (file.size, file.status.st_mtime_ns, digest), header.data_start)
+
+
+def _tensors(entries: Mapping[str, Entry], schema: Schema | None) -> dict[str, StoredTensor]:
+    """The tensors that the entries are, in the order of their data. Raises ValueError where the schema does not fit."""
+    crc32: Mapping[str, str] = {} if schema is None else schema.crc32
+    left: dict[str, StoredArray] = {}
+    for name, entry in sorted(entries.items(), key=lambda item: item[1].start):
+        if schema is not None and name not in crc32:
+            raise ValueError(f"{name!r} has no checksum in the metadata: the file is corrupt")
+        left[name] = StoredArray(name, entry, crc32.get(name))
+    if schema is None:
+        _check_undescribed(entries)
+    absent = [name for name in crc32 if name not in left]
+    if absent:
+        raise ValueError(f"the metadata list a checksum for {absent[0]!r}, which the file does not hold: it is corrupt")
+    tensors: dict[str, StoredTensor] = {}
+    for name, form in schema.tensors.items() if schema else ():
+        try:
+            tensors[name] = StoredTensor(name, form, _parts(form, name, left))
+        except ValueError as error:
+            raise ValueError(f"sparse tensor {name!r} cannot be read: {error}") from error
+    for name, array in left.items():
+        if name in tensors:
+            raise ValueError(f"a tensor is either sparse or dense, got both for {name!r}: the file is corrupt")
+        tensors[name] = StoredTensor(name, DenseForm(array.entry.dtype, array.entry.shape), (array,))
+    return dict(sorted(tensors.items(), key=lambda item: item[1].arrays[0].entry.start))
+
+
+def _check_undescribed(entries: Mapping[str, Entry]) -> None:
+    """Raises ValueError for arrays of a file without a schema that are as Louver stores a sparse tensor."""
+    for name, values in entries.items():
+        stem = name.removesuffix(".values")
+        indices = entries.get(stored_names(stem)[1])
+        if (
+            stem == name
+            or indices is None
+            or indices.dtype != "U8"
+            or (len(values.shape), len(indices.shape)) != (2, 2)
+        ):
+            continue
+        (rows, kept), (index_rows, size) = values.shape, indices.shape
+        # Bytes of 1:2, 2:4 and all other patterns; see louver.formats.codes.
+        if rows == index_rows and size in (-(-kept // 2), -(-kept // 4), kept):
+            raise ValueError(
+                f"the metadata that describe the sparse tensor {stem!r} are lost: take the file as it was saved"
+            )
+
+
+def _parts(form: SparseForm, name: str, arrays: dict[str, StoredArray]) -> tuple[StoredArray, ...]:
+    """The arrays of a sparse tensor, taken out of `arrays`. Raises ValueError for those that are not as its form says."""
+    wanted = form.arrays(name)
+    missing = [stored for stored in wanted if stored not in arrays]
+    if missing:
+        raise ValueError(f"the file holds no {' and no '.join(missing)}")
+    parts = tuple(arrays.pop(stored) for stored in wanted)
+    for part, array in zip(parts, wanted.values(), strict=True):
+        if (part.entry.dtype, part.entry.shape) != (array.dtype, array.shape):
+            raise ValueError(
+                f"{form.pattern} {form.dtype} of shape {list(form.shape)} along axis {form.axis} has {part.name} of "
+                f"{array.dtype} {list(array.shape)}, got {part.entry.dtype} {list(part.entry.shape)}"
+            )
+    return parts
+
+
+def _check_shard(path: Path, index: Index, name: str, file: CheckpointFile) -> None:
+    """Raises FormatError unless a file holds the arrays that the index says, and no others."""
+    mapped = {array for array, shard in index.weight_map.items() if shard == name}
+    held = {array.name for tensor in file.tensors.values() for array in tensor.arrays}
+    for array in sorted(mapped - held):
+        raise FormatError(f"{path}: the index says that {name} holds {array!r}, which it does not")
+    for array in sorted(held - mapped):
+        raise FormatError(f"{path}: {name} holds {array!r}, which the index does not say")
+
+
+def _check_names(path: Path, files: Sequence[CheckpointFile]) -> None:
+    """Raises FormatError for a tensor that two files hold, one as sparse and one as dense."""
+    seen: dict[str, Path] = {}
+    for file in files:
+        for name in file.tensors:
+            other = seen.setdefault(name, file.path)
+            if other != file.path:
+                raise FormatError(f"{path}: both {other.name} and {file.path.name} hold a tensor {name!r}")

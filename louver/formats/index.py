@@ -1,0 +1,117 @@
+"""The index of a sharded checkpoint: which file holds which array, in the form that Hugging Face's libraries write.
+
+`{"metadata": {"total_size": BYTES}, "weight_map": {ARRAY: FILE}}`; the files lie beside the index.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from louver.formats.container import check_name, is_text, without_repeats
+from louver.formats.regular import FormatError, RegularFile, check_regular
+from louver.formats.schema import MARK, crc32_of_json
+
+MAX_INDEX: Final = 100_000_000
+"""Bytes; as for headers."""
+
+SUFFIX: Final = ".safetensors.index.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index. metadata: any JSON. weight_map: file names by names of stored arrays."""
+
+    metadata: Mapping[str, Any]
+    weight_map: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if not self.weight_map:
+            raise ValueError("an index names at least one tensor, got an empty weight_map")
+        for name, file in self.weight_map.items():
+            check_name(name)
+            if not is_file_name(file):
+                raise ValueError(f"an index names files beside it, without folders, got {file!r} for tensor {name!r}")
+
+    @property
+    def files(self) -> list[str]:
+        """The names of the files, each once."""
+        return list(dict.fromkeys(self.weight_map.values()))
+
+    def text(self) -> str:
+        """The index as a file, with a checksum of its map."""
+        metadata = {**self.metadata, MARK: self.checksum()}
+        return json.dumps({"metadata": metadata, "weight_map": dict(sorted(self.weight_map.items()))}, indent=2) + "\n"
+
+    def checksum(self) -> str:
+        """The CRC-32 of the map."""
+        return crc32_of_json(self.weight_map)
+
+
+def is_file_name(x: object) -> bool:
+    """Whether `x` names a file in a folder, on any system, and nothing outside of it."""
+    return isinstance(x, str) and is_text(x) and x not in ("", ".", "..") and not set(x) & set("/\\:\0")
+
+
+def read_index(file: RegularFile) -> Index | None:
+    """The index in a file; None for a file that is no JSON, as no safetensors file is. Raises FormatError."""
+    # The length that a safetensors file begins with is below 2**32, so that its fifth byte is 0, which JSON never holds.
+    start = file.read(0, 8)
+    if b"\0" in start or not start.lstrip().startswith(b"{"):
+        return None
+    if file.size > MAX_INDEX:
+        raise FormatError(f"{file.path}: an index has at most {MAX_INDEX} bytes, got {file.size}")
+    try:
+        fields = json.loads(file.read(0, file.size).decode(), object_pairs_hook=without_repeats)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{file.path}: not an index, or a corrupt one: {error}") from error
+    weight_map, metadata = fields.get("weight_map"), fields.get("metadata", {})
+    if not isinstance(weight_map, dict) or not isinstance(metadata, dict):
+        raise FormatError(f"{file.path}: an index has objects weight_map and metadata: it is corrupt, or other JSON")
+    try:
+        index = Index(cast("dict[str, Any]", metadata), cast("dict[str, str]", weight_map))
+    except ValueError as error:
+        raise FormatError(f"{file.path}: {error}") from error
+    if index.metadata.get(MARK, index.checksum()) != index.checksum():
+        raise FormatError(f"{file.path}: weight_map does not have its checksum: the index is corrupt")
+    return index
+
+
+def shard_paths(index_path: Path, index: Index) -> dict[str, Path]:
+    """The path of each file that an index names.
+
+    A file lies, with symlinks followed, in the index's folder or in that of the index's own symlink's target (as in the cache of
+    huggingface_hub). Raises FormatError for one that lies elsewhere, is no regular file, or is one of the others by another name.
+    """
+    homes = {Path(os.path.realpath(index_path.parent)), Path(os.path.realpath(index_path)).parent}
+    seen: dict[tuple[int, int], str] = {}
+    paths: dict[str, Path] = {}
+    for name in index.files:
+        path = index_path.parent / name
+        if Path(os.path.realpath(path)).parent not in homes:
+            raise FormatError(f"{index_path}: {name!r} leads out of the index's folder, to {os.path.realpath(path)}")
+        status = path.stat()
+        check_regular(str(path), status)
+        other = seen.setdefault((status.st_dev, status.st_ino), name)
+        if other != name:
+            raise FormatError(f"{index_path}: {name!r} and {other!r} are one file: the index is corrupt")
+        paths[name] = path
+    return paths
+
+
+def find(path: Path) -> Path:
+    """The file that a user means: the path itself, or the one checkpoint in a folder. Raises FormatError for none or several."""
+    if not path.is_dir():
+        return path
+    for pattern in (f"*{SUFFIX}", "*.safetensors"):
+        found = sorted(entry for entry in path.glob(pattern) if not entry.name.startswith("."))
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = ", ".join(entry.name for entry in found[:8])
+            raise FormatError(f"{path}: a directory with several checkpoints ({names}): name one of them")
+    raise FormatError(f"{path}: a directory without an index (*{SUFFIX}) or a safetensors file: name a file")

@@ -1,0 +1,229 @@
+"""Regular files: opened without waiting, and replaced whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import stat
+import zlib
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Final, Self
+
+_KINDS: Final = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISCHR, "a character device"),
+    (stat.S_ISBLK, "a block device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+_FLAGS: Final = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+
+TOKEN_DIGITS: Final = 16
+"""Hexadecimal digits that tell the unfinished files of different runs apart."""
+
+
+class FormatError(ValueError):
+    """A file that cannot be used as the format asks; the message names the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegularFile:
+    """An open regular file. path: its name for messages. status: as it was when the file was opened."""
+
+    raw: FileIO
+    path: str
+    status: os.stat_result
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: str | os.PathLike[str]) -> Generator[Self]:
+        """Open for reading; never waits. Raises FormatError for a FIFO, a device or a directory, OSError as usual."""
+        name = os.fspath(path)
+        # Opening a device may already do something, and so it is not opened; what was swapped in since is seen below.
+        check_regular(name, os.stat(name))
+        with FileIO(os.open(name, os.O_RDONLY | _FLAGS | getattr(os, "O_NONBLOCK", 0)), "r") as raw:
+            status = os.fstat(raw.fileno())
+            check_regular(name, status)
+            yield cls(raw, name, status)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file when it was opened."""
+        return self.status.st_size
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Up to `count` bytes from `offset`; fewer where the file ends."""
+        data = bytearray(min(count, max(0, self.size - offset)))
+        return bytes(data[: self.read_into(offset, memoryview(data))])
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        """Fill a buffer of bytes from `offset`; returns how many bytes the file had. Raises OSError that names the file."""
+        done = 0
+        try:
+            self.raw.seek(offset)
+            while done < len(buffer) and (count := self.raw.readinto(buffer[done:])):
+                done += count
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.path) from error
+        return done
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A file to write: where it really is, and the file that stands there now.
+
+    path: with symlinks followed. status: None where no file is yet. An existing file's mode and owner are kept.
+    """
+
+    path: Path
+    status: os.stat_result | None
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> Self:
+        """The target that a user names. Raises ValueError for what is no regular file, OSError where none can be made."""
+        real = Path(os.path.realpath(path))
+        if not real.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "no such folder: make it first", str(real.parent))
+        try:
+            status = real.stat()
+        except FileNotFoundError:
+            return cls(real, None)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError(f"{path} is {_kind(status)}: only a regular file is replaced, choose another name")
+        return cls(real, status)
+
+    def part(self, token: str) -> Path:
+        """The name, beside the target, of what is not complete yet. It is of bounded length, whatever the target's."""
+        digits = f"{zlib.crc32(os.fsencode(self.path.name)):08x}{token}"
+        return self.path.with_name(f".{self.path.name[:40]}.{digits}.part")
+
+    def open_part(self, token: str) -> FileIO:
+        """Open the part to read and write it; an existing one is kept. This process alone has it until it is closed.
+
+        Raises BlockingIOError while another process has it.
+        """
+        mode = 0o666 if self.status is None else stat.S_IMODE(self.status.st_mode)
+        return open_alone(self.part(token), mode)
+
+    def fill_part(self, token: str, data: bytes) -> None:
+        """Write a complete part."""
+        with self.open_part(token) as part:
+            part.truncate(len(data))
+            write_all(part, 0, memoryview(data))
+            self.adopt(part)
+
+    def adopt(self, part: FileIO) -> None:
+        """Give a part the mode and the owner of the file that it will replace, and bring it to the disk."""
+        if self.status is not None and os.name == "posix":
+            now = os.fstat(part.fileno())
+            owner = self.status.st_uid, self.status.st_gid
+            if (now.st_uid, now.st_gid) != owner:
+                try:
+                    os.fchown(part.fileno(), *owner)
+                except PermissionError as error:
+                    rule = "its owner cannot be kept: remove it first, or choose another name"
+                    raise PermissionError(error.errno, rule, str(self.path)) from error
+            os.fchmod(part.fileno(), stat.S_IMODE(self.status.st_mode))
+        os.fsync(part.fileno())
+
+    def replace(self, token: str) -> None:
+        """Let the complete part take the target's place, durably."""
+        self.part(token).replace(self.path)
+        _sync_folder(self.path.parent)
+
+    @contextmanager
+    def replaced(self) -> Generator[str]:
+        """A token for a part that takes the target's place when the block ends, and is removed where the block fails."""
+        token = secrets.token_hex(TOKEN_DIGITS // 2)
+        self.remove_stale()
+        try:
+            yield token
+            self.replace(token)
+        finally:
+            self.part(token).unlink(missing_ok=True)
+
+    def write(self, data: bytes) -> None:
+        """Write a file whole, or not at all."""
+        with self.replaced() as token:
+            self.fill_part(token, data)
+
+    def remove_stale(self, keep: str = "") -> None:
+        """Remove parts of this target that no process has, but for the one with the token `keep`."""
+        prefix = self.part("").name.removesuffix(".part")
+        ours = re.compile(re.escape(prefix) + f"([0-9a-f]{{{TOKEN_DIGITS}}})\\.part")
+        for path in self.path.parent.iterdir():
+            match = ours.fullmatch(path.name)
+            if match and match[1] != keep and _is_abandoned(path):
+                path.unlink(missing_ok=True)
+
+
+def open_alone(path: Path, mode: int = 0o666) -> FileIO:
+    """Open a file of ours to read and write it, or make it; this process alone has it until it is closed.
+
+    Raises BlockingIOError while another process has it.
+    """
+    flags = os.O_RDWR | os.O_CREAT | _FLAGS | getattr(os, "O_NOFOLLOW", 0)
+    file = FileIO(os.open(path, flags, mode), "r+")
+    if _lock(file.fileno()) is False:
+        file.close()
+        raise BlockingIOError(errno.EAGAIN, "another process is writing this: wait for it", str(path))
+    return file
+
+
+def write_all(part: FileIO, offset: int, data: memoryview) -> None:
+    """Write all bytes at an offset; the system may take only some at a time."""
+    part.seek(offset)
+    while data:
+        data = data[part.write(data) :]
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable; only POSIX systems let a folder be opened for that."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def check_regular(path: str, status: os.stat_result) -> None:
+    """Raises FormatError for a FIFO, a device, a directory or a socket."""
+    if not stat.S_ISREG(status.st_mode):
+        raise FormatError(f"{path}: a regular file is needed, got {_kind(status)}: copy its content to a file first")
+
+
+def _kind(status: os.stat_result) -> str:
+    return next((name for test, name in _KINDS if test(status.st_mode)), "no regular file")
+
+
+def _is_abandoned(path: Path) -> bool:
+    """Whether no process has the part."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | _FLAGS | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except OSError:
+        return False
+    try:
+        return stat.S_ISREG(os.fstat(descriptor).st_mode) and _lock(descriptor) is True
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool | None:
+    """Take a file's lock until the descriptor is closed. False: another process has it. None: there are no locks here."""
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):
+        return None
+    return True

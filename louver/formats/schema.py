@@ -1,0 +1,215 @@
+"""Louver's part of a file's metadata: which arrays are a sparse tensor, and every array's checksum.
+
+docs/format.md describes it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.formats.codes import index_bytes
+from louver.formats.container import DTYPES, Entry, type_name
+from louver.formats.dtypes import ElementType, element_type
+from louver.formats.gated import GatedTensor
+from louver.formats.pattern import Pattern
+from louver.formats.rows import row_count
+from louver.formats.tensor import SparseTensor
+
+VERSION: Final = 1
+"""The schema's version; readers refuse any other."""
+
+KEY: Final = "louver"
+"""The metadata key that holds the schema's JSON."""
+
+MARK: Final = "louver_crc32"
+"""The metadata key that holds the JSON's CRC-32: it also says that there must be such JSON."""
+
+Tensor: TypeAlias = "SparseTensor | NDArray[Any]"
+
+_FIELDS: Final = ("pattern", "dtype", "shape", "axis", "negative_zeros_dropped")
+
+NO_CRC: Final = "0" * 8
+"""A placeholder as long as a checksum."""
+
+
+@dataclass(frozen=True, slots=True)
+class DenseForm:
+    """A dense tensor without its data. dtype: the container's name of its element type."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    def arrays(self, name: str) -> dict[str, DenseForm]:
+        """The stored arrays by name."""
+        return {name: self}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the data."""
+        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class SparseForm:
+    """A sparse tensor without its data; the fields are those of `SparseTensor`."""
+
+    pattern: Pattern
+    dtype: ElementType
+    shape: tuple[int, ...]
+    axis: int
+    negative_zeros_dropped: int = 0
+
+    def __post_init__(self) -> None:
+        numbers = [*self.shape, self.axis, self.negative_zeros_dropped]
+        if any(type(number) is not int for number in numbers):
+            raise ValueError(f"shape, axis and negative_zeros_dropped are integers, got {numbers}")
+        if not 0 <= self.axis < len(self.shape):
+            raise ValueError(f"the sparse axis is from 0 to {len(self.shape) - 1}, got {self.axis}")
+        if min(*self.shape, self.negative_zeros_dropped) < 0:
+            raise ValueError(f"dimensions and counts are 0 or more, got shape {list(self.shape)} and {numbers[-1]}")
+        if not self.dtype.sparse:
+            raise ValueError(f"{self.dtype} is a type of results or of numbers, not of sparse tensors")
+
+    def arrays(self, name: str) -> dict[str, DenseForm]:
+        """The stored arrays by name: values and indices."""
+        rows, groups = row_count(self.shape, self.axis), self.pattern.groups(self.shape[self.axis])
+        values, indices = stored_names(name)
+        element = type_name(self.dtype.numpy)
+        return {
+            values: DenseForm(element, (rows, groups * self.pattern.n)),
+            indices: DenseForm("U8", (rows, index_bytes(self.pattern, groups))),
+        }
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the data as it is stored."""
+        return sum(array.nbytes for array in self.arrays("").values())
+
+    def fields(self) -> dict[str, Any]:
+        """The description in the metadata."""
+        return {
+            "pattern": str(self.pattern),
+            "dtype": self.dtype.name,
+            "shape": list(self.shape),
+            "axis": self.axis,
+            "negative_zeros_dropped": self.negative_zeros_dropped,
+        }
+
+    @classmethod
+    def of_fields(cls, fields: object) -> SparseForm:
+        """The inverse of `fields`. Raises ValueError or TypeError for other content."""
+        if not isinstance(fields, dict) or not set(_FIELDS) <= set(cast("dict[str, object]", fields)):
+            raise ValueError(f"its description needs {', '.join(_FIELDS)}")
+        pattern, dtype, shape, axis, dropped = (cast("dict[str, Any]", fields)[field] for field in _FIELDS)
+        if type(shape) is not list:
+            raise ValueError(f"its shape is a list, got {shape!r}")
+        return cls(Pattern.of_elements(pattern), element_type(dtype), tuple(cast("list[int]", shape)), axis, dropped)
+
+
+Form: TypeAlias = DenseForm | SparseForm
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What a file's metadata say. tensors: the sparse ones by name. crc32: of each stored array, by its stored name."""
+
+    tensors: Mapping[str, SparseForm]
+    crc32: Mapping[str, str]
+
+    def metadata(self) -> dict[str, str]:
+        """The metadata that say it."""
+        described = {name: form.fields() for name, form in self.tensors.items()}
+        schema = {
+            "version": VERSION,
+            "tensors": described,
+            "tensors_crc32": crc32_of_json(described),
+            "crc32": dict(self.crc32),
+        }
+        text = json.dumps(schema, sort_keys=True)
+        return {KEY: text, MARK: _crc32_of_text(text)}
+
+    @classmethod
+    def of_metadata(cls, metadata: Mapping[str, str]) -> Schema | None:
+        """The inverse of `metadata`; None for a file that is not Louver's. Raises ValueError for damage."""
+        if KEY not in metadata:
+            if MARK in metadata:
+                raise ValueError(f"the metadata have {MARK!r} but no {KEY!r}: the file is corrupt")
+            return None
+        schema = _json_object(metadata[KEY])
+        version = schema.get("version")
+        if version != VERSION or type(version) is not int:
+            raise ValueError(
+                f"this Louver reads files of schema version {VERSION}, got version {version!r}: "
+                "use the Louver that wrote the file, or a newer one"
+            )
+        if metadata.get(MARK, _crc32_of_text(metadata[KEY])) != _crc32_of_text(metadata[KEY]):
+            raise ValueError(f"the metadata under {KEY!r} do not have their checksum: the file is corrupt")
+        for field in ("tensors", "crc32"):
+            if not isinstance(schema.get(field), dict):
+                raise ValueError(f"the metadata under {KEY!r} must have an object {field!r}: it is corrupt")
+        if schema.get("tensors_crc32") != crc32_of_json(schema["tensors"]):
+            raise ValueError("the descriptions of the sparse tensors do not have their checksum: the file is corrupt")
+        tensors: dict[str, SparseForm] = {}
+        for name, fields in schema["tensors"].items():
+            try:
+                tensors[name] = SparseForm.of_fields(fields)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"sparse tensor {name!r} cannot be read: {error}") from error
+        return cls(tensors, schema["crc32"])
+
+
+def stored_names(name: str) -> tuple[str, str]:
+    """The names under which a file holds a sparse tensor's values and indices."""
+    return f"{name}.values", f"{name}.indices"
+
+
+def form_of(name: str, tensor: Tensor) -> Form:
+    """The form of a tensor. Raises ValueError for one that a file cannot hold."""
+    if isinstance(tensor, GatedTensor):
+        raise ValueError(
+            f"{name} is a gated pair: save its parts() under two names, and call louver.gated after loading"
+        )
+    if isinstance(tensor, SparseTensor):
+        return SparseForm(tensor.pattern, tensor.dtype, tensor.shape, tensor.axis, tensor.negative_zeros_dropped)
+    array = np.asarray(tensor)
+    try:
+        return DenseForm(type_name(array.dtype), array.shape)
+    except ValueError as error:
+        raise ValueError(f"{name!r} cannot be saved: {error}") from error
+
+
+def start_crc32(entry: Entry) -> int:
+    """The checksum of an array before its bytes: type and shape count, for a damaged header may describe as many bytes."""
+    return zlib.crc32(f"{entry.dtype} {list(entry.shape)} ".encode())
+
+
+def crc32_text(crc: int) -> str:
+    """A checksum as the metadata write it."""
+    return f"{crc:08x}"
+
+
+def _crc32_of_text(text: str) -> str:
+    return crc32_text(zlib.crc32(text.encode()))
+
+
+def crc32_of_json(x: object) -> str:
+    """The checksum of a JSON value, in ASCII, with sorted keys and ", " and ": " between items."""
+    return _crc32_of_text(json.dumps(x, sort_keys=True))
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the metadata under {KEY!r} is not JSON, it is corrupt: {error}") from error
+    if not isinstance(schema, dict):
+        raise ValueError(f"the metadata under {KEY!r} must be a JSON object, it is corrupt")
+    return cast("dict[str, Any]", schema)

@@ -1,0 +1,138 @@
+"""A safetensors file in the making: arrays are written in pieces, and the header, with their checksums, at the end.
+
+The file is written beside its target under another name, so that nobody takes it for complete.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from io import FileIO
+from typing import Any
+
+from numpy.typing import NDArray
+
+from louver.formats.checkpoint import PIECE
+from louver.formats.container import DTYPES, Entry, array_bytes, check_metadata, check_name, header_text
+from louver.formats.regular import Target, write_all
+from louver.formats.schema import NO_CRC, Form, Schema, SparseForm, crc32_text, start_crc32
+
+
+class FileWriter:
+    """Writes the tensors of one file, in any order, and then its header.
+
+    entries: where each stored array goes. crc32: the checksums of the arrays that are complete.
+    """
+
+    def __init__(self, part: FileIO, target: Target, forms: Mapping[str, Form], metadata: Mapping[str, str]) -> None:
+        self.target = target
+        self.entries = arranged(forms)
+        self.crc32: dict[str, str] = {}
+        self._arrays = {name: tuple(form.arrays(name)) for name, form in forms.items()}
+        self._part = part
+        self._metadata = metadata
+        # Counts are not known yet; none is longer than that of all elements.
+        widest = {name: _with_dropped(form, math.prod(form.shape)) for name, form in forms.items()}
+        self._data_start = len(self._header(widest, dict.fromkeys(self.entries, NO_CRC)))
+        stop = max((entry.stop for entry in self.entries.values()), default=0)
+        with self._naming("the file"):
+            part.truncate(self._data_start + stop)
+
+    def write(self, name: str, pieces: Iterable[Sequence[NDArray[Any]]]) -> None:
+        """Write a tensor: pieces of each of its arrays, in order, which together have all their elements."""
+        stored = self._arrays[name]
+        places = [self._data_start + self.entries[array].start for array in stored]
+        checksums = [start_crc32(self.entries[array]) for array in stored]
+        for piece in pieces:
+            for i, array in enumerate(piece):
+                data = array_bytes(array)
+                with self._naming(repr(name)):
+                    write_all(self._part, places[i], data)
+                places[i] += len(data)
+                checksums[i] = zlib.crc32(data, checksums[i])
+        for array, place, crc in zip(stored, places, checksums, strict=True):
+            assert place == self._data_start + self.entries[array].stop, f"{array} is not complete"
+            self.crc32[array] = crc32_text(crc)
+
+    def has(self, name: str, checksums: Sequence[str]) -> bool:
+        """Whether the file already holds a tensor whose arrays have these checksums; then it need not be written."""
+        stored = self._arrays[name]
+        if [self._checksum(self.entries[array]) for array in stored] != list(checksums):
+            return False
+        self.crc32.update(zip(stored, checksums, strict=True))
+        return True
+
+    def checksums(self, name: str) -> tuple[str, ...]:
+        """The checksums of a complete tensor's arrays."""
+        return tuple([self.crc32[array] for array in self._arrays[name]])
+
+    def seal(self, forms: Mapping[str, Form]) -> None:
+        """Write the header and bring the file to the disk. forms: as before, with the counts that are known now."""
+        header = self._header(forms, {array: self.crc32[array] for array in self.entries}, self._data_start)
+        with self._naming("the header"):
+            write_all(self._part, 0, memoryview(header))
+            self.target.adopt(self._part)
+
+    def _header(self, forms: Mapping[str, Form], crc32: Mapping[str, str], length: int = 0) -> bytes:
+        sparse = {name: form for name, form in forms.items() if isinstance(form, SparseForm)}
+        return header_text(self.entries, {**self._metadata, **Schema(sparse, crc32).metadata()}, length)
+
+    def _checksum(self, entry: Entry) -> str:
+        crc = start_crc32(entry)
+        self._part.seek(self._data_start + entry.start)
+        left = entry.nbytes
+        while left and (data := self._part.read(min(left, PIECE))):
+            crc, left = zlib.crc32(data, crc), left - len(data)
+        return crc32_text(crc)
+
+    @contextmanager
+    def _naming(self, what: str) -> Generator[None]:
+        """Name the file, and what was being written, in an error of the system."""
+        try:
+            yield
+        except OSError as error:
+            if error.filename is not None:
+                raise
+            raise OSError(
+                error.errno, f"{error.strerror or error} while writing {what}", str(self.target.path)
+            ) from error
+
+
+@contextmanager
+def writing(
+    target: Target, token: str, forms: Mapping[str, Form], metadata: Mapping[str, str]
+) -> Generator[FileWriter]:
+    """A writer of the target's part; what stands in the part already is kept.
+
+    Raises ValueError for names and metadata that a file cannot hold, before anything is written.
+    """
+    check_metadata(metadata, "convert it with str()")
+    arranged(forms)
+    with target.open_part(token) as part:
+        yield FileWriter(part, target, forms, metadata)
+
+
+def arranged(forms: Mapping[str, Form]) -> dict[str, Entry]:
+    """Where each stored array goes. Raises ValueError for names that a file cannot hold, or that two tensors need."""
+    arrays: dict[str, Any] = {}
+    for name, form in forms.items():
+        check_name(name)
+        for stored, array in form.arrays(name).items():
+            if stored in arrays:
+                raise ValueError(f"two tensors need the stored name {stored!r}: rename one")
+            arrays[stored] = array
+    entries: dict[str, Entry] = {}
+    start = 0
+    # Wide elements first: then every array starts at a multiple of its element's size.
+    for name in sorted(arrays, key=lambda name: (-DTYPES[arrays[name].dtype].itemsize, name)):
+        stop = start + arrays[name].nbytes
+        entries[name] = Entry(arrays[name].dtype, arrays[name].shape, start, stop)
+        start = stop
+    return entries
+
+
+def _with_dropped(form: Form, count: int) -> Form:
+    return replace(form, negative_zeros_dropped=count) if isinstance(form, SparseForm) else form

@@ -1,0 +1,115 @@
+"""What elements of a tile are beside their numbers: stored ones of a sparse tensor, and undefined ones.
+
+A product with a sparse tile sums over its stored elements alone, as hardware does: infinity is not multiplied by a zero that nothing
+stores. What a mask leaves out of a load without `other` is zero here and in compiled kernels, and undefined in Triton. It is followed to
+where it can be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from xdsl.dialects import arith
+from xdsl.ir import Operation
+
+from louver.ir.comparisons import SelectOp
+from louver.ir.interpret.arithmetic import DIVISIONS, Handler
+from louver.ir.interpret.tiles import checked
+from louver.ir.interpret.values import Shaded, Truths, Value, View, plain, shaded, undefined_of
+from louver.ir.tile import (
+    AtomicRMWOp,
+    BroadcastOp,
+    DescriptorReduceOp,
+    DescriptorStoreOp,
+    DotOp,
+    ExpandDimsOp,
+    LoadOp,
+    ReshapeOp,
+    SplatOp,
+    SplitOp,
+    StoreOp,
+    TransOp,
+)
+
+Seen: TypeAlias = Callable[[Shaded, Operation], None]
+"""Is told of undefined elements that an operation makes visible."""
+
+_MOVES = (SplatOp, BroadcastOp, ReshapeOp, ExpandDimsOp, TransOp, SplitOp)
+_STORES = (StoreOp, AtomicRMWOp, DescriptorStoreOp, DescriptorReduceOp)
+
+
+def run_shaded(op: Operation, operands: Sequence[Any], run: Handler, seen: Seen) -> Sequence[Value]:
+    """The results of an operation of which some operands are shaded."""
+    values = [plain(each) for each in operands]
+    if isinstance(op, _MOVES):
+        return _moved(op, operands[0], run)
+    undefined = [undefined_of(each) for each in operands]
+    if isinstance(op, _STORES):
+        _store(op, operands, undefined, values, seen)
+        return run(op, values)
+    if isinstance(op, DIVISIONS):
+        # What is undefined here is zero, by which nothing is divided.
+        values[1] = np.where(undefined[1], np.ones_like(values[1]), values[1])
+    found = run(op, operands if isinstance(op, DotOp) else values)
+    unknown = _of_results(op, undefined, values)
+    return [shaded(each, unknown, loads_of(operands)) for each in found]
+
+
+def loads_of(values: Sequence[Any]) -> frozenset[Operation]:
+    """The operations that left elements of these undefined."""
+    return frozenset[Operation]().union(*(each.loads for each in values if isinstance(each, Shaded)))
+
+
+def _moved(op: Operation, value: Shaded, run: Handler) -> Sequence[Value]:
+    def moved(shade: Truths | None) -> Sequence[Any]:
+        return [None] * len(op.results) if shade is None else run(op, [shade])
+
+    values: Sequence[Any] = run(op, [value.value])
+    parts = zip(values, moved(value.stored), moved(value.undefined), strict=True)
+    return [Shaded(each, stored, undefined, value.loads) for each, stored, undefined in parts]
+
+
+def _of_results(op: Operation, undefined: Sequence[Truths], values: Sequence[Any]) -> Truths:
+    """Which elements of an operation's results are undefined."""
+    match op, values:
+        case SelectOp(), [condition, *_]:
+            return undefined[0] | np.where(condition, undefined[1], undefined[2])
+        case arith.AndIOp(), [one, other] if one.dtype == np.bool_:
+            return (undefined[0] | undefined[1]) & (one | undefined[0]) & (other | undefined[1])
+        case arith.OrIOp(), [one, other] if one.dtype == np.bool_:
+            return (undefined[0] | undefined[1]) & (~one | undefined[0]) & (~other | undefined[1])
+        case LoadOp(mask=mask), _ if mask is not None:
+            # An address that the mask leaves out is not read.
+            outside = undefined[2] if len(undefined) > 2 else np.asarray(False)
+            return undefined[1] | np.where(values[1], undefined[0], outside)
+        case DotOp(), _:
+            return _of_dot(undefined)
+        case _:
+            return np.logical_or.reduce(np.broadcast_arrays(*undefined))
+
+
+def _store(
+    op: Operation, operands: Sequence[Any], undefined: Sequence[Truths], values: Sequence[Any], seen: Seen
+) -> None:
+    if isinstance(op, StoreOp | AtomicRMWOp) and not isinstance(values[0], View):
+        mask = undefined[2] | values[2] if len(values) > 2 else np.asarray(True)
+        unknown = [each & mask for each in undefined]
+    else:
+        view: Any = values[0]
+        if isinstance(op, StoreOp):
+            inside = view.inside(checked(op))
+        else:
+            inside = view.moved([int(each) for each in values[1:-1]]).inside(range(len(view.block)))
+        unknown = [each & inside for each in undefined]
+    for each, shade in zip(operands, unknown, strict=True):
+        if shade.any():
+            seen(each, op)
+
+
+def _of_dot(undefined: Sequence[Truths]) -> Truths:
+    """A row of one operand and a column of the other one are in every sum that they meet in."""
+    a, b, c = undefined
+    rows = a.any(axis=1, keepdims=True) if a.ndim else a
+    return rows | (b.any(axis=0, keepdims=True) if b.ndim else b) | c
