@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 OPTIONS = ((4, 3), (4, 4), (8, 3), (8, 4))
 """num_warps and num_stages that Triton may take."""
 
-TILES = ((128, 128, 64), (64, 64, 64), (32, 64, 64))
+TILES = ((128, 256, 64), (128, 128, 64), (64, 64, 64), (32, 64, 64))
 ENTRIES = 8
 
 
@@ -73,6 +73,9 @@ def cases(torch: Any, kernel: str, tile: tuple[int, int, int]) -> Case:
         case "experts":
             expert = torch.arange(blocks[0], device="cuda", dtype=torch.int32) % ENTRIES
             arrays = {"y": y, "x": draw(m, k), "w": draw(ENTRIES, n, k), "expert": expert}
+        case "row_maxima":
+            most = torch.full((blocks[1], m), float("nan"), device="cuda")
+            arrays = {"y": y, "w": draw(m, k), "x": draw(n, k), "most": most}
         case "split_sums":
             arrays = {"y": torch.zeros(m, n, device="cuda"), "w": draw(m, k), "x": draw(n, k)}
             constants, blocks = {"SPLIT": 2}, (*blocks, 2)
@@ -86,7 +89,7 @@ def cases(torch: Any, kernel: str, tile: tuple[int, int, int]) -> Case:
 
 def expected(torch: Any, case: Case) -> Any:
     """The result in float64, on the GPU."""
-    given = {name: array.double() for name, array in case.arrays.items() if name != "expert"}
+    given = {name: array.double() for name, array in case.arrays.items() if name not in ("expert", "most")}
     match case.kernel:
         case "by_pointers":
             return given["x"] @ given["w"].T + given["bias"]
@@ -96,7 +99,7 @@ def expected(torch: Any, case: Case) -> Any:
             rows = given["x"].split(case.tile[0])
             pairs = zip(rows, case.arrays["expert"].tolist(), strict=True)
             return torch.cat([x @ given["w"][entry].T for x, entry in pairs])
-        case "split_sums":
+        case "split_sums" | "row_maxima":
             return given["w"] @ given["x"].T
         case _:
             return given["w"] @ (given["x"] * given["scale"][:, None]).half().double().T
@@ -121,6 +124,10 @@ def measure(torch: Any, case: Case) -> dict[str, Any]:
             raise ArithmeticError(
                 f"{what} is wrong at {case.kernel} {case.tile}: {worst.item():.2e} of the largest result"
             )
+        if case.kernel == "row_maxima":
+            rows = torch.stack([each.max(dim=1).values for each in case.arrays["y"].float().split(case.tile[1], dim=1)])
+            if not torch.allclose(case.arrays["most"], rows, rtol=1e-2, atol=1e-2):
+                raise ArithmeticError(f"{what}: maxima are wrong at {case.kernel} {case.tile}")
 
     def sparse(_: int) -> None:
         ours[case.grid](**case.known(s))
@@ -154,7 +161,7 @@ def measure(torch: Any, case: Case) -> dict[str, Any]:
     return row
 
 
-KERNELS = ("by_pointers", "few_rows", "batch", "experts", "split_sums", "dequantized")
+KERNELS = ("by_pointers", "few_rows", "batch", "experts", "split_sums", "row_maxima", "dequantized")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

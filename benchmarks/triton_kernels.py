@@ -104,6 +104,26 @@ def split_sums(y, w, x, M, N, K, SPLIT: tl.constexpr, BM: tl.constexpr, BN: tl.c
 
 
 @triton.jit
+def row_maxima(y, w, x, most, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """y [M, N] = w [M, K] times x [N, K], transposed, and the greatest result of each row of a tile: two outputs."""
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    k = tl.arange(0, BK)
+    w_at = w + m[:, None] * K + k[None, :]
+    x_at = x + n[None, :] * K + k[:, None]
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for step in range(tl.cdiv(K, BK)):
+        left = tl.load(w_at, mask=(m[:, None] < M) & (k[None, :] < K - step * BK), other=0.0)
+        right = tl.load(x_at, mask=(k[:, None] < K - step * BK) & (n[None, :] < N), other=0.0)
+        total += tl.dot(left, right)
+        w_at += BK
+        x_at += BK
+    inside = (m[:, None] < M) & (n[None, :] < N)
+    tl.store(y + m[:, None] * N + n[None, :], total.to(tl.float16), mask=inside)
+    tl.store(most + tl.program_id(1) * M + m, tl.max(tl.where(inside, total, float("-inf")), axis=1), mask=m < M)
+
+
+@triton.jit
 def dequantized(y, w, x, scale, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     """y [M, N] = w [M, K] times x [N, K] of int8 with a scale for each row, transposed."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)

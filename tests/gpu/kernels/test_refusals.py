@@ -73,7 +73,7 @@ def test_outputs_that_no_stride_walks(x: Any, torch: Any) -> None:
     with pytest.raises(ValueError, match="a batch is one axis, each walked by one stride"):
         louver.matmul(sparse(), b, out=columns)
     over = columns.flatten()[: 3 * M * N].as_strided((3, M, N), (M * N - N, N, 1))
-    with pytest.raises(ValueError, match="out's elements must not overlap each other"):
+    with pytest.raises(ValueError, match="its elements must not overlap each other"):
         louver.matmul(sparse(), b[0], out=over)
     assert (out == 1).all() and (columns == 1).all()
 
