@@ -211,12 +211,11 @@ def _encoded(plain: ModuleOp, warps: int, machine: Target, dump: Dump, *, staged
 
 
 def _ring_rooms(function: FuncOp, warps: int, machine: Target) -> tuple[int, ...]:
-    """Bytes of shared memory for rings, best first: half an SM's where the registers of two CTAs fit one, and all of it."""
+    """Bytes of shared memory for rings, best first: shared by as many CTAs as their registers let fit an SM, then by fewer."""
     sums = sum(prod(tensor_of(op.d).get_shape()) for op in function.body.walk() if isinstance(op, DotOp))
-    registers = sums + OTHER_REGISTERS * LANES * warps
-    whole = machine.max_shared_bytes
-    half = (whole + CTA_SHARED_BYTES) // 2 - CTA_SHARED_BYTES
-    return (half, whole) if 2 * registers <= machine.registers_per_sm else (whole,)
+    most = machine.registers_per_sm // (sums + OTHER_REGISTERS * LANES * warps)
+    whole = machine.max_shared_bytes + CTA_SHARED_BYTES
+    return tuple(whole // ctas - CTA_SHARED_BYTES for ctas in range(max(1, most), 0, -1))
 
 
 def _kernel(module: ModuleOp) -> FuncOp:
