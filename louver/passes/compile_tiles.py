@@ -154,7 +154,7 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     dump.write("eliminate-common-subexpressions", plain)
     split_addresses(plain)
     dump.write("split-addresses", plain)
-    count = choose_warps(_kernel(plain)) if warps is None else warps
+    count = choose_warps(_kernel(plain), warpgroups=machine.has("wgmma.sp")) if warps is None else warps
     encoded, module = _lowered(plain, parameters, count, machine, dump)
     ptx = print_module(module)
     dump.write("lower-tiles", ptx)
@@ -199,7 +199,7 @@ def _encoded(plain: ModuleOp, warps: int, machine: Target, dump: Dump, *, staged
     if wide:
         prefetch_loads(ahead, warps, rings=slots > 0)
     dump.write("prefetch-loads", ahead)
-    encoded = assign_encodings(ahead, warps, staged=staged)
+    encoded = assign_encodings(ahead, warps, staged=staged, warpgroups=machine.has("wgmma.sp"))
     dump.write("assign-encodings", encoded)
     if wide:
         hoist_invariants(encoded)

@@ -67,8 +67,8 @@ def is_tile(value: SSAValue) -> bool:
     return isinstance(value.type, TensorType)
 
 
-def choose_warps(function: FuncOp) -> int:
-    """Warps of a CTA, a power of two: four, or as many as its dots have work for."""
+def choose_warps(function: FuncOp, *, warpgroups: bool = True) -> int:
+    """Warps of a CTA, a power of two: four, or as many as its dots have work for. warpgroups: whether the target multiplies by them."""
     dots = [op for op in function.body.walk() if isinstance(op, DotOp)]
     sums = sum(prod(tensor_of(op.d).get_shape()) for op in dots)
     if not sums:
@@ -77,7 +77,7 @@ def choose_warps(function: FuncOp) -> int:
     most = WARP_SUMS if has_known_addresses(function) and not widened else WARP_SUMS // 2
     wanted = max(1, sums // most, min(2, sums // (WARP_SUMS // 2)))
     count = min(DOT_WARPS, 1 << (wanted.bit_length() - 1))
-    staged = staged_operands(function) if has_known_addresses(function) else {}
+    staged = staged_operands(function) if warpgroups and has_known_addresses(function) else {}
     return max(count, WARPS_PER_WARPGROUP) if any(multiplies(op, staged) for op in dots) else count
 
 
@@ -133,14 +133,16 @@ def _dots_apart(operations: Sequence[Operation]) -> bool:
 
 
 class Natures:
-    """The encodings that values have by nature. warps: of a CTA.
+    """The encodings that values have by nature. warps: of a CTA. warpgroups: whether the target multiplies by warpgroups.
 
     staged: operands of dots that go through shared memory, which are computed in rows, each with the dimension of its rows.
     """
 
-    def __init__(self, function: FuncOp, warps: int, *, staged: bool = True) -> None:
+    def __init__(self, function: FuncOp, warps: int, *, staged: bool = True, warpgroups: bool = True) -> None:
         self.warps = warps
         self.together = _together(function)
+        # Elements that are moved one by one leave a warpgroup nothing to gain.
+        self.warpgroups = warpgroups and has_known_addresses(function)
         self._found: dict[SSAValue, Encoding] = {}
         operations = list(function.body.walk())
         anchors = [op for op in operations if isinstance(op, ReduceOp | AtomicRMWOp)]
@@ -197,8 +199,7 @@ class Natures:
         """Values that get an encoding by this operation."""
         match op:
             case DotOp():
-                # Elements that are moved one by one leave a warpgroup nothing to gain.
-                staged = self.operands if self.together > 1 else {}
+                staged = self.operands if self.warpgroups else {}
                 return [(op.d, product_encoding(op, self.warps, staged, apart=self.apart))]
             case ReduceOp():
                 found = next((found for each in op.srcs if (found := self.of(each))), None)

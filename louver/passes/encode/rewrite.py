@@ -19,16 +19,20 @@ from louver.passes.remove_dead import remove_dead
 _ANCHORS = (StoreOp, DotOp, ReduceOp, AtomicRMWOp)
 
 
-def assign_encodings(module: ModuleOp, warps: int | None = None, *, staged: bool = True) -> ModuleOp:
+def assign_encodings(
+    module: ModuleOp, warps: int | None = None, *, staged: bool = True, warpgroups: bool = True
+) -> ModuleOp:
     """A rewritten copy, verified, in which every tensor has the encoding that decides its registers.
 
     Valid tile IR in, without sparse types, block pointers and descriptors (after expand-blocks). warps: of a CTA, a power of two;
-    chosen by the kernel's dots where it is not given. staged: whether operands of dots may go through shared memory. Refuses, with operation and line, what is not computed on tiles in registers.
+    chosen by the kernel's dots where it is not given. staged: whether operands of dots may go through shared memory. warpgroups:
+    whether the target multiplies by warpgroups. Refuses, with operation and line, what is not computed on tiles in registers.
     """
     copy = module.clone()
     for function in [op for op in copy.body.ops if isinstance(op, FuncOp) and op.is_public]:
         _check_shapes(function)
-        _Rewrite(function, choose_warps(function) if warps is None else warps, staged=staged).run()
+        count = choose_warps(function, warpgroups=warpgroups) if warps is None else warps
+        _Rewrite(function, Natures(function, count, staged=staged, warpgroups=warpgroups)).run()
         remove_dead(function)
     copy.verify()
     return copy
@@ -45,9 +49,9 @@ def _check_shapes(function: FuncOp) -> None:
 class _Rewrite:
     """One function's. known: what stands for a tile in an encoding, and for a scalar, which has none."""
 
-    def __init__(self, function: FuncOp, warps: int, *, staged: bool) -> None:
+    def __init__(self, function: FuncOp, natures: Natures) -> None:
         self.function = function
-        self.natures = Natures(function, warps, staged=staged)
+        self.natures = natures
         self.demands = Demands(function, self.natures)
         self.known: dict[tuple[SSAValue, Encoding | None], SSAValue] = {}
 

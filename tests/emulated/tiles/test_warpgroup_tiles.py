@@ -8,6 +8,8 @@ import pytest
 from louver.emulator import Earliest, Latest, Seeded
 from louver.emulator.order import Order
 from louver.emulator.removal import survey, undetected
+from louver.ir.context import parse_ir
+from louver.passes.compile_tiles import compile_tiles
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Kernel
 from support.dot_loops import DotLoop
@@ -49,6 +51,16 @@ def test_results(rng: np.random.Generator, name: str, steps: int) -> None:
 @pytest.mark.parametrize("name", FORMS)
 def test_the_assembler_has_nothing_to_say(name: str) -> None:
     assert assemble(FORMS[name].compiled().ptx, "sm_90a").faults == ()
+
+
+@pytest.mark.parametrize("name", ["f16", "f16, dense, N-major", "s8"])
+def test_other_targets_multiply_by_warps(rng: np.random.Generator, name: str) -> None:
+    loop = FORMS[name]
+    made = compile_tiles(parse_ir(loop.text()), "sm_80")
+    assert "wgmma" not in made.ptx and "mma.s" in made.ptx
+    assert assemble(made.ptx, "sm_80").faults == ()
+    m, n, k = loop.tile
+    loop.drawn(rng, m + 16, n, 3 * k - 16).emulate(made)
 
 
 @pytest.mark.parametrize("order", [Earliest(), Latest(), Seeded(7)], ids=str)
