@@ -130,7 +130,8 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     dense = tile_ir.clone()
     count_loops(dense)
     dump.write("count-loops", dense)
-    fold_sums(dense)
+    if has_known_addresses(_kernel(dense)):
+        fold_sums(dense)
     dump.write("fold-sums", dense)
     propagate_sparsity(dense)
     dump.write("propagate-sparsity", dense)

@@ -32,6 +32,7 @@ from louver.ir.tile import (
     StoreOp,
     TransOp,
 )
+from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.syntax import AXES
 from louver.isa.instruction import LANES
 from louver.isa.targets import Target
@@ -78,6 +79,7 @@ def lower_tiles(function: FuncOp, parameters: Sequence[ArgumentParameter], warps
     if size > target.max_shared_bytes:
         raise NoRoomError
     low = Lowering(k, warps, PtxBlock(), staged=staged, staged_bytes=size, shared_bytes=size)
+    low.in_chunks = has_known_addresses(function)
     lowering = _Kernel(low, target)
     return Module(target.name, [lowering.run(function, parameters)])
 

@@ -141,7 +141,14 @@ def _whole(name: str, *, unsigned: bool = False) -> Rule:
         bits = bits_of(element)
         a, b = (without_sign(low, each, bits) for each in operands) if unsigned else operands
         by = _divisor(low, b) if name in ("div", "rem") else b
-        if name == "div" and isinstance(by, int) and by > 0 and by & (by - 1) == 0 and bits >= REGISTER_BITS["b32"]:
+        if (
+            low.in_chunks
+            and name == "div"
+            and isinstance(by, int)
+            and by > 0
+            and by & (by - 1) == 0
+            and bits >= REGISTER_BITS["b32"]
+        ):
             return _shifted(low, a, by, bits, unsigned=unsigned)
         return extended(low, low.emit(Binary(name, signed_type(bits, unsigned=unsigned)), a, by), element)
 

@@ -101,6 +101,7 @@ class Lowering:
     """k: the builder. warps: of a CTA. prologue: what is computed once, before everything else.
 
     multiplies: whether warpgroups multiply anything from here on. pending: whether such products are under way.
+    in_chunks: whether addresses are known; else elements, moved one by one, leave no registers to spare.
 
     staged: where the tiles in shared memory begin there, in bytes; staged_bytes: of all of them. shared_bytes: with exchanges.
     known: what is known of integers and addresses. tests: how conditions were computed. packed: neighbouring elements of 8 or 16 bits that are in one register too.
@@ -118,6 +119,7 @@ class Lowering:
     bytes: dict[Reg, Byte] = field(default_factory=dict[Reg, Byte])
     multiplies: bool = False
     pending: bool = False
+    in_chunks: bool = True
     staged: Mapping[SSAValue, int] = field(default_factory=dict[SSAValue, int])
     staged_bytes: int = 0
     shared_bytes: int = 0

@@ -68,7 +68,7 @@ def test_no_loop_carries_pointers() -> None:
     assert len(loops) == 2 and all("ptr" not in line and "64xi32" not in line for line in loops)
 
 
-SPILLED = {"eight_bit_blocks": 128, "last_step": 200, "unrolled_k": 80, "wide_steps": 24}
+SPILLED = {"eight_bit_blocks": 128, "last_step": 200, "unrolled_k": 80, "wide_steps": 16}
 """Bytes that a thread keeps in memory, at most, of kernels with 8-bit operands that are widened, or with much of K at once. They are
 products, and register tiles only where bulk copies cannot read an operand; `explain` says what these spill.
 """
