@@ -1,0 +1,139 @@
+"""Kernels as users write them, each with a call of it: checked at odd sizes on any machine, timed at large ones on a GPU.
+
+A file of forms is a Python module with a tuple `FORMS`. `louver bench kernels PATH` measures the forms of a file or a folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+import louver
+from louver.formats.dtypes import element_type
+from louver.user.descriptor import TensorDescriptor
+
+Array = NDArray[Any]
+
+KINDS = ("product", "8-bit floats", "block scales", "experts", "attention", "other")
+"""Groups of forms that a record sums up together."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of a product, M×N×K in elements, and of the kernel's tile. K's tile may be 0 for kernels without one."""
+
+    m: int
+    n: int
+    k: int
+    BM: int
+    BN: int
+    BK: int
+
+    def __post_init__(self) -> None:
+        if min(self.m, self.n, self.k, self.BM, self.BN) < 1 or self.BK < 0:
+            raise ValueError(f"sizes and tiles are at least 1, got {self}")
+
+    @property
+    def tile(self) -> dict[str, int]:
+        return {"BM": self.BM, "BN": self.BN, "BK": self.BK}
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Tiles along M and N, in units of tiles."""
+        return -(-self.m // self.BM), -(-self.n // self.BN)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Random operands from one generator."""
+
+    rng: np.random.Generator
+
+    def dense(self, *shape: int, element: str = "f16") -> Array:
+        """Normal numbers; integers from -20 to 20 for 8-bit integers."""
+        if element in ("s8", "u8"):
+            return self.rng.integers(0 if element == "u8" else -20, 20, shape).astype(element_type(element).numpy)
+        return self.rng.standard_normal(shape, np.float32).astype(element_type(element).numpy)
+
+    def pruned(self, *shape: int, element: str = "f16") -> Array:
+        """The same, pruned along the last axis to the pattern of the element's size."""
+        return louver.prune(self.dense(*shape, element=element), "1:2" if element == "f32" else "2:4")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A launch of a kernel. Every array is dense here, the sparse ones pruned.
+
+    arguments: all of the kernel's, by name, constants included. sparse: names of arguments that may be compressed.
+    outputs: names of arrays that the kernel writes. expected: makes them in float64. operations: of the dense kernel.
+    blocks: shapes of blocks of the arguments that become tensor descriptors. zeroed: outputs are 0 before the launch, not NaN.
+    """
+
+    grid: tuple[int, ...]
+    arguments: Mapping[str, Any]
+    sparse: tuple[str, ...]
+    outputs: tuple[str, ...]
+    expected: Callable[[], dict[str, Array]]
+    operations: float
+    blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    zeroed: bool = False
+
+    def __post_init__(self) -> None:
+        missing = [name for name in (*self.sparse, *self.outputs, *self.blocks) if name not in self.arguments]
+        if missing:
+            raise ValueError(f"a call's arrays are among its arguments, got none named {', '.join(missing)}")
+
+
+@dataclass(frozen=True)
+class Form:
+    """A kernel and calls of it.
+
+    kernel: what `triton.jit` returns. small: odd sizes with tails, for checks. large: sizes to time, one for each tile.
+    kind: one of `KINDS`. constants: constexprs beside the tile's. tolerance: of the largest output, as a part of it.
+    """
+
+    name: str
+    kernel: Any
+    build: Callable[[Draw, Sizes], Call]
+    small: Sizes
+    large: tuple[Sizes, ...]
+    kind: str = "product"
+    constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    tolerance: float = 2.0**-7
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"a form's kind is one of {', '.join(KINDS)}, got {self.kind!r}")
+
+    def call(self, seed: int, sizes: Sizes) -> Call:
+        """The call at these sizes, the same for the same seed."""
+        made = self.build(Draw(np.random.default_rng(seed)), sizes)
+        taken = {name: value for name, value in sizes.tile.items() if name in self.kernel.arg_names}
+        return replace(made, arguments={**made.arguments, **taken, **self.constants})
+
+
+def bind(call: Call, *, sparse: bool, place: Callable[[Array], Any] = np.copy) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments for a launch, and the outputs among them.
+
+    sparse: compress the sparse arguments, else leave them dense. place: puts an array where the launch finds it.
+    """
+    found: dict[str, Any] = {}
+    for name, value in call.arguments.items():
+        if name in call.outputs:
+            value = np.full_like(value, 0 if call.zeroed else _poison(value))
+        if name in call.sparse and sparse:
+            found[name] = louver.compress(value, "1:2" if value.dtype == np.float32 else "2:4")
+        else:
+            found[name] = place(cast("Array", value)) if isinstance(value, np.ndarray) else value
+    outs = {name: found[name] for name in call.outputs}
+    for name, block in call.blocks.items():
+        found[name] = TensorDescriptor.from_tensor(found[name], list(block))
+    return found, outs
+
+
+def _poison(value: Array) -> Any:
+    return -77 if value.dtype.kind in "iu" else np.nan

@@ -1,0 +1,43 @@
+"""Forms of kernels that people write, on the emulator: right in every element of poisoned outputs."""
+
+from __future__ import annotations
+
+import importlib.util
+import zlib
+
+import numpy as np
+import pytest
+
+import louver
+from louver.bench.forms import Form, bind
+from support.triton.forms.find import FILES, forms
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
+
+EVERY = [pytest.param(form, id=form.name.replace(" ", "_")) for file in FILES for form in forms(file).values()]
+
+
+def check(form: Form, *, sparse: bool) -> None:
+    call = form.call(zlib.crc32(form.name.encode()), form.small)
+    known, outs = bind(call, sparse=sparse)
+    kernel = louver.jit(form.kernel)
+    (kernel.emulate[call.grid] if sparse else kernel[call.grid])(**known)
+    for name, expected in call.expected().items():
+        assert np.isfinite(expected).all()
+        assert np.abs(expected).max() > 0.01
+        most = form.tolerance * np.abs(expected).max()
+        np.testing.assert_allclose(
+            outs[name].astype(np.float64), expected, rtol=form.tolerance, atol=most, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("form", EVERY)
+def test_sparse_on_the_emulator(form: Form) -> None:
+    check(form, sparse=True)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("form", EVERY)
+def test_dense_by_the_interpreter(form: Form) -> None:
+    check(form, sparse=False)
