@@ -47,6 +47,11 @@ class Sizes:
         return -(-self.m // self.BM), -(-self.n // self.BN)
 
 
+def square(side: int, *tiles: tuple[int, int, int]) -> tuple[Sizes, ...]:
+    """Sizes of a product of square matrices, one for each tile of M×N×K."""
+    return tuple(Sizes(side, side, side, *tile) for tile in tiles)
+
+
 @dataclass(frozen=True)
 class Draw:
     """Random operands from one generator."""
@@ -71,6 +76,7 @@ class Call:
     arguments: all of the kernel's, by name, constants included. sparse: names of arguments that may be compressed.
     outputs: names of arrays that the kernel writes. expected: makes them in float64. operations: of the dense kernel.
     blocks: shapes of blocks of the arguments that become tensor descriptors. zeroed: outputs are 0 before the launch, not NaN.
+    library: the same product of the dense arguments, by the library that they belong to; None where it has no one operation for it.
     """
 
     grid: tuple[int, ...]
@@ -81,6 +87,7 @@ class Call:
     operations: float
     blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     zeroed: bool = False
+    library: Callable[[Mapping[str, Any]], Any] | None = None
 
     def __post_init__(self) -> None:
         missing = [name for name in (*self.sparse, *self.outputs, *self.blocks) if name not in self.arguments]
@@ -116,19 +123,25 @@ class Form:
         return replace(made, arguments={**made.arguments, **taken, **self.constants})
 
 
+def compressed(call: Call) -> Call:
+    """The call with its sparse arguments compressed."""
+    made = {
+        name: louver.compress(call.arguments[name], "1:2" if call.arguments[name].dtype == np.float32 else "2:4")
+        for name in call.sparse
+    }
+    return replace(call, arguments={**call.arguments, **made})
+
+
 def bind(call: Call, *, sparse: bool, place: Callable[[Array], Any] = np.copy) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments for a launch, and the outputs among them.
 
     sparse: compress the sparse arguments, else leave them dense. place: puts an array where the launch finds it.
     """
     found: dict[str, Any] = {}
-    for name, value in call.arguments.items():
+    for name, value in (compressed(call) if sparse else call).arguments.items():
         if name in call.outputs:
             value = np.full_like(value, 0 if call.zeroed else _poison(value))
-        if name in call.sparse and sparse:
-            found[name] = louver.compress(value, "1:2" if value.dtype == np.float32 else "2:4")
-        else:
-            found[name] = place(cast("Array", value)) if isinstance(value, np.ndarray) else value
+        found[name] = place(cast("Array", value)) if isinstance(value, np.ndarray) else value
     outs = {name: found[name] for name in call.outputs}
     for name, block in call.blocks.items():
         found[name] = TensorDescriptor.from_tensor(found[name], list(block))

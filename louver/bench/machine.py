@@ -41,6 +41,12 @@ def require_torch() -> Any:
     return torch
 
 
+def forbid_short_sums(torch: Any) -> None:
+    """Equal accuracy for all: 16-bit partial sums would make PyTorch's dense product less exact than the sparse ones."""
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+
+
 def header(torch: Any) -> dict[str, Any]:
     """Device, versions and date, as the records hold them."""
     versions = {

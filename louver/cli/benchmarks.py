@@ -85,6 +85,24 @@ def ladder(dtype: str, quick: bool, out: Path) -> Result:
 
 
 @click.command()
+@click.argument("paths", metavar="PATH...", type=PATH, nargs=-1, required=True)
+@click.option("--only", metavar="NAME", multiple=True, help="Forms of this name only; may be given again.")
+@click.option(
+    "--jobs", type=click.IntRange(1), default=8, help="Processes that compile at once. One at a time has the GPU."
+)
+@click.option("--general", is_flag=True, help="Run products by register tiles too, into a record of its own.")
+@out_option
+@result_command
+def kernels(paths: tuple[Path, ...], only: tuple[str, ...], jobs: int, general: bool, out: Path) -> Result:
+    """Time users' kernels beside Triton's dense ones and cuBLAS. A PATH is a Python file with a tuple FORMS of
+    louver.bench.forms, or a folder of such files. Writes a record and a picture, too.
+    """
+    from louver.commands.kernels import bench_kernels
+
+    return bench_kernels(paths, out, only=only, jobs=jobs, general=general)
+
+
+@click.command()
 @click.option("--dtype", metavar="LIST", default="f16", help=DTYPES_HELP)
 @out_option
 @result_command
@@ -101,7 +119,7 @@ def host(dtype: str, out: Path) -> Result:
 @click.argument("record", type=PATH)
 @click.argument("picture", type=PATH)
 def plot(record: Path, picture: Path) -> None:
-    """Draw a benchmark's JSON RECORD as the PNG file PICTURE. A record is of `louver bench gemm` or `ladder`."""
+    """Draw a benchmark's JSON RECORD as the PNG file PICTURE. A record is of `louver bench gemm`, `ladder` or `kernels`."""
     from louver.report.records import draw
 
     note(f"wrote {draw(record, picture)}")

@@ -10,7 +10,7 @@ from typing import Any
 from louver.bench.budget import Budget
 from louver.bench.gemm import Measurement, measure
 from louver.bench.host import HostTimes, measure_host
-from louver.bench.machine import header, host_header, require_torch
+from louver.bench.machine import forbid_short_sums, header, host_header, require_torch
 from louver.bench.problems import OUTPUTS, QUICK, SHAPES, SUSTAINED, GemmProblem, Shape, parse_dtypes, parse_shapes
 from louver.bench.protocol import Protocol
 from louver.bench.record import gemm_record, host_record, write_record
@@ -33,12 +33,6 @@ def problems(dtypes: str, shapes: str | None, *, quick: bool, accumulate: str = 
     chosen: tuple[Shape, ...] = parse_shapes(shapes) if shapes is not None else QUICK if quick else SHAPES
     kinds = [(dtype, out) for dtype in parse_dtypes(dtypes) for out in OUTPUTS[dtype]]
     return [GemmProblem(*shape, dtype, out, accumulate) for dtype, out in kinds for shape in chosen]
-
-
-def forbid_short_sums(torch: Any) -> None:
-    """Equal accuracy for all: 16-bit partial sums would make PyTorch's dense product less exact than the sparse ones."""
-    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
 def bench_gemm(wanted: Sequence[GemmProblem], out: Path, *, sustained: bool, budget: float | None = None) -> Result:

@@ -13,7 +13,7 @@ from louver.ptx.assembler import TIMEOUT, memory_file, path_of, tool_in_wheel
 WHEEL = "nvidia-cuda-nvdisasm"
 """The distribution that carries the disassembler."""
 
-_SPARSE_PRODUCT = re.compile(r"[A-Z]*MMA\.SP\b")
+_PRODUCT = re.compile(r"[A-Z]*MMA(?:\.SP)?\b")
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)")
 
 
@@ -60,6 +60,15 @@ def count_opcode(sass: str, name: str) -> int:
     return sum(number for opcode, number in opcodes(sass).items() if opcode.split(".")[0] == name)
 
 
+def count_products(sass: str) -> Counter[str]:
+    """How many matrix products there are, by unit: `HGMMA`, `HGMMA.SP`, `QGMMA.SP`, `HMMA` and their like."""
+    found: Counter[str] = Counter()
+    for opcode, number in opcodes(sass).items():
+        if unit := _PRODUCT.match(opcode):
+            found[unit.group()] += number
+    return found
+
+
 def count_sparse_products(sass: str) -> int:
-    """How many sparse matrix products there are: HGMMA.SP, QGMMA.SP, IGMMA.SP, HMMA.SP and their like."""
-    return sum(number for opcode, number in opcodes(sass).items() if _SPARSE_PRODUCT.match(opcode))
+    """How many of them are sparse."""
+    return sum(number for unit, number in count_products(sass).items() if unit.endswith(".SP"))

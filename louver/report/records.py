@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from louver.report.gemm import read_gemm
+from louver.report.kernels import read_kernels
 from louver.report.ladder import read_ladder
 
 
@@ -16,11 +17,16 @@ def draw(record: Path, picture: Path) -> Path:
     Raises ValueError with the rule that the record breaks and ModuleNotFoundError without Matplotlib.
     """
     from louver.report.gemm_plot import plot_gemm
+    from louver.report.kernels_plot import plot_kernels
     from louver.report.ladder_plot import plot_ladder
 
-    if _kind(record) == "ladder":
-        return plot_ladder(read_ladder(record), picture)
-    return plot_gemm(read_gemm(record), picture)
+    match _kind(record):
+        case "ladder":
+            return plot_ladder(read_ladder(record), picture)
+        case "kernels":
+            return plot_kernels(read_kernels(record), picture)
+        case _:
+            return plot_gemm(read_gemm(record), picture)
 
 
 def _kind(record: Path) -> str | None:

@@ -111,7 +111,7 @@ def compile_wanted(wanted: Wanted) -> CompiledKernel:
         fixed=tuple(fixed),
         warps=wanted.hints.warps,
         multiples=wanted.multiples,
-        refused=UNALIGNED if wanted.variant == "tiles" else None,
+        refused=UNALIGNED if wanted.variant == "tiles" else CHOSEN if wanted.hints.family else None,
     )
     return compile_kernel(readings, choice)
 
@@ -132,13 +132,16 @@ def _with_fewer_ones(kind: Kind, count: int) -> Iterator[Kind]:
 UNALIGNED = "bulk copies read operands whose address and strides are multiples of 16 bytes, and this call's are not"
 """Why a call of a product runs by register tiles."""
 
+CHOSEN = "the hint family asks for register tiles"
+"""The same, where the user wants it."""
+
 
 def build_record(wanted: Wanted) -> KernelRecord:
     """Compile and assemble; raises UncleanKernelError when the assembler warns of a product's lost performance, or spills its registers."""
     from louver.passes.layout import metadata_words
     from louver.passes.pipeline import CompiledProduct
     from louver.ptx.assembler import assemble
-    from louver.user.room import with_room
+    from louver.user.room import spilled, with_room
 
     kernel = compile_wanted(wanted)
     assembly = assemble(kernel.made.ptx, wanted.target)
@@ -159,7 +162,12 @@ def build_record(wanted: Wanted) -> KernelRecord:
         cubin=assembly.cubin,
         ptx_hash=ptx_hash(made.ptx, ptxas=ptxas_version()),
         launch=launch,
-        resources={"ptxas": ptxas_version(), "refusal": kernel.refusal},
+        resources={
+            "ptxas": ptxas_version(),
+            "refusal": kernel.refusal,
+            "registers": assembly.kernels[0].registers,
+            "spilled_bytes": spilled(assembly),
+        },
     )
 
 

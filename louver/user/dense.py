@@ -20,7 +20,7 @@ def launch_dense(source: KernelSource, hints: Hints, call: Call, grid: Sequence[
     Raises ValueError for hints of Louver's and for descriptors that Triton does not take, RuntimeError where it has none.
     """
     _refuse_hints(source.name, hints)
-    given = {name: _for_triton(name, value) for name, value in call.given.items()}
+    given = {name: for_triton(name, value) for name, value in call.given.items()}
     source.native[tuple(grid)](**given, **dict(hints.triton))
 
 
@@ -33,25 +33,24 @@ def launch_decorated(name: str, layers: Layers, hints: Hints, grid: Any, given: 
             f"a call without a sparse tensor is Triton's own, whose configs set num_warps and num_stages; {name} got {names}: leave them "
             "out of this call and of louver.jit"
         )
-    args = [_for_triton(name, value) for name, value in zip(given.names, given.args, strict=False)]
-    kwargs = {name: _for_triton(name, value) for name, value in given.kwargs.items()}
+    args = [for_triton(name, value) for name, value in zip(given.names, given.args, strict=False)]
+    kwargs = {name: for_triton(name, value) for name, value in given.kwargs.items()}
     layers.native[grid if callable(grid) else tuple(grid)](*args, **kwargs, **dict(hints.triton))
 
 
 def _refuse_hints(name: str, hints: Hints) -> None:
-    if hints.schedule:
-        names = ", ".join(name for name, _ in hints.schedule)
+    if hints.own:
         raise ValueError(
             f"a call without a sparse tensor is Triton's own, whose options are num_warps and num_stages; {name} got the hints "
-            f"{names}, which are for products of sparse tensors: leave them out of this call and of louver.jit"
+            f"{', '.join(hints.own)}, which are for products of sparse tensors: leave them out of this call and of louver.jit"
         )
 
 
-def _for_triton(name: str, value: Any) -> Any:
+def for_triton(name: str, value: Any) -> Any:
     """An argument as Triton knows it."""
     if isinstance(value, tuple):
         elements: Any = cast("tuple[Any, ...]", value)
-        made = [_for_triton(f"{name}.{index}", each) for index, each in enumerate(elements)]
+        made = [for_triton(f"{name}.{index}", each) for index, each in enumerate(elements)]
         if all(one is other for one, other in zip(made, elements, strict=True)):
             return elements
         return elements._make(made) if hasattr(elements, "_make") else tuple(made)

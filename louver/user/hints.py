@@ -14,6 +14,9 @@ FIELDS = tuple(f.name for f in fields(Schedule) if not f.name.startswith("tile_"
 TRITON = ("num_warps", "num_stages", "num_ctas")
 """Triton's options, which its users give with each call."""
 
+REGISTER_TILES = "register tiles"
+"""The family that takes every kernel."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hints:
@@ -21,18 +24,24 @@ class Hints:
 
     `num_warps` is how many warps run a program of register tiles. Products share out their warpgroups and stages by the tile
     (`consumers` and `stages` say otherwise), so that `num_warps` and `num_stages`, made for Triton's own pipeline, change nothing.
+    family: "register tiles" runs a product too as other kernels run.
     Raises ValueError for an unknown name, TypeError or ValueError for a value that is none of a hint's.
     """
 
     schedule: tuple[tuple[str, Any], ...] = ()
     triton: tuple[tuple[str, int], ...] = field(default=())
+    family: str | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Hints:
         """Hints by name."""
-        unknown = [name for name in given if name not in FIELDS and name not in TRITON]
+        known = (*FIELDS, *TRITON, "family")
+        unknown = [name for name in given if name not in known]
         if unknown:
-            raise ValueError(f"hints are {', '.join((*FIELDS, *TRITON))}, got {unknown[0]!r}")
+            raise ValueError(f"hints are {', '.join(known)}, got {unknown[0]!r}")
+        family = given.get("family")
+        if family not in (None, REGISTER_TILES):
+            raise ValueError(f"family is {REGISTER_TILES!r}, got {family!r}: leave it out for Louver's choice")
         for name in TRITON:
             value = given.get(name, 1)
             if type(value) is not int or value < 1:
@@ -45,11 +54,18 @@ class Hints:
         return cls(
             tuple((name, given[name]) for name in FIELDS if name in given),
             tuple((name, given[name]) for name in TRITON if name in given),
+            family,
         )
 
     def updated(self, given: Mapping[str, Any]) -> Hints:
         """With others that take precedence."""
-        return Hints.of({**dict(self.schedule), **dict(self.triton), **given}) if given else self
+        known = {**dict(self.schedule), **dict(self.triton), "family": self.family}
+        return Hints.of({**known, **given}) if given else self
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Names of those that are given and that Triton does not have."""
+        return (*dict(self.schedule), *([] if self.family is None else ["family"]))
 
     @property
     def warps(self) -> int | None:

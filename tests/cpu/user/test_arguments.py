@@ -216,7 +216,8 @@ def test_arguments_that_do_not_fit(args: Any, kwargs: Any, message: str) -> None
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"stage": 4}, "hints are consumers, stages, .*num_warps, num_stages, num_ctas, got 'stage'"),
+        ({"stage": 4}, "hints are consumers, stages, .*num_warps, num_stages, num_ctas, family, got 'stage'"),
+        ({"family": "product"}, "family is 'register tiles', got 'product': leave it out for Louver's choice"),
         ({"tile_m": 64}, "got 'tile_m'"),
         ({"num_warps": 3}, "num_warps is a power of 2, got 3"),
         ({"num_warps": 0}, "num_warps is a positive integer, got 0"),

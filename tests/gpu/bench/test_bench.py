@@ -15,6 +15,7 @@ import louver
 from louver.bench import host
 from louver.bench.gemm import measure
 from louver.bench.host import measure_host
+from louver.bench.machine import forbid_short_sums
 from louver.bench.n_major import measure_n_major
 from louver.bench.operands import make_operands
 from louver.bench.problems import GemmProblem
@@ -23,7 +24,6 @@ from louver.bench.schedules import measure_schedules
 from louver.bench.verify import verify
 from louver.cli import app
 from louver.commands import bench as command
-from louver.commands.bench import forbid_short_sums
 from louver.report.gemm import CONTENDERS, read_gemm, types_of
 
 BRIEF = Protocol(
