@@ -55,7 +55,7 @@ def fused_experts(
     elif MODE == "weights":
         of_w = tl.load(w_scale + expert * ws_expert + n[None, :] * ws_n)
     total = tl.zeros((BM, BN), dtype=tl.float32)
-    for step in range(0, tl.cdiv(K, BK)):
+    for step in range(tl.cdiv(K, BK)):
         one = tl.load(x_at, mask=real[:, None] & (k[None, :] < K - step * BK), other=0.0)
         two = tl.load(w_at, mask=k[:, None] < K - step * BK, other=0.0)
         if MODE == "weights":
@@ -98,7 +98,7 @@ def _routed(rng: np.random.Generator, tokens: int, top: int, block: int) -> tupl
     # A server reserves for the worst case; blocks beyond those that are used return at once.
     spare = 2 * block
     found = np.concatenate([*slots, np.full(spare, chosen.size)]).astype(np.int32)
-    return chosen, found, np.array(owners + [0, 0], np.int32), np.array([used], np.int32)
+    return chosen, found, np.array([*owners, 0, 0], np.int32), np.array([used], np.int32)
 
 
 def _experts(
@@ -106,7 +106,10 @@ def _experts(
 ) -> Call:
     tokens, groups, rng = s.m, (128, 128), draw.rng
     eight = {"plain": "f16", "weights": "f16"}.get(mode, "e4m3")
-    x, w = draw.dense(tokens, s.k, element=eight), draw.pruned(EXPERTS, s.n, s.k, element="s8" if mode == "weights" else eight)
+    x, w = (
+        draw.dense(tokens, s.k, element=eight),
+        draw.pruned(EXPERTS, s.n, s.k, element="s8" if mode == "weights" else eight),
+    )
     chosen, slots, owners, used = _routed(rng, tokens, top, s.BM)
     kb, nb = -(-s.k // groups[1]), -(-s.n // groups[0])
     shape_x = {"tensor": (1, 1), "channel": (tokens, 1), "block": (tokens, kb)}.get(mode, (1, 1))
@@ -284,7 +287,7 @@ def scaled_product(
     ws = tl.arange(0, BWS) + (BWS > 1) * tile_n * BN
     x_at = x + x_row * m[:, None] + k[None, :]
     w_at = w + k[:, None] + w_row * n[None, :]
-    for _ in range(0, tl.cdiv(K, BK)):
+    for _ in range(tl.cdiv(K, BK)):
         one = tl.load(x_at, mask=(m < M)[:, None] & (k < K)[None, :])
         two = tl.load(w_at, mask=(k < K)[:, None] & (n < N)[None, :])
         total = tl.dot(one, two, total, out_dtype=SUMS)
@@ -376,8 +379,8 @@ def _gated(draw: Draw, s: Sizes, *, top: int = 2) -> Call:
     )  # fmt: skip
 
 
-SMALL = Sizes(70, 200, 264, 64, 64, 64)
-FEW = Sizes(9, 136, 264, 16, 128, 64)
+SMALL = Sizes(70, 200, 272, 64, 64, 64)
+FEW = Sizes(9, 136, 272, 16, 128, 64)
 LARGE = (
     Sizes(4096, 4096, 2048, 128, 128, 64),
     Sizes(4096, 4096, 2048, 64, 64, 64),
@@ -403,13 +406,13 @@ FORMS = (
     ),
     Form("fused experts, 8-bit weights", fused_experts, partial(_experts, mode="weights"), SMALL, LARGE, "experts"),
     Form("batched experts", batched_experts, _batched, SMALL, (Sizes(1024, 4096, 2048, 128, 128, 64), *LARGE[2:]), "experts"),
-    Form("gated experts", gated_experts, _gated, SMALL, (Sizes(4096, 2048, 2048, 128, 64, 64), *LARGE[2:]), "experts"),
-    Form("repeatable product", repeatable_product, _repeatable, Sizes(150, 200, 264, 64, 64, 64), SQUARE),
+    Form("gated experts", gated_experts, _gated, Sizes(70, 208, 272, 64, 64, 64), (Sizes(4096, 2048, 2048, 128, 64, 64), *LARGE[2:]), "experts"),
+    Form("repeatable product", repeatable_product, _repeatable, Sizes(150, 200, 272, 64, 64, 64), SQUARE),
     Form(
         "repeatable product, bias", repeatable_product, partial(_repeatable, biased=True, wide=True),
-        Sizes(150, 200, 264, 64, 64, 64), SQUARE,
+        Sizes(150, 200, 272, 64, 64, 64), SQUARE,
     ),
-    Form("scaled product, f16", scaled_product, partial(_scaled, element="f16"), Sizes(150, 104, 264, 128, 64, 64), SQUARE),
+    Form("scaled product, f16", scaled_product, partial(_scaled, element="f16"), Sizes(150, 104, 272, 128, 64, 64), SQUARE),
     Form(
         "scaled product, 8-bit integers", scaled_product, partial(_scaled, element="s8", biased=True),
         Sizes(150, 104, 272, 128, 64, 128), SQUARE_8,
