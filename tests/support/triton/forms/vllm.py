@@ -16,7 +16,7 @@ EXPERTS = 8
 @triton.jit
 def fused_experts(
     x, w, y, x_scale, w_scale, bias, routing, sorted_tokens, expert_of, padded,
-    N, K, slots, x_row, w_expert, w_row, y_row, xs_row, xs_k, ws_expert, ws_k, ws_n, bias_expert,
+    N, K, room, slots, x_row, w_expert, w_row, y_row, xs_row, xs_k, ws_expert, ws_k, ws_n, bias_expert,
     TOP_K: tl.constexpr, WEIGHTED: tl.constexpr, HAS_BIAS: tl.constexpr, MODE: tl.constexpr,
     GROUP_N: tl.constexpr, GROUP_K: tl.constexpr, GROUP: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
@@ -26,7 +26,7 @@ def fused_experts(
     MODE: "plain", "tensor", "channel", "block" (scales of both operands), or "weights" (8-bit weights with a scale a row).
     """
     program = tl.program_id(0)
-    tiles_m, tiles_n = tl.cdiv(slots, BM), tl.cdiv(N, BN)
+    tiles_m, tiles_n = tl.cdiv(room, BM), tl.cdiv(N, BN)
     in_group = GROUP * tiles_n
     first_m = program // in_group * GROUP
     group_m = min(tiles_m - first_m, GROUP)
@@ -140,7 +140,7 @@ def _experts(
         arguments={
             "x": x, "w": w, "y": np.empty((tokens * top, s.n), np.float16), "x_scale": x_scale, "w_scale": w_scale,
             "bias": bias, "routing": routing, "sorted_tokens": slots, "expert_of": owners, "padded": used,
-            "N": s.n, "K": s.k, "slots": tokens * top, "x_row": s.k, "w_expert": s.n * s.k, "w_row": s.k, "y_row": s.n,
+            "N": s.n, "K": s.k, "room": len(slots), "slots": tokens * top, "x_row": s.k, "w_expert": s.n * s.k, "w_row": s.k, "y_row": s.n,
             "xs_row": shape_x[1], "xs_k": 1, "ws_expert": w_scale[0].size, "ws_k": 1, "ws_n": shape_w[1],
             "bias_expert": s.n, "TOP_K": top, "WEIGHTED": weighted, "HAS_BIAS": biased, "MODE": mode,
             "GROUP_N": groups[0], "GROUP_K": groups[1], "GROUP": 4,
