@@ -158,7 +158,7 @@ def split_offsets(
                 f"a sparse tile begins at a multiple of {of} {what} that constants, sums, products, loops and arguments show",
                 make.op,
             )
-        _require(needs, make.op)
+        require_multiples(needs, make.op)
     values, metadata = list(offsets), list(offsets)
     values[axes.columns] = make.exactly(offsets[axes.columns], KEPT)
     metadata[axes.rows] = make.exactly(offsets[axes.rows], METADATA_ROWS)
@@ -176,7 +176,7 @@ def _entry_column(column: Index, columns: int, element: Attribute, make: Numbers
     return make.plus(word, make.times(make.exactly(rest, per_word // QUAD), QUAD_ENTRIES))
 
 
-def _require(needs: Needs, op: Operation) -> None:
+def require_multiples(needs: Needs, op: Operation) -> None:
     """Leave it to the launch that arguments are such multiples."""
     function: Operation | None = op
     while function is not None and not isinstance(function, FuncOp):

@@ -122,7 +122,7 @@ class Describer:
         if isinstance(op, StoreOp | AtomicRMWOp) and op.mask is not None:
             assert rows.size is not None
             beyond = Polynomial.atom(Lane(dimension)) + rows.first - rows.size
-            return any(bound.value == beyond for bound in some_bounds(self.affine, op.mask, op))
+            return any(beyond in bound.each for bound in some_bounds(self.affine, op.mask, op))
         return (dimension, rows.first, rows.size) in self._limits(op)
 
     def _limits(self, op: Writing) -> list[tuple[int, Polynomial, Polynomial]]:
