@@ -109,9 +109,19 @@ def split_shape(
     return values, metadata
 
 
-def metadata_row(strides: Sequence[Index], axes: Axes, element: Attribute, make: Numbers) -> Index:
-    """Entries of a row of metadata, of a tensor whose rows have no gaps: their stride is their length."""
-    return make.times(make.ceil(strides[axes.rows], word_columns(element)), WORD_ENTRIES)
+def metadata_counts(strides: Sequence[Index], axes: Axes, element: Attribute, make: Numbers) -> Entries:
+    """The shape of metadata, but for how many matrices there are, of a tensor without gaps: a stride is so many of the next one.
+
+    A kernel may say that a matrix has fewer rows, or a row fewer columns, than the tensor has.
+    """
+    found = list(strides)
+    found[axes.columns] = make.times(make.ceil(strides[axes.rows], word_columns(element)), WORD_ENTRIES)
+    inner = axes.rows
+    for dimension in reversed([each for each in range(len(strides)) if each not in (axes.rows, axes.columns)]):
+        count = make.quotient(strides[dimension], strides[inner])
+        found[inner] = make.ceil(count, METADATA_ROWS) if inner == axes.rows else count
+        inner = dimension
+    return found
 
 
 def split_strides(

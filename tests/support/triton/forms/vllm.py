@@ -379,6 +379,73 @@ def _gated(draw: Draw, s: Sizes, *, top: int = 2) -> Call:
     )  # fmt: skip
 
 
+@triton.jit
+def sorted_experts(
+    y, x, w, order, owners, slots, N, K, HOW: tl.constexpr, WHOLE_K: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """y [slots, N] = x [slots, K] by w [experts, N, K], rows gathered and scattered by `order`; blocks of owner -1 are zeros.
+
+    HOW: the weight is "second" or "first" in the dot, or read through a "descriptor".
+    """
+    block, column = tl.program_id(1), tl.program_id(0) * BN
+    expert = tl.load(owners + block)
+    row = tl.load(order + block * BM + tl.arange(0, BM))
+    inside = row < slots
+    n, k = column + tl.arange(0, BN), tl.arange(0, BK)
+    out = y + row.to(tl.int64)[:, None] * N + n[None, :]
+    if expert == -1:
+        tl.store(out, tl.zeros((BM, BN), dtype=tl.float16), mask=inside[:, None] & (n < N)[None, :])
+        return
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    turned = tl.zeros((BN, BM), dtype=tl.float32)
+    if HOW == "descriptor":
+        tiles = tl.make_tensor_descriptor(w + expert.to(tl.int64) * N * K, [N, K], [K, 1], [BN, BK])
+    for first in range(0, K, BK):
+        if WHOLE_K:
+            one = tl.load(x + row[:, None] * K + (first + k)[None, :], mask=inside[:, None], other=0.0)
+        else:
+            one = tl.load(
+                x + row[:, None] * K + (first + k)[None, :], mask=inside[:, None] & (first + k < K)[None, :], other=0.0
+            )
+        if HOW == "descriptor":
+            two = tiles.load([column, first])
+        else:
+            two = tl.load(
+                w + expert * N * K + n[:, None] * K + (first + k)[None, :],
+                mask=(n < N)[:, None] & (first + k < K)[None, :],
+                other=0.0,
+            )
+        if HOW == "first":
+            turned = tl.dot(two, one.T, turned)
+        else:
+            total = tl.dot(one, two.T, total)
+    if HOW == "first":
+        total = turned.T
+    tl.store(out, total.to(tl.float16), mask=inside[:, None] & (n < N)[None, :])
+
+
+def _sorted(draw: Draw, s: Sizes, *, how: str, whole: bool = False) -> Call:
+    x, w = draw.dense(s.m, s.k), draw.pruned(EXPERTS, s.n, s.k)
+    chosen, slots, owners, _ = _routed(draw.rng, s.m, 1, s.BM)
+    owners[-2:] = -1
+
+    def expected() -> dict[str, Array]:
+        return {"y": np.einsum("mk,mnk->mn", x.astype(np.float64), w.astype(np.float64)[chosen[:, 0]], optimize=True)}
+
+    return Call(
+        grid=(s.grid[1], len(owners)),
+        arguments={
+            "y": np.empty((s.m, s.n), np.float16), "x": x, "w": w, "order": slots, "owners": owners, "slots": s.m, "N": s.n,
+            "K": s.k, "HOW": how, "WHOLE_K": whole,
+        },
+        sparse=("w",),
+        outputs=("y",),
+        expected=expected,
+        operations=2.0 * s.m * s.n * s.k,
+    )  # fmt: skip
+
+
 SMALL = Sizes(70, 200, 272, 64, 64, 64)
 FEW = Sizes(9, 136, 272, 16, 128, 64)
 LARGE = (
@@ -407,6 +474,11 @@ FORMS = (
     Form("fused experts, 8-bit weights", fused_experts, partial(_experts, mode="weights"), SMALL, LARGE, "experts"),
     Form("batched experts", batched_experts, _batched, SMALL, (Sizes(1024, 4096, 2048, 128, 128, 64), *LARGE[2:]), "experts"),
     Form("gated experts", gated_experts, _gated, Sizes(70, 208, 272, 64, 64, 64), (Sizes(4096, 2048, 2048, 128, 64, 64), *LARGE[2:]), "experts"),
+    *(
+        Form(f"sorted experts, {how}", sorted_experts, partial(_sorted, how=how, whole=how == "first"),
+        Sizes(70, 200, 320 if how == "first" else 272, 64, 64, 64), LARGE, "experts")
+        for how in ("second", "first", "descriptor")
+    ),
     Form("repeatable product", repeatable_product, _repeatable, Sizes(150, 200, 272, 64, 64, 64), SQUARE),
     Form(
         "repeatable product, bias", repeatable_product, partial(_repeatable, biased=True, wide=True),
