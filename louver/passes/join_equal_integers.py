@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import cast
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IntegerType, ModuleOp
@@ -26,13 +27,17 @@ def join_equal_integers(module: ModuleOp) -> None:
     """Rewrite in place: the first of equal integers stays."""
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         numbers = _Numbers()
-        for op in function.body.walk():
-            for argument in (each for region in op.regions for block in region.blocks for each in block.args):
-                numbers.meet(argument)
-            if has_no_effect(op) and not op.regions:
-                for result in op.results:
-                    numbers.meet(result)
-        remove_dead(function)
+        joined = [numbers.meet(each) for op in function.body.walk() for each in _integers(op)]
+        if any(joined):
+            remove_dead(function)
+
+
+def _integers(op: Operation) -> list[SSAValue]:
+    """Those that an operation alone gives, and those that begin its blocks."""
+    found: list[SSAValue] = [each for region in op.regions for block in region.blocks for each in block.args]
+    if has_no_effect(op) and not op.regions:
+        found += op.results
+    return [each for each in found if isinstance(each.type, IntegerType) and constant_integer(each) is None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +50,16 @@ class _Numbers:
     met: dict[Hashable, list[SSAValue]] = field(default_factory=dict[Hashable, list[SSAValue]])
     known: dict[SSAValue, Polynomial] = field(default_factory=dict[SSAValue, Polynomial])
 
-    def meet(self, value: SSAValue) -> None:
-        """Put an equal integer that was met before in the place of one."""
-        if not isinstance(value.type, IntegerType) or constant_integer(value) is not None:
-            return
+    def meet(self, value: SSAValue) -> bool:
+        """Whether an equal integer was met before, which is now in the place of this one."""
         others = self.met.setdefault((value.type, self._key(value)), [])
         op = value.owner
         first = next((each for each in others if isinstance(op, Operation) and dominates(each, op)), None)
         if first is None:
             others.append(value)
-        else:
-            value.replace_all_uses_with(first)
+            return False
+        value.replace_all_uses_with(first)
+        return True
 
     def _key(self, value: SSAValue) -> Hashable:
         found, op = self._polynomial(value), value.owner
@@ -96,6 +100,6 @@ class _Numbers:
         assert end is not None
         supposed = _Numbers(known={**self.known, value: Polynomial.atom(value)})
         growth = supposed._polynomial(end.operands[value.index - 1]) - Polynomial.atom(value)
-        if all(isinstance(atom, SSAValue) and dominates(atom, loop) for atom in growth.atoms):
+        if all(isinstance(atom, SSAValue) and dominates(cast(SSAValue, atom), loop) for atom in growth.atoms):
             return self._polynomial(loop.iter_args[value.index - 1]) + growth * times
         return Polynomial.atom(value)
