@@ -78,7 +78,7 @@ def access(pointer: Elements | Tile, shape: Sequence[int], bounds: Sequence[Boun
     wide = [number for number, extent in enumerate(shape) if extent > 1]
     offset = _narrowed(pointer.offset, wide)
     found, outside = _starts([_strided(offset, number, shape[number], op) for number in wide], offset, op)
-    limits = [_limit(found, _narrowed(bound.value, wide), op) for bound in bounds]
+    limits = [_limit(found, _narrowed(bound.within(shape), wide), op) for bound in bounds]
     for place, each in enumerate(found):
         own = [size for number, size in (limit for limit in limits if limit) if number == each.number]
         sizes = [size for size in own if size is not None]

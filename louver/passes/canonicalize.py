@@ -1,7 +1,7 @@
 """canonicalize-kernel: a user's kernel, however it is written, as the library would have written it.
 
-count-loops, propagate-sparsity, drop-assumptions, make-host-descriptors, unroll-programs, select-branches, describe-batches,
-describe-tiles, drop-counters, join-splits, join-tails, count-elements, roll-sums, turn-right-sparse, fuse-gated-pair, number-tiles:
+count-loops, propagate-sparsity, drop-assumptions, make-host-descriptors, unroll-programs, select-branches, join-equal-integers,
+describe-batches, describe-tiles, drop-counters, join-splits, join-tails, count-elements, roll-sums, turn-right-sparse, fuse-gated-pair, number-tiles:
 each takes valid tile IR and gives valid tile IR, and leaves alone what is in order already.
 """
 
@@ -20,6 +20,7 @@ from louver.passes.describe_tiles import describe_tiles
 from louver.passes.drop_counters import drop_counters
 from louver.passes.fuse_gated_pair import fuse_gated_pair
 from louver.passes.host_descriptors import make_host_descriptors
+from louver.passes.join_equal_integers import join_equal_integers
 from louver.passes.join_splits import join_splits
 from louver.passes.join_tails import join_tails
 from louver.passes.number_tiles import number_tiles
@@ -51,6 +52,7 @@ PASSES: tuple[Callable[[ModuleOp], None], ...] = (
     make_host_descriptors,
     unroll_programs,
     select_branches,
+    join_equal_integers,
     describe_batches,
     describe_tiles,
     drop_counters,

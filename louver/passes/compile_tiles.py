@@ -33,6 +33,7 @@ from louver.passes.expand_blocks import expand_blocks
 from louver.passes.fold_sums import fold_sums
 from louver.passes.hoist_invariants import hoist_invariants
 from louver.passes.host_descriptors import make_host_descriptors
+from louver.passes.join_equal_integers import join_equal_integers
 from louver.passes.lower_tiles import NoRoomError, NotInChunksError, lower_tiles
 from louver.passes.prefetch_loads import prefetch_loads
 from louver.passes.propagate_sparsity import encoding_of, propagate_sparsity
@@ -102,6 +103,7 @@ PASSES = (
     "fold-sums",
     "propagate-sparsity",
     "drop-assumptions",
+    "join-equal-integers",
     "make-host-descriptors",
     "describe-sparse-tiles",
     "decompose-sparse-tensors",
@@ -137,6 +139,8 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     dump.write("propagate-sparsity", dense)
     drop_assumptions(dense)
     dump.write("drop-assumptions", dense)
+    join_equal_integers(dense)
+    dump.write("join-equal-integers", dense)
     groups = argument_groups(_kernel(dense))
     make_host_descriptors(dense)
     dump.write("make-host-descriptors", dense)

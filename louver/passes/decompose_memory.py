@@ -109,9 +109,19 @@ def split_shape(
     return values, metadata
 
 
-def metadata_row(strides: Sequence[Index], axes: Axes, element: Attribute, make: Numbers) -> Index:
-    """Entries of a row of metadata, of a tensor whose rows have no gaps: their stride is their length."""
-    return make.times(make.ceil(strides[axes.rows], word_columns(element)), WORD_ENTRIES)
+def metadata_counts(strides: Sequence[Index], axes: Axes, element: Attribute, make: Numbers) -> Entries:
+    """The shape of metadata, but for how many matrices there are, of a tensor without gaps: a stride is so many of the next one.
+
+    A kernel may say that a matrix has fewer rows, or a row fewer columns, than the tensor has.
+    """
+    found = list(strides)
+    found[axes.columns] = make.times(make.ceil(strides[axes.rows], word_columns(element)), WORD_ENTRIES)
+    inner = axes.rows
+    for dimension in reversed([each for each in range(len(strides)) if each not in (axes.rows, axes.columns)]):
+        count = make.quotient(strides[dimension], strides[inner])
+        found[inner] = make.ceil(count, METADATA_ROWS) if inner == axes.rows else count
+        inner = dimension
+    return found
 
 
 def split_strides(
@@ -158,7 +168,7 @@ def split_offsets(
                 f"a sparse tile begins at a multiple of {of} {what} that constants, sums, products, loops and arguments show",
                 make.op,
             )
-        _require(needs, make.op)
+        require_multiples(needs, make.op)
     values, metadata = list(offsets), list(offsets)
     values[axes.columns] = make.exactly(offsets[axes.columns], KEPT)
     metadata[axes.rows] = make.exactly(offsets[axes.rows], METADATA_ROWS)
@@ -176,7 +186,7 @@ def _entry_column(column: Index, columns: int, element: Attribute, make: Numbers
     return make.plus(word, make.times(make.exactly(rest, per_word // QUAD), QUAD_ENTRIES))
 
 
-def _require(needs: Needs, op: Operation) -> None:
+def require_multiples(needs: Needs, op: Operation) -> None:
     """Leave it to the launch that arguments are such multiples."""
     function: Operation | None = op
     while function is not None and not isinstance(function, FuncOp):

@@ -27,7 +27,7 @@ from louver.passes.decompose_memory import (
     Entries,
     Parts,
     contiguous_axes,
-    metadata_row,
+    metadata_counts,
     part_types,
     split_offsets,
     split_shape,
@@ -85,8 +85,8 @@ def _descriptor(op: MakeTensorDescriptorOp, part: Parts, whole_rows: bool) -> Pa
     axes, narrow = Axes.last(tile.get_num_dims()), Numbers(op, 32)
     shapes = split_shape(op.sizes, axes, encoding, tile.element_type, narrow)
     wide = Numbers(op, 64)
-    row = metadata_row(op.steps, axes, tile.element_type, wide) if whole_rows else shapes[1][axes.columns]
-    strides = split_strides(op.steps, axes, [*shapes[1][: axes.columns], row, *shapes[1][axes.columns + 1 :]], wide)
+    counts = metadata_counts(op.steps, axes, tile.element_type, wide) if whole_rows else shapes[1]
+    strides = split_strides(op.steps, axes, counts, wide)
     made: list[SSAValue] = []
     types = part_types(op.result.type, axes, op)
     for base, shape, steps, type_ in zip((part.values, part.metadata), shapes, strides, types, strict=True):
@@ -105,8 +105,8 @@ def _block_pointer(op: MakeTensorPtrOp, part: Parts, whole_rows: bool) -> Parts:
     types = part_types(op.result.type, axes, op)
     wide = Numbers(op, 64)
     shapes = split_shape(join_indices(op.shape, op.static_shape), axes, encoding, tile.element_type, wide)
-    row = metadata_row(steps, axes, tile.element_type, wide) if whole_rows else shapes[1][axes.columns]
-    strides = split_strides(steps, axes, [*shapes[1][: axes.columns], row, *shapes[1][axes.columns + 1 :]], wide)
+    counts = metadata_counts(steps, axes, tile.element_type, wide) if whole_rows else shapes[1]
+    strides = split_strides(steps, axes, counts, wide)
     offsets = split_offsets(join_indices(op.offsets, op.static_offsets), axes, tile, Numbers(op, 32))
     made: list[SSAValue] = []
     for index, base in enumerate((part.values, part.metadata)):

@@ -34,13 +34,14 @@ from louver.ir.tile import (
 )
 from louver.ir.tile.types import as_tensor
 from louver.passes.access import Access, Dimension, access, without_moves
-from louver.passes.affine import Affine
+from louver.passes.affine import Affine, Tile
+from louver.passes.atoms import Lane
 from louver.passes.descriptors import Descriptors, contiguous_last
 from louver.passes.insert import insert, insert_before
-from louver.passes.masks import read_mask
+from louver.passes.masks import read_mask, some_bounds
 from louver.passes.materialize import places
 from louver.passes.polynomial import Polynomial
-from louver.passes.refusal import UnsupportedKernelError, unsupported
+from louver.passes.refusal import unsupported
 from louver.passes.remove_dead import remove_dead
 from louver.passes.tile_sizes import TileSizes
 from louver.passes.wrapped_rows import Writing, check_wrapped_rows
@@ -118,23 +119,26 @@ class Describer:
 
     def _drops(self, op: Writing, dimension: int, rows: Dimension) -> bool:
         """Whether a store leaves out the rows beyond the last one."""
-        try:
-            return any(each[1:] == (rows.first, rows.size) for each in self._limits(op) if each[0] == dimension)
-        except UnsupportedKernelError:
-            return False
+        if isinstance(op, StoreOp | AtomicRMWOp) and op.mask is not None:
+            assert rows.size is not None
+            beyond = Polynomial.atom(Lane(dimension)) + rows.first - rows.size
+            return any(beyond in bound.each for bound in some_bounds(self.affine, op.mask, op))
+        return (dimension, rows.first, rows.size) in self._limits(op)
 
-    def _limits(self, op: Writing) -> list[tuple[int, Polynomial, Polynomial | None]]:
-        """Where a stored tile starts and where it ends along each dimension."""
+    def _limits(self, op: Writing) -> list[tuple[int, Polynomial, Polynomial]]:
+        """Where a tile that is stored through a descriptor or a block pointer starts, and where its tensor ends."""
         if isinstance(op, DescriptorStoreOp | DescriptorReduceOp):
             made = op.desc.owner
             sizes = made.sizes if isinstance(made, MakeTensorDescriptorOp) else ()
-            every = enumerate(zip(op.offsets, sizes, strict=True))
-            return [(each, self.affine.index(first), self.affine.index(size)) for each, (first, size) in every]
-        tile = as_tensor(op.value.type)
-        assert tile is not None
-        bounds = [] if op.mask is None else read_mask(self.affine, op.mask, op)
-        found = access(self.affine.pointer(op.ptr), tile.get_shape(), bounds, op)
-        return [(each.number, each.first, each.size) for each in found.dimensions if not each.wrapped]
+            pairs = [
+                (self.affine.index(first), self.affine.index(size))
+                for first, size in zip(op.offsets, sizes, strict=True)
+            ]
+        elif as_tensor(op.ptr.type) is None and isinstance(tile := self.affine.pointer(op.ptr), Tile):
+            pairs = list(zip(tile.first, tile.sizes, strict=True))
+        else:
+            pairs = []
+        return [(each, *pair) for each, pair in enumerate(pairs)]
 
     def access(self, op: TileAccess) -> Access:
         """What an operation reaches. Refuses what is no tile of a matrix, or of one of a batch."""

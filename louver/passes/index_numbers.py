@@ -39,6 +39,13 @@ class Numbers:
         number = literal(entry)
         return self._binary(arith.DivSIOp, entry, by) if number is None else number // by
 
+    def quotient(self, left: Index, right: Index) -> Index:
+        """left / right, without what is left."""
+        numbers = literal(left), literal(right)
+        if numbers[0] is not None and numbers[1] is not None:
+            return numbers[0] // numbers[1] if numbers[1] else 0
+        return self._binary(arith.DivSIOp, left, right)
+
     def times(self, left: Index, right: Index) -> Index:
         """left · right."""
         numbers = literal(left), literal(right)

@@ -21,7 +21,8 @@ from louver.ir.tile import (
     sparse_encoding,
 )
 from louver.ir.tile.syntax import join_indices
-from louver.passes.decompose_memory import Axes, contiguous_axes
+from louver.passes.alignment import multiple_if
+from louver.passes.decompose_memory import Axes, contiguous_axes, require_multiples
 from louver.passes.descriptors import EVERY
 from louver.passes.index_numbers import literal
 from louver.passes.refusal import unsupported
@@ -60,12 +61,14 @@ def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue,
         axes = contiguous_axes(strides, op)
     if axes is None:
         raise unsupported("a sparse tensor has rows and columns at least", op)
+    encoding = sparse_encoding(op.base.type)
+    assert encoding is not None
     others = [dimension for dimension in range(len(sizes)) if dimension not in (axes.rows, axes.columns)]
     order = [*others, axes.rows]
     first = _size(sizes[order[0]], names)
     return SparseView(
         names[op.base],
-        _text(sizes[axes.columns], names, "the length of rows", op),
+        _text(_row_end(sizes[axes.columns], names, encoding.format.group, op), names, "the length of rows", op),
         # How many rows a matrix has says where the next one begins.
         (
             None if first == str(EVERY) else first,
@@ -73,6 +76,18 @@ def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue,
         ),
         tuple(_text(strides[each], names, "a stride", op) for each in order),
     )
+
+
+def _row_end(index: Index, names: Mapping[SSAValue, str], group: int, op: Operation) -> Index:
+    """Where the rows end that all programs read: K, of min(K, end of a part). That parts are whole groups is left to the launch."""
+    if isinstance(index, SSAValue) and isinstance(index.owner, arith.MinSIOp):
+        pair = [_row_end(each, names, group, op) for each in index.owner.operands]
+        for rest, part in (pair, pair[::-1]):
+            needs = None if _size(rest, names) is None else multiple_if(part, group)
+            if needs is not None:
+                require_multiples(needs, op)
+                return rest
+    return index
 
 
 def _text(index: Index, names: Mapping[SSAValue, str], what: str, op: Operation) -> str:

@@ -60,24 +60,25 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Mapping[s
     argument, many = view.argument, len(view.strides) > 1
     first, *inner = (None if text is None else size_of(text, numbers) for text in view.sizes)
     given = tuple(each for each in inner if each is not None)
-    shape = _as_batch(s, given) if many else s.shape
+    strides = [size_of(text, numbers) for text in view.strides]
+    shape = _as_batch(s, strides) if many else s.shape
     if many and len(view.strides) + 1 != len(shape):
         raise ValueError(
             f"{name} describes {argument!r} as matrices of a batch, in {len(view.strides) + 1} dimensions, got {list(s.shape)}"
         )
     counts = shape[:-1] if many else (s.rows,)
     steps = _contiguous(shape)[0 if many else len(shape) - 2 : -1]
-    for place, (text, apart, count) in enumerate(zip(view.strides, steps, counts, strict=True), 1):
-        stride, rows = size_of(text, numbers), place == len(view.strides)
-        # A single row has no neighbours, but its stride may say how long it is.
-        if stride != apart and (count > 1 or (rows and view.columns == text)):
+    for place, (stride, apart, count) in enumerate(zip(strides, steps, counts, strict=True), 1):
+        rows = place == len(strides)
+        # A single row has no neighbours, but its stride may say how long it is, or how many rows a matrix has.
+        if stride != apart and (count > 1 or (rows and (many or view.columns == view.strides[-1]))):
             raise ValueError(
                 f"{name} is given the strides of the dense tensor, contiguous, for {argument!r}: {'rows' if rows else 'matrices'} are "
                 f"{apart} elements apart, got a stride of {stride}"
             )
-    if many and given != shape[1:-1]:
+    if many and any(rows > held for rows, held in zip(given, shape[1:-1], strict=True)):
         raise ValueError(
-            f"{name} is given the sizes of {argument!r}, matrices of {_sizes(shape[1:-1])} rows, got {_sizes(given)}"
+            f"{name} is given the sizes of {argument!r}, matrices of {_sizes(shape[1:-1])} rows at most, got {_sizes(given)}"
         )
     if first is not None and first > counts[0]:
         raise _beyond(name, argument, "matrices" if many else "rows", first, counts[0])
@@ -93,11 +94,12 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Mapping[s
         )
 
 
-def _as_batch(s: SparseTensor, rows: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a batch, or of matrices of so many rows below each other, where metadata begins anew with each as well."""
-    if len(s.shape) != 2 or len(rows) != 1 or rows[0] < 1 or rows[0] % WARP_ROWS or s.rows % rows[0]:
+def _as_batch(s: SparseTensor, strides: Sequence[int]) -> tuple[int, ...]:
+    """The shape of a batch, or of matrices below each other by these strides, where metadata begins anew with each as well."""
+    rows = strides[0] // s.size if s.size else 0
+    if len(s.shape) != 2 or len(strides) != 2 or rows < 1 or rows % WARP_ROWS or s.rows % rows:
         return s.shape
-    return (s.rows // rows[0], rows[0], s.size)
+    return (s.rows // rows, rows, s.size)
 
 
 def _check_reach(name: str, reach: Reach, s: SparseTensor, numbers: Mapping[str, int | float]) -> None:

@@ -300,7 +300,7 @@ def test_register_tiles_read_whole_groups_of_a_row(columns: int, rng: np.random.
 
 
 BATCHES = [
-    ((None, "rows"), ("80", "16"), {"rows": 4}, "sizes of 'x', matrices of 5 rows, got 4"),
+    ((None, "rows"), ("80", "16"), {"rows": 6}, "sizes of 'x', matrices of 5 rows at most, got 6"),
     ((None, "5"), ("step", "16"), {"step": 96}, "matrices are 80 elements apart, got a stride of 96"),
     ((None, "5"), ("80", "step"), {"step": 24}, "rows are 16 elements apart, got a stride of 24"),
     ((None,), ("16",), {}, "rows are then a multiple of 16 each, got 5: describe it in three dimensions"),
@@ -320,6 +320,14 @@ def test_register_tiles_find_the_matrices_of_a_sparse_batch(
         check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", sizes, strides), **numbers)
     check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", ("3", "5"), ("5*16", "16")))
     check_view(sparse(rng, 3, 32, 16), SparseView("x", "16", (None,), ("16",)))
+    check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", (None, "4"), ("80", "16")))
+
+
+def test_strides_say_how_many_rows_a_matrix_of_a_sparse_batch_has(rng: np.random.Generator) -> None:
+    s = sparse(rng, 3, 1, 16)
+    check_view(s, SparseView("x", "16", (None, "1"), ("16", "16")))
+    with pytest.raises(ValueError, match="for 'x': rows are 16 elements apart, got a stride of 1"):
+        check_view(s, SparseView("x", "16", (None, "1"), ("16", "1")))
 
 
 def check_signature(s: louver.SparseTensor, grid: tuple[int, ...], reach: Reach | None, **numbers: int) -> None:
@@ -362,10 +370,11 @@ def test_arguments_where_sparse_tiles_begin_are_multiples(rng: np.random.Generat
 
 def test_matrices_below_each_other_are_a_batch(rng: np.random.Generator) -> None:
     check_view(sparse(rng, 96, 16), SparseView("x", "16", (None, "N"), ("N*16", "16")), N=48)
+    check_view(sparse(rng, 96, 16), SparseView("x", "16", (None, "20"), ("N*16", "16")), N=48)
     with pytest.raises(ValueError, match=r"matrices of a batch, in 3 dimensions, got \[96, 16\]"):
         check_view(sparse(rng, 96, 16), SparseView("x", "16", (None, "N"), ("N*16", "16")), N=24)
     check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", (None, "step/16"), ("step", "16")), step=80)
-    with pytest.raises(ValueError, match="sizes of 'x', matrices of 5 rows, got 6"):
+    with pytest.raises(ValueError, match="sizes of 'x', matrices of 5 rows at most, got 6"):
         check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", (None, "other/16"), ("80", "16")), other=96)
 
 
