@@ -17,7 +17,17 @@ from louver.ir.interpret.shades import Seen, loads_of, run_shaded
 from louver.ir.interpret.tiles import TILES
 from louver.ir.interpret.values import Shaded, Value, dtype_of, plain, shaded, undefined_of
 from louver.ir.refusal import unsupported
-from louver.ir.tile import FuncOp, GetNumProgramsOp, GetProgramIdOp, ReduceOp, ReduceReturnOp, ReturnOp
+from louver.ir.tile import (
+    CombiningOp,
+    FuncOp,
+    GetNumProgramsOp,
+    GetProgramIdOp,
+    ReduceOp,
+    ReduceReturnOp,
+    ReturnOp,
+    ScanOp,
+    ScanReturnOp,
+)
 
 _HANDLERS: dict[type[Operation], Handler] = {**ARITHMETIC, **TILES}
 
@@ -29,6 +39,8 @@ _CONTROL = (
     scf.ConditionOp,
     ReduceOp,
     ReduceReturnOp,
+    ScanOp,
+    ScanReturnOp,
     ReturnOp,
     GetProgramIdOp,
     GetNumProgramsOp,
@@ -78,6 +90,8 @@ class Program:
                 return self._while(op, operands)
             case ReduceOp():
                 return self._reduce(op, operands)
+            case ScanOp():
+                return self._scan(op, operands)
             case GetProgramIdOp():
                 return (np.asarray(self.numbers[op.axis.value.data], np.int32),)
             case GetNumProgramsOp():
@@ -117,10 +131,33 @@ class Program:
     def _reduce(self, op: ReduceOp, operands: Sequence[Any]) -> Sequence[Value]:
         """From the first element to the last, one at a time; hardware may take another order."""
         axis = op.axis.value.data
-        slices = [np.moveaxis(plain(value), axis, 0) for value in operands]
-        total: Sequence[Any] = [each[0] for each in slices]
-        for index in range(1, len(slices[0])):
-            total = self.run(op.combine.block, [*map(np.asarray, total), *(np.asarray(each[index]) for each in slices)])
+        totals = [each[-1] for each in self._combined(op, [np.moveaxis(plain(value), axis, 0) for value in operands])]
         undefined = [each.any(axis=axis) if each.ndim else each for each in map(undefined_of, operands)]
         unknown = np.logical_or.reduce(undefined)
-        return [shaded(np.asarray(each), unknown, loads_of(operands)) for each in total]
+        return [shaded(np.asarray(each), unknown, loads_of(operands)) for each in totals]
+
+    def _scan(self, op: ScanOp, operands: Sequence[Any]) -> Sequence[Value]:
+        axis, step = op.axis.value.data, -1 if op.reverse.value.data else 1
+
+        def turned(array: Any) -> Any:
+            """With the axis first, in the order in which elements are combined."""
+            return np.moveaxis(array, axis, 0)[::step]
+
+        def back(parts: Any) -> Any:
+            return np.moveaxis(np.asarray(parts)[::step], 0, axis)
+
+        found = self._combined(op, [turned(plain(value)) for value in operands])
+        shape = plain(operands[0]).shape
+        masks = [np.broadcast_to(undefined_of(each), shape) for each in operands]
+        unknown = back(np.logical_or.accumulate(turned(np.logical_or.reduce(masks)), axis=0))
+        return [shaded(back(each), unknown, loads_of(operands)) for each in found]
+
+    def _combined(self, op: CombiningOp, slices: Sequence[Any]) -> list[list[Any]]:
+        """Of each operand, what its elements combined up to each place of the first axis are."""
+        total: Sequence[Any] = [each[0] for each in slices]
+        found = [[each] for each in total]
+        for index in range(1, len(slices[0])):
+            total = self.run(op.combine.block, [*map(np.asarray, total), *(np.asarray(each[index]) for each in slices)])
+            for column, each in zip(found, total, strict=True):
+                column.append(each)
+        return found
