@@ -76,6 +76,7 @@ def atomic_update(warp: Warp, space: Space, address: Bits, value: Bits, change: 
         raise OutOfBoundsError(f"atomics are modelled on global memory, got space {space!r}")
     out = np.zeros(LANES, value.dtype)
     one: Mask = np.zeros(LANES, np.bool_)
+    writes, changed = warp.cluster.writes, False
     for lane in warp.active_lanes().tolist():
         one[:] = False
         one[lane] = True
@@ -84,7 +85,15 @@ def atomic_update(warp: Warp, space: Space, address: Bits, value: Bits, change: 
         new = old.copy()
         new[lane] = change(old[lane].view(value.dtype), value[..., lane : lane + 1]).view(np.uint8)
         memory.scatter(address, new, one)
+        differs = bool((new[lane] != old[lane]).any())
+        writes.handovers.atomic(warp.global_name, int(address[lane]), changed=differs)
+        changed |= differs
         out[lane] = old[lane].view(value.dtype)[0]
+    if changed:
+        writes.changes += 1
+    else:
+        # It may go on asking until another cluster changes this.
+        warp.cluster.asks = True
     return out
 
 

@@ -14,7 +14,7 @@ from louver.frontend.ttir.calls import inline_calls
 from louver.frontend.ttir.locations import resolve_locations
 from louver.frontend.ttir.returns import nest_returns
 from louver.frontend.ttir.spelled import OPERATIONS, spell
-from louver.ir.context import make_context, spell_splats
+from louver.ir.context import make_context, spell_for_xdsl
 from louver.ir.refusal import UnsupportedKernelError, unsupported
 from louver.ir.tile import DescriptorType, FuncOp, SparseAttr
 
@@ -50,7 +50,7 @@ def read_ttir(
     Operations keep their source locations. Raises UnsupportedKernelError, which names operation and source line, for
     operations that tile IR does not have, and ValueError for `sparse` or `names` that do not fit or text that is damaged.
     """
-    resolved = spell_splats(resolve_locations(text))
+    resolved = spell_for_xdsl(resolve_locations(text))
     context = make_context()
     context.load_dialect(cf.Cf)
     for each in OPERATIONS:

@@ -229,8 +229,8 @@ def _histogram(op: HistogramOp) -> Operation:
         found = arith.AndIOp(found, BroadcastOp(ExpandDimsOp(op.mask, 1).result, shape).result).result
     ones = ExtUIOp(found, TensorType(i32, shape)).result
     block = Block(arg_types=[i32, i32])
-    total = arith.AddiOp(*block.args)
-    block.add_ops([total, ReduceReturnOp.create(operands=[total.result])])
+    with ImplicitBuilder(block):
+        ReduceReturnOp.create(operands=[arith.AddiOp(*block.args).result])
     return ReduceOp.build(
         operands=[[ones]], properties={"axis": IntegerAttr(0, 32)}, result_types=[[op.result.type]], regions=[Region(block)]
     )
