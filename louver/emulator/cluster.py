@@ -93,7 +93,10 @@ class Cta:
 
 
 class Cluster:
-    """The CTAs that run together, `first` being the first's index in the grid."""
+    """The CTAs that run together, `first` being the first's index in the grid.
+
+    asks: an atomic has left memory as it was since this was last looked at. steps: run so far.
+    """
 
     def __init__(
         self,
@@ -112,6 +115,8 @@ class Cluster:
         self.memory = memory
         self.parameters = parameters
         self.writes = writes
+        self.asks = False
+        self.steps = 0
         self.agents = Agents(warps)
         self.proxy_fences = [FenceLog() for _ in range(warps)]
         self.copy_fences: dict[int, CopyFences] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -17,6 +17,7 @@ from louver.emulator.memory import GlobalMemory
 from louver.emulator.order import Earliest, Latest, Order
 from louver.emulator.parameters import Argument, Parameters
 from louver.emulator.writes import Writes
+from louver.emulator.scheduler import IDLE_TURNS
 from louver.isa.targets import SM_90A
 from louver.ptx.module import Kernel
 
@@ -61,8 +62,8 @@ def run(
 ) -> Report:
     """Run `grid` CTAs of `kernel` to their end; results are in the arrays of `memory`.
 
-    grid: CTAs along x, a multiple of `kernel.cluster`, or along x, y and z, of one to three axes. arguments: by parameter name. Clusters run one after the other:
-    a kernel in which they wait for each other does not end here.
+    grid: CTAs along x, a multiple of `kernel.cluster`, or along x, y and z, of one to three axes. arguments: by parameter name. Clusters run one after the other; one
+    whose atomics change nothing lets others go on, and the next one begin where all wait.
     Raises a subclass of EmulationError for the first misuse found.
     """
     axes = _axes(grid)
@@ -72,11 +73,22 @@ def run(
     total = Report(Counter(), frozenset(), 0, 0, 0)
     writes = Writes()
     firsts = list(range(0, prod(axes), kernel.cluster))
+    coming = deque(firsts if isinstance(order, Earliest) else reversed(firsts))
+    begun: deque[Cluster] = deque()
+    in_vain = 0
     with np.errstate(all="ignore"):
-        for first in firsts if isinstance(order, Earliest) else reversed(firsts):
-            cluster = Cluster(kernel, program, memory, parameters, writes, order, axes, first)
-            _run_cluster(cluster)
-            total = _add(total, cluster)
+        while coming or begun:
+            if coming and in_vain >= len(begun):
+                begun.appendleft(Cluster(kernel, program, memory, parameters, writes, order, axes, coming.popleft()))
+            cluster, changes = begun.popleft(), writes.changes
+            if _run_cluster(cluster):
+                total, in_vain = _add(total, cluster), 0
+                continue
+            begun.append(cluster)
+            in_vain = in_vain + 1 if writes.changes == changes else 0
+            if in_vain > IDLE_TURNS * len(begun):
+                names = ", ".join(str(cta.index) for each in begun for cta in each.ctas)
+                raise DeadlockError(f"deadlock: atomics of CTA {names} find again and again what nothing changes")
     return total
 
 
@@ -101,18 +113,23 @@ def _check_launch(kernel: Kernel, grid: int) -> None:
         raise LaunchError(f"a cluster has 1 to {SM_90A.max_cluster} CTAs, got {kernel.cluster}")
 
 
-def _run_cluster(cluster: Cluster) -> None:
-    for warp in cluster.warps:
-        cluster.scheduler.ready(warp)
-    steps = 0
+def _run_cluster(cluster: Cluster) -> bool:
+    """Run a cluster until it ends, or until an atomic of it leaves memory as it was. Returns whether it has ended."""
+    if not cluster.steps:
+        for warp in cluster.warps:
+            cluster.scheduler.ready(warp)
     while (turn := cluster.scheduler.next()) is not None:
-        steps += run_burst(*turn)
-        if steps > INSTRUCTION_LIMIT:
-            raise LimitError(f"the cluster has run {steps} steps and does not end", turn[0].place())
+        cluster.steps += run_burst(*turn)
+        if cluster.steps > INSTRUCTION_LIMIT:
+            raise LimitError(f"the cluster has run {cluster.steps} steps and does not end", turn[0].place())
+        if cluster.asks:
+            cluster.asks = False
+            return False
     if not all(warp.done for warp in cluster.warps):
-        raise DeadlockError(_explain(cluster))
+        raise DeadlockError("deadlock: no warp can run and nothing is under way\n" + _explain(cluster))
     cluster.scheduler.drain()
     cluster.check_exit()
+    return True
 
 
 def _explain(cluster: Cluster) -> str:
@@ -121,7 +138,7 @@ def _explain(cluster: Cluster) -> str:
         # Trying once more in vain changes nothing, and says what is missing now rather than when the wait began.
         run_burst(warp, 1)
     lines = [f"  {warp.place()}\n    waits for {warp.waits_for}" for warp in waiting]
-    return "deadlock: no warp can run and nothing is under way\n" + "\n".join(lines)
+    return "\n".join(lines)
 
 
 def _add(total: Report, cluster: Cluster) -> Report:

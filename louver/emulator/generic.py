@@ -68,20 +68,32 @@ def atomic_add(warp: Warp, space: Space, address: Bits, value: Bits, kind: Atomi
 
 
 def atomic_update(warp: Warp, space: Space, address: Bits, value: Bits, change: Callable[[Bits, Bits], Bits]) -> Bits:
-    """Store what `change` makes of memory and value, in lane order; the old values, 0 for inactive lanes."""
+    """Store what `change` makes of memory and value, in lane order; the old values, 0 for inactive lanes.
+
+    value: [32], or [count, 32] where a change takes several.
+    """
     if space != "global":
         raise OutOfBoundsError(f"atomics are modelled on global memory, got space {space!r}")
     out = np.zeros(LANES, value.dtype)
     one: Mask = np.zeros(LANES, np.bool_)
+    writes, changed = warp.cluster.writes, False
     for lane in warp.active_lanes().tolist():
         one[:] = False
         one[lane] = True
         memory = warp.cluster.memory
         old = memory.gather(address, value.dtype.itemsize, one)
         new = old.copy()
-        new[lane] = change(old[lane].view(value.dtype), value[lane : lane + 1]).view(np.uint8)
+        new[lane] = change(old[lane].view(value.dtype), value[..., lane : lane + 1]).view(np.uint8)
         memory.scatter(address, new, one)
+        differs = bool((new[lane] != old[lane]).any())
+        writes.handovers.atomic(warp.global_name, int(address[lane]), changed=differs)
+        changed |= differs
         out[lane] = old[lane].view(value.dtype)[0]
+    if changed:
+        writes.changes += 1
+    else:
+        # It may go on asking until another cluster changes this.
+        warp.cluster.asks = True
     return out
 
 

@@ -114,6 +114,14 @@ class Warp:
         """An access of the warp itself."""
         return Access(self.agent, self.epoch, self.clock.least(), what)
 
+    @property
+    def global_name(self) -> tuple[int, int]:
+        """Its cluster's first CTA, and its number there."""
+        return self.cluster.ctas[0].index, self.agent
+
+    def fence_gpu(self) -> None:
+        self.cluster.writes.handovers.fence(self.global_name, self.release(self.active))
+
     def writer(self) -> Writer:
         """The warp as author of global accesses."""
         return Writer(self.cluster.ctas[0].index, self.agent, self.epoch, self.name)

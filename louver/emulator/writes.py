@@ -1,6 +1,7 @@
 """Who wrote which byte of global memory during a run: two unordered writes of one byte, or an unordered read, are errors.
 
-Clusters are never ordered among themselves here; inside one, its clocks decide. Atomics are exempt.
+Clusters are ordered by what they hand on to each other with atomics and fences alone; inside one, its clocks decide. Atomics are
+exempt.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from louver.emulator.clocks import Row
 from louver.emulator.errors import EmulationError, OverwriteInUseError, UseBeforeArrivalError
+from louver.emulator.handovers import Handovers
 from louver.emulator.memory import Allocation
 from louver.emulator.tiles import Tensor
 
@@ -27,15 +29,21 @@ class Writer:
 
 
 class Writes:
-    """The writes of one run: for each written allocation, each byte's writer as an index, 0 for none."""
+    """The writes of one run: for each written allocation, each byte's writer as an index, 0 for none.
+
+    changes: how often an atomic has changed memory, or a thread has stored to it.
+    """
 
     def __init__(self) -> None:
+        self.handovers = Handovers()
+        self.changes = 0
         self._writers: list[Writer] = []
         self._numbers: dict[Writer, int] = {}
         self._planes: dict[int, NDArray[np.int32]] = {}
 
     def store(self, allocation: Allocation, index: NDArray[np.int64], writer: Writer, rows: Row) -> None:
         """A warp's stores. index: byte offsets [lanes, size]; rows: what those lanes have seen [lanes, agents]."""
+        self.changes += 1
         plane = self._plane(allocation)
         self._check(allocation, plane[index], writer, rows, OverwriteInUseError)
         plane[index] = self._number(writer)
@@ -76,7 +84,7 @@ class Writes:
     def _ordered(self, number: int, numbers: NDArray[np.int32], user: Writer, rows: Row) -> bool:
         writer = self._writers[number - 1]
         if writer.cluster != user.cluster:
-            return False
+            return self.handovers.has_seen(user.cluster, writer.cluster, writer.agent, writer.epoch)
         if rows.ndim == 1:
             return bool(rows[writer.agent] >= writer.epoch)
         lanes = (numbers == number).any(axis=1)

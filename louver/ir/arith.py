@@ -8,7 +8,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.arith import floatingPointLike, signlessIntegerLike
 from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import Attribute, Dialect, Operation, SSAValue
-from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, result_def, traits_def
+from xdsl.irdl import IRDLOperation, VarConstraint, irdl_op_definition, operand_def, result_def, traits_def
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
@@ -79,6 +79,22 @@ class FPToUIOp(IRDLOperation):
 
     def verify_(self) -> None:
         _verify_shapes(self.input, self.result)
+
+
+@irdl_op_definition
+class RemFOp(IRDLOperation):
+    """What is left of a division of floating-point numbers, with the sign of the one that is divided."""
+
+    name = "arith.remf"
+    T: ClassVar = VarConstraint("T", floatingPointLike)
+    lhs = operand_def(T)
+    rhs = operand_def(T)
+    result = result_def(T)
+    traits = traits_def(Pure())
+    assembly_format = "$lhs `,` $rhs attr-dict `:` type($result)"
+
+    def __init__(self, lhs: SSAValue, rhs: SSAValue) -> None:
+        super().__init__(operands=[lhs, rhs], result_types=[lhs.type])
 
 
 class _Resize(IRDLOperation):
@@ -152,7 +168,7 @@ _OURS: dict[type[Operation], type[Operation]] = {
 
 ARITH = Dialect(
     "arith",
-    [_OURS.get(op, op) for op in arith.Arith.operations],
+    [*(_OURS.get(op, op) for op in arith.Arith.operations), RemFOp],
     list(arith.Arith.attributes),
 )
 """The dialect as Louver reads it."""

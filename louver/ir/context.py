@@ -26,13 +26,16 @@ def make_context() -> Context:
 _HEXADECIMAL = re.compile(r"dense<0x([0-9A-Fa-f]+)>(?=\s*:\s*tensor<(?:\d+x)*b?f\d)")
 
 
-def spell_splats(text: str) -> str:
-    """`dense<0xFF800000>` of floats as `dense<"0x000080FF">`: xDSL takes the first for the number 4286578688, not for its bits."""
+def spell_for_xdsl(text: str) -> str:
+    """`dense<0xFF800000>` of floats as `dense<"0x000080FF">`: xDSL takes the first for the number 4286578688, not for its bits.
+
+    A loop that carries nothing gets the parentheses that xDSL wants.
+    """
 
     def spelled(found: re.Match[str]) -> str:
         return f'dense<"0x{bytes.fromhex(found[1])[::-1].hex().upper()}">'
 
-    return _HEXADECIMAL.sub(spelled, text)
+    return _HEXADECIMAL.sub(spelled, text).replace("scf.while :", "scf.while () :")
 
 
 def parse_ir(text: str, name: str = "<ir>") -> ModuleOp:
@@ -40,6 +43,6 @@ def parse_ir(text: str, name: str = "<ir>") -> ModuleOp:
 
     Raises xDSL's ParseError (with line and column of the text) or VerifyException.
     """
-    module = Parser(make_context(), spell_splats(text), name).parse_module()
+    module = Parser(make_context(), spell_for_xdsl(text), name).parse_module()
     module.verify()
     return module

@@ -8,20 +8,26 @@ from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import Operation, SSAValue
 
+from louver.ir.arith import ARITH
 from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
+from louver.ir.tile import ExternElementwiseOp
 from louver.ir.tile.types import as_tensor
 from louver.isa.elementwise import CHOICES, STEPS
 
-_CLASSES: dict[str, type[Operation]] = {op.name: op for op in (*arith.Arith.operations, *math.Math.operations)}
+_CLASSES: dict[str, type[Operation]] = {op.name: op for op in (*ARITH.operations, *math.Math.operations)}
 
-STEP_OPERATIONS: dict[str, type[Operation]] = {name: _CLASSES[step.operation] for name, step in STEPS.items()}
-"""The operation of each step."""
+STEP_OPERATIONS: dict[str, type[Operation]] = {
+    name: _CLASSES[step.operation] for name, step in STEPS.items() if step.operation in _CLASSES
+}
+"""The operation of each step that is not a function of libdevice."""
 
 _STEPS: dict[type[Operation], str] = {op: name for name, op in STEP_OPERATIONS.items()}
 
 
 def step_of(op: Operation) -> str | None:
     """The step that an operation on floats, or a sum of integers, is; None for any other operation."""
+    if isinstance(op, ExternElementwiseOp):
+        return op.symbol.data
     return "add" if isinstance(op, arith.AddiOp) else _STEPS.get(type(op))
 
 
@@ -60,7 +66,8 @@ def apply_step(step: str, *operands: SSAValue) -> Operation:
         a, b, x, y = operands
         return SelectOp(CmpfOp(a, b, CHOICES[step].predicate).result, x, y)
     if not _is_integer(operands[0]):
-        return cast(Any, STEP_OPERATIONS[step])(*operands)
+        made = STEP_OPERATIONS.get(step)
+        return ExternElementwiseOp(step, operands) if made is None else cast(Any, made)(*operands)
     if step != "add":
         raise ValueError(f"integers are added only, got {step}: convert them to f32 first")
     one, other = operands

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from louver.formats.dtypes import element_type
 from louver.isa.floating import f32_to_odd
 from louver.isa.instruction import Bits, Operand, Pure, RegType, Requirement
-from louver.isa.scalar import CANONICAL_NAN, VALUE
+from louver.isa.scalar import CANONICAL_NAN, REGISTER, VALUE, to_bits
 
 Half = Literal["f16", "bf16"]
 Fp8 = Literal["e4m3", "e5m2"]
+
+Whole = Literal["s32", "u32", "s64", "u64"]
 
 HALF_NAN = np.uint16(0x7FFF)
 """The NaN that conversions to f16 and bf16 give."""
@@ -172,14 +174,14 @@ class HalfPairFromFp8(Pure):
 
 @dataclass(frozen=True, slots=True)
 class IntegerToF32(Pure):
-    """`cvt.rn.f32.s32 d, a` (or u32): to nearest even."""
+    """`cvt.rn.f32.s32 d, a` (or u32, s64, u64): to nearest even."""
 
-    source: Literal["s32", "u32"]
+    source: Whole
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         """d, a."""
-        return _out("f32"), Operand("a", "in", "b32")
+        return _out("f32"), Operand("a", "in", REGISTER[self.source])
 
     @property
     def mnemonic(self) -> str:
@@ -193,15 +195,15 @@ class IntegerToF32(Pure):
 
 @dataclass(frozen=True, slots=True)
 class IntegerToHalf(Pure):
-    """`cvt.rn.f16.s32 d, a` (or bf16, from u32): to nearest even, rounded once; too large gives infinity."""
+    """`cvt.rn.f16.s32 d, a` (or bf16, from u32, s64, u64): to nearest even, rounded once; too large gives infinity."""
 
     to: Half
-    source: Literal["s32", "u32"]
+    source: Whole
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         """d, a."""
-        return _out("b16"), Operand("a", "in", "b32")
+        return _out("b16"), Operand("a", "in", REGISTER[self.source])
 
     @property
     def mnemonic(self) -> str:
@@ -222,15 +224,15 @@ class IntegerToHalf(Pure):
 
 @dataclass(frozen=True, slots=True)
 class F32ToInteger(Pure):
-    """`cvt.rni.s32.f32 d, a` (to nearest even) or `.rzi` (towards zero), or u32: saturates; NaN gives 0."""
+    """`cvt.rni.s32.f32 d, a` (to nearest even) or `.rzi` (towards zero), or u32, s64, u64: saturates; NaN gives 0."""
 
-    to: Literal["s32", "u32"]
+    to: Whole
     rounding: Literal["rni", "rzi"] = "rni"
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         """d, a."""
-        return _out("b32"), Operand("a", "in", "f32")
+        return _out(REGISTER[self.to]), Operand("a", "in", "f32")
 
     @property
     def mnemonic(self) -> str:
@@ -242,9 +244,12 @@ class F32ToInteger(Pure):
         value = inputs[0].view(np.float32)
         value = np.where(np.isnan(value), np.float32(0), value).astype(np.float64)
         whole = np.rint(value) if self.rounding == "rni" else np.trunc(value)
-        limits = np.iinfo(np.int32 if self.to == "s32" else np.uint32)
-        clipped = np.clip(whole, limits.min, limits.max)
-        return (clipped.astype(np.int64).astype(np.uint32),)
+        limits = np.iinfo(VALUE[self.to])
+        # The greatest integer of 64 bits is no float64: compare, and choose.
+        above, below = whole >= float(limits.max), whole <= float(limits.min)
+        inside = np.where(above | below, 0, whole).astype(VALUE[self.to])
+        found = np.where(above, limits.max, np.where(below, limits.min, inside)).astype(VALUE[self.to])
+        return (to_bits(found, self.to),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,17 @@ Another step is an entry here: tile IR with its operation is then read, schedule
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from louver.isa.convert import RoundToEven, RoundWhole
 from louver.isa.floating import Approximate, Fma, Sign, SquareRoot
-from louver.isa.instruction import Instruction
+from louver.isa.instruction import Emit, Instruction
+from louver.isa.libdevice import FUNCTIONS, polynomial, with_sign
 from louver.isa.move import Select
 from louver.isa.scalar import Binary, Compare
 
@@ -28,17 +29,11 @@ Source: Abramowitz and Stegun, 7.1.26."""
 ERF_T = 0.3275911
 
 
-class Emit(Protocol):
-    """Appends an instruction to a kernel and returns the register of its result."""
-
-    def __call__(self, op: Instruction, /, *args: Any) -> Any: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Step:
     """One elementwise operation on f32.
 
-    operation: MLIR's name of it. arity: operands. meaning: of float32 or float64 arrays. lower: emits it on registers or
+    operation: MLIR's name of it, or the symbol of a function of libdevice. arity: operands. meaning: of float32 or float64 arrays. lower: emits it on registers or
     constants and returns the result's register.
     """
 
@@ -103,8 +98,8 @@ def _turned(quarter: float) -> Callable[..., Any]:
         half = emit(RoundWhole("floor"), emit(_MULTIPLY, quadrant, 0.5))
         odd = emit(Compare("ne", "f32"), emit(Fma(), half, -2.0, quadrant), 0.0)
         square = emit(_MULTIPLY, rest, rest)
-        sine = emit(Fma(), emit(_MULTIPLY, _powers(emit, SIN, square), square), rest, rest)
-        cosine = emit(Fma(), _powers(emit, COS, square), square, 1.0)
+        sine = emit(Fma(), emit(_MULTIPLY, polynomial(emit, SIN, square), square), rest, rest)
+        cosine = emit(Fma(), polynomial(emit, COS, square), square, 1.0)
         value = emit(Select("f32"), cosine, sine, odd)
         value = emit(Select("f32"), emit(Sign("neg", "f32"), value), value, emit(Compare("ge", "f32"), quadrant, 2.0))
         inside = emit(Compare("le", "f32"), emit(Sign("abs", "f32"), x), ANGLE_LIMIT)
@@ -113,12 +108,30 @@ def _turned(quarter: float) -> Callable[..., Any]:
     return lower
 
 
-def _powers(emit: Emit, coefficients: Sequence[float], x: Any) -> Any:
-    """The sum of the coefficients times 1, x, x² …"""
-    total: Any = coefficients[-1]
-    for coefficient in reversed(coefficients[:-1]):
-        total = emit(Fma(), x, total, coefficient)
-    return total
+def _round_away(emit: Emit, x: Any) -> Any:
+    """To the nearest whole number, halves away from zero."""
+    whole = emit(RoundWhole("trunc"), x)
+    left = emit(Sign("abs", "f32"), emit(Binary("sub", "f32"), x, whole))
+    further = emit(Binary("add", "f32"), whole, with_sign(emit, 1.0, x))
+    return emit(Select("f32"), further, whole, emit(Compare("ge", "f32"), left, 0.5))
+
+
+def _away_from_zero(x: Values) -> Values:
+    whole = np.trunc(x)
+    return np.where(np.abs(x - whole) >= 0.5, whole + np.copysign(1.0, x), whole)
+
+
+def _remainder(emit: Emit, a: Any, b: Any) -> Any:
+    """a - b · trunc(a / b): exact while the quotient is below 2^24. What is divided by infinity stays."""
+    whole = emit(RoundWhole("trunc"), emit(Binary("div.rn", "f32"), a, b))
+    left = emit(Fma(), emit(Sign("neg", "f32"), whole), b, a)
+    # A quotient rounded up leaves a number of the other sign.
+    over = emit(Compare("lt", "f32"), emit(_MULTIPLY, left, with_sign(emit, 1.0, a)), 0.0)
+    back = emit(Binary("add", "f32"), left, with_sign(emit, b, a))
+    left = with_sign(emit, emit(Select("f32"), back, left, over), a)
+    infinite = emit(Compare("eq", "f32"), emit(Sign("abs", "f32"), b), math.inf)
+    finite = emit(Compare("lt", "f32"), emit(Sign("abs", "f32"), a), math.inf)
+    return emit(Select("f32"), a, left, emit(Binary("and", "pred"), infinite, finite))
 
 
 def _log(emit: Emit, x: Any) -> Any:
@@ -163,13 +176,18 @@ STEPS: dict[str, Step] = {
     "log2": Step("math.log2", 1, np.log2, _one(Approximate("lg2"))),
     "sin": Step("math.sin", 1, np.sin, _turned(0.0)),
     "cos": Step("math.cos", 1, np.cos, _turned(1.0)),
+    "round_away": Step("math.round", 1, _away_from_zero, _round_away),
+    "copy_sign": Step("math.copysign", 2, np.copysign, with_sign),
+    "remainder": Step("arith.remf", 2, np.fmod, _remainder),
+    **{f"__nv_{name}": Step(f"__nv_{name}", *function) for name, function in FUNCTIONS.items()},
 }
 """The steps by name.
 
 maximum, minimum: NaN if an operand is; the others of the kind take a number before NaN. divide: a · (1/b) with the hardware's
 reciprocal, to 2^-21 relatively; infinite for |b| below 2^-126. exp: to (1 + |x|)·2^-22 relatively. exp2 and tanh: the
 hardware's own, to 2^-22 and 2^-10 relatively. erf: to 2^-21 absolutely. square_root: to nearest. reciprocal_root, log and log2: to
-2^-21 relatively, logarithms less than 1 absolutely. sin and cos: to 2^-21 absolutely; NaN for |x| above 2^20.
+2^-21 relatively, logarithms less than 1 absolutely. sin and cos: to 2^-21 absolutely; NaN for |x| above 2^20. remainder: exact for
+quotients below 2^24. Those of libdevice: see `louver.isa.libdevice.ERRORS`.
 """
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,3 +120,9 @@ class Effect(Instruction):
         Address operands arrive as uint64 [32] with the byte offset already added.
         Only lanes set in `warp.active` count. A `Suspend` must leave the machine unchanged, except for having arrived.
         """
+
+
+class Emit(Protocol):
+    """Appends an instruction to a kernel and returns the register of its result."""
+
+    def __call__(self, op: Instruction, /, *args: Any) -> Any: ...

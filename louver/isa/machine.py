@@ -117,6 +117,10 @@ class WarpState(Protocol):
         """Generic-proxy shared-memory accesses of the active lanes become visible to the async proxy."""
         ...
 
+    def fence_gpu(self) -> None:
+        """`fence.acq_rel.gpu`: orders memory accesses around it for those who are reached by atomics."""
+        ...
+
     def fence_mbarrier_init(self) -> None:
         """`fence.mbarrier_init.release.cluster`."""
         ...

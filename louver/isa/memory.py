@@ -323,3 +323,33 @@ class AtomicUpdate(Effect):
 
         found = warp.atomic_update("global", inputs[0], inputs[1], change)
         return (found,) if self.returns else ()
+
+
+@dataclass(frozen=True, slots=True)
+class AtomicCompareAndSwap(Effect):
+    """`atom.global.cas.type d, [a], b, c`: what is there becomes c where it is b, bit by bit; gives what it was. Relaxed."""
+
+    type: Literal["b16", "b32", "b64"]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, [a], b, c."""
+        return (
+            Operand("d", "out", self.type, kind="register"),
+            Operand("a", "in", "b64", kind="address"),
+            *(Operand(name, "in", self.type) for name in "bc"),
+        )
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return f"atom.global.cas.{self.type}"
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Compare and swap, lane by lane."""
+
+        def change(old: Bits, given: Bits) -> Bits:
+            expected, value = given
+            return np.where(old == expected, value, old)
+
+        return (warp.atomic_update("global", inputs[0], np.stack(inputs[1:]), change),)

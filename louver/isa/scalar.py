@@ -120,6 +120,7 @@ FLOATING: dict[str, Function] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
+    "div.rn": lambda a, b: a / b,
     "min": _extreme(greater=False),
     "max": _extreme(greater=True),
     "min.NaN": _extreme(greater=False, spread_nan=True),

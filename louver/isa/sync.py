@@ -178,10 +178,7 @@ class FenceProxyAsync(Effect):
 
 @dataclass(frozen=True, slots=True)
 class FenceGpu(Effect):
-    """`fence.acq_rel.gpu`: what the thread has done or seen before is seen by whoever sees what it does after.
-
-    The emulator runs CTAs one after another and orders none of them: it does nothing here.
-    """
+    """`fence.acq_rel.gpu`: what the thread has done or seen before is seen by whoever sees what it does after."""
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -194,7 +191,8 @@ class FenceGpu(Effect):
         return "fence.acq_rel.gpu"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Nothing."""
+        """Fence."""
+        warp.fence_gpu()
         return ()
 
 

@@ -23,7 +23,7 @@ from xdsl.rewriter import Rewriter
 from louver.ir.arith import ExtSIOp
 from louver.ir.tile import (
     AddPtrOp,
-    AtomicRMWOp,
+    AtomicOp,
     BroadcastOp,
     ExpandDimsOp,
     FuncOp,
@@ -47,7 +47,7 @@ def split_addresses(module: ModuleOp) -> None:
         for loop in reversed([op for op in function.body.walk() if isinstance(op, scf.ForOp)]):
             _carry_scalars(loop)
         for op in list(function.body.walk()):
-            if isinstance(op, LoadOp | StoreOp | AtomicRMWOp) and as_tensor(op.ptr.type) is not None:
+            if isinstance(op, LoadOp | StoreOp | AtomicOp) and as_tensor(op.ptr.type) is not None:
                 _split(op, wide=wide)
         remove_dead(function)
     module.verify()
@@ -142,7 +142,7 @@ def _uniform(value: SSAValue) -> SSAValue | None:
 
 
 # --- pointers of one access ----------------------------------------------------------------------------------------
-def _split(op: LoadOp | StoreOp | AtomicRMWOp, *, wide: bool) -> None:
+def _split(op: LoadOp | StoreOp | AtomicOp, *, wide: bool) -> None:
     """Pointers of its own for an access, unless they are no sums. wide: whether chunks are moved, so that a thread has few pointers."""
     base, terms = _sum_of(op.ptr)
     if base is None or not terms:

@@ -21,10 +21,13 @@ from louver.ir.tile import (
     DotOp,
     ExpandDimsOp,
     FuncOp,
+    GatherOp,
+    JoinOp,
     LoadOp,
     MakeRangeOp,
     ReduceOp,
     ReshapeOp,
+    ScanOp,
     SplatOp,
     TransOp,
 )
@@ -102,7 +105,7 @@ def _loaded_along(value: SSAValue) -> int | None:
             return None if inner is None else list(owner.order.get_values()).index(inner)
         case ReshapeOp():
             return _kept(_loaded_along(owner.src), tensor_of(owner.src).get_shape(), tensor_of(value).get_shape())
-        case DotOp() | ReduceOp() | scf.ForOp() | scf.IfOp() | scf.WhileOp():
+        case DotOp() | ReduceOp() | ScanOp() | JoinOp() | GatherOp() | scf.ForOp() | scf.IfOp() | scf.WhileOp():
             return None
         case _:
             return _of_operands(owner, tensor_of(value).get_shape())

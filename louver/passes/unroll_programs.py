@@ -16,7 +16,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from louver.ir.comparisons import CmpiOp
 from louver.ir.llvm import AssumeOp
 from louver.ir.tile import (
-    AtomicRMWOp,
+    AtomicOp,
     DescriptorReduceOp,
     DescriptorStoreOp,
     FuncOp,
@@ -56,7 +56,7 @@ def _step(loop: scf.ForOp) -> int | None:
 
 
 def _stores(loop: scf.ForOp) -> bool:
-    return any(isinstance(op, StoreOp | DescriptorStoreOp | AtomicRMWOp | DescriptorReduceOp) for op in loop.walk())
+    return any(isinstance(op, StoreOp | DescriptorStoreOp | AtomicOp | DescriptorReduceOp) for op in loop.walk())
 
 
 def _count_tiles(loop: scf.ForOp) -> bool:

@@ -20,6 +20,7 @@ from louver.ir.tile import (
     DescriptorStoreOp,
     DotOp,
     ExpandDimsOp,
+    GatherOp,
     LoadOp,
     ReduceOp,
     ReduceReturnOp,
@@ -81,7 +82,7 @@ class _Spread:
                 self.follow(op.d, _of_dot(op, use.index, rows))
             case ReduceOp():
                 self._reduced(op, rows)
-            case ReduceReturnOp():
+            case ReduceReturnOp() | GatherOp():
                 raise unsupported(_RULE, op)
             case _:
                 for result in op.results:

@@ -10,9 +10,11 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError, VerifyException
 
+from louver.frontend.ttir.calls import inline_calls
 from louver.frontend.ttir.locations import resolve_locations
 from louver.frontend.ttir.returns import nest_returns
-from louver.ir.context import make_context, spell_splats
+from louver.frontend.ttir.spelled import OPERATIONS, spell
+from louver.ir.context import make_context, spell_for_xdsl
 from louver.ir.refusal import UnsupportedKernelError, unsupported
 from louver.ir.tile import DescriptorType, FuncOp, SparseAttr
 
@@ -20,6 +22,14 @@ SPARSE_MARK = "louver.sparse."
 """An argument's attribute `louver.sparse.NV24` says which sparse encoding it has; its value means nothing."""
 
 _OPERATION = re.compile(r'^\s*(?:%[\w.$:#, %-]+ = )?"?([a-z_]\w*(?:\.\w+)+)"?(?=[ ("<]|$)')
+_INSTEAD = {
+    "tt.int_to_ptr": "a pointer is an argument, moved: pass arrays as arguments, not tables of their addresses",
+    "tt.dot_scaled": "tl.dot_scaled is not supported: scale the operands, or the sums, by tiles of scales",
+    "tt.elementwise_inline_asm": "inline assembly is not supported: write it in Triton's own operations",
+    "tt.map_elementwise": "tl.map_elementwise is not supported: call the function on the tiles",
+}
+"""Rules for operations that are refused, where something else can be written."""
+
 _NUMBERS = re.compile(r"(_\d+)*")
 _LOCATION = re.compile(r' loc\("((?:[^"\\]|\\.)*)":(\d+):(\d+)\)\s*$')
 
@@ -40,13 +50,15 @@ def read_ttir(
     Operations keep their source locations. Raises UnsupportedKernelError, which names operation and source line, for
     operations that tile IR does not have, and ValueError for `sparse` or `names` that do not fit or text that is damaged.
     """
-    resolved = spell_splats(resolve_locations(text))
+    resolved = spell_for_xdsl(resolve_locations(text))
     context = make_context()
     context.load_dialect(cf.Cf)
+    for each in OPERATIONS:
+        context.load_op(each)
     for line in resolved.splitlines():
         found = _OPERATION.match(line)
         if found and context.get_optional_op(found[1]) is None:
-            raise _refused(f"{found[1]} is not supported", line)
+            raise _refused(_INSTEAD.get(found[1], f"{found[1]} is not supported"), line)
     try:
         module = Parser(context, resolved, name).parse_module()
     except ParseError as error:
@@ -58,7 +70,9 @@ def read_ttir(
         ) from error
     _drop_numbers(module)
     function = _kernel(module)
+    inline_calls(module)
     nest_returns(function)
+    spell(module)
     _verify(module)
     if names is not None:
         _name_arguments(function, names)

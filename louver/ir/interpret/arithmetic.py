@@ -20,7 +20,7 @@ from louver.ir.elementwise import STEP_OPERATIONS
 from louver.ir.interpret.fault import Fault
 from louver.ir.interpret.rounding import integers, rounded, towards_zero
 from louver.ir.interpret.values import Array, Pointers, Value, View, dtype_of, shape_of
-from louver.ir.tile import ClampFOp, FpToFpOp
+from louver.ir.tile import ClampFOp, ExternElementwiseOp, FpToFpOp
 from louver.isa.elementwise import STEPS
 
 DIVISIONS = (
@@ -90,12 +90,6 @@ def _floating(meaning: Callable[..., Any]) -> Handler:
     return run
 
 
-def _away_from_zero(x: Array) -> Array:
-    """To the nearest integer, halves away from zero."""
-    whole = np.trunc(x)
-    return whole + np.where(np.abs(x - whole) >= 0.5, np.sign(x), 0.0)
-
-
 def _multiply_add(a: Array, b: Array, c: Array) -> Array:
     return a * b + c
 
@@ -136,7 +130,7 @@ _UNSIGNED: dict[type[Operation], Callable[..., Any]] = {
 }
 
 _FLOATING: dict[type[Operation], Callable[..., Any]] = {
-    **{STEP_OPERATIONS[name]: step.meaning for name, step in STEPS.items()},
+    **{op: STEPS[name].meaning for name, op in STEP_OPERATIONS.items()},
     arith.ExtFOp: np.asarray,
     arith.TruncFOp: np.asarray,
     math.AbsFOp: np.abs,
@@ -149,7 +143,6 @@ _FLOATING: dict[type[Operation], Callable[..., Any]] = {
     math.AtanhOp: np.arctanh,
     math.CbrtOp: np.cbrt,
     math.CeilOp: np.ceil,
-    math.CopySignOp: np.copysign,
     math.CosOp: np.cos,
     math.CoshOp: np.cosh,
     math.ExpM1Op: np.expm1,
@@ -160,7 +153,6 @@ _FLOATING: dict[type[Operation], Callable[..., Any]] = {
     math.Log2Op: np.log2,
     math.LogOp: np.log,
     math.PowFOp: np.power,
-    math.RoundOp: _away_from_zero,
     math.RsqrtOp: _reciprocal_root,
     math.SinOp: np.sin,
     math.SinhOp: np.sinh,
@@ -204,7 +196,10 @@ def _select(op: SelectOp, values: Sequence[Any]) -> Sequence[Value]:
     condition, one, other = values
     if isinstance(one, Pointers):
         if one.memory is not other.memory:
-            raise Fault("pointers that are chosen from point into one array")
+            taken = np.asarray(condition)
+            if taken.any() != taken.all():
+                raise Fault("a tile of pointers that are chosen points into one array here")
+            return (one if taken.all() else other,)
         return (one.reshaped(np.where(condition, one.offsets, other.offsets)),)
     if isinstance(one, View):
         return (one if condition else other,)
@@ -224,6 +219,10 @@ def _constant(op: arith.ConstantOp, values: Sequence[Any]) -> Sequence[Value]:
             raise Fault("a constant is a number, or a tensor of numbers")
     wide: Array = np.broadcast_to(np.asarray(found), shape)
     return (_wrapped(wide, dtype) if wide.dtype.kind in "iub" else rounded(wide, dtype),)
+
+
+def _extern(op: ExternElementwiseOp, values: Sequence[Any]) -> Sequence[Value]:
+    return _floating(STEPS[op.symbol.data].meaning)(op, values)
 
 
 def _to_float(read: Callable[[Array], Array]) -> Handler:
@@ -270,6 +269,7 @@ ARITHMETIC: dict[type[Operation], Handler] = {
     CmpfOp: _compare_floats,
     SelectOp: _select,
     ClampFOp: _clamp,
+    ExternElementwiseOp: _extern,
     FpToFpOp: _convert,
 }
 """What each operation means."""

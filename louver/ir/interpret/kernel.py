@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import islice, product
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -16,8 +17,8 @@ from xdsl.ir import Attribute, Operation
 from louver.formats.dtypes import element_type, raw_bits
 from louver.formats.pattern import Pattern
 from louver.formats.tensor import SparseTensor
-from louver.ir.interpret.fault import Fault
-from louver.ir.interpret.program import Program, require_known
+from louver.ir.interpret.fault import Fault, InterpretationError
+from louver.ir.interpret.program import Program, Turns, require_known
 from louver.ir.interpret.values import Memory, Pointers, Shaded, Value, View, dtype_of
 from louver.ir.refusal import unsupported
 from louver.ir.tile import DescriptorType, FuncOp, LoadOp, PointerType, sparse_encoding
@@ -29,6 +30,9 @@ Argument: TypeAlias = "NDArray[Any] | SparseTensor | int | float"
 AXES = 3
 """Axes of a grid, at most."""
 
+MOST_TURNS = 10_000
+"""How often each program may look at memory in a loop while none ends."""
+
 
 def run_kernel(module: ModuleOp, grid: Sequence[int], arguments: Mapping[str, Argument]) -> None:
     """Run the module's only kernel for each program of `grid`, x first; what it stores is written to the arrays given.
@@ -36,7 +40,8 @@ def run_kernel(module: ModuleOp, grid: Sequence[int], arguments: Mapping[str, Ar
     arguments: by name (`arg0` and so on where the text has none). A pointer takes an array whose memory is contiguous, of its
     element type and of any shape; offsets count its elements. A descriptor takes one too, and reads its sizes and strides from the
     arguments that follow it. A sparse tensor stands for its dense array, contiguous and read only; arguments with an encoding
-    take nothing else, but for vectors N:M@L, which are given as a dense array that keeps to the pattern. Programs run one after another, x fastest, and none may rely on that.
+    take nothing else, but for vectors N:M@L, which are given as a dense array that keeps to the pattern. Programs run one after another, x fastest, and none may rely on that; while one
+    waits in a loop that looks at memory, others go on.
 
     What a mask leaves out of a load without `other` is zero, as in compiled kernels. Triton leaves it undefined: where a store, or the
     way that a program takes, depends on it, there is a warning for the load. A dot sums over what a sparse operand stores.
@@ -62,8 +67,29 @@ def run_kernel(module: ModuleOp, grid: Sequence[int], arguments: Mapping[str, Ar
     sizes = _grid(grid)
     block = function.body.block
     values = _bind(function, arguments)
-    for z, y, x in product(*(range(size) for size in reversed(sizes))):
-        Program((x, y, z), sizes, seen).run(block, values)
+    numbers = product(*(range(size) for size in reversed(sizes)))
+    _take_turns(Program((x, y, z), sizes, seen).run(block, values) for z, y, x in numbers)
+
+
+def _take_turns(programs: Iterator[Turns]) -> None:
+    """Run each to its end, or to a loop that looks at memory: then the next one begins, and all that have begun go on in turn."""
+    begun: deque[Turns] = deque()
+    in_vain = 0
+    while True:
+        if in_vain >= len(begun):
+            begun.extendleft(islice(programs, 1))
+        if not begun:
+            return
+        try:
+            waits = next(begun[0])
+        except StopIteration:
+            begun.popleft()
+            in_vain = 0
+            continue
+        begun.rotate(-1)
+        in_vain += 1
+        if in_vain > MOST_TURNS * len(begun):
+            raise InterpretationError(f"{len(begun)} programs look at memory that none of them changes", waits)
 
 
 def _kernel(module: ModuleOp) -> FuncOp:

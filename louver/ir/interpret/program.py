@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from xdsl.dialects import scf
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.traits import IsTerminator
 
 from louver.ir.interpret.arithmetic import ARITHMETIC, Handler
@@ -17,7 +17,19 @@ from louver.ir.interpret.shades import Seen, loads_of, run_shaded
 from louver.ir.interpret.tiles import TILES
 from louver.ir.interpret.values import Shaded, Value, dtype_of, plain, shaded, undefined_of
 from louver.ir.refusal import unsupported
-from louver.ir.tile import FuncOp, GetNumProgramsOp, GetProgramIdOp, ReduceOp, ReduceReturnOp, ReturnOp
+from louver.ir.tile import (
+    AtomicOp,
+    CombiningOp,
+    FuncOp,
+    GetNumProgramsOp,
+    GetProgramIdOp,
+    LoadOp,
+    ReduceOp,
+    ReduceReturnOp,
+    ReturnOp,
+    ScanOp,
+    ScanReturnOp,
+)
 
 _HANDLERS: dict[type[Operation], Handler] = {**ARITHMETIC, **TILES}
 
@@ -29,10 +41,27 @@ _CONTROL = (
     scf.ConditionOp,
     ReduceOp,
     ReduceReturnOp,
+    ScanOp,
+    ScanReturnOp,
     ReturnOp,
     GetProgramIdOp,
     GetNumProgramsOp,
 )
+
+
+_NESTED = (scf.ForOp, scf.IfOp, scf.WhileOp)
+
+Turns: TypeAlias = Generator[Operation, None, Sequence[Value]]
+"""A run that stops at each operation that it yields, for others to go on. Its value is what it gives."""
+
+
+def _at_once(turns: Turns) -> Sequence[Value]:
+    """What a run without loops gives."""
+    try:
+        next(turns)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("no loop that looks at memory is in the region of a reduction")
 
 
 def require_known(function: FuncOp) -> None:
@@ -53,31 +82,43 @@ class Program:
     seen: Seen
     values: dict[SSAValue, Value] = field(default_factory=dict[SSAValue, Value])
 
-    def run(self, block: Block, given: Sequence[Value]) -> Sequence[Value]:
-        """The operands of the block's terminator. Raises InterpretationError, which names the operation that failed."""
+    def run(self, block: Block, given: Sequence[Value]) -> Turns:
+        """The operands of the block's terminator. Raises InterpretationError, which names the operation that failed.
+
+        Yields a loop that looks at memory, before it looks again: another program may change it.
+        """
         self.values.update(zip(block.args, given, strict=True))
         for op in block.ops:
             operands = [self.values[operand] for operand in op.operands]
             if op.has_trait(IsTerminator):
                 return operands
             try:
-                results = self._results(op, operands)
+                if isinstance(op, _NESTED):
+                    results = yield from self._nested(op, operands)
+                else:
+                    results = self._results(op, operands)
             except Fault as fault:
                 where = ", ".join(map(str, self.numbers))
                 raise InterpretationError(f"{fault} (program {where})", op) from None
             self.values.update(zip(op.results, results, strict=True))
         return ()
 
-    def _results(self, op: Operation, operands: Sequence[Any]) -> Sequence[Value]:
+    def _nested(self, op: Operation, operands: Sequence[Any]) -> Turns:
         match op:
             case scf.ForOp():
-                return self._for(op, operands)
-            case scf.IfOp():
-                return self._branch(op.true_region if self._decides(operands[0], op) else op.false_region)
+                return (yield from self._for(op, operands))
             case scf.WhileOp():
-                return self._while(op, operands)
+                return (yield from self._while(op, operands))
+            case _:
+                region = op.regions[0 if self._decides(operands[0], op) else 1]
+                return (yield from self.run(region.block, ())) if region.blocks else ()
+
+    def _results(self, op: Operation, operands: Sequence[Any]) -> Sequence[Value]:
+        match op:
             case ReduceOp():
                 return self._reduce(op, operands)
+            case ScanOp():
+                return self._scan(op, operands)
             case GetProgramIdOp():
                 return (np.asarray(self.numbers[op.axis.value.data], np.int32),)
             case GetNumProgramsOp():
@@ -93,34 +134,58 @@ class Program:
             self.seen(value, op)
         return plain(value)
 
-    def _for(self, op: scf.ForOp, operands: Sequence[Any]) -> Sequence[Value]:
+    def _for(self, op: scf.ForOp, operands: Sequence[Any]) -> Turns:
         start, end, step = (int(self._decides(value, op)) for value in operands[:3])
         if step < 1:
             raise Fault(f"a loop's step is at least 1, not {step}")
         carried: Sequence[Value] = operands[3:]
         dtype = dtype_of(op.lb.type)
         for number in range(start, end, step):
-            carried = self.run(op.body.block, [np.asarray(number, dtype), *carried])
+            carried = yield from self.run(op.body.block, [np.asarray(number, dtype), *carried])
         return carried
 
-    def _branch(self, region: Region) -> Sequence[Value]:
-        return self.run(region.block, ()) if region.blocks else ()
-
-    def _while(self, op: scf.WhileOp, operands: Sequence[Any]) -> Sequence[Value]:
+    def _while(self, op: scf.WhileOp, operands: Sequence[Any]) -> Turns:
+        looks = any(isinstance(each, LoadOp | AtomicOp) for each in op.before_region.walk())
         carried: Sequence[Value] = operands
         while True:
-            condition, *passed = self.run(op.before_region.block, carried)
+            condition, *passed = yield from self.run(op.before_region.block, carried)
             if not self._decides(condition, op):
                 return passed
-            carried = self.run(op.after_region.block, passed)
+            carried = yield from self.run(op.after_region.block, passed)
+            if looks:
+                yield op
 
     def _reduce(self, op: ReduceOp, operands: Sequence[Any]) -> Sequence[Value]:
         """From the first element to the last, one at a time; hardware may take another order."""
         axis = op.axis.value.data
-        slices = [np.moveaxis(plain(value), axis, 0) for value in operands]
-        total: Sequence[Any] = [each[0] for each in slices]
-        for index in range(1, len(slices[0])):
-            total = self.run(op.combine.block, [*map(np.asarray, total), *(np.asarray(each[index]) for each in slices)])
+        totals = [each[-1] for each in self._combined(op, [np.moveaxis(plain(value), axis, 0) for value in operands])]
         undefined = [each.any(axis=axis) if each.ndim else each for each in map(undefined_of, operands)]
         unknown = np.logical_or.reduce(undefined)
-        return [shaded(np.asarray(each), unknown, loads_of(operands)) for each in total]
+        return [shaded(np.asarray(each), unknown, loads_of(operands)) for each in totals]
+
+    def _scan(self, op: ScanOp, operands: Sequence[Any]) -> Sequence[Value]:
+        axis, step = op.axis.value.data, -1 if op.reverse.value.data else 1
+
+        def turned(array: Any) -> Any:
+            """With the axis first, in the order in which elements are combined."""
+            return np.moveaxis(array, axis, 0)[::step]
+
+        def back(parts: Any) -> Any:
+            return np.moveaxis(np.asarray(parts)[::step], 0, axis)
+
+        found = self._combined(op, [turned(plain(value)) for value in operands])
+        shape = plain(operands[0]).shape
+        masks = [np.broadcast_to(undefined_of(each), shape) for each in operands]
+        unknown = back(np.logical_or.accumulate(turned(np.logical_or.reduce(masks)), axis=0))
+        return [shaded(back(each), unknown, loads_of(operands)) for each in found]
+
+    def _combined(self, op: CombiningOp, slices: Sequence[Any]) -> list[list[Any]]:
+        """Of each operand, what its elements combined up to each place of the first axis are."""
+        total: Sequence[Any] = [each[0] for each in slices]
+        found = [[each] for each in total]
+        for index in range(1, len(slices[0])):
+            given = [*map(np.asarray, total), *(np.asarray(each[index]) for each in slices)]
+            total = _at_once(self.run(op.combine.block, given))
+            for column, each in zip(found, total, strict=True):
+                column.append(each)
+        return found

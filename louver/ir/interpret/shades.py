@@ -19,12 +19,16 @@ from louver.ir.interpret.arithmetic import DIVISIONS, Handler
 from louver.ir.interpret.tiles import checked
 from louver.ir.interpret.values import Shaded, Truths, Value, View, plain, shaded, undefined_of
 from louver.ir.tile import (
+    AtomicCASOp,
+    AtomicOp,
     AtomicRMWOp,
     BroadcastOp,
     DescriptorReduceOp,
     DescriptorStoreOp,
     DotOp,
     ExpandDimsOp,
+    GatherOp,
+    JoinOp,
     LoadOp,
     ReshapeOp,
     SplatOp,
@@ -37,7 +41,7 @@ Seen: TypeAlias = Callable[[Shaded, Operation], None]
 """Is told of undefined elements that an operation makes visible."""
 
 _MOVES = (SplatOp, BroadcastOp, ReshapeOp, ExpandDimsOp, TransOp, SplitOp)
-_STORES = (StoreOp, AtomicRMWOp, DescriptorStoreOp, DescriptorReduceOp)
+_STORES = (StoreOp, AtomicRMWOp, AtomicCASOp, DescriptorStoreOp, DescriptorReduceOp)
 
 
 def run_shaded(op: Operation, operands: Sequence[Any], run: Handler, seen: Seen) -> Sequence[Value]:
@@ -86,6 +90,11 @@ def _of_results(op: Operation, undefined: Sequence[Truths], values: Sequence[Any
             return undefined[1] | np.where(values[1], undefined[0], outside)
         case DotOp(), _:
             return _of_dot(undefined)
+        case JoinOp(), [one, _]:
+            return np.stack([np.broadcast_to(each, one.shape) for each in undefined], axis=-1)
+        case GatherOp(axis=axis), [source, indices]:
+            taken = np.take_along_axis(np.broadcast_to(undefined[0], source.shape), indices.astype(np.int64), axis.value.data)
+            return taken | undefined[1]
         case _:
             return np.logical_or.reduce(np.broadcast_arrays(*undefined))
 
@@ -93,8 +102,9 @@ def _of_results(op: Operation, undefined: Sequence[Truths], values: Sequence[Any
 def _store(
     op: Operation, operands: Sequence[Any], undefined: Sequence[Truths], values: Sequence[Any], seen: Seen
 ) -> None:
-    if isinstance(op, StoreOp | AtomicRMWOp) and not isinstance(values[0], View):
-        mask = undefined[2] | values[2] if len(values) > 2 else np.asarray(True)
+    if isinstance(op, StoreOp | AtomicOp) and not isinstance(values[0], View):
+        masked = len(values) > 2 and not isinstance(op, AtomicCASOp)
+        mask = undefined[2] | values[2] if masked else np.asarray(True)
         unknown = [each & mask for each in undefined]
     else:
         view: Any = values[0]

@@ -13,11 +13,12 @@ from xdsl.ir import Operation
 from louver.ir.interpret.arithmetic import Handler
 from louver.ir.interpret.fault import Fault
 from louver.ir.interpret.rounding import rounded
-from louver.ir.interpret.values import Array, Pointers, Shaded, Value, View, dtype_of, plain, shaded, shape_of
+from louver.ir.interpret.values import Array, Memory, Pointers, Shaded, Value, View, dtype_of, plain, shaded, shape_of
 from louver.ir.llvm import AssumeOp
 from louver.ir.tile import (
     AddPtrOp,
     AdvanceOp,
+    AtomicCASOp,
     AtomicRMWOp,
     BroadcastOp,
     DescriptorLoadOp,
@@ -25,10 +26,14 @@ from louver.ir.tile import (
     DescriptorStoreOp,
     DotOp,
     ExpandDimsOp,
+    GatherOp,
+    JoinOp,
     LoadOp,
     MakeRangeOp,
     MakeTensorDescriptorOp,
     MakeTensorPtrOp,
+    PointerCastOp,
+    PtrToIntOp,
     ReshapeOp,
     SplatOp,
     SplitOp,
@@ -36,6 +41,7 @@ from louver.ir.tile import (
     TransOp,
 )
 from louver.ir.tile.syntax import Literals, join_indices
+from louver.ir.tile.types import loaded_type
 
 NAN_PADDING = 2
 """Triton's number for reading NaN outside of a tensor; 1 is for zeros, which are read where it says nothing too."""
@@ -235,7 +241,7 @@ _CHANGES: dict[str, Any] = {
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
-    "xchg": _second,
+    "exch": _second,
 }
 """What an atomic operation makes of what was there and a value."""
 
@@ -254,6 +260,44 @@ def _atomic(op: AtomicRMWOp, values: Sequence[Any]) -> Sequence[Value]:
                 changed = change(np.asarray(before[place]), np.asarray(value[place]))
             pointers.memory.store(offsets, None, np.asarray(changed).astype(value.dtype))
     return (before,)
+
+
+def _swap(op: AtomicCASOp, values: Sequence[Any]) -> Sequence[Value]:
+    """One element after the other, compared bit by bit."""
+    pointers, expected, value = values
+    before = np.zeros_like(value)
+    bits = f"u{value.itemsize}"
+    for place in np.ndindex(np.shape(value)):
+        offsets = np.asarray(pointers.offsets[place])
+        before[place] = plain(pointers.memory.load(offsets, np.asarray(True), value[place]))
+        if np.asarray(before[place]).view(bits) == np.asarray(expected[place]).view(bits):
+            pointers.memory.store(offsets, None, np.asarray(value[place]))
+    return (before,)
+
+
+def _join(op: JoinOp, values: Sequence[Any]) -> Sequence[Value]:
+    return (np.stack(values, axis=-1),)
+
+
+def _gather(op: GatherOp, values: Sequence[Any]) -> Sequence[Value]:
+    source, indices = values
+    size = source.shape[op.axis.value.data]
+    if ((indices < 0) | (indices >= size)).any():
+        raise Fault(f"a gather's indices along an axis of {size} elements are 0 to {size - 1}")
+    return (np.take_along_axis(source, indices.astype(np.int64), op.axis.value.data),)
+
+
+def _address(op: PtrToIntOp, values: Sequence[Any]) -> Sequence[Value]:
+    elements = values[0].memory.elements
+    return (np.asarray(elements.ctypes.data + values[0].offsets * elements.itemsize, np.int64),)
+
+
+def _cast(op: PointerCastOp, values: Sequence[Any]) -> Sequence[Value]:
+    pointers, to = values[0], dtype_of(loaded_type(op.result.type))
+    memory, size = pointers.memory, pointers.memory.elements.itemsize
+    if memory.stored is not None or memory.elements.nbytes % to.itemsize or (pointers.offsets * size % to.itemsize).any():
+        raise Fault(f"{memory.name!r} is read as other elements where it is dense and has a whole number of them")
+    return (Pointers(Memory(memory.name, memory.elements.view(to)), pointers.offsets * size // to.itemsize),)
 
 
 def _assume(op: AssumeOp, values: Sequence[Any]) -> Sequence[Value]:
@@ -281,6 +325,11 @@ TILES: dict[type[Operation], Handler] = {
     LoadOp: _load,
     StoreOp: _store,
     AtomicRMWOp: _atomic,
+    AtomicCASOp: _swap,
+    JoinOp: _join,
+    GatherOp: _gather,
+    PtrToIntOp: _address,
+    PointerCastOp: _cast,
     AssumeOp: _assume,
 }
 """What each operation means."""

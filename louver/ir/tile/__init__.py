@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from xdsl.ir import Dialect
 
-from louver.ir.tile.atomic import AtomicRMWOp
+from louver.ir.tile.atomic import AtomicCASOp, AtomicOp, AtomicRMWOp
 from louver.ir.tile.compute import (
     BroadcastOp,
     ClampFOp,
     ExpandDimsOp,
+    ExternElementwiseOp,
     FpToFpOp,
+    GatherOp,
+    JoinOp,
     ReshapeOp,
     SplatOp,
     SplitOp,
@@ -33,8 +36,8 @@ from louver.ir.tile.memory import (
     MakeTensorPtrOp,
     StoreOp,
 )
-from louver.ir.tile.pointers import AddPtrOp, MakeRangeOp
-from louver.ir.tile.reduce import ReduceOp, ReduceReturnOp
+from louver.ir.tile.pointers import AddPtrOp, MakeRangeOp, PointerCastOp, PtrToIntOp
+from louver.ir.tile.reduce import CombiningOp, ReduceOp, ReduceReturnOp, ScanOp, ScanReturnOp
 from louver.ir.tile.shared import SharedAttr
 from louver.ir.tile.staging import AsyncCommitOp, AsyncCopyOp, AsyncWaitOp, LocalAllocOp
 from louver.ir.tile.syntax import Index
@@ -68,7 +71,15 @@ TILE = Dialect(
         AddPtrOp,
         ReduceOp,
         ReduceReturnOp,
+        ScanOp,
+        ScanReturnOp,
+        JoinOp,
+        GatherOp,
+        ExternElementwiseOp,
+        PtrToIntOp,
+        PointerCastOp,
         AtomicRMWOp,
+        AtomicCASOp,
         ConvertLayoutOp,
         LocalAllocOp,
         AsyncCopyOp,
@@ -80,19 +91,19 @@ TILE = Dialect(
 
 __all__ = [
     "ACCUMULATORS",
-    "ELEMENTS",
-    "FORMATS",
-    "TILE",
     "AddPtrOp",
     "AdvanceOp",
     "AnyTensor",
     "AsyncCommitOp",
     "AsyncCopyOp",
     "AsyncWaitOp",
+    "AtomicCASOp",
+    "AtomicOp",
     "AtomicRMWOp",
     "BlockedAttr",
     "BroadcastOp",
     "ClampFOp",
+    "CombiningOp",
     "ConvertLayoutOp",
     "DescriptorLoadOp",
     "DescriptorReduceOp",
@@ -100,12 +111,17 @@ __all__ = [
     "DescriptorType",
     "DotOp",
     "DotOperandAttr",
+    "ELEMENTS",
     "ExpandDimsOp",
+    "ExternElementwiseOp",
+    "FORMATS",
     "FpToFpOp",
     "FuncOp",
+    "GatherOp",
     "GetNumProgramsOp",
     "GetProgramIdOp",
     "Index",
+    "JoinOp",
     "LinearAttr",
     "LoadOp",
     "LocalAllocOp",
@@ -113,17 +129,22 @@ __all__ = [
     "MakeTensorDescriptorOp",
     "MakeTensorPtrOp",
     "MmaAttr",
+    "PointerCastOp",
     "PointerType",
+    "PtrToIntOp",
     "ReduceOp",
     "ReduceReturnOp",
     "ReshapeOp",
     "ReturnOp",
+    "ScanOp",
+    "ScanReturnOp",
     "SharedAttr",
     "SliceAttr",
     "SparseAttr",
     "SplatOp",
     "SplitOp",
     "StoreOp",
+    "TILE",
     "TransOp",
     "element_attribute",
     "element_name",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self, TypeAlias, cast
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
@@ -15,27 +15,24 @@ from xdsl.utils.exceptions import VerifyException
 from louver.ir.tile import syntax
 from louver.ir.tile.types import loaded_type
 
-KINDS = ("and", "or", "xor", "add", "fadd", "max", "min", "umax", "umin", "xchg")
+KINDS = ("and", "or", "xor", "add", "fadd", "max", "min", "umax", "umin", "exch")
 """What an atomic operation does to memory. Source: Triton's RMWOp."""
 
 
-@irdl_op_definition
-class AtomicRMWOp(IRDLOperation):
-    """Read, change by `value`, and write, element by element where the mask holds; gives what was there before."""
+class _Atomic(IRDLOperation):
+    """Reads, changes and writes memory, element by element; gives what was there before."""
 
-    name = "tt.atomic_rmw"
-    kind = prop_def(StringAttr)
+    WORDS: ClassVar[tuple[str, ...]] = ("sem", "scope")
+    """The properties that Triton prints before the operands."""
+
     sem = prop_def(StringAttr)
     scope = prop_def(StringAttr)
-    ptr = operand_def()
-    value = operand_def()
-    mask = opt_operand_def()
     result = result_def()
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
 
     @classmethod
     def parse(cls, parser: Parser) -> Self:
-        properties = {name: StringAttr(_word(parser)) for name in ("kind", "sem", "scope")}
+        properties = {name: StringAttr(_word(parser)) for name in cls.WORDS}
         operands = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_unresolved_operand)
         attributes = parser.parse_optional_attr_dict()
         parser.parse_punctuation(":")
@@ -43,16 +40,11 @@ class AtomicRMWOp(IRDLOperation):
         parser.parse_punctuation("->")
         result = parser.parse_type()
         values = parser.resolve_operands(operands, types, parser.pos)
-        return cls.build(
-            operands=[values[0], values[1], values[2:]],
-            properties=properties,
-            attributes=attributes,
-            result_types=[result],
-        )
+        return cls.create(operands=values, properties=properties, attributes=attributes, result_types=[result])
 
     def print(self, printer: Printer) -> None:
-        for word in (self.kind, self.sem, self.scope):
-            printer.print_string(f" {word.data},")
+        for name in self.WORDS:
+            printer.print_string(f" {cast(StringAttr, self.properties[name]).data},")
         printer.print_string(" ")
         printer.print_list(self.operands, printer.print_operand)
         printer.print_op_attributes(self.attributes)
@@ -62,15 +54,51 @@ class AtomicRMWOp(IRDLOperation):
         printer.print_attribute(self.result.type)
 
     def verify_(self) -> None:
+        pointer, value = self.operands[:2]
+        stored = loaded_type(pointer.type)
+        for each in (value, self.result):
+            if each.type != stored:
+                raise VerifyException(f"an atomic operation through {pointer.type} is on {stored}, got {each.type}")
+
+
+@irdl_op_definition
+class AtomicRMWOp(_Atomic):
+    """Changes memory by `value` where the mask holds."""
+
+    name = "tt.atomic_rmw"
+    WORDS: ClassVar[tuple[str, ...]] = ("kind", "sem", "scope")
+    kind = prop_def(StringAttr)
+    ptr = operand_def()
+    value = operand_def()
+    mask = opt_operand_def()
+
+    def verify_(self) -> None:
         if self.kind.data not in KINDS:
             raise VerifyException(f"an atomic operation is one of {', '.join(KINDS)}, got {self.kind.data}")
+        super().verify_()
         stored = loaded_type(self.ptr.type)
-        for value in (self.value, self.result):
-            if value.type != stored:
-                raise VerifyException(f"an atomic operation through {self.ptr.type} is on {stored}, got {value.type}")
         mask: SSAValue | None = self.mask
         if mask is not None and mask.type != syntax.mask_type(stored):
             raise VerifyException(f"the mask of {self.name} must be {syntax.mask_type(stored)}, got {mask.type}")
+
+
+@irdl_op_definition
+class AtomicCASOp(_Atomic):
+    """Writes `value` where memory holds `expected`, compared bit by bit."""
+
+    name = "tt.atomic_cas"
+    ptr = operand_def()
+    expected = operand_def()
+    value = operand_def()
+
+    def verify_(self) -> None:
+        super().verify_()
+        if self.expected.type != self.value.type:
+            raise VerifyException(f"{self.name} compares with {self.value.type}, got {self.expected.type}")
+
+
+AtomicOp: TypeAlias = AtomicRMWOp | AtomicCASOp
+"""What reads and writes memory at once, at `ptr`, with `value`."""
 
 
 def _word(parser: Parser) -> str:

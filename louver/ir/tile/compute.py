@@ -7,7 +7,7 @@ from math import prod
 from typing import ClassVar
 
 from xdsl.dialects.arith import floatingPointLike
-from xdsl.dialects.builtin import I32, DenseArrayBase, IntegerAttr, StringAttr, TensorType, i32
+from xdsl.dialects.builtin import I32, BoolAttr, DenseArrayBase, IntegerAttr, StringAttr, TensorType, UnitAttr, i32
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
@@ -20,6 +20,7 @@ from xdsl.irdl import (
     prop_def,
     result_def,
     traits_def,
+    var_operand_def,
 )
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
@@ -28,7 +29,7 @@ from louver.ir.tile import syntax
 from louver.ir.tile.encodings import SliceAttr
 from louver.ir.tile.layout import Layout
 from louver.ir.tile.shared import SharedAttr
-from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding, sparse_encoding, tensor_of
+from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding, sparse_encoding, tensor_like, tensor_of
 
 
 @irdl_op_definition
@@ -63,14 +64,22 @@ class TransOp(IRDLOperation):
 
 @irdl_op_definition
 class ReshapeOp(IRDLOperation):
-    """The elements in row-major order, in another shape. Of a sparse tensor the last dimension stays as it is."""
+    """The elements in row-major order, in another shape. Of a sparse tensor the last dimension stays as it is.
+
+    The attributes permit another order, or ask for registers that suit it; neither is made use of.
+    """
 
     name = "tt.reshape"
     src = operand_def(TensorType)
+    allow_reorder = opt_prop_def(UnitAttr)
+    efficient_layout = opt_prop_def(UnitAttr)
     result = result_def(TensorType)
     irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(Pure())
-    assembly_format = "$src attr-dict `:` type($src) `->` type($result)"
+    assembly_format = (
+        "$src (`allow_reorder` $allow_reorder^)? (`efficient_layout` $efficient_layout^)? attr-dict "
+        "`:` type($src) `->` type($result)"
+    )
 
     def __init__(self, src: SSAValue, shape: Sequence[int]) -> None:
         tensor = tensor_of(src)
@@ -116,6 +125,87 @@ class SplitOp(IRDLOperation):
             kept, found = register_encoding(source), register_encoding(result.type)
             if kept and found and found.layout(shape).paired() != kept.layout(source.get_shape()):
                 raise VerifyException(f"a split keeps elements in their threads, got {source} to {result.type}")
+
+
+@irdl_op_definition
+class JoinOp(IRDLOperation):
+    """Two tensors as one with a last dimension of two elements: the first's, then the second's."""
+
+    name = "tt.join"
+    T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
+    lhs = operand_def(T)
+    rhs = operand_def(T)
+    result = result_def(TensorType)
+    traits = traits_def(Pure())
+    assembly_format = "$lhs `,` $rhs attr-dict `:` type($lhs) `->` type($result)"
+
+    def __init__(self, lhs: SSAValue, rhs: SSAValue) -> None:
+        tensor = tensor_of(lhs)
+        super().__init__(operands=[lhs, rhs], result_types=[TensorType(tensor.element_type, [*tensor.get_shape(), 2])])
+
+    def verify_(self) -> None:
+        source, result = tensor_of(self.lhs), tensor_of(self.result)
+        shape = source.get_shape()
+        _verify_result(self, TensorType(source.element_type, [*shape, 2], result.encoding), result)
+        kept, found = register_encoding(source), register_encoding(result)
+        if kept and found and kept.layout(shape).paired() != found.layout(result.get_shape()):
+            raise VerifyException(f"a join keeps elements in their threads, got {source} to {result}")
+
+
+@irdl_op_definition
+class GatherOp(IRDLOperation):
+    """Elements of a tensor at the places along `axis` that the indices name; along other dimensions at their own."""
+
+    name = "tt.gather"
+    src = operand_def(TensorType)
+    indices = operand_def(TensorType)
+    axis = prop_def(IntegerAttr[I32])
+    efficient_layout = opt_prop_def(UnitAttr)
+    result = result_def(TensorType)
+    irdl_options = (ParsePropInAttrDict(),)
+    traits = traits_def(Pure())
+    assembly_format = (
+        "$src `[` $indices `]` attr-dict `:` `(` type($src) `,` type($indices) `)` `->` type($result)"
+    )
+
+    def verify_(self) -> None:
+        source, indices, axis = tensor_of(self.src), tensor_of(self.indices), self.axis.value.data
+        shapes = [list(each.get_shape()) for each in (source, indices)]
+        if not 0 <= axis < len(shapes[0]):
+            raise VerifyException(f"axis must be 0 to {len(shapes[0]) - 1}, got {axis}")
+        for shape in shapes:
+            del shape[axis : axis + 1]
+        if len(source.get_shape()) != len(indices.get_shape()) or shapes[0] != shapes[1]:
+            raise VerifyException(f"a gather's indices differ in size along axis {axis} alone, got {source} and {indices}")
+        _verify_result(self, tensor_like(indices, source.element_type), self.result.type)
+
+
+@irdl_op_definition
+class ExternElementwiseOp(IRDLOperation):
+    """A function of a device library on each element, by its symbol."""
+
+    name = "tt.extern_elementwise"
+    srcs = var_operand_def()
+    libname = prop_def(StringAttr)
+    libpath = prop_def(StringAttr)
+    symbol = prop_def(StringAttr)
+    pure = prop_def(BoolAttr)
+    result = result_def()
+    irdl_options = (ParsePropInAttrDict(),)
+    traits = traits_def(Pure())
+    assembly_format = "$srcs attr-dict `:` `(` type($srcs) `)` `->` type($result)"
+
+    def __init__(self, symbol: str, srcs: Sequence[SSAValue]) -> None:
+        super().__init__(
+            operands=[srcs],
+            properties={
+                "libname": StringAttr(""),
+                "libpath": StringAttr(""),
+                "symbol": StringAttr(symbol),
+                "pure": BoolAttr.from_bool(True),
+            },
+            result_types=[srcs[0].type],
+        )
 
 
 @irdl_op_definition

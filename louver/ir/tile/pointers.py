@@ -1,11 +1,11 @@
-"""Pointer arithmetic: ranges of integers, and pointers moved by integers."""
+"""Pointer arithmetic: ranges of integers, pointers moved by integers, addresses, pointers to elements of another type."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 from xdsl.dialects.arith import signlessIntegerLike
-from xdsl.dialects.builtin import I32, IntegerAttr, TensorType, i32
+from xdsl.dialects.builtin import I32, IntegerAttr, TensorType, i32, i64
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     AnyAttr,
@@ -21,7 +21,7 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from louver.ir.tile.types import PointerType, as_tensor
+from louver.ir.tile.types import PointerType, as_tensor, tensor_like
 
 
 @irdl_op_definition
@@ -67,8 +67,46 @@ class AddPtrOp(IRDLOperation):
 
     def verify_(self) -> None:
         pointer, offset = as_tensor(self.ptr.type), as_tensor(self.offset.type)
-        element: Attribute = self.ptr.type if pointer is None else pointer.element_type
-        if not isinstance(element, PointerType) or isinstance(element.pointee, TensorType):
-            raise VerifyException(f"tt.addptr moves pointers to elements, got {self.ptr.type}")
+        _verify_pointers(self.name, self.ptr.type)
         if (pointer and pointer.get_shape()) != (offset and offset.get_shape()):
             raise VerifyException(f"pointers and offsets have one shape, got {self.ptr.type} and {self.offset.type}")
+
+
+@irdl_op_definition
+class PtrToIntOp(IRDLOperation):
+    """The address in a pointer, or in each pointer of a tensor, in bytes."""
+
+    name = "tt.ptr_to_int"
+    src = operand_def()
+    result = result_def(signlessIntegerLike)
+    traits = traits_def(Pure())
+    assembly_format = "$src attr-dict `:` type($src) `->` type($result)"
+
+    def verify_(self) -> None:
+        _verify_pointers(self.name, self.src.type)
+        tensor = as_tensor(self.src.type)
+        wanted = i64 if tensor is None else tensor_like(tensor, i64)
+        if self.result.type != wanted:
+            raise VerifyException(f"{self.name} gives {wanted}, got {self.result.type}")
+
+
+@irdl_op_definition
+class PointerCastOp(IRDLOperation):
+    """The same address, or addresses, as pointers to elements of another type. Casts of numbers become `arith.bitcast`."""
+
+    name = "tt.bitcast"
+    src = operand_def()
+    result = result_def()
+    traits = traits_def(Pure())
+    assembly_format = "$src attr-dict `:` type($src) `->` type($result)"
+
+    def verify_(self) -> None:
+        for type_ in (self.src.type, self.result.type):
+            _verify_pointers(self.name, type_)
+
+
+def _verify_pointers(name: str, type_: Attribute) -> None:
+    tensor = as_tensor(type_)
+    element = type_ if tensor is None else tensor.element_type
+    if not isinstance(element, PointerType) or isinstance(element.pointee, TensorType):
+        raise VerifyException(f"{name} is of pointers to elements, got {type_}")

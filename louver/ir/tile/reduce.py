@@ -1,8 +1,8 @@
-"""Reductions along an axis, as Triton prints them: a generic operation with the combination as its region."""
+"""Reductions and scans along an axis, as Triton prints them: generic operations with the combination as their region."""
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import I32, IntegerAttr
+from xdsl.dialects.builtin import I32, BoolAttr, IntegerAttr
 from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
@@ -18,11 +18,9 @@ from xdsl.utils.exceptions import VerifyException
 from louver.ir.tile.types import tensor_of
 
 
-@irdl_op_definition
-class ReduceOp(IRDLOperation):
-    """Combine all elements along `axis`, by the region's two halves of arguments, to one."""
+class CombiningOp(IRDLOperation):
+    """Combines elements along `axis`. The region's arguments are an element of each operand, and then another one of each."""
 
-    name = "tt.reduce"
     srcs = var_operand_def()
     axis = prop_def(IntegerAttr[I32])
     result = var_result_def()
@@ -37,10 +35,38 @@ class ReduceOp(IRDLOperation):
 
 
 @irdl_op_definition
-class ReduceReturnOp(IRDLOperation):
-    """Ends a reduction's region with the combined values."""
+class ReduceOp(CombiningOp):
+    """Combine all elements along the axis to one."""
+
+    name = "tt.reduce"
+
+
+@irdl_op_definition
+class ScanOp(CombiningOp):
+    """Combine each element with all before it along the axis, or, with `reverse`, with all behind it, the last one first."""
+
+    name = "tt.scan"
+    reverse = prop_def(BoolAttr)
+
+
+class _CombinedOp(IRDLOperation):
+    """Ends a region with the combined values."""
+
+    values = var_operand_def()
+    assembly_format = "$values attr-dict `:` type($values)"
+
+
+@irdl_op_definition
+class ReduceReturnOp(_CombinedOp):
+    """Ends a reduction's region."""
 
     name = "tt.reduce.return"
-    values = var_operand_def()
     traits = traits_def(HasParent(ReduceOp), IsTerminator(), Pure())
-    assembly_format = "$values attr-dict `:` type($values)"
+
+
+@irdl_op_definition
+class ScanReturnOp(_CombinedOp):
+    """Ends a scan's region."""
+
+    name = "tt.scan.return"
+    traits = traits_def(HasParent(ScanOp), IsTerminator(), Pure())

@@ -15,20 +15,27 @@ from louver.ir import arith as ours
 from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
 from louver.ir.tile import (
     AddPtrOp,
+    AtomicCASOp,
     AtomicRMWOp,
     BroadcastOp,
     ClampFOp,
     DotOp,
     DotOperandAttr,
     ExpandDimsOp,
+    ExternElementwiseOp,
     FpToFpOp,
     FuncOp,
+    GatherOp,
+    JoinOp,
     LinearAttr,
     LoadOp,
     MakeRangeOp,
     MmaAttr,
+    PointerCastOp,
+    PtrToIntOp,
     ReduceOp,
     ReshapeOp,
+    ScanOp,
     SharedAttr,
     SliceAttr,
     SplatOp,
@@ -39,7 +46,7 @@ from louver.ir.tile import (
 from louver.ir.tile.encodings import DENSE, METADATA, VALUES, Encoding
 from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import tensor_of
-from louver.passes.encode.natural import Natures, element_bits, is_tile
+from louver.passes.encode.natural import Anchor, Natures, element_bits, is_tile
 from louver.passes.integers import position
 from louver.passes.refusal import unsupported
 
@@ -47,7 +54,7 @@ ELEMENTWISE: tuple[type[Operation], ...] = (
     *(op for op in arith.Arith.operations if op is not arith.ConstantOp),
     *math.Math.operations,
     *(ours.SIToFPOp, ours.FPToSIOp, ours.UIToFPOp, ours.FPToUIOp, ours.ExtSIOp, ours.ExtUIOp, ours.TruncIOp),
-    *(CmpiOp, CmpfOp, SelectOp, ClampFOp, FpToFpOp, AddPtrOp),
+    *(CmpiOp, CmpfOp, SelectOp, ClampFOp, FpToFpOp, AddPtrOp, ours.RemFOp, ExternElementwiseOp, PtrToIntOp, PointerCastOp),
 )
 """Operations on the elements of tiles of one shape."""
 
@@ -104,12 +111,12 @@ class Demands:
         elif isinstance(owner, scf.IfOp):
             index = position(value, owner.results)
             self._want([(_end(region.block)[index], encoding) for region in owner.regions])
-        elif not isinstance(owner, DotOp | ReduceOp | AtomicRMWOp | scf.WhileOp):
+        elif not isinstance(owner, DotOp | Anchor | scf.WhileOp):
             self._want(operand_encodings(owner, encoding))
 
     def _keeps_nature(self, value: SSAValue) -> bool:
         """Whether a tile with an encoding by nature is computed there alone, because it is not cheaply computed again."""
-        computed = Block | DotOp | ReduceOp | AtomicRMWOp | scf.ForOp | scf.IfOp | scf.WhileOp
+        computed = Block | DotOp | Anchor | scf.ForOp | scf.IfOp | scf.WhileOp
         return value in self.natures.staged or isinstance(value.owner, computed)
 
     def _argument(self, block: Block, value: SSAValue, encoding: Encoding) -> None:
@@ -134,12 +141,16 @@ def anchored_operands(op: Operation, natures: Natures) -> Wanted:
         case StoreOp() if is_tile(op.ptr):
             encoding = natures.of(op.value) or natures.of(op.ptr) or natures.default(op.value)
             return [(operand, encoding) for operand in op.operands]
-        case AtomicRMWOp() if is_tile(op.ptr):
+        case AtomicRMWOp() | AtomicCASOp() if is_tile(op.ptr):
             return [(operand, natures.place(op)) for operand in op.operands]
         case DotOp():
             return dot_operands(op, natures)
-        case ReduceOp():
+        case ReduceOp() | ScanOp():
             return [(operand, natures.source(op)) for operand in op.srcs]
+        case JoinOp():
+            return [(operand, natures.halves(op)) for operand in op.operands]
+        case GatherOp():
+            return [(operand, natures.default(operand)) for operand in op.operands]
         case scf.WhileOp():
             before, after = op.before_region.block, op.after_region.block
             groups = [*zip(op.arguments, before.args, _end(after), strict=True)]

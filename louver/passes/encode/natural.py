@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from typing import cast
+from typing import TypeAlias, cast
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import (
@@ -22,18 +22,24 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from louver.ir.tile import (
+    AtomicCASOp,
+    AtomicOp,
     AtomicRMWOp,
     BlockedAttr,
     BroadcastOp,
+    CombiningOp,
     DotOp,
     ExpandDimsOp,
     FuncOp,
+    GatherOp,
+    JoinOp,
     LinearAttr,
     LoadOp,
     MmaAttr,
     PointerType,
     ReduceOp,
     ReshapeOp,
+    ScanOp,
     SliceAttr,
     SplitOp,
     StoreOp,
@@ -60,6 +66,10 @@ WARP_SUMS = 2048
 """Sums of dots for each warp, before another warp takes part: 64 registers of a thread. Half as many before a second one does, and
 where operands take more registers: elements that are moved one by one, and 8-bit floats, which sm_90a's assembler widens.
 """
+
+
+Anchor: TypeAlias = ReduceOp | ScanOp | JoinOp | GatherOp | AtomicRMWOp | AtomicCASOp
+"""Operations, beside dots, that give their results in one encoding, whatever it is wanted in."""
 
 
 def is_tile(value: SSAValue) -> bool:
@@ -145,7 +155,7 @@ class Natures:
         self.warpgroups = warpgroups and has_known_addresses(function)
         self._found: dict[SSAValue, Encoding] = {}
         operations = list(function.body.walk())
-        anchors = [op for op in operations if isinstance(op, ReduceOp | AtomicRMWOp)]
+        anchors = [op for op in operations if isinstance(op, Anchor)]
         self.apart = _dots_apart(operations)
         self.operands = staged_operands(function) if staged else {}
         self._settle(operations)
@@ -167,13 +177,17 @@ class Natures:
         """The value's own encoding, or that of tiles that meet no dot."""
         return self.of(value) or BlockedAttr.default(tensor_of(value).get_shape(), self.warps, self.together)
 
-    def source(self, op: ReduceOp) -> Encoding:
-        """The encoding in which a reduction takes its operands."""
+    def source(self, op: CombiningOp) -> Encoding:
+        """The encoding in which a reduction or scan takes its operands."""
         return next((found for each in op.srcs if (found := self.of(each))), self.default(op.srcs[0]))
 
-    def place(self, op: AtomicRMWOp) -> Encoding:
+    def place(self, op: AtomicOp) -> Encoding:
         """The encoding in which an atomic operation is done."""
         return self.of(op.value) or self.of(op.ptr) or self.default(op.ptr)
+
+    def halves(self, op: JoinOp) -> Encoding:
+        """The encoding in which a join takes its operands."""
+        return self.of(op.lhs) or self.default(op.rhs)
 
     def _settle(self, operations: Sequence[Operation]) -> None:
         changed = True
@@ -185,14 +199,20 @@ class Natures:
                         self._found[value] = encoding
                         changed = True
 
-    def _give_default(self, op: ReduceOp | AtomicRMWOp) -> None:
-        if isinstance(op, AtomicRMWOp):
-            if is_tile(op.result):
-                self._found.setdefault(op.result, self.place(op))
-            return
-        encoding = SliceAttr.of(op.axis.value.data, self.source(op))
-        for result in op.result:
-            if is_tile(result):
+    def _give_default(self, op: Anchor) -> None:
+        match op:
+            case AtomicRMWOp() | AtomicCASOp():
+                encoding = self.place(op) if is_tile(op.result) else None
+            case ReduceOp():
+                encoding = SliceAttr.of(op.axis.value.data, self.source(op))
+            case ScanOp():
+                encoding = self.source(op)
+            case JoinOp():
+                encoding = _paired(op, self.halves(op))
+            case GatherOp():
+                encoding = self.default(op.indices)
+        for result in op.results:
+            if is_tile(result) and encoding is not None:
                 self._found.setdefault(result, encoding)
 
     def _given(self, op: Operation) -> list[tuple[SSAValue, Encoding | None]]:
@@ -204,7 +224,15 @@ class Natures:
             case ReduceOp():
                 found = next((found for each in op.srcs if (found := self.of(each))), None)
                 return [(each, found and SliceAttr.of(op.axis.value.data, found)) for each in op.result]
-            case AtomicRMWOp():
+            case ScanOp():
+                found = next((found for each in op.srcs if (found := self.of(each))), None)
+                return [(each, found) for each in op.result]
+            case JoinOp():
+                found = self.of(op.lhs) or self.of(op.rhs)
+                return [(op.result, found and _paired(op, found))]
+            case GatherOp():
+                return [(op.result, self.of(op.indices))]
+            case AtomicRMWOp() | AtomicCASOp():
                 return [(op.result, self.of(op.value))]
             case scf.ForOp() | scf.IfOp() | scf.WhileOp():
                 return self._together(_passed_on(op))
@@ -245,6 +273,10 @@ class Natures:
             case _:
                 pass
         return [(result, encoding) for result in op.results if as_tensor(result.type) is not None]
+
+
+def _paired(op: JoinOp, encoding: Encoding) -> Encoding:
+    return LinearAttr.of(encoding.layout(tensor_of(op.lhs).get_shape()).paired())
 
 
 def _together(function: FuncOp) -> int:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, LocationAttr, ModuleOp, TensorType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from louver.ir.tile import AtomicRMWOp, ConvertLayoutOp, DotOp, FuncOp, ReduceOp, SharedAttr, StoreOp
+from louver.ir.tile import ConvertLayoutOp, DotOp, FuncOp, SharedAttr, StoreOp
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.types import as_tensor
 from louver.passes.encode.demand import Demands, anchored_operands, multiplied_operands, operand_encodings
-from louver.passes.encode.natural import Natures, choose_warps, is_tile
+from louver.passes.encode.natural import Anchor, Natures, choose_warps, is_tile
 from louver.passes.refusal import unsupported
 from louver.passes.remove_dead import remove_dead
 
-_ANCHORS = (StoreOp, DotOp, ReduceOp, AtomicRMWOp)
+_Anchored: TypeAlias = StoreOp | DotOp | Anchor
 
 
 def assign_encodings(
@@ -82,7 +83,7 @@ class _Rewrite:
                     self._while(op, new)
                 case scf.YieldOp() | scf.ConditionOp():
                     return
-                case _ if isinstance(op, _ANCHORS):
+                case _ if isinstance(op, _Anchored):
                     self._anchor(op, new)
                 case _ if any(map(is_tile, op.results)):
                     for encoding in dict.fromkeys(each for value in op.results for each in self.demands.made(value)):

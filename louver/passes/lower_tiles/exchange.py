@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from xdsl.ir import Operation
 
-from louver.ir.tile import ConvertLayoutOp
-from louver.ir.tile.layout import Layout
+from louver.ir.tile import ConvertLayoutOp, GatherOp
+from louver.ir.tile.layout import Layout, Vector
+from louver.isa.convert import ConvertInteger
 from louver.isa.instruction import REGISTER_BITS, RegType
 from louver.isa.memory import Load, Store
 from louver.passes.lower_tiles.state import Lowering, Registers, flat_offset
@@ -26,25 +29,59 @@ def from_owners(low: Lowering, op: Operation, registers: Registers, layout: Layo
     return _through_shared(low, op, registers, (layout, layout), limit)
 
 
+def lower_gather(low: Lowering, op: GatherOp, limit: int) -> Registers:
+    """Elements that all threads can reach, each loaded from where its index says."""
+    source, result, axis = low.layout(op.src), low.layout(op.result), op.axis.value.data
+    pitch = prod(source.shape[axis + 1 :])
+    size = _put(low, op, low.values[op.src], source, limit)
+
+    def beside(step: Vector) -> int:
+        """How far on a step is without what it takes along the axis."""
+        return flat_offset((*step[:axis], 0, *step[axis + 1 :]), source)
+
+    base = place(low, low.combined([beside(step) for step in result.thread]), size)
+    found: list[Reg] = []
+    for index, at in zip(low.values[op.indices], result.registers, strict=True):
+        narrow = low.emit(ConvertInteger("u32", "u64"), index) if index.type == "b64" else index
+        address = low.k.mad_lo(narrow, pitch * size, base)
+        found.append(_taken(low, low.values[op.src][0].type, Address(address, beside(at) * size)))
+    low.barrier()
+    return tuple(found)
+
+
 def _through_shared(
     low: Lowering, op: Operation, registers: Registers, layouts: tuple[Layout, Layout], limit: int
 ) -> Registers:
     source, result = layouts
+    size = _put(low, op, registers, source, limit)
+    base = place(low, low.flat_origin(result), size)
+    addresses = [Address(base, flat_offset(at, result) * size) for at in result.registers]
+    found = tuple(_taken(low, registers[0].type, address) for address in addresses)
+    # The next exchange uses the same memory.
+    low.barrier()
+    return found
+
+
+def _put(low: Lowering, op: Operation, registers: Registers, layout: Layout, limit: int) -> int:
+    """Elements to shared memory, in row-major order; the threads have met. Returns the bytes of one."""
     truths = registers[0].type == "pred"
     stored = [as_number(low, each) for each in registers] if truths else list(registers)
     kind = stored[0].type
     size = REGISTER_BITS[kind] // 8
-    low.reserve(source.size * size, op, limit)
-    base = place(low, low.flat_origin(source), size)
-    owner = low.owner(source)
-    for register, at in zip(stored, source.registers, strict=True):
-        low.k.emit(Store("shared", kind), Address(base, flat_offset(at, source) * size), register, guard=owner)
+    low.reserve(layout.size * size, op, limit)
+    base = place(low, low.flat_origin(layout), size)
+    owner = low.owner(layout)
+    for register, at in zip(stored, layout.registers, strict=True):
+        low.k.emit(Store("shared", kind), Address(base, flat_offset(at, layout) * size), register, guard=owner)
     low.barrier()
-    base = place(low, low.flat_origin(result), size)
-    found = tuple(load_shared(low, kind, Address(base, flat_offset(at, result) * size)) for at in result.registers)
-    # The next exchange uses the same memory.
-    low.barrier()
-    return tuple(as_truth(low, each) for each in found) if truths else found
+    return size
+
+
+def _taken(low: Lowering, kind: RegType, address: Address) -> Reg:
+    """An element from shared memory; predicates are there as numbers."""
+    if kind == "pred":
+        return as_truth(low, load_shared(low, "b32", address))
+    return load_shared(low, kind, address)
 
 
 def place(low: Lowering, origin: Reg | None, size: int) -> Reg:

@@ -12,14 +12,18 @@ from louver.ir.tile import (
     AsyncCommitOp,
     AsyncCopyOp,
     AsyncWaitOp,
+    AtomicCASOp,
     AtomicRMWOp,
     BroadcastOp,
+    CombiningOp,
     ConvertLayoutOp,
     DotOp,
     ExpandDimsOp,
     FuncOp,
+    GatherOp,
     GetNumProgramsOp,
     GetProgramIdOp,
+    JoinOp,
     LoadOp,
     LocalAllocOp,
     MakeRangeOp,
@@ -27,6 +31,8 @@ from louver.ir.tile import (
     ReduceReturnOp,
     ReshapeOp,
     ReturnOp,
+    ScanOp,
+    ScanReturnOp,
     SplatOp,
     SplitOp,
     StoreOp,
@@ -42,13 +48,14 @@ from louver.passes.lower_tiles.async_copy import begin_copy, commit_copies, wait
 from louver.passes.lower_tiles.atomic import lower_atomic
 from louver.passes.lower_tiles.control import lower_for, lower_if, lower_while
 from louver.passes.lower_tiles.dot import lower_dot
-from louver.passes.lower_tiles.exchange import lower_conversion
+from louver.passes.lower_tiles.exchange import lower_conversion, lower_gather
 from louver.passes.lower_tiles.facts import Facts
 from louver.passes.lower_tiles.memory import lower_load, lower_store
 from louver.passes.lower_tiles.numbers import bits_of, compute, extended, from_f32, is_integer
 from louver.passes.lower_tiles.order import order_by_demand
 from louver.passes.lower_tiles.reduce import lower_reduction, returned
-from louver.passes.lower_tiles.shapes import lower_constant, lower_move, lower_range, lower_splat, lower_split
+from louver.passes.lower_tiles.scan import lower_scan
+from louver.passes.lower_tiles.shapes import lower_constant, lower_join, lower_move, lower_range, lower_splat, lower_split
 from louver.passes.lower_tiles.shared import in_shared, lower_memory, place_tiles, put_tile, take_tile
 from louver.passes.lower_tiles.state import Lowering, NoRoomError, Registers, element_of, register_class
 from louver.passes.lower_tiles.sums import Made, derived, summed
@@ -60,7 +67,7 @@ from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Block as PtxBlock
 from louver.ptx.module import Kernel, Module, Param, Reg
 
-_EXCHANGES = (ConvertLayoutOp, DotOp, ReduceOp, scf.YieldOp, scf.ConditionOp, ReturnOp)
+_EXCHANGES = (ConvertLayoutOp, DotOp, ReduceOp, ScanOp, GatherOp, scf.YieldOp, scf.ConditionOp, ReturnOp)
 """What may need other threads, or ends a block, so that products are done before."""
 
 _MOVES = (ExpandDimsOp, BroadcastOp, TransOp, ReshapeOp)
@@ -137,7 +144,7 @@ class _Kernel:
         if low.pending and not self._goes_on(op):
             low.finish_products()
         match op:
-            case ReturnOp() | scf.YieldOp() | scf.ConditionOp() | ReduceReturnOp():
+            case ReturnOp() | scf.YieldOp() | scf.ConditionOp() | ReduceReturnOp() | ScanReturnOp():
                 pass
             case scf.ForOp():
                 lower_for(low, op, self._block)
@@ -153,7 +160,7 @@ class _Kernel:
                 commit_copies(low)
             case AsyncWaitOp():
                 wait_for_copies(low, op)
-            case AtomicRMWOp():
+            case AtomicRMWOp() | AtomicCASOp():
                 before = lower_atomic(low, op, self.limit)
                 if before is not None:
                     low.values[op.result] = before
@@ -161,6 +168,9 @@ class _Kernel:
                 low.values[op.first], low.values[op.second] = lower_split(low, op)
             case ReduceOp():
                 found = lower_reduction(low, op, self._combine, self.limit)
+                low.values.update(zip(op.result, found, strict=True))
+            case ScanOp():
+                found = lower_scan(low, op, self._combine, self.limit)
                 low.values.update(zip(op.result, found, strict=True))
             case _:
                 low.values[op.results[0]] = self._value(op)
@@ -205,6 +215,10 @@ class _Kernel:
                 return take_tile(low, op)
             case ConvertLayoutOp():
                 return lower_conversion(low, op, self.limit)
+            case GatherOp():
+                return lower_gather(low, op, self.limit)
+            case JoinOp():
+                return lower_join(low, op)
             case _ if isinstance(op, _MOVES):
                 return lower_move(low, op)
             case _ if len(op.results) == 1 and not op.regions:
@@ -241,8 +255,8 @@ class _Kernel:
             derived(low, op, operands, found)
         return found
 
-    def _combine(self, op: ReduceOp, elements: Sequence[Reg]) -> tuple[Reg, ...]:
-        """A reduction's region on the elements of two halves."""
+    def _combine(self, op: CombiningOp, elements: Sequence[Reg]) -> tuple[Reg, ...]:
+        """The region of a reduction or scan on the elements of two halves."""
         low, block = self.low, op.combine.block
         low.values.update(zip(block.args, ((each,) for each in elements), strict=True))
         self._block(block)

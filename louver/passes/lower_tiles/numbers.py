@@ -15,7 +15,7 @@ from xdsl.ir import Attribute, Operation
 from louver.ir import arith as ours
 from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
 from louver.ir.elementwise import step_of
-from louver.ir.tile import ELEMENTS, AddPtrOp, ClampFOp, FpToFpOp, PointerType, element_name
+from louver.ir.tile import ELEMENTS, AddPtrOp, ClampFOp, FpToFpOp, PointerCastOp, PointerType, PtrToIntOp, element_name
 from louver.isa.bits import ExtractField, PermuteBytes
 from louver.isa.convert import ConvertInteger, F32ToInteger, Fp8, HalfPairFromFp8, IntegerToF32, IntegerToHalf
 from louver.isa.elementwise import STEPS
@@ -257,15 +257,13 @@ def _index(low: Lowering, op: Operation, operands: Registers) -> Reg:
 def _to_floating(low: Lowering, op: Operation, operands: Registers) -> Reg:
     source, result = (element_of(value.type) for value in (op.operands[0], op.results[0]))
     signed, (register,), bits = isinstance(op, ours.SIToFPOp), operands, bits_of(source)
-    if bits == 64:
-        raise unsupported("integers of 64 bits are truncated to 32 before they become floating-point numbers", op)
     if bits == 8 and register in low.bytes:
         return from_f32(low, _from_byte(low, low.bytes[register], signed), result)
     if bits == 1:
         register = low.k.selp(low.constant(-1 if signed else 1, "b32"), low.constant(0, "b32"), register)
     elif not signed:
         register = without_sign(low, register, bits)
-    kind = "s32" if signed else "u32"
+    kind = signed_type(bits, unsigned=not signed)
     name = element_name(result)
     if name in ("f16", "bf16"):
         return low.emit(IntegerToHalf(name, kind), register)
@@ -286,9 +284,9 @@ def _to_whole(low: Lowering, op: Operation, operands: Registers) -> Reg:
     """Towards zero; what is out of range saturates."""
     source, result = (element_of(value.type) for value in (op.operands[0], op.results[0]))
     bits, signed = bits_of(result), isinstance(op, ours.FPToSIOp)
-    if bits not in (8, 16, 32):
-        raise unsupported("floating-point numbers become integers of 8, 16 or 32 bits", op)
-    kind = "s32" if signed else "u32"
+    if bits == 1:
+        raise unsupported("floating-point numbers become integers of 8 to 64 bits: compare them with 0", op)
+    kind = signed_type(bits, unsigned=not signed)
     whole = low.emit(F32ToInteger(kind, "rzi"), to_f32(low, operands[0], source))
     if bits < 32:
         most = (1 << (bits - signed)) - 1
@@ -377,6 +375,11 @@ def _add_pointer(low: Lowering, op: AddPtrOp, operands: Registers) -> Reg:
     return low.k.mad_lo(wide, size, pointer)
 
 
+def _as_it_is(low: Lowering, op: Operation, operands: Registers) -> Reg:
+    """An address, however it is read."""
+    return operands[0]
+
+
 def element_bytes(element: Attribute, op: Operation) -> int:
     """Bytes of an element in memory. Refuses `op` for elements that tiles do not have."""
     kind = register_class(element, op)
@@ -432,6 +435,8 @@ RULES: dict[type[Operation], Rule] = {
     SelectOp: _select,
     ClampFOp: _clamp,
     AddPtrOp: _add_pointer,
+    PtrToIntOp: _as_it_is,
+    PointerCastOp: _as_it_is,
 }
 """Operations on elements, beside the steps of `louver.isa.elementwise`."""
 

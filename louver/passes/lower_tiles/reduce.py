@@ -7,20 +7,21 @@ from typing import TypeAlias
 
 from xdsl.ir import SSAValue
 
-from louver.ir.tile import ReduceOp, ReduceReturnOp
+from louver.ir.tile import CombiningOp, ReduceOp, ReduceReturnOp, ScanReturnOp
 from louver.ir.tile.layout import LANE_BITS
 from louver.isa.instruction import LANES, REGISTER_BITS
 from louver.isa.memory import Store
 from louver.isa.move import Bitcast, Unpack
 from louver.passes.encode.natural import is_tile
 from louver.passes.lower_tiles.exchange import as_number, as_truth, load_shared, place
+from louver.passes.lower_tiles.numbers import choose
 from louver.passes.lower_tiles.state import Lowering, Registers
 from louver.ptx.module import Address, Reg
 
 Elements: TypeAlias = tuple[Reg, ...]
 """One element of each operand."""
 
-LowerRegion: TypeAlias = Callable[[ReduceOp, Sequence[Reg]], Elements]
+LowerRegion: TypeAlias = Callable[[CombiningOp, Sequence[Reg]], Elements]
 
 
 def lower_reduction(low: Lowering, op: ReduceOp, lower_region: LowerRegion, limit: int) -> tuple[Registers, ...]:
@@ -42,28 +43,22 @@ def lower_reduction(low: Lowering, op: ReduceOp, lower_region: LowerRegion, limi
         totals[where] = total
     for bit, step in enumerate(layout.thread):
         if step[axis]:
-            exchanged = _from_lane if bit < LANE_BITS else _from_warp
-            others = exchanged(low, op, list(totals.values()), bit, limit)
+            others = from_thread(low, op, list(totals.values()), bit, limit)
             # Both threads combine in the same order, so that both get the same result.
             lower = low.k.setp("eq", "u32", low.k.and_(low.thread, 1 << bit), 0)
             totals = {
-                where: combine(*_ordered(low, lower, mine, other))
+                where: combine(*ordered(low, lower, mine, other))
                 for (where, mine), other in zip(totals.items(), others, strict=True)
             }
     return tuple(_result(low, value, totals, number) for number, value in enumerate(op.result))
 
 
-def _ordered(low: Lowering, lower: Reg, mine: Elements, other: Elements) -> tuple[Elements, Elements]:
+def ordered(low: Lowering, lower: Reg, mine: Elements, other: Elements) -> tuple[Elements, Elements]:
+    """The thread's own elements first where the condition holds."""
     pairs = list(zip(mine, other, strict=True))
-    first = tuple(_choose(low, lower, a, b) for a, b in pairs)
-    second = tuple(_choose(low, lower, b, a) for a, b in pairs)
+    first = tuple(choose(low, lower, a, b) for a, b in pairs)
+    second = tuple(choose(low, lower, b, a) for a, b in pairs)
     return first, second
-
-
-def _choose(low: Lowering, condition: Reg, one: Reg, other: Reg) -> Reg:
-    if one.type != "pred":
-        return low.k.selp(one, other, condition)
-    return as_truth(low, low.k.selp(as_number(low, one), as_number(low, other), condition))
 
 
 def _result(low: Lowering, value: SSAValue, totals: dict[tuple[int, ...], Elements], number: int) -> Registers:
@@ -73,8 +68,11 @@ def _result(low: Lowering, value: SSAValue, totals: dict[tuple[int, ...], Elemen
     return tuple(totals[at][number] for at in low.layout(value).registers)
 
 
-def _from_lane(low: Lowering, op: ReduceOp, elements: Sequence[Elements], bit: int, limit: int) -> list[Elements]:
-    """The elements of the lane whose number differs in one bit."""
+def from_thread(low: Lowering, op: CombiningOp, elements: Sequence[Elements], bit: int, limit: int) -> list[Elements]:
+    """The elements of the thread whose number differs in one bit."""
+    if bit >= LANE_BITS:
+        columns = [list(column) for column in zip(*elements, strict=True)]
+        return list(zip(*(_column_from_warp(low, op, column, bit, limit) for column in columns), strict=True))
     lane = low.k.xor(low.k.and_(low.thread, LANES - 1), 1 << bit)
     return [tuple(_shuffled(low, each, lane) for each in element) for element in elements]
 
@@ -96,13 +94,7 @@ def _shuffled(low: Lowering, register: Reg, lane: Reg) -> Reg:
             return k.pack_b64(k.shuffle(low_half, lane), k.shuffle(high_half, lane))
 
 
-def _from_warp(low: Lowering, op: ReduceOp, elements: Sequence[Elements], bit: int, limit: int) -> list[Elements]:
-    """The elements of the thread of another warp whose number differs in one bit."""
-    columns = [list(column) for column in zip(*elements, strict=True)]
-    return list(zip(*(_column_from_warp(low, op, column, bit, limit) for column in columns), strict=True))
-
-
-def _column_from_warp(low: Lowering, op: ReduceOp, registers: Sequence[Reg], bit: int, limit: int) -> list[Reg]:
+def _column_from_warp(low: Lowering, op: CombiningOp, registers: Sequence[Reg], bit: int, limit: int) -> list[Reg]:
     truths = registers[0].type == "pred"
     stored = [as_number(low, each) for each in registers] if truths else list(registers)
     kind = stored[0].type
@@ -118,8 +110,8 @@ def _column_from_warp(low: Lowering, op: ReduceOp, registers: Sequence[Reg], bit
     return [as_truth(low, each) for each in found] if truths else found
 
 
-def returned(op: ReduceOp) -> Sequence[SSAValue]:
-    """What a reduction's region ends with."""
+def returned(op: CombiningOp) -> Sequence[SSAValue]:
+    """What the region of a reduction or scan ends with."""
     end = op.combine.block.last_op
-    assert isinstance(end, ReduceReturnOp)
+    assert isinstance(end, ReduceReturnOp | ScanReturnOp)
     return end.values

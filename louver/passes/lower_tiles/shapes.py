@@ -6,7 +6,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IntegerAttr
 from xdsl.ir import Operation, SSAValue
 
-from louver.ir.tile import BroadcastOp, ExpandDimsOp, MakeRangeOp, ReshapeOp, SplatOp, SplitOp, TransOp
+from louver.ir.tile import BroadcastOp, ExpandDimsOp, JoinOp, MakeRangeOp, ReshapeOp, SplatOp, SplitOp, TransOp
 from louver.ir.tile.layout import Layout, Vector
 from louver.ir.tile.types import tensor_of
 from louver.isa.instruction import RegType
@@ -88,6 +88,13 @@ def _source_place(op: Operation, place: Vector, source: Layout) -> Vector:
 
 def _shape(value: SSAValue) -> Vector:
     return tensor_of(value).get_shape()
+
+
+def lower_join(low: Lowering, op: JoinOp) -> Registers:
+    """The elements of both, by their last index."""
+    source, result = low.layout(op.lhs), low.layout(op.result)
+    parts = [low.values[each] for each in op.operands]
+    return tuple(parts[place[-1]][source.register_of(place[:-1])] for place in result.registers)
 
 
 def lower_split(low: Lowering, op: SplitOp) -> tuple[Registers, Registers]:

@@ -1,0 +1,144 @@
+"""Functions of libdevice (`tl.extra.libdevice`) as operations of MLIR, where there are such.
+
+Those that are a step of `louver.isa.elementwise` by their symbol stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from xdsl.dialects import arith, math
+from xdsl.dialects.builtin import FloatAttr, IntegerType, f32, i32
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from louver.ir.arith import ExtSIOp, ExtUIOp, FPToSIOp, FPToUIOp, RemFOp, SIToFPOp, TruncIOp, UIToFPOp
+from louver.ir.comparisons import CmpfOp
+from louver.ir.refusal import unsupported
+from louver.ir.tile import ExternElementwiseOp, SplatOp
+from louver.ir.tile.types import as_tensor, tensor_like
+from louver.isa.elementwise import STEPS
+
+Make: TypeAlias = Callable[[Sequence[SSAValue], Attribute], Operation]
+"""The last operation of what a function is, of these operands and with this type. Others are inserted by an implicit builder."""
+
+
+def _plain(op: Callable[..., Operation]) -> Make:
+    return lambda operands, to: op(*operands)
+
+
+def _to(op: Callable[..., Operation], first: Callable[..., Operation] | None = None) -> Make:
+    """A conversion to the result's type, perhaps of what another operation gives."""
+    return lambda operands, to: op(operands[0] if first is None else first(operands[0]).results[0], to)
+
+
+def like(type_: Attribute, element: Attribute) -> Attribute:
+    """The element type, or a tile of it in the shape of another one."""
+    tensor = as_tensor(type_)
+    return element if tensor is None else tensor_like(tensor, element)
+
+
+def _truth(predicate: str, *, size: bool) -> Make:
+    """How a number, or its size, compares with infinity, as an integer: 1 where it holds."""
+
+    def make(operands: Sequence[SSAValue], to: Attribute) -> Operation:
+        x = math.AbsFOp(operands[0]).result if size else operands[0]
+        limit: SSAValue = arith.ConstantOp(FloatAttr(float("inf"), f32)).result
+        tensor = as_tensor(x.type)
+        if tensor is not None:
+            limit = SplatOp(limit, tensor.get_shape()).result
+        return ExtUIOp(CmpfOp(x, limit, predicate).result, to)
+
+    return make
+
+
+def _sign(operands: Sequence[SSAValue], to: Attribute) -> Operation:
+    """1 where the sign's bit is set."""
+    bits = arith.BitcastOp(operands[0], like(to, i32)).result
+    return ExtUIOp(TruncIOp(_shifted(bits, 31), like(to, IntegerType(1))).result, to)
+
+
+def _shifted(value: SSAValue, by: int) -> SSAValue:
+    tensor = as_tensor(value.type)
+    element = value.type if tensor is None else tensor.element_type
+    amount: SSAValue = arith.ConstantOp.from_int_and_width(by, element).result  # type: ignore[arg-type]
+    if tensor is not None:
+        amount = SplatOp(amount, tensor.get_shape()).result
+    return arith.ShRUIOp(value, amount).result
+
+
+def upper_half(operands: Sequence[SSAValue], to: Attribute, *, signed: bool = False) -> Operation:
+    """The upper half of a product of integers of 32 bits."""
+    wide = like(to, IntegerType(64))
+    a, b = ((ExtSIOp if signed else ExtUIOp)(each, wide).results[0] for each in operands)
+    return TruncIOp(_shifted(arith.MuliOp(a, b).result, 32), to)
+
+
+_FUNCTIONS: dict[str, Make] = {
+    "fabsf": _plain(math.AbsFOp),
+    "abs": _plain(math.AbsIOp),
+    "llabs": _plain(math.AbsIOp),
+    "floorf": _plain(math.FloorOp),
+    "ceilf": _plain(math.CeilOp),
+    "truncf": _plain(math.TruncOp),
+    "rintf": _plain(math.RoundEvenOp),
+    "nearbyintf": _plain(math.RoundEvenOp),
+    "roundf": _plain(math.RoundOp),
+    "copysignf": _plain(math.CopySignOp),
+    "sqrtf": _plain(math.SqrtOp),
+    "fsqrt_rn": _plain(math.SqrtOp),
+    "rsqrtf": _plain(math.RsqrtOp),
+    "frsqrt_rn": _plain(math.RsqrtOp),
+    "exp2f": _plain(math.Exp2Op),
+    "erff": _plain(math.ErfOp),
+    "sinf": _plain(math.SinOp),
+    "cosf": _plain(math.CosOp),
+    "tanf": lambda operands, to: arith.DivfOp(math.SinOp(operands[0]).result, math.CosOp(operands[0]).result),
+    "fast_expf": _plain(math.ExpOp),
+    "fast_logf": _plain(math.LogOp),
+    "fast_log2f": _plain(math.Log2Op),
+    "fast_sinf": _plain(math.SinOp),
+    "fast_cosf": _plain(math.CosOp),
+    "fast_fdividef": _plain(arith.DivfOp),
+    "fadd_rn": _plain(arith.AddfOp),
+    "fsub_rn": _plain(arith.SubfOp),
+    "fmul_rn": _plain(arith.MulfOp),
+    "fmaf": _plain(math.FmaOp),
+    "fmaf_rn": _plain(math.FmaOp),
+    "fmodf": _plain(RemFOp),
+    "isnanf": _truth("uno", size=False),
+    "isinff": _truth("oeq", size=True),
+    "finitef": _truth("olt", size=True),
+    "signbitf": _sign,
+    "float_as_int": _to(arith.BitcastOp),
+    "float_as_uint": _to(arith.BitcastOp),
+    "int_as_float": _to(arith.BitcastOp),
+    "uint_as_float": _to(arith.BitcastOp),
+    "mulhi": lambda operands, to: upper_half(operands, to, signed=True),
+    "umulhi": upper_half,
+    **{f"{name}2float_rn": _to(SIToFPOp) for name in ("int", "ll")},
+    **{f"{name}2float_rn": _to(UIToFPOp) for name in ("uint", "ull")},
+    **{f"float2{name}_rz": _to(FPToSIOp) for name in ("int", "ll")},
+    **{f"float2{name}_rz": _to(FPToUIOp) for name in ("uint", "ull")},
+    **{f"float2{name}_rn": _to(FPToSIOp, math.RoundEvenOp) for name in ("int", "ll")},
+    **{f"float2{name}_rd": _to(FPToSIOp, math.FloorOp) for name in ("int", "ll")},
+    **{f"float2{name}_ru": _to(FPToSIOp, math.CeilOp) for name in ("int", "ll")},
+    "llrintf": _to(FPToSIOp, math.RoundEvenOp),
+    "llroundf": _to(FPToSIOp, math.RoundOp),
+}  # fmt: skip
+"""Functions by their symbols behind `__nv_`."""
+
+
+PREFIX = "__nv_"
+
+
+def respell(op: ExternElementwiseOp) -> Operation | None:
+    """The last operation of what a function is; None for one that stays. Refuses those that are not supported."""
+    symbol = op.symbol.data
+    if symbol in STEPS:
+        return None
+    make = _FUNCTIONS.get(symbol.removeprefix(PREFIX))
+    if make is None:
+        known = [*(each.removeprefix(PREFIX) for each in STEPS if each.startswith(PREFIX)), *_FUNCTIONS]
+        raise unsupported(f"functions of libdevice are those on f32, as one of {', '.join(sorted(known))}", op)
+    return make(op.srcs, op.result.type)

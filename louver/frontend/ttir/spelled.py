@@ -1,0 +1,259 @@
+"""What Triton has operations for and tile IR spells by others, or drops: read, and replaced at once.
+
+Barriers of a program's threads go: a program's accesses are in order as they are written (`debug_barrier`). Printing and assertions
+go with a warning.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from xdsl.builder import Builder, ImplicitBuilder
+from xdsl.dialects import arith, math
+from xdsl.dialects.arith import floatingPointLike, signlessIntegerLike
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, TensorType, i1, i32
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    VarConstraint,
+    base,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    result_def,
+    var_operand_def,
+)
+from xdsl.parser import Parser
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from louver.frontend.ttir.calls import CallOp
+from louver.frontend.ttir.libdevice import respell, upper_half
+from louver.ir.arith import ExtUIOp
+from louver.ir.comparisons import CmpiOp
+from louver.ir.refusal import source_location, unsupported
+from louver.ir.tile import (
+    BroadcastOp,
+    ExpandDimsOp,
+    ExternElementwiseOp,
+    JoinOp,
+    MakeRangeOp,
+    PointerCastOp,
+    PointerType,
+    ReduceOp,
+    ReduceReturnOp,
+    ReshapeOp,
+    TransOp,
+)
+from louver.ir.tile.types import as_tensor, tensor_like, tensor_of
+
+
+@irdl_op_definition
+class CatOp(IRDLOperation):
+    """Two vectors behind each other; Triton lets the order be another one."""
+
+    name = "tt.cat"
+    T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
+    lhs = operand_def(T)
+    rhs = operand_def(T)
+    result = result_def(TensorType)
+    assembly_format = "$lhs `,` $rhs attr-dict `:` type($lhs) `->` type($result)"
+
+
+@irdl_op_definition
+class PreciseSqrtOp(IRDLOperation):
+    """A square root to nearest even."""
+
+    name = "tt.precise_sqrt"
+    T: ClassVar = VarConstraint("T", floatingPointLike)
+    x = operand_def(T)
+    result = result_def(T)
+    assembly_format = "$x attr-dict `:` type($x)"
+
+
+@irdl_op_definition
+class PreciseDivFOp(IRDLOperation):
+    """A quotient to nearest even."""
+
+    name = "tt.precise_divf"
+    T: ClassVar = VarConstraint("T", floatingPointLike)
+    x = operand_def(T)
+    y = operand_def(T)
+    result = result_def(T)
+    assembly_format = "$x `,` $y attr-dict `:` type($x)"
+
+
+@irdl_op_definition
+class MulhiUIOp(IRDLOperation):
+    """The upper half of a product of unsigned integers."""
+
+    name = "tt.mulhiui"
+    T: ClassVar = VarConstraint("T", signlessIntegerLike)
+    x = operand_def(T)
+    y = operand_def(T)
+    result = result_def(T)
+    assembly_format = "$x `,` $y attr-dict `:` type($x)"
+
+
+@irdl_op_definition
+class HistogramOp(IRDLOperation):
+    """How often each number from 0 on is among the elements; the mask says of which."""
+
+    name = "tt.histogram"
+    src = operand_def(TensorType)
+    mask = opt_operand_def(TensorType)
+    result = result_def(TensorType)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> HistogramOp:
+        operands = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_unresolved_operand)
+        parser.parse_punctuation(":")
+        type_ = parser.parse_type()
+        parser.parse_punctuation("->")
+        result = parser.parse_type()
+        tensor = as_tensor(type_)
+        mask = [] if tensor is None else [tensor_like(tensor, i1)]
+        values = parser.resolve_operands(operands, [type_, *mask][: len(operands)], parser.pos)
+        return cls.build(operands=[values[0], values[1:]], result_types=[result])
+
+
+@irdl_op_definition
+class BarrierOp(IRDLOperation):
+    """The threads of a program meet (`tl.debug_barrier`): Triton 3.6 and newer."""
+
+    name = "ttg.barrier"
+
+    @classmethod
+    def parse(cls, parser: Parser) -> BarrierOp:
+        parser.parse_identifier()
+        while parser.parse_optional_punctuation("|"):
+            parser.parse_identifier()
+        return cls.create()
+
+
+@irdl_op_definition
+class GpuBarrierOp(IRDLOperation):
+    """The same of Triton up to 3.5."""
+
+    name = "gpu.barrier"
+    assembly_format = "attr-dict"
+
+
+@irdl_op_definition
+class PrintOp(IRDLOperation):
+    """Prints values (`tl.device_print`)."""
+
+    name = "tt.print"
+    values = var_operand_def()
+
+    @classmethod
+    def parse(cls, parser: Parser) -> PrintOp:
+        parser.parse_str_literal()
+        parser.parse_optional_attr_dict()
+        if not parser.parse_optional_punctuation(":"):
+            return cls.create()
+        operands = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_unresolved_operand)
+        parser.parse_punctuation(":")
+        types = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
+        return cls.create(operands=parser.resolve_operands(operands, types, parser.pos))
+
+
+@irdl_op_definition
+class AssertOp(IRDLOperation):
+    """Stops the kernel unless all conditions hold (`tl.device_assert`)."""
+
+    name = "tt.assert"
+    condition = operand_def()
+
+    @classmethod
+    def parse(cls, parser: Parser) -> AssertOp:
+        operand = parser.parse_unresolved_operand()
+        parser.parse_punctuation(",")
+        parser.parse_str_literal()
+        parser.parse_optional_attr_dict()
+        parser.parse_punctuation(":")
+        return cls.create(operands=[parser.resolve_operand(operand, parser.parse_type())])
+
+
+OPERATIONS: tuple[type[Operation], ...] = (
+    *(CatOp, PreciseSqrtOp, PreciseDivFOp, MulhiUIOp, HistogramOp, BarrierOp, GpuBarrierOp, PrintOp, AssertOp),
+    CallOp,
+)  # fmt: skip
+
+
+def spell(module: ModuleOp) -> None:
+    """Replace them, in place, and functions of libdevice. Refuses, with the user's line, what has no counterpart."""
+    for op in list(module.walk()):
+        rule = _RULES.get(type(op))
+        if rule is None:
+            continue
+        before = op.prev_op
+        with ImplicitBuilder(Builder(InsertPoint.before(op))):
+            result = rule(op)
+        made = op.prev_op
+        while made is not before:
+            assert made is not None
+            made.location = op.location
+            made = made.prev_op
+        if result is not op:
+            Rewriter.replace_op(op, [], [] if result is None else [result.results[0]])
+
+
+def _bitcast(op: PointerCastOp) -> Operation:
+    tensor = as_tensor(op.src.type)
+    element = op.src.type if tensor is None else tensor.element_type
+    return op if isinstance(element, PointerType) else arith.BitcastOp(op.src, op.result.type)
+
+
+def _cat(op: CatOp) -> Operation:
+    both = JoinOp(op.lhs, op.rhs).result
+    return ReshapeOp(TransOp(both).result, tensor_of(op.result).get_shape())
+
+
+def _mulhi(op: MulhiUIOp) -> Operation:
+    tensor = as_tensor(op.x.type)
+    if (op.x.type if tensor is None else tensor.element_type) != i32:
+        raise unsupported("the upper half of a product is one of 32-bit integers: compute it of halves", op)
+    return upper_half(op.operands, op.result.type)
+
+
+def _histogram(op: HistogramOp) -> Operation:
+    """The sum, over the elements, of where each is the bin's number."""
+    (count,), (bins,) = tensor_of(op.src).get_shape(), tensor_of(op.result).get_shape()
+    shape = [count, bins]
+    numbers = BroadcastOp(ExpandDimsOp(MakeRangeOp(0, bins).result, 0).result, shape).result
+    elements = BroadcastOp(ExpandDimsOp(op.src, 1).result, shape).result
+    found: SSAValue = CmpiOp(elements, numbers, "eq").result
+    if op.mask is not None:
+        found = arith.AndIOp(found, BroadcastOp(ExpandDimsOp(op.mask, 1).result, shape).result).result
+    ones = ExtUIOp(found, TensorType(i32, shape)).result
+    block = Block(arg_types=[i32, i32])
+    with ImplicitBuilder(block):
+        ReduceReturnOp.create(operands=[arith.AddiOp(*block.args).result])
+    return ReduceOp.build(
+        operands=[[ones]], properties={"axis": IntegerAttr(0, 32)}, result_types=[[op.result.type]], regions=[Region(block)]
+    )
+
+
+def _left_out(call: str) -> Callable[[Operation], None]:
+    def rule(op: Operation) -> None:
+        where = source_location(op.location)
+        warnings.warn(f"{call} does nothing in Louver{'' if where is None else f' (at {where})'}", stacklevel=2)
+
+    return rule
+
+
+_RULES: dict[type[Operation], Callable[[Any], Operation | None]] = {
+    PointerCastOp: _bitcast,
+    CatOp: _cat,
+    PreciseSqrtOp: lambda op: math.SqrtOp(op.x),
+    PreciseDivFOp: lambda op: ExternElementwiseOp("__nv_fdiv_rn", [op.x, op.y]),
+    MulhiUIOp: _mulhi,
+    HistogramOp: _histogram,
+    BarrierOp: lambda op: None,
+    GpuBarrierOp: lambda op: None,
+    PrintOp: _left_out("tl.device_print"),
+    AssertOp: _left_out("tl.device_assert"),
+    ExternElementwiseOp: lambda op: respell(op) or op,
+}
