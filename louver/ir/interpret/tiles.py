@@ -20,6 +20,7 @@ from louver.ir.tile import (
     AdvanceOp,
     AtomicRMWOp,
     BroadcastOp,
+    DecompressOp,
     DescriptorLoadOp,
     DescriptorReduceOp,
     DescriptorStoreOp,
@@ -76,6 +77,13 @@ def _split(op: SplitOp, values: Sequence[Any]) -> Sequence[Value]:
 
 def _range(op: MakeRangeOp, values: Sequence[Any]) -> Sequence[Value]:
     return (np.arange(op.start.value.data, op.end.value.data, dtype=np.int32),)
+
+
+def _decompressed(op: DecompressOp, values: Sequence[Any]) -> Sequence[Value]:
+    """A tile that is sparse by its type has all elements here."""
+    if op.metadata is not None:
+        raise Fault("a tile is decompressed by its type, not from values and metadata: run it before decompose-sparse-tensors")
+    return (values[0],)
 
 
 def _dot(op: DotOp, values: Sequence[Any]) -> Sequence[Value]:
@@ -270,6 +278,7 @@ TILES: dict[type[Operation], Handler] = {
     TransOp: _shaped(_turned),
     SplitOp: _split,
     MakeRangeOp: _range,
+    DecompressOp: _decompressed,
     DotOp: _dot,
     AddPtrOp: _add,
     MakeTensorDescriptorOp: _describe,

@@ -19,6 +19,7 @@ from louver.ir.tile.compute import (
     TransOp,
 )
 from louver.ir.tile.convert import ConvertLayoutOp
+from louver.ir.tile.decompress import DecompressOp
 from louver.ir.tile.dot import DotOp
 from louver.ir.tile.elements import ACCUMULATORS, ELEMENTS, element_attribute, element_name
 from louver.ir.tile.encodings import BlockedAttr, DotOperandAttr, LinearAttr, MmaAttr, SliceAttr
@@ -56,6 +57,7 @@ TILE = Dialect(
         LoadOp,
         StoreOp,
         DotOp,
+        DecompressOp,
         TransOp,
         ReshapeOp,
         SplitOp,
@@ -94,6 +96,7 @@ __all__ = [
     "BroadcastOp",
     "ClampFOp",
     "ConvertLayoutOp",
+    "DecompressOp",
     "DescriptorLoadOp",
     "DescriptorReduceOp",
     "DescriptorStoreOp",

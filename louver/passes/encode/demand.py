@@ -16,8 +16,10 @@ from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
 from louver.ir.tile import (
     AddPtrOp,
     AtomicRMWOp,
+    BlockedAttr,
     BroadcastOp,
     ClampFOp,
+    DecompressOp,
     DotOp,
     DotOperandAttr,
     ExpandDimsOp,
@@ -39,6 +41,7 @@ from louver.ir.tile import (
 from louver.ir.tile.encodings import DENSE, METADATA, VALUES, Encoding
 from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import tensor_of
+from louver.isa.memory import MAX_BYTES
 from louver.passes.encode.natural import Natures, element_bits, is_tile
 from louver.passes.integers import position
 from louver.passes.refusal import unsupported
@@ -197,6 +200,9 @@ def operand_encodings(op: Operation, encoding: Encoding) -> Wanted:
             return [(op.src, LinearAttr.of(moved))]
         case SplitOp():
             return [(op.src, LinearAttr.of(_layout(op, op.first, encoding).paired()))]
+        case DecompressOp():
+            # Any element may be anywhere: they go through shared memory, and are loaded as memory has them.
+            return [(each, _in_chunks(each, encoding.warps)) for each in op.operands]
         case LoadOp():
             return [(operand, encoding) for operand in op.operands if is_tile(operand)]
         case _ if isinstance(op, SOURCES):
@@ -205,6 +211,11 @@ def operand_encodings(op: Operation, encoding: Encoding) -> Wanted:
             return [(operand, encoding) for operand in op.operands if is_tile(operand)]
         case _:
             raise unsupported(f"{op.name} is not computed on tiles in registers", op)
+
+
+def _in_chunks(value: SSAValue, warps: int) -> Encoding:
+    """A tile of which each thread has chunks of neighbours along the longer dimension of its memory."""
+    return BlockedAttr.default(tensor_of(value).get_shape(), warps, MAX_BYTES * 8 // element_bits(value))
 
 
 def _layout(op: Operation, value: SSAValue, encoding: Encoding) -> Layout:

@@ -25,6 +25,7 @@ from louver.ir.tile import (
     AtomicRMWOp,
     BlockedAttr,
     BroadcastOp,
+    DecompressOp,
     DotOp,
     ExpandDimsOp,
     FuncOp,
@@ -240,7 +241,7 @@ class Natures:
                 encoding = encoding.parent if fits and isinstance(encoding, SliceAttr) else None
             case BroadcastOp():
                 encoding = encoding if _fits(encoding, tensor_of(op.result).get_shape()) else None
-            case SplitOp():
+            case SplitOp() | DecompressOp():
                 encoding = None
             case _:
                 pass

@@ -15,6 +15,7 @@ from louver.ir.tile import (
     AtomicRMWOp,
     BroadcastOp,
     ConvertLayoutOp,
+    DecompressOp,
     DotOp,
     ExpandDimsOp,
     FuncOp,
@@ -41,6 +42,7 @@ from louver.passes.encode.natural import is_tile
 from louver.passes.lower_tiles.async_copy import begin_copy, commit_copies, wait_for_copies
 from louver.passes.lower_tiles.atomic import lower_atomic
 from louver.passes.lower_tiles.control import lower_for, lower_if, lower_while
+from louver.passes.lower_tiles.decompress import lower_decompression
 from louver.passes.lower_tiles.dot import lower_dot
 from louver.passes.lower_tiles.exchange import lower_conversion
 from louver.passes.lower_tiles.facts import Facts
@@ -60,7 +62,7 @@ from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Block as PtxBlock
 from louver.ptx.module import Kernel, Module, Param, Reg
 
-_EXCHANGES = (ConvertLayoutOp, DotOp, ReduceOp, scf.YieldOp, scf.ConditionOp, ReturnOp)
+_EXCHANGES = (ConvertLayoutOp, DecompressOp, DotOp, ReduceOp, scf.YieldOp, scf.ConditionOp, ReturnOp)
 """What may need other threads, or ends a block, so that products are done before."""
 
 _MOVES = (ExpandDimsOp, BroadcastOp, TransOp, ReshapeOp)
@@ -195,6 +197,8 @@ class _Kernel:
                 return lower_warpgroup_dot(low, op)
             case DotOp():
                 return lower_dot(low, op)
+            case DecompressOp():
+                return lower_decompression(low, op, self.limit)
             case LocalAllocOp():
                 return lower_memory(low, op)
             case TransOp() if in_shared(op.result):
