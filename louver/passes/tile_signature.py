@@ -34,7 +34,8 @@ class ArgumentParameter:
     part: "value", a number: its low 32 or 64 bits, or as f32; "address", of a dense array; "values" and "metadata", the addresses
     of a sparse tensor's two arrays, [M, K/2] without a gap between rows and `louver.isa.prepack.metadata_rows`; "size" and
     "stride" of dimension `dimension` of an argument that is a descriptor, in elements, of a sparse tensor those of the dense one.
-    type: PTX's. element: of the array behind an address, as tile IR names it (such as "f16", "i32"), or of the number.
+    type: PTX's. element: of the array behind an address, as tile IR names it (such as "f16", "i32"), or of the number; of metadata,
+    the element type of the products that it is laid out for.
     multiple: what the kernel takes for granted that the parameter is a multiple of; a power of two.
     """
 
@@ -141,6 +142,11 @@ class TileSignature:
     def arguments(self) -> tuple[str, ...]:
         """The user's arguments, in order."""
         return tuple(dict.fromkeys(each.argument for each in self.parameters))
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """The sparse arguments, and the element types that their metadata is laid out for."""
+        return tuple((each.argument, each.element) for each in self.parameters if each.part == "metadata")
 
     def to_json(self) -> dict[str, Any]:
         """JSON values that `from_json` reads back."""

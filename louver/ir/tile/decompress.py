@@ -29,13 +29,15 @@ class DecompressOp(IRDLOperation):
     """The dense tile that a sparse tile stands for: sparse by its type, or decomposed.
 
     metadata, columns: given together, where `src` has the kept values alone, [M, K/2], or [K/2, M] if `columns`, the dimension of K, is 0.
-    `metadata` is that of a dot: i16, `metadata_shape(M, K)` of the same elements, or its transpose.
+    `metadata` is that of a dot: i16, `metadata_shape(M, K)` of the same elements, or its transpose. bits: of the elements of the dots that
+    it is laid out for, where these are not of the values' width.
     """
 
     name = "tt.decompress"
     src = operand_def(TensorType)
     metadata = opt_operand_def(TensorType)
     columns = opt_prop_def(IntegerAttr[I32])
+    bits = opt_prop_def(IntegerAttr[I32])
     result = result_def(TensorType)
     irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(Pure())

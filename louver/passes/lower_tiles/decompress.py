@@ -102,7 +102,7 @@ def _stored(low: Lowering, op: DecompressOp, metadata: SSAValue, columns: int) -
     assert isinstance(element, FixedBitwidthType)
     size, metadata_size = (REGISTER_BITS[low.values[each][0].type] // 8 for each in (op.src, metadata))
     return _Stored(
-        MAPS[element.bitwidth],
+        MAPS[element.bitwidth if op.bits is None else op.bits.value.data],
         tensor_of(op.src).get_shape()[columns],
         tensor_of(metadata).get_shape()[columns],
         size,

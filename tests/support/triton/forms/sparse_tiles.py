@@ -48,7 +48,7 @@ def changed_tile(
             beside += tl.sum(tile.to(tl.float32), 1)
         total = tl.dot(tile.to(right.dtype), right, total)
     if HOW == "summed":
-        tl.store(sums + m, beside, mask=m < M)
+        tl.store(sums + m, beside, mask=(m < M) & (tl.program_id(1) == 0))
     tl.store(y + m[:, None] * N + n[None, :], total, mask=(m[:, None] < M) & (n[None, :] < N))
 
 
