@@ -71,6 +71,7 @@ class Call:
     arguments: all of the kernel's, by name, constants included. sparse: names of arguments that may be compressed.
     outputs: names of arrays that the kernel writes. expected: makes them in float64. operations: of the dense kernel.
     blocks: shapes of blocks of the arguments that become tensor descriptors. zeroed: outputs are 0 before the launch, not NaN.
+    axes: sparse axes that are not the last one, by argument.
     """
 
     grid: tuple[int, ...]
@@ -81,6 +82,7 @@ class Call:
     operations: float
     blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     zeroed: bool = False
+    axes: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def __post_init__(self) -> None:
         missing = [name for name in (*self.sparse, *self.outputs, *self.blocks) if name not in self.arguments]
@@ -126,7 +128,8 @@ def bind(call: Call, *, sparse: bool, place: Callable[[Array], Any] = np.copy) -
         if name in call.outputs:
             value = np.full_like(value, 0 if call.zeroed else _poison(value))
         if name in call.sparse and sparse:
-            found[name] = louver.compress(value, "1:2" if value.dtype == np.float32 else "2:4")
+            pattern = "1:2" if value.dtype == np.float32 else "2:4"
+            found[name] = louver.compress(value, pattern, axis=call.axes.get(name, -1))
         else:
             found[name] = place(cast("Array", value)) if isinstance(value, np.ndarray) else value
     outs = {name: found[name] for name in call.outputs}

@@ -21,6 +21,7 @@ from louver.ir.tile.multiples import has_known_addresses, multiples_of
 from louver.ir.tile.types import tensor_of
 from louver.isa.instruction import LANES
 from louver.isa.targets import Target, target
+from louver.passes.across import turn_across
 from louver.passes.canonicalize import drop_assumptions
 from louver.passes.conditions import conditions
 from louver.passes.count_loops import count_loops
@@ -108,6 +109,7 @@ PASSES = (
     "propagate-sparsity",
     "drop-assumptions",
     "make-host-descriptors",
+    "turn-across",
     "describe-sparse-tiles",
     "decompose-sparse-tensors",
     "multiply-kept",
@@ -146,6 +148,8 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     groups = argument_groups(_kernel(dense))
     make_host_descriptors(dense)
     dump.write("make-host-descriptors", dense)
+    turn_across(dense)
+    dump.write("turn-across", dense)
     dense_views = read_dense_views(_kernel(dense))
     describe_sparse_tiles(dense)
     dense.verify()
@@ -181,6 +185,7 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
         dense_views,
         taken.reaches,
         taken.multiples,
+        taken.rows_apart,
     )
     return CompiledTiles(machine, tile_ir, decomposed, encoded, module, ptx, signature, multiplied.dense)
 

@@ -57,7 +57,7 @@ def multiply_kept(function: FuncOp) -> Multiplied:
                 found.append(kept)
                 widths.setdefault(_root(kept.origin.operands[1]), set()).add(_bits(op.operands[index]))
                 break
-            if kept.origins:
+            if _is_made_of_sparse(op.operands[index]):
                 reasons.append(f"{_where(op)}a sparse tile is multiplied as a dense one: {reason}")
     layouts: dict[SSAValue, Attribute] = {}
     for kept in found:
@@ -109,6 +109,15 @@ def _root(value: SSAValue) -> SSAValue:
             value = end.operands[position(value, owner.results)]
         else:
             value = owner.operands[0]
+
+
+def _is_made_of_sparse(value: SSAValue) -> bool:
+    """Whether a tile is made of sparse ones, element by element."""
+    owner = value.owner
+    if isinstance(owner, DecompressOp):
+        return True
+    moves = isinstance(owner, Operation) and isinstance(owner, (TransOp, *ELEMENTWISE))
+    return moves and any(_is_made_of_sparse(each) for each in owner.operands)
 
 
 class _DenseError(Exception):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import ModuleOp, StringAttr, TensorType
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, TensorType
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.exceptions import VerifyException
@@ -40,6 +40,7 @@ from louver.ir.tile import (
     sparse_encoding,
 )
 from louver.ir.tile.types import as_tensor, tensor_of
+from louver.passes.across import ACROSS, mark_across
 from louver.passes.refusal import unsupported
 
 _KEEPS = (
@@ -62,8 +63,10 @@ def propagate_sparsity(module: ModuleOp) -> None:
 
 
 def require_multiplied(module: ModuleOp) -> None:
-    """Refuse a sparse tile that anything but a dot takes, which a product does not compute."""
+    """Refuse a sparse tile that anything but a dot takes, which a product does not compute, and one of rows that are not side by side."""
     for op in module.walk():
+        if isinstance(op, FuncOp) and ACROSS in op.attributes:
+            raise unsupported("a product's sparse operand is sparse along its last axis, and not along the one before it", op)
         if isinstance(op, DecompressOp):
             use = next(iter(op.result.uses)).operation
             raise unsupported("a product multiplies its sparse tile as it is loaded and does nothing else with it", use)
@@ -103,15 +106,19 @@ def _encoded_tensor(tensor: TensorType[Attribute], encoding: SparseAttr) -> Tens
 def _mark_arguments(function: FuncOp) -> dict[SSAValue, SparseAttr]:
     """The arguments whose attribute says that they are sparse, now with types that say so."""
     found: dict[SSAValue, SparseAttr] = {}
-    kept = function.argument_attributes
-    for argument, attributes in zip(function.body.block.args, kept, strict=True):
+    across: list[str] = []
+    kept, names = function.argument_attributes, list(function.argument_names.values())
+    for argument, attributes, name in zip(function.body.block.args, kept, names, strict=True):
         for mark in [name for name in attributes if name.startswith(SPARSE_MARK)]:
-            del attributes[mark]
+            axis = attributes.pop(mark)
+            if isinstance(axis, IntegerAttr) and axis.value.data == 2:
+                across.append(name)
             encoding = _named(mark.removeprefix(SPARSE_MARK), function)
             found[_encode(argument, encoding, function)] = encoding
     if found:
         function.take_types()
         function.argument_attributes = kept
+    mark_across(function, across)
     return found
 
 

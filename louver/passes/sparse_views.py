@@ -62,7 +62,7 @@ def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue,
         raise unsupported("a sparse tensor has rows and columns at least", op)
     others = [dimension for dimension in range(len(sizes)) if dimension not in (axes.rows, axes.columns)]
     order = [*others, axes.rows]
-    first = _size(sizes[order[0]], names)
+    first = size_text(sizes[order[0]], names)
     return SparseView(
         names[op.base],
         _text(sizes[axes.columns], names, "the length of rows", op),
@@ -76,7 +76,7 @@ def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue,
 
 
 def _text(index: Index, names: Mapping[SSAValue, str], what: str, op: Operation) -> str:
-    found = _size(index, names)
+    found = size_text(index, names)
     if found is None:
         raise unsupported(
             f"{what} of a sparse tensor is an argument, a number, a product of such or part of an argument, so that the call can be "
@@ -86,23 +86,23 @@ def _text(index: Index, names: Mapping[SSAValue, str], what: str, op: Operation)
     return found
 
 
-def _size(index: Index, names: Mapping[SSAValue, str]) -> str | None:
-    """As `louver.user.sizes` reads it: factors joined by *, or an argument / a number or / another one."""
+def size_text(index: Index, names: Mapping[SSAValue, str]) -> str | None:
+    """A size or stride, as `louver.user.sizes` reads it: factors joined by *, or an argument / a number or / another one."""
     number = literal(index)
     if number is not None or isinstance(index, int):
         return str(number)
     match index.owner:
         case ExtSIOp(input=value) | TruncIOp(input=value):
-            return _size(value, names)
+            return size_text(value, names)
         case GetNumProgramsOp(axis=axis):
             return f"programs {'xyz'[axis.value.data]}"
         case arith.MuliOp(lhs=left, rhs=right):
-            factors = [_size(each, names) for each in (left, right)]
+            factors = [size_text(each, names) for each in (left, right)]
             if None in factors or any("/" in str(each) for each in factors):
                 return None
             return "*".join(sorted(factor for each in factors for factor in str(each).split("*")))
         case arith.DivSIOp(lhs=whole, rhs=by):
-            name, divisor = _size(whole, names), _size(by, names)
+            name, divisor = size_text(whole, names), size_text(by, names)
             if name is None or divisor is None or not {"*", "/"}.isdisjoint(name + divisor) or divisor == "0":
                 return None
             return f"{name}/{divisor}"

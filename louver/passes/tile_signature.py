@@ -126,7 +126,8 @@ class TileSignature:
     """A compiled kernel of register tiles as its launch sees it. shared_bytes: dynamic shared memory of a CTA.
 
     views, dense_views, reaches: what the kernel takes for granted of its arguments, which a launch must check. multiples: arguments, and what
-    each is a multiple of, so that sparse tiles begin where metadata can be read.
+    each is a multiple of, so that sparse tiles begin where metadata can be read. rows_apart: arguments that are sparse along their last axis
+    but one, and the strides, as texts, that the kernel gives the dense tensor's rows.
     """
 
     kernel: str
@@ -137,6 +138,7 @@ class TileSignature:
     dense_views: tuple[DenseView, ...] = ()
     reaches: tuple[Reach, ...] = ()
     multiples: tuple[tuple[str, int], ...] = ()
+    rows_apart: tuple[tuple[str, str], ...] = ()
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -160,4 +162,5 @@ class TileSignature:
         fields["dense_views"] = tuple(DenseView.from_json(view) for view in facts["dense_views"])
         fields["reaches"] = tuple(Reach.from_json(each) for each in facts["reaches"])
         fields["multiples"] = tuple((name, of) for name, of in facts["multiples"])
+        fields["rows_apart"] = tuple((name, text) for name, text in facts["rows_apart"])
         return cls(**fields)
