@@ -77,6 +77,7 @@ class Call:
     outputs: names of arrays that the kernel writes. expected: makes them in float64. operations: of the dense kernel.
     blocks: shapes of blocks of the arguments that become tensor descriptors. zeroed: outputs are 0 before the launch, not NaN.
     library: the same product of the dense arguments, by the library that they belong to; None where it has no one operation for it.
+    axes: sparse axes that are not the last one, by argument.
     """
 
     grid: tuple[int, ...]
@@ -88,6 +89,7 @@ class Call:
     blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     zeroed: bool = False
     library: Callable[[Mapping[str, Any]], Any] | None = None
+    axes: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def __post_init__(self) -> None:
         missing = [name for name in (*self.sparse, *self.outputs, *self.blocks) if name not in self.arguments]
@@ -126,7 +128,11 @@ class Form:
 def compressed(call: Call) -> Call:
     """The call with its sparse arguments compressed."""
     made = {
-        name: louver.compress(call.arguments[name], "1:2" if call.arguments[name].dtype == np.float32 else "2:4")
+        name: louver.compress(
+            call.arguments[name],
+            "1:2" if call.arguments[name].dtype == np.float32 else "2:4",
+            axis=call.axes.get(name, -1),
+        )
         for name in call.sparse
     }
     return replace(call, arguments={**call.arguments, **made})

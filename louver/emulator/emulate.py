@@ -16,8 +16,8 @@ from louver.emulator.execute import run_burst
 from louver.emulator.memory import GlobalMemory
 from louver.emulator.order import Earliest, Latest, Order
 from louver.emulator.parameters import Argument, Parameters
-from louver.emulator.writes import Writes
 from louver.emulator.scheduler import IDLE_TURNS
+from louver.emulator.writes import Writes
 from louver.isa.targets import SM_90A
 from louver.ptx.module import Kernel
 

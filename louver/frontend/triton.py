@@ -12,7 +12,7 @@ from typing import Any
 
 from xdsl.dialects.builtin import Float32Type, ModuleOp, StringAttr
 
-from louver.frontend.ttir import read_ttir, sparse_mark
+from louver.frontend.ttir import read_ttir, sparse_axis, sparse_mark
 from louver.frontend.tuples import CONSTEXPR, Elements, arrange
 from louver.ir.tile import DotOp
 from louver.ir.tile.types import tensor_of
@@ -108,7 +108,7 @@ def _ttir(
         kernel,
         elements.types,
         _constants(elements, constexprs),
-        {elements.paths[name]: [[sparse_mark(pattern), 1]] for name, pattern in sparse.items()},
+        {elements.paths[name]: [[sparse_mark(pattern), sparse_axis(pattern)]] for name, pattern in sparse.items()},
     )
     gpu: Any = backends.GPUTarget("cuda", _capability(target), 32)
     backend: Any = compiler.make_backend(gpu)

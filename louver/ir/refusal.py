@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from xdsl.dialects.builtin import ArrayAttr, CallSiteLoc, FileLineColLoc, FusedLoc, NameLoc
+from xdsl.dialects.builtin import ArrayAttr, CallSiteLoc, FileLineColLoc, FusedLoc, NameLoc, StringAttr
 from xdsl.ir import Attribute, Operation
 
 
@@ -39,6 +39,15 @@ def source_location(location: Attribute) -> str | None:
             return None
 
 
+_LONGEST = 200
+"""Characters of an operation that a message prints, at most."""
+
+
 def _first_line(op: Operation) -> str:
+    """An operation's text, without its regions. A whole function is named: its signature says nothing to a user."""
+    name = op.properties.get("sym_name")
+    if isinstance(name, StringAttr):
+        return f"{op.name} @{name.data}"
     lines = str(op).splitlines()
-    return lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1].strip()}"
+    text = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1].strip()}"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"

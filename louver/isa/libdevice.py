@@ -110,7 +110,9 @@ def _expm1(emit: Emit, x: Any) -> Any:
     near = emit(Fma(), square, polynomial(emit, EXPM1, rest), rest)
     scale = _power_of_two(emit, count)
     found = emit(Fma(), near, scale, emit(_SUBTRACT, scale, 1.0))
-    return _select(emit, _compare(emit, "gt", x, 80.0), _exp(emit, x), _select(emit, _compare(emit, "eq", x, 0.0), x, found))
+    return _select(
+        emit, _compare(emit, "gt", x, 80.0), _exp(emit, x), _select(emit, _compare(emit, "eq", x, 0.0), x, found)
+    )
 
 
 TWO_THIRDS = 0x3F2AAAAB

@@ -102,6 +102,17 @@ class MetadataMap:
         code_rows, code_groups = walk(self.code, CODES)
         return thread_rows[:, None] + code_rows[None, :], thread_groups[:, None] + code_groups[None, :]
 
+    def entry(self, row: int, group: int) -> tuple[int, int]:
+        """Where the code of one of a warp's 16 rows and of a word's groups is, whose words lie one after the other as halves: which
+        half, and which code of it.
+        """
+        halves = codes = 0
+        for steps, weights in ((self.thread[:5], (2, 4, 8, 16, 32)), (self.code[2:], (1,))):
+            halves += sum(by for (rows, groups), by in zip(steps, weights, strict=True) if row & rows or group & groups)
+        for by, (rows, groups) in enumerate(self.code[:2], 1):
+            codes += by if row & rows or group & groups else 0
+        return halves, codes
+
     def contributes(self, selector: int) -> NDArray[np.bool_]:
         """The threads whose word the product with that selector reads: bool [threads]."""
         self._check_selector(selector)

@@ -58,7 +58,7 @@ def _allocate(memory: GlobalMemory, parameter: ArgumentParameter, given: TileArg
         what = "a sparse tensor" if sparse else "a dense array"
         raise ValueError(f"{parameter.argument!r} is {what}, got {type(given).__name__}")
     if isinstance(given, SparseTensor):
-        array = tile_values(given) if parameter.part == "values" else tile_metadata(given)
+        array = tile_values(given) if parameter.part == "values" else tile_metadata(given, parameter.element)
         return memory.add(parameter.name, array, writable=False)
     if not isinstance(given, np.ndarray) or not given.flags.c_contiguous:
         raise ValueError(f"{parameter.argument!r} is a contiguous array, got {type(given).__name__}: pass a copy")

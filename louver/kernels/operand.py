@@ -111,10 +111,10 @@ class TileOperand:
         _wait_to_the_end(self.values.ordinal)
 
 
-def upload_tiles(s: SparseTensor, ordinal: int) -> TileOperand:
-    """The operand on device `ordinal`, complete when this returns."""
+def upload_tiles(s: SparseTensor, ordinal: int, element: str) -> TileOperand:
+    """The operand on device `ordinal`, complete when this returns. element: see `tile_metadata`."""
     buffers: list[DeviceBuffer] = []
-    for array in (tile_values(s), tile_metadata(s)):
+    for array in (tile_values(s), tile_metadata(s, element)):
         buffers.append(DeviceBuffer(array.nbytes, ordinal=ordinal))
         buffers[-1].write(array)
     return TileOperand(*buffers)
@@ -124,11 +124,16 @@ def tile_values(s: SparseTensor) -> NDArray[Any]:
     """The kept values without gaps between rows, [..., M, K/2], as raw bits. Raises ValueError for a K that is not whole groups."""
     if s.size % s.pattern.m:
         raise ValueError(f"K of a sparse argument is a multiple of {s.pattern.m}, got {s.size}: pad it with zeros")
-    return np.ascontiguousarray(raw_bits(np.ascontiguousarray(s.values))).reshape(*s.shape[:-1], s.kept)
+    return np.ascontiguousarray(raw_bits(np.ascontiguousarray(s.values))).reshape(*as_stored(s).shape[:-1], s.kept)
 
 
-def tile_metadata(s: SparseTensor) -> NDArray[np.uint16]:
-    """The metadata of each matrix of `s`, one after the other: `louver.isa.prepack.metadata_rows`."""
-    m, k = s.shape[-2:]
+def as_stored(s: SparseTensor) -> SparseTensor:
+    """The tensor, or its transpose, that is sparse along its last axis."""
+    return s if s.axis == s.ndim - 1 else s.mT
+
+
+def tile_metadata(s: SparseTensor, element: str) -> NDArray[np.uint16]:
+    """The metadata of each matrix of `s`, one after the other, for products of `element`: `louver.isa.prepack.metadata_rows`."""
+    m, k = as_stored(s).shape[-2:]
     entries = np.split(s.indices, s.rows // m)
-    return np.concatenate([metadata_rows(entry, m, k, s.dtype) for entry in entries])
+    return np.concatenate([metadata_rows(entry, m, k, element) for entry in entries])

@@ -21,7 +21,7 @@ class TensorState:
     def __init__(self) -> None:
         self.warm = WarmCalls()
         self._operands: dict[tuple[int, int], DeviceOperand] = {}
-        self._tiles: dict[int, TileOperand] = {}
+        self._tiles: dict[tuple[int, str], TileOperand] = {}
         self._launchers: dict[tuple[Problem, Schedule, int], Launcher] = {}
         self._lock = threading.Lock()
 
@@ -56,16 +56,16 @@ class TensorState:
             found = self._launchers.setdefault(key, Launcher(loaded(*key), self.operand(s, *place), s.shape))
         return found
 
-    def has_tiles(self, ordinal: int) -> bool:
+    def has_tiles(self, ordinal: int, element: str) -> bool:
         """Whether `tiles` has been uploaded already."""
-        return ordinal in self._tiles
+        return (ordinal, element) in self._tiles
 
-    def tiles(self, s: SparseTensor, ordinal: int) -> TileOperand:
-        """The operand of kernels of register tiles."""
+    def tiles(self, s: SparseTensor, ordinal: int, element: str) -> TileOperand:
+        """The operand of kernels of register tiles, its metadata for products of `element`."""
         with self._lock:
-            found = self._tiles.get(ordinal)
+            found = self._tiles.get((ordinal, element))
             if found is None:
-                found = self._tiles[ordinal] = upload_tiles(s, ordinal)
+                found = self._tiles[ordinal, element] = upload_tiles(s, ordinal, element)
             return found
 
     def has_operand(self, ordinal: int, words: int) -> bool:

@@ -1,7 +1,8 @@
 """canonicalize-kernel: a user's kernel, however it is written, as the library would have written it.
 
-count-loops, propagate-sparsity, drop-assumptions, make-host-descriptors, unroll-programs, select-branches, join-equal-integers,
-describe-batches, describe-tiles, drop-counters, join-splits, join-tails, count-elements, roll-sums, turn-right-sparse, fuse-gated-pair, number-tiles:
+count-loops, propagate-sparsity, require-multiplied, drop-assumptions, make-host-descriptors, unroll-programs, select-branches,
+join-equal-integers, describe-batches, describe-tiles, drop-counters, join-splits, join-tails, count-elements, roll-sums, turn-right-sparse,
+fuse-gated-pair, number-tiles:
 each takes valid tile IR and gives valid tile IR, and leaves alone what is in order already.
 """
 
@@ -24,7 +25,7 @@ from louver.passes.join_equal_integers import join_equal_integers
 from louver.passes.join_splits import join_splits
 from louver.passes.join_tails import join_tails
 from louver.passes.number_tiles import number_tiles
-from louver.passes.propagate_sparsity import propagate_sparsity
+from louver.passes.propagate_sparsity import propagate_sparsity, require_multiplied
 from louver.passes.roll_sums import roll_sums
 from louver.passes.select_branches import select_branches
 from louver.passes.turn_right_sparse import turn_right_sparse
@@ -48,6 +49,7 @@ def drop_assumptions(module: ModuleOp) -> None:
 PASSES: tuple[Callable[[ModuleOp], None], ...] = (
     count_loops,
     propagate_sparsity,
+    require_multiplied,
     drop_assumptions,
     make_host_descriptors,
     unroll_programs,

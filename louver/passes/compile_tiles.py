@@ -15,12 +15,13 @@ from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IndexT
 from xdsl.ir import Attribute
 from xdsl.transforms.common_subexpression_elimination import cse
 
-from louver.ir.tile import DescriptorType, DotOp, FuncOp, PointerType
+from louver.ir.tile import DescriptorType, DotOp, FuncOp, PointerType, element_name
 from louver.ir.tile.aliases import text_with_aliases
 from louver.ir.tile.multiples import has_known_addresses, multiples_of
 from louver.ir.tile.types import tensor_of
 from louver.isa.instruction import LANES
 from louver.isa.targets import Target, target
+from louver.passes.across import turn_across
 from louver.passes.canonicalize import drop_assumptions
 from louver.passes.conditions import conditions
 from louver.passes.count_loops import count_loops
@@ -35,6 +36,7 @@ from louver.passes.hoist_invariants import hoist_invariants
 from louver.passes.host_descriptors import make_host_descriptors
 from louver.passes.join_equal_integers import join_equal_integers
 from louver.passes.lower_tiles import NoRoomError, NotInChunksError, lower_tiles
+from louver.passes.multiply_kept import multiply_kept
 from louver.passes.prefetch_loads import prefetch_loads
 from louver.passes.propagate_sparsity import encoding_of, propagate_sparsity
 from louver.passes.refusal import unsupported
@@ -65,7 +67,10 @@ ARRAY_ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class CompiledTiles:
-    """A kernel at every stage. tile: as the frontend has it. decomposed: without sparse types. encoded: with registers in types."""
+    """A kernel at every stage. tile: as the frontend has it. decomposed: without sparse types. encoded: with registers in types.
+
+    dense: why dots of sparse tiles are dense products, one text for each.
+    """
 
     target: Target
     tile: ModuleOp
@@ -74,6 +79,7 @@ class CompiledTiles:
     module: Module
     ptx: str
     signature: TileSignature
+    dense: tuple[str, ...] = ()
 
     @property
     def kernel(self) -> Kernel:
@@ -105,8 +111,10 @@ PASSES = (
     "drop-assumptions",
     "join-equal-integers",
     "make-host-descriptors",
+    "turn-across",
     "describe-sparse-tiles",
     "decompose-sparse-tensors",
+    "multiply-kept",
     "expand-blocks",
     "eliminate-common-subexpressions",
     "split-addresses",
@@ -144,6 +152,8 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     groups = argument_groups(_kernel(dense))
     make_host_descriptors(dense)
     dump.write("make-host-descriptors", dense)
+    turn_across(dense)
+    dump.write("turn-across", dense)
     dense_views = read_dense_views(_kernel(dense))
     describe_sparse_tiles(dense)
     dense.verify()
@@ -153,6 +163,12 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     decomposed = decompose_sparse_tensors(dense, whole_rows=True)
     taken = conditions(_kernel(decomposed))
     dump.write("decompose-sparse-tensors", decomposed)
+    multiplied = multiply_kept(_kernel(decomposed))
+    decomposed.verify()
+    dump.write("multiply-kept", decomposed)
+    for index, argument in enumerate(_kernel(decomposed).body.block.args):
+        if argument in multiplied.layouts:
+            parameters[index] = replace(parameters[index], element=element_name(multiplied.layouts[argument]))
     plain = expand_blocks(decomposed)
     dump.write("expand-blocks", plain)
     cse(plain)
@@ -173,8 +189,9 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
         dense_views,
         taken.reaches,
         taken.multiples,
+        taken.rows_apart,
     )
-    return CompiledTiles(machine, tile_ir, decomposed, encoded, module, ptx, signature)
+    return CompiledTiles(machine, tile_ir, decomposed, encoded, module, ptx, signature, multiplied.dense)
 
 
 def _lowered(
@@ -278,7 +295,7 @@ def read_parameters(function: FuncOp, groups: Sequence[Group]) -> list[ArgumentP
             add(name, group, "address", "u64", element, multiples[index])
         else:
             add(name, group, "values", "u64", element, ARRAY_ALIGNMENT)
-            add(f"{name}_metadata", group, "metadata", "u64", "i16", ARRAY_ALIGNMENT)
+            add(f"{name}_metadata", group, "metadata", "u64", element_name(argument.type.pointee), ARRAY_ALIGNMENT)
     return found
 
 

@@ -16,13 +16,14 @@ from louver.passes.tile_signature import Count, Reach
 
 EQUAL, MULTIPLE, PROGRAMS, REACH = "louver.equal", "louver.multiple", "louver.programs", "louver.reach"
 SPLIT = "louver.split"
+ROWS_APART = "louver.rows_apart"
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """equal: pairs of arguments that are equal. multiples: arguments and what each is a multiple of. programs: see `ProductNest`.
 
-    reaches: how far sparse arguments are read. split: how programs share K.
+    reaches: how far sparse arguments are read. split: how programs share K. rows_apart: strides of sparse arguments' dense rows.
     """
 
     equal: tuple[tuple[str, str], ...]
@@ -30,6 +31,7 @@ class Conditions:
     programs: int | None
     reaches: tuple[Reach, ...]
     split: Split | None
+    rows_apart: tuple[tuple[str, str], ...] = ()
 
 
 def require_equal(function: FuncOp, one: str, other: str) -> None:
@@ -48,6 +50,11 @@ def require_reach(function: FuncOp, reach: Reach) -> None:
     _add(
         function, REACH, _array([reach.argument, reach.of, reach.least, *(each for count in counts for each in count)])
     )
+
+
+def require_rows_apart(function: FuncOp, argument: str, text: str) -> None:
+    """The rows of a tensor that is sparse along its last axis but one are so many elements apart in the dense tensor."""
+    _add(function, ROWS_APART, _array([argument, text]))
 
 
 def state_programs(function: FuncOp, step: int) -> None:
@@ -75,6 +82,7 @@ def conditions(function: FuncOp) -> Conditions:
         programs.value.data if isinstance(programs, IntegerAttr) else None,
         tuple(map(_reach, _rows(function, REACH))),
         next(map(_split, _rows(function, SPLIT)), None),
+        tuple((str(argument), str(text)) for argument, text in _rows(function, ROWS_APART)),
     )
 
 

@@ -20,6 +20,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.ir.tile import (
     AdvanceOp,
+    DecompressOp,
     DescriptorLoadOp,
     DotOp,
     FuncOp,
@@ -38,7 +39,9 @@ from louver.passes.decompose_operations import decompose_operation
 from louver.passes.propagate_sparsity import encoding_of
 from louver.passes.refusal import unsupported
 
-_MOVES = (AdvanceOp, DescriptorLoadOp, DotOp, LoadOp, MakeTensorDescriptorOp, MakeTensorPtrOp, ReshapeOp, TransOp)
+_MOVES = (
+    AdvanceOp, DecompressOp, DescriptorLoadOp, DotOp, LoadOp, MakeTensorDescriptorOp, MakeTensorPtrOp, ReshapeOp, TransOp,
+)  # fmt: skip
 
 
 def decompose_sparse_tensors(module: ModuleOp, *, whole_rows: bool = False) -> ModuleOp:
@@ -48,8 +51,8 @@ def decompose_sparse_tensors(module: ModuleOp, *, whole_rows: bool = False) -> M
     part of them the kernel says that it reads. Otherwise the kernel's sizes are the tensors'.
 
     Raises UnsupportedKernelError, which names operation and source line: for tiles, offsets and advances that are not in
-    whole rows and words of metadata, for tensors whose sparse axis is not contiguous or not the one that the dot sums over,
-    and for operations that cannot be on values and metadata.
+    whole rows and words of metadata, for tensors whose sparse axis is not contiguous, and for operations that cannot be on values
+    and metadata.
     """
     copy = module.clone()
     for function in [op for op in copy.body.ops if isinstance(op, FuncOp)]:

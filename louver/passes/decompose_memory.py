@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import TensorType, i16
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.ir.tile import DescriptorType, FuncOp, Index, PointerType, SparseAttr, sparse_encoding
+from louver.ir.tile.decompress import KEPT
 from louver.ir.tile.metadata import (
     METADATA_ROWS,
     QUAD,
@@ -24,9 +25,6 @@ from louver.passes.alignment import Needs, multiple_if
 from louver.passes.conditions import require_multiple
 from louver.passes.index_numbers import Numbers, literal
 from louver.passes.refusal import unsupported
-
-KEPT = 2
-"""Of so many elements along the sparse axis one is kept: of four two, or of two one."""
 
 
 @dataclass(frozen=True, slots=True)

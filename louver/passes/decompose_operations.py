@@ -9,6 +9,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.ir.tile import (
     AdvanceOp,
+    DecompressOp,
     DescriptorLoadOp,
     DescriptorType,
     DotOp,
@@ -45,6 +46,8 @@ def decompose_operation(op: Operation, parts: Mapping[SSAValue, Parts], whole_ro
     if part is None:
         raise unsupported("a sparse tensor is what an operation is on, and no other operand", op)
     match op:
+        case DecompressOp():
+            return _decompressed(op, part)
         case MakeTensorDescriptorOp():
             return _descriptor(op, part, whole_rows)
         case MakeTensorPtrOp():
@@ -166,22 +169,34 @@ def _keep(op: Operation, made: SSAValue, *names: str) -> None:
 
 
 def _reshape(op: ReshapeOp, part: Parts) -> Parts:
-    before, after = tensor_of(op.src).get_shape(), list(tensor_of(op.result).get_shape())
-    source = tensor_of(part.values).get_num_dims()
-    if _axes(part) != Axes.last(source) or list(before[-2:]) != after[-2:]:
+    after, axes = list(tensor_of(op.result).get_shape()), _axes(part)
+    further = len(after) - tensor_of(part.values).get_num_dims()
+    if min(axes.rows, axes.columns) < tensor_of(part.values).get_num_dims() - 2:
         raise unsupported("a reshape of a sparse tile keeps its rows and columns, the last two dimensions", op)
     made: list[SSAValue] = []
     for value in (part.values, part.metadata):
         made.append(_placed(ReshapeOp(value, [*after[:-2], *tensor_of(value).get_shape()[-2:]]), op))
-    return Parts(made[0], made[1], Axes.last(len(after)))
+    return Parts(made[0], made[1], Axes(axes.rows + further, axes.columns + further))
+
+
+def _decompressed(op: Operation, part: Parts) -> SSAValue:
+    axes = _axes(part)
+    if tensor_of(part.values).get_num_dims() != 2:
+        raise unsupported(
+            "a sparse tile is a matrix where its numbers are used: reshape it to [rows, columns] first", op
+        )
+    return _placed(DecompressOp(part.values, part.metadata, axes.columns), op)
 
 
 def _dot(op: DotOp, parts: Mapping[SSAValue, Parts]) -> SSAValue:
-    a, b = parts.get(op.a), parts.get(op.b)
-    part, index = (a, 0) if a is not None else (b, 1)
-    if part is None or (a is not None and b is not None) or op.metadata is not None:
-        raise unsupported("one operand of a dot may be sparse, a or b", op)
-    if _axes(part) != Axes(index, 1 - index):
-        raise unsupported("a dot sums over the sparse axis, the contiguous one of its tensor: transpose the tile", op)
-    values = (part.values, op.b) if index == 0 else (op.a, part.values)
-    return _placed(op.decomposed(*values, part.metadata, index), op)
+    index = 0 if op.a in parts else 1
+    if op.metadata is not None:
+        raise unsupported("a kernel's dots have sparse operands by their types, and no metadata", op)
+    operands = [op.a, op.b]
+    part = parts[operands[index]]
+    if _axes(part) == Axes(index, 1 - index):
+        operands[index] = part.values
+        return _placed(op.decomposed(*operands, part.metadata, index), op)
+    # It sums along the axis that is not sparse.
+    operands[index] = _decompressed(op, part)
+    return _placed(op.on(*operands), op)

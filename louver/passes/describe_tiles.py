@@ -8,7 +8,7 @@ they are those of its operands.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeAlias, TypeGuard
@@ -34,6 +34,7 @@ from louver.ir.tile import (
 )
 from louver.ir.tile.types import as_tensor
 from louver.passes.access import Access, Dimension, access, without_moves
+from louver.passes.across import lengths_across
 from louver.passes.affine import Affine, Tile
 from louver.passes.atoms import Lane
 from louver.passes.descriptors import Descriptors, contiguous_last
@@ -84,18 +85,19 @@ def tile_shape(op: TileAccess) -> tuple[int, ...] | None:
 
 @dataclass(slots=True)
 class Describer:
-    """Rewrites accesses of one kernel."""
+    """Rewrites accesses of one kernel. across: arguments that are sparse along their last axis but one, with their lengths along it."""
 
     function: FuncOp
     affine: Affine
     sizes: TileSizes
     descriptors: Descriptors
+    across: Mapping[SSAValue, SSAValue]
 
     @classmethod
     def of(cls, function: FuncOp) -> Describer:
         """One for a function."""
         affine, sizes = Affine(), TileSizes(function)
-        return cls(function, affine, sizes, Descriptors(affine, sizes, places(function)))
+        return cls(function, affine, sizes, Descriptors(affine, sizes, places(function)), lengths_across(function))
 
     def rewrite(self, tiles: Sequence[TileAccess]) -> None:
         """All accesses of the kernel."""
@@ -155,7 +157,9 @@ class Describer:
             raise unsupported("a tile is counted from a pointer argument", op)
         if not found.dimensions:
             raise unsupported("a tile has more than one element", op)
-        sparse = isinstance(op, LoadOp) and sparse_encoding(op.result.type) is not None
+        sparse = (
+            isinstance(op, LoadOp) and sparse_encoding(op.result.type) is not None and found.base not in self.across
+        )
         return without_moves(found, op, sparse=sparse)
 
     def load(self, op: LoadOp, found: Access, ordered: Sequence[Dimension], complete: Sequence[Polynomial]) -> None:

@@ -65,7 +65,7 @@ def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue,
     assert encoding is not None
     others = [dimension for dimension in range(len(sizes)) if dimension not in (axes.rows, axes.columns)]
     order = [*others, axes.rows]
-    first = _size(sizes[order[0]], names)
+    first = size_text(sizes[order[0]], names)
     return SparseView(
         names[op.base],
         _text(_row_end(sizes[axes.columns], names, encoding.format.group, op), names, "the length of rows", op),
@@ -83,7 +83,7 @@ def _row_end(index: Index, names: Mapping[SSAValue, str], group: int, op: Operat
     if isinstance(index, SSAValue) and isinstance(index.owner, arith.MinSIOp):
         pair = [_row_end(each, names, group, op) for each in index.owner.operands]
         for rest, part in (pair, pair[::-1]):
-            needs = None if _size(rest, names) is None else multiple_if(part, group)
+            needs = None if size_text(rest, names) is None else multiple_if(part, group)
             if needs is not None:
                 require_multiples(needs, op)
                 return rest
@@ -91,7 +91,7 @@ def _row_end(index: Index, names: Mapping[SSAValue, str], group: int, op: Operat
 
 
 def _text(index: Index, names: Mapping[SSAValue, str], what: str, op: Operation) -> str:
-    found = _size(index, names)
+    found = size_text(index, names)
     if found is None:
         raise unsupported(
             f"{what} of a sparse tensor is an argument, a number, a product of such or part of an argument, so that the call can be "
@@ -101,23 +101,23 @@ def _text(index: Index, names: Mapping[SSAValue, str], what: str, op: Operation)
     return found
 
 
-def _size(index: Index, names: Mapping[SSAValue, str]) -> str | None:
-    """As `louver.user.sizes` reads it: factors joined by *, or an argument / a number or / another one."""
+def size_text(index: Index, names: Mapping[SSAValue, str]) -> str | None:
+    """A size or stride, as `louver.user.sizes` reads it: factors joined by *, or an argument / a number or / another one."""
     number = literal(index)
     if number is not None or isinstance(index, int):
         return str(number)
     match index.owner:
         case ExtSIOp(input=value) | TruncIOp(input=value):
-            return _size(value, names)
+            return size_text(value, names)
         case GetNumProgramsOp(axis=axis):
             return f"programs {'xyz'[axis.value.data]}"
         case arith.MuliOp(lhs=left, rhs=right):
-            factors = [_size(each, names) for each in (left, right)]
+            factors = [size_text(each, names) for each in (left, right)]
             if None in factors or any("/" in str(each) for each in factors):
                 return None
             return "*".join(sorted(factor for each in factors for factor in str(each).split("*")))
         case arith.DivSIOp(lhs=whole, rhs=by):
-            name, divisor = _size(whole, names), _size(by, names)
+            name, divisor = size_text(whole, names), size_text(by, names)
             if name is None or divisor is None or not {"*", "/"}.isdisjoint(name + divisor) or divisor == "0":
                 return None
             return f"{name}/{divisor}"

@@ -34,7 +34,8 @@ class ArgumentParameter:
     part: "value", a number: its low 32 or 64 bits, or as f32; "address", of a dense array; "values" and "metadata", the addresses
     of a sparse tensor's two arrays, [M, K/2] without a gap between rows and `louver.isa.prepack.metadata_rows`; "size" and
     "stride" of dimension `dimension` of an argument that is a descriptor, in elements, of a sparse tensor those of the dense one.
-    type: PTX's. element: of the array behind an address, as tile IR names it (such as "f16", "i32"), or of the number.
+    type: PTX's. element: of the array behind an address, as tile IR names it (such as "f16", "i32"), or of the number; of metadata,
+    the element type of the products that it is laid out for.
     multiple: what the kernel takes for granted that the parameter is a multiple of; a power of two.
     """
 
@@ -125,7 +126,8 @@ class TileSignature:
     """A compiled kernel of register tiles as its launch sees it. shared_bytes: dynamic shared memory of a CTA.
 
     views, dense_views, reaches: what the kernel takes for granted of its arguments, which a launch must check. multiples: arguments, and what
-    each is a multiple of, so that sparse tiles begin where metadata can be read.
+    each is a multiple of, so that sparse tiles begin where metadata can be read. rows_apart: arguments that are sparse along their last axis
+    but one, and the strides, as texts, that the kernel gives the dense tensor's rows.
     """
 
     kernel: str
@@ -136,11 +138,17 @@ class TileSignature:
     dense_views: tuple[DenseView, ...] = ()
     reaches: tuple[Reach, ...] = ()
     multiples: tuple[tuple[str, int], ...] = ()
+    rows_apart: tuple[tuple[str, str], ...] = ()
 
     @property
     def arguments(self) -> tuple[str, ...]:
         """The user's arguments, in order."""
         return tuple(dict.fromkeys(each.argument for each in self.parameters))
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """The sparse arguments, and the element types that their metadata is laid out for."""
+        return tuple((each.argument, each.element) for each in self.parameters if each.part == "metadata")
 
     def to_json(self) -> dict[str, Any]:
         """JSON values that `from_json` reads back."""
@@ -154,4 +162,5 @@ class TileSignature:
         fields["dense_views"] = tuple(DenseView.from_json(view) for view in facts["dense_views"])
         fields["reaches"] = tuple(Reach.from_json(each) for each in facts["reaches"])
         fields["multiples"] = tuple((name, of) for name, of in facts["multiples"])
+        fields["rows_apart"] = tuple((name, text) for name, text in facts["rows_apart"])
         return cls(**fields)

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from louver.formats.tensor import SparseTensor
+from louver.frontend.transposed import LENGTH, TRANSPOSED
 from louver.frontend.tuples import CONSTEXPR, EMPTY
 from louver.runtime.arrays import ArrayView, view
 from louver.user.descriptor import check_descriptor
@@ -192,12 +193,17 @@ class _Maker:
     def _array(self, name: str, value: Any) -> str:
         """Triton's name of the elements of an array or sparse tensor, which is kept under `name`."""
         if isinstance(value, SparseTensor):
-            if value.axis != len(value.shape) - 1:
+            if value.axis < len(value.shape) - 2:
                 raise ValueError(
-                    f"a kernel reads tensors that are sparse along their last axis, got axis {value.axis} of shape {value.shape}"
+                    "a kernel reads tensors that are sparse along their last axis or the one before it, got axis "
+                    f"{value.axis} of shape {value.shape}"
                 )
             self.sparse[name] = value
-            self.patterns.append((name, str(value.pattern)))
+            pattern = str(value.pattern)
+            if value.axis != len(value.shape) - 1:
+                pattern += TRANSPOSED
+                self.numbers[name + LENGTH] = value.size
+            self.patterns.append((name, pattern))
             return POINTEES[value.dtype.name]
         found = self.arrays[name] = view(value)
         return POINTEES[found.element.name]

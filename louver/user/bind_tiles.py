@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from louver.formats.tensor import SparseTensor
 from louver.isa.metadata import WARP_ROWS
+from louver.kernels.operand import as_stored
 from louver.passes.tile_signature import ArgumentParameter, Reach, SparseView, TileSignature
 from louver.user.arguments import Call, Number
 from louver.user.bind_product import check_extent
@@ -31,22 +32,30 @@ def check_tiles(name: str, signature: TileSignature, call: Call, grid: Sequence[
         s = call.sparse.get(argument)
         if s is None:
             raise ValueError(f"{name} reads {argument!r} as a sparse tensor, got an array: compress it")
-        if s.size % s.pattern.m:
-            raise ValueError(
-                f"K of {name}'s sparse argument {argument!r} is a multiple of {s.pattern.m}, got {s.size}: pad it with zeros"
-            )
-        for view in signature.views:
-            if view.argument == argument:
-                _check_view(name, view, s, numbers)
-        for reach in signature.reaches:
-            if reach.argument == argument:
-                _check_reach(name, reach, s, numbers)
         given = {part: _described(call, argument, part) for part in ("shape", "stride")}
         if given["shape"] and (given["shape"] != tuple(s.shape) or given["stride"] != _contiguous(s.shape)):
             raise ValueError(
                 f"{name} is given the sizes and strides of the dense tensor for {argument!r}, {list(s.shape)} and "
                 f"{list(_contiguous(s.shape))}, got {list(given['shape'])} and {list(given['stride'])}"
             )
+        if s.size % s.pattern.m:
+            raise ValueError(
+                f"K of {name}'s sparse argument {argument!r} is a multiple of {s.pattern.m}, got {s.size}: pad it with zeros"
+            )
+        for other, text in signature.rows_apart:
+            if other == argument and size_of(text, numbers) != s.shape[-1] and s.size > 1:
+                raise ValueError(
+                    f"{name} is given the strides of the dense tensor for {argument!r}, {list(s.shape)}, sparse along axis {s.axis}: "
+                    f"{list(_contiguous(s.shape)[-2:])}, got {size_of(text, numbers)} and 1: for a kernel that walks along the sparse "
+                    "axis, pass the transpose"
+                )
+        s = as_stored(s)
+        for view in signature.views:
+            if view.argument == argument:
+                _check_view(name, view, s, numbers)
+        for reach in signature.reaches:
+            if reach.argument == argument:
+                _check_reach(name, reach, s, numbers)
     for view in signature.dense_views:
         sizes, strides = ([size_of(text, numbers) for text in part] for part in (view.sizes, view.strides))
         if min(sizes) > 0:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from louver.frontend.transposed import LENGTH
 from louver.isa.targets import target as machine
 from louver.passes.signature import MapParameter, Signature
 from louver.passes.tile_signature import TileSignature
@@ -180,7 +181,9 @@ def multiples_of(call: Call) -> tuple[str, ...]:
     arrays = [name for name, array in call.arrays.items() if array.address % 16 == 0]
     passed = dict(call.kind.signature)
     numbers = [
-        name for name, value in call.numbers.items() if name in passed and type(value) is int and value % 16 == 0
+        name
+        for name, value in call.numbers.items()
+        if (name in passed or name.endswith(LENGTH)) and type(value) is int and value % 16 == 0
     ]
     return tuple(sorted([*arrays, *numbers]))
 

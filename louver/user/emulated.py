@@ -78,8 +78,9 @@ def _emulate_tiles(
 ) -> Report:
     check_tiles(name, made.signature, call, grid)
     places: dict[tuple[str, str], Allocation] = {(name, "address"): array for name, array in arrays.items()}
-    for argument, s in call.sparse.items():
-        for part, array in (("values", tile_values(s)), ("metadata", tile_metadata(s))):
+    for argument, element in made.signature.metadata:
+        s = call.sparse[argument]
+        for part, array in (("values", tile_values(s)), ("metadata", tile_metadata(s, element))):
             places[argument, part] = memory.add(f"{argument} {part}", array, writable=False)
     arguments: dict[str, Argument] = {
         parameter.name: places[parameter.argument, parameter.part]

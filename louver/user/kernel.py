@@ -124,7 +124,7 @@ class JitKernel:
         if schedule is not None:
             return Explanation("product", kernel.refusal, schedule, kernel.made.ptx)
         made, warning = explain_room(kernel, hints.warps)
-        return Explanation("register tiles", kernel.refusal, None, made.ptx, warning)
+        return Explanation("register tiles", kernel.refusal, None, made.ptx, warning, made.dense)
 
     def _compile(self, call: Call, hints: Hints, variant: Variant) -> CompiledKernel:
         wanted = Wanted(self._source, call.kind, hints, variant, TARGET, multiples_of(call))

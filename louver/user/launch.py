@@ -85,11 +85,12 @@ def _ready_tiles(name: str, kernel: UserKernel, call: Call, grid: Sequence[int],
     assert isinstance(signature, TileSignature)
     check_tiles(name, signature, call, grid)
     addresses = {(argument, "address"): array.address for argument, array in call.arrays.items()}
-    for argument, s in call.sparse.items():
+    for argument, element in signature.metadata:
+        s = call.sparse[argument]
         state = s.derived.of(TensorState)
-        if not state.has_tiles(ordinal):
+        if not state.has_tiles(ordinal, element):
             _refuse_capture(name, "uploaded", stream)
-        operand = state.tiles(s, ordinal)
+        operand = state.tiles(s, ordinal, element)
         addresses |= {(argument, "values"): operand.values.address, (argument, "metadata"): operand.metadata.address}
     pack = ArgumentPack([parameter.type for parameter in signature.parameters])
     for index, parameter in enumerate(signature.parameters):

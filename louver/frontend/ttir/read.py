@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 
 from xdsl.dialects import cf
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i32
 from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError, VerifyException
 
+from louver.frontend.transposed import LENGTH, TRANSPOSED
 from louver.frontend.ttir.calls import inline_calls
 from louver.frontend.ttir.locations import resolve_locations
 from louver.frontend.ttir.returns import nest_returns
@@ -19,7 +20,9 @@ from louver.ir.refusal import UnsupportedKernelError, unsupported
 from louver.ir.tile import DescriptorType, FuncOp, SparseAttr
 
 SPARSE_MARK = "louver.sparse."
-"""An argument's attribute `louver.sparse.NV24` says which sparse encoding it has; its value means nothing."""
+"""An argument's attribute `louver.sparse.NV24` says which sparse encoding it has; its value, which axis is sparse, from the end: 1, the
+last one, or 2.
+"""
 
 _OPERATION = re.compile(r'^\s*(?:%[\w.$:#, %-]+ = )?"?([a-z_]\w*(?:\.\w+)+)"?(?=[ ("<]|$)')
 _INSTEAD = {
@@ -36,7 +39,12 @@ _LOCATION = re.compile(r' loc\("((?:[^"\\]|\\.)*)":(\d+):(\d+)\)\s*$')
 
 def sparse_mark(pattern: str) -> str:
     """The attribute that marks an argument as sparse in a pattern such as "2:4". Raises ValueError for an unknown one."""
-    return SPARSE_MARK + SparseAttr.of_pattern(pattern).format_name.data
+    return SPARSE_MARK + SparseAttr.of_pattern(pattern.removesuffix(TRANSPOSED)).format_name.data
+
+
+def sparse_axis(pattern: str) -> int:
+    """The value of that attribute."""
+    return 2 if pattern.endswith(TRANSPOSED) else 1
 
 
 def read_ttir(
@@ -79,6 +87,7 @@ def read_ttir(
     _name_descriptors(function)
     if sparse:
         _mark(function, sparse)
+    _add_lengths(function)
     return module
 
 
@@ -156,5 +165,19 @@ def _mark(function: FuncOp, sparse: Mapping[str, str]) -> None:
     for name, pattern in sparse.items():
         if name not in known:
             raise ValueError(f"a sparse argument is one of {', '.join(known)}, got {name!r}")
-        marks[known.index(name)][sparse_mark(pattern)] = IntegerAttr(1, 32)
+        marks[known.index(name)][sparse_mark(pattern)] = IntegerAttr(sparse_axis(pattern), 32)
     function.argument_attributes = marks
+
+
+def _add_lengths(function: FuncOp) -> None:
+    """A kernel that walks along the last axis need not have the length of the sparse one, which says where stored rows begin."""
+    names = list(function.argument_names.values())
+    for name, attributes in zip(names, function.argument_attributes, strict=True):
+        marks = [mark for key, mark in attributes.items() if key.startswith(SPARSE_MARK)]
+        if any(isinstance(mark, IntegerAttr) and mark.value.data == 2 for mark in marks):
+            block = function.body.block
+            given = [*function.argument_attributes, {}]
+            block.insert_arg(i32, len(block.args))
+            function.take_types()
+            function.argument_attributes = given
+            function.name_arguments({len(given) - 1: name + LENGTH})

@@ -232,7 +232,10 @@ def _histogram(op: HistogramOp) -> Operation:
     with ImplicitBuilder(block):
         ReduceReturnOp.create(operands=[arith.AddiOp(*block.args).result])
     return ReduceOp.build(
-        operands=[[ones]], properties={"axis": IntegerAttr(0, 32)}, result_types=[[op.result.type]], regions=[Region(block)]
+        operands=[[ones]],
+        properties={"axis": IntegerAttr(0, 32)},
+        result_types=[[op.result.type]],
+        regions=[Region(block)],
     )
 
 

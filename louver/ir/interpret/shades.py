@@ -93,7 +93,9 @@ def _of_results(op: Operation, undefined: Sequence[Truths], values: Sequence[Any
         case JoinOp(), [one, _]:
             return np.stack([np.broadcast_to(each, one.shape) for each in undefined], axis=-1)
         case GatherOp(axis=axis), [source, indices]:
-            taken = np.take_along_axis(np.broadcast_to(undefined[0], source.shape), indices.astype(np.int64), axis.value.data)
+            taken = np.take_along_axis(
+                np.broadcast_to(undefined[0], source.shape), indices.astype(np.int64), axis.value.data
+            )
             return taken | undefined[1]
         case _:
             return np.logical_or.reduce(np.broadcast_arrays(*undefined))

@@ -21,6 +21,7 @@ from louver.ir.tile import (
     AtomicCASOp,
     AtomicRMWOp,
     BroadcastOp,
+    DecompressOp,
     DescriptorLoadOp,
     DescriptorReduceOp,
     DescriptorStoreOp,
@@ -82,6 +83,15 @@ def _split(op: SplitOp, values: Sequence[Any]) -> Sequence[Value]:
 
 def _range(op: MakeRangeOp, values: Sequence[Any]) -> Sequence[Value]:
     return (np.arange(op.start.value.data, op.end.value.data, dtype=np.int32),)
+
+
+def _decompressed(op: DecompressOp, values: Sequence[Any]) -> Sequence[Value]:
+    """A tile that is sparse by its type has all elements here."""
+    if op.metadata is not None:
+        raise Fault(
+            "a tile is decompressed by its type, not from values and metadata: run it before decompose-sparse-tensors"
+        )
+    return (values[0],)
 
 
 def _dot(op: DotOp, values: Sequence[Any]) -> Sequence[Value]:
@@ -295,7 +305,11 @@ def _address(op: PtrToIntOp, values: Sequence[Any]) -> Sequence[Value]:
 def _cast(op: PointerCastOp, values: Sequence[Any]) -> Sequence[Value]:
     pointers, to = values[0], dtype_of(loaded_type(op.result.type))
     memory, size = pointers.memory, pointers.memory.elements.itemsize
-    if memory.stored is not None or memory.elements.nbytes % to.itemsize or (pointers.offsets * size % to.itemsize).any():
+    if (
+        memory.stored is not None
+        or memory.elements.nbytes % to.itemsize
+        or (pointers.offsets * size % to.itemsize).any()
+    ):
         raise Fault(f"{memory.name!r} is read as other elements where it is dense and has a whole number of them")
     return (Pointers(Memory(memory.name, memory.elements.view(to)), pointers.offsets * size // to.itemsize),)
 
@@ -314,6 +328,7 @@ TILES: dict[type[Operation], Handler] = {
     TransOp: _shaped(_turned),
     SplitOp: _split,
     MakeRangeOp: _range,
+    DecompressOp: _decompressed,
     DotOp: _dot,
     AddPtrOp: _add,
     MakeTensorDescriptorOp: _describe,

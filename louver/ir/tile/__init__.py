@@ -22,6 +22,7 @@ from louver.ir.tile.compute import (
     TransOp,
 )
 from louver.ir.tile.convert import ConvertLayoutOp
+from louver.ir.tile.decompress import DecompressOp
 from louver.ir.tile.dot import DotOp
 from louver.ir.tile.elements import ACCUMULATORS, ELEMENTS, element_attribute, element_name
 from louver.ir.tile.encodings import BlockedAttr, DotOperandAttr, LinearAttr, MmaAttr, SliceAttr
@@ -59,6 +60,7 @@ TILE = Dialect(
         LoadOp,
         StoreOp,
         DotOp,
+        DecompressOp,
         TransOp,
         ReshapeOp,
         SplitOp,
@@ -105,6 +107,7 @@ __all__ = [
     "ClampFOp",
     "CombiningOp",
     "ConvertLayoutOp",
+    "DecompressOp",
     "DescriptorLoadOp",
     "DescriptorReduceOp",
     "DescriptorStoreOp",

@@ -164,9 +164,7 @@ class GatherOp(IRDLOperation):
     result = result_def(TensorType)
     irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(Pure())
-    assembly_format = (
-        "$src `[` $indices `]` attr-dict `:` `(` type($src) `,` type($indices) `)` `->` type($result)"
-    )
+    assembly_format = "$src `[` $indices `]` attr-dict `:` `(` type($src) `,` type($indices) `)` `->` type($result)"
 
     def verify_(self) -> None:
         source, indices, axis = tensor_of(self.src), tensor_of(self.indices), self.axis.value.data
@@ -176,7 +174,9 @@ class GatherOp(IRDLOperation):
         for shape in shapes:
             del shape[axis : axis + 1]
         if len(source.get_shape()) != len(indices.get_shape()) or shapes[0] != shapes[1]:
-            raise VerifyException(f"a gather's indices differ in size along axis {axis} alone, got {source} and {indices}")
+            raise VerifyException(
+                f"a gather's indices differ in size along axis {axis} alone, got {source} and {indices}"
+            )
         _verify_result(self, tensor_like(indices, source.element_type), self.result.type)
 
 

@@ -63,6 +63,10 @@ class DotOp(IRDLOperation):
         properties = {**self.properties, "sparseIndex": IntegerAttr(sparse_index, i32)}
         return DotOp.build(operands=[a, b, [metadata], self.c], properties=properties, result_types=[self.d.type])
 
+    def on(self, a: SSAValue, b: SSAValue) -> DotOp:
+        """The same product of other operands, both dense."""
+        return DotOp.build(operands=[a, b, [], self.c], properties=dict(self.properties), result_types=[self.d.type])
+
     @classmethod
     def parse(cls, parser: Parser) -> Self:
         """`a, b, c`, or `a, b, metadata, c`; metadata after c is read too, as it has been written."""

@@ -17,8 +17,10 @@ from louver.ir.tile import (
     AddPtrOp,
     AtomicCASOp,
     AtomicRMWOp,
+    BlockedAttr,
     BroadcastOp,
     ClampFOp,
+    DecompressOp,
     DotOp,
     DotOperandAttr,
     ExpandDimsOp,
@@ -46,6 +48,7 @@ from louver.ir.tile import (
 from louver.ir.tile.encodings import DENSE, METADATA, VALUES, Encoding
 from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import tensor_of
+from louver.isa.memory import MAX_BYTES
 from louver.passes.encode.natural import Anchor, Natures, element_bits, is_tile
 from louver.passes.integers import position
 from louver.passes.refusal import unsupported
@@ -54,7 +57,18 @@ ELEMENTWISE: tuple[type[Operation], ...] = (
     *(op for op in arith.Arith.operations if op is not arith.ConstantOp),
     *math.Math.operations,
     *(ours.SIToFPOp, ours.FPToSIOp, ours.UIToFPOp, ours.FPToUIOp, ours.ExtSIOp, ours.ExtUIOp, ours.TruncIOp),
-    *(CmpiOp, CmpfOp, SelectOp, ClampFOp, FpToFpOp, AddPtrOp, ours.RemFOp, ExternElementwiseOp, PtrToIntOp, PointerCastOp),
+    *(
+        CmpiOp,
+        CmpfOp,
+        SelectOp,
+        ClampFOp,
+        FpToFpOp,
+        AddPtrOp,
+        ours.RemFOp,
+        ExternElementwiseOp,
+        PtrToIntOp,
+        PointerCastOp,
+    ),
 )
 """Operations on the elements of tiles of one shape."""
 
@@ -208,6 +222,9 @@ def operand_encodings(op: Operation, encoding: Encoding) -> Wanted:
             return [(op.src, LinearAttr.of(moved))]
         case SplitOp():
             return [(op.src, LinearAttr.of(_layout(op, op.first, encoding).paired()))]
+        case DecompressOp():
+            # Any element may be anywhere: they go through shared memory, and are loaded as memory has them.
+            return [(each, _in_chunks(each, encoding.warps)) for each in op.operands]
         case LoadOp():
             return [(operand, encoding) for operand in op.operands if is_tile(operand)]
         case _ if isinstance(op, SOURCES):
@@ -216,6 +233,11 @@ def operand_encodings(op: Operation, encoding: Encoding) -> Wanted:
             return [(operand, encoding) for operand in op.operands if is_tile(operand)]
         case _:
             raise unsupported(f"{op.name} is not computed on tiles in registers", op)
+
+
+def _in_chunks(value: SSAValue, warps: int) -> Encoding:
+    """A tile of which each thread has chunks of neighbours along the longer dimension of its memory."""
+    return BlockedAttr.default(tensor_of(value).get_shape(), warps, MAX_BYTES * 8 // element_bits(value))
 
 
 def _layout(op: Operation, value: SSAValue, encoding: Encoding) -> Layout:

@@ -28,6 +28,7 @@ from louver.ir.tile import (
     BlockedAttr,
     BroadcastOp,
     CombiningOp,
+    DecompressOp,
     DotOp,
     ExpandDimsOp,
     FuncOp,
@@ -268,7 +269,7 @@ class Natures:
                 encoding = encoding.parent if fits and isinstance(encoding, SliceAttr) else None
             case BroadcastOp():
                 encoding = encoding if _fits(encoding, tensor_of(op.result).get_shape()) else None
-            case SplitOp():
+            case SplitOp() | DecompressOp():
                 encoding = None
             case _:
                 pass

@@ -65,7 +65,9 @@ def _form(op: AtomicOp, element: Attribute) -> AtomicAdd | AtomicUpdate | Atomic
     if isinstance(op, AtomicCASOp):
         held = element_bytes(element, op) * 8
         if held not in (16, 32, 64) or (held == 16 and is_integer(element)):
-            raise unsupported(f"compare and swap is on f16, bf16, f32 and integers of 32 and 64 bits, not {element}", op)
+            raise unsupported(
+                f"compare and swap is on f16, bf16, f32 and integers of 32 and 64 bits, not {element}", op
+            )
         return AtomicCompareAndSwap(cast(Literal["b16", "b32", "b64"], f"b{held}"))
     kind, returns = op.kind.data, op.result.first_use is not None
     bits = bits_of(element) if is_integer(element) else 0

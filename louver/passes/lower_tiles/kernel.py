@@ -17,6 +17,7 @@ from louver.ir.tile import (
     BroadcastOp,
     CombiningOp,
     ConvertLayoutOp,
+    DecompressOp,
     DotOp,
     ExpandDimsOp,
     FuncOp,
@@ -47,6 +48,7 @@ from louver.passes.encode.natural import is_tile
 from louver.passes.lower_tiles.async_copy import begin_copy, commit_copies, wait_for_copies
 from louver.passes.lower_tiles.atomic import lower_atomic
 from louver.passes.lower_tiles.control import lower_for, lower_if, lower_while
+from louver.passes.lower_tiles.decompress import lower_decompression
 from louver.passes.lower_tiles.dot import lower_dot
 from louver.passes.lower_tiles.exchange import lower_conversion, lower_gather
 from louver.passes.lower_tiles.facts import Facts
@@ -55,7 +57,14 @@ from louver.passes.lower_tiles.numbers import bits_of, compute, extended, from_f
 from louver.passes.lower_tiles.order import order_by_demand
 from louver.passes.lower_tiles.reduce import lower_reduction, returned
 from louver.passes.lower_tiles.scan import lower_scan
-from louver.passes.lower_tiles.shapes import lower_constant, lower_join, lower_move, lower_range, lower_splat, lower_split
+from louver.passes.lower_tiles.shapes import (
+    lower_constant,
+    lower_join,
+    lower_move,
+    lower_range,
+    lower_splat,
+    lower_split,
+)
 from louver.passes.lower_tiles.shared import in_shared, lower_memory, place_tiles, put_tile, take_tile
 from louver.passes.lower_tiles.state import Lowering, NoRoomError, Registers, element_of, register_class
 from louver.passes.lower_tiles.sums import Made, derived, summed
@@ -67,7 +76,17 @@ from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Block as PtxBlock
 from louver.ptx.module import Kernel, Module, Param, Reg
 
-_EXCHANGES = (ConvertLayoutOp, DotOp, ReduceOp, ScanOp, GatherOp, scf.YieldOp, scf.ConditionOp, ReturnOp)
+_EXCHANGES = (
+    ConvertLayoutOp,
+    DecompressOp,
+    DotOp,
+    ReduceOp,
+    ScanOp,
+    GatherOp,
+    scf.YieldOp,
+    scf.ConditionOp,
+    ReturnOp,
+)
 """What may need other threads, or ends a block, so that products are done before."""
 
 _MOVES = (ExpandDimsOp, BroadcastOp, TransOp, ReshapeOp)
@@ -191,10 +210,9 @@ class _Kernel:
         match op:
             case arith.ConstantOp():
                 return lower_constant(low, op)
-            case GetProgramIdOp():
-                return (low.k.special(f"%ctaid.{AXES[op.axis.value.data]}"),)
-            case GetNumProgramsOp():
-                return (low.k.special(f"%nctaid.{AXES[op.axis.value.data]}"),)
+            case GetProgramIdOp() | GetNumProgramsOp():
+                register = "ctaid" if isinstance(op, GetProgramIdOp) else "nctaid"
+                return (low.k.special(f"%{register}.{AXES[op.axis.value.data]}"),)
             case MakeRangeOp():
                 return lower_range(low, op)
             case SplatOp():
@@ -205,6 +223,8 @@ class _Kernel:
                 return lower_warpgroup_dot(low, op)
             case DotOp():
                 return lower_dot(low, op)
+            case DecompressOp():
+                return lower_decompression(low, op, self.limit)
             case LocalAllocOp():
                 return lower_memory(low, op)
             case TransOp() if in_shared(op.result):

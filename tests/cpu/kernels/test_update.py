@@ -71,10 +71,10 @@ def test_device_copies_follow_where_they_are(gpu: FakeGpu, torch: FakeTorch, rng
 
 def test_tiles_on_a_device_follow(gpu: FakeGpu, rng: np.random.Generator) -> None:
     s = weight(rng)
-    tiles = s.derived.of(TensorState).tiles(s, 0)
+    tiles = s.derived.of(TensorState).tiles(s, 0, "f16")
     address = tiles.values.address
     s.update_(other_values(s))
-    assert s.derived.of(TensorState).tiles(s, 0) is tiles and tiles.values.address == address
+    assert s.derived.of(TensorState).tiles(s, 0, "f16") is tiles and tiles.values.address == address
     held = (ctypes.c_uint16 * (M * K // 2)).from_address(address)
     np.testing.assert_array_equal(np.array(held).view(np.float16).reshape(M, -1), s.values)
 

@@ -84,7 +84,9 @@ def run_on_device(compiled: CompiledTiles, run: Run, *, own_warps: bool = False)
             key = parameter.argument, parameter.part
             if key not in placed:
                 if isinstance(given, SparseTensor):
-                    given = tile_values(given) if parameter.part == "values" else tile_metadata(given)
+                    given = (
+                        tile_values(given) if parameter.part == "values" else tile_metadata(given, parameter.element)
+                    )
                 placed[key] = Placed(given)
             return placed[key].address
         return float(given) if parameter.type == "f32" else int(given) % (1 << (32 if parameter.type == "u32" else 64))

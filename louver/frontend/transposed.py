@@ -1,0 +1,9 @@
+"""How a call says that an argument is sparse along its last axis but one, as a weight [K, N] or `s.T` is."""
+
+from __future__ import annotations
+
+TRANSPOSED = ".T"
+"""What follows the pattern of such an argument: "2:4.T"."""
+
+LENGTH = ".K"
+"""What follows the argument's name in that of its length along the sparse axis, an argument of its own."""

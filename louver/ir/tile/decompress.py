@@ -1,0 +1,93 @@
+"""A sparse tile as a dense one: each kept value in its column, zeros in the others."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import I32, IntegerAttr, TensorType, i16, i32
+from xdsl.ir import SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    ParsePropInAttrDict,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    opt_prop_def,
+    result_def,
+    traits_def,
+)
+from xdsl.traits import Pure
+from xdsl.utils.exceptions import VerifyException
+
+from louver.ir.tile.metadata import divides, metadata_shape
+from louver.ir.tile.types import AnyTensor, sparse_encoding, tensor_of
+
+KEPT = 2
+"""Of so many elements along the sparse axis one is kept: of four two, or of two one."""
+
+
+@irdl_op_definition
+class DecompressOp(IRDLOperation):
+    """The dense tile that a sparse tile stands for: sparse by its type, or decomposed.
+
+    metadata, columns: given together, where `src` has the kept values alone, [M, K/2], or [K/2, M] if `columns`, the dimension of K, is 0.
+    `metadata` is that of a dot: i16, `metadata_shape(M, K)` of the same elements, or its transpose. bits: of the elements of the dots that
+    it is laid out for, where these are not of the values' width.
+    """
+
+    name = "tt.decompress"
+    src = operand_def(TensorType)
+    metadata = opt_operand_def(TensorType)
+    columns = opt_prop_def(IntegerAttr[I32])
+    bits = opt_prop_def(IntegerAttr[I32])
+    result = result_def(TensorType)
+    irdl_options = (ParsePropInAttrDict(),)
+    traits = traits_def(Pure())
+    assembly_format = "$src (`,` $metadata^)? attr-dict `:` type($src) (`,` type($metadata)^)? `->` type($result)"
+
+    def __init__(self, src: SSAValue, metadata: SSAValue | None = None, columns: int | None = None) -> None:
+        tensor = tensor_of(src)
+        shape = list(tensor.get_shape())
+        properties = {}
+        if columns is not None:
+            shape[columns] *= KEPT
+            properties["columns"] = IntegerAttr(columns, i32)
+        super().__init__(
+            operands=[src, metadata],
+            properties=properties,
+            result_types=[TensorType(tensor.element_type, shape)],
+        )
+
+    def verify_(self) -> None:
+        source, result = tensor_of(self.src), tensor_of(self.result)
+        if (self.metadata is None) != (self.columns is None):
+            raise VerifyException(
+                "a tile is decompressed with metadata and the dimension of its columns, or with neither of the two"
+            )
+        if self.metadata is None or self.columns is None:
+            if sparse_encoding(source) is None:
+                raise VerifyException(f"a tile that is decompressed is sparse, got {source}")
+            expected = list(source.get_shape())
+        else:
+            expected = self._decomposed(source, tensor_of(self.metadata), self.columns.value.data)
+        if sparse_encoding(result) or (source.element_type, expected) != (
+            result.element_type,
+            list(result.get_shape()),
+        ):
+            raise VerifyException(f"a decompressed tile is dense, {expected} of {source.element_type}, got {result}")
+
+    @staticmethod
+    def _decomposed(values: AnyTensor, metadata: AnyTensor, columns: int) -> list[int]:
+        """The shape of the dense tile."""
+        expected = list(values.get_shape())
+        if len(expected) != 2 or columns not in (0, 1):
+            raise VerifyException(f"a matrix is decompressed along dimension 0 or 1, got {values} and {columns}")
+        expected[columns] *= KEPT
+        size = expected[1 - columns], expected[columns]
+        if not divides(size, values.element_type):
+            raise VerifyException(
+                f"metadata is for whole rows of 16 and whole words of K, got {list(size)} of {values.element_type}"
+            )
+        shape = metadata_shape(*size, values.element_type)
+        wanted = TensorType(i16, shape if columns else shape[::-1], metadata.encoding)
+        if metadata != wanted:
+            raise VerifyException(f"the metadata of this tile is {wanted}, got {metadata}")
+        return expected
