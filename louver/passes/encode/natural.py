@@ -43,11 +43,12 @@ from louver.ir.tile import (
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.types import as_tensor, tensor_of
+from louver.isa.instruction import LANES
 from louver.isa.memory import MAX_BYTES
 from louver.isa.mma import FP8
 from louver.isa.mma_fragments import COLUMNS, ROWS
 from louver.isa.targets import WARPS_PER_WARPGROUP
-from louver.passes.encode.unit import is_transposed, multiplies, product_shape, warpgroup_encoding
+from louver.passes.encode.unit import MOST_SUMS, held_sums, is_transposed, multiplies, product_shape, warpgroup_encoding
 from louver.passes.staged_operands import staged_operands
 
 DEFAULT_WARPS = 4
@@ -78,7 +79,8 @@ def choose_warps(function: FuncOp, *, warpgroups: bool = True) -> int:
     wanted = max(1, sums // most, min(2, sums // (WARP_SUMS // 2)))
     count = min(DOT_WARPS, 1 << (wanted.bit_length() - 1))
     staged = staged_operands(function) if warpgroups and has_known_addresses(function) else {}
-    return max(count, WARPS_PER_WARPGROUP) if any(multiplies(op, staged) for op in dots) else count
+    held = [held_sums(op) for op in dots if multiplies(op, staged)]
+    return max(count, WARPS_PER_WARPGROUP, max(held) // (MOST_SUMS * LANES)) if held else count
 
 
 def element_bits(value: SSAValue) -> int:
