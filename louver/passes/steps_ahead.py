@@ -131,8 +131,7 @@ def splat(value: SSAValue, like: AnyTensor) -> SplatOp:
 def guarded_mask(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
     """The mask of a load where it is done only if `guard` holds."""
     pointers = as_tensor(load.ptr.type)
-    assert pointers is not None
-    mask = insert(before, splat(guard, pointers), load).results[0]
+    mask = guard if pointers is None else insert(before, splat(guard, pointers), load).results[0]
     if load.mask is None:
         return mask
     return insert(before, arith.AndIOp(known.get(load.mask, load.mask), mask), load).results[0]

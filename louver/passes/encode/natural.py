@@ -48,6 +48,7 @@ from louver.isa.memory import MAX_BYTES
 from louver.isa.mma import FP8
 from louver.isa.mma_fragments import COLUMNS, ROWS
 from louver.isa.targets import WARPS_PER_WARPGROUP
+from louver.passes.copied_loads import copied_loads
 from louver.passes.encode.unit import MOST_SUMS, held_sums, is_transposed, multiplies, product_shape, warpgroup_encoding
 from louver.passes.staged_operands import staged_operands
 
@@ -138,9 +139,12 @@ class Natures:
     """The encodings that values have by nature. warps: of a CTA. warpgroups: whether the target multiplies by warpgroups.
 
     staged: operands of dots that go through shared memory, which are computed in rows, each with the dimension of its rows.
+    copied: tiles that are loaded to shared memory and taken from there, each with the encoding of its copies and their dimension.
     """
 
-    def __init__(self, function: FuncOp, warps: int, *, staged: bool = True, warpgroups: bool = True) -> None:
+    def __init__(
+        self, function: FuncOp, warps: int, *, staged: bool = True, warpgroups: bool = True, copied: bool = False
+    ) -> None:
         self.warps = warps
         self.together = _together(function)
         # Elements that are moved one by one leave a warpgroup nothing to gain.
@@ -160,6 +164,10 @@ class Natures:
             shape = tensor_of(value).get_shape()
             self._found[value] = BlockedAttr.default(shape, warps, together, (along, 1 - along), whole=True)
         self._settle(operations)
+        self.copied = {
+            value: (_pieces(value, warps, along), along)
+            for value, along in (copied_loads(function, self.operands) if copied and self.warpgroups else {}).items()
+        }
 
     def of(self, value: SSAValue) -> Encoding | None:
         """The value's own encoding, if it has one."""
@@ -247,6 +255,14 @@ class Natures:
             case _:
                 pass
         return [(result, encoding) for result in op.results if as_tensor(result.type) is not None]
+
+
+def _pieces(value: SSAValue, warps: int, along: int) -> BlockedAttr:
+    """The encoding in which a tile is copied: 16 bytes of a row for each thread, an element of a tile of one dimension."""
+    shape = tensor_of(value).get_shape()
+    if len(shape) == 1:
+        return BlockedAttr.default(shape, warps)
+    return BlockedAttr.default(shape, warps, MAX_BYTES * 8 // element_bits(value), (along, 1 - along), whole=True)
 
 
 def _together(function: FuncOp) -> int:

@@ -171,6 +171,8 @@ class _Kernel:
             return True
         if any(isinstance(each.owner, DotOp) for each in op.operands):
             return False
+        if isinstance(op, ConvertLayoutOp) and in_shared(op.src):
+            return True
         return isinstance(op, AsyncCopyOp | AsyncCommitOp | LoadOp) or (
             has_no_effect(op) and not op.regions and not isinstance(op, _EXCHANGES)
         )
