@@ -126,8 +126,7 @@ class AsyncCopies:
         # Of lanes that ignore their source too: the ISA asks for it of every operand.
         if (odd := source[lanes] % size != 0).any():
             raise MisalignedError(
-                f"an asynchronous copy needs a multiple of {size}, "
-                f"got global address {int(source[lanes][odd][0]):#x}",
+                f"an asynchronous copy needs a multiple of {size}, got global address {int(source[lanes][odd][0]):#x}",
                 lane=int(lanes[odd][0]),
             )
 

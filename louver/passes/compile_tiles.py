@@ -34,6 +34,7 @@ from louver.passes.fold_sums import fold_sums
 from louver.passes.hoist_invariants import hoist_invariants
 from louver.passes.host_descriptors import make_host_descriptors
 from louver.passes.lower_tiles import NoRoomError, NotInChunksError, lower_tiles
+from louver.passes.make_ahead import make_ahead
 from louver.passes.prefetch_loads import prefetch_loads
 from louver.passes.propagate_sparsity import encoding_of, propagate_sparsity
 from louver.passes.refusal import unsupported
@@ -110,6 +111,7 @@ PASSES = (
     "split-addresses",
     "assign-encodings",
     "hoist-invariants",
+    "make-ahead",
     "prefetch-loads",
     "ring-copies",
     "lower-tiles",
@@ -203,6 +205,9 @@ def _encoded(plain: ModuleOp, warps: int, machine: Target, dump: Dump, *, staged
     if wide:
         hoist_invariants(encoded)
     dump.write("hoist-invariants", encoded)
+    if wide and slots:
+        make_ahead(encoded)
+    dump.write("make-ahead", encoded)
     if wide:
         prefetch_loads(encoded, warps, rings=slots > 0)
     dump.write("prefetch-loads", encoded)

@@ -64,6 +64,7 @@ def _taken_along(load: LoadOp, staged: Mapping[SSAValue, int], *, multiplied: bo
 
 
 def only_user(value: SSAValue) -> Operation | None:
+    """What takes a value; None for none or several."""
     return next(iter(value.uses)).operation if value.has_one_use() else None
 
 

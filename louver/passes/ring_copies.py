@@ -14,37 +14,33 @@ Valid tile IR with encodings in (after assign-encodings), valid tile IR out.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, TensorType
+from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.ir.comparisons import CmpiOp
 from louver.ir.tile import (
-    AddPtrOp,
     AsyncCommitOp,
     AsyncCopyOp,
     AsyncWaitOp,
-    BroadcastOp,
     ConvertLayoutOp,
     DotOp,
-    ExpandDimsOp,
     FuncOp,
     LoadOp,
     LocalAllocOp,
     SharedAttr,
-    SplatOp,
     TransOp,
 )
 from louver.ir.tile.types import AnyTensor, register_encoding, tensor_of
 from louver.passes.copied_loads import array_of, gives_zeros, may_be_copied, only_user
 from louver.passes.effects import has_no_effect
 from louver.passes.insert import carrying, insert
-from louver.passes.integers import is_zero, position
+from louver.passes.integers import position
 from louver.passes.lower_tiles.shared import in_shared, tile_of
 from louver.passes.remove_dead import remove_dead
 from louver.passes.steps_ahead import Sources, computed_again, guarded_mask, move_up, only_loads
@@ -85,7 +81,8 @@ def ring_copies(module: ModuleOp, rooms: Sequence[int], most: int = MOST_SLOTS) 
             if not tiles:
                 continue
             size = sum(tile_of(each.put.result, each.put).bytes for each in tiles)
-            slots = next((room // size for room in rooms if room >= 2 * size), 0)
+            taken = sum(tile_of(op.result, op).bytes for op in function.body.walk() if isinstance(op, LocalAllocOp))
+            slots = next(((room - taken) // size for room in rooms if room - taken >= 2 * size), 0)
             if slots:
                 _copy(loop, tiles, min(most, slots))
         remove_dead(function)
@@ -135,7 +132,7 @@ def _copy(loop: scf.ForOp, tiles: Sequence[_Tile], slots: int) -> None:
     move_up(block, fixed)
     first = next(op for op in block.ops if op not in fixed)
     insert(first, AsyncWaitOp(slots - 2), like)
-    dot = _first_product(block, tiles)
+    dot = _first_product(block)
     if dot is not None:
         first = dot.next_op or end
         _load_behind(block, first)
@@ -215,11 +212,10 @@ def _follows(op: Operation, other: Operation) -> bool:
     return op.parent is other.parent and not op.is_before_in_block(other) and op is not other
 
 
-def _first_product(block: Block, tiles: Sequence[_Tile]) -> DotOp | None:
-    """The first dot, if warpgroups do it and it reads a ring: the copies come behind it, since threads meet before it."""
-    puts = {each.put.result for each in tiles}
+def _first_product(block: Block) -> DotOp | None:
+    """The first dot, if warpgroups do it: the copies come behind it, since threads meet before it."""
     dot = next((op for op in block.ops if isinstance(op, DotOp)), None)
-    return dot if dot is not None and in_shared(dot.a) and not puts.isdisjoint((dot.a, dot.b)) else None
+    return dot if dot is not None and in_shared(dot.a) else None
 
 
 def _step(

@@ -77,10 +77,12 @@ def tile_bytes(value: SSAValue) -> int:
 
 
 def row_bytes(value: SSAValue, dimension: int) -> int:
+    """Bytes along a dimension of a tile."""
     return tensor_of(value).get_shape()[dimension] * element_bytes(value)
 
 
 def element_bytes(value: SSAValue) -> int:
+    """Bytes of an element of a tile of numbers."""
     element = tensor_of(value).element_type
     assert isinstance(element, FixedBitwidthType)
     return element.bitwidth // 8

@@ -36,7 +36,7 @@ from louver.ir.tile.memory import (
 from louver.ir.tile.pointers import AddPtrOp, MakeRangeOp
 from louver.ir.tile.reduce import ReduceOp, ReduceReturnOp
 from louver.ir.tile.shared import SharedAttr
-from louver.ir.tile.staging import AsyncCommitOp, AsyncCopyOp, AsyncWaitOp, LocalAllocOp
+from louver.ir.tile.staging import AsyncCommitOp, AsyncCopyOp, AsyncWaitOp, LocalAllocOp, LocalStoreOp
 from louver.ir.tile.syntax import Index
 from louver.ir.tile.types import FORMATS, AnyTensor, DescriptorType, PointerType, SparseAttr, sparse_encoding
 
@@ -71,6 +71,7 @@ TILE = Dialect(
         AtomicRMWOp,
         ConvertLayoutOp,
         LocalAllocOp,
+        LocalStoreOp,
         AsyncCopyOp,
         AsyncCommitOp,
         AsyncWaitOp,
@@ -109,6 +110,7 @@ __all__ = [
     "LinearAttr",
     "LoadOp",
     "LocalAllocOp",
+    "LocalStoreOp",
     "MakeRangeOp",
     "MakeTensorDescriptorOp",
     "MakeTensorPtrOp",

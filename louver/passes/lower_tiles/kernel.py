@@ -22,6 +22,7 @@ from louver.ir.tile import (
     GetProgramIdOp,
     LoadOp,
     LocalAllocOp,
+    LocalStoreOp,
     MakeRangeOp,
     ReduceOp,
     ReduceReturnOp,
@@ -147,6 +148,8 @@ class _Kernel:
                 lower_while(low, op, self._block)
             case StoreOp():
                 lower_store(low, op)
+            case LocalStoreOp():
+                put_tile(low, op)
             case ConvertLayoutOp() if in_shared(op.result):
                 put_tile(low, op)
             case AsyncCommitOp():
@@ -173,7 +176,7 @@ class _Kernel:
             return False
         if isinstance(op, ConvertLayoutOp) and in_shared(op.src):
             return True
-        return isinstance(op, AsyncCopyOp | AsyncCommitOp | LoadOp) or (
+        return isinstance(op, AsyncCopyOp | AsyncCommitOp | LoadOp | LocalStoreOp) or (
             has_no_effect(op) and not op.regions and not isinstance(op, _EXCHANGES)
         )
 

@@ -13,7 +13,7 @@ from typing import Literal, cast
 from xdsl.dialects.builtin import Float32Type
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from louver.ir.tile import ConvertLayoutOp, FuncOp, LocalAllocOp, SharedAttr
+from louver.ir.tile import ConvertLayoutOp, FuncOp, LocalAllocOp, LocalStoreOp, SharedAttr
 from louver.ir.tile.layout import LANE_BITS, Layout, Steps, Vector
 from louver.ir.tile.shared import SharedLayout
 from louver.ir.tile.types import register_encoding, tensor_of
@@ -100,15 +100,18 @@ class Place:
         return Address(self.bases[both], self.start + constant - both)
 
 
-def put_tile(low: Lowering, op: ConvertLayoutOp) -> None:
-    """A tile from registers to shared memory."""
+def put_tile(low: Lowering, op: ConvertLayoutOp | LocalStoreOp) -> None:
+    """A tile from registers to shared memory: to its own place, or to a slot."""
     layout, tile = low.layout(op.src), tile_of(op.result, op)
     registers = dict(zip(layout.registers, low.values[op.src], strict=True))
-    low.values[op.result] = (low.constant(low.staged[op.result], "b32"),)
+    if isinstance(op, LocalStoreOp):
+        low.values[op.result] = low.values[op.slot]
+    else:
+        low.values[op.result] = (low.constant(low.staged[op.result], "b32"),)
     place = Place.of(low, op.result, op, layout.thread)
     owner, size = low.owner(layout), tile.size
     count = _together(layout, tile, CHUNK)
-    low.begin_put()
+    low.begin_put(free=isinstance(op, LocalStoreOp) and op.free is not None)
     for first in registers:
         if first[tile.fast] % count:
             continue
@@ -232,7 +235,9 @@ def _one_by_one(low: Lowering, op: ConvertLayoutOp, layout: Layout, tile: Shared
     return found
 
 
-def _load_words(low: Lowering, address: Address, count: int, element: Attribute, kind: tuple[RegType, int]) -> list[Reg]:
+def _load_words(
+    low: Lowering, address: Address, count: int, element: Attribute, kind: tuple[RegType, int]
+) -> list[Reg]:
     """Neighbours that fill registers, by one load. kind: the class of an element's register, and its bytes in memory."""
     type_, size = kind
     each = max(1, WORD // size)

@@ -301,9 +301,9 @@ class Lowering:
             self.barrier()
         self.begin_take()
 
-    def begin_put(self) -> None:
-        """Before a tile is staged: what stood there has been loaded by all threads."""
-        if self.accesses.takes:
+    def begin_put(self, *, free: bool) -> None:
+        """Before a tile is staged: what stood there has been loaded by all threads. free: nobody has loaded it since they met."""
+        if self.accesses.takes and not free:
             # The fence follows the stores.
             self.barrier(fenced=False)
         self.have_put()

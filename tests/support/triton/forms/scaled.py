@@ -25,9 +25,7 @@ def fp8_rows(y, x, w, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.conste
     total = tl.zeros((BM, BN), dtype=tl.float32)
     for start in range(0, K, BK):
         inside = start + k < K
-        a = tl.load(
-            x + rows[:, None] * K + start + k[None, :], mask=(rows[:, None] < M) & inside[None, :], other=0.0
-        )
+        a = tl.load(x + rows[:, None] * K + start + k[None, :], mask=(rows[:, None] < M) & inside[None, :], other=0.0)
         b = tl.load(
             w + columns[None, :] * K + start + k[:, None], mask=inside[:, None] & (columns[None, :] < N), other=0.0
         )
@@ -68,7 +66,7 @@ def block_scaled_rows(
     xs_at = xs + rows * blocks
     ws_at = ws + (columns // GROUP) * blocks
     total = tl.zeros((BM, BN), dtype=tl.float32)
-    for step in range(0, tl.cdiv(K, BK)):
+    for step in range(tl.cdiv(K, BK)):
         left = K - step * BK
         a = tl.load(x_at, mask=(rows[:, None] < M) & (k[None, :] < left), other=0.0)
         b = tl.load(w_at, mask=(k[:, None] < left) & (columns[None, :] < N), other=0.0)
@@ -93,7 +91,7 @@ def block_scaled_left(
     depth = tl.arange(0, BK)
     groups = tl.cdiv(K, GROUP)
     acc = tl.zeros((BM, BN), dtype=tl.float32)
-    for i in range(0, tl.cdiv(K, BK)):
+    for i in range(tl.cdiv(K, BK)):
         at = i * BK + depth
         w_tile = tl.load(w + m[:, None] * K + at[None, :], mask=(m[:, None] < M) & (at[None, :] < K), other=0.0)
         x_tile = tl.load(x + n[None, :] * K + at[:, None], mask=(n[None, :] < N) & (at[:, None] < K), other=0.0)
@@ -145,8 +143,12 @@ def half_sums(y, x, w, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.const
     k = tl.arange(0, BK)
     total = tl.zeros((BM, BN), dtype=tl.float16)
     for first in range(0, K, BK):
-        a = tl.load(x + m[:, None] * K + first + k[None, :], mask=(m[:, None] < M) & (first + k < K)[None, :], other=0.0)
-        b = tl.load(w + n[:, None] * K + first + k[None, :], mask=(n[:, None] < N) & (first + k < K)[None, :], other=0.0)
+        a = tl.load(
+            x + m[:, None] * K + first + k[None, :], mask=(m[:, None] < M) & (first + k < K)[None, :], other=0.0
+        )
+        b = tl.load(
+            w + n[:, None] * K + first + k[None, :], mask=(n[:, None] < N) & (first + k < K)[None, :], other=0.0
+        )
         total = tl.dot(a, b.T, total, out_dtype=tl.float16)
     tl.store(y + m[:, None] * N + n[None, :], total, mask=(m[:, None] < M) & (n[None, :] < N))
 
