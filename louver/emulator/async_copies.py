@@ -12,7 +12,6 @@ from louver.emulator import generic
 from louver.emulator.clocks import CopyFences
 from louver.emulator.errors import ExitError, MisalignedError, OutOfBoundsError
 from louver.emulator.waiters import Signal
-from louver.isa.async_copy import ASYNC_COPY_BYTES
 from louver.isa.instruction import LANES, Bits
 from louver.isa.machine import SHARED_CLUSTER_BIT, Mask, Suspend
 
@@ -25,7 +24,7 @@ Groups = NDArray[np.int32]
 
 @dataclass(slots=True, eq=False)
 class Copy:
-    """What one instruction started. lanes: numbers [lanes]. where: the bytes that they write [lanes, 16].
+    """What one instruction started. lanes: numbers [lanes]. where: the bytes that they write [lanes, size].
 
     groups: of those lanes [lanes]. source: addresses [32]. reads: the lanes whose source is read [32].
     """
@@ -39,7 +38,7 @@ class Copy:
 
     def complete(self) -> None:
         warp = self.copies.warp
-        data = warp.cluster.memory.gather(self.source, ASYNC_COPY_BYTES, self.reads)
+        data = warp.cluster.memory.gather(self.source, self.where.shape[1], self.reads)
         warp.cta.shared.data[self.where] = data[self.lanes]
         self.copies.finish(self)
 
@@ -64,13 +63,13 @@ class AsyncCopies:
         self._agents: NDArray[np.int16] | None = None
         self._fences = CopyFences(warp.agent)
 
-    def start(self, destination: Bits, source: Bits, ignore: Bits) -> None:
+    def start(self, size: int, destination: Bits, source: Bits, ignore: Bits) -> None:
         warp = self.warp
         reads = warp.active & ~ignore
-        self._check_addresses(destination, source)
+        self._check_addresses(size, destination, source)
         # Found out now, with the instruction at hand, as far as it can be: the data are read when the copy is done.
-        warp.cluster.memory.gather(source, ASYNC_COPY_BYTES, reads, warp.check_load)
-        ((_, lanes, where),) = generic.windows(warp, destination, ASYNC_COPY_BYTES)
+        warp.cluster.memory.gather(source, size, reads, warp.check_load)
+        ((_, lanes, where),) = generic.windows(warp, destination, size)
         groups = self._committed[lanes] + 1
         access = warp.access("an asynchronous copy")
         warp.cta.shared.start_copies(where, self._names()[lanes], groups, access, warp.clock.rows[lanes], lanes)
@@ -117,7 +116,7 @@ class AsyncCopies:
             lane=lane,
         )
 
-    def _check_addresses(self, destination: Bits, source: Bits) -> None:
+    def _check_addresses(self, size: int, destination: Bits, source: Bits) -> None:
         lanes = self.warp.active_lanes()
         if (peers := destination[lanes] & SHARED_CLUSTER_BIT != 0).any():
             raise OutOfBoundsError(
@@ -125,10 +124,9 @@ class AsyncCopies:
                 lane=int(lanes[peers][0]),
             )
         # Of lanes that ignore their source too: the ISA asks for it of every operand.
-        if (odd := source[lanes] % ASYNC_COPY_BYTES != 0).any():
+        if (odd := source[lanes] % size != 0).any():
             raise MisalignedError(
-                f"an asynchronous copy needs a multiple of {ASYNC_COPY_BYTES}, "
-                f"got global address {int(source[lanes][odd][0]):#x}",
+                f"an asynchronous copy needs a multiple of {size}, got global address {int(source[lanes][odd][0]):#x}",
                 lane=int(lanes[odd][0]),
             )
 

@@ -207,8 +207,8 @@ class Warp:
     def fence_wgmma(self) -> None:
         self.hazards.fence()
 
-    def async_copy(self, destination: Bits, source: Bits, ignore: Bits) -> None:
-        self.copies.start(destination, source, ignore)
+    def async_copy(self, size: int, destination: Bits, source: Bits, ignore: Bits) -> None:
+        self.copies.start(size, destination, source, ignore)
 
     def async_commit(self) -> None:
         self.copies.commit()

@@ -1,4 +1,4 @@
-"""Asynchronous copies of single threads: 16 bytes from global to shared memory, waited for in groups.
+"""Asynchronous copies of single threads: 4, 8 or 16 bytes from global to shared memory, waited for in groups.
 
 They belong to the generic proxy: what wgmma or bulk copies read of them needs `fence.proxy.async` after the wait.
 Source: PTX ISA, cp.async, cp.async.commit_group and wait_group.
@@ -7,22 +7,34 @@ Source: PTX ISA, cp.async, cp.async.commit_group and wait_group.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from louver.isa.instruction import Bits, Effect, Operand, Requirement
 from louver.isa.machine import Suspend, WarpState
 
-ASYNC_COPY_BYTES = 16
-"""Bytes that a thread copies past L1 (`.cg`); both of its addresses are multiples of that."""
+CopyBytes = Literal[4, 8, 16]
+"""Bytes that a thread copies; both of its addresses are multiples of that."""
+
+PAST_L1 = 16
+"""Bytes that pass L1 by (`.cg`); fewer go through it (`.ca`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AsyncCopy(Effect):
     """`cp.async.cg.shared.global [dst], [src], 16, ignore-src`: start a copy, as part of the thread's open group.
 
+    size: bytes.
+
     Where the predicate ignore-src holds, the source is not read and zeros are written; ptxas drops one that is known to
     be false. Copies are not ordered among themselves. What they write is there for the thread that issued them after its
     wait for their group (`AsyncWait`), and for others after a barrier that follows that wait.
     """
+
+    size: CopyBytes = PAST_L1
+
+    def __post_init__(self) -> None:
+        if self.size not in get_args(CopyBytes):
+            raise ValueError(f"a thread copies 4, 8 or 16 bytes, got {self.size}")
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -36,7 +48,7 @@ class AsyncCopy(Effect):
     @property
     def mnemonic(self) -> str:
         """The opcode."""
-        return "cp.async.cg.shared.global"
+        return f"cp.async.{'cg' if self.size == PAST_L1 else 'ca'}.shared.global"
 
     @property
     def requires(self) -> Requirement:
@@ -46,11 +58,11 @@ class AsyncCopy(Effect):
     def text(self, *args: str) -> str:
         """The size is a constant between the operands."""
         destination, source, ignore = args
-        return f"{self.mnemonic} {destination}, {source}, {ASYNC_COPY_BYTES}, {ignore}"
+        return f"{self.mnemonic} {destination}, {source}, {self.size}, {ignore}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Start the active lanes' copies."""
-        warp.async_copy(*inputs)
+        warp.async_copy(self.size, *inputs)
         return ()
 
 

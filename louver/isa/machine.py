@@ -130,10 +130,10 @@ class WarpState(Protocol):
         ...
 
     # --- asynchronous copies of single threads ---------------------------------------------------------------------
-    def async_copy(self, destination: Bits, source: Bits, ignore: Bits) -> None:
-        """Start a copy of 16 bytes a lane, global to own shared memory; zeros instead where `ignore` holds.
+    def async_copy(self, size: int, destination: Bits, source: Bits, ignore: Bits) -> None:
+        """Start a copy of `size` bytes a lane, global to own shared memory; zeros instead where `ignore` holds.
 
-        Both addresses are multiples of 16. It is part of the thread's open group, and done at any time until it is waited for.
+        Both addresses are multiples of the size. It is part of the thread's open group, and done at any time until it is waited for.
         """
         ...
 

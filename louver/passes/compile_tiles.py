@@ -36,6 +36,7 @@ from louver.passes.hoist_invariants import hoist_invariants
 from louver.passes.host_descriptors import make_host_descriptors
 from louver.passes.join_equal_integers import join_equal_integers
 from louver.passes.lower_tiles import NoRoomError, NotInChunksError, lower_tiles
+from louver.passes.make_ahead import make_ahead
 from louver.passes.multiply_kept import multiply_kept
 from louver.passes.prefetch_loads import prefetch_loads
 from louver.passes.propagate_sparsity import encoding_of, propagate_sparsity
@@ -118,9 +119,10 @@ PASSES = (
     "expand-blocks",
     "eliminate-common-subexpressions",
     "split-addresses",
-    "prefetch-loads",
     "assign-encodings",
     "hoist-invariants",
+    "make-ahead",
+    "prefetch-loads",
     "ring-copies",
     "lower-tiles",
 )
@@ -217,15 +219,19 @@ def _encoded(plain: ModuleOp, warps: int, machine: Target, dump: Dump, *, staged
     """With an encoding for each tile. staged: whether operands of dots go through shared memory. slots: of copies that bring them."""
     # Elements that are moved one by one wait in a register each, and leave none for what could wait there for a loop.
     wide = staged and has_known_addresses(_kernel(plain))
-    ahead = plain.clone()
-    if wide:
-        prefetch_loads(ahead, warps, rings=slots > 0)
-    dump.write("prefetch-loads", ahead)
-    encoded = assign_encodings(ahead, warps, staged=staged, warpgroups=machine.has("wgmma.sp"))
+    encoded = assign_encodings(
+        plain, warps, staged=staged, warpgroups=machine.has("wgmma.sp"), copied=wide and slots > 0
+    )
     dump.write("assign-encodings", encoded)
     if wide:
         hoist_invariants(encoded)
     dump.write("hoist-invariants", encoded)
+    if wide and slots:
+        make_ahead(encoded)
+    dump.write("make-ahead", encoded)
+    if wide:
+        prefetch_loads(encoded, warps, rings=slots > 0)
+    dump.write("prefetch-loads", encoded)
     if wide and slots:
         ring_copies(encoded, _ring_rooms(_kernel(plain), warps, machine), slots)
     dump.write("ring-copies", encoded)

@@ -9,8 +9,8 @@
 
 Memory answers while the products before are summed. A tile waits in registers, so that only so much may wait beside the sums: `KEPT_BYTES`.
 
-Valid tile IR in, without sparse types, block pointers, descriptors and encodings (after split-addresses), valid tile IR out. What is
-loaded is the same. What a load adds up beyond the loop's end is an address that nothing is read from.
+Valid tile IR with encodings in (after assign-encodings), valid tile IR out. What is loaded is the same. What a load adds up beyond the
+loop's end is an address that nothing is read from.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.ir.comparisons import CmpiOp
-from louver.ir.tile import DotOp, FuncOp, LoadOp
-from louver.ir.tile.types import as_tensor, tensor_of
+from louver.ir.tile import ConvertLayoutOp, DotOp, FuncOp, LoadOp
+from louver.ir.tile.types import as_tensor
 from louver.isa.instruction import LANES
 from louver.passes.insert import carrying, insert, insert_before
+from louver.passes.lower_tiles.shared import in_shared
 from louver.passes.remove_dead import remove_dead
 from louver.passes.ring_copies import goes_to_ring
-from louver.passes.staged_operands import staged_operands
 from louver.passes.steps_ahead import Sources, computed_again, guarded_mask, move_up, only_loads
 
 KEPT_BYTES = 448
@@ -40,37 +40,40 @@ KEPT_BYTES = 448
 def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None:
     """In place; the module is verified after it. warps: of a CTA. rings: whether ring-copies follows, and takes some loads.
 
-    Of innermost loops that only load and compute, and have dots with operands that go through shared memory (`staged_operands`): the
-    loads that their dots multiply, if these fit `KEPT_BYTES` beside sums. A load stays whose address hangs on what the loop loads or sums.
+    Of innermost loops that only load and compute, and have dots with operands that go through shared memory: all loads, else those that
+    their dots multiply, if these fit `KEPT_BYTES` beside sums. A load stays whose address hangs on what the loop loads or sums.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
-        staged = staged_operands(function)
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
-            dots = [op for op in loop.body.block.ops if isinstance(op, DotOp)]
-            if not any(value in staged for dot in dots for value in (dot.a, dot.b)) or not only_loads(loop):
+            block = loop.body.block
+            dots = [op for op in block.ops if isinstance(op, DotOp)]
+            staged = any(isinstance(op, ConvertLayoutOp) and in_shared(op.result) for op in block.ops)
+            if not dots or not staged or not only_loads(loop):
                 continue
             loads = [
-                load
-                for load in _multiplied(dots)
-                if not (rings and goes_to_ring(loop, load, staged))
-                and Sources(loop, [load], repeated=False).known_ahead
+                op
+                for op in block.ops
+                if isinstance(op, LoadOp)
+                and not (rings and goes_to_ring(loop, op))
+                and Sources(loop, [op], repeated=False).known_ahead
             ]
-            kept = sum(map(_tile_bytes, [*(load.result for load in loads), *(dot.d for dot in dots)]))
-            if loads and kept <= KEPT_BYTES * LANES * warps:
-                _load_ahead(loop, loads)
+            multiplied = _multiplied(dots)
+            sums = sum(_tile_bytes(dot.d) for dot in dots)
+            for found in (loads, [load for load in loads if load in multiplied]):
+                if found and sums + sum(_tile_bytes(load.result) for load in found) <= KEPT_BYTES * LANES * warps:
+                    _load_ahead(loop, found)
+                    break
         remove_dead(function)
     module.verify()
 
 
-def _multiplied(dots: Sequence[DotOp]) -> list[LoadOp]:
-    """The loads of tiles of which operands are made, in the order of the block."""
+def _multiplied(dots: Sequence[DotOp]) -> set[Operation]:
+    """The loads of tiles of which operands are made."""
     found: set[Operation] = set()
     for dot in dots:
         for operand in (dot.a, dot.b, *([] if dot.metadata is None else [dot.metadata])):
             found |= _loads_of(operand, dot.parent_block()) or set()
-    block = dots[0].parent_block()
-    assert block is not None
-    return [op for op in block.ops if isinstance(op, LoadOp) and op in found]
+    return found
 
 
 def _loads_of(operand: SSAValue, block: Block | None) -> set[Operation] | None:
@@ -95,10 +98,10 @@ def _loads_of(operand: SSAValue, block: Block | None) -> set[Operation] | None:
 
 
 def _tile_bytes(tile: SSAValue) -> int:
-    tensor = tensor_of(tile)
-    element = tensor.element_type
+    tensor = as_tensor(tile.type)
+    element = tile.type if tensor is None else tensor.element_type
     assert isinstance(element, FixedBitwidthType)
-    return prod(tensor.get_shape()) * element.bitwidth // 8
+    return (1 if tensor is None else prod(tensor.get_shape())) * element.bitwidth // 8
 
 
 def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:

@@ -14,36 +14,33 @@ Valid tile IR with encodings in (after assign-encodings), valid tile IR out.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, TensorType
+from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.ir.comparisons import CmpiOp
 from louver.ir.tile import (
-    AddPtrOp,
     AsyncCommitOp,
     AsyncCopyOp,
     AsyncWaitOp,
-    BroadcastOp,
     ConvertLayoutOp,
     DotOp,
-    ExpandDimsOp,
     FuncOp,
     LoadOp,
     LocalAllocOp,
     SharedAttr,
-    SplatOp,
     TransOp,
 )
 from louver.ir.tile.types import AnyTensor, register_encoding, tensor_of
-from louver.passes.expand_blocks import METADATA_PADDING
+from louver.passes.copied_loads import array_of, gives_zeros, may_be_copied, only_user
+from louver.passes.effects import has_no_effect
 from louver.passes.insert import carrying, insert
-from louver.passes.integers import is_zero, position
+from louver.passes.integers import position
 from louver.passes.lower_tiles.shared import in_shared, tile_of
 from louver.passes.remove_dead import remove_dead
 from louver.passes.steps_ahead import Sources, computed_again, guarded_mask, move_up, only_loads
@@ -84,73 +81,31 @@ def ring_copies(module: ModuleOp, rooms: Sequence[int], most: int = MOST_SLOTS) 
             if not tiles:
                 continue
             size = sum(tile_of(each.put.result, each.put).bytes for each in tiles)
-            slots = next((room // size for room in rooms if room >= 2 * size), 0)
+            taken = sum(tile_of(op.result, op).bytes for op in function.body.walk() if isinstance(op, LocalAllocOp))
+            slots = next(((room - taken) // size for room in rooms if room - taken >= 2 * size), 0)
             if slots:
                 _copy(loop, tiles, min(most, slots))
         remove_dead(function)
     module.verify()
 
 
-def goes_to_ring(loop: scf.ForOp, load: LoadOp, staged: Container[SSAValue]) -> bool:
-    """Whether this pass will copy what a load brings. staged: the operands of dots that will be in shared memory."""
-    user = _only_user(load.result)
-    value = user.result if isinstance(user, TransOp) else load.result
-    if (
-        value not in staged
-        or not _may_be_copied(load)
-        or not all(isinstance(use.operation, DotOp) for use in value.uses)
-    ):
-        return False
-    return Sources(loop, [load], repeated=True).known_ahead
+def goes_to_ring(loop: scf.ForOp, load: LoadOp) -> bool:
+    """Whether this pass will copy what a load brings, where there is room."""
+    return _tile(loop, load) is not None
 
 
 def _tile(loop: scf.ForOp, load: LoadOp) -> _Tile | None:
     """A load of a loop whose tile nothing but shared memory takes; zeros, or any legal codes, stand where it loads nothing."""
-    user = _only_user(load.result)
+    user = only_user(load.result)
     turn = user if isinstance(user, TransOp) else None
-    put = user if turn is None else _only_user(turn.result)
-    if not isinstance(put, ConvertLayoutOp) or not in_shared(put.result) or not _may_be_copied(load):
+    put = user if turn is None else only_user(turn.result)
+    if not isinstance(put, ConvertLayoutOp) or not in_shared(put.result) or not may_be_copied(load):
         return None
     return (
-        _Tile(load, turn, put, None if _gives_zeros(load) else array_of(load.ptr))
+        _Tile(load, turn, put, None if gives_zeros(load) else array_of(load.ptr))
         if Sources(loop, [load], repeated=True).known_ahead
         else None
     )
-
-
-def _only_user(value: SSAValue) -> Operation | None:
-    return next(iter(value.uses)).operation if value.has_one_use() else None
-
-
-def _may_be_copied(load: LoadOp) -> bool:
-    """Whether nothing is said of caches, and elements that are not loaded are zeros, or codes of which any legal ones will do."""
-    if load.cache is not None or load.evict is not None or load.is_volatile is not None:
-        return False
-    return _gives_zeros(load) or (is_padding(load.other) and array_of(load.ptr) is not None)
-
-
-def is_padding(value: SSAValue | None) -> bool:
-    """Whether a tile is of the codes that stand for metadata outside of its tensor. The values there are zeros."""
-    owner = None if value is None else value.owner
-    if not isinstance(owner, arith.ConstantOp) or not isinstance(owner.value, DenseIntOrFPElementsAttr):
-        return False
-    return set(owner.value.iter_values()) == {METADATA_PADDING}
-
-
-def array_of(pointer: SSAValue) -> SSAValue | None:
-    """The argument that pointers are made of by adding to it; None if there is no such."""
-    while not isinstance(pointer.owner, Block):
-        match pointer.owner:
-            case AddPtrOp(ptr=inner) | SplatOp(src=inner) | BroadcastOp(src=inner) | ExpandDimsOp(src=inner):
-                pointer = inner
-            case _:
-                return None
-    return pointer if isinstance(pointer.owner.parent_op(), FuncOp) else None
-
-
-def _gives_zeros(load: LoadOp) -> bool:
-    """Whether elements that are not loaded are zeros, or nothing reads them."""
-    return load.other is None or is_zero(load.other)
 
 
 def _copy(loop: scf.ForOp, tiles: Sequence[_Tile], slots: int) -> None:
@@ -177,10 +132,11 @@ def _copy(loop: scf.ForOp, tiles: Sequence[_Tile], slots: int) -> None:
     move_up(block, fixed)
     first = next(op for op in block.ops if op not in fixed)
     insert(first, AsyncWaitOp(slots - 2), like)
-    dot = _first_product(block, tiles)
+    dot = _first_product(block)
     if dot is not None:
         first = dot.next_op or end
         _load_behind(block, first)
+        _take_behind(dot)
     _begin(
         first,
         tiles,
@@ -231,16 +187,35 @@ def _load_behind(block: Block, place: Operation) -> None:
     for op in list(block.ops):
         if op is place:
             return
-        if isinstance(op, LoadOp) and isinstance(_only_user(op.result), scf.YieldOp):
+        if isinstance(op, LoadOp) and isinstance(only_user(op.result), scf.YieldOp):
             op.detach()
             Rewriter.insert_op(op, InsertPoint.before(place))
 
 
-def _first_product(block: Block, tiles: Sequence[_Tile]) -> DotOp | None:
-    """The first dot, if warpgroups do it and it reads a ring: the copies come behind it, since threads meet before it."""
-    puts = {each.put.result for each in tiles}
+def _take_behind(dot: DotOp) -> None:
+    """Move what is not needed before the products, tiles that are taken from shared memory too, behind them."""
+    behind: set[Operation] = set()
+    place, op = dot.next_op, dot.prev_op
+    assert place is not None
+    while op is not None:
+        before, users = op.prev_op, [use.operation for result in op.results for use in result.uses]
+        if has_no_effect(op) and users and all(user in behind or _follows(user, dot) for user in users):
+            op.detach()
+            Rewriter.insert_op(op, InsertPoint.before(place))
+            behind.add(op)
+            place = op
+        op = before
+
+
+def _follows(op: Operation, other: Operation) -> bool:
+    """Whether an operation of the same block comes behind another one."""
+    return op.parent is other.parent and not op.is_before_in_block(other) and op is not other
+
+
+def _first_product(block: Block) -> DotOp | None:
+    """The first dot, if warpgroups do it: the copies come behind it, since threads meet before it."""
     dot = next((op for op in block.ops if isinstance(op, DotOp)), None)
-    return dot if dot is not None and in_shared(dot.a) and not puts.isdisjoint((dot.a, dot.b)) else None
+    return dot if dot is not None and in_shared(dot.a) else None
 
 
 def _step(

@@ -58,53 +58,55 @@ def staged_operands(function: FuncOp) -> dict[SSAValue, int]:
     found: dict[SSAValue, int] = {}
     left = STAGED_BYTES
     for value in (operand for op in dots for operand in (op.a, op.b)):
-        dimension, taken = _loaded_along(value), tile_bytes(value)
-        if value in found or dimension is None or taken > left or _row_bytes(value, dimension) < CHUNK:
+        dimension, taken = loaded_along(value), tile_bytes(value)
+        if value in found or dimension is None or taken > left or row_bytes(value, dimension) < CHUNK:
             continue
-        if wide or _element_bytes(value) > 1:
+        if wide or element_bytes(value) > 1:
             # Single bytes would be in a register each until a chunk is whole.
             found[value] = dimension
             left -= taken
     for op in dots:
         # Warps take it from memory as they need it; to a warpgroup it comes with the operands.
         if wide and op.metadata is not None and multiplies(op, found):
-            along = _loaded_along(op.metadata)
-            if along is not None and _row_bytes(op.metadata, along) >= CHUNK:
+            along = loaded_along(op.metadata)
+            if along is not None and row_bytes(op.metadata, along) >= CHUNK:
                 found[op.metadata] = along
     return found
 
 
 def tile_bytes(value: SSAValue) -> int:
     """Bytes of a tile of numbers."""
-    return prod(tensor_of(value).get_shape()) * _element_bytes(value)
+    return prod(tensor_of(value).get_shape()) * element_bytes(value)
 
 
-def _row_bytes(value: SSAValue, dimension: int) -> int:
-    return tensor_of(value).get_shape()[dimension] * _element_bytes(value)
+def row_bytes(value: SSAValue, dimension: int) -> int:
+    """Bytes along a dimension of a tile."""
+    return tensor_of(value).get_shape()[dimension] * element_bytes(value)
 
 
-def _element_bytes(value: SSAValue) -> int:
+def element_bytes(value: SSAValue) -> int:
+    """Bytes of an element of a tile of numbers."""
     element = tensor_of(value).element_type
     assert isinstance(element, FixedBitwidthType)
     return element.bitwidth // 8
 
 
-def _loaded_along(value: SSAValue) -> int | None:
+def loaded_along(value: SSAValue) -> int | None:
     """The dimension along which a tile's elements are loaded side by side; None for what is not made of loads element by element."""
     owner = value.owner
     if isinstance(owner, Block):
         loop = owner.parent_op()
         index = position(value, owner.args) - 1
-        return _loaded_along(loop.iter_args[index]) if isinstance(loop, scf.ForOp) and index >= 0 else None
+        return loaded_along(loop.iter_args[index]) if isinstance(loop, scf.ForOp) and index >= 0 else None
     match owner:
         case LoadOp():
             strides = _strides(owner.ptr)
             return strides.index(1) if strides.count(1) == 1 else None
         case TransOp():
-            inner = _loaded_along(owner.src)
+            inner = loaded_along(owner.src)
             return None if inner is None else list(owner.order.get_values()).index(inner)
         case ReshapeOp():
-            return _kept(_loaded_along(owner.src), tensor_of(owner.src).get_shape(), tensor_of(value).get_shape())
+            return _kept(loaded_along(owner.src), tensor_of(owner.src).get_shape(), tensor_of(value).get_shape())
         case DotOp() | ReduceOp() | ScanOp() | JoinOp() | GatherOp() | scf.ForOp() | scf.IfOp() | scf.WhileOp():
             return None
         case _:
@@ -125,7 +127,7 @@ def _of_operands(op: Operation, shape: Sequence[int]) -> int | None:
     if not tiles or any(tuple(tensor_of(tile).get_shape()) != tuple(shape) for tile in tiles):
         return None
     found = {
-        _loaded_along(tile) for tile in tiles if not isinstance(tile.owner, BroadcastOp | SplatOp | arith.ConstantOp)
+        loaded_along(tile) for tile in tiles if not isinstance(tile.owner, BroadcastOp | SplatOp | arith.ConstantOp)
     }
     return next(iter(found)) if len(found) == 1 else None
 

@@ -11,7 +11,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.ir.comparisons import SelectOp
-from louver.ir.tile import DotOp, LoadOp, SplatOp
+from louver.ir.tile import DotOp, LoadOp, LocalStoreOp, SplatOp
 from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding
 from louver.passes.effects import has_no_effect, takes_any
 from louver.passes.insert import insert
@@ -45,7 +45,7 @@ class Sources:
         self.varying = varying(self.made, block)
         # What is divided by may be 0 beyond the loop's end, unless it is what it was.
         defined = all(takes_any(op) or op.operands[1].owner not in (block, *self.varying) for op in self.made)
-        self.known_ahead = defined and all(_pure(op) for op in (*made, *stepped))
+        self.known_ahead = defined and all(is_pure(op) for op in (*made, *stepped))
 
 
 def computed(values: Iterable[SSAValue], block: Block) -> tuple[set[Operation], list[SSAValue]]:
@@ -74,18 +74,20 @@ def varying(made: Iterable[Operation], block: Block) -> set[Operation]:
     return found
 
 
-def _pure(op: Operation) -> bool:
+def is_pure(op: Operation) -> bool:
     """Whether an operation is done at once: no load, no product, no reduction."""
     return has_no_effect(op) and not op.regions and not isinstance(op, DotOp | LoadOp)
 
 
 def only_loads(loop: scf.ForOp) -> bool:
-    """Whether nothing in a loop has another effect than loads, whose order does not matter then, and no loop or branch is in it."""
+    """Whether nothing in a loop has an effect on global memory but loads, whose order does not matter then, and no loop or branch is in it."""
     for op in loop.body.block.walk():
         if isinstance(op, LoadOp):
             if op.is_volatile is not None:
                 return False
-        elif isinstance(op, scf.ForOp | scf.WhileOp | scf.IfOp) or not has_no_effect(op):
+        elif isinstance(op, scf.ForOp | scf.WhileOp | scf.IfOp) or not (
+            has_no_effect(op) or isinstance(op, LocalStoreOp)
+        ):
             return False
     return True
 
@@ -131,8 +133,7 @@ def splat(value: SSAValue, like: AnyTensor) -> SplatOp:
 def guarded_mask(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
     """The mask of a load where it is done only if `guard` holds."""
     pointers = as_tensor(load.ptr.type)
-    assert pointers is not None
-    mask = insert(before, splat(guard, pointers), load).results[0]
+    mask = guard if pointers is None else insert(before, splat(guard, pointers), load).results[0]
     if load.mask is None:
         return mask
     return insert(before, arith.AndIOp(known.get(load.mask, load.mask), mask), load).results[0]

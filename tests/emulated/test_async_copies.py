@@ -343,19 +343,23 @@ def test_a_thread_waits_for_its_copies_before_it_ends(order, steps, error):
 # --- addresses -------------------------------------------------------------------------------------------------------
 @every_order
 @pytest.mark.parametrize(
-    "to,start,ignored,error,text",
-    [(8, 0, False, MisalignedError, "multiple of 16, got shared address 0x408"),
-     (0, 8, False, MisalignedError, "multiple of 16, got global address 0x70.*8"),
-     (0, 8, True, MisalignedError, "multiple of 16, got global address"),
-     (8, 0, True, MisalignedError, "multiple of 16, got shared address"),
-     (4096, 0, True, OutOfBoundsError, "outside the window"),
-     (0, 512, False, OutOfBoundsError, "outside x .512 bytes.: 0 bytes past the end"),
-     (0, 512, True, None, "")],
+    "size,to,start,ignored,error,text",
+    [(16, 8, 0, False, MisalignedError, "multiple of 16, got shared address 0x408"),
+     (16, 0, 8, False, MisalignedError, "multiple of 16, got global address 0x70.*8"),
+     (16, 0, 8, True, MisalignedError, "multiple of 16, got global address"),
+     (16, 8, 0, True, MisalignedError, "multiple of 16, got shared address"),
+     (16, 4096, 0, True, OutOfBoundsError, "outside the window"),
+     (16, 0, 512, False, OutOfBoundsError, "outside x .512 bytes.: 0 bytes past the end"),
+     (16, 0, 512, True, None, ""),
+     (8, 8, 8, False, None, ""),
+     (8, 0, 4, False, MisalignedError, "multiple of 8, got global address"),
+     (4, 4, 12, False, None, ""),
+     (4, 2, 0, False, MisalignedError, "multiple of 4, got shared address")],
 )  # fmt: skip
-def test_addresses(order, to, start, ignored, error, text):
+def test_addresses(order, size, to, start, ignored, error, text):
     def write(k):
         k.emit(
-            AsyncCopy(),
+            AsyncCopy(size),
             Address(slot(k).base, to),
             source(k, offset=start),
             k.setp("eq", "u32", k.mov(int(ignored)), 1),

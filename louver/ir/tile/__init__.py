@@ -40,7 +40,7 @@ from louver.ir.tile.memory import (
 from louver.ir.tile.pointers import AddPtrOp, MakeRangeOp, PointerCastOp, PtrToIntOp
 from louver.ir.tile.reduce import CombiningOp, ReduceOp, ReduceReturnOp, ScanOp, ScanReturnOp
 from louver.ir.tile.shared import SharedAttr
-from louver.ir.tile.staging import AsyncCommitOp, AsyncCopyOp, AsyncWaitOp, LocalAllocOp
+from louver.ir.tile.staging import AsyncCommitOp, AsyncCopyOp, AsyncWaitOp, LocalAllocOp, LocalStoreOp
 from louver.ir.tile.syntax import Index
 from louver.ir.tile.types import FORMATS, AnyTensor, DescriptorType, PointerType, SparseAttr, sparse_encoding
 
@@ -84,6 +84,7 @@ TILE = Dialect(
         AtomicCASOp,
         ConvertLayoutOp,
         LocalAllocOp,
+        LocalStoreOp,
         AsyncCopyOp,
         AsyncCommitOp,
         AsyncWaitOp,
@@ -128,6 +129,7 @@ __all__ = [
     "LinearAttr",
     "LoadOp",
     "LocalAllocOp",
+    "LocalStoreOp",
     "MakeRangeOp",
     "MakeTensorDescriptorOp",
     "MakeTensorPtrOp",

@@ -22,16 +22,16 @@ from louver.isa.tensormap import SwizzleBytes
 
 @irdl_attr_definition
 class SharedAttr(Encoding):
-    """A matrix in shared memory. order: its dimensions, that of neighbours first."""
+    """A matrix in shared memory, or one row. order: its dimensions, that of neighbours first."""
 
     name = "tt.shared"
     FIELDS = ("order",)
     order: Integers
 
     @classmethod
-    def along(cls, dimension: int) -> SharedAttr:
-        """Neighbours along a dimension of a matrix."""
-        return cls(integers((dimension, 1 - dimension)))
+    def along(cls, dimension: int, *, rank: int = 2) -> SharedAttr:
+        """Neighbours along a dimension."""
+        return cls(integers((dimension, *(each for each in range(rank) if each != dimension))))
 
     def turned(self) -> SharedAttr:
         """That of the transpose, in the same place."""
@@ -42,13 +42,13 @@ class SharedAttr(Encoding):
         return SharedLayout(tuple(shape), numbers_of(self.order)[0], size)
 
     def verify(self) -> None:
-        if sorted(numbers_of(self.order)) != [0, 1]:
-            raise VerifyException(f"order has the two dimensions of a matrix, got {self}")
+        if sorted(numbers_of(self.order)) not in ([0], [0, 1]):
+            raise VerifyException(f"order has the two dimensions of a matrix, or that of a row, got {self}")
 
 
 @dataclass(frozen=True, slots=True)
 class SharedLayout:
-    """A matrix of `shape`, powers of two, elements of `size` bytes, neighbours along `fast`.
+    """A matrix of `shape`, or a row, powers of two, elements of `size` bytes, neighbours along `fast`.
 
     Raises ValueError for rows that are shorter than a chunk.
     """
@@ -64,7 +64,7 @@ class SharedLayout:
     @property
     def rows(self) -> int:
         """Rows of the matrix, which are its columns where these are the fast dimension."""
-        return self.shape[1 - self.fast]
+        return self.shape[1 - self.fast] if len(self.shape) == 2 else 1
 
     @property
     def row_bytes(self) -> int:
@@ -87,7 +87,8 @@ class SharedLayout:
 
         Linear over bits: where places share no bit, the offset of their sum is the exclusive or of their offsets.
         """
-        row, byte, width = place[1 - self.fast], place[self.fast] * self.size, self.swizzle.width
+        row = place[1 - self.fast] if len(place) == 2 else 0
+        byte, width = place[self.fast] * self.size, self.swizzle.width
         flat = byte // width * self.rows * width + row * width + byte % width
         phase = flat // BANK_LINE & (width // CHUNK - 1)
         return flat ^ phase * CHUNK

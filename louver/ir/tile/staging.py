@@ -91,6 +91,34 @@ class AsyncCopyOp(IRDLOperation):
 
 
 @irdl_op_definition
+class LocalStoreOp(IRDLOperation):
+    """Store a tile from registers to the memory of `slot`; the result is the tile there, and `slot` itself is nothing any more.
+
+    free: all threads have met since any of them read what the slot held.
+    """
+
+    name = "ttg.local_store"
+    T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
+    src = operand_def(TensorType)
+    slot = operand_def(T)
+    free = opt_prop_def(UnitAttr)
+    result = result_def(T)
+    traits = traits_def(MemoryWriteEffect())
+    irdl_options = (ParsePropInAttrDict(),)
+    assembly_format = "$src `,` $slot attr-dict `:` type($src) `->` type($slot)"
+
+    def __init__(self, src: SSAValue, slot: SSAValue, *, free: bool = False) -> None:
+        properties = {"free": UnitAttr()} if free else {}
+        super().__init__(operands=[src, slot], properties=properties, result_types=[slot.type])
+
+    def verify_(self) -> None:
+        stored, slot = tensor_of(self.src), tensor_of(self.slot)
+        _verify_shared(slot)
+        if (stored.element_type, stored.get_shape()) != (slot.element_type, slot.get_shape()):
+            raise VerifyException(f"a tile is stored to memory for it, got {stored} and {slot}")
+
+
+@irdl_op_definition
 class AsyncCommitOp(IRDLOperation):
     """The copies begun since the last commit are a group, an empty one where there are none."""
 

@@ -97,6 +97,8 @@ class Demands:
     def made(self, value: SSAValue) -> Sequence[Encoding]:
         """In which encodings a tile is computed: its own one by nature, or all that are wanted."""
         wanted = self.of(value)
+        if value in self.natures.copied:
+            return [self.natures.copied[value][0]]
         nature = self.natures.of(value)
         return [nature] if nature is not None and wanted and self._keeps_nature(value) else wanted
 
@@ -117,6 +119,8 @@ class Demands:
         nature = self.natures.of(value)
         if nature is not None and self._keeps_nature(value):
             encoding = nature
+        if value in self.natures.copied:
+            encoding, _ = self.natures.copied[value]
         owner = value.owner
         if isinstance(owner, Block):
             self._argument(owner, value, encoding)

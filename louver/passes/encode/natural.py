@@ -50,11 +50,13 @@ from louver.ir.tile import (
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.types import as_tensor, tensor_of
+from louver.isa.instruction import LANES
 from louver.isa.memory import MAX_BYTES
 from louver.isa.mma import FP8
 from louver.isa.mma_fragments import COLUMNS, ROWS
 from louver.isa.targets import WARPS_PER_WARPGROUP
-from louver.passes.encode.unit import is_transposed, multiplies, product_shape, warpgroup_encoding
+from louver.passes.copied_loads import copied_loads
+from louver.passes.encode.unit import MOST_SUMS, held_sums, is_transposed, multiplies, product_shape, warpgroup_encoding
 from louver.passes.staged_operands import staged_operands
 
 DEFAULT_WARPS = 4
@@ -89,7 +91,8 @@ def choose_warps(function: FuncOp, *, warpgroups: bool = True) -> int:
     wanted = max(1, sums // most, min(2, sums // (WARP_SUMS // 2)))
     count = min(DOT_WARPS, 1 << (wanted.bit_length() - 1))
     staged = staged_operands(function) if warpgroups and has_known_addresses(function) else {}
-    return max(count, WARPS_PER_WARPGROUP) if any(multiplies(op, staged) for op in dots) else count
+    held = [held_sums(op) for op in dots if multiplies(op, staged)]
+    return max(count, WARPS_PER_WARPGROUP, max(held) // (MOST_SUMS * LANES)) if held else count
 
 
 def element_bits(value: SSAValue) -> int:
@@ -147,9 +150,12 @@ class Natures:
     """The encodings that values have by nature. warps: of a CTA. warpgroups: whether the target multiplies by warpgroups.
 
     staged: operands of dots that go through shared memory, which are computed in rows, each with the dimension of its rows.
+    copied: tiles that are loaded to shared memory and taken from there, each with the encoding of its copies and their dimension.
     """
 
-    def __init__(self, function: FuncOp, warps: int, *, staged: bool = True, warpgroups: bool = True) -> None:
+    def __init__(
+        self, function: FuncOp, warps: int, *, staged: bool = True, warpgroups: bool = True, copied: bool = False
+    ) -> None:
         self.warps = warps
         self.together = _together(function)
         # Elements that are moved one by one leave a warpgroup nothing to gain.
@@ -169,6 +175,10 @@ class Natures:
             shape = tensor_of(value).get_shape()
             self._found[value] = BlockedAttr.default(shape, warps, together, (along, 1 - along), whole=True)
         self._settle(operations)
+        self.copied = {
+            value: (_pieces(value, warps, along), along)
+            for value, along in (copied_loads(function, self.operands) if copied and self.warpgroups else {}).items()
+        }
 
     def of(self, value: SSAValue) -> Encoding | None:
         """The value's own encoding, if it has one."""
@@ -278,6 +288,14 @@ class Natures:
 
 def _paired(op: JoinOp, encoding: Encoding) -> Encoding:
     return LinearAttr.of(encoding.layout(tensor_of(op.lhs).get_shape()).paired())
+
+
+def _pieces(value: SSAValue, warps: int, along: int) -> BlockedAttr:
+    """The encoding in which a tile is copied: 16 bytes of a row for each thread, an element of a tile of one dimension."""
+    shape = tensor_of(value).get_shape()
+    if len(shape) == 1:
+        return BlockedAttr.default(shape, warps)
+    return BlockedAttr.default(shape, warps, MAX_BYTES * 8 // element_bits(value), (along, 1 - along), whole=True)
 
 
 def _together(function: FuncOp) -> int:

@@ -11,7 +11,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from louver.ir.tile import ConvertLayoutOp, DotOp, FuncOp, SharedAttr, StoreOp
 from louver.ir.tile.encodings import Encoding
-from louver.ir.tile.types import as_tensor
+from louver.ir.tile.types import as_tensor, tensor_of
 from louver.passes.encode.demand import Demands, anchored_operands, multiplied_operands, operand_encodings
 from louver.passes.encode.natural import Anchor, Natures, choose_warps, is_tile
 from louver.passes.refusal import unsupported
@@ -21,19 +21,24 @@ _Anchored: TypeAlias = StoreOp | DotOp | Anchor
 
 
 def assign_encodings(
-    module: ModuleOp, warps: int | None = None, *, staged: bool = True, warpgroups: bool = True
+    module: ModuleOp,
+    warps: int | None = None,
+    *,
+    staged: bool = True,
+    warpgroups: bool = True,
+    copied: bool = False,
 ) -> ModuleOp:
     """A rewritten copy, verified, in which every tensor has the encoding that decides its registers.
 
     Valid tile IR in, without sparse types, block pointers and descriptors (after expand-blocks). warps: of a CTA, a power of two;
     chosen by the kernel's dots where it is not given. staged: whether operands of dots may go through shared memory. warpgroups:
-    whether the target multiplies by warpgroups. Refuses, with operation and line, what is not computed on tiles in registers.
+    whether the target multiplies by warpgroups. copied: whether ring-copies follows, for which tiles go through shared memory. Refuses, with operation and line, what is not computed on tiles in registers.
     """
     copy = module.clone()
     for function in [op for op in copy.body.ops if isinstance(op, FuncOp) and op.is_public]:
         _check_shapes(function)
         count = choose_warps(function, warpgroups=warpgroups) if warps is None else warps
-        _Rewrite(function, Natures(function, count, staged=staged, warpgroups=warpgroups)).run()
+        _Rewrite(function, Natures(function, count, staged=staged, warpgroups=warpgroups, copied=copied)).run()
         remove_dead(function)
     copy.verify()
     return copy
@@ -103,7 +108,9 @@ class _Rewrite:
         operands = [self._get(each, wanted.get(each)) for each in op.operands]
         made = self._place(op, operands, [_encoded(result.type, encoding) for result in op.results], new)
         for before, after in zip(op.results, made.results, strict=True):
-            if before in self.natures.staged:
+            if before in self.natures.copied:
+                self._taken(before, after, new)
+            elif before in self.natures.staged:
                 self._known(before, {encoding: after}, new)
             else:
                 self.known[before, encoding] = after
@@ -146,6 +153,16 @@ class _Rewrite:
         for encoding in self.demands.of(value) if is_tile(value) else ():
             if encoding not in given:
                 self.known[value, encoding] = self._converted(next(iter(given.values())), encoding, value, new)
+
+    def _taken(self, value: SSAValue, loaded: SSAValue, new: Block) -> None:
+        """What stands for a tile that is copied to shared memory: each encoding that is wanted, taken from there."""
+        memory = SharedAttr.along(self.natures.copied[value][1], rank=len(tensor_of(loaded).get_shape()))
+        there = self._converted(loaded, memory, value, new)
+        for encoding in self.demands.of(value):
+            taken = self.natures.of(value) if isinstance(encoding, SharedAttr) else encoding
+            assert taken is not None
+            found = self._converted(there, taken, value, new)
+            self.known[value, encoding] = found if taken == encoding else self._converted(found, encoding, value, new)
 
     def _place(self, op: Operation, operands: Sequence[SSAValue], types: Sequence[Attribute], new: Block) -> Operation:
         """The same operation on these operands, at the end of `new`."""

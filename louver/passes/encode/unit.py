@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import cast
 
+from xdsl.dialects import scf
 from xdsl.dialects.builtin import Float32Type, IntegerType
 from xdsl.ir import SSAValue
 
@@ -17,6 +19,7 @@ from louver.isa.instruction import LANES
 from louver.isa.mma_fragments import COLUMNS
 from louver.isa.targets import WARPS_PER_WARPGROUP
 from louver.isa.wgmma import ACCUMULATORS, TRANSPOSABLE, Wgmma, legal_n
+from louver.passes.integers import is_zero
 from louver.passes.promotion import promotion
 
 MOST_COLUMNS = 256
@@ -24,6 +27,9 @@ MOST_COLUMNS = 256
 
 MOST_SUMS = 128
 """Sums of a thread, at most: beside them it has addresses and what it loads."""
+
+PROMOTED_COLUMNS = 128
+"""Columns of a product whose sums are promoted, at most: 64 registers of a thread, beside those of the promoted sums."""
 
 
 def is_transposed(op: DotOp) -> bool:
@@ -48,7 +54,7 @@ def warpgroup_encoding(op: DotOp, warps: int, staged: Mapping[SSAValue, int]) ->
     groups = warps // WARPS_PER_WARPGROUP
     along_rows = min(groups, rows // ROWS)
     along_columns = groups // along_rows
-    n = min(MOST_COLUMNS, columns // along_columns)
+    n = min(PROMOTED_COLUMNS if promoted_columns(op) else MOST_COLUMNS, columns // along_columns)
     if n < COLUMNS or rows * columns > MOST_SUMS * LANES * warps:
         return None
     return MmaAttr.of_warpgroups(along_rows, along_columns, n, transposed=is_transposed(op))
@@ -66,9 +72,6 @@ def multiplies(op: DotOp, staged: Mapping[SSAValue, int]) -> bool:
     names = _names(op)
     if rows % ROWS or columns < COLUMNS or names not in ACCUMULATORS or COLUMNS not in legal_n(names[0]):
         return False
-    if promotion(op, names[0]) is not None:
-        # Additions in f32 come in between.
-        return False
     along_k = staged[op.a] == 1 and staged[op.b] == 0
     if not along_k and any(name not in TRANSPOSABLE for name in names):
         return False
@@ -79,6 +82,17 @@ def multiplies(op: DotOp, staged: Mapping[SSAValue, int]) -> bool:
     values = op.b if is_transposed(op) else op.a
     least = word_columns(tensor_of(values).element_type) if sparse else product.k
     return depth % least == 0
+
+
+def promoted_columns(op: DotOp) -> int | None:
+    """Columns of K that a product sums before these sums are added to others in f32; None where it adds to them itself."""
+    return promotion(op, _names(op)[0])
+
+
+def held_sums(op: DotOp) -> int:
+    """Sums of the dot's tile in registers at once: twice as many where a loop keeps the total of its steps apart."""
+    apart = is_zero(op.c) and isinstance(op.parent_op(), scf.ForOp)
+    return prod(tensor_of(op.d).get_shape()) * (2 if apart else 1)
 
 
 def warpgroup_instruction(op: DotOp, encoding: MmaAttr) -> Wgmma:

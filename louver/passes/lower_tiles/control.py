@@ -10,7 +10,7 @@ from xdsl.dialects import arith, scf
 from xdsl.ir import Block, SSAValue
 
 from louver.ir.arith import ExtSIOp
-from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, AtomicOp, ConvertLayoutOp, DotOp, LoadOp, StoreOp
+from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, AtomicOp, ConvertLayoutOp, DotOp, LoadOp, LocalStoreOp, StoreOp
 from louver.passes.integers import constant_integer
 from louver.passes.lower_tiles.carried import Carried
 from louver.passes.lower_tiles.facts import WHOLE, Facts
@@ -63,7 +63,8 @@ def _may_follow(low: Lowering, *blocks: Block) -> None:
     low.accesses.loads |= any(isinstance(op, LoadOp | AsyncCopyOp | AtomicOp) for op in found)
     low.accesses.stores |= any(isinstance(op, StoreOp | AtomicOp) for op in found)
     low.accesses.takes |= any(isinstance(op, ConvertLayoutOp | DotOp) and in_shared(op.operands[0]) for op in found)
-    if any(isinstance(op, AsyncWaitOp) or (isinstance(op, ConvertLayoutOp) and in_shared(op.result)) for op in found):
+    puts = AsyncWaitOp | LocalStoreOp
+    if any(isinstance(op, puts) or (isinstance(op, ConvertLayoutOp) and in_shared(op.result)) for op in found):
         low.have_put()
 
 

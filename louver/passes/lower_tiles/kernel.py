@@ -27,6 +27,7 @@ from louver.ir.tile import (
     JoinOp,
     LoadOp,
     LocalAllocOp,
+    LocalStoreOp,
     MakeRangeOp,
     ReduceOp,
     ReduceReturnOp,
@@ -173,6 +174,8 @@ class _Kernel:
                 lower_while(low, op, self._block)
             case StoreOp():
                 lower_store(low, op)
+            case LocalStoreOp():
+                put_tile(low, op)
             case ConvertLayoutOp() if in_shared(op.result):
                 put_tile(low, op)
             case AsyncCommitOp():
@@ -200,7 +203,9 @@ class _Kernel:
             return True
         if any(isinstance(each.owner, DotOp) for each in op.operands):
             return False
-        return isinstance(op, AsyncCopyOp | AsyncCommitOp | LoadOp) or (
+        if isinstance(op, ConvertLayoutOp) and in_shared(op.src):
+            return True
+        return isinstance(op, AsyncCopyOp | AsyncCommitOp | LoadOp | LocalStoreOp) or (
             has_no_effect(op) and not op.regions and not isinstance(op, _EXCHANGES)
         )
 

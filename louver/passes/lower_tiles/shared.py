@@ -13,12 +13,13 @@ from typing import Literal, cast
 from xdsl.dialects.builtin import Float32Type
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from louver.ir.tile import ConvertLayoutOp, FuncOp, LocalAllocOp, SharedAttr
+from louver.ir.tile import ConvertLayoutOp, FuncOp, LocalAllocOp, LocalStoreOp, SharedAttr
 from louver.ir.tile.layout import LANE_BITS, Layout, Steps, Vector
 from louver.ir.tile.shared import SharedLayout
 from louver.ir.tile.types import register_encoding, tensor_of
 from louver.isa.bytes import LoadByte, StoreByte
 from louver.isa.convert import ConvertInteger
+from louver.isa.instruction import RegType
 from louver.isa.matrix import LoadMatrix
 from louver.isa.memory import Load, Store
 from louver.isa.move import Bitcast
@@ -99,15 +100,18 @@ class Place:
         return Address(self.bases[both], self.start + constant - both)
 
 
-def put_tile(low: Lowering, op: ConvertLayoutOp) -> None:
-    """A tile from registers to shared memory."""
+def put_tile(low: Lowering, op: ConvertLayoutOp | LocalStoreOp) -> None:
+    """A tile from registers to shared memory: to its own place, or to a slot."""
     layout, tile = low.layout(op.src), tile_of(op.result, op)
     registers = dict(zip(layout.registers, low.values[op.src], strict=True))
-    low.values[op.result] = (low.constant(low.staged[op.result], "b32"),)
+    if isinstance(op, LocalStoreOp):
+        low.values[op.result] = low.values[op.slot]
+    else:
+        low.values[op.result] = (low.constant(low.staged[op.result], "b32"),)
     place = Place.of(low, op.result, op, layout.thread)
     owner, size = low.owner(layout), tile.size
     count = _together(layout, tile, CHUNK)
-    low.begin_put()
+    low.begin_put(free=isinstance(op, LocalStoreOp) and op.free is not None)
     for first in registers:
         if first[tile.fast] % count:
             continue
@@ -118,7 +122,7 @@ def put_tile(low: Lowering, op: ConvertLayoutOp) -> None:
 def _together(layout: Layout, tile: SharedLayout, most: int) -> int:
     """Neighbours that a thread has, within so many bytes."""
     count = 1
-    while count * tile.size < most and _moved((0, 0), tile.fast, count) in layout.register:
+    while count * tile.size < most and _moved((0,) * len(tile.shape), tile.fast, count) in layout.register:
         count *= 2
     return count
 
@@ -170,6 +174,8 @@ class _Matrices:
 
 def _matrices(layout: Layout, tile: SharedLayout) -> _Matrices | None:
     """How ldmatrix gives a layout; None where it does not."""
+    if len(tile.shape) == 1:
+        return None
     bits = (WORD // tile.size).bit_length() - 1
     fast, slow = (
         tuple(_moved((0, 0), axis, 1 << bit) for bit in range(LANE_BITS)) for axis in (tile.fast, 1 - tile.fast)
@@ -208,26 +214,39 @@ def _elements(low: Lowering, word: Reg, count: int, element: Attribute, size: in
 
 
 def _one_by_one(low: Lowering, op: ConvertLayoutOp, layout: Layout, tile: SharedLayout) -> dict[Vector, Reg]:
-    """The registers of the elements, by their places, an access each; neighbours that fill a register by one."""
+    """The registers of the elements, by their places, an access each; neighbours that fill registers by one."""
     element = element_of(op.result.type)
     kind, place = register_class(element, op), Place.of(low, op.src, op, layout.thread)
     narrow = is_integer(element) and tile.size < WORD
     found: dict[Vector, Reg] = {}
-    count = _together(layout, tile, WORD)
+    count = _together(layout, tile, CHUNK)
     for at in layout.registers:
         if at in found:
             continue
-        if count > 1 and count * tile.size == WORD:
-            word = low.k.reg("b32")
-            low.k.emit(Load("shared", "b32"), word, place.address(at))
+        if count > 1 and count * tile.size >= WORD:
+            elements = _load_words(low, place.address(at), count, element, (kind, tile.size))
             places = (_moved(at, tile.fast, number) for number in range(count))
-            found.update(zip(places, unpack_elements(low, word, count, element, tile.size), strict=True))
+            found.update(zip(places, elements, strict=True))
             continue
         result = low.k.reg("b16" if narrow else kind)
         low.k.emit(LoadByte("shared") if tile.size == 1 else Load("shared", result.type), result, place.address(at))
         wide = low.emit(ConvertInteger("u32", "u16"), result) if narrow else result
         found[at] = extended(low, wide, element) if narrow else wide
     return found
+
+
+def _load_words(
+    low: Lowering, address: Address, count: int, element: Attribute, kind: tuple[RegType, int]
+) -> list[Reg]:
+    """Neighbours that fill registers, by one load. kind: the class of an element's register, and its bytes in memory."""
+    type_, size = kind
+    each = max(1, WORD // size)
+    words = low.k.regs(type_ if each == 1 else "b32", count // each)
+    vector = cast("Literal[1, 2, 4]", len(words))
+    low.k.emit(Load("shared", words[0].type, vector), words[0] if vector == 1 else tuple(words), address)
+    if each == 1:
+        return words
+    return [found for word in words for found in unpack_elements(low, word, each, element, size)]
 
 
 def _sum(one: Vector, other: Vector) -> Vector:

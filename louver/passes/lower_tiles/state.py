@@ -100,7 +100,8 @@ class Byte:
 class Lowering:
     """k: the builder. warps: of a CTA. prologue: what is computed once, before everything else.
 
-    multiplies: whether warpgroups multiply anything from here on. pending: whether such products are under way.
+    multiplies: whether warpgroups multiply anything from here on. pending: whether such products are under way. promoted: totals, and
+    what is added to each when they are done.
     in_chunks: whether addresses are known; else elements, moved one by one, leave no registers to spare.
 
     staged: where the tiles in shared memory begin there, in bytes; staged_bytes: of all of them. shared_bytes: with exchanges.
@@ -119,6 +120,7 @@ class Lowering:
     bytes: dict[Reg, Byte] = field(default_factory=dict[Reg, Byte])
     multiplies: bool = False
     pending: bool = False
+    promoted: Sequence[tuple[Reg, Reg]] = ()
     in_chunks: bool = True
     staged: Mapping[SSAValue, int] = field(default_factory=dict[SSAValue, int])
     staged_bytes: int = 0
@@ -265,7 +267,9 @@ class Lowering:
         """Products of warpgroups that are under way are done: their sums may be read, and what they read written."""
         if self.pending:
             self.k.emit(WgmmaWait(0))
-            self.pending = False
+            for total, partial in self.promoted:
+                self.k.add_f32(total, partial, into=total)
+            self.pending, self.promoted = False, ()
 
     def _fence(self) -> None:
         """Each thread fences what it wrote itself, before the threads meet."""
@@ -297,9 +301,9 @@ class Lowering:
             self.barrier()
         self.begin_take()
 
-    def begin_put(self) -> None:
-        """Before a tile is staged: what stood there has been loaded by all threads."""
-        if self.accesses.takes:
+    def begin_put(self, *, free: bool) -> None:
+        """Before a tile is staged: what stood there has been loaded by all threads. free: nobody has loaded it since they met."""
+        if self.accesses.takes and not free:
             # The fence follows the stores.
             self.barrier(fenced=False)
         self.have_put()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TypeAlias, cast
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, SSAValue
@@ -19,11 +20,15 @@ from louver.isa.fragments import ROWS
 from louver.isa.mma_fragments import COLUMNS
 from louver.isa.swizzle import Major, Tile
 from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence
-from louver.passes.encode.unit import warpgroup_instruction
+from louver.passes.encode.unit import promoted_columns, warpgroup_instruction
+from louver.passes.integers import is_zero
 from louver.passes.lower_tiles.dot import Operand, metadata_word
 from louver.passes.lower_tiles.shared import tile_of
 from louver.passes.lower_tiles.state import Lowering, Registers
 from louver.ptx.module import Reg
+
+_Product: TypeAlias = tuple[Wgmma, tuple[Reg | tuple[Reg, ...], ...]]
+"""An instruction and its operands."""
 
 WARP_BITS = 2
 """Bits of a warp's number within its warpgroup."""
@@ -44,7 +49,10 @@ class _Matrix:
 
 
 def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
-    """The sums, which take the registers of `c` where nothing else wants these. The products are under way: `finish_products`."""
+    """The sums, which take the registers of `c` where nothing else wants these. The products are under way: `finish_products`.
+
+    Promoted sums are added to by `finish_products` too: products of a few columns of K sum in registers of their own first.
+    """
     encoding = cast(MmaAttr, register_encoding(op.d.type))
     transposed = bool(encoding.transposed.data)
     left, right = (op.b, op.a) if transposed else (op.a, op.b)
@@ -61,34 +69,58 @@ def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
     words: dict[tuple[int, int], Reg] = {}
     depth = tensor_of(right).get_shape()[1 if transposed else 0]
     tile = Operand(tuple(Reg("b32", number) for number in range(len(layout.registers))), layout, transposed)
-    products: list[tuple[Wgmma, tuple[Reg | tuple[Reg, ...], ...]]] = []
+    promoted = promoted_columns(op)
+    most = depth if promoted is None else max(product.k, promoted - promoted % product.k)
+    anew, group = is_zero(op.c), list[_Product]()
     for row in range(0, tile.rows, block):
         for column in range(0, tile.columns, product.n * columns):
-            places = [
-                tile.at(row + r, column + c + each).index
+            totals = tuple(
+                sums[tile.at(row + r, column + c + each).index]
                 for each in range(0, product.n, COLUMNS)
                 for r, c in ((0, 0), (0, 1), (8, 0), (8, 1))
-            ]
-            for k in range(0, depth, product.k):
-                each, extra = product, ()
-                if metadata is not None:
-                    each = replace(product, selector=k // product.k % product.metadata_map.selectors)
-                    extra = (metadata_word(low, metadata, row // METADATA_ROWS, k, left, words),)
-                values = _part(low, a, row, k * each.k_stored // each.k, tile_of(left, op).size)
-                dense = _part(low, b, column, k, tile_of(right, op).size)
-                products.append((each, (tuple(sums[place] for place in places), values, dense, *extra)))
-    # Nothing but products stands between the fence and the commit.
-    low.k.emit(WgmmaFence())
-    for each, operands in products:
-        low.k.emit(each, *operands, low.constant(1, "pred"))
-    low.k.emit(WgmmaCommit())
-    low.pending = True
+            )
+            for first in range(0, depth, most):
+                apart = promoted is not None and not (anew and first == 0)
+                taken = _unset(low, totals) if apart else totals
+                for k in range(first, min(first + most, depth), product.k):
+                    each, extra = product, ()
+                    if metadata is not None:
+                        each = replace(product, selector=k // product.k % product.metadata_map.selectors)
+                        extra = (metadata_word(low, metadata, row // METADATA_ROWS, k, left, words),)
+                    values = _part(low, a, row, k * each.k_stored // each.k, tile_of(left, op).size)
+                    dense = _part(low, b, column, k, tile_of(right, op).size)
+                    adds = low.constant(k > first or not (anew or apart), "pred")
+                    group.append((each, (taken, values, dense, *extra, adds)))
+                if promoted is not None:
+                    _issue(low, group, list(zip(totals, taken, strict=True)) if apart else [])
+                    group = []
+    if group:
+        _issue(low, group, [])
     return sums
 
 
+def _issue(low: Lowering, group: Sequence[_Product], promoted: Sequence[tuple[Reg, Reg]]) -> None:
+    """Products under one fence. promoted: totals, and the sums that are added to them when the products are done."""
+    low.finish_products()
+    # Nothing but products stands between the fence and the commit.
+    low.k.emit(WgmmaFence())
+    for each, operands in group:
+        low.k.emit(each, *operands)
+    low.k.emit(WgmmaCommit())
+    low.pending, low.promoted = True, promoted
+
+
+def _unset(low: Lowering, like: Registers) -> Registers:
+    """Registers for sums that a product begins. No path may leave registers without content."""
+    with low.k.inside(low.prologue):
+        return tuple(low.k.mov(0, kind=each.type) for each in like)
+
+
 def _sums(low: Lowering, op: DotOp) -> Registers:
-    """Registers that hold `c` and may become the sums."""
+    """Registers that hold `c`, or nothing where that is zero, and may become the sums."""
     registers = low.values[op.c]
+    if is_zero(op.c):
+        return _unset(low, registers)
     owner = op.c.owner
     carried = isinstance(owner, Block) and isinstance(owner.parent_op(), scf.ForOp)
     summed = isinstance(owner, DotOp) and isinstance(register_encoding(owner.d.type), MmaAttr)
