@@ -51,7 +51,7 @@ from louver.ir.tile import (
     TransOp,
 )
 from louver.ir.tile.syntax import join_indices
-from louver.ir.tile.types import as_tensor
+from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.metadata import PADDING_CODE
 from louver.passes.integers import position
 from louver.passes.refusal import unsupported
@@ -173,22 +173,27 @@ class _Expansion:
     def _load(self, op: LoadOp | DescriptorLoadOp, view: View, checked: Iterable[int]) -> None:
         make = Make(op)
         pointers, mask = make.pointers(view, checked)
+        shape = tensor_of(pointers).get_shape()
         operands: list[SSAValue | None] = [pointers, mask, None]
         if mask is not None:
             fill = METADATA_PADDING if op in self.metadata else float("nan") if view.nan else 0
-            operands[2] = make.constant(fill, TensorType(view.block.element_type, view.block.get_shape()))
-        load = LoadOp(operands=operands, result_types=[op.result.type])
+            operands[2] = make.constant(fill, TensorType(view.block.element_type, shape))
+        load = LoadOp(operands=operands, result_types=[TensorType(view.block.element_type, shape)])
         load.properties |= {
             name: op.properties[name] for name in ("cache", "evict", "isVolatile") if name in op.properties
         }
         load.result.name_hint = op.result.name_hint
-        op.result.replace_all_uses_with(make.placed(load))
+        found = make.placed(load)
+        for use in list(op.result.uses):
+            if isinstance(use.operation, ReshapeOp) and use.operation.result.type == found.type:
+                use.operation.result.replace_all_uses_with(found)
+        op.result.replace_all_uses_with(make.shaped(found, view.block.get_shape()))
         self.replaced.append(op)
 
     def _store(self, op: StoreOp | DescriptorStoreOp, view: View, checked: Iterable[int], value: SSAValue) -> None:
         make = Make(op)
         pointers, mask = make.pointers(view, checked)
-        store = StoreOp(operands=[pointers, value, mask])
+        store = StoreOp(operands=[pointers, make.shaped(value, tensor_of(pointers).get_shape()), mask])
         store.location = op.location
         Rewriter.insert_op(store, InsertPoint.before(op))
         self.replaced.append(op)
@@ -206,9 +211,13 @@ class _Expansion:
         properties = {"kind": StringAttr(kind), "sem": StringAttr("relaxed"), "scope": StringAttr("gpu")}
         make.placed(
             AtomicRMWOp.build(
-                operands=[pointers, op.src, [] if mask is None else [mask]],
+                operands=[
+                    pointers,
+                    (source := make.shaped(op.src, tensor_of(pointers).get_shape())),
+                    [] if mask is None else [mask],
+                ],
                 properties=properties,
-                result_types=[op.src.type],
+                result_types=[source.type],
             )
         )
         self.replaced.append(op)
@@ -321,24 +330,43 @@ class Make:
         """Their sum."""
         return self.placed(arith.AddiOp(a, b))
 
+    def shaped(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
+        """The tile with other dimensions of one element."""
+        return value if tuple(tensor_of(value).get_shape()) == tuple(shape) else self.placed(ReshapeOp(value, shape))
+
     def pointers(self, view: View, checked: Iterable[int]) -> tuple[SSAValue, SSAValue | None]:
-        """Pointers to the block's elements, and which of them are inside along the dimensions `checked`."""
-        shape = view.block.get_shape()
-        total: SSAValue | None = None
+        """Pointers to the block's elements, and which of them are inside along the dimensions `checked`.
+
+        A block of more than two dimensions lacks those of one element: where it is along these is a scalar.
+        """
+        sizes = view.block.get_shape()
+        single = [dimension for dimension, size in enumerate(sizes) if size == 1][: max(0, len(sizes) - 2)]
+        kept = [dimension for dimension in range(len(sizes)) if dimension not in single]
+        shape = [sizes[dimension] for dimension in kept]
+        base, total = view.base, None
         mask: SSAValue | None = None
-        for dimension, size in enumerate(shape):
+        for dimension in single:
+            first = view.first[dimension]
+            base = self.placed(AddPtrOp(base, self.placed(arith.MuliOp(first, view.steps[dimension]))))
+            if dimension in checked:
+                inside = self.placed(CmpiOp(first, view.sizes[dimension], "ult"))
+                mask = inside if mask is None else self.placed(arith.AndIOp(mask, inside))
+        if mask is not None:
+            mask = self.placed(SplatOp(mask, shape))
+        for axis, dimension in enumerate(kept):
+            size = sizes[dimension]
             ones = self.placed(ExtSIOp(self.placed(MakeRangeOp(0, size)), TensorType(i64, [size])))
             index = self.add(self.placed(SplatOp(view.first[dimension], [size])), ones)
             if dimension in checked:
                 # Below 0 is far above every size.
                 limit = self.placed(SplatOp(view.sizes[dimension], [size]))
-                inside = self._whole(self.placed(CmpiOp(index, limit, "ult")), dimension, shape)
+                inside = self._whole(self.placed(CmpiOp(index, limit, "ult")), axis, shape)
                 mask = inside if mask is None else self.placed(arith.AndIOp(mask, inside))
             step = self.placed(SplatOp(view.steps[dimension], [size]))
-            offset = self._whole(self.placed(arith.MuliOp(index, step)), dimension, shape)
+            offset = self._whole(self.placed(arith.MuliOp(index, step)), axis, shape)
             total = offset if total is None else self.add(total, offset)
         assert total is not None
-        return self.placed(AddPtrOp(self.placed(SplatOp(view.base, shape)), total)), mask
+        return self.placed(AddPtrOp(self.placed(SplatOp(base, shape)), total)), mask
 
     def _whole(self, vector: SSAValue, dimension: int, shape: Sequence[int]) -> SSAValue:
         """The vector along `dimension` of a tile, repeated along the others."""
