@@ -55,7 +55,7 @@ def _taken_along(load: LoadOp, staged: Mapping[SSAValue, int], *, multiplied: bo
         vector = len(tensor_of(tile).get_shape()) == 1
         return 0 if vector and element_bytes(tile) >= LEAST_BYTES and tile_bytes(tile) >= CHUNK else None
     along = loaded_along(tile)
-    if along is None or row_bytes(tile, along) < CHUNK:
+    if along is None or row_bytes(tile, along) < CHUNK or len(tensor_of(tile).get_shape()) > 2:
         return None
     user = only_user(tile)
     operand = user.result if isinstance(user, TransOp) else tile

@@ -333,7 +333,7 @@ def changed_tile(
             of_rows += tl.sum(left.to(tl.float32), axis=1)
         total = tl.dot(left, right, total)
     if HOW == "sum":
-        tl.store(sums + m, of_rows, mask=m < M)
+        tl.store(sums + m, of_rows, mask=(m < M) & (tl.program_id(1) == 0))
     tl.store(y + m[:, None] * N + n[None, :], total.to(tl.float16), mask=(m[:, None] < M) & (n[None, :] < N))
 
 
@@ -353,7 +353,6 @@ def _changed(draw: Draw, s: Sizes, *, how: str, element: str = "f16") -> Call:
     sums = np.empty(s.m, np.float32)
     more: dict[str, Any] = {"factor": factor, "HOW": how}
     if how == "sum":
-        # Every tile of columns writes the same sums.
         outputs["sums"] = sums
     else:
         more["sums"] = sums
