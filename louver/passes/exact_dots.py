@@ -37,30 +37,33 @@ def exact_dots(module: ModuleOp) -> None:
 
 
 def _take_apart(op: DotOp, count: int) -> None:
-    a, b = (_parts(op, value, count) for value in (op.a, op.b))
-    # The least products first; those of two parts further on than the last part are left out.
-    places = [(i, total - i) for total in range(count - 1, -1, -1) for i in range(total + 1)]
+    """The least products first; those of two parts further on than the last part are left out."""
+    (a_whole, *a), (b_whole, *b) = (_parts(op, value, count) for value in (op.a, op.b))
+    pairs = [(a[i], b[both - i]) for both in range(count - 1, 0, -1) for i in range(both + 1)]
     total: SSAValue = op.c
-    for i, j in places:
+    for left, right in [*pairs, (a_whole, b_whole)]:
         properties = {**op.properties, "inputPrecision": StringAttr("tf32")}
         metadata = [] if op.metadata is None else [op.metadata]
-        dot = DotOp.build(operands=[a[i], b[j], metadata, total], properties=properties, result_types=[op.d.type])
+        dot = DotOp.build(operands=[left, right, metadata, total], properties=properties, result_types=[op.d.type])
         total = insert_before(op, dot)
     Rewriter.replace_op(op, [], [total])
 
 
 def _parts(op: DotOp, value: SSAValue, count: int) -> Sequence[SSAValue]:
-    """What adds up to a tile, the greatest part first, each with the bits of tf32. Infinity has no further parts."""
+    """A tile with the bits of tf32 alone, and what adds up to it where it is finite, the greatest part first, each with such bits."""
     tile = tensor_of(value)
     whole = tensor_like(tile, i32)
     mask = insert_before(op, arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(whole, [TF32_BITS])))  # type: ignore[arg-type]
+    none = insert_before(op, arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(tile, [0.0])))  # type: ignore[arg-type]
     found: list[SSAValue] = []
     for _ in range(count):
         bits = insert_before(op, arith.BitcastOp(value, whole))
         part = insert_before(op, arith.BitcastOp(insert_before(op, arith.AndIOp(bits, mask)), tile))
-        found.append(part)
         rest = insert_before(op, arith.SubfOp(value, part))
-        number = insert_before(op, CmpfOp(rest, rest, "oeq"))
-        none = insert_before(op, arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(tile, [0.0])))  # type: ignore[arg-type]
-        value = insert_before(op, SelectOp(number, rest, none))
+        if not found:
+            found.append(part)
+            finite = insert_before(op, CmpfOp(rest, rest, "oeq"))
+            part, rest = (insert_before(op, SelectOp(finite, each, none)) for each in (part, rest))
+        found.append(part)
+        value = rest
     return found

@@ -69,7 +69,7 @@ def finished_product(
         decay = tl.full((BM, BN), 0.5, tl.float32)
         _, total = tl.associative_scan((decay, total), 1, then)
     elif FINISH == "gather":
-        total = tl.gather(total, tl.broadcast_to((tl.arange(0, BN) * 5 + 3) % BN, (BM, BN)), 1)
+        total = tl.gather(total, tl.broadcast_to(((tl.arange(0, BN) * 5 + 3) % BN)[None, :], (BM, BN)), 1)
     elif FINISH == "whole":
         total = total / tl.max(tl.abs(total)) + tl.sum(total)
     elif FINISH == "greatest":
@@ -159,10 +159,11 @@ def _product(finish: str) -> Callable[[Draw, Sizes], Call]:
     return build
 
 
-SMALL = Sizes(75, 40, 136, 64, 32, 64)
+SMALL = Sizes(75, 40, 72, 64, 32, 64)
 
 LARGE = (Sizes(4096, 4096, 4096, 128, 128, 64),)
 
 FORMS = tuple(
-    Form(f"product finished by {finish}", finished_product, _product(finish), SMALL, LARGE, "other") for finish in FINISHES
+    Form(f"product finished by {finish}", finished_product, _product(finish), SMALL, LARGE, "other")
+    for finish in FINISHES
 )
