@@ -58,7 +58,11 @@ def test_atomics_without_an_order_hand_nothing_on() -> None:
     ("engine", "error", "message"),
     [
         ("emulator", DeadlockError, "deadlock: atomics of CTA 0, 1 find again and again what nothing changes"),
-        ("interpreter", InterpretationError, "2 programs look at memory that none of them changes, got at .*operations.py:"),
+        (
+            "interpreter",
+            InterpretationError,
+            "2 programs look at memory that none of them changes, got at .*operations.py:",
+        ),
     ],
 )
 def test_programs_that_wait_for_nothing_end_with_an_error(engine: str, error: Any, message: str) -> None:

@@ -93,7 +93,12 @@ def _uniform(seed: int, count: int) -> Array:
         first, third = words[0] * np.uint64(0xD2511F53), words[2] * np.uint64(0xCD9E8D57)
         shift = np.uint64(32)
         words = np.stack(
-            [third >> shift ^ words[1] ^ np.uint64(key[0]), third & low, first >> shift ^ words[3] ^ np.uint64(key[1]), first & low]
+            [
+                third >> shift ^ words[1] ^ np.uint64(key[0]),
+                third & low,
+                first >> shift ^ words[3] ^ np.uint64(key[1]),
+                first & low,
+            ]
         )
         key = [(key[0] + 0x9E3779B9) % 2**32, (key[1] + 0xBB67AE85) % 2**32]
     signed = words[0].astype(np.uint32).view(np.int32).astype(np.int64)

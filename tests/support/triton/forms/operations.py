@@ -38,7 +38,19 @@ def then(a, b, c, d):
 
 @triton.jit
 def finished_product(
-    y, w, x, bias, lock, M, N, K, FINISH: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+    y,
+    w,
+    x,
+    bias,
+    lock,
+    M,
+    N,
+    K,
+    FINISH: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
 ):
     """y [M, N] = w [M, K] times x [K, N], changed as FINISH says, in each tile on its own."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -49,7 +61,7 @@ def finished_product(
         at_k = first + k
         left = tl.load(w + m[:, None] * K + at_k[None, :], mask=(m[:, None] < M) & (at_k[None, :] < K), other=0.0)
         right = tl.load(x + at_k[:, None] * N + n[None, :], mask=(at_k[:, None] < K) & (n[None, :] < N), other=0.0)
-        total = tl.dot(left, right, total)
+        total = tl.dot(left, right, total, input_precision=PRECISION)
     at = y + place_of(tl.program_id(0) * BM, N) + tl.arange(0, BM)[:, None] * N + n[None, :]
     inside = (m[:, None] < M) & (n[None, :] < N)
     if FINISH == "libdevice":
@@ -132,9 +144,10 @@ FINISHES: dict[str, Callable[[Array], Array]] = {
 """What each makes of tiles, the last two axes."""
 
 
-def _product(finish: str) -> Callable[[Draw, Sizes], Call]:
+def _product(finish: str, element: str = "f16", precision: str = "tf32") -> Callable[[Draw, Sizes], Call]:
     def build(draw: Draw, s: Sizes) -> Call:
-        w, x, bias = draw.pruned(s.m, s.k), draw.dense(s.k, s.n), draw.dense(s.n, element="f32")
+        w, x = draw.pruned(s.m, s.k, element=element), draw.dense(s.k, s.n, element=element)
+        bias = draw.dense(s.n, element="f32")
         rows, columns = s.grid
 
         def expected() -> dict[str, Array]:
@@ -145,7 +158,7 @@ def _product(finish: str) -> Callable[[Draw, Sizes], Call]:
             return {"y": found[: s.m, : s.n]}
 
         arrays = {"y": np.empty((s.m, s.n), np.float32), "w": w, "x": x, "bias": bias}
-        numbers = {"M": s.m, "N": s.n, "K": s.k, "FINISH": finish}
+        numbers = {"M": s.m, "N": s.n, "K": s.k, "FINISH": finish, "PRECISION": precision}
         return Call(
             grid=(rows, columns, 2 if finish == "lock" else 1),
             arguments={**arrays, "lock": np.zeros(rows * columns, np.int32), **numbers},
@@ -163,7 +176,21 @@ SMALL = Sizes(75, 40, 72, 64, 32, 64)
 
 LARGE = (Sizes(4096, 4096, 4096, 128, 128, 64),)
 
-FORMS = tuple(
-    Form(f"product finished by {finish}", finished_product, _product(finish), SMALL, LARGE, "other")
-    for finish in FINISHES
+FORMS = (
+    *(
+        Form(f"product finished by {finish}", finished_product, _product(finish), SMALL, LARGE, "other")
+        for finish in FINISHES
+    ),
+    *(
+        Form(
+            f"f32 product in {precision}",
+            finished_product,
+            _product("calls", "f32", precision),
+            SMALL,
+            LARGE,
+            "other",
+            tolerance=2.0**-18,
+        )
+        for precision in ("tf32x3", "ieee")
+    ),
 )
