@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -244,7 +244,7 @@ class F32ToInteger(Pure):
         value = inputs[0].view(np.float32)
         value = np.where(np.isnan(value), np.float32(0), value).astype(np.float64)
         whole = np.rint(value) if self.rounding == "rni" else np.trunc(value)
-        limits = np.iinfo(VALUE[self.to])
+        limits = np.iinfo(cast(Any, VALUE[self.to]))
         # The greatest integer of 64 bits is no float64: compare, and choose.
         above, below = whole >= float(limits.max), whole <= float(limits.min)
         inside = np.where(above | below, 0, whole).astype(VALUE[self.to])

@@ -265,6 +265,14 @@ def _cbrt(emit: Emit, x: Any) -> Any:
     return with_sign(emit, _select(emit, proper, emit(_MULTIPLY, better, back), near), x)
 
 
+def _ten_to(x: Values) -> Values:
+    return np.power(10.0, x)
+
+
+def _reciprocal(emit: Emit, x: Any) -> Any:
+    return emit(Binary("div.rn", "f32"), 1.0, x)
+
+
 def _one(instruction: Instruction) -> Callable[..., Any]:
     def lower(emit: Emit, *args: Any) -> Any:
         return emit(instruction, *args)
@@ -274,7 +282,7 @@ def _one(instruction: Instruction) -> Callable[..., Any]:
 
 FUNCTIONS: dict[str, tuple[int, Callable[..., Values], Callable[..., Any]]] = {
     "expf": (1, np.exp, _exp),
-    "exp10f": (1, lambda x: np.power(10.0, x), _exp10),
+    "exp10f": (1, _ten_to, _exp10),
     "expm1f": (1, np.expm1, _expm1),
     "logf": (1, np.log, _log),
     "log2f": (1, np.log2, _logarithm(math.log2(math.e), (1.0, 0.0))),
@@ -286,7 +294,7 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Values], Callable[..., Any]]] = {
     "cbrtf": (1, np.cbrt, _cbrt),
     "powf": (2, np.power, _pow),
     "fdiv_rn": (2, np.divide, _one(Binary("div.rn", "f32"))),
-    "frcp_rn": (1, np.reciprocal, lambda emit, x: emit(Binary("div.rn", "f32"), 1.0, x)),
+    "frcp_rn": (1, np.reciprocal, _reciprocal),
 }
 """How many operands each function has, its meaning for float32 or float64 arrays, and its instructions."""
 

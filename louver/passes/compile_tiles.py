@@ -30,6 +30,7 @@ from louver.passes.dense_views import read_dense_views
 from louver.passes.describe_sparse_tiles import describe_sparse_tiles
 from louver.passes.dump import Dump
 from louver.passes.encode import assign_encodings, choose_warps
+from louver.passes.exact_dots import exact_dots
 from louver.passes.expand_blocks import expand_blocks
 from louver.passes.fold_sums import fold_sums
 from louver.passes.hoist_invariants import hoist_invariants
@@ -117,6 +118,7 @@ PASSES = (
     "decompose-sparse-tensors",
     "multiply-kept",
     "expand-blocks",
+    "exact-dots",
     "eliminate-common-subexpressions",
     "split-addresses",
     "assign-encodings",
@@ -173,6 +175,8 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
             parameters[index] = replace(parameters[index], element=element_name(multiplied.layouts[argument]))
     plain = expand_blocks(decomposed)
     dump.write("expand-blocks", plain)
+    exact_dots(plain)
+    dump.write("exact-dots", plain)
     cse(plain)
     dump.write("eliminate-common-subexpressions", plain)
     split_addresses(plain)

@@ -280,6 +280,9 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
     b, n, b_entry = _read_operand(trace, loop, dot.b, dot, k_dimension=0)
     if b.pattern is not None:
         raise unsupported("the sparse operand of a dot must be the left one", dot)
+    precision = "tf32" if dot.input_precision is None else dot.input_precision.data
+    if a.element == "f32" and precision != "tf32":
+        raise unsupported("a product of f32 multiplies as tf32: say input_precision='tf32'", dot)
     if a.pattern is not None and Pattern.parse(a.pattern).length > 1:
         raise unsupported(f"products of vectors, {a.pattern}, have no kernel yet: prune single elements to 2:4", dot)
     _check_starts(trace, dot, (m, a.extent, tile_m), (n, b.extent, tile_n))

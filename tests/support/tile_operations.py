@@ -48,13 +48,13 @@ KEEP = "tt.store %qb, %b : tensor<256x!tt.ptr<{0}>>"
 
 CHANGES: dict[str, Any] = {
     "add": np.add, "fadd": np.add, "max": np.maximum, "min": np.minimum, "umax": np.maximum, "umin": np.minimum,
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "xchg": lambda a, b: b,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "exch": lambda a, b: b,
 }  # fmt: skip
 
 ATOMICS = [
     *((kind, element) for kind in CHANGES for element in ("i32", "i64") if kind != "fadd"),
     *(("fadd", element) for element in ("f32", "f16", "bf16")),
-    ("xchg", "f32"),
+    ("exch", "f32"),
 ]
 
 

@@ -52,7 +52,6 @@ def _inline(call: CallOp, function: FuncOp) -> list[CallOp]:
     block = function.clone().body.block
     end = block.last_op
     assert isinstance(end, ReturnOp)
-    results = end.srcs
     made = [op for op in block.walk() if isinstance(op, CallOp)]
     for argument, given in zip(block.args, call.arguments, strict=True):
         argument.replace_all_uses_with(given)
@@ -60,5 +59,6 @@ def _inline(call: CallOp, function: FuncOp) -> list[CallOp]:
     for op in operations:
         op.detach()
     Rewriter.insert_op(operations, InsertPoint.before(call))
-    Rewriter.replace_op(call, [], results)
+    Rewriter.replace_op(call, [], end.srcs)
+    end.drop_all_references()
     return made

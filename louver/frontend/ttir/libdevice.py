@@ -139,6 +139,7 @@ def respell(op: ExternElementwiseOp) -> Operation | None:
         return None
     make = _FUNCTIONS.get(symbol.removeprefix(PREFIX))
     if make is None:
-        known = [*(each.removeprefix(PREFIX) for each in STEPS if each.startswith(PREFIX)), *_FUNCTIONS]
-        raise unsupported(f"functions of libdevice are those on f32, as one of {', '.join(sorted(known))}", op)
+        known = sorted([*(each.removeprefix(PREFIX) for each in STEPS if each.startswith(PREFIX)), *_FUNCTIONS])
+        name = symbol.removeprefix(PREFIX)
+        raise unsupported(f"libdevice has no {name} here, but {', '.join(known)}: write it by these", op)
     return make(op.srcs, op.result.type)

@@ -230,7 +230,8 @@ def _histogram(op: HistogramOp) -> Operation:
     ones = ExtUIOp(found, TensorType(i32, shape)).result
     block = Block(arg_types=[i32, i32])
     with ImplicitBuilder(block):
-        ReduceReturnOp.create(operands=[arith.AddiOp(*block.args).result])
+        one, other = block.args
+        ReduceReturnOp.create(operands=[arith.AddiOp(one, other).result])
     return ReduceOp.build(
         operands=[[ones]],
         properties={"axis": IntegerAttr(0, 32)},

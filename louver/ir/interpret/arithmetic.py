@@ -195,12 +195,7 @@ def _compare_floats(op: CmpfOp, values: Sequence[Any]) -> Sequence[Value]:
 def _select(op: SelectOp, values: Sequence[Any]) -> Sequence[Value]:
     condition, one, other = values
     if isinstance(one, Pointers):
-        if one.memory is not other.memory:
-            taken = np.asarray(condition)
-            if taken.any() != taken.all():
-                raise Fault("a tile of pointers that are chosen points into one array here")
-            return (one if taken.all() else other,)
-        return (one.reshaped(np.where(condition, one.offsets, other.offsets)),)
+        return (one.chosen(condition, other),)
     if isinstance(one, View):
         return (one if condition else other,)
     return (np.where(condition, cast(Array, one), cast(Array, other)),)

@@ -188,5 +188,5 @@ def _described(values: Sequence[Value], index: int, type_: Attribute) -> Value:
     follow = [int(cast(Any, each)) for each in values[index + 1 : index + 1 + 2 * rank]]
     if len(follow) != 2 * rank:
         raise ValueError("a descriptor argument is followed by its sizes and strides, got too few arguments")
-    memory = cast(Pointers, value).memory
+    memory = cast(Pointers, value).single
     return View(memory, 0, tuple(follow[:rank]), tuple(follow[rank:]), block, (0,) * rank)

@@ -170,7 +170,7 @@ def _view(
     first: tuple[int, ...],
     fill: float = 0.0,
 ) -> View:
-    return View(base.memory, int(base.offsets), sizes, steps, block, first, fill)
+    return View(base.single, int(base.offsets), sizes, steps, block, first, fill)
 
 
 def _advance(op: AdvanceOp, values: Sequence[Any]) -> Sequence[Value]:
@@ -298,13 +298,13 @@ def _gather(op: GatherOp, values: Sequence[Any]) -> Sequence[Value]:
 
 
 def _address(op: PtrToIntOp, values: Sequence[Any]) -> Sequence[Value]:
-    elements = values[0].memory.elements
+    elements = values[0].single.elements
     return (np.asarray(elements.ctypes.data + values[0].offsets * elements.itemsize, np.int64),)
 
 
 def _cast(op: PointerCastOp, values: Sequence[Any]) -> Sequence[Value]:
     pointers, to = values[0], dtype_of(loaded_type(op.result.type))
-    memory, size = pointers.memory, pointers.memory.elements.itemsize
+    memory, size = pointers.single, pointers.single.elements.itemsize
     if (
         memory.stored is not None
         or memory.elements.nbytes % to.itemsize

@@ -63,12 +63,62 @@ def _taken(elements: Array, offsets: Offsets, inside: Truths, fill: Any) -> Arra
     return loaded
 
 
+PART = 1 << 44
+"""Elements from where an array of several begins to where the next one does."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Memories:
+    """Several arrays of one element type, dense: what pointers point into that are chosen from. Each begins at a multiple of `PART`."""
+
+    parts: tuple[Memory, ...]
+
+    def load(self, offsets: Offsets, inside: Truths, fill: Array) -> Array:
+        """As `Memory.load`."""
+        found = np.broadcast_to(fill, offsets.shape).astype(self.parts[0].elements.dtype)
+        for memory, mine, local in self._shares(offsets, inside):
+            found[mine] = plain(memory.load(local, mine, fill))[mine]
+        return found
+
+    def store(self, offsets: Offsets, inside: Truths | None, value: Array) -> None:
+        """As `Memory.store`."""
+        for memory, mine, local in self._shares(offsets, np.asarray(True) if inside is None else inside):
+            memory.store(local, mine, np.broadcast_to(value, offsets.shape))
+
+    def _shares(self, offsets: Offsets, inside: Truths) -> list[tuple[Memory, Truths, Offsets]]:
+        """Each array, which accesses are of it, and where in it."""
+        number = (offsets + PART // 2) // PART
+        shares = [inside & (number == index) for index in range(len(self.parts))]
+        return [
+            (memory, np.asarray(mine), np.where(mine, offsets - index * PART, 0))
+            for index, (memory, mine) in enumerate(zip(self.parts, shares, strict=True))
+        ]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Pointers:
-    """A pointer, or a tensor of pointers, into one array. offsets: elements from its start, int64 in the tensor's shape."""
+    """A pointer, or a tensor of pointers, into one array or several. offsets: elements from its start, int64 in the tensor's shape."""
 
-    memory: Memory
+    memory: Memory | Memories
     offsets: Offsets
+
+    @property
+    def single(self) -> Memory:
+        """The array. Raises Fault where there are several."""
+        if isinstance(self.memory, Memories):
+            names = " and ".join(each.name for each in self.memory.parts)
+            raise Fault(f"pointers into {names}, chosen from, are loaded from and stored to alone")
+        return self.memory
+
+    def chosen(self, condition: Truths, other: Pointers) -> Pointers:
+        """These where the condition holds, elsewhere the other ones."""
+        if self.memory is other.memory:
+            return self.reshaped(np.where(condition, self.offsets, other.offsets))
+        parts = [each.memory.parts if isinstance(each.memory, Memories) else (each.single,) for each in (self, other)]
+        if any(part.stored is not None for part in (*parts[0], *parts[1])):
+            raise Fault("pointers that are chosen from point into dense arrays")
+        behind = other.offsets + len(parts[0]) * PART
+        return Pointers(Memories((*parts[0], *parts[1])), np.where(condition, self.offsets, behind))
 
     def reshaped(self, offsets: Offsets) -> Pointers:
         """Into the same array."""

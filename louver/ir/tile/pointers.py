@@ -67,7 +67,7 @@ class AddPtrOp(IRDLOperation):
 
     def verify_(self) -> None:
         pointer, offset = as_tensor(self.ptr.type), as_tensor(self.offset.type)
-        _verify_pointers(self.name, self.ptr.type)
+        _verify_pointers("tt.addptr moves", self.ptr.type)
         if (pointer and pointer.get_shape()) != (offset and offset.get_shape()):
             raise VerifyException(f"pointers and offsets have one shape, got {self.ptr.type} and {self.offset.type}")
 
@@ -83,7 +83,7 @@ class PtrToIntOp(IRDLOperation):
     assembly_format = "$src attr-dict `:` type($src) `->` type($result)"
 
     def verify_(self) -> None:
-        _verify_pointers(self.name, self.src.type)
+        _verify_pointers(f"{self.name} reads", self.src.type)
         tensor = as_tensor(self.src.type)
         wanted = i64 if tensor is None else tensor_like(tensor, i64)
         if self.result.type != wanted:
@@ -102,11 +102,11 @@ class PointerCastOp(IRDLOperation):
 
     def verify_(self) -> None:
         for type_ in (self.src.type, self.result.type):
-            _verify_pointers(self.name, type_)
+            _verify_pointers(f"{self.name} is of", type_)
 
 
-def _verify_pointers(name: str, type_: Attribute) -> None:
+def _verify_pointers(what: str, type_: Attribute) -> None:
     tensor = as_tensor(type_)
     element = type_ if tensor is None else tensor.element_type
     if not isinstance(element, PointerType) or isinstance(element.pointee, TensorType):
-        raise VerifyException(f"{name} is of pointers to elements, got {type_}")
+        raise VerifyException(f"{what} pointers to elements, got {type_}")

@@ -63,8 +63,6 @@ def lower_dot(low: Lowering, op: DotOp) -> Registers:
 
     left, right = (op.b, op.a) if transposed else (op.a, op.b)
     names = [_product_type(element_name(tensor_of(value).element_type)) for value in (left, right)]
-    if "tf32" in names and op.input_precision is not None and op.input_precision.data != "tf32":
-        raise unsupported("f32 is multiplied as tf32: say input_precision='tf32'", op)
     a, b = operand(left), operand(right)
     sparse = op.metadata is not None
     metadata = None if op.metadata is None else operand(op.metadata)

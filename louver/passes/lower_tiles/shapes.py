@@ -23,7 +23,7 @@ def lower_constant(low: Lowering, op: arith.ConstantOp) -> Registers:
     match op.value:
         case IntegerAttr() | FloatAttr():
             number: int | float = op.value.value.data
-        case DenseIntOrFPElementsAttr() if op.value.is_splat():
+        case DenseIntOrFPElementsAttr() if _has_one_number(op.value):
             number = next(iter(op.value.iter_values()))  # type: ignore[assignment]
         case _:
             raise unsupported("a constant tile has one number everywhere", op)
@@ -31,6 +31,12 @@ def lower_constant(low: Lowering, op: arith.ConstantOp) -> Registers:
     kind = register_class(element, op)
     register = _constant(low, number, kind) if kind != "b16" else _narrow(low, op, float(number))
     return (register,) * (len(low.layout(op.result).registers) if is_tile(op.result) else 1)
+
+
+def _has_one_number(value: DenseIntOrFPElementsAttr) -> bool:
+    """Whether all elements have the same bits: NaN is not equal to itself."""
+    bits, count = value.data.data, len(value)
+    return bits == bits[: len(bits) // count] * count
 
 
 def _constant(low: Lowering, number: float, kind: RegType) -> Reg:

@@ -170,10 +170,10 @@ def test_a_mark_is_an_attribute_of_the_argument() -> None:
 
 def test_an_operation_that_tile_ir_lacks_is_refused_with_its_line() -> None:
     with pytest.raises(
-        UnsupportedKernelError, match=r"tt.histogram is not supported, got at .*kernels.py:\d+:\d+: %m"
+        UnsupportedKernelError, match=r"tt.dot_rotated is not supported, got at .*kernels.py:\d+:\d+: %m"
     ) as e:
-        changed("indexed_pointers", (r"%m_5 = tt.make_range \{.*\}", "%m_5 = tt.histogram %m"))
-    assert e.value.operation == "%m_5 = tt.histogram %m : tensor<128xi32>"
+        changed("indexed_pointers", (r"%m_5 = tt.make_range \{.*\}", "%m_5 = tt.dot_rotated %m"))
+    assert e.value.operation == "%m_5 = tt.dot_rotated %m : tensor<128xi32>"
     assert e.value.location is not None and e.value.location.startswith(f"{KERNELS}:")
 
 

@@ -5,18 +5,10 @@ import pytest
 
 from louver.frontend.epilogue import ACTIVATIONS
 from louver.isa.elementwise import ANGLE_LIMIT, CHOICES, STEPS
-from louver.isa.instruction import Instruction, Pure
 from louver.kernels.numerics import ACTIVATION_ERROR, ACTIVATION_SLOPE
+from support.evaluate import evaluator
 
-
-def emit(op: Instruction, *args: object) -> np.ndarray:
-    """Run an instruction on registers of 32-bit floats."""
-    assert isinstance(op, Pure)
-    arrays = [np.asarray(arg, np.float32) if isinstance(arg, float) else arg for arg in args]
-    full = np.broadcast_arrays(*(a.view(np.float32) if a.dtype != bool else a for a in arrays))
-    inputs = [np.ascontiguousarray(a) if a.dtype == bool else np.ascontiguousarray(a).view(np.uint32) for a in full]
-    (result,) = op.compute(*inputs)
-    return result if result.dtype == bool else result.view(np.float32)
+emit = evaluator()
 
 
 def arguments() -> np.ndarray:
@@ -32,7 +24,7 @@ TOLERANCE = {
 """Relative errors that the table states; steps that are not here are exactly rounded."""
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", [name for name in STEPS if not name.startswith("__nv_")])
 def test_lowerings_compute_what_their_steps_mean(rng: np.random.Generator, name: str) -> None:
     step = STEPS[name]
     x = arguments()
@@ -55,6 +47,9 @@ def test_lowerings_compute_what_their_steps_mean(rng: np.random.Generator, name:
     inside = np.isfinite(rounded) & np.isfinite(got)
     if name == "divide":
         inside &= (np.abs(y) > 2.0**-100) & (np.abs(y) < 2.0**100) & (np.abs(exact) > 2.0**-120)
+    if name == "remainder":
+        # The quotient has no more than 24 bits.
+        inside &= np.abs(x) * 2.0**-24 < np.abs(y)
     assert inside.mean() > 0.5
     if name in ("erf", "sin", "cos"):
         assert error.max() < 2.0**-21

@@ -34,7 +34,7 @@ ONE = {
     "math.log %p": np.log, "math.log2 %p": np.log2, "math.floor %a": np.floor, "math.ceil %a": np.ceil, "math.trunc %a": np.trunc,
     "math.absf %a": np.abs, "math.erf %a": None, "math.exp2 %a": np.exp2, "math.tanh %a": np.tanh, "arith.divf %a, %b": np.divide,
     "arith.maximumf %a, %b": np.maximum, "arith.minimumf %a, %b": np.minimum, "arith.maxnumf %a, %b": np.fmax,
-    "arith.minnumf %a, %b": np.fmin,
+    "arith.minnumf %a, %b": np.fmin, "math.copysign %a, %b": np.copysign, "arith.remf %a, %b": np.fmod,
 }  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def test_integers_are_divided(rng: np.random.Generator, op: str) -> None:
 @pytest.mark.parametrize(("kind", "element"), ATOMICS)
 def test_atomics(rng: np.random.Generator, kind: str, element: str, bins: int) -> None:
     """Into five elements, whose last values depend on the order for exchanges alone; into one each, where the old one returns."""
-    if kind == "xchg" and bins < SIZE:
+    if kind == "exch" and bins < SIZE:
         pytest.skip("which exchange is the last one is left open")
     dtype = DTYPES[element]
     floating = kind == "fadd" or element == "f32"
@@ -164,8 +164,81 @@ def test_small_and_unsigned_dots(rng: np.random.Generator, element: str, k: int)
         np.testing.assert_array_equal(each, wanted)
 
 
+@pytest.mark.parametrize(("precision", "error"), [("tf32x3", 2.0**-19), ("ieee", 2.0**-22)])
+def test_exact_dots_of_f32(rng: np.random.Generator, precision: str, error: float) -> None:
+    """By three and by six products of tf32; infinity comes through."""
+    text = DOT.format(t="f32", out="f32", k=8, zero="0.0", precision=f", inputPrecision = {precision}")
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((16, 8), (8, 16)))
+    a[0, 0], b[0] = np.inf, np.abs(b[0])
+    wanted, size = (x.astype(np.float64) @ y.astype(np.float64) for x, y in ((a, b), (np.abs(a), np.abs(b))))
+    for each in both(text, lambda: {"d": np.zeros((16, 16), np.float32), "a": a, "b": b}, "d"):
+        assert (each[0] == np.inf).all()
+        assert (np.abs(each - wanted)[1:] <= error * size[1:]).all()
+
+
+CAS = ATOMIC.replace("tt.atomic_rmw {kind}, acq_rel, gpu, %qo, %v, %m : (", "tt.atomic_cas acq_rel, gpu, %qo, %e, %v : (").replace(
+    "tensor<256x{t}>, tensor<256xi1>)", "tensor<256x{t}>, tensor<256x{t}>)"
+).replace("  %b = ", "  %e = tt.load %qo : tensor<256x!tt.ptr<{t}>>\n  %b = ")  # fmt: skip
+
+
+@pytest.mark.parametrize("element", ["i32", "i64", "f32", "f16", "bf16"])
+def test_compare_and_swap(rng: np.random.Generator, element: str) -> None:
+    dtype = DTYPES[element]
+    x, start = (rng.integers(-8, 9, SIZE).astype(dtype) for _ in range(2))
+    text = CAS.format(t=element, bins=SIZE, store=KEEP.format(element))
+    for name, wanted in (("out", x), ("old", start)):
+        for each in both(text, lambda: {"out": start.copy(), "x": x, "old": np.zeros(SIZE, dtype)}, name):
+            np.testing.assert_array_equal(each, wanted)
+
+
+def test_short_integers_are_not_swapped() -> None:
+    with pytest.raises(UnsupportedKernelError, match="f16, bf16, f32 and integers of 32 and 64 bits, not i16"):
+        compile_tiles(parse_ir(CAS.format(t="i16", bins=SIZE, store="")))
+
+
+WIDE = """tt.func public @k(%out: !tt.ptr<{to}>, %x: !tt.ptr<{t}>) {{
+  %r = tt.make_range {{start = 0 : i32, end = 256 : i32}} : tensor<256xi32>
+  %px = tt.splat %x : !tt.ptr<{t}> -> tensor<256x!tt.ptr<{t}>>
+  %po = tt.splat %out : !tt.ptr<{to}> -> tensor<256x!tt.ptr<{to}>>
+  %qx = tt.addptr %px, %r : tensor<256x!tt.ptr<{t}>>, tensor<256xi32>
+  %qo = tt.addptr %po, %r : tensor<256x!tt.ptr<{to}>>, tensor<256xi32>
+  %a = tt.load %qx : tensor<256x!tt.ptr<{t}>>
+  %v = arith.{op} %a : tensor<256x{t}> to tensor<256x{to}>
+  tt.store %qo, %v : tensor<256x!tt.ptr<{to}>>
+  tt.return
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("op", "t", "to"),
+    [
+        ("sitofp", "i64", "f32"),
+        ("uitofp", "i64", "f32"),
+        ("sitofp", "i64", "f16"),
+        ("fptosi", "f32", "i64"),
+        ("fptoui", "f32", "i64"),
+    ],
+)
+def test_integers_of_64_bits_and_floats(rng: np.random.Generator, op: str, t: str, to: str) -> None:
+    dtype, result = DTYPES[t], DTYPES[to]
+    scale = 2.0 ** rng.uniform(0, 15 if to == "f16" else 62, SIZE)
+    x = (scale * (1 if op == "fptoui" else rng.choice([-1, 1], SIZE))).astype(dtype)
+    x[0] = -1 if t == "i64" else 2.0**70
+    if op == "uitofp":
+        wanted = x.view(np.uint64).astype(result)
+    elif to == "i64":
+        limit = np.iinfo(np.int64 if op == "fptosi" else np.uint64).max
+        wanted = (
+            np.where(x >= float(limit), limit, np.minimum(x, 2.0**62).astype(np.int64)).astype(np.uint64).view(np.int64)
+        )
+    else:
+        wanted = x.astype(result)
+    for each in both(WIDE.format(t=t, to=to, op=op), lambda: {"out": np.zeros(SIZE, result), "x": x}, "out"):
+        np.testing.assert_array_equal(each, wanted)
+
+
 REFUSED = {
-    DOT.format(t="f32", out="f32", k=8, zero="0.0", precision=', inputPrecision = ieee'): ("tt.dot", "say input_precision='tf32'"),
+    ATOMIC.format(t="i32", kind="add", bins=5, store="").replace("gpu", "sys"): ("tt.atomic_rmw", "their scope is 'gpu' or 'cta'"),
     DOT.format(t="i8", out="i32", k=16, zero="0", precision=""): ("tt.dot", "at least 32 elements of K, not 16"),
     ATOMIC.format(t="f32", kind="max", bins=5, store=""): ("tt.atomic_rmw", "there is no max of f32"),
     ELEMENTWISE.format(t="f32", op="math.tan %a"): ("math.tan", "math.tan is not computed"),

@@ -145,7 +145,7 @@ def test_neighbours_that_are_moved_together(rng: np.random.Generator, name: str)
 @pytest.mark.parametrize("bins", [5, SIZE])
 @pytest.mark.parametrize(("kind", "element"), ATOMICS)
 def test_atomics(rng: np.random.Generator, kind: str, element: str, bins: int) -> None:
-    if kind == "xchg" and bins < SIZE:
+    if kind == "exch" and bins < SIZE:
         pytest.skip("which exchange is the last one is left open")
     dtype = DTYPES[element]
     low, high = (-8, 9) if kind == "fadd" or element == "f32" else (-(1 << 31), 1 << 31)

@@ -59,9 +59,25 @@ FAULTS = [
     ("scf.for %i = %n to %n step %n : i32 {\n}", 0, "a loop's step is at least 1, not 0"),
     (
         """%c = arith.cmpi eq, %n, %n : i32
-        %p = arith.select %c, %x, %y : !tt.ptr<f32>""",
+        %p = arith.select %c, %x, %y : !tt.ptr<f32>
+        %i = tt.ptr_to_int %p : !tt.ptr<f32> -> i64""",
         0,
-        "pointers that are chosen from point into one array",
+        "pointers into x and y, chosen from, are loaded from and stored to alone",
+    ),
+    (
+        """%r = tt.make_range {start = 0 : i32, end = 8 : i32} : tensor<8xi32>
+        %s = tt.splat %n : i32 -> tensor<8xi32>
+        %i = arith.addi %r, %s : tensor<8xi32>
+        %g = tt.gather %r[%i] {axis = 0 : i32} : (tensor<8xi32>, tensor<8xi32>) -> tensor<8xi32>""",
+        1,
+        "a gather's indices along an axis of 8 elements are 0 to 7",
+    ),
+    (
+        """%p = tt.bitcast %x : !tt.ptr<f32> -> !tt.ptr<i64>
+        %o = tt.addptr %x, %n : !tt.ptr<f32>, i32
+        %q = tt.bitcast %o : !tt.ptr<f32> -> !tt.ptr<i64>""",
+        1,
+        "'x' is read as other elements where it is dense and has a whole number of them",
     ),
 ]
 

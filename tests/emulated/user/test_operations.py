@@ -1,0 +1,90 @@
+"""Operations of users' kernels, each on the emulator and by the interpreter, against NumPy in float64."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+import pytest
+
+import louver
+from louver.emulator.errors import DeadlockError, UseBeforeArrivalError
+from louver.ir.interpret.fault import InterpretationError
+from louver.ir.refusal import UnsupportedKernelError
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
+
+from support.triton import operations as kernels
+
+N, B = 100, 128
+ENGINES = ("emulator", "interpreter")
+
+
+def run(kernel: Any, engine: str, programs: int, **arguments: Any) -> None:
+    launched = louver.jit(kernel)
+    (launched.emulate[programs,] if engine == "emulator" else launched[programs,])(**arguments)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", kernels.OPERATIONS)
+def test_operations(rng: np.random.Generator, name: str, engine: str) -> None:
+    x = (rng.standard_normal(N) * 3).astype(np.float32)
+    y = (1.0 + 0.1 * rng.standard_normal(N)).astype(np.float32)
+    out = np.full(N, np.nan, np.float32)
+    run(kernels.operation, engine, 1, out=out, x=x, y=y, n=N, OPERATION=name, B=B)
+    whole = [np.concatenate([each, np.full(B - N, fill)]).astype(np.float64) for each, fill in ((x, 0.0), (y, 1.0))]
+    wanted = kernels.OPERATIONS[name](*whole)[:N]
+    np.testing.assert_allclose(out.astype(np.float64), wanted, rtol=2.0**-16, atol=2.0**-18 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("forwards", [True, False])
+def test_programs_that_wait_for_one_another_take_turns(forwards: bool, engine: str) -> None:
+    """Each for the one before it, in the order in which they begin and against it."""
+    out, locks = np.full((4, 40), np.nan, np.float32), np.zeros(4, np.int32)
+    run(kernels.relay, engine, 4, locks=locks, out=out, n=40, FORWARDS=forwards, B=64)
+    np.testing.assert_array_equal(out, np.repeat(np.arange(1.0, 5.0), 40).reshape(4, 40))
+
+
+def test_atomics_without_an_order_hand_nothing_on() -> None:
+    out = np.full((2, 40), np.nan, np.float32)
+    with pytest.raises(UseBeforeArrivalError, match="are read by warp .*, which nothing orders before"):
+        run(kernels.unordered, "emulator", 2, locks=np.zeros(1, np.int32), out=out, n=40, B=64)
+
+
+@pytest.mark.parametrize(
+    ("engine", "error", "message"),
+    [
+        ("emulator", DeadlockError, "deadlock: atomics of CTA 0, 1 find again and again what nothing changes"),
+        (
+            "interpreter",
+            InterpretationError,
+            "2 programs look at memory that none of them changes, got at .*operations.py:",
+        ),
+    ],
+)
+def test_programs_that_wait_for_nothing_end_with_an_error(engine: str, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        run(kernels.waits, engine, 2, locks=np.zeros(1, np.int32), out=np.zeros(2, np.float32))
+
+
+def test_printing_is_left_out_and_says_so() -> None:
+    out, x = np.zeros(1, np.float32), np.ones(1, np.float32)
+    with pytest.warns(UserWarning, match=r"tl.device_print does nothing in Louver \(at .*operations.py:"):
+        run(kernels.prints, "emulator", 1, out=out, x=x)
+    assert out[0] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "message"),
+    [
+        ("table", np.zeros(1, np.int64), "a pointer is an argument, moved: pass arrays as arguments, not tables"),
+        ("bessel", np.zeros(1, np.float32), "libdevice has no j0f here, but abs, .*, got at .*operations.py:"),
+        ("calls_itself", np.zeros(1, np.float32), "a function that is called returns at its end: drop noinline"),
+    ],
+)
+def test_what_stays_refused_says_what_to_write(name: str, x: np.ndarray, message: str) -> None:
+    with pytest.raises(UnsupportedKernelError, match=message):
+        run(getattr(kernels, name), "emulator", 1, out=np.zeros(1, np.float32), x=x)
