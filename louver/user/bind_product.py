@@ -62,8 +62,14 @@ class ProductCall:
     numbers: dict[str, float]
 
 
+class PartError(ValueError):
+    """Parts of tensors, or more programs than tiles: what a kernel computes of them is right where it runs in its own tiles."""
+
+
 def bind_product(name: str, facts: ProductFacts, call: Call, grid: Sequence[int]) -> ProductCall:
-    """What a launch binds. Raises ValueError, with the rule, where sizes, arrays and grid of the call do not fit together."""
+    """What a launch binds. Raises ValueError, with the rule, where sizes, arrays and grid of the call do not fit together, PartError
+    where register tiles may compute it.
+    """
     numbers = with_grid(call.numbers, grid)
     _check_conditions(name, facts, numbers)
     m, n, k = (_positive(name, each, numbers) for each in (facts.m, facts.n, facts.k))
@@ -154,7 +160,8 @@ def _check_grid(name: str, facts: ProductFacts, sizes: tuple[int, int, int], gri
     if facts.programs == 0 or prod(grid) in (tiles * parts, (facts.programs or 0) * parts):
         return
     others = "" if facts.programs is None else f", or {facts.programs} that go from tile to tile"
-    raise ValueError(
+    more = facts.programs is None and prod(grid) > tiles * parts
+    raise (PartError if more else ValueError)(
         f"{name} has a program for each of its tiles of {facts.tile_m}×{facts.tile_n}, {tiles} for M {m} and N {n}"
         f"{f', {batch} times' if facts.batch else ''}{f', and {parts} for each to share K' if parts > 1 else ''}{others}, got a grid of {prod(grid)}: {tuple(grid)}"
     )
@@ -196,7 +203,8 @@ def _check_sparse(
         elif s.shape[-1] != shape[1]:
             # Without a mask along K, the end of the loop is what says how long rows are.
             part = f": rows end at {facts.k}; to sum part of one, mask its columns by their number"
-        raise ValueError(
+        inside = len(expected) == len(s.shape) and all(one <= all_ for one, all_ in zip(expected, s.shape, strict=True))
+        raise (PartError if inside else ValueError)(
             f"{name} is given the sizes of the dense tensor for {argument!r}, {list(s.shape)}, got {list(expected)}{part}"
         )
     steps = [("rows", shape[0], shape[1], facts.a.pitch)]
