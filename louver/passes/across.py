@@ -6,10 +6,10 @@ Valid tile IR in (after propagate-sparsity and make-host-descriptors) and out. P
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr, i64
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.frontend.transposed import LENGTH
@@ -45,7 +45,7 @@ def lengths_across(function: FuncOp) -> dict[SSAValue, SSAValue]:
     """These arguments, each with the argument that is its length along the sparse axis."""
     marked = function.attributes.get(ACROSS)
     names = {name: argument for argument, name in function.argument_names.items()}
-    found = [text_of(each) for each in marked] if isinstance(marked, ArrayAttr) else []
+    found = [text_of(each) for each in cast("ArrayAttr[Attribute]", marked)] if isinstance(marked, ArrayAttr) else []
     return {names[name]: names[name + LENGTH] for name in found}
 
 

@@ -171,7 +171,8 @@ def _keep(op: Operation, made: SSAValue, *names: str) -> None:
 def _reshape(op: ReshapeOp, part: Parts) -> Parts:
     after, axes = list(tensor_of(op.result).get_shape()), _axes(part)
     further = len(after) - tensor_of(part.values).get_num_dims()
-    if min(axes.rows, axes.columns) < tensor_of(part.values).get_num_dims() - 2:
+    kept = list(tensor_of(op.src).get_shape()[-2:]) == after[-2:]
+    if not kept or min(axes.rows, axes.columns) < tensor_of(part.values).get_num_dims() - 2:
         raise unsupported("a reshape of a sparse tile keeps its rows and columns, the last two dimensions", op)
     made: list[SSAValue] = []
     for value in (part.values, part.metadata):
@@ -196,7 +197,7 @@ def _dot(op: DotOp, parts: Mapping[SSAValue, Parts]) -> SSAValue:
     part = parts[operands[index]]
     if _axes(part) == Axes(index, 1 - index):
         operands[index] = part.values
-        return _placed(op.decomposed(*operands, part.metadata, index), op)
+        return _placed(op.decomposed(operands[0], operands[1], part.metadata, index), op)
     # It sums along the axis that is not sparse.
     operands[index] = _decompressed(op, part)
-    return _placed(op.on(*operands), op)
+    return _placed(op.on(operands[0], operands[1]), op)

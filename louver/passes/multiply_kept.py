@@ -116,8 +116,9 @@ def _is_made_of_sparse(value: SSAValue) -> bool:
     owner = value.owner
     if isinstance(owner, DecompressOp):
         return True
-    moves = isinstance(owner, Operation) and isinstance(owner, (TransOp, *ELEMENTWISE))
-    return moves and any(_is_made_of_sparse(each) for each in owner.operands)
+    if not isinstance(owner, Operation) or type(owner) not in (TransOp, *ELEMENTWISE):
+        return False
+    return any(map(_is_made_of_sparse, owner.operands))
 
 
 class _DenseError(Exception):
@@ -237,7 +238,7 @@ class _Kept:
             case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as number):
                 operands = []
                 one = next(iter(number.iter_values()))
-                properties["value"] = DenseIntOrFPElementsAttr.from_list(cast(Any, type_), [one])
+                properties["value"] = DenseIntOrFPElementsAttr.from_list(cast(Any, type_), cast(Any, [one]))
             case _:
                 operands = [self._changed(each, columns) for each in op.operands]
         return type(op).create(

@@ -65,10 +65,11 @@ def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue,
     assert encoding is not None
     others = [dimension for dimension in range(len(sizes)) if dimension not in (axes.rows, axes.columns)]
     order = [*others, axes.rows]
-    first = size_text(sizes[order[0]], names)
+    first = sum_text(sizes[order[0]], names)
+    end = _row_end(sizes[axes.columns], names, encoding.format.group, op)
     return SparseView(
         names[op.base],
-        _text(_row_end(sizes[axes.columns], names, encoding.format.group, op), names, "the length of rows", op),
+        sum_text(end, names) or _text(end, names, "the length of rows", op),
         # How many rows a matrix has says where the next one begins.
         (
             None if first == str(EVERY) else first,
@@ -99,6 +100,18 @@ def _text(index: Index, names: Mapping[SSAValue, str], what: str, op: Operation)
             op,
         )
     return found
+
+
+def sum_text(index: Index, names: Mapping[SSAValue, str]) -> str | None:
+    """A size that may be a sum, as that of a part which does not begin at the start; None for any other."""
+    match index if isinstance(index, int) else index.owner:
+        case ExtSIOp(input=value) | TruncIOp(input=value):
+            return sum_text(value, names)
+        case arith.AddiOp(lhs=one, rhs=other):
+            terms = [sum_text(each, names) for each in (one, other)]
+            return None if None in terms else "+".join(map(str, terms))
+        case _:
+            return size_text(index, names)
 
 
 def size_text(index: Index, names: Mapping[SSAValue, str]) -> str | None:

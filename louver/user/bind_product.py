@@ -62,8 +62,14 @@ class ProductCall:
     numbers: dict[str, float]
 
 
+class PartError(ValueError):
+    """Part of a sparse tensor, which a product does not read: by register tiles the kernel may read it in its own tiles."""
+
+
 def bind_product(name: str, facts: ProductFacts, call: Call, grid: Sequence[int]) -> ProductCall:
-    """What a launch binds. Raises ValueError, with the rule, where sizes, arrays and grid of the call do not fit together."""
+    """What a launch binds. Raises ValueError, with the rule, where sizes, arrays and grid of the call do not fit together, PartError
+    where register tiles may compute it.
+    """
     numbers = with_grid(call.numbers, grid)
     _check_conditions(name, facts, numbers)
     m, n, k = (_positive(name, each, numbers) for each in (facts.m, facts.n, facts.k))
@@ -196,7 +202,10 @@ def _check_sparse(
         elif s.shape[-1] != shape[1]:
             # Without a mask along K, the end of the loop is what says how long rows are.
             part = f": rows end at {facts.k}; to sum part of one, mask its columns by their number"
-        raise ValueError(
+        # A K that is compiled in is meant to be all of it.
+        inside = len(s.shape) == 2 == len(expected) and not facts.k.isdigit()
+        inside = inside and expected[0] <= s.rows and expected[1] <= s.size
+        raise (PartError if inside else ValueError)(
             f"{name} is given the sizes of the dense tensor for {argument!r}, {list(s.shape)}, got {list(expected)}{part}"
         )
     steps = [("rows", shape[0], shape[1], facts.a.pitch)]

@@ -19,7 +19,7 @@ from louver.passes.layout import metadata_words
 from louver.passes.pipeline import CompiledProduct
 from louver.passes.signature import parameter_name
 from louver.user.arguments import Call
-from louver.user.bind_product import ProductCall, bind_product, check_direct
+from louver.user.bind_product import PartError, ProductCall, bind_product, check_direct
 from louver.user.bind_tiles import ADDRESSES, check_tiles, number
 from louver.user.compiled import Variant
 from louver.user.facts import ProductFacts
@@ -48,7 +48,15 @@ def emulate(
     made = compiled("bulk").made
     if not isinstance(made, CompiledProduct):
         return _emulate_tiles(name, made, call, grid, memory, arrays, order)
-    bound = bind_product(name, ProductFacts.of(made.nest), call, grid)
+    try:
+        bound = bind_product(name, ProductFacts.of(made.nest), call, grid)
+    except PartError as error:
+        try:
+            tiles = compiled("tiles").made
+            assert not isinstance(tiles, CompiledProduct)
+            return _emulate_tiles(name, tiles, call, grid, memory, arrays, order)
+        except ValueError:
+            raise error from None
     dense, out = (
         matrix.at(arrays[matrix.argument].address, call.arrays[matrix.argument].element.bytes)
         for matrix in (bound.dense, bound.out)

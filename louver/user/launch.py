@@ -15,7 +15,7 @@ from louver.runtime.driver import device_context, is_capturing
 from louver.runtime.module import ArgumentPack, BoundLaunch, LoadedKernel
 from louver.runtime.tensormap import encode
 from louver.user.arguments import Call
-from louver.user.bind_product import Matrix, ProductCall, bind_product, check_alignment, check_direct
+from louver.user.bind_product import Matrix, PartError, ProductCall, bind_product, check_alignment, check_direct
 from louver.user.bind_tiles import ADDRESSES, check_tiles, number
 from louver.user.compiled import UserKernel, Wanted, is_loaded, loaded, multiples_of, target_of
 from louver.user.hints import Hints
@@ -50,7 +50,16 @@ def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], o
         kernel = _loaded(Wanted(source, call.kind, hints, "bulk", target, multiples), ordinal, stream)
         if kernel.facts is None:
             return _ready_tiles(source.name, kernel, call, grid, ordinal, stream)
-        bound = bind_product(source.name, kernel.facts, call, grid)
+        try:
+            bound = bind_product(source.name, kernel.facts, call, grid)
+        except PartError as error:
+            if hints.schedule:
+                raise
+            try:
+                kernel = _loaded(Wanted(source, call.kind, hints, "tiles", target, multiples), ordinal, stream)
+                return _ready_tiles(source.name, kernel, call, grid, ordinal, stream)
+            except ValueError:
+                raise error from None
         dense, out = (_rows(matrix, call) for matrix in (bound.dense, bound.out))
         if not dense.aligned:
             if hints.schedule:

@@ -1,6 +1,6 @@
 """Sizes of a product by a call's numbers: as text, "M", "64", "K/2", "2*M" or "128*programs x", as `ProductNest` prints them.
 
-Those that register tiles take for granted may be of two arguments too, "M*K" and "stride/K".
+Those that register tiles take for granted may be of two arguments too, "M*K", "stride/K" and "first+K".
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ def with_grid(numbers: Mapping[str, int | float], grid: Sequence[int]) -> dict[s
 
 def size(text: str, numbers: Mapping[str, int | float]) -> int:
     """The number that a size stands for, in a call with these numbers."""
+    return sum(_product(term, numbers) for term in text.split("+"))
+
+
+def _product(text: str, numbers: Mapping[str, int | float]) -> int:
     product, *divisors = text.split("/")
     value = 1
     for factor in product.split("*"):

@@ -46,7 +46,7 @@ class DecompressOp(IRDLOperation):
     def __init__(self, src: SSAValue, metadata: SSAValue | None = None, columns: int | None = None) -> None:
         tensor = tensor_of(src)
         shape = list(tensor.get_shape())
-        properties = {}
+        properties: dict[str, IntegerAttr[I32]] = {}
         if columns is not None:
             shape[columns] *= KEPT
             properties["columns"] = IntegerAttr(columns, i32)

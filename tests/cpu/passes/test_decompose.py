@@ -229,12 +229,23 @@ REFUSED = {
     f"%x = tt.load %right : {TILE}\n%y = tt.reshape %x : tensor<64x32xf16, {SPARSE}> -> tensor<2x32x32xf16, {SPARSE}>": (
         "a reshape of a sparse tile keeps its rows and columns"
     ),
-    f"%x = tt.make_tensor_ptr %s, [64, 64], [64, 1], [0, 0] : <tensor<64x64xf16, {SPARSE}>>\n"
-    f"%y = tt.load %x : !tt.ptr<tensor<64x64xf16, {SPARSE}>>\n%l = tt.load %left : !tt.ptr<tensor<64x64xf16>>\n"
-    "%o = arith.constant dense<0.0> : tensor<64x64xf32>\n"
-    f"%z = tt.dot %l, %y, %o : tensor<64x64xf16> * tensor<64x64xf16, {SPARSE}> -> tensor<64x64xf32>": "a dot sums over the sparse axis",
     f"%x = tt.make_tensor_descriptor %s, [64], [1] : <f16, {SPARSE}>, <tensor<64xf16, {SPARSE}>>": "has rows and columns at least",
 }  # fmt: skip
+
+
+def test_a_dot_along_the_other_axis_multiplies_the_dense_tile() -> None:
+    body = (
+        f"%x = tt.make_tensor_ptr %s, [64, 64], [64, 1], [0, 0] : <tensor<64x64xf16, {SPARSE}>>\n"
+        f"%y = tt.load %x : !tt.ptr<tensor<64x64xf16, {SPARSE}>>\n%l = tt.load %left : !tt.ptr<tensor<64x64xf16>>\n"
+        "%o = arith.constant dense<0.0> : tensor<64x64xf32>\n"
+        f"%z = tt.dot %l, %y, %o : tensor<64x64xf16> * tensor<64x64xf16, {SPARSE}> -> tensor<64x64xf32>"
+    )
+    text = str(decomposed(BLOCKS.replace("BODY", body)))
+    assert (
+        "tt.decompress %y, %y_metadata {columns = 1 : i32} : tensor<64x32xf16>, tensor<4x64xi16> -> tensor<64x64xf16>"
+        in text
+    )
+    assert re.search(r"%z = tt.dot %l, %\S+, %o : tensor<64x64xf16> \* tensor<64x64xf16> -> tensor<64x64xf32>", text)
 
 
 @pytest.mark.parametrize("body", REFUSED)

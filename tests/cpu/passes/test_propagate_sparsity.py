@@ -40,10 +40,6 @@ def test_without_a_mark_nothing_changes(name: str) -> None:
 
 POINTERS, MADE = "grouped_pointers", "made_descriptors"
 CONFLICTS = {
-    "two sparse operands": (
-        POINTERS, [(r"%b: !tt.ptr<f16>", "%b: !tt.ptr<f16> {louver.sparse.NV24 = 1 : i32}")],
-        r"one operand of a dot may be sparse: decompress the other, " + LINE + "%total",
-    ),
     "an output that is sparse": (
         POINTERS, [(r"%d: !tt.ptr<f16>", "%d: !tt.ptr<f16> {louver.sparse.NV24 = 1 : i32}")],
         r"a sparse tensor cannot be stored to: store a dense result, " + LINE + "tt.store",
@@ -94,8 +90,11 @@ BODIES = {
     "      scf.yield %b : !tt.ptr<tensor<64x64xf16>>\n    }": (
         'what a loop or branch passes on must have one encoding; a value is #tt.sparse<"NV24"> and dense'
     ),
-    "%t = tt.load %a : !tt.ptr<tensor<64x64xf16>>\n    %x = arith.addf %t, %t : tensor<64x64xf16>": (
-        "a sparse tile is loaded, moved and multiplied, and nothing else, got: %x = arith.addf"
+    "%x = scf.if %c -> (!tt.ptr<f16>) {\n      scf.yield %s : !tt.ptr<f16>\n    } else {\n      scf.yield %p : !tt.ptr<f16>\n    }": (
+        'what a loop or branch passes on must have one encoding; s is #tt.sparse<"NV24"> and dense'
+    ),
+    "%x = arith.select %c, %s, %p : !tt.ptr<f16>": (
+        "a pointer or descriptor of a sparse tensor is moved and loaded through, and nothing else, got: %x = arith.select"
     ),
 }
 
@@ -104,6 +103,30 @@ BODIES = {
 def test_values_that_meet(body: str) -> None:
     with pytest.raises(UnsupportedKernelError, match=re.escape(BODIES[body])):
         propagate_sparsity(read_ttir(KERNEL.format(body=body)))
+
+
+LOADED = "%t = tt.load %a : !tt.ptr<tensor<64x64xf16>>\n    "
+DENSE = "%o = tt.load %b : !tt.ptr<tensor<64x64xf16>>\n    "
+DECOMPRESSED = {
+    LOADED + "%x = arith.addf %t, %t : tensor<64x64xf16>": ("arith.addf %t_1, %t_1",),
+    LOADED + DENSE + "%x = scf.for %k = %z to %i step %i iter_args(%u = %t) -> (tensor<64x64xf16>) : i32 {\n"
+    "      scf.yield %o : tensor<64x64xf16>\n    }": ("iter_args(%u = %t_1) -> (tensor<64x64xf16>)",),
+    LOADED + DENSE + "%x = scf.if %c -> (tensor<64x64xf16>) {\n      scf.yield %t : tensor<64x64xf16>\n    } else {\n"
+    "      scf.yield %o : tensor<64x64xf16>\n    }": ("scf.yield %t_1 : tensor<64x64xf16>",),
+    LOADED + "%l = arith.constant dense<0.0> : tensor<64x64xf32>\n    %x = tt.dot %t, %t, %l : tensor<64x64xf16> * "
+    "tensor<64x64xf16> -> tensor<64x64xf32>": ("tt.dot %t, %t_1, %l",),
+    LOADED + "%x = tt.reshape %t : tensor<64x64xf16> -> tensor<4096xf16>": ("tt.reshape %t_1 : tensor<64x64xf16>",),
+}
+
+
+@pytest.mark.parametrize("body", DECOMPRESSED)
+def test_what_takes_numbers_takes_the_dense_tile(body: str) -> None:
+    module = read_ttir(KERNEL.format(body=body))
+    propagate_sparsity(module)
+    module.verify()
+    assert str(module).count("%t_1 = tt.decompress %t") == 1
+    for text in DECOMPRESSED[body]:
+        assert text in str(module)
 
 
 def test_branches_that_agree_pass_the_encoding_on() -> None:

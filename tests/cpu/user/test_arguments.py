@@ -159,9 +159,17 @@ def test_sparse_tensors_are_pointers_of_their_type_with_their_pattern(rng: np.ra
 
 
 def test_a_tensor_that_is_sparse_along_another_axis_is_refused(rng: np.random.Generator) -> None:
-    s = louver.compress(louver.prune(rng.standard_normal((16, 8)).astype(np.float16), "2:4", axis=0), "2:4", axis=0)
-    with pytest.raises(ValueError, match="the argument 'x': .* sparse along their last axis, got axis 0"):
+    s = louver.compress(louver.prune(rng.standard_normal((16, 8, 8)).astype(np.float16), "2:4", axis=0), "2:4", axis=0)
+    with pytest.raises(
+        ValueError, match="the argument 'x': .* sparse along their last axis or the one before it, got axis 0"
+    ):
         classify((X,), {"x": s})
+
+
+def test_a_tensor_that_is_sparse_along_its_last_axis_but_one_brings_its_length(rng: np.random.Generator) -> None:
+    s = louver.compress(louver.prune(rng.standard_normal((8, 16)).astype(np.float16), "2:4"), "2:4")
+    call = classify((X,), {"x": s.T})
+    assert dict(call.kind.sparse) == {"x": "2:4.T"} and call.numbers == {"x.K": 16}
 
 
 def test_constants_of_different_types_are_different_kernels() -> None:

@@ -29,7 +29,6 @@ ROWS_IN_SIXTEENS = "multiples of 16, so that sparse tiles begin with whole rows 
 COLUMNS_IN_WORDS = "a sparse tile begins at a multiple of 64 columns"
 SEEN = "the rows of a tile are masked .* not wrapped .* where more than a store with that mask sees them"
 OFFSETS = "offsets are ranges and scalars"
-ALONE = "a sparse tile is loaded, moved and multiplied, and nothing else"
 LENGTH = "the length of rows of a sparse tensor is an argument, a number, a product"
 STRIDES = "is given the strides of the dense tensor, contiguous, for 'a'"
 
@@ -131,10 +130,10 @@ SUMS = {
     "columns from memory": OFFSETS,
     "steps from memory": RIGHT,
     "from one": RIGHT,
-    "scaled": ALONE,
-    "summed": ALONE,
+    "scaled": RIGHT,
+    "summed": RIGHT,
     "there and back": RIGHT,
-    "times itself": "one operand of a dot may be sparse: decompress the other",
+    "times itself": RIGHT,
     "turned": RIGHT,
     "decaying": RIGHT,
     "taken away": RIGHT,

@@ -1,0 +1,84 @@
+"""Parts of sparse tensors, and weights [K, N] by strides: right, or refused at the call."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+import pytest
+
+import louver
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
+
+from support.triton import parts
+
+ROWS, COLUMNS, DEPTH = 136, 24, 256
+PARTS = {
+    "first rows": (77, DEPTH, 0, 0),
+    "part of K": (ROWS, 136, 0, 0),
+    "rows from 64": (70, DEPTH, 64, 0),
+    "columns from 64": (ROWS, 128, 0, 64),
+    "rows and columns": (72, 128, 64, 128),
+}
+
+
+def part(rng: np.random.Generator, rows: int, depth: int, row: int, column: int, tile: int) -> tuple[Any, Any]:
+    """What a kernel computes of part of a tensor, and what it is in float64."""
+    w = louver.prune(rng.standard_normal((ROWS, DEPTH)).astype(np.float16), "2:4")
+    x, y = rng.standard_normal((depth, COLUMNS)).astype(np.float16), np.full((rows, COLUMNS), np.nan, np.float32)
+    grid = (-(-rows // tile), 1)
+    louver.jit(parts.part).emulate[grid](
+        y, louver.compress(w, "2:4"), x, rows, COLUMNS, depth, DEPTH, row, column, bool(row or column), BM=tile, BN=32, BK=64
+    )  # fmt: skip
+    return y, w[row : row + rows, column : column + depth].astype(np.float64) @ x.astype(np.float64)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("tile", [32, 64])
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_a_tensor(name: str, tile: int, rng: np.random.Generator) -> None:
+    got, expected = part(rng, *PARTS[name], tile)
+    np.testing.assert_allclose(got, expected, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("place", "rule"),
+    [
+        ((64, 128, 8, 64), "takes row in multiples of 16, so that sparse tiles begin"),
+        ((64, 128, 0, 36), "takes column in multiples of 64, so that sparse tiles begin"),
+        ((ROWS + 8, DEPTH, 0, 0), r"sizes of the dense tensor for 'w', \[136, 256\], got \[144, 256\]"),
+        ((ROWS, DEPTH, 64, 0), "reads 200 rows of 'w', which has 136"),
+        ((64, DEPTH, 0, 64), "reads rows of 'w', 256 elements, or whole groups of 4 from their start, got 320"),
+    ],
+)
+def test_parts_that_are_none(place: tuple[int, int, int, int], rule: str, rng: np.random.Generator) -> None:
+    with pytest.raises(ValueError, match=rule):
+        part(rng, *place, 64)
+
+
+def test_strides_are_those_of_the_dense_array(rng: np.random.Generator) -> None:
+    from support.triton.forms.sparse_tiles import linear
+
+    w = louver.prune(rng.standard_normal((72, 128)).astype(np.float16), "2:4")
+    x, y = rng.standard_normal((40, 128)).astype(np.float16), np.empty((40, 72), np.float16)
+    known = {"y": y, "x": x, "M": 40, "N": 72, "K": 128, "MASK_K": True, "BM": 32, "BN": 64, "BK": 64}
+    s, kernel = louver.compress(w, "2:4"), louver.jit(linear)
+    for given, stride_wk, stride_wn in ((s.T, 72, 1), (s, 1, 128)):
+        y[:] = np.nan
+        kernel.emulate[2, 2](**known, w=given, stride_wk=stride_wk, stride_wn=stride_wn)
+        np.testing.assert_allclose(y, x.astype(np.float64) @ w.T.astype(np.float64), atol=5e-2)
+    with pytest.raises(ValueError, match=r"sparse along axis 0: \[72, 1\], got 80 and 1: .* pass the transpose"):
+        kernel.emulate[2, 2](**known, w=s.T, stride_wk=80, stride_wn=1)
+
+
+def test_explain_says_where_sparsity_is_not_used(rng: np.random.Generator) -> None:
+    from support.triton.forms.sparse_tiles import backward
+
+    s = louver.compress(louver.prune(rng.standard_normal((64, 64)).astype(np.float16), "2:4"), "2:4")
+    dy, dx = np.ones((32, 64), np.float16), np.empty((32, 64), np.float16)
+    said = louver.jit(backward).explain(dx=dx, dy=dy, w=s, M=32, N=64, K=64, BM=32, BN=32, BK=64)
+    assert "a sparse tile is multiplied as a dense one: the dot sums along the axis that is not sparse" in str(said)
+    assert len(said.dense) == 1 and "mma.sp" not in said.ptx
