@@ -118,13 +118,15 @@ class JitKernel:
 
     def _explained(self, call: Call, hints: Hints) -> Explanation:
         from louver.user.room import explain_room
+        from louver.user.units import explain_units
 
         kernel = self._compile(call, hints, "bulk")
         schedule = getattr(kernel.made, "schedule", None)
         if schedule is not None:
             return Explanation("product", kernel.refusal, schedule, kernel.made.ptx)
         made, warning = explain_room(kernel, hints.warps)
-        return Explanation("register tiles", kernel.refusal, None, made.ptx, warning)
+        warnings = [each for each in (explain_units(made), warning) if each is not None]
+        return Explanation("register tiles", kernel.refusal, None, made.ptx, "; ".join(warnings) or None)
 
     def _compile(self, call: Call, hints: Hints, variant: Variant) -> CompiledKernel:
         wanted = Wanted(self._source, call.kind, hints, variant, TARGET, multiples_of(call))
