@@ -23,11 +23,11 @@ from louver.isa.instruction import Bits, Effect, Operand, RegType, Requirement
 from louver.isa.metadata import GROUPS, MetadataMap, of_warp
 from louver.isa.mma_fragments import COLUMNS, ROWS, ElementBits, warp_accumulator, warp_operand_a, warp_operand_b
 from louver.isa.product_meaning import multiply
+from louver.isa.targets import FP8
 
 if TYPE_CHECKING:
     from louver.isa.machine import Suspend, WarpState
 
-FP8 = ("e4m3", "e5m2")
 INTEGER = ("s8", "u8")
 
 ACCUMULATORS: dict[tuple[str, str], tuple[str, ...]] = {

@@ -24,6 +24,10 @@ WARPGROUP_THREADS = 128
 """Threads of a warpgroup: four warps, the first with a warp index that is a multiple of 4."""
 
 
+FP8 = ("e4m3", "e5m2")
+"""8-bit floats."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A compilation target's limits.
@@ -32,7 +36,8 @@ class Target:
     a CTA. registers_per_sm, registers_per_thread: 32-bit registers; registers_per_thread is what one thread may name.
     max_threads: threads of a CTA. setmaxnreg_min, setmaxnreg_max, setmaxnreg_step: range and granularity of `setmaxnreg`,
     all 0 where the target lacks it. max_cluster: CTAs of a cluster, 1 where the target lacks clusters.
-    bulk_copies: `cp.async.bulk` and tensor maps exist. families: the sparse products that exist.
+    bulk_copies: `cp.async.bulk` and tensor maps exist. families: the sparse products that exist. emulated: element types whose `mma`
+    the assembler makes of other instructions.
     Sources: CUDA C++ Programming Guide, Compute Capabilities; PTX ISA, setmaxnreg and the target notes of each product.
     """
 
@@ -45,6 +50,7 @@ class Target:
     max_cluster: int
     bulk_copies: bool
     families: tuple[MmaFamily, ...]
+    emulated: tuple[str, ...] = ()
     registers_per_sm: int = 65536
     registers_per_thread: int = 255
     max_threads: int = 1024
@@ -61,8 +67,10 @@ class Target:
 
 
 SM_80 = Target("sm_80", (7, 0), 163 * 1024, 0, 0, 0, 1, False, ("mma.sp", "mma.sp::ordered_metadata"))
-SM_90A = Target("sm_90a", (8, 0), 227 * 1024, 24, 256, 8, 8, True, ("mma.sp", "mma.sp::ordered_metadata", "wgmma.sp"))
-SM_100A = Target("sm_100a", (8, 6), 227 * 1024, 24, 256, 8, 8, True, ("mma.sp::ordered_metadata", "tcgen05.sp"))
+SM_90A = Target(
+    "sm_90a", (8, 0), 227 * 1024, 24, 256, 8, 8, True, ("mma.sp", "mma.sp::ordered_metadata", "wgmma.sp"), FP8
+)
+SM_100A = Target("sm_100a", (8, 6), 227 * 1024, 24, 256, 8, 8, True, ("mma.sp::ordered_metadata", "tcgen05.sp"), FP8)
 SM_120A = Target("sm_120a", (8, 7), 99 * 1024, 24, 256, 8, 8, True, ("mma.sp::ordered_metadata",))
 
 TARGETS: dict[str, Target] = {target.name: target for target in (SM_80, SM_90A, SM_100A, SM_120A)}

@@ -22,6 +22,7 @@ from louver.isa.instruction import Bits, Effect, Operand, RegType, Requirement
 from louver.isa.metadata import MAPS, MetadataMap
 from louver.isa.product_meaning import multiply
 from louver.isa.swizzle import CHUNK, Major
+from louver.isa.targets import FP8
 from louver.isa.wgmma_meaning import Shared, read
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ FLOAT_N = tuple(range(8, 257, 8))
 INTEGER_N = (8, *range(16, 33, 8), *range(48, 257, 16))
 """Legal n of the integer products."""
 
-FP8 = ("e4m3", "e5m2")
 INTEGER = ("s8", "u8")
 TRANSPOSABLE = ("f16", "bf16")
 """Types that wgmma can read M- or N-major."""

@@ -13,7 +13,7 @@ Valid tile IR with encodings in (after assign-encodings), valid tile IR out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import ModuleOp
@@ -22,7 +22,8 @@ from xdsl.rewriter import Rewriter
 
 from louver.ir.comparisons import CmpiOp
 from louver.ir.tile import ConvertLayoutOp, DotOp, FuncOp, LoadOp, LocalAllocOp, LocalStoreOp, TransOp
-from louver.ir.tile.types import tensor_of
+from louver.ir.tile.encodings import Encoding
+from louver.ir.tile.types import register_encoding, tensor_of
 from louver.passes.insert import carrying, insert
 from louver.passes.integers import position
 from louver.passes.lower_tiles.shared import in_shared
@@ -82,7 +83,7 @@ def _make_ahead(loop: scf.ForOp, puts: Sequence[ConvertLayoutOp]) -> None:
 
     runs = insert(loop, CmpiOp(loop.lb, loop.ub, "slt"), puts[0]).results[0]
     known = dict[SSAValue, SSAValue](zip(block.args, (loop.lb, *loop.iter_args), strict=True))
-    _compute(loop, made, known, runs)
+    _compute(loop, made, known, runs, straight=True)
     given = [*loop.iter_args]
     for put, (first, other) in zip(puts, slots, strict=True):
         given += [insert(loop, LocalStoreOp(known.get(put.src, put.src), first), put).results[0], other]
@@ -109,9 +110,22 @@ def _make_ahead(loop: scf.ForOp, puts: Sequence[ConvertLayoutOp]) -> None:
     Rewriter.erase_op(loop)
 
 
-def _compute(before: Operation, made: Sequence[Operation], known: dict[SSAValue, SSAValue], guard: SSAValue) -> None:
-    """Operations once more, before an operation; nothing is loaded where `guard` does not hold."""
+def _compute(
+    before: Operation,
+    made: Sequence[Operation],
+    known: dict[SSAValue, SSAValue],
+    guard: SSAValue,
+    *,
+    straight: bool = False,
+) -> None:
+    """Operations once more, before an operation; nothing is loaded where `guard` does not hold.
+
+    straight: tiles that are not copied need no shared memory on their way.
+    """
     for op in made:
+        if straight and isinstance(op, ConvertLayoutOp) and (tile := _unmoved(op, known)) is not None:
+            known[op.result] = insert(before, ConvertLayoutOp(tile, _encoding(op.result)), op).results[0]
+            continue
         mask = guarded_mask(before, op, known, guard) if isinstance(op, LoadOp) else None
         computed_again(before, [op], known, guard)
         if isinstance(op, LoadOp):
@@ -125,3 +139,18 @@ def _compute(before: Operation, made: Sequence[Operation], known: dict[SSAValue,
             known[op.result] = insert(load, masked, op).results[0]
             masked.result.name_hint = op.result.name_hint
             Rewriter.erase_op(load)
+
+
+def _unmoved(op: ConvertLayoutOp, known: Mapping[SSAValue, SSAValue]) -> SSAValue | None:
+    """The tile that a conversion takes from shared memory, if no thread would move its elements; None for another conversion."""
+    put = known.get(op.src, op.src).owner
+    if not isinstance(put, ConvertLayoutOp) or not in_shared(put.result) or in_shared(op.result):
+        return None
+    shape = tensor_of(put.src).get_shape()
+    return put.src if _encoding(put.src).layout(shape) == _encoding(op.result).layout(shape) else None
+
+
+def _encoding(tile: SSAValue) -> Encoding:
+    found = register_encoding(tile.type)
+    assert found is not None
+    return found

@@ -44,10 +44,11 @@ Stride = int | None
 """Elements from an element to its neighbour along a dimension; None where that is not known."""
 
 
-def staged_operands(function: FuncOp) -> dict[SSAValue, int]:
-    """Dense operands and values of sparse ones, and metadata for warpgroups, each with the dimension whose neighbours are neighbours in memory.
+def staged_operands(function: FuncOp, *, warpgroups: bool = True) -> dict[SSAValue, int]:
+    """Dense operands and values of sparse ones, and metadata for warpgroups, each with the dimension of its neighbours in shared memory.
 
-    Valid tile IR without sparse types, descriptors and block pointers (after expand-blocks). What is found is about speed alone:
+    That is the dimension whose neighbours are neighbours in memory, or K where warpgroups multiply nothing else. warpgroups: whether the
+    target multiplies by them. Valid tile IR without sparse types, descriptors and block pointers (after expand-blocks). What is found is about speed alone:
     any tile may go either way.
     """
     dots = [op for op in function.body.walk() if isinstance(op, DotOp)]
@@ -65,6 +66,12 @@ def staged_operands(function: FuncOp) -> dict[SSAValue, int]:
             # Single bytes would be in a register each until a chunk is whole.
             found[value] = dimension
             left -= taken
+    for op in dots if wide and warpgroups else ():
+        along_k = {op.a: 1, op.b: 0}
+        if all(value in found and row_bytes(value, along) >= CHUNK for value, along in along_k.items()):
+            turned = found | along_k
+            if multiplies(op, turned) and not multiplies(op, found):
+                found = turned
     for op in dots:
         # Warps take it from memory as they need it; to a warpgroup it comes with the operands.
         if wide and op.metadata is not None and multiplies(op, found):

@@ -118,13 +118,16 @@ class JitKernel:
 
     def _explained(self, call: Call, hints: Hints) -> Explanation:
         from louver.user.room import explain_room
+        from louver.user.units import explain_units
 
         kernel = self._compile(call, hints, "bulk")
         schedule = getattr(kernel.made, "schedule", None)
         if schedule is not None:
             return Explanation("product", kernel.refusal, schedule, kernel.made.ptx)
         made, warning = explain_room(kernel, hints.warps)
-        return Explanation("register tiles", kernel.refusal, None, made.ptx, warning, made.dense)
+        warnings = [each for each in (explain_units(made), warning) if each is not None]
+        said = "; ".join(warnings) or None
+        return Explanation("register tiles", kernel.refusal, None, made.ptx, said, made.dense)
 
     def _compile(self, call: Call, hints: Hints, variant: Variant) -> CompiledKernel:
         wanted = Wanted(self._source, call.kind, hints, variant, TARGET, multiples_of(call))

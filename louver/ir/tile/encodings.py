@@ -37,6 +37,10 @@ DENSE, VALUES, METADATA = -1, 0, 1
 """What a tile of a dot's operand is: its `meta`."""
 
 
+BYTES_TAKEN = 4
+"""Neighbouring bytes that a thread takes at once from a matrix whose neighbours change."""
+
+
 def integers(numbers: Sequence[int]) -> Integers:
     """An attribute of numbers."""
     return ArrayAttr([IntAttr(number) for number in numbers])
@@ -155,6 +159,24 @@ class BlockedAttr(Encoding):
             warps //= per_warp[dimension]
         per_warp[order[-1]] *= warps
         return cls(integers(sizes), integers(lanes), integers(per_warp), integers(order))
+
+    @classmethod
+    def turning(cls, shape: Sequence[int], warps: int, together: int, fast: int) -> BlockedAttr:
+        """Of a matrix of bytes whose neighbours change: words along the other dimension are taken, `together` bytes along `fast` stored.
+
+        Two lanes are along `fast`: as many threads then meet in a bank when they take as when they store.
+        """
+        slow = 1 - fast
+        sizes, lanes, per_warp = [1, 1], [1, 1], [1, 1]
+        sizes[fast], sizes[slow] = min(together, shape[fast]), min(BYTES_TAKEN, shape[slow])
+        room = [size // each for size, each in zip(shape, sizes, strict=True)]
+        lanes[fast] = min(2, room[fast])
+        lanes[slow] = min((1 << LANE_BITS) // lanes[fast], room[slow])
+        lanes[fast] = min((1 << LANE_BITS) // lanes[slow], room[fast])
+        lanes[slow] = (1 << LANE_BITS) // lanes[fast]
+        per_warp[slow] = min(warps, max(1, room[slow] // lanes[slow]))
+        per_warp[fast] = warps // per_warp[slow]
+        return cls(integers(sizes), integers(lanes), integers(per_warp), integers((fast, slow)))
 
     @property
     def warps(self) -> int:

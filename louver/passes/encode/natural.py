@@ -57,7 +57,7 @@ from louver.isa.mma_fragments import COLUMNS, ROWS
 from louver.isa.targets import WARPS_PER_WARPGROUP
 from louver.passes.copied_loads import copied_loads
 from louver.passes.encode.unit import MOST_SUMS, held_sums, is_transposed, multiplies, product_shape, warpgroup_encoding
-from louver.passes.staged_operands import staged_operands
+from louver.passes.staged_operands import loaded_along, staged_operands
 
 DEFAULT_WARPS = 4
 """Warps of a CTA without dots."""
@@ -164,16 +164,14 @@ class Natures:
         operations = list(function.body.walk())
         anchors = [op for op in operations if isinstance(op, Anchor)]
         self.apart = _dots_apart(operations)
-        self.operands = staged_operands(function) if staged else {}
+        self.operands = staged_operands(function, warpgroups=self.warpgroups) if staged else {}
         self._settle(operations)
         for op in anchors:
             self._give_default(op)
             self._settle(operations)
         self.staged = {value: along for value, along in self.operands.items() if self.of(value) is None}
         for value, along in self.staged.items():
-            together = MAX_BYTES * 8 // element_bits(value)
-            shape = tensor_of(value).get_shape()
-            self._found[value] = BlockedAttr.default(shape, warps, together, (along, 1 - along), whole=True)
+            self._found[value] = _pieces(value, warps, along)
         self._settle(operations)
         self.copied = {
             value: (_pieces(value, warps, along), along)
@@ -291,10 +289,12 @@ def _paired(op: JoinOp, encoding: Encoding) -> Encoding:
 
 
 def _pieces(value: SSAValue, warps: int, along: int) -> BlockedAttr:
-    """The encoding in which a tile is copied: 16 bytes of a row for each thread, an element of a tile of one dimension."""
+    """The encoding in which a tile goes to shared memory: 16 bytes of a row for each thread, an element of a tile of one dimension."""
     shape = tensor_of(value).get_shape()
     if len(shape) == 1:
         return BlockedAttr.default(shape, warps)
+    if isinstance(value.owner, LoadOp) and loaded_along(value) != along:
+        return BlockedAttr.turning(shape, warps, MAX_BYTES * 8 // element_bits(value), along)
     return BlockedAttr.default(shape, warps, MAX_BYTES * 8 // element_bits(value), (along, 1 - along), whole=True)
 
 

@@ -7,7 +7,7 @@ from math import prod
 from typing import cast
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import Float32Type, IntegerType
+from xdsl.dialects.builtin import Float16Type, Float32Type, IntegerType
 from xdsl.ir import SSAValue
 
 from louver.ir.tile import DotOp, MmaAttr, SharedAttr, element_name
@@ -65,12 +65,17 @@ def multiplies(op: DotOp, staged: Mapping[SSAValue, int]) -> bool:
     if (
         op.a not in staged
         or op.b not in staged
-        or not isinstance(tensor_of(op.d).element_type, Float32Type | IntegerType)
+        or not isinstance(tensor_of(op.d).element_type, Float32Type | Float16Type | IntegerType)
     ):
         return False
     rows, columns = product_shape(op)
     names = _names(op)
-    if rows % ROWS or columns < COLUMNS or names not in ACCUMULATORS or COLUMNS not in legal_n(names[0]):
+    if (
+        rows % ROWS
+        or columns < COLUMNS
+        or _sums(op) not in ACCUMULATORS.get(names, ())
+        or COLUMNS not in legal_n(names[0])
+    ):
         return False
     along_k = staged[op.a] == 1 and staged[op.b] == 0
     if not along_k and any(name not in TRANSPOSABLE for name in names):
@@ -119,4 +124,5 @@ def _names(op: DotOp) -> tuple[str, str]:
 
 
 def _sums(op: DotOp) -> str:
-    return "f32" if isinstance(tensor_of(op.d).element_type, Float32Type) else "s32"
+    element = tensor_of(op.d).element_type
+    return "s32" if isinstance(element, IntegerType) else element_name(element)

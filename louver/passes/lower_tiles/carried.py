@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from xdsl.ir import Operation, SSAValue
 
+from louver.ir.tile import MmaAttr
+from louver.ir.tile.types import register_encoding
 from louver.passes.encode.natural import is_tile
 from louver.passes.lower_tiles.numbers import element_bytes
 from louver.passes.lower_tiles.packing import WORD, pack_elements, unpack_elements
@@ -26,6 +28,10 @@ class Carried:
         registers = low.values[value]
         size = _packed_size(value, op)
         words = None if size is None else _words(low, registers, WORD // size)
+        if words is None and size is not None and _of_warpgroup(value):
+            # Products sum in these registers: they are the same ones in each iteration.
+            groups = [registers[first : first + WORD // size] for first in range(0, len(registers), WORD // size)]
+            words = tuple(pack_elements(low, group, size) for group in groups)
         if words is None:
             return cls(value, tuple(low.copy(register) for register in registers), None)
         return cls(value, tuple(low.copy(word) for word in words), size)
@@ -45,6 +51,12 @@ class Carried:
         return tuple(
             pack_elements(low, elements[first : first + count], self.size) for first in range(0, len(elements), count)
         )
+
+
+def _of_warpgroup(value: SSAValue) -> bool:
+    """Whether a tile lies as products of warpgroups sum."""
+    encoding = register_encoding(value.type)
+    return isinstance(encoding, MmaAttr) and encoding.of_warpgroup
 
 
 def _packed_size(value: SSAValue, op: Operation) -> int | None:

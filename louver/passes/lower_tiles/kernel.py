@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import BFloat16Type, Float16Type
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type
 from xdsl.ir import Attribute, Block, Operation
 
 from louver.ir.tile import (
@@ -42,6 +42,7 @@ from louver.ir.tile import (
 )
 from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.syntax import AXES
+from louver.isa.floating import Fma
 from louver.isa.instruction import LANES
 from louver.isa.targets import Target
 from louver.passes.effects import has_no_effect
@@ -56,6 +57,7 @@ from louver.passes.lower_tiles.facts import Facts
 from louver.passes.lower_tiles.memory import lower_load, lower_store
 from louver.passes.lower_tiles.numbers import bits_of, compute, extended, from_f32, is_integer
 from louver.passes.lower_tiles.order import order_by_demand
+from louver.passes.lower_tiles.pairs import paired
 from louver.passes.lower_tiles.reduce import lower_reduction, returned
 from louver.passes.lower_tiles.scan import lower_scan
 from louver.passes.lower_tiles.shapes import (
@@ -114,6 +116,32 @@ def lower_tiles(function: FuncOp, parameters: Sequence[ArgumentParameter], warps
 def _multiplies(op: Operation) -> bool:
     """Whether warpgroups multiply in an operation, or in its regions."""
     return any(isinstance(each, DotOp) and in_shared(each.a) for each in op.walk())
+
+
+def _fused(low: Lowering, op: Operation, columns: list[Registers]) -> list[Registers]:
+    """The operands of a sum; of one with a scaled product of a dot, both factors and the other term, which are summed exactly.
+
+    The tensor cores round such sums as they like: one rounding less is one of their own.
+    """
+    if not isinstance(op, arith.AddfOp) or not isinstance(element_of(op.result.type), Float32Type):
+        return columns
+    for index, value in enumerate(op.operands):
+        product = value.owner
+        if (
+            isinstance(product, arith.MulfOp)
+            and value.has_one_use()
+            and product.parent is op.parent
+            and _scales_a_dot(product)
+        ):
+            return [*(low.values[factor] for factor in product.operands), columns[1 - index]]
+    return columns
+
+
+def _scales_a_dot(op: Operation | Block) -> bool:
+    """Whether an operation multiplies a dot's sums, by whatever factors."""
+    return isinstance(op, arith.MulfOp) and any(
+        isinstance(factor.owner, DotOp) or _scales_a_dot(factor.owner) for factor in op.operands
+    )
 
 
 class _Kernel:
@@ -262,6 +290,9 @@ class _Kernel:
             registers if is_tile(operand) else registers * count
             for operand, registers in zip(op.operands, given, strict=True)
         ]
+        if is_tile(op.results[0]) and (together := paired(low, op, columns)) is not None:
+            return together
+        columns = _fused(low, op, columns)
         known: dict[tuple[Reg, ...], Reg] = {}
         made: Made = {}
         found: list[Reg] = []
@@ -274,6 +305,8 @@ class _Kernel:
 
     def _element(self, op: Operation, operands: tuple[Reg, ...], made: Made) -> Reg:
         low = self.low
+        if len(operands) == len(op.operands) + 1:
+            return low.emit(Fma(), *operands)
         found = summed(low, op, operands, made)
         if found is None:
             found = compute(low, op, operands)

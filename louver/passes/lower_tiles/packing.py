@@ -29,12 +29,23 @@ def pack_elements(low: Lowering, elements: Sequence[Reg], size: int) -> Reg:
     if known is not None:
         return known
     k, whole = low.k, elements[0].type == "b32"
+    if size == 1 and len(elements) == WORD and all(each in low.bytes for each in elements):
+        return _gathered(low, [low.bytes[each] for each in elements])
     if size == 2:
         return low.emit(PermuteBytes(), *elements, LOW_HALVES) if whole else k.pack_b32(elements[0], elements[1])
     pairs = [_bytes(low, one, other) for one, other in zip(elements[::2], elements[1::2], strict=True)]
     if len(pairs) == 1:
         return k.low_half(pairs[0]) if whole else pairs[0]
     return low.emit(PermuteBytes(), *pairs, LOW_HALVES) if whole else k.pack_b32(pairs[0], pairs[1])
+
+
+def _gathered(low: Lowering, elements: Sequence[Byte]) -> Reg:
+    """Four bytes of other registers, by the words that they are in."""
+    pairs = [
+        low.emit(PermuteBytes(), one.word, other.word, one.number | (WORD + other.number) << 4)
+        for one, other in zip(elements[::2], elements[1::2], strict=True)
+    ]
+    return low.emit(PermuteBytes(), *pairs, LOW_HALVES)
 
 
 def _bytes(low: Lowering, one: Reg, other: Reg) -> Reg:
@@ -58,6 +69,7 @@ def unpack_elements(low: Lowering, word: Reg, count: int, element: Attribute, si
         found = list(k.halves(wide))
     else:
         found = [k.low_half(low.emit(ExtractField("u32"), wide, 8 * number, 8)) for number in range(count)]
+        low.bytes.update((each, Byte(wide, wide, number)) for number, each in enumerate(found))
     if count * size == WORD:
         low.packed[tuple(found)] = word
     return found

@@ -89,7 +89,7 @@ class Accesses:
 
 @dataclass(frozen=True, slots=True)
 class Byte:
-    """Where an integer of 8 bits is too. word: a register with four. flipped: that with the other signs. number: which of them."""
+    """Where an element of 8 bits is too. word: a register with four. flipped: that with the other signs, of integers. number: which of them."""
 
     word: Reg
     flipped: Reg
@@ -106,7 +106,7 @@ class Lowering:
 
     staged: where the tiles in shared memory begin there, in bytes; staged_bytes: of all of them. shared_bytes: with exchanges.
     known: what is known of integers and addresses. tests: how conditions were computed. packed: neighbouring elements of 8 or 16 bits that are in one register too.
-    bytes: integers of 8 bits that are in another register too.
+    bytes: elements of 8 bits that are in another register too.
     """
 
     k: KernelBuilder

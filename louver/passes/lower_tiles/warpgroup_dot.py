@@ -23,6 +23,7 @@ from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence
 from louver.passes.encode.unit import promoted_columns, warpgroup_instruction
 from louver.passes.integers import is_zero
 from louver.passes.lower_tiles.dot import Operand, metadata_word
+from louver.passes.lower_tiles.packing import WORD, pack_elements, unpack_elements
 from louver.passes.lower_tiles.shared import tile_of
 from louver.passes.lower_tiles.state import Lowering, Registers
 from louver.ptx.module import Reg
@@ -60,7 +61,8 @@ def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
     layout = low.layout(op.d)
     groups, columns = numbers_of(encoding.warps_per_cta)
     block = ROWS * (groups // (1 << WARP_BITS))
-    sums = _sums(low, op)
+    packed = product.d_fragment.packed
+    sums = _sums(low, op, packed)
     metadata = None if op.metadata is None else Operand(low.values[op.metadata], low.layout(op.metadata), transposed)
     low.begin_products()
     a = _matrix(low, op, left, k_dimension=0 if transposed else 1, rows=(ROWS, block // ROWS, WARP_BITS))
@@ -75,9 +77,10 @@ def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
     for row in range(0, tile.rows, block):
         for column in range(0, tile.columns, product.n * columns):
             totals = tuple(
-                sums[tile.at(row + r, column + c + each).index]
+                sums[tile.at(row + r, column + c + each).index // packed]
                 for each in range(0, product.n, COLUMNS)
-                for r, c in ((0, 0), (0, 1), (8, 0), (8, 1))
+                for r in (0, 8)
+                for c in range(0, 2, packed)
             )
             for first in range(0, depth, most):
                 apart = promoted is not None and not (anew and first == 0)
@@ -96,7 +99,10 @@ def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
                     group = []
     if group:
         _issue(low, group, [])
-    return sums
+    if packed == 1:
+        return sums
+    element = tensor_of(op.d).element_type
+    return tuple(each for word in sums for each in unpack_elements(low, word, packed, element, WORD // packed))
 
 
 def _issue(low: Lowering, group: Sequence[_Product], promoted: Sequence[tuple[Reg, Reg]]) -> None:
@@ -116,9 +122,12 @@ def _unset(low: Lowering, like: Registers) -> Registers:
         return tuple(low.k.mov(0, kind=each.type) for each in like)
 
 
-def _sums(low: Lowering, op: DotOp) -> Registers:
-    """Registers that hold `c`, or nothing where that is zero, and may become the sums."""
+def _sums(low: Lowering, op: DotOp, packed: int) -> Registers:
+    """Registers that hold `c`, so many sums each, or nothing where that is zero, and may become the sums."""
     registers = low.values[op.c]
+    if packed > 1:
+        pairs = [registers[first : first + packed] for first in range(0, len(registers), packed)]
+        registers = tuple(pack_elements(low, pair, WORD // packed) for pair in pairs)
     if is_zero(op.c):
         return _unset(low, registers)
     owner = op.c.owner

@@ -30,9 +30,26 @@ FORMS = {
     "f16, scaled on the way": DotLoop("f16", (64, 64, 64), scaled=True),
     "f16, two loops": DotLoop("f16", (64, 64, 64), twice=True),
     "bf16": DotLoop("bf16", (128, 64, 64)),
+    "f16, scaled, N-major": DotLoop("f16", (64, 64, 64), scaled=True, along_k=False),
+    "f16, of integers": DotLoop("f16", (64, 128, 64), stored="s8"),
+    "f16, of integers, N-major": DotLoop("f16", (64, 64, 64), stored="s8", along_k=False),
+    "f16 sums": DotLoop("f16", (64, 64, 64), sums="f16"),
+    "f16 sums, sparse on the right": DotLoop("f16", (32, 128, 64), sums="f16", sparse="b", warps=8),
+    "bf16, of integers": DotLoop("bf16", (64, 32, 64), stored="s8"),
     "e4m3": DotLoop("e4m3", (64, 64, 128)),
+    "e4m3, few columns": DotLoop("e4m3", (64, 16, 128)),
+    "e4m3, N-major": DotLoop("e4m3", (64, 64, 128), along_k=False),
+    "e4m3, N-major, few columns": DotLoop("e4m3", (128, 16, 64), along_k=False, warps=8),
+    "e4m3, dense, N-major": DotLoop("e4m3", (64, 128, 64), along_k=False, sparse="none"),
+    "e4m3, promoted": DotLoop("e4m3", (64, 64, 128), promoted=64),
+    "e4m3, promoted at each step": DotLoop("e4m3", (64, 256, 64), sparse="a", promoted=64, warps=4),
+    "e4m3, block scales": DotLoop("e4m3", (64, 64, 128), blocks=True),
+    "e4m3, block scales, sparse on the right": DotLoop("e4m3", (32, 128, 128), sparse="b", blocks=True),
+    "e4m3, block scales, promoted": DotLoop("e4m3", (64, 32, 128), blocks=True, promoted=64),
+    "e5m2": DotLoop("e5m2", (64, 64, 128), sparse="b"),
     "s8": DotLoop("s8", (64, 64, 128)),
     "s8, dense": DotLoop("s8", (64, 64, 64), sparse="none"),
+    "s8, N-major": DotLoop("s8", (64, 32, 128), along_k=False),
 }
 
 
@@ -64,7 +81,9 @@ def test_other_targets_multiply_by_warps(rng: np.random.Generator, name: str) ->
 
 
 @pytest.mark.parametrize("order", [Earliest(), Latest(), Seeded(7)], ids=str)
-@pytest.mark.parametrize("name", ["f16", "f16, two loops", "f16, scaled on the way"])
+@pytest.mark.parametrize(
+    "name", ["f16", "f16, two loops", "f16, scaled on the way", "e4m3, N-major", "e4m3, block scales", "f16 sums"]
+)
 def test_every_order(rng: np.random.Generator, name: str, order: Order) -> None:
     loop = FORMS[name]
     run = loop.drawn(rng, 64, 128, 64 * 9)

@@ -1,0 +1,33 @@
+"""Dots that a target has no instruction for, as a user is told of them."""
+
+from __future__ import annotations
+
+from louver.ir.refusal import source_location
+from louver.ir.tile import DotOp, MmaAttr, element_name
+from louver.ir.tile.types import register_encoding, tensor_of
+from louver.isa.fragments import ROWS
+from louver.passes.compile_tiles import CompiledTiles
+from louver.passes.encode.unit import product_shape
+
+
+def explain_units(made: CompiledTiles) -> str | None:
+    """What to change where dots are made of other instructions; None where there is no such dot."""
+    for op in made.encoded.walk():
+        if not isinstance(op, DotOp):
+            continue
+        encoding, element = register_encoding(op.d.type), element_name(tensor_of(op.a).element_type)
+        if element not in made.target.emulated or not isinstance(encoding, MmaAttr) or encoding.of_warpgroup:
+            continue
+        rows, _ = product_shape(op)
+        place = source_location(op.location)
+        which = "rows of the sparse operand" if op.sparse_index is not None else "rows"
+        advice = (
+            f"choose blocks with {ROWS} {which} or more"
+            if rows % ROWS
+            else "load both operands in the loop, from addresses and rows of multiples of 16 bytes"
+        )
+        return (
+            f"{made.target.name} multiplies {element} in groups of {ROWS} {which}, loaded in 16 bytes; the dot"
+            f"{f' at {place}' if place else ''} has {rows} and is made of other instructions, many times slower: {advice}"
+        )
+    return None
