@@ -18,6 +18,8 @@ from louver.isa.scalar import REGISTER, ScalarType, Values, to_bits, values
 VECTOR = {1: "", 2: ".v2", 4: ".v4"}
 """Qualifier of each vector length."""
 
+WORD_BYTES = 4
+
 MAX_BYTES = 16
 """Bytes that one lane loads or stores at most."""
 
@@ -233,21 +235,36 @@ class AtomicAdd(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class AddFloats(Effect):
-    """`red.global.add.v2.f32 [a], {b, c}`: adds two f32 to neighbours in memory, each on its own; relaxed, as `AtomicAdd` is.
+class AddVector(Effect):
+    """`red.global.add.vN.type [a], {…}`: adds `count` f32, or pairs of halves, to neighbours in memory, each on its own.
 
-    The address is a multiple of 8 bytes.
+    Relaxed, as `AtomicAdd` is. The address is a multiple of all their bytes.
     """
+
+    type: AtomicKind = "f32"
+    count: Literal[2, 4] = 2
+
+    def __post_init__(self) -> None:
+        if self.type not in ("f32", "f16x2", "bf16x2") or self.count not in (2, 4):
+            raise ValueError(f"a vector of 2 or 4 f32, f16x2 or bf16x2 is added, got {self.count} × {self.type}")
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """[a], {b, c}."""
-        return Operand("a", "in", "b64", kind="address"), Operand("b", "in", "f32", 2, braces=True)
+        """[a], {b, …}."""
+        kind = ATOMIC_TYPES[self.type].register
+        return Operand("a", "in", "b64", kind="address"), Operand("b", "in", kind, self.count, braces=True)
 
     @property
     def mnemonic(self) -> str:
         """The opcode."""
-        return "red.global.add.v2.f32"
+        return (
+            "red.global.add."
+            + {
+                "f32": f"v{self.count}.f32",
+                "f16x2": f"noftz.v{self.count}.f16x2",
+                "bf16x2": f"noftz.v{self.count}.bf16x2",
+            }[self.type]
+        )
 
     @property
     def requires(self) -> Requirement:
@@ -256,14 +273,9 @@ class AddFloats(Effect):
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Add, lane by lane."""
-        address, pairs = inputs
-        both = np.ascontiguousarray(pairs.T).view(np.uint64)[:, 0]
-
-        def add(old: Bits, by: Bits) -> Bits:
-            with np.errstate(over="ignore", invalid="ignore"):
-                return np.add(old.view(np.float32), by.view(np.float32)).view(np.uint64)
-
-        warp.atomic_update("global", address, both, add)
+        address, numbers = inputs
+        whole = np.ascontiguousarray(numbers.T).view(np.dtype((np.void, WORD_BYTES * self.count)))[:, 0]
+        warp.atomic_add("global", address, whole, self.type)
         return ()
 
 

@@ -36,7 +36,7 @@ from louver.passes.fold_sums import fold_sums
 from louver.passes.hoist_invariants import hoist_invariants
 from louver.passes.host_descriptors import make_host_descriptors
 from louver.passes.join_equal_integers import join_equal_integers
-from louver.passes.lower_tiles import NoRoomError, NotInChunksError, lower_tiles
+from louver.passes.lower_tiles import NotInChunksError, lower_tiles, place_shared
 from louver.passes.make_ahead import make_ahead
 from louver.passes.multiply_kept import multiply_kept
 from louver.passes.prefetch_loads import prefetch_loads
@@ -203,20 +203,21 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
 def _lowered(
     plain: ModuleOp, parameters: Sequence[ArgumentParameter], warps: int, machine: Target, dump: Dump
 ) -> tuple[ModuleOp, Module]:
-    """The kernel with encodings, and as PTX: the first of three ways that is possible.
+    """The kernel with encodings, and as PTX: the first way that is possible.
 
-    What divides addresses is known when they have been lowered, and how much shared memory exchanges take. So operands of dots are
-    copied to shared memory first, into as many slots as there is room for, then brought there by way of registers, and last not
-    brought there at all.
+    Operands of dots are copied to shared memory, into as many slots as there is room for, else brought there by way of registers, and
+    last not brought there at all. What divides addresses is known when they have been lowered.
     """
-    for staged, slots in ((True, MOST_SLOTS), (True, 3), (True, 2), (True, 0)):
+    for staged, slots in ((True, MOST_SLOTS), (True, 3), (True, 2), (True, 0), (False, 0)):
         encoded = _encoded(plain, warps, machine, dump, staged=staged, slots=slots)
-        try:
-            return encoded, lower_tiles(_kernel(encoded), parameters, warps, machine)
-        except (NotInChunksError, NoRoomError):
+        rooms = place_shared(_kernel(encoded), machine)
+        if rooms.bytes > machine.max_shared_bytes:
             continue
-    encoded = _encoded(plain, warps, machine, dump, staged=False, slots=0)
-    return encoded, lower_tiles(_kernel(encoded), parameters, warps, machine)
+        try:
+            return encoded, lower_tiles(_kernel(encoded), parameters, warps, machine, rooms)
+        except NotInChunksError:
+            continue
+    raise AssertionError("a kernel without copies and staged tiles has room")
 
 
 def _encoded(plain: ModuleOp, warps: int, machine: Target, dump: Dump, *, staged: bool, slots: int) -> ModuleOp:

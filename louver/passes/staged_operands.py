@@ -107,8 +107,8 @@ def loaded_along(value: SSAValue) -> int | None:
         return loaded_along(loop.iter_args[index]) if isinstance(loop, scf.ForOp) and index >= 0 else None
     match owner:
         case LoadOp():
-            strides = _strides(owner.ptr)
-            return strides.index(1) if strides.count(1) == 1 else None
+            found = strides(owner.ptr)
+            return found.index(1) if found.count(1) == 1 else None
         case TransOp():
             inner = loaded_along(owner.src)
             return None if inner is None else list(owner.order.get_values()).index(inner)
@@ -139,7 +139,7 @@ def _of_operands(op: Operation, shape: Sequence[int]) -> int | None:
     return next(iter(found)) if len(found) == 1 else None
 
 
-def _strides(value: SSAValue) -> tuple[Stride, ...]:
+def strides(value: SSAValue) -> tuple[Stride, ...]:
     """Of a tile of integers or pointers, along each dimension, in elements."""
     tensor = as_tensor(value.type)
     if tensor is None:
@@ -151,26 +151,26 @@ def _strides(value: SSAValue) -> tuple[Stride, ...]:
         case SplatOp() | arith.ConstantOp():
             return (0,) * rank
         case ExpandDimsOp():
-            inner, axis = _strides(owner.src), owner.axis.value.data
+            inner, axis = strides(owner.src), owner.axis.value.data
             return (*inner[:axis], 0, *inner[axis:])
         case BroadcastOp():
-            return _strides(owner.src)
+            return strides(owner.src)
         case arith.AddiOp() | AddPtrOp():
-            pairs = zip(*map(_strides, owner.operands), strict=True)
+            pairs = zip(*map(strides, owner.operands), strict=True)
             return tuple(None if None in pair else sum(cast(Sequence[int], pair)) for pair in pairs)
         case arith.MuliOp():
             return _scaled(owner)
         case arith.RemSIOp(lhs=rows) | SelectOp(lhs=rows) | arith.MinSIOp(lhs=rows) | arith.MaxSIOp(lhs=rows):
             # Rows that wrap, or stay at the last one, are side by side until then.
-            return _strides(rows)
+            return strides(rows)
         case Operation():
             tiles = [each for each in owner.operands if as_tensor(each.type) is not None]
             if any(tensor_of(each).get_shape() != tensor.get_shape() for each in tiles):
                 return (None,) * rank
             if len(tiles) == 1 and len(owner.operands) == 1:
                 # An extension of the integers.
-                return _strides(tiles[0])
-            columns = zip(*map(_strides, tiles), strict=True)
+                return strides(tiles[0])
+            columns = zip(*map(strides, tiles), strict=True)
             return tuple(0 if not any(column) and None not in column else None for column in columns)
         case _:
             return (None,) * rank
@@ -181,6 +181,6 @@ def _scaled(op: arith.MuliOp) -> tuple[Stride, ...]:
     for tile, by in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
         factor = constant_integer(by.owner.src if isinstance(by.owner, SplatOp) else by)
         if factor is not None:
-            return tuple(None if each is None else each * factor for each in _strides(tile))
-    pairs = zip(_strides(op.lhs), _strides(op.rhs), strict=True)
+            return tuple(None if each is None else each * factor for each in strides(tile))
+    pairs = zip(strides(op.lhs), strides(op.rhs), strict=True)
     return tuple(0 if pair == (0, 0) else None for pair in pairs)

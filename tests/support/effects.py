@@ -22,7 +22,7 @@ from louver.isa.barrier import (
 from louver.isa.bulk import BulkLoad
 from louver.isa.bytes import LoadByte, StoreByte
 from louver.isa.matrix import LoadMatrix, StoreMatrix
-from louver.isa.memory import ATOMIC_TYPES, AddFloats, AtomicAdd, Load, Store
+from louver.isa.memory import ATOMIC_TYPES, AddVector, AtomicAdd, Load, Store
 from louver.isa.special import ActiveMask, Elect
 from louver.isa.sync import BarrierArrive, BarrierSync, WarpSync
 from louver.ptx.builder import KernelBuilder
@@ -53,7 +53,9 @@ def cases() -> dict[str, Callable[[Random], Case]]:
             made[f"ldmatrix{suffix}"] = _bind(_load_matrix, transpose, count)
     for kind in ATOMIC_TYPES:
         made[f"red-{kind}"] = _bind(_reduce, kind)
-    made["red-v2-f32"] = _reduce_floats
+    for kind in ("f32", "f16x2", "bf16x2"):
+        for count in (2, 4):
+            made[f"red-v{count}-{kind}"] = _bind(_reduce_vector, kind, count)
     made |= {
         "bytes": _bytes,
         "shared-bytes": _shared_bytes,
@@ -234,17 +236,19 @@ def _reduce(rng: Random, kind: str) -> Case:
     return Case(k.finish(), x, y, expected)
 
 
-def _reduce_floats(rng: Random) -> Case:
-    """64 threads add two numbers each into three places."""
+def _reduce_vector(rng: Random, kind: str, count: int) -> Case:
+    """64 threads add vectors into three places."""
     k = _builder(threads=64)
-    tid = k.special("%tid.x")
-    values = k.regs("f32", 2)
-    k.load_global(values, _at(k, "x", tid, 8))
+    tid, size = k.special("%tid.x"), 4 * count
+    values = k.regs(ATOMIC_TYPES[kind].register, count)  # type: ignore[index]
+    k.load_global(values, _at(k, "x", tid, size))
     bin_ = k.sub(tid, k.mul_lo(k.div(tid, 3), 3))
-    k.emit(AddFloats(), _at(k, "y", bin_, 8), tuple(values))
-    x = rng.integers(-8, 9, (64, 2)).astype(np.float32)
-    y = rng.integers(0, 10, (3, 2)).astype(np.float32)
-    return Case(k.finish(), x, y, np.stack([y[b] + x[b::3].sum(axis=0) for b in range(3)]))
+    k.emit(AddVector(kind, count), _at(k, "y", bin_, size), tuple(values))  # type: ignore[arg-type]
+    dtype = NUMBERS[kind]
+    x = rng.integers(-8, 9, (64, size // dtype.itemsize)).astype(dtype)
+    y = rng.integers(0, 10, (3, x.shape[1])).astype(dtype)
+    expected = np.stack([y[b] + x[b::3].sum(axis=0, dtype=np.float64).astype(dtype) for b in range(3)])
+    return Case(k.finish(), x, y, expected)
 
 
 def _atomic(rng: Random) -> Case:

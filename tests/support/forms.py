@@ -52,7 +52,7 @@ from louver.isa.matrix import LoadMatrix, StoreMatrix
 from louver.isa.memory import (
     ATOMIC_TYPES,
     ATOMIC_UPDATES,
-    AddFloats,
+    AddVector,
     AtomicAdd,
     AtomicUpdate,
     Load,
@@ -124,7 +124,7 @@ def effect_forms() -> Iterator[Effect | Pure]:
     yield from (Load("global", "b32", streaming=True), LoadByte(), StoreByte())
     yield from (LoadByte("shared"), StoreByte("shared"))
     yield from (AtomicAdd(kind, returns) for kind in ATOMIC_TYPES for returns in (False, True))
-    yield AddFloats()
+    yield from (AddVector(kind, count) for kind in ("f32", "f16x2", "bf16x2") for count in (2, 4))
     for op, (types, _) in ATOMIC_UPDATES.items():
         yield from (AtomicUpdate(op, kind, returns) for kind in types for returns in (False, True)[op == "exch" :])  # type: ignore[arg-type]
     yield from (LoadParameter(kind) for kind in ("u32", "u64", "f32"))

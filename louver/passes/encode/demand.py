@@ -99,8 +99,8 @@ class Demands:
         wanted = self.of(value)
         if value in self.natures.copied:
             return [self.natures.copied[value][0]]
-        nature = self.natures.of(value)
-        return [nature] if nature is not None and wanted and self._keeps_nature(value) else wanted
+        nature = self.natures.home(value)
+        return [nature] if nature is not None and wanted and self.natures.keeps(value) else wanted
 
     def carried(self, *places: SSAValue) -> Sequence[Encoding]:
         """In which encodings a loop or branch passes a tile on, whichever of these places it is wanted in."""
@@ -116,8 +116,8 @@ class Demands:
                 self._pending.append((value, encoding))
 
     def _spread(self, value: SSAValue, encoding: Encoding) -> None:
-        nature = self.natures.of(value)
-        if nature is not None and self._keeps_nature(value):
+        nature = self.natures.home(value)
+        if nature is not None and self.natures.keeps(value):
             encoding = nature
         if value in self.natures.copied:
             encoding, _ = self.natures.copied[value]
@@ -131,11 +131,6 @@ class Demands:
             self._want([(_end(region.block)[index], encoding) for region in owner.regions])
         elif not isinstance(owner, DotOp | Anchor | scf.WhileOp):
             self._want(operand_encodings(owner, encoding))
-
-    def _keeps_nature(self, value: SSAValue) -> bool:
-        """Whether a tile with an encoding by nature is computed there alone, because it is not cheaply computed again."""
-        computed = Block | DotOp | Anchor | scf.ForOp | scf.IfOp | scf.WhileOp
-        return value in self.natures.staged or isinstance(value.owner, computed)
 
     def _argument(self, block: Block, value: SSAValue, encoding: Encoding) -> None:
         parent = block.parent_op()
@@ -157,7 +152,7 @@ def anchored_operands(op: Operation, natures: Natures) -> Wanted:
     """What an operation with an effect, or with an encoding of its own, wants its operands in."""
     match op:
         case StoreOp() if is_tile(op.ptr):
-            encoding = natures.of(op.value) or natures.of(op.ptr) or natures.default(op.value)
+            encoding = natures.stores.get(op) or natures.of(op.value) or natures.of(op.ptr) or natures.default(op.value)
             return [(operand, encoding) for operand in op.operands]
         case AtomicRMWOp() | AtomicCASOp() if is_tile(op.ptr):
             return [(operand, natures.place(op)) for operand in op.operands]

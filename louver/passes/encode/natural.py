@@ -151,6 +151,7 @@ class Natures:
 
     staged: operands of dots that go through shared memory, which are computed in rows, each with the dimension of its rows.
     copied: tiles that are loaded to shared memory and taken from there, each with the encoding of its copies and their dimension.
+    stores: encodings of stores and atomic operations that gain by one of their own. kept: tiles that are computed in one encoding alone.
     """
 
     def __init__(
@@ -161,6 +162,8 @@ class Natures:
         # Elements that are moved one by one leave a warpgroup nothing to gain.
         self.warpgroups = warpgroups and has_known_addresses(function)
         self._found: dict[SSAValue, Encoding] = {}
+        self.stores: dict[Operation, Encoding] = {}
+        self.kept: dict[SSAValue, Encoding] = {}
         operations = list(function.body.walk())
         anchors = [op for op in operations if isinstance(op, Anchor)]
         self.apart = _dots_apart(operations)
@@ -190,9 +193,24 @@ class Natures:
         """The encoding in which a reduction or scan takes its operands."""
         return next((found for each in op.srcs if (found := self.of(each))), self.default(op.srcs[0]))
 
+    def keeps(self, value: SSAValue) -> bool:
+        """Whether a tile with an encoding by nature is computed there alone, because it is not cheaply computed again."""
+        computed = Block | DotOp | Anchor | scf.ForOp | scf.IfOp | scf.WhileOp
+        return value in self.staged or value in self.kept or isinstance(value.owner, computed)
+
+    def home(self, value: SSAValue) -> Encoding | None:
+        """The encoding in which a tile is computed that is computed in one alone."""
+        return self.kept.get(value) or self.of(value)
+
+    def store_in(self, op: StoreOp | AtomicRMWOp, encoding: Encoding) -> None:
+        """Give a store, or an atomic operation whose result nothing uses, an encoding of its own."""
+        self.stores[op] = encoding
+        if isinstance(op, AtomicRMWOp):
+            self._found[op.result] = encoding
+
     def place(self, op: AtomicOp) -> Encoding:
         """The encoding in which an atomic operation is done."""
-        return self.of(op.value) or self.of(op.ptr) or self.default(op.ptr)
+        return self.stores.get(op) or self.of(op.value) or self.of(op.ptr) or self.default(op.ptr)
 
     def halves(self, op: JoinOp) -> Encoding:
         """The encoding in which a join takes its operands."""
@@ -307,10 +325,10 @@ def _together(function: FuncOp) -> int:
         return 1
     pointers = [op.ptr for op in function.body.walk() if isinstance(op, LoadOp | StoreOp) and is_tile(op.ptr)]
     elements = [cast(PointerType, tensor_of(pointer).element_type).pointee for pointer in pointers]
-    return MAX_BYTES * 8 // max(map(_memory_bits, elements), default=MAX_BYTES * 8)
+    return MAX_BYTES * 8 // max(map(memory_bits, elements), default=MAX_BYTES * 8)
 
 
-def _memory_bits(element: Attribute) -> int:
+def memory_bits(element: Attribute) -> int:
     """Bits of an element in memory; a pointer's for what is none of the known ones."""
     match element:
         case IntegerType():

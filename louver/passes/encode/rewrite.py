@@ -12,8 +12,9 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from louver.ir.tile import ConvertLayoutOp, DotOp, FuncOp, SharedAttr, StoreOp
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.types import as_tensor, tensor_of
-from louver.passes.encode.demand import Demands, anchored_operands, multiplied_operands, operand_encodings
+from louver.passes.encode.demand import anchored_operands, multiplied_operands, operand_encodings
 from louver.passes.encode.natural import Anchor, Natures, choose_warps, is_tile
+from louver.passes.encode.stores import layouts_of_accesses
 from louver.passes.refusal import unsupported
 from louver.passes.remove_dead import remove_dead
 
@@ -58,7 +59,7 @@ class _Rewrite:
     def __init__(self, function: FuncOp, natures: Natures) -> None:
         self.function = function
         self.natures = natures
-        self.demands = Demands(function, self.natures)
+        self.demands = layouts_of_accesses(function, self.natures)
         self.known: dict[tuple[SSAValue, Encoding | None], SSAValue] = {}
 
     def run(self) -> None:
@@ -110,7 +111,7 @@ class _Rewrite:
         for before, after in zip(op.results, made.results, strict=True):
             if before in self.natures.copied:
                 self._taken(before, after, new)
-            elif before in self.natures.staged:
+            elif before in self.natures.staged or before in self.natures.kept:
                 self._known(before, {encoding: after}, new)
             else:
                 self.known[before, encoding] = after

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from louver.formats.dtypes import element_type
 from louver.isa.machine import AtomicKind
-from louver.isa.memory import AddFloats, AtomicAdd
+from louver.isa.memory import AddVector, AtomicAdd
 from louver.passes.lower.convert import half, stored_bits, stored_pair
 from louver.passes.lower.state import Lowering
 from louver.ptx.module import Address, Reg
@@ -51,7 +51,7 @@ class Adder:
         both, alone = k.setp("lt", "u32", column, self.paired), k.setp("ge", "u32", column, self.paired)
         if self.element == "f32":
             held = tuple(stored_bits(self.low, value, "f32") for value in values)
-            k.emit(AddFloats(), Address(base, offset), held, guard=both)
+            k.emit(AddVector(), Address(base, offset), held, guard=both)
         else:
             kind = half(self.element)
             packed = stored_pair(self.low, *values, kind)

@@ -6,10 +6,11 @@ from typing import cast, get_args
 
 from louver.ir.tile import AsyncCopyOp, AsyncWaitOp
 from louver.ir.tile.layout import Layout, Vector
+from louver.ir.tile.shared import SharedLayout
 from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait, CopyBytes
 from louver.passes.lower_tiles.memory import each_of
 from louver.passes.lower_tiles.neighbours import Access, accesses
-from louver.passes.lower_tiles.shared import Place
+from louver.passes.lower_tiles.shared import place_of, tile_of
 from louver.passes.lower_tiles.state import Lowering, Registers
 from louver.ptx.module import Address, Reg
 
@@ -25,10 +26,10 @@ def begin_copy(low: Lowering, op: AsyncCopyOp) -> Registers:
     if op.free is None:
         low.begin_copy()
     low.values[op.result] = low.values[op.slot]
-    place = Place.of(low, op.result, op, layout.thread)
+    tile, place = tile_of(op.result, op), place_of(low, op.result, op, layout.thread)
     owner = low.owner(layout)
-    for access in accesses(low, pointers, each_of(low, op.mask, len(pointers)), place.tile.size):
-        first, size = _piece(layout, place, access)
+    for access in accesses(low, pointers, each_of(low, op.mask, len(pointers)), tile.size):
+        first, size = _piece(layout, tile, access)
         source, absent = access.address, low.constant(0, "pred")
         if access.mask is not None and op.elsewhere is None:
             absent = low.inverted(access.mask)
@@ -39,11 +40,11 @@ def begin_copy(low: Lowering, op: AsyncCopyOp) -> Registers:
     return low.values[op.result]
 
 
-def _piece(layout: Layout, place: Place, access: Access) -> tuple[Vector, CopyBytes]:
+def _piece(layout: Layout, tile: SharedLayout, access: Access) -> tuple[Vector, CopyBytes]:
     """The first element of an access, whose elements are side by side in shared memory too, and its bytes."""
     elements = [layout.registers[number] for number in access.elements]
-    along = [element[place.tile.fast] for element in elements]
-    count, size = len(elements), len(elements) * place.tile.size
+    along = [element[tile.fast] for element in elements]
+    count, size = len(elements), len(elements) * tile.size
     if size not in get_args(CopyBytes) or along[0] % count or along != list(range(along[0], along[0] + count)):
         raise NotInChunksError
     return elements[0], cast("CopyBytes", size)

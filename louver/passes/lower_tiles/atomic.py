@@ -1,20 +1,24 @@
-"""Atomic operations: an access an element, by one of the threads that hold it."""
+"""Atomic operations by one of the threads that hold an element: sums of neighbours together, all else element by element."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, cast
 
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type
 from xdsl.ir import Attribute
 
 from louver.ir.tile import AtomicCASOp, AtomicOp, AtomicRMWOp
-from louver.isa.memory import AtomicAdd, AtomicCompareAndSwap, AtomicUpdate
+from louver.isa.instruction import REGISTER_BITS
+from louver.isa.memory import MAX_BYTES, AddVector, AtomicAdd, AtomicCompareAndSwap, AtomicUpdate
 from louver.isa.move import Bitcast
 from louver.isa.scalar import ScalarType
 from louver.isa.sync import FenceGpu
 from louver.passes.lower_tiles.exchange import from_owners
 from louver.passes.lower_tiles.memory import each_of, layout_of
+from louver.passes.lower_tiles.neighbours import accesses
 from louver.passes.lower_tiles.numbers import bits_of, element_bytes, is_integer
+from louver.passes.lower_tiles.packing import WORD, pack_elements
 from louver.passes.lower_tiles.state import Lowering, Registers, element_of
 from louver.passes.refusal import unsupported
 from louver.ptx.module import Address, Reg
@@ -25,7 +29,7 @@ _WHOLE = {"max": ("max", "s"), "min": ("min", "s"), "umax": ("max", "u"), "umin"
 """Kinds on integers: PTX's name, and the letter of the type."""
 
 
-def lower_atomic(low: Lowering, op: AtomicOp, limit: int) -> Registers | None:
+def lower_atomic(low: Lowering, op: AtomicOp) -> Registers | None:
     """Changes of memory, element by element; None where nothing uses what was there. All orders but `relaxed` are acq_rel."""
     if op.scope.data == "sys":
         raise unsupported("atomic operations are seen on one GPU: their scope is 'gpu' or 'cta'", op)
@@ -43,21 +47,58 @@ def lower_atomic(low: Lowering, op: AtomicOp, limit: int) -> Registers | None:
         low.k.emit(FenceGpu())
     owner = low.owner(layout)
     before: list[Reg] = []
-    for pointer, mask, *values in zip(pointers, masks, *given, strict=True):
-        guard, as_float = low.both(mask, owner), values[0].type == "f32" and not isinstance(form, AtomicAdd)
-        # An exchange of f32 is one of its bits.
-        bits = [low.emit(Bitcast("b32"), value) for value in values] if as_float else values
-        if isinstance(form, AtomicCompareAndSwap) or form.returns:
-            found = low.copy(low.constant(0, bits[0].type))
-            low.k.emit(form, found, Address(pointer), *bits, guard=guard)
-            before.append(low.emit(Bitcast("f32"), found) if as_float else found)
-        else:
-            low.k.emit(form, Address(pointer), *bits, guard=guard)
+    if isinstance(form, AtomicAdd) and not form.returns:
+        _add(low, form, (pointers, given[0], masks), owner)
+    else:
+        before = [
+            _change(low, form, pointer, values, low.both(mask, owner))
+            for pointer, mask, *values in zip(pointers, masks, *given, strict=True)
+        ]
     if ordered:
         low.k.emit(FenceGpu())
     if op.result.first_use is None:
         return None
-    return from_owners(low, op, tuple(before), layout, limit) if owner is not None else tuple(before)
+    return from_owners(low, op, tuple(before), layout) if owner is not None else tuple(before)
+
+
+def _change(
+    low: Lowering,
+    form: AtomicAdd | AtomicUpdate | AtomicCompareAndSwap,
+    pointer: Reg,
+    values: Sequence[Reg],
+    guard: Reg | None,
+) -> Reg:
+    """Change one element; returns what was there, where `form` does."""
+    # An exchange of f32 is one of its bits.
+    as_float = values[0].type == "f32" and not isinstance(form, AtomicAdd)
+    bits = [low.emit(Bitcast("b32"), value) for value in values] if as_float else values
+    if not isinstance(form, AtomicCompareAndSwap) and not form.returns:
+        low.k.emit(form, Address(pointer), *bits, guard=guard)
+        return bits[0]
+    found = low.copy(low.constant(0, bits[0].type))
+    low.k.emit(form, found, Address(pointer), *bits, guard=guard)
+    return low.emit(Bitcast("f32"), found) if as_float else found
+
+
+def _add(
+    low: Lowering, form: AtomicAdd, tiles: tuple[Sequence[Reg], Sequence[Reg], Sequence[Reg | None]], owner: Reg | None
+) -> None:
+    """Add elements, neighbours by one instruction where there is one. tiles: pointers, values and masks."""
+    pointers, values, masks = tiles
+    size = REGISTER_BITS[values[0].type] // 8
+    floating = form.type in ("f32", "f16", "bf16")
+    most = size if not floating else MAX_BYTES if low.provides(AddVector()) else WORD
+    for access in accesses(low, pointers, masks, size, most):
+        words, guard = [values[number] for number in access.elements], low.both(access.mask, owner)
+        kind = form.type
+        if len(words) > 1 and size < WORD:
+            words = [pack_elements(low, words[first : first + 2], size) for first in range(0, len(words), 2)]
+            kind = "f16x2" if kind == "f16" else "bf16x2"
+        if len(words) == 1:
+            low.k.emit(AtomicAdd(kind), access.address, words[0], guard=guard)
+        else:
+            vector = AddVector(kind, cast("Literal[2, 4]", len(words)))
+            low.k.emit(vector, access.address, tuple(words), guard=guard)
 
 
 def _form(op: AtomicOp, element: Attribute) -> AtomicAdd | AtomicUpdate | AtomicCompareAndSwap:

@@ -62,9 +62,14 @@ def _may_follow(low: Lowering, *blocks: Block) -> None:
     found = [op for block in blocks for op in block.walk()]
     low.accesses.loads |= any(isinstance(op, LoadOp | AsyncCopyOp | AtomicOp) for op in found)
     low.accesses.stores |= any(isinstance(op, StoreOp | AtomicOp) for op in found)
-    low.accesses.takes |= any(isinstance(op, ConvertLayoutOp | DotOp) and in_shared(op.operands[0]) for op in found)
+    exchanges = any(op in low.rooms.exchanges for op in found)
+    low.accesses.takes |= exchanges or any(
+        isinstance(op, ConvertLayoutOp | DotOp) and in_shared(op.operands[0]) for op in found
+    )
     puts = AsyncWaitOp | LocalStoreOp
-    if any(isinstance(op, puts) or (isinstance(op, ConvertLayoutOp) and in_shared(op.result)) for op in found):
+    if exchanges or any(
+        isinstance(op, puts) or (isinstance(op, ConvertLayoutOp) and in_shared(op.result)) for op in found
+    ):
         low.have_put()
 
 

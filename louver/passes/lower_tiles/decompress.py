@@ -71,24 +71,28 @@ class _Stored:
         return row, column // self.map.group
 
 
-def lower_decompression(low: Lowering, op: DecompressOp, limit: int) -> Registers:
+def lower_decompression(low: Lowering, op: DecompressOp) -> Registers:
     """The elements of a dense tile. Every step of a layout is a power of two, so that addresses are sums of what each bit adds."""
     assert op.metadata is not None and op.columns is not None
-    stored = _stored(low, op, op.metadata, op.columns.value.data)
-    end = stored.metadata_start + stored.metadata_size * len_of(op.metadata)
-    low.reserve(end, op, limit)
-    _put(low, op.src, lambda at: stored.size * (stored.of(at)[0] * stored.kept + stored.of(at)[1]), 0)
+    stored = _stored(op, op.metadata, op.columns.value.data)
+    low.begin_exchange(alone=False)
+    _put(low, op, op.src, lambda at: stored.size * (stored.of(at)[0] * stored.kept + stored.of(at)[1]), 0)
     _put(
         low,
+        op,
         op.metadata,
         lambda at: stored.metadata_size * (stored.of(at)[0] * stored.entries + stored.of(at)[1]),
         stored.metadata_start,
     )
-    low.barrier()
-    found = _taken(low, op, stored)
-    # The next exchange uses the same memory.
-    low.barrier()
-    return found
+    low.take_exchanged(alone=False)
+    return _taken(low, op, stored)
+
+
+def decompression_bytes(op: DecompressOp) -> int:
+    """Shared memory for the parts of a sparse tile."""
+    assert op.metadata is not None and op.columns is not None
+    stored = _stored(op, op.metadata, op.columns.value.data)
+    return stored.metadata_start + stored.metadata_size * len_of(op.metadata)
 
 
 def len_of(value: SSAValue) -> int:
@@ -97,10 +101,10 @@ def len_of(value: SSAValue) -> int:
     return rows * columns
 
 
-def _stored(low: Lowering, op: DecompressOp, metadata: SSAValue, columns: int) -> _Stored:
+def _stored(op: DecompressOp, metadata: SSAValue, columns: int) -> _Stored:
     element = tensor_of(op.src).element_type
     assert isinstance(element, FixedBitwidthType)
-    size, metadata_size = (REGISTER_BITS[low.values[each][0].type] // 8 for each in (op.src, metadata))
+    size, metadata_size = (REGISTER_BITS[register_class(element_of(each.type), op)] // 8 for each in (op.src, metadata))
     return _Stored(
         MAPS[element.bitwidth if op.bits is None else op.bits.value.data],
         tensor_of(op.src).get_shape()[columns],
@@ -112,21 +116,16 @@ def _stored(low: Lowering, op: DecompressOp, metadata: SSAValue, columns: int) -
     )
 
 
-def _put(low: Lowering, value: SSAValue, offset: Callable[[Vector], int], start: int) -> None:
+def _put(low: Lowering, op: DecompressOp, value: SSAValue, offset: Callable[[Vector], int], start: int) -> None:
     layout, registers = low.layout(value), low.values[value]
-    base, owner = _from(low, [offset(step) for step in layout.thread]), low.owner(layout)
+    base, owner = low.room(op, [offset(step) for step in layout.thread]), low.owner(layout)
     for register, at in zip(registers, layout.registers, strict=True):
         low.k.emit(Store("shared", register.type), Address(base, start + offset(at)), register, guard=owner)
 
 
-def _from(low: Lowering, weights: list[int]) -> Reg:
-    origin = low.combined(weights)
-    return low.shared if origin is None else low.k.add(low.shared, origin)
-
-
 def _taken(low: Lowering, op: DecompressOp, stored: _Stored) -> Registers:
     layout, kind = low.layout(op.result), register_class(element_of(op.result.type), op)
-    values, entries = (_from(low, [of(step) for step in layout.thread]) for of in (stored.value, stored.entry))
+    values, entries = (low.room(op, [of(step) for step in layout.thread]) for of in (stored.value, stored.entry))
     shift, index = (low.combined([of(step) for step in layout.thread]) for of in (stored.shift, stored.index))
     loaded: dict[tuple[RegType, int], Reg] = {}
 

@@ -68,8 +68,8 @@ from louver.passes.lower_tiles.shapes import (
     lower_splat,
     lower_split,
 )
-from louver.passes.lower_tiles.shared import in_shared, lower_memory, place_tiles, put_tile, take_tile
-from louver.passes.lower_tiles.state import Lowering, NoRoomError, Registers, element_of, register_class
+from louver.passes.lower_tiles.shared import in_shared, lower_memory, put_tile, take_tile
+from louver.passes.lower_tiles.state import Lowering, Registers, Rooms, element_of, register_class
 from louver.passes.lower_tiles.sums import Made, derived, summed
 from louver.passes.lower_tiles.warpgroup_dot import lower_warpgroup_dot
 from louver.passes.refusal import unsupported
@@ -95,21 +95,20 @@ _EXCHANGES = (
 _MOVES = (ExpandDimsOp, BroadcastOp, TransOp, ReshapeOp)
 
 
-def lower_tiles(function: FuncOp, parameters: Sequence[ArgumentParameter], warps: int, target: Target) -> Module:
-    """The function as a PTX module, one kernel. parameters: of its arguments, in order. warps: of a CTA.
+def lower_tiles(
+    function: FuncOp, parameters: Sequence[ArgumentParameter], warps: int, target: Target, rooms: Rooms
+) -> Module:
+    """The function as a PTX module, one kernel. parameters: of its arguments, in order. warps: of a CTA. rooms: by `place_shared`.
 
-    Refuses, with operation and source line, what has no lowering. Raises NoRoomError and NotInChunksError for what has one if its
-    operands go another way.
+    Refuses, with operation and source line, what has no lowering. Raises NotInChunksError for what has one if its operands go
+    another way.
     """
     params = tuple(Param(each.name, each.type) for each in parameters)
     name = kernel_name(function.sym_name.data, [each.name for each in parameters])
     k = KernelBuilder(name, params, threads=warps * LANES)
-    staged, size = place_tiles(function)
-    if size > target.max_shared_bytes:
-        raise NoRoomError
-    low = Lowering(k, warps, PtxBlock(), staged=staged, staged_bytes=size, shared_bytes=size)
+    low = Lowering(k, warps, PtxBlock(), target, rooms)
     low.in_chunks = has_known_addresses(function)
-    lowering = _Kernel(low, target)
+    lowering = _Kernel(low)
     return Module(target.name, [lowering.run(function, parameters)])
 
 
@@ -147,9 +146,8 @@ def _scales_a_dot(op: Operation | Block) -> bool:
 class _Kernel:
     """The lowering of one kernel."""
 
-    def __init__(self, low: Lowering, target: Target) -> None:
+    def __init__(self, low: Lowering) -> None:
         self.low = low
-        self.limit = target.max_shared_bytes
 
     def run(self, function: FuncOp, parameters: Sequence[ArgumentParameter]) -> Kernel:
         """The kernel, complete."""
@@ -165,7 +163,7 @@ class _Kernel:
         kernel = low.k.finish()
         kernel.body.nodes[0:0] = low.prologue.nodes
         order_by_demand(kernel.body)
-        kernel.dynamic_shared = low.shared_bytes
+        kernel.dynamic_shared = low.rooms.bytes
         return kernel
 
     def _argument(self, type_: Attribute, parameter: ArgumentParameter, function: FuncOp) -> Reg:
@@ -211,16 +209,16 @@ class _Kernel:
             case AsyncWaitOp():
                 wait_for_copies(low, op)
             case AtomicRMWOp() | AtomicCASOp():
-                before = lower_atomic(low, op, self.limit)
+                before = lower_atomic(low, op)
                 if before is not None:
                     low.values[op.result] = before
             case SplitOp():
                 low.values[op.first], low.values[op.second] = lower_split(low, op)
             case ReduceOp():
-                found = lower_reduction(low, op, self._combine, self.limit)
+                found = lower_reduction(low, op, self._combine)
                 low.values.update(zip(op.result, found, strict=True))
             case ScanOp():
-                found = lower_scan(low, op, self._combine, self.limit)
+                found = lower_scan(low, op, self._combine)
                 low.values.update(zip(op.result, found, strict=True))
             case _:
                 low.values[op.results[0]] = self._value(op)
@@ -257,7 +255,7 @@ class _Kernel:
             case DotOp():
                 return lower_dot(low, op)
             case DecompressOp():
-                return lower_decompression(low, op, self.limit)
+                return lower_decompression(low, op)
             case LocalAllocOp():
                 return lower_memory(low, op)
             case TransOp() if in_shared(op.result):
@@ -267,9 +265,9 @@ class _Kernel:
             case ConvertLayoutOp() if in_shared(op.src):
                 return take_tile(low, op)
             case ConvertLayoutOp():
-                return lower_conversion(low, op, self.limit)
+                return lower_conversion(low, op)
             case GatherOp():
-                return lower_gather(low, op, self.limit)
+                return lower_gather(low, op)
             case JoinOp():
                 return lower_join(low, op)
             case _ if isinstance(op, _MOVES):

@@ -22,8 +22,10 @@ class Access:
     mask: Reg | None
 
 
-def accesses(low: Lowering, pointers: Sequence[Reg], masks: Sequence[Reg | None], size: int) -> list[Access]:
-    """Accesses for elements of `size` bytes that move each register's once. They begin in the order of the registers."""
+def accesses(
+    low: Lowering, pointers: Sequence[Reg], masks: Sequence[Reg | None], size: int, most: int = MAX_BYTES
+) -> list[Access]:
+    """Accesses for elements of `size` bytes that move each register's once, `most` bytes each. They begin in the order of the registers."""
     places = [_place(low, pointer) for pointer in pointers]
     where = {place: number for number, place in reversed(list(enumerate(places)))}
     taken: set[int] = set()
@@ -32,7 +34,7 @@ def accesses(low: Lowering, pointers: Sequence[Reg], masks: Sequence[Reg | None]
         if number in taken:
             continue
         group = (number,)
-        count = MAX_BYTES // size
+        count = most // size
         while count > 1 and len(group) == 1:
             first = offset - offset % (count * size)
             wanted = [where.get((base, first + size * each)) for each in range(count)]

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
 from louver.isa.bytes import LoadByte, StoreByte
 from louver.isa.instruction import Pure
-from louver.isa.matrix import LoadMatrix
-from louver.isa.memory import AtomicAdd, AtomicCompareAndSwap, AtomicUpdate, Load, Store
-from louver.isa.sync import BarrierSync, FenceGpu, FenceProxyAsync
+from louver.isa.matrix import LoadMatrix, StoreMatrix
+from louver.isa.memory import AddVector, AtomicAdd, AtomicCompareAndSwap, AtomicUpdate, Load, Store
+from louver.isa.sync import BarrierSync, FenceGpu, FenceProxyAsync, WarpSync
 from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
 from louver.ptx.module import Address, Arg, Block, If, Inst, Node, Reg, While
 
 _ORDERS = (
-    *(AtomicAdd, AtomicUpdate, AtomicCompareAndSwap, Store, StoreByte, AsyncCopy, AsyncCommit, AsyncWait, BarrierSync),
-    FenceGpu,
+    *(AddVector, AtomicAdd, AtomicUpdate, AtomicCompareAndSwap, Store, StoreByte, StoreMatrix),
+    *(AsyncCopy, AsyncCommit, AsyncWait, BarrierSync, WarpSync, FenceGpu),
     *(FenceProxyAsync, Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait),
 )
 """What no load of memory is moved past."""

@@ -11,9 +11,8 @@ from louver.ir.tile import CombiningOp, ReduceOp, ReduceReturnOp, ScanReturnOp
 from louver.ir.tile.layout import LANE_BITS
 from louver.isa.instruction import LANES, REGISTER_BITS
 from louver.isa.memory import Store
-from louver.isa.move import Bitcast, Unpack
 from louver.passes.encode.natural import is_tile
-from louver.passes.lower_tiles.exchange import as_number, as_truth, load_shared, place
+from louver.passes.lower_tiles.exchange import as_number, as_truth, load_shared, shuffled
 from louver.passes.lower_tiles.numbers import choose
 from louver.passes.lower_tiles.state import Lowering, Registers
 from louver.ptx.module import Address, Reg
@@ -24,7 +23,7 @@ Elements: TypeAlias = tuple[Reg, ...]
 LowerRegion: TypeAlias = Callable[[CombiningOp, Sequence[Reg]], Elements]
 
 
-def lower_reduction(low: Lowering, op: ReduceOp, lower_region: LowerRegion, limit: int) -> tuple[Registers, ...]:
+def lower_reduction(low: Lowering, op: ReduceOp, lower_region: LowerRegion) -> tuple[Registers, ...]:
     """The combined elements of each operand, in every thread that has any of them."""
     axis, layout = op.axis.value.data, low.layout(op.srcs[0])
     groups: dict[tuple[int, ...], list[Elements]] = {}
@@ -43,7 +42,7 @@ def lower_reduction(low: Lowering, op: ReduceOp, lower_region: LowerRegion, limi
         totals[where] = total
     for bit, step in enumerate(layout.thread):
         if step[axis]:
-            others = from_thread(low, op, list(totals.values()), bit, limit)
+            others = from_thread(low, op, list(totals.values()), bit)
             # Both threads combine in the same order, so that both get the same result.
             lower = low.k.setp("eq", "u32", low.k.and_(low.thread, 1 << bit), 0)
             totals = {
@@ -68,45 +67,28 @@ def _result(low: Lowering, value: SSAValue, totals: dict[tuple[int, ...], Elemen
     return tuple(totals[at][number] for at in low.layout(value).registers)
 
 
-def from_thread(low: Lowering, op: CombiningOp, elements: Sequence[Elements], bit: int, limit: int) -> list[Elements]:
+def from_thread(low: Lowering, op: CombiningOp, elements: Sequence[Elements], bit: int) -> list[Elements]:
     """The elements of the thread whose number differs in one bit."""
     if bit >= LANE_BITS:
         columns = [list(column) for column in zip(*elements, strict=True)]
-        return list(zip(*(_column_from_warp(low, op, column, bit, limit) for column in columns), strict=True))
+        return list(zip(*(_column_from_warp(low, op, column, bit) for column in columns), strict=True))
     lane = low.k.xor(low.k.and_(low.thread, LANES - 1), 1 << bit)
-    return [tuple(_shuffled(low, each, lane) for each in element) for element in elements]
+    return [tuple(shuffled(low, each, lane) for each in element) for element in elements]
 
 
-def _shuffled(low: Lowering, register: Reg, lane: Reg) -> Reg:
-    k = low.k
-    match register.type:
-        case "b32":
-            return k.shuffle(register, lane)
-        case "f32":
-            return low.emit(Bitcast("f32"), k.shuffle(low.emit(Bitcast("b32"), register), lane))
-        case "pred":
-            return as_truth(low, k.shuffle(as_number(low, register), lane))
-        case "b16":
-            return k.low_half(k.shuffle(k.pack_b32(register, register), lane))
-        case "b64":
-            low_half, high_half = k.regs("b32", 2)
-            k.emit(Unpack("b64"), (low_half, high_half), register)
-            return k.pack_b64(k.shuffle(low_half, lane), k.shuffle(high_half, lane))
-
-
-def _column_from_warp(low: Lowering, op: CombiningOp, registers: Sequence[Reg], bit: int, limit: int) -> list[Reg]:
+def _column_from_warp(low: Lowering, op: CombiningOp, registers: Sequence[Reg], bit: int) -> list[Reg]:
     truths = registers[0].type == "pred"
     stored = [as_number(low, each) for each in registers] if truths else list(registers)
     kind = stored[0].type
     size = REGISTER_BITS[kind] // 8
-    low.reserve(len(stored) * low.threads * size, op, limit)
-    mine = place(low, low.thread, size)
+    pitch = low.threads * size
+    low.begin_exchange(alone=False)
+    mine = low.k.mad_lo(low.thread, size, low.room(op))
     for number, register in enumerate(stored):
-        low.k.emit(Store("shared", kind), Address(mine, number * low.threads * size), register)
-    low.barrier()
-    other = place(low, low.k.xor(low.thread, 1 << bit), size)
-    found = [load_shared(low, kind, Address(other, number * low.threads * size)) for number in range(len(stored))]
-    low.barrier()
+        low.k.emit(Store("shared", kind), Address(mine, number * pitch), register)
+    low.take_exchanged(alone=False)
+    other = low.k.mad_lo(low.k.xor(low.thread, 1 << bit), size, low.room(op))
+    found = [load_shared(low, kind, Address(other, number * pitch)) for number in range(len(stored))]
     return [as_truth(low, each) for each in found] if truths else found
 
 

@@ -13,9 +13,9 @@ from louver.passes.lower_tiles.reduce import Elements, LowerRegion, from_thread,
 from louver.passes.lower_tiles.state import Lowering, Registers
 
 
-def lower_scan(low: Lowering, op: ScanOp, lower_region: LowerRegion, limit: int) -> tuple[Registers, ...]:
+def lower_scan(low: Lowering, op: ScanOp, lower_region: LowerRegion) -> tuple[Registers, ...]:
     """The combined elements of each operand, where its elements are."""
-    scan = _Scan(low, op, lower_region, limit)
+    scan = _Scan(low, op, lower_region)
     axis, layout = op.axis.value.data, low.layout(op.srcs[0])
     threads = {step[axis]: bit for bit, step in enumerate(layout.thread)}
     weight = 1
@@ -33,8 +33,8 @@ def lower_scan(low: Lowering, op: ScanOp, lower_region: LowerRegion, limit: int)
 class _Scan:
     """found: each register's elements combined with those before them in their block. totals: of its whole block."""
 
-    def __init__(self, low: Lowering, op: ScanOp, lower_region: LowerRegion, limit: int) -> None:
-        self.low, self.op, self.lower_region, self.limit = low, op, lower_region, limit
+    def __init__(self, low: Lowering, op: ScanOp, lower_region: LowerRegion) -> None:
+        self.low, self.op, self.lower_region = low, op, lower_region
         self.reverse = bool(op.reverse.value.data)
         self.found: list[Elements] = list(zip(*(low.values[source] for source in op.srcs), strict=True))
         self.totals = list(self.found)
@@ -52,7 +52,7 @@ class _Scan:
         """Blocks whose halves are in threads that differ in one bit of their numbers."""
         low = self.low
         mine = list(dict.fromkeys(self.totals))
-        others = dict(zip(mine, from_thread(low, self.op, mine, bit, self.limit), strict=True))
+        others = dict(zip(mine, from_thread(low, self.op, mine, bit), strict=True))
         first = low.k.setp("ne" if self.reverse else "eq", "u32", low.k.and_(low.thread, 1 << bit), 0)
         for number, (total, own) in enumerate(zip(list(self.totals), list(self.found), strict=True)):
             joined = self._combine(others[total], own)

@@ -26,11 +26,15 @@ from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import as_tensor, register_encoding, tensor_of
 from louver.isa.instruction import LANES, REGISTER_BITS, Instruction, RegType
 from louver.isa.scalar import Not
+from louver.isa.sync import WarpSync
+from louver.isa.targets import Target
 from louver.isa.wgmma import WgmmaWait
+from louver.passes.exchange_plan import Means
 from louver.passes.lower_tiles.facts import WHOLE, Facts, Known, Test
 from louver.passes.refusal import unsupported
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Block, Imm, Reg
+from louver.ptx.validate import provides
 
 Registers = tuple[Reg, ...]
 
@@ -59,8 +63,17 @@ def register_class(element: Attribute, op: Operation) -> RegType:
     raise unsupported(f"tiles in registers have integers, f32, f16, bf16 and 8-bit floats, not {element}", op)
 
 
-class NoRoomError(Exception):
-    """Shared memory for staged tiles and for an exchange is more than there is."""
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """Shared memory of a kernel, in bytes from its start. staged: where tiles begin. exchanges: where those of operations begin.
+
+    reused: tiles in whose place something else stands at another time. bytes: of all.
+    """
+
+    staged: Mapping[SSAValue, int]
+    exchanges: Mapping[Operation, int]
+    reused: frozenset[SSAValue]
+    bytes: int
 
 
 @dataclass(slots=True)
@@ -104,7 +117,7 @@ class Lowering:
     what is added to each when they are done.
     in_chunks: whether addresses are known; else elements, moved one by one, leave no registers to spare.
 
-    staged: where the tiles in shared memory begin there, in bytes; staged_bytes: of all of them. shared_bytes: with exchanges.
+    target: what the kernel is for. rooms: the places in shared memory.
     known: what is known of integers and addresses. tests: how conditions were computed. packed: neighbouring elements of 8 or 16 bits that are in one register too.
     bytes: elements of 8 bits that are in another register too.
     """
@@ -112,6 +125,8 @@ class Lowering:
     k: KernelBuilder
     warps: int
     prologue: Block
+    target: Target
+    rooms: Rooms
     values: dict[SSAValue, Registers] = field(default_factory=dict[SSAValue, Registers])
     accesses: Accesses = field(default_factory=Accesses)
     known: Known = field(default_factory=Known)
@@ -122,9 +137,6 @@ class Lowering:
     pending: bool = False
     promoted: Sequence[tuple[Reg, Reg]] = ()
     in_chunks: bool = True
-    staged: Mapping[SSAValue, int] = field(default_factory=dict[SSAValue, int])
-    staged_bytes: int = 0
-    shared_bytes: int = 0
     _once: dict[object, Reg] = field(default_factory=dict[object, Reg])
     _layouts: dict[Attribute, Layout] = field(default_factory=dict[Attribute, Layout])
 
@@ -132,6 +144,15 @@ class Lowering:
     def threads(self) -> int:
         """Threads of a CTA."""
         return self.warps * LANES
+
+    @property
+    def means(self) -> Means:
+        """What exchanges have."""
+        return Means.of(self.target)
+
+    def provides(self, op: Instruction) -> bool:
+        """Whether the target has an instruction."""
+        return provides(self.target.name, op.requires.target)
 
     def layout(self, value: SSAValue) -> Layout:
         """How a tile lies in registers."""
@@ -179,12 +200,6 @@ class Lowering:
         return self._first("thread", lambda: self.k.special("%tid.x"))
 
     @property
-    def shared(self) -> Reg:
-        """The address of the shared memory for exchanges, behind the staged tiles."""
-        start = self.staged_bytes
-        return self._first("shared", lambda: self.k.add(self._symbol, start) if start else self._symbol)
-
-    @property
     def _symbol(self) -> Reg:
         return self._first("symbol", self.k.shared_symbol)
 
@@ -197,23 +212,14 @@ class Lowering:
             lambda: self.k.add(self._first(("bits", tuple(weights)), lambda: self._combine(weights)), self._symbol),
         )
 
-    def reserve(self, size: int, op: Operation, limit: int) -> None:
-        """Shared memory for an exchange. Refuses `op` for more than there is; raises NoRoomError if staged tiles are in its place."""
-        if size > limit:
-            raise unsupported(
-                f"tiles are exchanged through {limit} bytes of shared memory, not {size}: choose smaller blocks", op
-            )
-        if size > limit - self.staged_bytes:
-            raise NoRoomError
-        self.shared_bytes = max(self.shared_bytes, self.staged_bytes + size)
+    def room(self, op: Operation, weights: Sequence[int] = ()) -> Reg:
+        """The address of what an operation exchanges, as far on as the weights of the thread's bits."""
+        start = self.rooms.exchanges[op]
+        return self.k.add(self.staged_address(weights), start) if start else self.staged_address(weights)
 
     def origin(self, layout: Layout, dimension: int) -> Reg | None:
         """How far on along a dimension the thread's elements are; None where no thread's are."""
         return self.combined([step[dimension] for step in layout.thread])
-
-    def flat_origin(self, layout: Layout) -> Reg | None:
-        """How far on the thread's elements are in the tile, row-major."""
-        return self.combined([flat_offset(step, layout) for step in layout.thread])
 
     def combined(self, weights: Sequence[int]) -> Reg | None:
         """The sum of the weights of the bits that the thread's number has; weights share no bit."""
@@ -301,9 +307,9 @@ class Lowering:
             self.barrier()
         self.begin_take()
 
-    def begin_put(self, *, free: bool) -> None:
+    def begin_put(self, tile: SSAValue, *, free: bool) -> None:
         """Before a tile is staged: what stood there has been loaded by all threads. free: nobody has loaded it since they met."""
-        if self.accesses.takes and not free:
+        if not free and (self.accesses.takes or (self.accesses.puts and tile in self.rooms.reused)):
             # The fence follows the stores.
             self.barrier(fenced=False)
         self.have_put()
@@ -314,8 +320,27 @@ class Lowering:
 
     def begin_copy(self) -> None:
         """Before a tile is copied to shared memory: what stood there has been loaded by all threads."""
-        if self.accesses.takes:
+        if self.accesses.takes or self.accesses.puts:
             self.barrier()
+
+    def begin_exchange(self, *, alone: bool) -> None:
+        """Before elements are put where others take them: what stood there has been loaded. alone: by the same warp."""
+        if alone:
+            self._meet_in_warp()
+        elif self.accesses.takes or self.accesses.puts:
+            self.barrier()
+
+    def take_exchanged(self, *, alone: bool) -> None:
+        """Between the stores of an exchange and its loads. alone: each warp loads what it has stored."""
+        self.have_put()
+        if alone:
+            self._meet_in_warp()
+        else:
+            self.barrier()
+        self.accesses.takes = True
+
+    def _meet_in_warp(self) -> None:
+        self.k.emit(WarpSync(), (1 << LANES) - 1)
 
     def inverted(self, predicate: Reg) -> Reg:
         """Its opposite."""
@@ -326,11 +351,3 @@ class Lowering:
         if a is None or b is None:
             return a or b
         return self.k.and_pred(a, b)
-
-
-def flat_offset(step: Sequence[int], layout: Layout) -> int:
-    """A step or place as a distance in row-major order."""
-    flat = 0
-    for by, size in zip(step, layout.shape, strict=True):
-        flat = flat * size + by
-    return flat

@@ -89,7 +89,8 @@ def test_rows_that_are_no_whole_chunks_are_loaded(rng: np.random.Generator) -> N
         ("dense_bf16", 12, "staged"),
         ("dense_bf16", 4, "neither"),
         ("attention", 64, "copied"),
-        ("attention", 8, "neither"),
+        ("attention", 8, "staged"),
+        ("attention", 4, "neither"),
     ],
 )
 def test_shared_memory_that_is_too_small(
