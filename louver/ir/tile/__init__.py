@@ -42,7 +42,15 @@ from louver.ir.tile.reduce import CombiningOp, ReduceOp, ReduceReturnOp, ScanOp,
 from louver.ir.tile.shared import SharedAttr
 from louver.ir.tile.staging import AsyncCommitOp, AsyncCopyOp, AsyncWaitOp, LocalAllocOp, LocalStoreOp
 from louver.ir.tile.syntax import Index
-from louver.ir.tile.types import FORMATS, AnyTensor, DescriptorType, PointerType, SparseAttr, sparse_encoding
+from louver.ir.tile.types import (
+    FORMATS,
+    AnyTensor,
+    CachePolicyAttr,
+    DescriptorType,
+    PointerType,
+    SparseAttr,
+    sparse_encoding,
+)
 
 TILE = Dialect(
     "tt",
@@ -89,7 +97,18 @@ TILE = Dialect(
         AsyncCommitOp,
         AsyncWaitOp,
     ],
-    [SparseAttr, PointerType, DescriptorType, BlockedAttr, MmaAttr, DotOperandAttr, SliceAttr, LinearAttr, SharedAttr],
+    [
+        SparseAttr,
+        CachePolicyAttr,
+        PointerType,
+        DescriptorType,
+        BlockedAttr,
+        MmaAttr,
+        DotOperandAttr,
+        SliceAttr,
+        LinearAttr,
+        SharedAttr,
+    ],
 )
 
 __all__ = [
