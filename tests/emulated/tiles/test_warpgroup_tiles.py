@@ -28,6 +28,8 @@ FORMS = {
     "f16, dense": DotLoop("f16", (64, 64, 32), sparse="none"),
     "f16, dense, N-major": DotLoop("f16", (64, 64, 32), sparse="none", along_k=False),
     "f16, scaled on the way": DotLoop("f16", (64, 64, 64), scaled=True),
+    "f16, half a word a step": DotLoop("f16", (64, 64, 32)),
+    "f16, half a word, on the right": DotLoop("f16", (64, 128, 32), sparse="b"),
     "f16, two loops": DotLoop("f16", (64, 64, 64), twice=True),
     "bf16": DotLoop("bf16", (128, 64, 64)),
     "f16, scaled, N-major": DotLoop("f16", (64, 64, 64), scaled=True, along_k=False),
