@@ -56,7 +56,7 @@ def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], o
             if hints.schedule:
                 raise
             try:
-                kernel = _loaded(Wanted(source, call.kind, hints, "tiles", target, multiples), ordinal, stream)
+                kernel = _loaded(Wanted(source, call.kind, hints, "tiles", target, *marks), ordinal, stream)
                 return _ready_tiles(source.name, kernel, call, grid, ordinal, stream)
             except ValueError:
                 raise error from None
