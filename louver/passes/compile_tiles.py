@@ -23,6 +23,7 @@ from louver.isa.instruction import LANES
 from louver.isa.targets import Target, target
 from louver.passes.across import turn_across
 from louver.passes.canonicalize import drop_assumptions
+from louver.passes.chunks import find_chunks
 from louver.passes.conditions import conditions
 from louver.passes.count_loops import count_loops
 from louver.passes.decompose import decompose_sparse_tensors
@@ -36,7 +37,7 @@ from louver.passes.fold_sums import fold_sums
 from louver.passes.hoist_invariants import hoist_invariants
 from louver.passes.host_descriptors import make_host_descriptors
 from louver.passes.join_equal_integers import join_equal_integers
-from louver.passes.lower_tiles import NotInChunksError, lower_tiles, place_shared
+from louver.passes.lower_tiles import lower_tiles, place_shared
 from louver.passes.make_ahead import make_ahead
 from louver.passes.multiply_kept import multiply_kept
 from louver.passes.prefetch_loads import prefetch_loads
@@ -121,6 +122,7 @@ PASSES = (
     "exact-dots",
     "eliminate-common-subexpressions",
     "split-addresses",
+    "find-chunks",
     "assign-encodings",
     "hoist-invariants",
     "make-ahead",
@@ -181,6 +183,9 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     dump.write("eliminate-common-subexpressions", plain)
     split_addresses(plain)
     dump.write("split-addresses", plain)
+    if has_known_addresses(_kernel(plain)):
+        find_chunks(_kernel(plain), [each.multiple for each in parameters])
+    dump.write("find-chunks", plain)
     count = choose_warps(_kernel(plain), warpgroups=machine.has("wgmma.sp")) if warps is None else warps
     encoded, module = _lowered(plain, parameters, count, machine, dump)
     ptx = print_module(module)
@@ -206,17 +211,13 @@ def _lowered(
     """The kernel with encodings, and as PTX: the first way that is possible.
 
     Operands of dots are copied to shared memory, into as many slots as there is room for, else brought there by way of registers, and
-    last not brought there at all. What divides addresses is known when they have been lowered.
+    last not brought there at all.
     """
     for staged, slots in ((True, MOST_SLOTS), (True, 3), (True, 2), (True, 0), (False, 0)):
         encoded = _encoded(plain, warps, machine, dump, staged=staged, slots=slots)
         rooms = place_shared(_kernel(encoded), machine)
-        if rooms.bytes > machine.max_shared_bytes:
-            continue
-        try:
+        if rooms.bytes <= machine.max_shared_bytes:
             return encoded, lower_tiles(_kernel(encoded), parameters, warps, machine, rooms)
-        except NotInChunksError:
-            continue
     raise AssertionError("a kernel without copies and staged tiles has room")
 
 

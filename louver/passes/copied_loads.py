@@ -15,14 +15,12 @@ from xdsl.ir import Block, Operation, SSAValue
 from louver.ir.tile import AddPtrOp, BroadcastOp, DotOp, ExpandDimsOp, FuncOp, LoadOp, SplatOp, TransOp
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.swizzle import CHUNK
+from louver.passes.chunks import chunk_of
 from louver.passes.encode.unit import multiplies
 from louver.passes.expand_blocks import METADATA_PADDING
 from louver.passes.integers import is_zero
-from louver.passes.staged_operands import element_bytes, loaded_along, row_bytes, tile_bytes
+from louver.passes.staged_operands import loaded_along, row_bytes, tile_bytes
 from louver.passes.steps_ahead import Sources, computed, only_loads
-
-LEAST_BYTES = 4
-"""Bytes of an element that a thread can copy without its neighbours."""
 
 
 def copied_loads(function: FuncOp, staged: Mapping[SSAValue, int]) -> dict[SSAValue, int]:
@@ -53,9 +51,14 @@ def _taken_along(load: LoadOp, staged: Mapping[SSAValue, int], *, multiplied: bo
     tile = load.result
     if not multiplied:
         vector = len(tensor_of(tile).get_shape()) == 1
-        return 0 if vector and element_bytes(tile) >= LEAST_BYTES and tile_bytes(tile) >= CHUNK else None
+        return 0 if vector and tile_bytes(tile) >= CHUNK and chunk_of(load, 0) else None
     along = loaded_along(tile)
-    if along is None or row_bytes(tile, along) < CHUNK or len(tensor_of(tile).get_shape()) > 2:
+    if (
+        along is None
+        or row_bytes(tile, along) < CHUNK
+        or len(tensor_of(tile).get_shape()) > 2
+        or not chunk_of(load, along)
+    ):
         return None
     user = only_user(tile)
     operand = user.result if isinstance(user, TransOp) else tile

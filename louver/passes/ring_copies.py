@@ -9,12 +9,14 @@
                                                wait for all copies
 
 Threads meet once a step, between the wait and the copy: then all products that read the free slot have been done.
+Where a loop stores, only arrays are copied from that share no memory with those it stores to.
+A tile that the user's loop loads a step ahead and carries goes the same way: its first one is copied before the loop.
 Valid tile IR with encodings in (after assign-encodings), valid tile IR out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -28,17 +30,22 @@ from louver.ir.tile import (
     AsyncCommitOp,
     AsyncCopyOp,
     AsyncWaitOp,
+    AtomicRMWOp,
     ConvertLayoutOp,
     DotOp,
     FuncOp,
     LoadOp,
     LocalAllocOp,
     SharedAttr,
+    StoreOp,
     TransOp,
 )
+from louver.ir.tile.multiples import apart_of
 from louver.ir.tile.types import AnyTensor, register_encoding, tensor_of
+from louver.passes.chunks import chunk_of
 from louver.passes.copied_loads import array_of, gives_zeros, may_be_copied, only_user
 from louver.passes.effects import has_no_effect
+from louver.passes.encode.unit import by_warpgroups
 from louver.passes.insert import carrying, insert
 from louver.passes.integers import position
 from louver.passes.lower_tiles.shared import in_shared, tile_of
@@ -53,13 +60,16 @@ MOST_SLOTS = 4
 class _Tile:
     """A tile on its way to shared memory. load: brings it. turn: transposes it, where it is. put: its conversion.
 
-    elsewhere: an address of legal codes, for metadata.
+    elsewhere: an address of legal codes, for metadata. chunk: bytes that a thread copies at once. first: the load of the first step's
+    tile, where the loop loads the next step's.
     """
 
     load: LoadOp
     turn: TransOp | None
     put: ConvertLayoutOp
     elsewhere: SSAValue | None
+    chunk: int
+    first: LoadOp | None
 
     @property
     def memory(self) -> AnyTensor:
@@ -76,10 +86,14 @@ def ring_copies(module: ModuleOp, rooms: Sequence[int], most: int = MOST_SLOTS) 
     rooms: bytes of shared memory for the slots of a loop: the first that has room for two is taken. most: slots of a ring.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
-        for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op)]:
-            tiles = [found for op in loop.body.block.ops if isinstance(op, LoadOp) if (found := _tile(loop, op))]
+        apart = apart_of(function)
+        for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op, stores=True)]:
+            loads = [op for op in loop.body.block.ops if isinstance(op, LoadOp) and _is_unchanged(op, loop, apart)]
+            tiles = [found for op in loads if (found := _tile(loop, op))]
             if not tiles:
                 continue
+            if not all(each.first for each in tiles):
+                tiles = [each for each in tiles if each.first is None]
             size = sum(tile_of(each.put.result, each.put).bytes for each in tiles)
             taken = sum(tile_of(op.result, op).bytes for op in function.body.walk() if isinstance(op, LocalAllocOp))
             slots = next(((room - taken) // size for room in rooms if room - taken >= 2 * size), 0)
@@ -96,30 +110,64 @@ def goes_to_ring(loop: scf.ForOp, load: LoadOp) -> bool:
 
 def _tile(loop: scf.ForOp, load: LoadOp) -> _Tile | None:
     """A load of a loop whose tile nothing but shared memory takes; zeros, or any legal codes, stand where it loads nothing."""
-    user = only_user(load.result)
+    tile, first = load.result, None
+    if isinstance(end := only_user(tile), scf.YieldOp):
+        index = position(tile, end.operands)
+        tile, first = loop.body.block.args[index + 1], loop.iter_args[index].owner
+        if not isinstance(first, LoadOp) or loop.results[index].first_use or not _goes_into(first, loop):
+            return None
+    user = only_user(tile)
     turn = user if isinstance(user, TransOp) else None
     put = user if turn is None else only_user(turn.result)
     if not isinstance(put, ConvertLayoutOp) or not in_shared(put.result) or not may_be_copied(load):
         return None
-    return (
-        _Tile(load, turn, put, None if gives_zeros(load) else array_of(load.ptr))
-        if Sources(loop, [load], repeated=True).known_ahead
-        else None
+    along = tile_of(put.result, put).fast
+    along = along if turn is None else 1 - along
+    chunk = chunk_of(load, along)
+    if first is not None and (not may_be_copied(first) or chunk_of(first, along) != chunk):
+        return None
+    if not chunk or not Sources(loop, [load], repeated=True).known_ahead:
+        return None
+    elsewhere = next((array_of(each.ptr) for each in (load, first) if each and not gives_zeros(each)), None)
+    return _Tile(load, turn, put, elsewhere, chunk, first)
+
+
+def _is_unchanged(load: LoadOp, loop: scf.ForOp, apart: Container[SSAValue]) -> bool:
+    """Whether a loop stores to no memory that a load may read. apart: arrays that share no memory with others."""
+    array = array_of(load.ptr)
+    stored = [array_of(op.ptr) for op in loop.body.block.ops if isinstance(op, StoreOp | AtomicRMWOp)]
+    return all(
+        array is not None and other is not None and array is not other and (array in apart or other in apart)
+        for other in stored
     )
+
+
+def _goes_into(load: LoadOp, loop: scf.ForOp) -> bool:
+    """Whether a load may be made right before a loop instead: nothing in between has another effect."""
+    between: Operation | None = load.next_op if load.parent is loop.parent else None
+    while between is not None and between is not loop:
+        if not isinstance(between, LoadOp) and not has_no_effect(between):
+            return False
+        between = between.next_op
+    return between is loop
 
 
 def _copy(loop: scf.ForOp, tiles: Sequence[_Tile], slots: int) -> None:
     """The loop with these tiles copied `slots - 1` steps ahead of it."""
     block, end = loop.body.block, cast(scf.YieldOp, loop.body.block.last_op)
-    sources = Sources(loop, [each.load for each in tiles], repeated=True)
+    loads = [each.load for each in tiles]
+    sources = Sources(loop, loads, repeated=True)
     number, like = block.args[0], tiles[0].load
     rings = [[insert(loop, LocalAllocOp(each.memory), each.put).results[0] for _ in range(slots)] for each in tiles]
 
     # Before the loop: the first steps, as far as there are so many.
     known = dict[SSAValue, SSAValue](zip(block.args, (loop.lb, *loop.iter_args), strict=True))
     goes_on = insert(loop, CmpiOp(loop.lb, loop.ub, "slt"), like).results[0]
-    for slot in range(slots - 1):
-        _begin(loop, tiles, [ring[slot] for ring in rings], sources.made, dict(known), goes_on)
+    firsts = [each.first for each in tiles if each.first is not None]
+    if firsts:
+        _begin(loop, tiles, [ring[0] for ring in rings], firsts, [], {}, goes_on)
+    for slot in range(1 if firsts else 0, slots - 1):
+        _begin(loop, tiles, [ring[slot] for ring in rings], loads, sources.made, dict(known), goes_on)
         goes_on = _step(loop, loop, sources, known, number, goes_on)
 
     # In the loop: the step that is so many further on, from values of its own that are as far ahead.
@@ -141,6 +189,7 @@ def _copy(loop: scf.ForOp, tiles: Sequence[_Tile], slots: int) -> None:
         first,
         tiles,
         [ring[-1] for ring in turning],
+        loads,
         [op for op in sources.made if op in sources.varying],
         dict(following),
         ahead[-1],
@@ -149,6 +198,9 @@ def _copy(loop: scf.ForOp, tiles: Sequence[_Tile], slots: int) -> None:
     goes_on = _step(first, loop, sources, following, number, ahead[-1])
     for each, ring in zip(tiles, turning, strict=True):
         ring[0].name_hint = each.load.result.name_hint
+        if each.first is not None:
+            index = position(each.load.result, end.operands)
+            end.operands[index] = block.args[index + 1]
         _read(each, ring[0])
     ends = [*end.operands, *(following[each] for each in shadows), goes_on]
     given = [*loop.iter_args, *starts]
@@ -167,6 +219,7 @@ def _begin(
     before: Operation,
     tiles: Sequence[_Tile],
     slots: Sequence[SSAValue],
+    loads: Sequence[LoadOp],
     made: Sequence[Operation],
     known: dict[SSAValue, SSAValue],
     goes_on: SSAValue,
@@ -175,9 +228,9 @@ def _begin(
 ) -> None:
     """Begin the copies of a step, a group, where `goes_on` holds. known: what stands there for values of the loop's body."""
     computed_again(before, made, known, goes_on)
-    for each, slot in zip(tiles, slots, strict=True):
-        mask = guarded_mask(before, each.load, known, goes_on)
-        copy = AsyncCopyOp(known.get(each.load.ptr, each.load.ptr), slot, mask, each.elsewhere, free=free)
+    for each, slot, load in zip(tiles, slots, loads, strict=True):
+        mask = guarded_mask(before, load, known, goes_on)
+        copy = AsyncCopyOp(known.get(load.ptr, load.ptr), slot, mask, each.elsewhere, chunk=each.chunk, free=free)
         insert(before, copy, each.load).results[0].name_hint = each.load.result.name_hint
     insert(before, AsyncCommitOp(), tiles[0].load)
 
@@ -215,7 +268,7 @@ def _follows(op: Operation, other: Operation) -> bool:
 def _first_product(block: Block) -> DotOp | None:
     """The first dot, if warpgroups do it: the copies come behind it, since threads meet before it."""
     dot = next((op for op in block.ops if isinstance(op, DotOp)), None)
-    return dot if dot is not None and in_shared(dot.a) else None
+    return dot if dot is not None and by_warpgroups(dot) else None
 
 
 def _step(

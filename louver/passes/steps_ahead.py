@@ -11,7 +11,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.ir.comparisons import SelectOp
-from louver.ir.tile import DotOp, LoadOp, LocalStoreOp, SplatOp
+from louver.ir.tile import AtomicRMWOp, DotOp, LoadOp, LocalStoreOp, SplatOp, StoreOp
 from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding
 from louver.passes.effects import has_no_effect, takes_any
 from louver.passes.insert import insert
@@ -79,11 +79,17 @@ def is_pure(op: Operation) -> bool:
     return has_no_effect(op) and not op.regions and not isinstance(op, DotOp | LoadOp)
 
 
-def only_loads(loop: scf.ForOp) -> bool:
-    """Whether nothing in a loop has an effect on global memory but loads, whose order does not matter then, and no loop or branch is in it."""
+def only_loads(loop: scf.ForOp, *, stores: bool = False) -> bool:
+    """Whether nothing in a loop has an effect on global memory but loads, whose order does not matter then, and no loop or branch is in it.
+
+    stores: whether stores, and atomic operations whose results nothing reads, may be in it too.
+    """
     for op in loop.body.block.walk():
         if isinstance(op, LoadOp):
             if op.is_volatile is not None:
+                return False
+        elif stores and isinstance(op, StoreOp | AtomicRMWOp):
+            if any(result.first_use for result in op.results):
                 return False
         elif isinstance(op, scf.ForOp | scf.WhileOp | scf.IfOp) or not (
             has_no_effect(op) or isinstance(op, LocalStoreOp)
