@@ -53,6 +53,9 @@ from louver.ptx.printer import print_module
 TileStage = Literal["tile", "decomposed", "encoded", "ptx"]
 """Stages that print, in order."""
 
+LEAST_SLOTS = 2
+"""Slots of a ring, at least: one is multiplied while another one is written."""
+
 MAX_WARPS = 32
 """Warps of a CTA, at most."""
 
@@ -205,27 +208,38 @@ def _lowered(
 ) -> tuple[ModuleOp, Module]:
     """The kernel with encodings, and as PTX: the first way that is possible.
 
-    Operands of dots are copied to shared memory, into as many slots as there is room for, else brought there by way of registers, and
-    last not brought there at all. What divides addresses is known when they have been lowered.
+    Operands of dots and what they are made of are copied to shared memory, else operands alone, into as many slots as there is room for.
+    Else operands are brought there by way of registers, and last not at all. What divides addresses is known when they have been lowered.
     """
-    for staged, slots in ((True, MOST_SLOTS), (True, 3), (True, 2), (True, 0), (False, 0)):
-        encoded = _encoded(plain, warps, machine, dump, staged=staged, slots=slots)
+    slots, copied = MOST_SLOTS, True
+    while slots >= 0:
+        encoded = _encoded(plain, warps, machine, dump, slots=slots, copied=copied)
         rooms = place_shared(_kernel(encoded), machine)
-        if rooms.bytes > machine.max_shared_bytes:
-            continue
         try:
-            return encoded, lower_tiles(_kernel(encoded), parameters, warps, machine, rooms)
+            if rooms.bytes <= machine.max_shared_bytes:
+                return encoded, lower_tiles(_kernel(encoded), parameters, warps, machine, rooms)
         except NotInChunksError:
-            continue
-    raise AssertionError("a kernel without copies and staged tiles has room")
+            if copied:
+                copied = False
+                continue
+            # Fewer slots change no address.
+            slots = min(slots, LEAST_SLOTS)
+        slots -= 1 if slots > LEAST_SLOTS or not slots else slots
+    encoded = _encoded(plain, warps, machine, dump, staged=False, slots=0, copied=False)
+    return encoded, lower_tiles(_kernel(encoded), parameters, warps, machine, place_shared(_kernel(encoded), machine))
 
 
-def _encoded(plain: ModuleOp, warps: int, machine: Target, dump: Dump, *, staged: bool, slots: int) -> ModuleOp:
-    """With an encoding for each tile. staged: whether operands of dots go through shared memory. slots: of copies that bring them."""
+def _encoded(
+    plain: ModuleOp, warps: int, machine: Target, dump: Dump, *, staged: bool = True, slots: int, copied: bool
+) -> ModuleOp:
+    """With an encoding for each tile. staged: whether operands of dots go through shared memory. slots: of copies that bring them.
+
+    copied: whether copies bring what operands are made of, and scales.
+    """
     # Elements that are moved one by one wait in a register each, and leave none for what could wait there for a loop.
     wide = staged and has_known_addresses(_kernel(plain))
     encoded = assign_encodings(
-        plain, warps, staged=staged, warpgroups=machine.has("wgmma.sp"), copied=wide and slots > 0
+        plain, warps, staged=staged, warpgroups=machine.has("wgmma.sp"), copied=copied and wide and slots > 0
     )
     dump.write("assign-encodings", encoded)
     if wide:

@@ -21,6 +21,9 @@ from louver.passes.integers import is_zero
 from louver.passes.staged_operands import element_bytes, loaded_along, row_bytes, tile_bytes
 from louver.passes.steps_ahead import Sources, computed, only_loads
 
+MATRIX = 2
+"""Dimensions of a matrix."""
+
 LEAST_BYTES = 4
 """Bytes of an element that a thread can copy without its neighbours."""
 
@@ -41,7 +44,7 @@ def copied_loads(function: FuncOp, staged: Mapping[SSAValue, int]) -> dict[SSAVa
         made, _ = computed([operand for dot in dots for operand in (dot.a, dot.b)], block)
         for load in loads:
             along = _taken_along(load, staged, multiplied=load in made)
-            if along is None or load in addresses or not may_be_copied(load):
+            if along is None or load in addresses or not may_be_copied(load) or not gives_zeros(load):
                 continue
             if Sources(loop, [load], repeated=True).known_ahead:
                 found[load.result] = along
@@ -51,9 +54,11 @@ def copied_loads(function: FuncOp, staged: Mapping[SSAValue, int]) -> dict[SSAVa
 def _taken_along(load: LoadOp, staged: Mapping[SSAValue, int], *, multiplied: bool) -> int | None:
     """The dimension of neighbours of a tile that is taken from shared memory; None for one that is not. multiplied: dots take what is made of it."""
     tile = load.result
-    if not multiplied:
-        vector = len(tensor_of(tile).get_shape()) == 1
-        return 0 if vector and element_bytes(tile) >= LEAST_BYTES and tile_bytes(tile) >= CHUNK else None
+    rank = len(tensor_of(tile).get_shape())
+    if rank == 1:
+        return 0 if element_bytes(tile) >= LEAST_BYTES and tile_bytes(tile) >= CHUNK else None
+    if not multiplied or rank > MATRIX:
+        return None
     along = loaded_along(tile)
     if along is None or row_bytes(tile, along) < CHUNK or len(tensor_of(tile).get_shape()) > 2:
         return None

@@ -31,7 +31,7 @@ from louver.passes.insert import carrying, insert, insert_before
 from louver.passes.lower_tiles.shared import in_shared
 from louver.passes.remove_dead import remove_dead
 from louver.passes.ring_copies import goes_to_ring
-from louver.passes.steps_ahead import Sources, computed_again, guarded_mask, move_up, only_loads
+from louver.passes.steps_ahead import Sources, computed_again, loaded_again, move_up, only_loads
 
 KEPT_BYTES = 448
 """Of each thread, for sums and for what a loop loads ahead: 112 registers of 255, beside operands and addresses."""
@@ -138,21 +138,7 @@ def _loads_at(
 ) -> list[SSAValue]:
     """What loads give, made again before an operation where `guard` holds. known: what stands there for values of the body."""
     computed_again(before, made, known, guard)
-    return [_load_at(before, load, known, guard) for load in loads]
-
-
-def _load_at(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
-    """Elements are undefined where there is nothing to load: nothing reads them."""
-    operands = [known.get(operand, operand) for operand in load.operands]
-    mask = guarded_mask(before, load, known, guard)
-    new = LoadOp(
-        operands=[operands[0], [mask], operands[2:]],
-        properties={name: value for name, value in load.properties.items() if name != "operandSegmentSizes"},
-        result_types=[load.result.type],
-    )
-    insert(before, new, load)
-    new.result.name_hint = load.result.name_hint
-    return new.result
+    return [loaded_again(before, load, known, guard) for load in loads]
 
 
 def _carry(loop: scf.ForOp, loads: Sequence[LoadOp], first: Sequence[SSAValue], ahead: Sequence[SSAValue]) -> None:
