@@ -60,7 +60,7 @@ def _taken_along(load: LoadOp, staged: Mapping[SSAValue, int], *, multiplied: bo
     if not multiplied or rank > MATRIX:
         return None
     along = loaded_along(tile)
-    if along is None or row_bytes(tile, along) < CHUNK or len(tensor_of(tile).get_shape()) > 2:
+    if along is None or row_bytes(tile, along) < CHUNK:
         return None
     user = only_user(tile)
     operand = user.result if isinstance(user, TransOp) else tile

@@ -28,8 +28,8 @@ MOST_COLUMNS = 256
 MOST_SUMS = 128
 """Sums of a thread, at most: beside them it has addresses and what it loads."""
 
-PROMOTED_SUMS = 160
-"""Sums of a thread, promoted ones and those of a product that are added to them, at most."""
+PROMOTED_COLUMNS = 128
+"""Columns of a product whose sums are promoted, at most: 64 registers of a thread, beside those of the promoted sums."""
 
 
 def is_transposed(op: DotOp) -> bool:
@@ -54,10 +54,7 @@ def warpgroup_encoding(op: DotOp, warps: int, staged: Mapping[SSAValue, int]) ->
     groups = warps // WARPS_PER_WARPGROUP
     along_rows = min(groups, rows // ROWS)
     along_columns = groups // along_rows
-    n = min(MOST_COLUMNS, columns // along_columns)
-    if promoted_columns(op) is not None:
-        left = PROMOTED_SUMS - rows * columns // (LANES * warps)
-        n = min(n, 1 << (left * WARPS_PER_WARPGROUP * LANES // ROWS).bit_length() - 1)
+    n = min(PROMOTED_COLUMNS if promoted_columns(op) else MOST_COLUMNS, columns // along_columns)
     if n < COLUMNS or rows * columns > MOST_SUMS * LANES * warps:
         return None
     return MmaAttr.of_warpgroups(along_rows, along_columns, n, transposed=is_transposed(op))
