@@ -29,7 +29,7 @@ from louver.passes.integers import position
 from louver.passes.lower_tiles.shared import in_shared
 from louver.passes.remove_dead import remove_dead
 from louver.passes.ring_copies import goes_to_ring
-from louver.passes.steps_ahead import computed, computed_again, guarded_mask, is_pure, move_up, only_loads, varying
+from louver.passes.steps_ahead import computed, computed_again, is_pure, loaded_again, move_up, only_loads, varying
 
 
 def make_ahead(module: ModuleOp) -> None:
@@ -126,19 +126,10 @@ def _compute(
         if straight and isinstance(op, ConvertLayoutOp) and (tile := _unmoved(op, known)) is not None:
             known[op.result] = insert(before, ConvertLayoutOp(tile, _encoding(op.result)), op).results[0]
             continue
-        mask = guarded_mask(before, op, known, guard) if isinstance(op, LoadOp) else None
-        computed_again(before, [op], known, guard)
         if isinstance(op, LoadOp):
-            load = known[op.result].owner
-            assert isinstance(load, LoadOp)
-            masked = LoadOp(
-                operands=[load.ptr, [mask], [] if load.other is None else [load.other]],
-                properties={name: each for name, each in load.properties.items() if name != "operandSegmentSizes"},
-                result_types=[load.result.type],
-            )
-            known[op.result] = insert(load, masked, op).results[0]
-            masked.result.name_hint = op.result.name_hint
-            Rewriter.erase_op(load)
+            known[op.result] = loaded_again(before, op, known, guard)
+        else:
+            computed_again(before, [op], known, guard)
 
 
 def _unmoved(op: ConvertLayoutOp, known: Mapping[SSAValue, SSAValue]) -> SSAValue | None:

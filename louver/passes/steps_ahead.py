@@ -136,6 +136,20 @@ def splat(value: SSAValue, like: AnyTensor) -> SplatOp:
     return SplatOp(value, like.get_shape(), register_encoding(like))
 
 
+def loaded_again(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
+    """A load once more, where `guard` holds. Elements are undefined where there is nothing to load: nothing reads them."""
+    operands = [known.get(operand, operand) for operand in load.operands]
+    mask = guarded_mask(before, load, known, guard)
+    new = LoadOp(
+        operands=[operands[0], [mask], operands[2:]],
+        properties={name: value for name, value in load.properties.items() if name != "operandSegmentSizes"},
+        result_types=[load.result.type],
+    )
+    insert(before, new, load)
+    new.result.name_hint = load.result.name_hint
+    return new.result
+
+
 def guarded_mask(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
     """The mask of a load where it is done only if `guard` holds."""
     pointers = as_tensor(load.ptr.type)

@@ -56,7 +56,7 @@ from louver.isa.mma import FP8
 from louver.isa.mma_fragments import COLUMNS, ROWS
 from louver.isa.targets import WARPS_PER_WARPGROUP
 from louver.passes.chunks import chunk_of
-from louver.passes.copied_loads import copied_loads
+from louver.passes.encode.copied import copied_loads
 from louver.passes.encode.unit import MOST_SUMS, held_sums, is_transposed, multiplies, product_shape, warpgroup_encoding
 from louver.passes.staged_operands import loaded_along, staged_operands
 
