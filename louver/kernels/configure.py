@@ -11,7 +11,7 @@ from louver.frontend.problem import Problem
 from louver.isa.targets import Target
 from louver.kernels.waves import narrowed, tall_pays
 from louver.passes.layout import dense_layout, metadata_bytes, output_layout, stageable, values_layout
-from louver.passes.product import ProductNest, require_sparse
+from louver.passes.product import LoadMatrix, LoadVector, ProductNest, require_sparse, walk
 from louver.passes.schedule import STEPS, Schedule, check_registers
 
 TILE_N = (8, 16, 32, 64, 128, 256)
@@ -60,37 +60,100 @@ WIDE_STAGING = {1: 64, 2: 32, 4: 16}
 """Columns staged at a time by each of four consumers, by bytes of an output: what leaves room for four stages."""
 
 
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a product asks of a schedule.
+
+    a, b, out: element types. b_major: the contiguous dimension of b. promoted: whether sums of 8-bit floats are added to others in f32.
+    step: elements of K that a stage holds. transposed: whether the output is stored so. gated: whether it has half of the product's
+    rows. reads: vectors that the epilogue reads, C counted as `TALL_READS`.
+    """
+
+    a: str
+    b: str
+    b_major: Literal["k", "mn"]
+    accumulator: str
+    promoted: bool
+    out: str
+    transposed: bool
+    gated: bool
+    step: int
+    reads: int
+
+    @classmethod
+    def of_problem(cls, problem: Problem) -> Demand:
+        """Of a product of the library."""
+        epilogue = problem.epilogue
+        vectors = (problem.bias, epilogue.dense_bias, epilogue.scale == "row", epilogue.dense_scale == "column")
+        return cls(
+            problem.a,
+            problem.b,
+            "k" if problem.b_layout == "k_major" else "mn",
+            problem.accumulator,
+            problem.accumulate == "promoted",
+            problem.out,
+            problem.kind == "linear",
+            epilogue.gated,
+            TILE_K[element_type(problem.b).bits],
+            sum(map(bool, vectors)) + TALL_READS * (epilogue.c is not None),
+        )
+
+    @classmethod
+    def of_nest(cls, nest: ProductNest) -> Demand:
+        """Of a user's kernel. Sums that are promoted more often than the library's step take the least step."""
+        step = TILE_K.get(element_type(nest.b.element).bits, STEPS[0])
+        nodes = set(walk(nest.epilogue))
+        return cls(
+            nest.a.element,
+            nest.b.element,
+            "k" if nest.b.k_major else "mn",
+            nest.accumulator,
+            nest.promoted is not None,
+            nest.store.element,
+            nest.store.transposed,
+            nest.gated,
+            STEPS[0] if nest.promoted is not None and nest.promoted < step else step,
+            sum(TALL_READS if isinstance(each, LoadMatrix) else isinstance(each, LoadVector) for each in nodes),
+        )
+
+
 def choose(
     problem: Problem, m: int, n: int, target: Target, sm_count: int, *, aligned_output: bool = False, batch: int = 1
 ) -> Schedule:
-    """A schedule for `a [m, K] @ b [K, n]`: the narrowest tile that holds n, at most 256; narrower where SMs would idle, twice as tall
-    where that fills them as well.
+    """A schedule for `a [m, K] @ b [K, n]` of the library, as `choose_for` chooses it."""
+    demand = Demand.of_problem(problem)
+    return choose_for(demand, (m, n, batch), target, sm_count, aligned_output=aligned_output)
 
-    aligned_output: the output's address, row pitch and rows' bytes are multiples of 16, so that bulk copies can write it.
-    batch: how many such products there are.
+
+def choose_for(
+    demand: Demand, sizes: tuple[int, int, int], target: Target, sm_count: int, *, aligned_output: bool
+) -> Schedule:
+    """A schedule by sizes: the narrowest tile that holds n, at most 256; narrower where SMs would idle, twice as tall where that fills
+    them as well.
+
+    sizes: m, n and how many such products there are. aligned_output: the output's address, row pitch and rows' bytes are multiples of 16,
+    so that bulk copies can write it.
     """
-    least = MIN_N_MAJOR if problem.b_layout == "n_major" else TILE_N[0]
+    m, n, batch = sizes
+    bits = element_type(demand.b).bits
+    least = MIN_N_MAJOR if demand.b_major == "mn" else TILE_N[0]
     widths = [width for width in TILE_N if width >= least]
     tile_n = next((width for width in widths if width >= n), widths[-1])
     rows = -(-m // Schedule().tile_m) * batch
     tile_n = narrowed(tile_n, widths, rows, n, sm_count)
-    if problem.accumulate == "promoted" and tile_n > 128:
+    if demand.promoted and tile_n > 128:
         tile_n = _promoted_width(n)
-    bulk = aligned_output and stageable(
-        tile_n, problem.out, transposed=problem.kind == "linear", gated=problem.epilogue.gated
-    )
-    tile_k = TILE_K[element_type(problem.b).bits]
-    store = "bulk" if bulk else "direct"
-    schedule = Schedule(tile_n=tile_n, tile_k=tile_k, stages=2, store=store)
-    if problem.accumulate == "f16" and tile_n == 256 and batch * -(-m // 256) * -(-n // 256) >= sm_count:
+    bulk = aligned_output and stageable(tile_n, demand.out, transposed=demand.transposed, gated=demand.gated)
+    schedule = Schedule(tile_n=tile_n, tile_k=demand.step, stages=2, store="bulk" if bulk else "direct")
+    if demand.accumulator == "f16" and tile_n == 256 and batch * -(-m // 256) * -(-n // 256) >= sm_count:
         # Sums in f16 take half the registers: twice the rows, and less to load for each.
         schedule = replace(schedule, tile_m=256, consumers=4)
-    elif bulk and tile_n == STREAMED and _tall_pays(problem, m, n, batch, sm_count):
+    elif bulk and tile_n == STREAMED and _tall_pays(demand, m, n, batch, sm_count):
         schedule = replace(schedule, **TALL)
-    schedule = replace(schedule, **_walk(schedule, element_type(problem.b).bits, columns=n))
+    schedule = replace(schedule, **_walk(schedule, bits, columns=n))
     if bulk:
-        schedule = replace(schedule, staging=_staging(schedule, problem.out))
-    return deepest(problem, schedule, target)
+        schedule = replace(schedule, staging=_staging(schedule, demand.out))
+    return _deepest(demand, schedule, target)
 
 
 def _walk(schedule: Schedule, bits: int, *, columns: int | None) -> dict[str, Any]:
@@ -119,16 +182,13 @@ def _is_tall(schedule: Schedule) -> bool:
     return {"tile_m": schedule.tile_m, "tile_n": schedule.tile_n} == TALL
 
 
-def _tall_pays(problem: Problem, m: int, n: int, batch: int, sm_count: int) -> bool:
-    epilogue = problem.epilogue
-    vectors = (problem.bias, epilogue.dense_bias, epilogue.scale == "row", epilogue.dense_scale == "column")
-    reads = sum(map(bool, vectors)) + TALL_READS * (epilogue.c is not None)
+def _tall_pays(demand: Demand, m: int, n: int, batch: int, sm_count: int) -> bool:
     # Sums in f16 have a larger tile still, promoted ones are held twice.
-    if problem.accumulate in ("f16", "promoted") or reads > TALL_READS:
+    if demand.accumulator == "f16" or demand.promoted or demand.reads > TALL_READS:
         return False
-    if element_type(problem.out).bytes not in TALL_STAGING:
+    if element_type(demand.out).bytes not in TALL_STAGING:
         return False
-    return tall_pays(m, n, batch, sm_count, element_type(problem.b).bits)
+    return tall_pays(m, n, batch, sm_count, element_type(demand.b).bits)
 
 
 def _promoted_width(n: int) -> int:
@@ -156,16 +216,7 @@ def choose_for_nest(
     schedule = replace(schedule, **{**walk, **given})
     if "stages" in given:
         return replace(schedule, store="bulk") if bulk else schedule
-    demand = _Demand(
-        nest.a.element,
-        nest.b.element,
-        "k" if nest.b.k_major else "mn",
-        nest.accumulator,
-        nest.promoted is not None,
-        element,
-        transposed,
-        gated,
-    )
+    demand = Demand.of_nest(nest)
     if not bulk:
         return _deepest(demand, schedule, target)
     try:
@@ -189,7 +240,9 @@ def _tiled(nest: ProductNest, given: Mapping[str, Any], target: Target) -> Sched
     for number in (given["consumers"],) if "consumers" in given else preferred:
         try:
             fields["consumers"] = number
-            schedule = Schedule(nest.tile_m, nest.tile_n, _step(nest), **fields)
+            schedule = Schedule(
+                nest.tile_m, nest.tile_n, nest.tile_k if nest.tile_k in STEPS else Demand.of_nest(nest).step, **fields
+            )
             check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None)
         except ValueError as error:
             refusal = refusal or error
@@ -199,49 +252,15 @@ def _tiled(nest: ProductNest, given: Mapping[str, Any], target: Target) -> Sched
     raise refusal
 
 
-def _step(nest: ProductNest) -> int:
-    """Columns of K that a stage holds: the user's step where it may be one, else the library's, whatever the user's is: K is summed
-    to its end. Sums that are promoted more often than that take the least.
-    """
-    if nest.tile_k in STEPS:
-        return nest.tile_k
-    step = TILE_K.get(element_type(nest.b.element).bits, STEPS[0])
-    return STEPS[0] if nest.promoted is not None and nest.promoted < step else step
-
-
-@dataclass(frozen=True, slots=True)
-class _Demand:
-    """What a product asks of a schedule's memory and registers: its element types, layouts and sums."""
-
-    a: str
-    b: str
-    b_major: Literal["k", "mn"]
-    accumulator: str
-    promoted: bool
-    out: str
-    transposed: bool
-    gated: bool
-
-
 def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
     """The schedule with as many stages as shared memory holds, at most 8; 1 without a producer.
 
     Raises ValueError where two stages do not fit, or the sums do not fit the registers.
     """
-    demand = _Demand(
-        problem.a,
-        problem.b,
-        "k" if problem.b_layout == "k_major" else "mn",
-        problem.accumulator,
-        problem.accumulate == "promoted",
-        problem.out,
-        problem.kind == "linear",
-        problem.epilogue.gated,
-    )
-    return _deepest(demand, schedule, target)
+    return _deepest(Demand.of_problem(problem), schedule, target)
 
 
-def _deepest(demand: _Demand, schedule: Schedule, target: Target) -> Schedule:
+def _deepest(demand: Demand, schedule: Schedule, target: Target) -> Schedule:
     check_registers(schedule, demand.accumulator, target, promoted=demand.promoted)
     if not schedule.specialized:
         return schedule

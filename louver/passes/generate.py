@@ -32,11 +32,12 @@ from louver.passes.signature import kernel_name, parameter_name
 def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
     """Schedule IR for `nest` run as `schedule` says. Raises ValueError where the two cannot go together.
 
-    A step of the schedule need not be the kernel's: it is a sum over all of K, whose operands end in zeros.
+    A tile of the schedule need not be the kernel's: each element of the output is computed once, whatever the tile, as a sum over all of
+    K, whose operands end in zeros.
     """
-    if (nest.tile_m, nest.tile_n) != (schedule.tile_m, schedule.tile_n):
+    if nest.a.index is not None and (nest.tile_m, nest.tile_n) != (schedule.tile_m, schedule.tile_n):
         raise ValueError(
-            f"the kernel's tile and the schedule's must agree, got {nest.tile_m}×{nest.tile_n} "
+            f"an array says what each tile of the kernel reads, so that the schedule's tile is the same, got {nest.tile_m}×{nest.tile_n} "
             f"and {schedule.tile_m}×{schedule.tile_n}"
         )
     require_sparse(nest)

@@ -30,6 +30,7 @@ from louver.user.source import KernelSource
 if TYPE_CHECKING:
     from louver.emulator import Report
     from louver.passes.choose_family import CompiledKernel
+    from louver.passes.schedule import Schedule
     from louver.user.launch import Ready
 
 T = TypeVar("T")
@@ -109,8 +110,8 @@ class AutotunedKernel(JitKernel):
         from louver.user.emulated import emulate
 
         def run(call: Call, hints: Hints, sizes: tuple[int, ...]) -> Report:
-            def compiled(variant: Variant) -> CompiledKernel:
-                return self._compile(call, hints, variant)
+            def compiled(variant: Variant, schedule: Schedule | None) -> CompiledKernel:
+                return self._compile(call, hints, variant, sizes, schedule)
 
             return emulate(self._source.name, compiled, call, sizes)
 

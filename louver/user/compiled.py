@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from louver.frontend.transposed import LENGTH
 from louver.isa.targets import target as machine
+from louver.passes.schedule import Schedule
 from louver.passes.signature import MapParameter, Signature
 from louver.passes.tile_signature import TileSignature
 from louver.ptx.assembler import ptxas_version
@@ -19,6 +20,7 @@ from louver.runtime.module import LoadedKernel, load
 from louver.user.arguments import Call, Kind
 from louver.user.facts import ProductFacts
 from louver.user.hints import Hints
+from louver.user.retile import Sized
 from louver.user.source import KernelSource
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ class Wanted:
 
     multiples: arguments of the call that are multiples of 16, see `multiples_of`: register tiles are made for them, products are not.
     apart: its arrays that share no memory with another one, see `apart_of`: of register tiles too.
+    schedule: a product's; None leaves it to `sized`, if there is such, and else to the kernel's own tile. sized: is not compared.
     """
 
     source: KernelSource
@@ -50,6 +53,8 @@ class Wanted:
     target: str
     multiples: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
+    schedule: Schedule | None = None
+    sized: Sized | None = field(default=None, compare=False, repr=False)
 
     @property
     def key(self) -> str:
@@ -70,6 +75,7 @@ class Wanted:
             self.variant,
             multiples,
             apart,
+            self.schedule,
             target=self.target,
             ptxas=ptxas_version(),
         )
@@ -79,13 +85,14 @@ class Wanted:
 class UserKernel:
     """A kernel on a device and what its launch must bind.
 
-    signature, facts: of a product; of register tiles a signature alone. metadata_words: of a product's load of metadata.
+    signature, facts, schedule: of a product; of register tiles a signature alone. metadata_words: of a product's load of metadata.
     """
 
     kernel: LoadedKernel
     signature: Signature | TileSignature
     facts: ProductFacts | None
     metadata_words: int
+    schedule: Schedule | None
 
     @property
     def stores_in_bulk(self) -> bool:
@@ -99,12 +106,15 @@ def compile_wanted(wanted: Wanted) -> CompiledKernel:
     from louver.kernels.configure import choose_for_nest
     from louver.passes.choose_family import Choice, Reading, compile_kernel
     from louver.passes.product import ProductNest
-    from louver.passes.schedule import Schedule
 
     fixed = dict(wanted.hints.schedule)
 
     def schedule(nest: ProductNest) -> Schedule:
-        return choose_for_nest(nest, machine(wanted.target), aligned_output=wanted.variant == "bulk", fixed=fixed)
+        target, aligned = machine(wanted.target), wanted.variant == "bulk"
+        found = wanted.schedule
+        if found is None and wanted.sized is not None and not fixed:
+            found = wanted.sized(nest, target, aligned)
+        return found or choose_for_nest(nest, target, aligned_output=aligned, fixed=fixed)
 
     def readings(ones: int) -> Iterator[Reading]:
         return (functools.partial(_tile_ir, wanted, kind) for kind in _with_fewer_ones(wanted.kind, ones))
@@ -152,8 +162,16 @@ def build_record(wanted: Wanted) -> KernelRecord:
     assembly = assemble(kernel.made.ptx, wanted.target)
     kernel, assembly = with_room(kernel, assembly, wanted.hints.warps)
     made = kernel.made
-    launch: dict[str, Any] = {"signature": made.signature.to_json(), "facts": None, "metadata_words": 0}
+    launch: dict[str, Any] = {
+        "signature": made.signature.to_json(),
+        "facts": None,
+        "metadata_words": 0,
+        "schedule": None,
+    }
     if isinstance(made, CompiledProduct):
+        if not assembly.clean and (wanted.schedule or wanted.sized):
+            # The epilogue leaves no room for the library's tile: the kernel's own is smaller.
+            return build_record(replace(wanted, schedule=None, sized=None))
         if not assembly.clean:
             raise UncleanKernelError(
                 f"a product keeps its sums in registers and its products in flight; {wanted.source.name} does not assemble cleanly: "
@@ -161,6 +179,7 @@ def build_record(wanted: Wanted) -> KernelRecord:
                 f"epilogue fewer arrays{_without(wanted.hints)}"
             )
         launch["facts"] = ProductFacts.of(made.nest).to_json()
+        launch["schedule"] = asdict(made.schedule)
         launch["metadata_words"] = metadata_words(made.schedule, made.nest.a.element)
     return KernelRecord(
         kernel=made.signature.kernel,
@@ -253,7 +272,9 @@ def _load(wanted: Wanted, ordinal: int) -> UserKernel:
         cluster=signature.cluster if isinstance(signature, Signature) else 1,
         ordinal=ordinal,
     )
-    return UserKernel(kernel, signature, product, record.launch["metadata_words"])
+    schedule = record.launch["schedule"]
+    schedule = None if schedule is None else Schedule(**schedule)
+    return UserKernel(kernel, signature, product, record.launch["metadata_words"], schedule)
 
 
 def target_of(ordinal: int) -> str:

@@ -17,6 +17,7 @@ from louver.passes.choose_family import CompiledKernel
 from louver.passes.compile_tiles import CompiledTiles
 from louver.passes.layout import metadata_words
 from louver.passes.pipeline import CompiledProduct
+from louver.passes.schedule import Schedule
 from louver.passes.signature import parameter_name
 from louver.user.arguments import Call
 from louver.user.bind_product import PartError, ProductCall, bind_product, check_direct
@@ -25,34 +26,33 @@ from louver.user.compiled import Variant
 from louver.user.facts import ProductFacts
 from louver.user.interpreted import flat
 from louver.user.pairs import operand
-
-SM_COUNT = 132
-"""SMs to pretend, which bounds the grid."""
+from louver.user.retile import SM_COUNT, schedule_of
 
 
 def emulate(
     name: str,
-    compiled: Callable[[Variant], CompiledKernel],
+    compiled: Callable[[Variant, Schedule | None], CompiledKernel],
     call: Call,
     grid: Sequence[int],
     *,
     sm_count: int = SM_COUNT,
     order: Order = Latest(),  # noqa: B008 - frozen
 ) -> Report:
-    """Run a kernel on the call's NumPy arrays, in place. compiled: gives the kernel for what the call's alignment leaves.
+    """Run a kernel on the call's NumPy arrays, in place. compiled: gives the kernel for what the call's alignment leaves, and a schedule for its sizes.
 
     Raises ValueError where the call's sizes, arrays and grid do not fit together, and EmulationError for a misuse found.
     """
     memory = GlobalMemory()
     arrays = {name: _add(memory, name, call) for name in call.arrays}
-    made = compiled("bulk").made
+    made = compiled("bulk", None).made
     if not isinstance(made, CompiledProduct):
         return _emulate_tiles(name, made, call, grid, memory, arrays, order)
     try:
-        bound = bind_product(name, ProductFacts.of(made.nest), call, grid)
+        facts = ProductFacts.of(made.nest)
+        bound = bind_product(name, facts, call, grid)
     except PartError as error:
         try:
-            tiles = compiled("tiles").made
+            tiles = compiled("tiles", None).made
             assert not isinstance(tiles, CompiledProduct)
             return _emulate_tiles(name, tiles, call, grid, memory, arrays, order)
         except ValueError:
@@ -62,14 +62,21 @@ def emulate(
         for matrix in (bound.dense, bound.out)
     )
     if not dense.aligned:
-        tiles = compiled("tiles").made
+        tiles = compiled("tiles", None).made
         assert not isinstance(tiles, CompiledProduct)
         return _emulate_tiles(name, tiles, call, grid, memory, arrays, order)
+    schedule = schedule_of(
+        facts, (bound.m, bound.n, bound.batch), made.target, sm_count, aligned_output=out.bulk_writable
+    )
     if made.schedule.store == "bulk" and not out.bulk_writable:
-        direct = compiled("direct").made
+        direct = compiled("direct", schedule).made
         assert isinstance(direct, CompiledProduct)
         made = direct
         check_direct(name, bound, out, made.schedule.store)
+    elif schedule not in (None, made.schedule):
+        sized = compiled("bulk", schedule).made
+        assert isinstance(sized, CompiledProduct)
+        made = sized
     arguments = _arguments(made, bound, call, memory, arrays, dense, out)
     ctas = made.signature.grid(bound.m, bound.n, sm_count, bound.batch)
     return run(made.kernel, ctas, arguments, memory=memory, order=order)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from louver.kernels.configure import Demand
 from louver.passes.product import (
     Batch,
     LoadMatrix,
@@ -57,7 +58,8 @@ class ProductFacts:
 
     a: the sparse operand's dense matrix [m, k]. pair: the two arguments that it is made of, gate and up, or None for one. b: the dense operand where it is, [k, n] or [n, k]. d: the output. batch: entries,
     None without. index: what says which of a's entries a tile takes, None where nothing does. reads: matrices, vectors and scalars of the epilogue; numbers: its f32 arguments. equal, at_most, multiples, programs, split: what a
-    launch must check, see `ProductNest`. tile_m, tile_n: elements of the product that a tile has.
+    launch must check, see `ProductNest`. tile_m, tile_n: elements of the product that a tile of the kernel has. demand: by which a schedule
+    may have another tile; None where an array says what each of the kernel's tiles reads.
     """
 
     m: str
@@ -79,6 +81,7 @@ class ProductFacts:
     tile_m: int
     tile_n: int
     split: Split | None
+    demand: Demand | None
 
     @property
     def sparse(self) -> tuple[str, ...]:
@@ -123,6 +126,7 @@ class ProductFacts:
             tile_m=nest.tile_m,
             tile_n=nest.tile_n,
             split=nest.split,
+            demand=None if nest.a.index is not None else Demand.of_nest(nest),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -142,6 +146,7 @@ class ProductFacts:
             "vectors": tuple(VectorFacts(**each) for each in facts["vectors"]),
             "numbers": tuple(facts["numbers"]),
             "split": None if facts["split"] is None else Split(**facts["split"]),
+            "demand": None if facts["demand"] is None else Demand(**facts["demand"]),
             "pair": None if facts["pair"] is None else tuple(facts["pair"]),
             **{name: tuple(tuple(pair) for pair in facts[name]) for name in ("equal", "at_most", "multiples")},
         }

@@ -18,11 +18,13 @@ from louver.user.hints import Hints
 from louver.user.interpreted import TARGET, interpret
 from louver.user.place import place
 from louver.user.recent import Recent, RecentCalls
+from louver.user.retile import SM_COUNT, sized
 from louver.user.source import KernelSource
 
 if TYPE_CHECKING:
     from louver.emulator import Report
     from louver.passes.choose_family import CompiledKernel
+    from louver.passes.schedule import Schedule
 
 T = TypeVar("T")
 
@@ -107,10 +109,12 @@ class JitKernel:
             raise ValueError("the emulator takes arrays in host memory, got arrays on a GPU")
         from louver.user.emulated import emulate
 
-        def compiled(variant: Variant) -> CompiledKernel:
-            return self._compile(call, hints, variant)
+        sizes = grid_sizes(grid, call.given)
 
-        return emulate(self._source.name, compiled, call, grid_sizes(grid, call.given))
+        def compiled(variant: Variant, schedule: Schedule | None) -> CompiledKernel:
+            return self._compile(call, hints, variant, sizes, schedule)
+
+        return emulate(self._source.name, compiled, call, sizes)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """How a call with these arguments runs, whatever its grid: which family of kernels, with which schedule, and why."""
@@ -129,8 +133,25 @@ class JitKernel:
         said = "; ".join(warnings) or None
         return Explanation("register tiles", kernel.refusal, None, made.ptx, said, made.dense)
 
-    def _compile(self, call: Call, hints: Hints, variant: Variant) -> CompiledKernel:
-        wanted = Wanted(self._source, call.kind, hints, variant, TARGET, multiples_of(call), apart_of(call))
+    def _compile(
+        self,
+        call: Call,
+        hints: Hints,
+        variant: Variant,
+        grid: Sequence[int] = (),
+        schedule: Schedule | None = None,
+    ) -> CompiledKernel:
+        wanted = Wanted(
+            self._source,
+            call.kind,
+            hints,
+            variant,
+            TARGET,
+            multiples_of(call),
+            apart_of(call),
+            schedule=None if hints.schedule else schedule,
+            sized=sized(call, grid, SM_COUNT),
+        )
         found = self._compiled.get(wanted.product_key) or self._compiled.get(wanted.key)
         if found is None:
             found = compile_wanted(wanted)

@@ -6,21 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from louver.formats.tensor import SparseTensor
+from louver.isa.targets import target as machine
 from louver.kernels.launch import Rows, parameter_type
 from louver.kernels.operand import DeviceOperand
 from louver.kernels.state import TensorState
 from louver.passes.signature import Signature, parameter_name
 from louver.passes.tile_signature import TileSignature
+from louver.runtime.device import device
 from louver.runtime.driver import device_context, is_capturing
 from louver.runtime.module import ArgumentPack, BoundLaunch, LoadedKernel
 from louver.runtime.tensormap import encode
 from louver.user.arguments import Call
 from louver.user.bind_product import Matrix, PartError, ProductCall, bind_product, check_alignment, check_direct
 from louver.user.bind_tiles import ADDRESSES, check_tiles, number
-from louver.user.compiled import UserKernel, Wanted, apart_of, is_loaded, loaded, multiples_of, target_of
+from louver.user.compiled import UserKernel, Variant, Wanted, apart_of, is_loaded, loaded, multiples_of, target_of
 from louver.user.hints import Hints
 from louver.user.pairs import is_made
 from louver.user.pairs import operand as operand_of
+from louver.user.retile import schedule_of, sized
 from louver.user.source import KernelSource
 
 
@@ -47,7 +50,9 @@ def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], o
     with device_context(ordinal):
         target = target_of(ordinal)
         marks = multiples_of(call), apart_of(call)
-        kernel = _loaded(Wanted(source, call.kind, hints, "bulk", target, *marks), ordinal, stream)
+        sm_count = device(ordinal).sm_count
+        wanted = Wanted(source, call.kind, hints, "bulk", target, *marks, sized=sized(call, grid, sm_count))
+        kernel = _loaded(wanted, ordinal, stream)
         if kernel.facts is None:
             return _ready_tiles(source.name, kernel, call, grid, ordinal, stream)
         try:
@@ -66,7 +71,14 @@ def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], o
                 check_alignment(source.name, bound, dense)
             kernel = _loaded(Wanted(source, call.kind, hints, "tiles", target, *marks), ordinal, stream)
             return _ready_tiles(source.name, kernel, call, grid, ordinal, stream)
-        if kernel.stores_in_bulk and not out.bulk_writable:
+        schedule = None
+        if not hints.schedule:
+            sizes = bound.m, bound.n, bound.batch
+            schedule = schedule_of(kernel.facts, sizes, machine(target), sm_count, aligned_output=out.bulk_writable)
+        if schedule not in (None, kernel.schedule):
+            variant: Variant = "bulk" if out.bulk_writable else "direct"
+            kernel = _loaded(Wanted(source, call.kind, hints, variant, target, schedule=schedule), ordinal, stream)
+        elif kernel.stores_in_bulk and not out.bulk_writable:
             kernel = _loaded(Wanted(source, call.kind, hints, "direct", target), ordinal, stream)
             check_direct(source.name, bound, out, "bulk" if kernel.stores_in_bulk else "direct")
         return _ready_product(source.name, kernel, call, bound, stream)

@@ -153,9 +153,16 @@ def test_operands_that_bulk_copies_cannot_read(rng: np.random.Generator) -> None
     assert np.isnan(gap(out)).all()
 
 
-@pytest.mark.parametrize(
-    "name", ["dot_f16", "dense_f16", "softmax_dot", "two_dots", "elementwise", "column_sums", "right_sparse"]
-)
+@pytest.mark.parametrize("name", ["dot_f16", "right_sparse"])
+def test_a_product_of_small_tiles_has_tiles_of_its_own(rng: np.random.Generator, name: str) -> None:
+    run, kernel = RUNS[name](rng, name), JitKernel(tile_source(name), Hints())
+    kernel.emulate[run.grid](**TILE_CASES[name].constexprs | dict(run.arguments))
+    run.check()
+    explained = kernel.explain(**TILE_CASES[name].constexprs | dict(run.arguments))
+    assert explained.family == "product" and explained.schedule is not None and explained.schedule.tile_m == 128
+
+
+@pytest.mark.parametrize("name", ["dense_f16", "softmax_dot", "two_dots", "elementwise", "column_sums"])
 def test_what_is_no_product_runs_by_register_tiles(rng: np.random.Generator, name: str) -> None:
     runs = [RUNS[name](rng, name) for _ in range(2)]
     kernel = JitKernel(tile_source(name), Hints())

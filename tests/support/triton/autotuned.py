@@ -11,7 +11,7 @@ CONFIGS = [
     triton.Config({"BM": 64, "BN": 32, "BK": 64}, num_warps=8, num_stages=4),
     triton.Config({"BM": 32, "BN": 16, "BK": 64}, num_warps=2),
 ]
-"""The first is refused for sparse arguments: metadata is for 16 rows."""
+"""Register tiles refuse the first for sparse arguments: metadata is for 16 rows. A product has tiles of its own."""
 
 
 @triton.jit

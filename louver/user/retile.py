@@ -1,0 +1,50 @@
+"""A product's tile by the sizes of a call: that a kernel computes each tile once is proven, so that its own tile need not be the schedule's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from louver.isa.targets import Target
+from louver.kernels.configure import choose_for
+from louver.passes.product import ProductNest
+from louver.passes.schedule import Schedule
+from louver.user.arguments import Call
+from louver.user.facts import ProductFacts
+from louver.user.sizes import size, with_grid
+
+SM_COUNT = 132
+"""SMs to pretend where there is no GPU to ask: an H200's."""
+
+Sized = Callable[[ProductNest, Target, bool], Schedule | None]
+"""The schedule of a product, for a target and for an output that bulk copies can write or not; None for the kernel's own tile."""
+
+
+def schedule_of(
+    facts: ProductFacts, sizes: tuple[int, int, int], target: Target, sm_count: int, *, aligned_output: bool
+) -> Schedule | None:
+    """The library's schedule for a product of these sizes: m, n and entries. None where the kernel's tile says what each tile reads."""
+    if facts.demand is None:
+        return None
+    return choose_for(facts.demand, sizes, target, sm_count, aligned_output=aligned_output)
+
+
+def sized(call: Call, grid: Sequence[int], sm_count: int) -> Sized:
+    """How a kernel that is not compiled yet gets its schedule: by the sizes of the call. grid: empty where nobody knows it."""
+    numbers = with_grid(call.numbers, grid) if grid else call.numbers
+
+    def schedule(nest: ProductNest, target: Target, aligned_output: bool) -> Schedule | None:
+        facts = ProductFacts.of(nest)
+        try:
+            sizes = product_sizes(facts, numbers)
+        except KeyError:
+            # A size that counts programs.
+            return None
+        return schedule_of(facts, sizes, target, sm_count, aligned_output=aligned_output) if min(sizes) > 0 else None
+
+    return schedule
+
+
+def product_sizes(facts: ProductFacts, numbers: Mapping[str, int | float]) -> tuple[int, int, int]:
+    """m, n and entries of the product, by a call's numbers."""
+    m, n = size(facts.m, numbers), size(facts.n, numbers)
+    return m, n, 1 if facts.batch is None else size(facts.batch, numbers)
