@@ -39,6 +39,7 @@ class Choice:
     schedule: chooses a product's. fixed: fields of it that the user has fixed, which rule register tiles out. warps: of a program of
     register tiles, None for Louver's choice. multiples: arguments that these take to be multiples of 16, so that neighbours are moved
     together. refused: why the call is no product, whatever the kernel is; None where it may be one.
+    boxes: whether bulk copies may bring tiles of register tiles.
     """
 
     schedule: Callable[[ProductNest], Schedule]
@@ -47,6 +48,7 @@ class Choice:
     warps: int | None = None
     multiples: tuple[str, ...] = ()
     refused: str | None = None
+    boxes: bool = True
 
     def product(self, reading: Reading) -> CompiledKernel | ValueError:
         """The kernel as a product, or why it is none."""
@@ -63,7 +65,7 @@ class Choice:
             return error
         self._mark(module)
         try:
-            return CompiledKernel(compile_tiles(module, self.target, warps=self.warps), str(refusal))
+            return CompiledKernel(compile_tiles(module, self.target, warps=self.warps, boxes=self.boxes), str(refusal))
         except UnsupportedKernelError as error:
             error.add_note(f"As a warpgroup product it is refused too: {refusal}")
             return error

@@ -19,7 +19,7 @@ from louver.passes.encode.unit import multiplies
 from louver.passes.expand_blocks import METADATA_PADDING
 from louver.passes.integers import is_zero
 from louver.passes.staged_operands import element_bytes, loaded_along, row_bytes, tile_bytes
-from louver.passes.steps_ahead import Sources, computed, only_loads
+from louver.passes.steps_ahead import Feeds, Sources, computed, only_loads
 
 LEAST_BYTES = 4
 """Bytes of an element that a thread can copy without its neighbours."""
@@ -37,13 +37,13 @@ def copied_loads(function: FuncOp, staged: Mapping[SSAValue, int]) -> dict[SSAVa
         if not dots:
             continue
         loads = [op for op in block.ops if isinstance(op, LoadOp) and as_tensor(op.result.type) is not None]
-        addresses, _ = computed([operand for load in loads for operand in load.operands], block)
+        others, _ = computed([operand for load in loads for operand in load.operands], block)
         made, _ = computed([operand for dot in dots for operand in (dot.a, dot.b)], block)
         for load in loads:
             along = _taken_along(load, staged, multiplied=load in made)
-            if along is None or load in addresses or not may_be_copied(load):
+            if along is None or load in others or not may_be_copied(load, "any"):
                 continue
-            if Sources(loop, [load], repeated=True).known_ahead:
+            if Sources(loop, addresses(load), repeated=True).known_ahead:
                 found[load.result] = along
     return found
 
@@ -68,10 +68,19 @@ def only_user(value: SSAValue) -> Operation | None:
     return next(iter(value.uses)).operation if value.has_one_use() else None
 
 
-def may_be_copied(load: LoadOp) -> bool:
+def addresses(load: LoadOp) -> list[SSAValue]:
+    """What a copy in a load's place is told."""
+    if load.box is not None:
+        return [load.box, *load.place]
+    return [each for each in (load.ptr, load.mask) if each is not None]
+
+
+def may_be_copied(load: LoadOp, feeds: Feeds) -> bool:
     """Whether nothing is said of caches, and elements that are not loaded are zeros, or codes of which any legal ones will do."""
     if load.cache is not None or load.evict is not None or load.is_volatile is not None:
         return False
+    if load.box is not None or feeds == "boxes":
+        return load.box is not None
     return gives_zeros(load) or (is_padding(load.other) and array_of(load.ptr) is not None)
 
 

@@ -31,14 +31,14 @@ from louver.passes.insert import carrying, insert, insert_before
 from louver.passes.lower_tiles.shared import in_shared
 from louver.passes.remove_dead import remove_dead
 from louver.passes.ring_copies import goes_to_ring
-from louver.passes.steps_ahead import Sources, computed_again, guarded_mask, move_up, only_loads
+from louver.passes.steps_ahead import Feeds, Sources, computed_again, guarded_mask, move_up, only_loads
 
 KEPT_BYTES = 448
 """Of each thread, for sums and for what a loop loads ahead: 112 registers of 255, beside operands and addresses."""
 
 
-def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None:
-    """In place; the module is verified after it. warps: of a CTA. rings: whether ring-copies follows, and takes some loads.
+def prefetch_loads(module: ModuleOp, warps: int, *, rings: Feeds | None = None) -> None:
+    """In place; the module is verified after it. warps: of a CTA. rings: what ring-copies, which follows, takes; None for nothing.
 
     Of innermost loops that only load and compute, and have dots with operands that go through shared memory: all loads, else those that
     their dots multiply, if these fit `KEPT_BYTES` beside sums. A load stays whose address hangs on what the loop loads or sums.
@@ -54,8 +54,8 @@ def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None
                 op
                 for op in block.ops
                 if isinstance(op, LoadOp)
-                and not (rings and goes_to_ring(loop, op))
-                and Sources(loop, [op], repeated=False).known_ahead
+                and not (rings is not None and goes_to_ring(loop, op, rings))
+                and Sources(loop, op.operands, repeated=False).known_ahead
             ]
             multiplied = _multiplied(dots)
             sums = sum(_tile_bytes(dot.d) for dot in dots)
@@ -108,7 +108,7 @@ def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:
     """The loop with these loads of its body a step ahead of it."""
     block, end = loop.body.block, loop.body.block.last_op
     assert isinstance(end, scf.YieldOp)
-    sources = Sources(loop, loads, repeated=False)
+    sources = Sources(loop, [each for load in loads for each in load.operands], repeated=False)
     made, varying = sources.made, sources.varying
     move_up(block, (set(made) - varying).union(sources.stepped))
     # By then the tiles of this step have gone to shared memory, and left their registers.
@@ -143,13 +143,9 @@ def _loads_at(
 
 def _load_at(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
     """Elements are undefined where there is nothing to load: nothing reads them."""
-    operands = [known.get(operand, operand) for operand in load.operands]
-    mask = guarded_mask(before, load, known, guard)
-    new = LoadOp(
-        operands=[operands[0], [mask], operands[2:]],
-        properties={name: value for name, value in load.properties.items() if name != "operandSegmentSizes"},
-        result_types=[load.result.type],
-    )
+    other = None if load.other is None else known.get(load.other, load.other)
+    new = LoadOp(known.get(load.ptr, load.ptr), guarded_mask(before, load, known, guard), other)
+    new.properties |= {name: value for name, value in load.properties.items() if name != "operandSegmentSizes"}
     insert(before, new, load)
     new.result.name_hint = load.result.name_hint
     return new.result

@@ -8,6 +8,7 @@ from __future__ import annotations
 from xdsl.ir import Dialect
 
 from louver.ir.tile.atomic import AtomicCASOp, AtomicOp, AtomicRMWOp
+from louver.ir.tile.boxes import BoxCopiesOp, InitBarriersOp, InvalBarriersOp, WaitBarrierOp
 from louver.ir.tile.compute import (
     BroadcastOp,
     ClampFOp,
@@ -40,17 +41,9 @@ from louver.ir.tile.memory import (
 from louver.ir.tile.pointers import AddPtrOp, MakeRangeOp, PointerCastOp, PtrToIntOp
 from louver.ir.tile.reduce import CombiningOp, ReduceOp, ReduceReturnOp, ScanOp, ScanReturnOp
 from louver.ir.tile.shared import SharedAttr
-from louver.ir.tile.staging import AsyncCommitOp, AsyncCopyOp, AsyncWaitOp, LocalAllocOp, LocalStoreOp
+from louver.ir.tile.staging import AsyncCommitOp, AsyncCopyOp, AsyncWaitOp, LocalAllocOp, LocalStoreOp, SlotOp
 from louver.ir.tile.syntax import Index
-from louver.ir.tile.types import (
-    FORMATS,
-    AnyTensor,
-    CachePolicyAttr,
-    DescriptorType,
-    PointerType,
-    SparseAttr,
-    sparse_encoding,
-)
+from louver.ir.tile.types import FORMATS, AnyTensor, DescriptorType, PointerType, SparseAttr, sparse_encoding
 
 TILE = Dialect(
     "tt",
@@ -96,19 +89,13 @@ TILE = Dialect(
         AsyncCopyOp,
         AsyncCommitOp,
         AsyncWaitOp,
+        SlotOp,
+        InitBarriersOp,
+        InvalBarriersOp,
+        WaitBarrierOp,
+        BoxCopiesOp,
     ],
-    [
-        SparseAttr,
-        CachePolicyAttr,
-        PointerType,
-        DescriptorType,
-        BlockedAttr,
-        MmaAttr,
-        DotOperandAttr,
-        SliceAttr,
-        LinearAttr,
-        SharedAttr,
-    ],
+    [SparseAttr, PointerType, DescriptorType, BlockedAttr, MmaAttr, DotOperandAttr, SliceAttr, LinearAttr, SharedAttr],
 )
 
 __all__ = [
@@ -123,6 +110,7 @@ __all__ = [
     "AtomicOp",
     "AtomicRMWOp",
     "BlockedAttr",
+    "BoxCopiesOp",
     "BroadcastOp",
     "ClampFOp",
     "CombiningOp",
@@ -144,6 +132,8 @@ __all__ = [
     "GetNumProgramsOp",
     "GetProgramIdOp",
     "Index",
+    "InitBarriersOp",
+    "InvalBarriersOp",
     "JoinOp",
     "LinearAttr",
     "LoadOp",
@@ -164,12 +154,14 @@ __all__ = [
     "ScanReturnOp",
     "SharedAttr",
     "SliceAttr",
+    "SlotOp",
     "SparseAttr",
     "SplatOp",
     "SplitOp",
     "StoreOp",
     "TILE",
     "TransOp",
+    "WaitBarrierOp",
     "element_attribute",
     "element_name",
     "sparse_encoding",

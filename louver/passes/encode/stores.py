@@ -43,8 +43,7 @@ def choose_stores(function: FuncOp, natures: Natures) -> None:
         if isinstance(op, AtomicRMWOp) and op.result.first_use is not None:
             continue
         run, nature = run_of(op), natures.of(op.value) or natures.of(op.ptr)
-        # Elements that are moved one by one gain too little.
-        if run is None or run.together == 1:
+        if run is None:
             continue
         shape = tensor_of(op.ptr).get_shape()
         if nature is None:
