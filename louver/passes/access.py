@@ -54,20 +54,28 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A tile in memory. base: the pointer that it is counted from. dimensions: those with more than one element."""
+    """A tile in memory. base: the pointer that it is counted from. dimensions: those with more than one element.
+
+    repeated: dimensions along which all elements are one. within: what a mask says of their indices, below 0 in the tensor.
+    """
 
     base: SSAValue
     dimensions: tuple[Dimension, ...]
     entry: Entry | None = None
+    repeated: tuple[int, ...] = ()
+    within: tuple[Polynomial, ...] = ()
 
 
 Terms = list[tuple[Monomial, int]]
 """Terms of an offset, in elements."""
 
 
-def access(pointer: Elements | Tile, shape: Sequence[int], bounds: Sequence[Bound], op: Operation) -> Access:
+def access(
+    pointer: Elements | Tile, shape: Sequence[int], bounds: Sequence[Bound], op: Operation, *, repeats: bool
+) -> Access:
     """What `op` reaches with a tile of `shape` through `pointer`, within the bounds of its mask.
 
+    repeats: all elements along a dimension may be one.
     Refuses offsets that are no sum of one index times one stride for each dimension, and bounds on anything but an index.
     """
     if isinstance(pointer, Tile):
@@ -77,14 +85,18 @@ def access(pointer: Elements | Tile, shape: Sequence[int], bounds: Sequence[Boun
         return Access(pointer.base, tuple(each for each in found if each.extent > 1), entry)
     wide = [number for number, extent in enumerate(shape) if extent > 1]
     offset = _narrowed(pointer.offset, wide)
-    found, outside = _starts([_strided(offset, number, shape[number], op) for number in wide], offset, op)
-    limits = [_limit(found, _narrowed(bound.within(shape), wide), op) for bound in bounds]
+    repeated = tuple(number for number in wide if repeats and number not in lanes(offset))
+    starts = [_strided(offset, number, shape[number], op) for number in wide if number not in repeated]
+    found, outside = _starts(starts, offset, op)
+    limited = [_narrowed(bound.within(shape), wide) for bound in bounds]
+    within = tuple(each for each in limited if len(lanes(each)) == 1 and lanes(each) <= {*repeated})
+    limits = [_limit(found, each, op) for each in limited if each not in within]
     for place, each in enumerate(found):
         own = [size for number, size in (limit for limit in limits if limit) if number == each.number]
         sizes = [size for size in own if size is not None]
         found[place], terms = _bounded(replace(each, floored=None in own), sizes, op)
         outside += terms
-    return Access(pointer.base, tuple(found), batch_entry(outside, op))
+    return Access(pointer.base, tuple(found), batch_entry(outside, op), repeated, within)
 
 
 def _narrowed(value: Polynomial, wide: Sequence[int]) -> Polynomial:
@@ -249,7 +261,8 @@ def without_moves(found: Access, op: Operation, *, sparse: bool) -> Access:
     gone = _with_fellows(moved, columns.first)
     entry = batch_entry([*gone, *([] if found.entry is None else found.entry.index * found.entry.stride)], op)
     rest = replace(columns, first=columns.first - gone)
-    return Access(found.base, tuple(rest if each is columns else each for each in found.dimensions), entry)
+    dimensions = tuple(rest if each is columns else each for each in found.dimensions)
+    return replace(found, dimensions=dimensions, entry=entry)
 
 
 def _goes_on(monomial: Monomial, factor: int, extent: int, sparse: bool) -> bool:

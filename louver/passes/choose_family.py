@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import FuncOp
-from louver.ir.tile.multiples import mark_multiples
+from louver.ir.tile.multiples import mark_apart, mark_multiples
 from louver.passes.compile_tiles import CompiledTiles, compile_tiles
 from louver.passes.pipeline import CompiledProduct, compile_tile_ir
 from louver.passes.product import ProductNest
@@ -38,8 +38,8 @@ class Choice:
 
     schedule: chooses a product's. fixed: fields of it that the user has fixed, which rule register tiles out. warps: of a program of
     register tiles, None for Louver's choice. multiples: arguments that these take to be multiples of 16, so that neighbours are moved
-    together. refused: why the call is no product, whatever the kernel is; None where it may be one.
-    boxes: whether bulk copies may bring tiles of register tiles.
+    together. apart: arrays that share no memory with others, so that stores leave them unchanged. refused: why the call is no product,
+    whatever the kernel is; None where it may be one. boxes: whether bulk copies may bring tiles of register tiles.
     """
 
     schedule: Callable[[ProductNest], Schedule]
@@ -47,6 +47,7 @@ class Choice:
     fixed: tuple[str, ...] = ()
     warps: int | None = None
     multiples: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
     refused: str | None = None
     boxes: bool = True
 
@@ -74,8 +75,9 @@ class Choice:
 
     def _mark(self, module: ModuleOp) -> None:
         for function in module.body.ops:
-            if isinstance(function, FuncOp) and self.multiples:
+            if isinstance(function, FuncOp):
                 mark_multiples(function, self.multiples)
+                mark_apart(function, self.apart)
 
 
 def only(tile_ir: Reading) -> Readings:

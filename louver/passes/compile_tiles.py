@@ -23,6 +23,7 @@ from louver.isa.instruction import LANES
 from louver.isa.targets import Target, target
 from louver.passes.across import turn_across
 from louver.passes.canonicalize import drop_assumptions
+from louver.passes.chunks import find_chunks
 from louver.passes.conditions import conditions
 from louver.passes.count_loops import count_loops
 from louver.passes.decompose import decompose_sparse_tensors
@@ -37,7 +38,7 @@ from louver.passes.fold_sums import fold_sums
 from louver.passes.hoist_invariants import hoist_invariants
 from louver.passes.host_descriptors import make_host_descriptors
 from louver.passes.join_equal_integers import join_equal_integers
-from louver.passes.lower_tiles import NotInChunksError, lower_tiles, place_shared
+from louver.passes.lower_tiles import lower_tiles, place_shared
 from louver.passes.make_ahead import make_ahead
 from louver.passes.multiply_kept import multiply_kept
 from louver.passes.prefetch_loads import prefetch_loads
@@ -125,6 +126,7 @@ PASSES = (
     "eliminate-common-subexpressions",
     "describe-boxes",
     "split-addresses",
+    "find-chunks",
     "assign-encodings",
     "hoist-invariants",
     "make-ahead",
@@ -190,6 +192,9 @@ def compile_tiles(
     dump.write("describe-boxes", plain)
     split_addresses(plain)
     dump.write("split-addresses", plain)
+    if has_known_addresses(_kernel(plain)):
+        find_chunks(_kernel(plain), [*(each.multiple for each in parameters), *(1 for _ in maps)])
+    dump.write("find-chunks", plain)
     count = choose_warps(_kernel(plain), warpgroups=machine.has("wgmma.sp")) if warps is None else warps
     encoded, module, maps = _lowered(plain, (parameters, maps), count, machine, dump)
     ptx = print_module(module)
@@ -230,7 +235,7 @@ def _lowered(
     """The kernel with encodings, and as PTX, with the boxes that it copies: the first way of operands that is possible.
 
     Operands of dots are copied to shared memory, into as many slots as there is room for, else brought there by way of registers, and
-    last not brought there at all. What divides addresses is known when they have been lowered.
+    last not brought there at all.
     """
     arguments, boxes = parameters
     for staged, feeds, slots in _FEEDS:
@@ -239,12 +244,8 @@ def _lowered(
         encoded = _encoded(plain, warps, machine, dump, staged=staged, feeds=feeds, slots=slots)
         used = used_boxes(_kernel(encoded), boxes)
         rooms = place_shared(_kernel(encoded), machine)
-        if rooms.bytes > machine.max_shared_bytes:
-            continue
-        try:
+        if rooms.bytes <= machine.max_shared_bytes:
             return encoded, lower_tiles(_kernel(encoded), [*arguments, *used], warps, machine, rooms), used
-        except NotInChunksError:
-            continue
     raise AssertionError("a kernel without copies and staged tiles has room")
 
 

@@ -1,66 +1,15 @@
-"""Loads that may be copied to shared memory some steps ahead of their loop, and those whose tiles are taken back from there.
-
-A tile that products take as it is loaded stays in shared memory. Of others a thread takes its elements from there: those that operands
-are computed of, and those of one dimension, such as scales, of which each thread needs many elements that are apart in memory.
-"""
+"""Which loads may be copied to shared memory: what stands where nothing is loaded, and what takes their tiles."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from xdsl.dialects import arith, scf
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr
 from xdsl.ir import Block, Operation, SSAValue
 
-from louver.ir.tile import AddPtrOp, BroadcastOp, DotOp, ExpandDimsOp, FuncOp, LoadOp, SplatOp, TransOp
-from louver.ir.tile.types import as_tensor, tensor_of
-from louver.isa.swizzle import CHUNK
-from louver.passes.encode.unit import multiplies
+from louver.ir.tile import AddPtrOp, BroadcastOp, ExpandDimsOp, FuncOp, LoadOp, SplatOp
 from louver.passes.expand_blocks import METADATA_PADDING
 from louver.passes.integers import is_zero
-from louver.passes.staged_operands import element_bytes, loaded_along, row_bytes, tile_bytes
-from louver.passes.steps_ahead import Feeds, Sources, computed, only_loads
-
-LEAST_BYTES = 4
-"""Bytes of an element that a thread can copy without its neighbours."""
-
-
-def copied_loads(function: FuncOp, staged: Mapping[SSAValue, int]) -> dict[SSAValue, int]:
-    """Tiles of loads that are copied and then taken to registers, each with the dimension of its neighbours in memory.
-
-    Valid tile IR before encodings. staged: the operands of dots in shared memory, each with the dimension of its neighbours there.
-    """
-    found: dict[SSAValue, int] = {}
-    for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op)]:
-        block = loop.body.block
-        dots = [op for op in block.ops if isinstance(op, DotOp) and multiplies(op, staged)]
-        if not dots:
-            continue
-        loads = [op for op in block.ops if isinstance(op, LoadOp) and as_tensor(op.result.type) is not None]
-        others, _ = computed([operand for load in loads for operand in load.operands], block)
-        made, _ = computed([operand for dot in dots for operand in (dot.a, dot.b)], block)
-        for load in loads:
-            along = _taken_along(load, staged, multiplied=load in made)
-            if along is None or load in others or not may_be_copied(load, "any"):
-                continue
-            if Sources(loop, addresses(load), repeated=True).known_ahead:
-                found[load.result] = along
-    return found
-
-
-def _taken_along(load: LoadOp, staged: Mapping[SSAValue, int], *, multiplied: bool) -> int | None:
-    """The dimension of neighbours of a tile that is taken from shared memory; None for one that is not. multiplied: dots take what is made of it."""
-    tile = load.result
-    if not multiplied:
-        vector = len(tensor_of(tile).get_shape()) == 1
-        return 0 if vector and element_bytes(tile) >= LEAST_BYTES and tile_bytes(tile) >= CHUNK else None
-    along = loaded_along(tile)
-    if along is None or row_bytes(tile, along) < CHUNK or len(tensor_of(tile).get_shape()) > 2:
-        return None
-    user = only_user(tile)
-    operand = user.result if isinstance(user, TransOp) else tile
-    straight = operand in staged and staged[operand] == loaded_along(operand)
-    return None if straight and all(isinstance(use.operation, DotOp) for use in operand.uses) else along
+from louver.passes.steps_ahead import Feeds
 
 
 def only_user(value: SSAValue) -> Operation | None:

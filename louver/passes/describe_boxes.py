@@ -127,7 +127,7 @@ class _Boxes:
     def _metadata(self, load: LoadOp) -> Access:
         """What metadata is outside of its tensor is of no account, as long as it is legal codes: nothing bounds it."""
         tile = tensor_of(load.result)
-        return access(self.describer.affine.pointer(load.ptr), tile.get_shape(), [], load)
+        return access(self.describer.affine.pointer(load.ptr), tile.get_shape(), [], load, repeats=False)
 
     def _parameter(
         self, array: ArgumentParameter, ordered: tuple[Dimension, Dimension], found: Access, size: int

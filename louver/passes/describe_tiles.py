@@ -20,6 +20,7 @@ from xdsl.rewriter import Rewriter
 
 from louver.ir.tile import (
     AtomicRMWOp,
+    BroadcastOp,
     DescriptorLoadOp,
     DescriptorReduceOp,
     DescriptorStoreOp,
@@ -36,7 +37,7 @@ from louver.ir.tile.types import as_tensor
 from louver.passes.access import Access, Dimension, access, without_moves
 from louver.passes.across import lengths_across
 from louver.passes.affine import Affine, Tile
-from louver.passes.atoms import Lane
+from louver.passes.atoms import Lane, lanes
 from louver.passes.descriptors import Descriptors, contiguous_last
 from louver.passes.insert import insert, insert_before
 from louver.passes.masks import read_mask, some_bounds
@@ -105,7 +106,8 @@ class Describer:
         for op, each in found:
             if isinstance(op, LoadOp):
                 # Which rows the store leaves out is what `read_nest` compares with its operands.
-                _check_rows(op, each, lambda op, dimension, rows: True)
+                _check_rows(op, each, lambda op, dimension, beyond: True)
+                self._check_repeated(op, each)
         self.sizes.learn(self.affine, [each for _, each in found])
         for op, each in found:
             ordered = contiguous_last(each, op)
@@ -119,13 +121,21 @@ class Describer:
         """Refuse a load whose rows beyond the last one could be seen."""
         _check_rows(load, found, self._drops)
 
-    def _drops(self, op: Writing, dimension: int, rows: Dimension) -> bool:
-        """Whether a store leaves out the rows beyond the last one."""
+    def _check_repeated(self, load: LoadOp, found: Access) -> None:
+        """Refuse a load whose mask leaves out elements along which it repeats one, if they could be seen: it is read for them too."""
+        for bound in found.within:
+            (number,) = lanes(bound)
+            beyond = bound - Polynomial.atom(Lane(number))
+            if lanes(beyond):
+                raise unsupported("a mask compares the index along a dimension with a size", load)
+            check_wrapped_rows(load, number, partial(self._drops, beyond=beyond))
+
+    def _drops(self, op: Writing, dimension: int, beyond: Polynomial) -> bool:
+        """Whether a store leaves out the rows beyond the last one. beyond: 0 less a tile's rows that are inside."""
         if isinstance(op, StoreOp | AtomicRMWOp) and op.mask is not None:
-            assert rows.size is not None
-            beyond = Polynomial.atom(Lane(dimension)) + rows.first - rows.size
-            return any(beyond in bound.each for bound in some_bounds(self.affine, op.mask, op))
-        return (dimension, rows.first, rows.size) in self._limits(op)
+            rows = Polynomial.atom(Lane(dimension)) + beyond
+            return any(rows in bound.each for bound in some_bounds(self.affine, op.mask, op))
+        return (dimension, beyond) in [(number, first - size) for number, first, size in self._limits(op)]
 
     def _limits(self, op: Writing) -> list[tuple[int, Polynomial, Polynomial]]:
         """Where a tile that is stored through a descriptor or a block pointer starts, and where its tensor ends."""
@@ -152,7 +162,8 @@ class Describer:
             if op.other is not None and not _is_zero(op.other):
                 raise unsupported("a masked load must give zeros where its mask is false", op)
         bounds = [] if op.mask is None else read_mask(self.affine, op.mask, op)
-        found = access(self.affine.pointer(op.ptr), shape, bounds, op)
+        repeats = isinstance(op, LoadOp) and sparse_encoding(op.result.type) is None
+        found = access(self.affine.pointer(op.ptr), shape, bounds, op, repeats=repeats)
         if found.base not in self.function.body.block.args:
             raise unsupported("a tile is counted from a pointer argument", op)
         if not found.dimensions:
@@ -175,6 +186,8 @@ class Describer:
         for number in range(len(tile_shape(op) or ())):
             if number not in numbers:
                 value = insert_before(op, ExpandDimsOp(value, number))
+        if found.repeated:
+            value = insert_before(op, BroadcastOp.build(operands=[value], result_types=[op.result.type]))
         value.name_hint = op.result.name_hint
         op.result.replace_all_uses_with(value)
         Rewriter.erase_op(op)
@@ -205,13 +218,14 @@ class Describer:
 
 
 class _Drops(Protocol):
-    def __call__(self, op: Writing, dimension: int, rows: Dimension) -> bool: ...
+    def __call__(self, op: Writing, dimension: int, beyond: Polynomial) -> bool: ...
 
 
 def _check_rows(load: LoadOp, found: Access, drops: _Drops) -> None:
     for each in found.dimensions:
         if each.wrapped:
-            check_wrapped_rows(load, each.number, partial(drops, rows=each))
+            assert each.size is not None
+            check_wrapped_rows(load, each.number, partial(drops, beyond=each.first - each.size))
 
 
 def _is_zero(value: SSAValue) -> bool:

@@ -33,8 +33,8 @@ from louver.passes.steps_ahead import (
     Feeds,
     computed,
     computed_again,
-    guarded_mask,
     is_pure,
+    loaded_again,
     move_up,
     only_loads,
     varying,
@@ -135,16 +135,10 @@ def _compute(
         if straight and isinstance(op, ConvertLayoutOp) and (tile := _unmoved(op, known)) is not None:
             known[op.result] = insert(before, ConvertLayoutOp(tile, _encoding(op.result)), op).results[0]
             continue
-        mask = guarded_mask(before, op, known, guard) if isinstance(op, LoadOp) else None
-        computed_again(before, [op], known, guard)
         if isinstance(op, LoadOp):
-            load = known[op.result].owner
-            assert isinstance(load, LoadOp)
-            masked = LoadOp(load.ptr, mask, load.other)
-            masked.properties |= {name: each for name, each in load.properties.items() if name != "operandSegmentSizes"}
-            known[op.result] = insert(load, masked, op).results[0]
-            masked.result.name_hint = op.result.name_hint
-            Rewriter.erase_op(load)
+            known[op.result] = loaded_again(before, op, known, guard)
+        else:
+            computed_again(before, [op], known, guard)
 
 
 def _unmoved(op: ConvertLayoutOp, known: Mapping[SSAValue, SSAValue]) -> SSAValue | None:

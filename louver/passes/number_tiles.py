@@ -21,7 +21,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from louver.ir.arith import ExtSIOp
+from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.llvm import AssumeOp
 from louver.ir.tile import (
@@ -35,7 +35,9 @@ from louver.ir.tile import (
 )
 from louver.passes.conditions import require_multiple
 from louver.passes.index_numbers import literal
+from louver.passes.insert import insert_before
 from louver.passes.integers import constant_integer, steps_of, whole_steps_of, without_extension
+from louver.passes.narrow_sums import narrow_sums
 from louver.passes.refusal import unsupported
 from louver.passes.remove_dead import remove_dead
 
@@ -101,6 +103,8 @@ def _axes(store: DescriptorStoreOp | DescriptorReduceOp) -> tuple[Axis, Axis] | 
     found: list[Axis] = []
     for offset, size, block in zip(store.offsets, made.sizes, made.block.get_shape(), strict=True):
         product = None if isinstance(offset, int) else offset.owner
+        if isinstance(product, TruncIOp):
+            product = product.input.owner
         if literal(offset) == 0:
             found.append(Axis(None, size, block))
             continue
@@ -126,7 +130,11 @@ def _replace(function: FuncOp, axes: tuple[Axis, Axis]) -> None:
         program.location = _defining(axis.number, function).location
         program.result.name_hint = axis.number.name_hint
         Rewriter.insert_op(program, InsertPoint.before(start))
-        axis.number.replace_all_uses_with(program.result)
+        number = program.result
+        if axis.number.type != number.type:
+            number = insert_before(start, ExtSIOp(number, axis.number.type))
+        axis.number.replace_all_uses_with(number)
+    narrow_sums(function)
 
 
 def _defining(value: SSAValue, function: FuncOp) -> Operation:
@@ -256,6 +264,8 @@ class _Numbering:
                 return np.full(shape, self.grid[op.axis.value.data], np.int64)
             case ExtSIOp():
                 return self.value(op.input)
+            case TruncIOp():
+                return self.value(op.input).astype(np.int32).astype(np.int64)
             case SelectOp():
                 return np.where(self.value(op.cond) != 0, self.value(op.lhs), self.value(op.rhs))
             case CmpiOp() if op.name_of_predicate in _COMPARISONS:

@@ -9,7 +9,7 @@
 
 Memory answers while the products before are summed. A tile waits in registers, so that only so much may wait beside the sums: `KEPT_BYTES`.
 
-Valid tile IR with encodings in (after assign-encodings), valid tile IR out. What is loaded is the same. What a load adds up beyond the
+Valid tile IR in, without sparse types, block pointers and descriptors, with encodings or without; valid tile IR out. What is loaded is the same. What a load adds up beyond the
 loop's end is an address that nothing is read from.
 """
 
@@ -24,14 +24,14 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.ir.comparisons import CmpiOp
-from louver.ir.tile import ConvertLayoutOp, DotOp, FuncOp, LoadOp
+from louver.ir.tile import DotOp, FuncOp, LoadOp
 from louver.ir.tile.types import as_tensor
 from louver.isa.instruction import LANES
 from louver.passes.insert import carrying, insert, insert_before
-from louver.passes.lower_tiles.shared import in_shared
 from louver.passes.remove_dead import remove_dead
 from louver.passes.ring_copies import goes_to_ring
-from louver.passes.steps_ahead import Feeds, Sources, computed_again, guarded_mask, move_up, only_loads
+from louver.passes.staged_operands import staged_operands
+from louver.passes.steps_ahead import Feeds, Sources, computed_again, loaded_again, move_up, only_loads
 
 KEPT_BYTES = 448
 """Of each thread, for sums and for what a loop loads ahead: 112 registers of 255, beside operands and addresses."""
@@ -40,29 +40,28 @@ KEPT_BYTES = 448
 def prefetch_loads(module: ModuleOp, warps: int, *, rings: Feeds | None = None) -> None:
     """In place; the module is verified after it. warps: of a CTA. rings: what ring-copies, which follows, takes; None for nothing.
 
-    Of innermost loops that only load and compute, and have dots with operands that go through shared memory: all loads, else those that
-    their dots multiply, if these fit `KEPT_BYTES` beside sums. A load stays whose address hangs on what the loop loads or sums.
+    Of innermost loops that only load and compute, and have dots with operands that go through shared memory: loads of scalars, and those
+    that dots multiply, if all fit `KEPT_BYTES` beside sums. A load stays whose address hangs on what the loop loads or sums.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
+        staged = staged_operands(function)
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
             block = loop.body.block
             dots = [op for op in block.ops if isinstance(op, DotOp)]
-            staged = any(isinstance(op, ConvertLayoutOp) and in_shared(op.result) for op in block.ops)
-            if not dots or not staged or not only_loads(loop):
+            if not any(value in staged for dot in dots for value in (dot.a, dot.b)) or not only_loads(loop):
                 continue
+            multiplied = _multiplied(dots)
             loads = [
                 op
                 for op in block.ops
                 if isinstance(op, LoadOp)
+                and (op in multiplied or as_tensor(op.result.type) is None)
                 and not (rings is not None and goes_to_ring(loop, op, rings))
                 and Sources(loop, op.operands, repeated=False).known_ahead
             ]
-            multiplied = _multiplied(dots)
-            sums = sum(_tile_bytes(dot.d) for dot in dots)
-            for found in (loads, [load for load in loads if load in multiplied]):
-                if found and sums + sum(_tile_bytes(load.result) for load in found) <= KEPT_BYTES * LANES * warps:
-                    _load_ahead(loop, found)
-                    break
+            kept = sum(map(_tile_bytes, [*(load.result for load in loads), *(dot.d for dot in dots)]))
+            if loads and kept <= KEPT_BYTES * LANES * warps:
+                _load_ahead(loop, loads)
         remove_dead(function)
     module.verify()
 
@@ -138,17 +137,7 @@ def _loads_at(
 ) -> list[SSAValue]:
     """What loads give, made again before an operation where `guard` holds. known: what stands there for values of the body."""
     computed_again(before, made, known, guard)
-    return [_load_at(before, load, known, guard) for load in loads]
-
-
-def _load_at(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
-    """Elements are undefined where there is nothing to load: nothing reads them."""
-    other = None if load.other is None else known.get(load.other, load.other)
-    new = LoadOp(known.get(load.ptr, load.ptr), guarded_mask(before, load, known, guard), other)
-    new.properties |= {name: value for name, value in load.properties.items() if name != "operandSegmentSizes"}
-    insert(before, new, load)
-    new.result.name_hint = load.result.name_hint
-    return new.result
+    return [loaded_again(before, load, known, guard) for load in loads]
 
 
 def _carry(loop: scf.ForOp, loads: Sequence[LoadOp], first: Sequence[SSAValue], ahead: Sequence[SSAValue]) -> None:

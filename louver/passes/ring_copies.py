@@ -10,12 +10,14 @@
 Boxes (describe-boxes) are copied by one thread: they arrive at the slot's barrier, which waits for their bytes, in phases 0 and 1 in turn.
 Other tiles are copied by all threads, in groups that each thread waits for. Threads meet once a step, between the wait and the copy:
 then all products that read the free slot have been done.
+Where a loop stores, only arrays are copied from that share no memory with those it stores to.
+A tile that the user's loop loads a step ahead and carries goes the same way: its first one is copied before the loop.
 Valid tile IR with encodings in (after assign-encodings), valid tile IR out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -29,6 +31,7 @@ from louver.ir.tile import (
     AsyncCommitOp,
     AsyncCopyOp,
     AsyncWaitOp,
+    AtomicRMWOp,
     BoxCopiesOp,
     ConvertLayoutOp,
     DotOp,
@@ -39,13 +42,17 @@ from louver.ir.tile import (
     LocalAllocOp,
     SharedAttr,
     SlotOp,
+    StoreOp,
     TransOp,
     WaitBarrierOp,
 )
 from louver.ir.tile.boxes import BARRIER_BYTES
+from louver.ir.tile.multiples import apart_of
 from louver.ir.tile.types import AnyTensor, register_encoding, tensor_of
+from louver.passes.chunks import chunk_of
 from louver.passes.copied_loads import addresses, array_of, gives_zeros, may_be_copied, only_user
 from louver.passes.effects import has_no_effect
+from louver.passes.encode.unit import by_warpgroups
 from louver.passes.insert import carrying, insert, integer
 from louver.passes.integers import position
 from louver.passes.lower_tiles.shared import in_shared, tile_of
@@ -60,13 +67,16 @@ MOST_SLOTS = 4
 class _Tile:
     """A tile on its way to shared memory. load: brings it. turn: transposes it, where it is. put: its conversion.
 
-    elsewhere: an address of legal codes, for metadata.
+    elsewhere: an address of legal codes, for metadata. chunk: bytes that a thread copies at once, of tiles that are no boxes. first: the
+    load of the first step's tile, where the loop loads the next step's.
     """
 
     load: LoadOp
     turn: TransOp | None
     put: ConvertLayoutOp
     elsewhere: SSAValue | None
+    chunk: int
+    first: LoadOp | None
 
     @property
     def memory(self) -> AnyTensor:
@@ -83,10 +93,14 @@ def ring_copies(module: ModuleOp, rooms: Sequence[int], most: int = MOST_SLOTS, 
     rooms: bytes of shared memory for the slots of a loop: the first that has room for two is taken. most: slots of a ring.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
-        for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op)]:
-            tiles = [found for op in loop.body.block.ops if isinstance(op, LoadOp) if (found := _tile(loop, op, feeds))]
+        apart = apart_of(function)
+        for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op, stores=True)]:
+            loads = [op for op in loop.body.block.ops if isinstance(op, LoadOp) and _is_unchanged(op, loop, apart)]
+            tiles = [found for op in loads if (found := _tile(loop, op, feeds))]
             if not tiles:
                 continue
+            if not all(each.first for each in tiles):
+                tiles = [each for each in tiles if each.first is None]
             size = BARRIER_BYTES + sum(tile_of(each.put.result, each.put).bytes for each in tiles)
             taken = sum(
                 op.slots.value.data * tile_of(op.result, op).bytes
@@ -107,16 +121,49 @@ def goes_to_ring(loop: scf.ForOp, load: LoadOp, feeds: Feeds) -> bool:
 
 def _tile(loop: scf.ForOp, load: LoadOp, feeds: Feeds) -> _Tile | None:
     """A load of a loop whose tile nothing but shared memory takes; zeros, or any legal codes, stand where it loads nothing."""
-    user = only_user(load.result)
+    tile, first = load.result, None
+    if isinstance(end := only_user(tile), scf.YieldOp):
+        index = position(tile, end.operands)
+        tile, first = loop.body.block.args[index + 1], loop.iter_args[index].owner
+        if not isinstance(first, LoadOp) or loop.results[index].first_use or not _goes_into(first, loop):
+            return None
+    user = only_user(tile)
     turn = user if isinstance(user, TransOp) else None
     put = user if turn is None else only_user(turn.result)
-    if not isinstance(put, ConvertLayoutOp) or not in_shared(put.result) or not may_be_copied(load, feeds):
+    if not isinstance(put, ConvertLayoutOp) or not in_shared(put.result):
         return None
-    return (
-        _Tile(load, turn, put, None if gives_zeros(load) else array_of(load.ptr))
-        if Sources(loop, addresses(load), repeated=True).known_ahead
-        else None
+    along = tile_of(put.result, put).fast
+    along = along if turn is None else 1 - along
+    chunk = 0 if load.box is not None else chunk_of(load, along)
+    both = [load] if first is None else [load, first]
+    if any((each.box is None) != (load.box is None) or not may_be_copied(each, feeds) for each in both):
+        return None
+    if load.box is None and (not chunk or any(chunk_of(each, along) != chunk for each in both)):
+        return None
+    if not Sources(loop, addresses(load), repeated=True).known_ahead:
+        return None
+    elsewhere = next((array_of(each.ptr) for each in both if not gives_zeros(each)), None)
+    return _Tile(load, turn, put, elsewhere, chunk, first)
+
+
+def _is_unchanged(load: LoadOp, loop: scf.ForOp, apart: Container[SSAValue]) -> bool:
+    """Whether a loop stores to no memory that a load may read. apart: arrays that share no memory with others."""
+    array = array_of(load.ptr)
+    stored = [array_of(op.ptr) for op in loop.body.block.ops if isinstance(op, StoreOp | AtomicRMWOp)]
+    return all(
+        array is not None and other is not None and array is not other and (array in apart or other in apart)
+        for other in stored
     )
+
+
+def _goes_into(load: LoadOp, loop: scf.ForOp) -> bool:
+    """Whether a load may be made right before a loop instead: nothing in between has another effect."""
+    between: Operation | None = load.next_op if load.parent is loop.parent else None
+    while between is not None and between is not loop:
+        if not isinstance(between, LoadOp) and not has_no_effect(between):
+            return False
+        between = between.next_op
+    return between is loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +200,14 @@ class _Ring:
         # Before the loop: the first steps, as far as there are so many.
         known = dict[SSAValue, SSAValue](zip(block.args, (loop.lb, *loop.iter_args), strict=True))
         goes_on = insert(loop, CmpiOp(loop.lb, loop.ub, "slt"), self.like).results[0]
+        loads = [each.load for each in self.tiles]
+        firsts = [each.first for each in self.tiles if each.first is not None]
         for slot in range(slots - 1):
             into = self._slot(loop, memory, barriers, integer(loop, slot))
-            self._begin(loop, into, sources.made, dict(known), goes_on)
+            if firsts and slot == 0:
+                self._begin(loop, into, firsts, [], {}, goes_on)
+                continue
+            self._begin(loop, into, loads, sources.made, dict(known), goes_on)
             goes_on = _step(loop, loop, sources, known, number, goes_on)
 
         # In the loop: the step that is so many further on, from values of its own that are as far ahead.
@@ -177,14 +229,18 @@ class _Ring:
         dot = _first_product(block)
         if dot is not None:
             first = dot.next_op or end
-            _load_behind(block, first)
+            if only_loads(loop):
+                _load_behind(block, first)
             _take_behind(dot)
         into = self._slot(first, memory, barriers, fill)
         made = [op for op in sources.made if op in sources.varying]
-        self._begin(first, into, made, dict(following), goes_on, free=dot is not None)
+        self._begin(first, into, loads, made, dict(following), goes_on, free=dot is not None)
         goes_on = _step(first, loop, sources, following, number, goes_on)
         for each, tile in zip(self.tiles, current.tiles, strict=True):
             tile.name_hint = each.load.result.name_hint
+            if each.first is not None:
+                index = position(each.load.result, end.operands)
+                end.operands[index] = block.args[index + 1]
             _read(each, tile)
         ends = [*end.operands, *(following[each] for each in shadows), goes_on, *turns]
         new = carrying(loop, [*loop.iter_args, *given], ends)
@@ -211,26 +267,28 @@ class _Ring:
         self,
         before: Operation,
         slot: _Slot,
+        loads: Sequence[LoadOp],
         made: Sequence[Operation],
         known: dict[SSAValue, SSAValue],
         goes_on: SSAValue,
         *,
         free: bool = False,
     ) -> None:
-        """Begin the copies of a step where `goes_on` holds. known: what stands there for values of the loop's body."""
+        """Begin the copies of a step, by these loads, where `goes_on` holds. known: what stands there for values of the loop's body."""
         computed_again(before, made, known, goes_on)
-        every = list(zip(self.tiles, slot.tiles, strict=True))
-        boxes = [(each.load.box, each.load.place, tile) for each, tile in every if each.load.box is not None]
+        boxes = [
+            (load.box, load.place, tile) for load, tile in zip(loads, slot.tiles, strict=True) if load.box is not None
+        ]
         if slot.barrier is not None:
             places = [known.get(index, index) for _, place, _ in boxes for index in place]
             descriptors, tiles = [box for box, _, _ in boxes], [tile for _, _, tile in boxes]
             insert(before, BoxCopiesOp(descriptors, places, tiles, slot.barrier, goes_on, free=free), self.like)
-        for each, tile in every:
-            load = each.load
+        for each, load, tile in zip(self.tiles, loads, slot.tiles, strict=True):
             if load.box is None:
                 mask = guarded_mask(before, load, known, goes_on)
-                copy = AsyncCopyOp(known.get(load.ptr, load.ptr), tile, mask, each.elsewhere, free=free)
-                insert(before, copy, load).results[0].name_hint = load.result.name_hint
+                pointers = known.get(load.ptr, load.ptr)
+                copy = AsyncCopyOp(pointers, tile, mask, each.elsewhere, chunk=each.chunk, free=free)
+                insert(before, copy, each.load).results[0].name_hint = each.load.result.name_hint
         if self.gathers:
             insert(before, AsyncCommitOp(), self.like)
 
@@ -287,7 +345,7 @@ def _follows(op: Operation, other: Operation) -> bool:
 def _first_product(block: Block) -> DotOp | None:
     """The first dot, if warpgroups do it: the copies come behind it, since threads meet before it."""
     dot = next((op for op in block.ops if isinstance(op, DotOp)), None)
-    return dot if dot is not None and in_shared(dot.a) else None
+    return dot if dot is not None and by_warpgroups(dot) else None
 
 
 def _step(

@@ -1,4 +1,5 @@
-"""Which operands of dots go through shared memory: those that are loaded, in kernels with more than one dot or with a loop of dots.
+"""Which operands of dots go through shared memory: those that are loaded, in kernels with more than one dot or with a loop of dots,
+and those that are computed where a product of warpgroups takes them from there.
 
 A warp's products take an operand in an order of their own, and warps share operands: read from memory as they take it, each row
 is touched by many short accesses, again for each warp. Rows loaded once, 16 bytes a thread, are put into shared memory instead.
@@ -6,7 +7,7 @@ is touched by many short accesses, again for each warp. Rows loaded once, 16 byt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import cast
 
@@ -30,11 +31,13 @@ from louver.ir.tile import (
     ScanOp,
     SplatOp,
     TransOp,
+    element_name,
 )
 from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.swizzle import CHUNK
-from louver.passes.encode.unit import multiplies
+from louver.isa.wgmma import TRANSPOSABLE
+from louver.passes.encode.unit import is_transposed, multiplies
 from louver.passes.integers import constant_integer, position
 
 STAGED_BYTES = 96 * 1024
@@ -72,12 +75,31 @@ def staged_operands(function: FuncOp, *, warpgroups: bool = True) -> dict[SSAVal
             turned = found | along_k
             if multiplies(op, turned) and not multiplies(op, found):
                 found = turned
+    for op in dots if wide and warpgroups else ():
+        made = _made(op, found)
+        taken = sum(map(tile_bytes, made))
+        if made and taken <= left and multiplies(op, {**found, **made}):
+            found |= made
+            left -= taken
     for op in dots:
         # Warps take it from memory as they need it; to a warpgroup it comes with the operands.
         if wide and op.metadata is not None and multiplies(op, found):
             along = loaded_along(op.metadata)
             if along is not None and row_bytes(op.metadata, along) >= CHUNK:
                 found[op.metadata] = along
+    return found
+
+
+def _made(op: DotOp, known: Mapping[SSAValue, int]) -> dict[SSAValue, int]:
+    """The computed operands that a product of warpgroups takes from shared memory: not a dense A that lies as its registers do."""
+    found: dict[SSAValue, int] = {}
+    for k, value in ((1, op.a), (0, op.b)):
+        turns = element_name(tensor_of(value).element_type) in TRANSPOSABLE
+        summed = _summed_along(value) if turns else None
+        along = k if summed is None else summed
+        fits = op.sparse_index is None and value is op.a and turns and along == k
+        if value not in known and not fits and row_bytes(value, along) >= CHUNK:
+            found[value] = along
     return found
 
 
@@ -118,6 +140,30 @@ def loaded_along(value: SSAValue) -> int | None:
             return None
         case _:
             return _of_operands(owner, tensor_of(value).get_shape())
+
+
+def _summed_along(value: SSAValue) -> int | None:
+    """The dimension along which a thread has neighbours of a tile that is made of a dot's sums; None for other tiles."""
+    seen: set[SSAValue] = set()
+    pending, turned = [value], {value: 0}
+    while pending:
+        value = pending.pop()
+        owner = value.owner
+        if value in seen or isinstance(owner, Block) or tensor_of(value).get_num_dims() != 2:
+            continue
+        seen.add(value)
+        if isinstance(owner, DotOp):
+            return turned[value] ^ (not is_transposed(owner))
+        if isinstance(owner, scf.ForOp):
+            end = owner.body.block.last_op
+            assert end is not None
+            sources = [end.operands[position(value, owner.results)]]
+        else:
+            sources = [each for each in owner.operands if as_tensor(each.type) is not None]
+        for each in sources:
+            turned[each] = turned[value] ^ isinstance(owner, TransOp)
+        pending += sources
+    return None
 
 
 def _kept(dimension: int | None, before: Sequence[int], after: Sequence[int]) -> int | None:

@@ -11,7 +11,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.ir.comparisons import SelectOp
-from louver.ir.tile import DotOp, LoadOp, LocalStoreOp, SplatOp
+from louver.ir.tile import AtomicRMWOp, DotOp, LoadOp, LocalStoreOp, SplatOp, StoreOp
 from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding
 from louver.passes.effects import has_no_effect, takes_any
 from louver.passes.insert import insert
@@ -82,11 +82,17 @@ def is_pure(op: Operation) -> bool:
     return has_no_effect(op) and not op.regions and not isinstance(op, DotOp | LoadOp)
 
 
-def only_loads(loop: scf.ForOp) -> bool:
-    """Whether nothing in a loop has an effect on global memory but loads, whose order does not matter then, and no loop or branch is in it."""
+def only_loads(loop: scf.ForOp, *, stores: bool = False) -> bool:
+    """Whether nothing in a loop has an effect on global memory but loads, whose order does not matter then, and no loop or branch is in it.
+
+    stores: whether stores, and atomic operations whose results nothing reads, may be in it too.
+    """
     for op in loop.body.block.walk():
         if isinstance(op, LoadOp):
             if op.is_volatile is not None:
+                return False
+        elif stores and isinstance(op, StoreOp | AtomicRMWOp):
+            if any(result.first_use for result in op.results):
                 return False
         elif isinstance(op, scf.ForOp | scf.WhileOp | scf.IfOp) or not (
             has_no_effect(op) or isinstance(op, LocalStoreOp)
@@ -131,6 +137,17 @@ def _where(guard: SSAValue, value: SSAValue, before: Operation, like: Operation)
 def splat(value: SSAValue, like: AnyTensor) -> SplatOp:
     """A scalar as a tile, of the shape and encoding of another one."""
     return SplatOp(value, like.get_shape(), register_encoding(like))
+
+
+def loaded_again(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
+    """A load once more, where `guard` holds. Elements are undefined where there is nothing to load: nothing reads them."""
+    other = None if load.other is None else known.get(load.other, load.other)
+    new = LoadOp(known.get(load.ptr, load.ptr), guarded_mask(before, load, known, guard), other)
+    new.properties |= {name: value for name, value in load.properties.items() if name != "operandSegmentSizes"}
+    new.attributes = dict(load.attributes)
+    insert(before, new, load)
+    new.result.name_hint = load.result.name_hint
+    return new.result
 
 
 def guarded_mask(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:

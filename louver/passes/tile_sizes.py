@@ -2,7 +2,7 @@
 
 Who masks nothing says by that that every tile is whole. A dimension without a mask has the size that another access says which starts
 at the same place; if it is a store's, that size must be a multiple of the tile, which the launch checks. Where nothing says a size,
-a tensor ends with the tile for a dimension that starts at a number, and as many tiles as there are programs for one that starts at a program's
+a tensor ends with the tile for a dimension that starts at a number, with the last step's where a loop of so many steps moves it, and as many tiles as there are programs for one that starts at a program's
 number of tiles.
 """
 
@@ -22,7 +22,7 @@ from louver.passes.atoms import Iteration
 from louver.passes.conditions import require_multiple
 from louver.passes.insert import insert, insert_before, integer
 from louver.passes.integers import constant_integer, steps_of, whole_steps_of
-from louver.passes.polynomial import Polynomial
+from louver.passes.polynomial import ONE, Polynomial
 from louver.passes.refusal import unsupported
 
 
@@ -64,9 +64,9 @@ class TileSizes:
             if not isinstance(op, LoadOp):
                 self._require_whole_tiles(size, each, op)
             return size
-        first = each.first.constant
-        if first is not None:
-            return Polynomial.number(first + each.extent)
+        last = _last(each.first)
+        if last is not None:
+            return Polynomial.number(last + each.extent)
         program = self._program(each)
         if program is None:
             rule = (
@@ -134,3 +134,26 @@ class TileSizes:
     def given(self) -> tuple[SSAValue, ...]:
         """What is known where the kernel starts."""
         return (*self.function.body.block.args, *self.made)
+
+
+def _last(first: Polynomial) -> int | None:
+    """The last of the places where tiles start, if numbers alone say it."""
+    last = 0
+    for monomial, factor in first:
+        if monomial == ONE:
+            last += factor
+            continue
+        (atom, power), *others = monomial
+        steps = _constant_steps(atom.loop) if isinstance(atom, Iteration) else None
+        if others or power != 1 or steps is None or factor < 0:
+            return None
+        last += factor * (steps - 1)
+    return last
+
+
+def _constant_steps(loop: scf.ForOp) -> int | None:
+    """How many steps a loop has, None where that is no number, or none at all."""
+    begin, end, step = (constant_integer(each) for each in (loop.lb, loop.ub, loop.step))
+    if begin is None or end is None or step is None or step < 1 or end <= begin:
+        return None
+    return -((begin - end) // step)

@@ -40,6 +40,7 @@ class Wanted:
     """A kernel that is to be compiled: everything that goes into its key. source: not compared, its `key` is.
 
     multiples: arguments of the call that are multiples of 16, see `multiples_of`: register tiles are made for them, products are not.
+    apart: its arrays that share no memory with another one, see `apart_of`: of register tiles too.
     """
 
     source: KernelSource
@@ -48,18 +49,19 @@ class Wanted:
     variant: Variant
     target: str
     multiples: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """The key of its record on disk."""
-        return self._key(self.multiples)
+        return self._key(self.multiples, self.apart)
 
     @property
     def product_key(self) -> str:
-        """The key that it has too if it is a product, whatever its multiples."""
-        return self._key(None)
+        """The key that it has too if it is a product, whatever its multiples and arrays apart."""
+        return self._key(None, None)
 
-    def _key(self, multiples: tuple[str, ...] | None) -> str:
+    def _key(self, multiples: tuple[str, ...] | None, apart: tuple[str, ...] | None) -> str:
         return problem_key(
             "user kernel",
             self.source.key,
@@ -67,6 +69,7 @@ class Wanted:
             self.hints,
             self.variant,
             multiples,
+            apart,
             target=self.target,
             ptxas=ptxas_version(),
         )
@@ -112,6 +115,7 @@ def compile_wanted(wanted: Wanted) -> CompiledKernel:
         fixed=tuple(fixed),
         warps=wanted.hints.warps,
         multiples=wanted.multiples,
+        apart=wanted.apart,
         refused=UNALIGNED if wanted.variant == "tiles" else CHOSEN if wanted.hints.family else None,
         boxes=wanted.variant != "tiles",
     )
@@ -187,6 +191,17 @@ def multiples_of(call: Call) -> tuple[str, ...]:
         if (name in passed or name.endswith(LENGTH)) and type(value) is int and value % 16 == 0
     ]
     return tuple(sorted([*arrays, *numbers]))
+
+
+def apart_of(call: Call) -> tuple[str, ...]:
+    """The arrays of a call whose range of addresses no other array of it reaches into."""
+    ranges = {name: array.byte_range for name, array in call.arrays.items()}
+
+    def is_apart(name: str) -> bool:
+        first, end = ranges[name]
+        return all(other == name or end <= start or stop <= first for other, (start, stop) in ranges.items())
+
+    return tuple(sorted(filter(is_apart, ranges)))
 
 
 def record_of(wanted: Wanted) -> KernelRecord:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from louver.runtime.adapters import make_wait
 from louver.user.arguments import Call, bind, classify, plain
-from louver.user.compiled import Variant, Wanted, compile_wanted, multiples_of
+from louver.user.compiled import Variant, Wanted, apart_of, compile_wanted, multiples_of
 from louver.user.dense import launch_dense
 from louver.user.explanation import Explanation
 from louver.user.hints import Hints
@@ -130,7 +130,7 @@ class JitKernel:
         return Explanation("register tiles", kernel.refusal, None, made.ptx, said, made.dense)
 
     def _compile(self, call: Call, hints: Hints, variant: Variant) -> CompiledKernel:
-        wanted = Wanted(self._source, call.kind, hints, variant, TARGET, multiples_of(call))
+        wanted = Wanted(self._source, call.kind, hints, variant, TARGET, multiples_of(call), apart_of(call))
         found = self._compiled.get(wanted.product_key) or self._compiled.get(wanted.key)
         if found is None:
             found = compile_wanted(wanted)

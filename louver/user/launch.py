@@ -18,7 +18,7 @@ from louver.runtime.tensormap import encode
 from louver.user.arguments import Call
 from louver.user.bind_product import Matrix, PartError, ProductCall, bind_product, check_alignment, check_direct
 from louver.user.bind_tiles import ADDRESSES, UnmappableError, check_tiles, number, tensor_maps
-from louver.user.compiled import UserKernel, Wanted, is_loaded, loaded, multiples_of, target_of
+from louver.user.compiled import UserKernel, Wanted, apart_of, is_loaded, loaded, multiples_of, target_of
 from louver.user.hints import Hints
 from louver.user.pairs import is_made
 from louver.user.pairs import operand as operand_of
@@ -47,13 +47,13 @@ def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], o
     """
     with device_context(ordinal):
         target = target_of(ordinal)
-        multiples = multiples_of(call)
-        kernel = _loaded(Wanted(source, call.kind, hints, "bulk", target, multiples), ordinal, stream)
+        marks = multiples_of(call), apart_of(call)
+        kernel = _loaded(Wanted(source, call.kind, hints, "bulk", target, *marks), ordinal, stream)
         if kernel.facts is None:
             try:
                 return _ready_tiles(source.name, kernel, call, grid, ordinal, stream)
             except UnmappableError:
-                kernel = _loaded(Wanted(source, call.kind, hints, "tiles", target, multiples), ordinal, stream)
+                kernel = _loaded(Wanted(source, call.kind, hints, "tiles", target, *marks), ordinal, stream)
                 return _ready_tiles(source.name, kernel, call, grid, ordinal, stream)
         try:
             bound = bind_product(source.name, kernel.facts, call, grid)
@@ -61,7 +61,7 @@ def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], o
             if hints.schedule:
                 raise
             try:
-                kernel = _loaded(Wanted(source, call.kind, hints, "tiles", target, multiples), ordinal, stream)
+                kernel = _loaded(Wanted(source, call.kind, hints, "tiles", target, *marks), ordinal, stream)
                 return _ready_tiles(source.name, kernel, call, grid, ordinal, stream)
             except ValueError:
                 raise error from None
@@ -69,7 +69,7 @@ def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], o
         if not dense.aligned:
             if hints.schedule:
                 check_alignment(source.name, bound, dense)
-            kernel = _loaded(Wanted(source, call.kind, hints, "tiles", target, multiples), ordinal, stream)
+            kernel = _loaded(Wanted(source, call.kind, hints, "tiles", target, *marks), ordinal, stream)
             return _ready_tiles(source.name, kernel, call, grid, ordinal, stream)
         if kernel.stores_in_bulk and not out.bulk_writable:
             kernel = _loaded(Wanted(source, call.kind, hints, "direct", target), ordinal, stream)

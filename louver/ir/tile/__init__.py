@@ -43,7 +43,15 @@ from louver.ir.tile.reduce import CombiningOp, ReduceOp, ReduceReturnOp, ScanOp,
 from louver.ir.tile.shared import SharedAttr
 from louver.ir.tile.staging import AsyncCommitOp, AsyncCopyOp, AsyncWaitOp, LocalAllocOp, LocalStoreOp, SlotOp
 from louver.ir.tile.syntax import Index
-from louver.ir.tile.types import FORMATS, AnyTensor, DescriptorType, PointerType, SparseAttr, sparse_encoding
+from louver.ir.tile.types import (
+    FORMATS,
+    AnyTensor,
+    CachePolicyAttr,
+    DescriptorType,
+    PointerType,
+    SparseAttr,
+    sparse_encoding,
+)
 
 TILE = Dialect(
     "tt",
@@ -95,7 +103,18 @@ TILE = Dialect(
         WaitBarrierOp,
         BoxCopiesOp,
     ],
-    [SparseAttr, PointerType, DescriptorType, BlockedAttr, MmaAttr, DotOperandAttr, SliceAttr, LinearAttr, SharedAttr],
+    [
+        SparseAttr,
+        CachePolicyAttr,
+        PointerType,
+        DescriptorType,
+        BlockedAttr,
+        MmaAttr,
+        DotOperandAttr,
+        SliceAttr,
+        LinearAttr,
+        SharedAttr,
+    ],
 )
 
 __all__ = [

@@ -233,9 +233,10 @@ def _verify_registers(op: DotOp, sparse: int | None) -> None:
     wanted = [(0, VALUES if sparse == 0 else DENSE), (1, VALUES if sparse == 1 else DENSE), (sparse, METADATA)]
     for encoding, (index, meta) in zip(found, wanted, strict=False):
         if isinstance(sums, MmaAttr) and sums.of_warpgroup and meta != METADATA:
-            if not isinstance(encoding, SharedAttr):
+            if isinstance(encoding, SharedAttr):
+                continue
+            if index or sparse is not None:
                 raise VerifyException(f"operand {index} of a dot of version 3 is in shared memory, got {encoding}")
-            continue
         if not isinstance(encoding, DotOperandAttr) or not _is_operand(encoding, sums, index, meta):
             raise VerifyException(
                 f"operand {index} of this dot, meta {meta}, has a #tt.dot_op<…> of {sums} that says so, got {encoding}"

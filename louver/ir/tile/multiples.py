@@ -1,10 +1,11 @@
-"""What a kernel takes for granted of its arguments: that they are multiples of a power of two, as Triton's attribute says it."""
+"""What a kernel takes for granted of its arguments: powers of two that divide them, as Triton's attribute says it, and memory of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from xdsl.dialects.builtin import IntegerAttr
+from xdsl.dialects.builtin import IntegerAttr, UnitAttr
+from xdsl.ir import Attribute, SSAValue
 
 from louver.ir.tile.function import FuncOp
 from louver.ir.tile.types import PointerType
@@ -16,13 +17,32 @@ MULTIPLE = 16
 """What arguments are marked as multiples of: bytes of the widest access, and elements of it."""
 
 
+APART = "louver.apart"
+"""The attribute of an array that shares no memory with another array of the call."""
+
+
 def mark_multiples(function: FuncOp, names: Collection[str]) -> None:
     """Mark the arguments of these names as multiples of `MULTIPLE`, in place."""
+    _mark(function, names, DIVISIBILITY, IntegerAttr(MULTIPLE, 32))
+
+
+def mark_apart(function: FuncOp, names: Collection[str]) -> None:
+    """Mark the arrays of these names as apart from all others, in place."""
+    _mark(function, names, APART, UnitAttr())
+
+
+def _mark(function: FuncOp, names: Collection[str], key: str, mark: Attribute) -> None:
     given = function.argument_attributes
     for name, attributes in zip(function.argument_names.values(), given, strict=True):
         if name in names:
-            attributes[DIVISIBILITY] = IntegerAttr(MULTIPLE, 32)
+            attributes[key] = mark
     function.argument_attributes = given
+
+
+def apart_of(function: FuncOp) -> frozenset[SSAValue]:
+    """The arguments that are marked as apart."""
+    arguments = zip(function.body.block.args, function.argument_attributes, strict=True)
+    return frozenset(each for each, attributes in arguments if APART in attributes)
 
 
 def multiples_of(function: FuncOp) -> list[int]:

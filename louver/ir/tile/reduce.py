@@ -15,7 +15,8 @@ from xdsl.irdl import (
 from xdsl.traits import HasParent, IsTerminator, Pure, RecursiveMemoryEffect
 from xdsl.utils.exceptions import VerifyException
 
-from louver.ir.tile.types import tensor_of
+from louver.ir.tile.encodings import SliceAttr
+from louver.ir.tile.types import register_encoding, tensor_of
 
 
 class CombiningOp(IRDLOperation):
@@ -32,6 +33,10 @@ class CombiningOp(IRDLOperation):
             rank = tensor_of(source).get_num_dims()
             if not 0 <= self.axis.value.data < rank:
                 raise VerifyException(f"axis must be 0 to {rank - 1}, got {self.axis.value.data}")
+        for source, result in zip(self.srcs, self.result, strict=True):
+            place, found = register_encoding(source.type), register_encoding(result.type)
+            if place is not None and found is not None and found != SliceAttr.of(self.axis.value.data, place):
+                raise VerifyException(f"what a reduction gives lies as a slice of its operand {place}, got {found}")
 
 
 @irdl_op_definition

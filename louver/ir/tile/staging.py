@@ -83,6 +83,7 @@ class AsyncCopyOp(IRDLOperation):
 
     The result is the tile there, after a `ttg.async_wait`; `slot` itself is nothing any more. free: all threads have met since any
     of them read what the slot held. elsewhere: elements from there on are copied, in the place of zeros, where the mask does not hold.
+    chunk: bytes that a thread copies at once: neighbours at an aligned address, under one mask.
     """
 
     name = "ttg.async_copy_global_to_local"
@@ -92,6 +93,7 @@ class AsyncCopyOp(IRDLOperation):
     mask = opt_operand_def(TensorType)
     elsewhere = opt_operand_def(PointerType)
     free = opt_prop_def(UnitAttr)
+    chunk = prop_def(IntegerAttr[I32])
     result = result_def(T)
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
     irdl_options = (AttrSizedOperandSegments(as_property=True), ParsePropInAttrDict())
@@ -104,9 +106,10 @@ class AsyncCopyOp(IRDLOperation):
         mask: SSAValue | None,
         elsewhere: SSAValue | None = None,
         *,
+        chunk: int,
         free: bool = False,
     ) -> None:
-        properties = {"free": UnitAttr()} if free else {}
+        properties: dict[str, Attribute] = {"chunk": IntegerAttr(chunk, i32), **({"free": UnitAttr()} if free else {})}
         super().__init__(operands=[ptr, slot, mask, elsewhere], properties=properties, result_types=[slot.type])
 
     def verify_(self) -> None:

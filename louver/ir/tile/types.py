@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
-from xdsl.dialects.builtin import NoneAttr, StringAttr, TensorType
+from xdsl.dialects.builtin import DictionaryAttr, NoneAttr, StringAttr, TensorType
 from xdsl.ir import Attribute, ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
@@ -122,6 +122,35 @@ class SparseAttr(ParametrizedAttribute):
         allowed = self.format.elements
         if element not in [ELEMENTS[name] for name in allowed]:
             raise VerifyException(f"{self} is for elements of {', '.join(allowed)}, got {element}")
+
+
+@irdl_attr_definition
+class CachePolicyAttr(ParametrizedAttribute):
+    """How caches keep what an access touches, as Triton 3.9 writes it: a wish, which nothing here follows.
+
+    `#tt.cache_policy<cache_modifier = none, eviction_policy = evict_last>`.
+    """
+
+    name = "tt.cache_policy"
+    words: DictionaryAttr
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> tuple[DictionaryAttr]:
+        """Words by name."""
+        pairs = parser.parse_comma_separated_list(parser.Delimiter.ANGLE, lambda: _parse_word(parser))
+        return (DictionaryAttr(dict(pairs)),)
+
+    def print_parameters(self, printer: Printer) -> None:
+        """The same."""
+        words = cast("dict[str, StringAttr]", self.words.data)
+        with printer.in_angle_brackets():
+            printer.print_list(words.items(), lambda pair: printer.print_string(f"{pair[0]} = {pair[1].data}"))
+
+
+def _parse_word(parser: AttrParser) -> tuple[str, StringAttr]:
+    name = parser.parse_identifier()
+    parser.parse_punctuation("=")
+    return name, StringAttr(parser.parse_identifier())
 
 
 def sparse_encoding(type_: Attribute) -> SparseAttr | None:

@@ -195,7 +195,7 @@ def multiplied_operands(op: DotOp, natures: Natures) -> Wanted:
     sparse = None if op.sparse_index is None else op.sparse_index.value.data
     wanted: Wanted = []
     for index, value in enumerate((op.a, op.b)):
-        if sums.of_warpgroup:
+        if sums.of_warpgroup and value in natures.operands:
             wanted.append((value, SharedAttr.along(natures.operands[value])))
             continue
         encoding = DotOperandAttr.of(index, sums, element_bits(value), VALUES if index == sparse else DENSE)

@@ -55,7 +55,8 @@ from louver.isa.memory import MAX_BYTES
 from louver.isa.mma import FP8
 from louver.isa.mma_fragments import COLUMNS, ROWS
 from louver.isa.targets import WARPS_PER_WARPGROUP
-from louver.passes.copied_loads import copied_loads
+from louver.passes.chunks import chunk_of
+from louver.passes.encode.copied import copied_loads
 from louver.passes.encode.unit import MOST_SUMS, held_sums, is_transposed, multiplies, product_shape, warpgroup_encoding
 from louver.passes.staged_operands import loaded_along, staged_operands
 
@@ -169,13 +170,14 @@ class Natures:
         self.apart = _dots_apart(operations)
         self.operands = staged_operands(function, warpgroups=self.warpgroups) if staged else {}
         self._settle(operations)
-        for op in anchors:
-            self._give_default(op)
-            self._settle(operations)
         self.staged = {value: along for value, along in self.operands.items() if self.of(value) is None}
         for value, along in self.staged.items():
             self._found[value] = _pieces(value, warps, along)
         self._settle(operations)
+        # Reductions of staged tiles are where these are.
+        for op in anchors:
+            self._give_default(op)
+            self._settle(operations)
         self.copied = {
             value: (_pieces(value, warps, along), along)
             for value, along in (copied_loads(function, self.operands) if copied and self.warpgroups else {}).items()
@@ -196,7 +198,7 @@ class Natures:
     def keeps(self, value: SSAValue) -> bool:
         """Whether a tile with an encoding by nature is computed there alone, because it is not cheaply computed again."""
         computed = Block | DotOp | Anchor | scf.ForOp | scf.IfOp | scf.WhileOp
-        return value in self.staged or value in self.kept or isinstance(value.owner, computed)
+        return value in self.operands or value in self.kept or isinstance(value.owner, computed)
 
     def home(self, value: SSAValue) -> Encoding | None:
         """The encoding in which a tile is computed that is computed in one alone."""
@@ -307,13 +309,19 @@ def _paired(op: JoinOp, encoding: Encoding) -> Encoding:
 
 
 def _pieces(value: SSAValue, warps: int, along: int) -> BlockedAttr:
-    """The encoding in which a tile goes to shared memory: 16 bytes of a row for each thread, an element of a tile of one dimension."""
-    shape = tensor_of(value).get_shape()
-    if len(shape) == 1:
-        return BlockedAttr.default(shape, warps)
-    if isinstance(value.owner, LoadOp) and loaded_along(value) != along:
-        return BlockedAttr.turning(shape, warps, MAX_BYTES * 8 // element_bits(value), along)
-    return BlockedAttr.default(shape, warps, MAX_BYTES * 8 // element_bits(value), (along, 1 - along), whole=True)
+    """The encoding in which a tile is loaded, or copied, in chunks along a dimension."""
+    if isinstance(value.owner, LoadOp) and loaded_along(value) not in (along, None):
+        return BlockedAttr.turning(tensor_of(value).get_shape(), warps, MAX_BYTES * 8 // element_bits(value), along)
+    together = (_chunk(value, along) or MAX_BYTES) * 8 // element_bits(value)
+    order = sorted(range(tensor_of(value).get_num_dims()), key=lambda dimension: dimension != along)
+    return BlockedAttr.default(tensor_of(value).get_shape(), warps, together, order, whole=True)
+
+
+def _chunk(value: SSAValue, along: int) -> int:
+    """Bytes that a thread may copy at once of a tile that is loaded; 0 for other tiles."""
+    if isinstance(value.owner, TransOp):
+        value, along = value.owner.src, 1 - along
+    return chunk_of(value.owner, along) if isinstance(value.owner, LoadOp) else 0
 
 
 def _together(function: FuncOp) -> int:

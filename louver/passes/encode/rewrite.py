@@ -111,7 +111,7 @@ class _Rewrite:
         for before, after in zip(op.results, made.results, strict=True):
             if before in self.natures.copied:
                 self._taken(before, after, new)
-            elif before in self.natures.staged or before in self.natures.kept:
+            elif before in self.natures.operands or before in self.natures.kept:
                 self._known(before, {encoding: after}, new)
             else:
                 self.known[before, encoding] = after

@@ -43,7 +43,8 @@ def choose_stores(function: FuncOp, natures: Natures) -> None:
         if isinstance(op, AtomicRMWOp) and op.result.first_use is not None:
             continue
         run, nature = run_of(op), natures.of(op.value) or natures.of(op.ptr)
-        if run is None:
+        # Elements that are moved one by one gain too little.
+        if run is None or run.together == 1:
             continue
         shape = tensor_of(op.ptr).get_shape()
         if nature is None:

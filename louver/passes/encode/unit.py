@@ -12,7 +12,6 @@ from xdsl.ir import SSAValue
 
 from louver.ir.tile import DotOp, MmaAttr, SharedAttr, element_name
 from louver.ir.tile.encodings import numbers_of
-from louver.ir.tile.metadata import word_columns
 from louver.ir.tile.types import register_encoding, tensor_of
 from louver.isa.fragments import ROWS
 from louver.isa.instruction import LANES
@@ -60,13 +59,17 @@ def warpgroup_encoding(op: DotOp, warps: int, staged: Mapping[SSAValue, int]) ->
     return MmaAttr.of_warpgroups(along_rows, along_columns, n, transposed=is_transposed(op))
 
 
+def by_warpgroups(op: DotOp) -> bool:
+    """Whether warpgroups multiply a dot that has encodings."""
+    sums = register_encoding(op.d.type)
+    return isinstance(sums, MmaAttr) and sums.of_warpgroup
+
+
 def multiplies(op: DotOp, staged: Mapping[SSAValue, int]) -> bool:
-    """Whether warpgroups can multiply a dot's operands, however many there are."""
-    if (
-        op.a not in staged
-        or op.b not in staged
-        or not isinstance(tensor_of(op.d).element_type, Float32Type | Float16Type | IntegerType)
-    ):
+    """Whether warpgroups can multiply a dot's operands, however many there are. The product's A may be in registers if it is dense."""
+    if op.b not in staged or (op.a not in staged and op.sparse_index is not None):
+        return False
+    if not isinstance(tensor_of(op.d).element_type, Float32Type | Float16Type | IntegerType):
         return False
     rows, columns = product_shape(op)
     names = _names(op)
@@ -77,16 +80,16 @@ def multiplies(op: DotOp, staged: Mapping[SSAValue, int]) -> bool:
         or COLUMNS not in legal_n(names[0])
     ):
         return False
-    along_k = staged[op.a] == 1 and staged[op.b] == 0
+    if "tf32" in names and op.input_precision is not None and op.input_precision.data != "tf32":
+        return False
+    along_k = staged.get(op.a, 1) == 1 and staged[op.b] == 0
     if not along_k and any(name not in TRANSPOSABLE for name in names):
         return False
     sparse = op.sparse_index is not None
     product = Wgmma(COLUMNS, *names, _sums(op), sparse)
     dense = op.a if is_transposed(op) else op.b
     depth = tensor_of(dense).get_shape()[1 if dense is op.a else 0]
-    values = op.b if is_transposed(op) else op.a
-    least = word_columns(tensor_of(values).element_type) if sparse else product.k
-    return depth % least == 0
+    return depth % product.k == 0
 
 
 def promoted_columns(op: DotOp) -> int | None:
@@ -102,18 +105,17 @@ def held_sums(op: DotOp) -> int:
 
 def warpgroup_instruction(op: DotOp, encoding: MmaAttr) -> Wgmma:
     """The product that a warpgroup does, the first that a word of metadata serves."""
-    along_k = [shared_order(value) == k for value, k in ((op.a, 1), (op.b, 0))]
-    a_along_k, b_along_k = reversed(along_k) if is_transposed(op) else along_k
-    sparse = op.sparse_index is not None
-    names = _names(op)
-    return Wgmma(encoding.columns, *names, _sums(op), sparse, transpose_a=not a_along_k, transpose_b=not b_along_k)
+    across = [_across(value, k) for value, k in ((op.a, 1), (op.b, 0))]
+    a_across, b_across = reversed(across) if is_transposed(op) else across
+    source = "shared" if isinstance(register_encoding(op.a.type), SharedAttr) else "registers"
+    names, sparse = _names(op), op.sparse_index is not None
+    return Wgmma(encoding.columns, *names, _sums(op), sparse, source, transpose_a=a_across, transpose_b=b_across)
 
 
-def shared_order(value: SSAValue) -> int:
-    """The dimension of the neighbours of a tile in shared memory."""
+def _across(value: SSAValue, k: int) -> bool:
+    """Whether neighbours of a tile in shared memory are not along K, its dimension `k`."""
     encoding = register_encoding(value.type)
-    assert isinstance(encoding, SharedAttr)
-    return numbers_of(encoding.order)[0]
+    return isinstance(encoding, SharedAttr) and numbers_of(encoding.order)[0] != k
 
 
 def _names(op: DotOp) -> tuple[str, str]:

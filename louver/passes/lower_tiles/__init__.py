@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from louver.passes.lower_tiles.async_copy import NotInChunksError
 from louver.passes.lower_tiles.kernel import lower_tiles
 from louver.passes.lower_tiles.rooms import place_shared
 
-__all__ = ["NotInChunksError", "lower_tiles", "place_shared"]
+__all__ = ["lower_tiles", "place_shared"]

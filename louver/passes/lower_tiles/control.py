@@ -74,9 +74,8 @@ def _may_follow(low: Lowering, *blocks: Block) -> None:
     low.accesses.loads |= any(isinstance(op, LoadOp | AsyncCopyOp | BoxCopiesOp | AtomicOp) for op in found)
     low.accesses.stores |= any(isinstance(op, StoreOp | AtomicOp) for op in found)
     exchanges = any(op in low.rooms.exchanges for op in found)
-    low.accesses.takes |= exchanges or any(
-        isinstance(op, ConvertLayoutOp | DotOp) and in_shared(op.operands[0]) for op in found
-    )
+    takers = [op for op in found if isinstance(op, ConvertLayoutOp | DotOp)]
+    low.accesses.takes |= exchanges or any(in_shared(each) for op in takers for each in op.operands)
     low.accesses.puts |= any(isinstance(op, WaitBarrierOp) for op in found)
     puts = AsyncWaitOp | LocalStoreOp
     if exchanges or any(

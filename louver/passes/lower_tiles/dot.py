@@ -84,7 +84,7 @@ def lower_dot(low: Lowering, op: DotOp) -> Registers:
     for k in range(0, b.rows, product.k):
         for row in rows:
             stored = k // 2 if sparse else k
-            a_words = _words(
+            a_words = fragment_words(
                 low, lambda r, c, row=row, stored=stored: a.at(row + r, stored + c), product.a_fragment, product.a
             )
             extra: tuple[Reg, ...] = ()
@@ -94,7 +94,7 @@ def lower_dot(low: Lowering, op: DotOp) -> Registers:
                 extra = (metadata_word(low, metadata, row // METADATA_ROWS, k, left, words),)
             for column in columns:
                 if (column, k) not in right_words:
-                    right_words[column, k] = _words(
+                    right_words[column, k] = fragment_words(
                         low, lambda r, c, k=k, column=column: b.at(k + r, column + c), product.b_fragment, product.b
                     )
                 _multiply(
@@ -153,7 +153,7 @@ def _sum_places(layout: Layout, transposed: bool, row: int, column: int) -> list
     return [tile.at(row + r, column + c).index for r, c in ((0, 0), (0, 1), (8, 0), (8, 1))]
 
 
-def _words(low: Lowering, find: Find, fragment: Fragment, name: str) -> tuple[Reg, ...]:
+def fragment_words(low: Lowering, find: Find, fragment: Fragment, name: str) -> tuple[Reg, ...]:
     """The operand's 32-bit registers of one instruction."""
     rows, columns = fragment.coordinates()
     count, packed = fragment.registers, fragment.packed

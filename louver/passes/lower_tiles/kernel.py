@@ -52,6 +52,7 @@ from louver.isa.instruction import LANES
 from louver.isa.targets import Target
 from louver.passes.effects import has_no_effect
 from louver.passes.encode.natural import is_tile
+from louver.passes.encode.unit import by_warpgroups
 from louver.passes.lower_tiles.async_copy import begin_copy, commit_copies, wait_for_copies
 from louver.passes.lower_tiles.atomic import lower_atomic
 from louver.passes.lower_tiles.boxes import lower_boxes, lower_memory
@@ -106,8 +107,7 @@ def lower_tiles(
 ) -> Module:
     """The function as a PTX module, one kernel. parameters: of its arguments, in order. warps: of a CTA. rooms: by `place_shared`.
 
-    Refuses, with operation and source line, what has no lowering. Raises NotInChunksError for what has one if its operands go
-    another way.
+    Refuses, with operation and source line, what has no lowering.
     """
     params = tuple(Param(each.name, each.type) for each in parameters)
     name = kernel_name(function.sym_name.data, [each.name for each in parameters])
@@ -120,7 +120,7 @@ def lower_tiles(
 
 def _multiplies(op: Operation) -> bool:
     """Whether warpgroups multiply in an operation, or in its regions."""
-    return any(isinstance(each, DotOp) and in_shared(each.a) for each in op.walk())
+    return any(isinstance(each, DotOp) and by_warpgroups(each) for each in op.walk())
 
 
 def _fused(low: Lowering, op: Operation, columns: list[Registers]) -> list[Registers]:
@@ -235,7 +235,7 @@ class _Kernel:
 
     def _goes_on(self, op: Operation) -> bool:
         """Whether an operation may be done while products of warpgroups are under way: it neither reads sums nor has an effect on them."""
-        if isinstance(op, DotOp) and in_shared(op.a):
+        if isinstance(op, DotOp) and by_warpgroups(op):
             return True
         if any(isinstance(each.owner, DotOp) for each in op.operands):
             return False
@@ -260,7 +260,7 @@ class _Kernel:
                 return lower_splat(low, op)
             case LoadOp():
                 return lower_load(low, op)
-            case DotOp() if in_shared(op.a):
+            case DotOp() if by_warpgroups(op):
                 return lower_warpgroup_dot(low, op)
             case DotOp():
                 return lower_dot(low, op)

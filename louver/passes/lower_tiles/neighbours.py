@@ -26,7 +26,7 @@ def accesses(
     low: Lowering, pointers: Sequence[Reg], masks: Sequence[Reg | None], size: int, most: int = MAX_BYTES
 ) -> list[Access]:
     """Accesses for elements of `size` bytes that move each register's once, `most` bytes each. They begin in the order of the registers."""
-    places = [_place(low, pointer) for pointer in pointers]
+    places = [base_of(low, pointer) for pointer in pointers]
     where = {place: number for number, place in reversed(list(enumerate(places)))}
     taken: set[int] = set()
     found: list[Access] = []
@@ -48,8 +48,8 @@ def accesses(
     return found
 
 
-def _place(low: Lowering, pointer: Reg) -> tuple[Reg, int]:
-    """The register and the offset of an address."""
+def base_of(low: Lowering, pointer: Reg) -> tuple[Reg, int]:
+    """The register and the offset of an address; others share the register."""
     known = low.known.sum_of(pointer)
     near = known.base is not None and 0 <= known.constant < FARTHEST
     return (known.base, known.constant) if near and known.base is not None else (pointer, 0)

@@ -1,9 +1,10 @@
-"""Products of warpgroups, by `Wgmma`: operands stay in shared memory, sums in the registers that the loop carries them in."""
+"""Products of warpgroups, by `Wgmma`: operands stay in shared memory, or A in registers, sums in those that the loop carries them in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias, cast
 
 from xdsl.dialects import scf
@@ -22,7 +23,7 @@ from louver.isa.swizzle import Major, Tile
 from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence
 from louver.passes.encode.unit import promoted_columns, warpgroup_instruction
 from louver.passes.integers import is_zero
-from louver.passes.lower_tiles.dot import Operand, metadata_word
+from louver.passes.lower_tiles.dot import Operand, fragment_words, metadata_word
 from louver.passes.lower_tiles.packing import WORD, pack_elements, unpack_elements
 from louver.passes.lower_tiles.shared import tile_of
 from louver.passes.lower_tiles.state import Lowering, Registers
@@ -65,7 +66,7 @@ def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
     sums = _sums(low, op, packed)
     metadata = None if op.metadata is None else Operand(low.values[op.metadata], low.layout(op.metadata), transposed)
     low.begin_products()
-    a = _matrix(low, op, left, k_dimension=0 if transposed else 1, rows=(ROWS, block // ROWS, WARP_BITS))
+    parts = _left(low, op, left, product, block // ROWS)
     first = WARP_BITS + (block // ROWS).bit_length() - 1
     b = _matrix(low, op, right, k_dimension=1 if transposed else 0, rows=(product.n, columns, first))
     words: dict[tuple[int, int], Reg] = {}
@@ -90,10 +91,9 @@ def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
                     if metadata is not None:
                         each = replace(product, selector=k // product.k % product.metadata_map.selectors)
                         extra = (metadata_word(low, metadata, row // METADATA_ROWS, k, left, words),)
-                    values = _part(low, a, row, k * each.k_stored // each.k, tile_of(left, op).size)
                     dense = _part(low, b, column, k, tile_of(right, op).size)
                     adds = low.constant(k > first or not (anew or apart), "pred")
-                    group.append((each, (taken, values, dense, *extra, adds)))
+                    group.append((each, (taken, parts(row, k), dense, *extra, adds)))
                 if promoted is not None:
                     _issue(low, group, list(zip(totals, taken, strict=True)) if apart else [])
                     group = []
@@ -120,6 +120,30 @@ def _unset(low: Lowering, like: Registers) -> Registers:
     """Registers for sums that a product begins. No path may leave registers without content."""
     with low.k.inside(low.prologue):
         return tuple(low.k.mov(0, kind=each.type) for each in like)
+
+
+def _left(
+    low: Lowering, op: DotOp, value: SSAValue, product: Wgmma, groups: int
+) -> Callable[[int, int], Reg | tuple[Reg, ...]]:
+    """The product's A from a row and a column of K on: a descriptor, or registers. groups: warpgroups along the rows."""
+    transposed = value is op.b
+    if product.a_source == "shared":
+        matrix = _matrix(low, op, value, k_dimension=0 if transposed else 1, rows=(ROWS, groups, WARP_BITS))
+        size = tile_of(value, op).size
+        return lambda row, k: _part(low, matrix, row, k * product.k_stored // product.k, size)
+    a = Operand(low.values[value], low.layout(value), transposed)
+    known: dict[tuple[int, int], tuple[Reg, ...]] = {}
+
+    def registers(row: int, k: int) -> tuple[Reg, ...]:
+        if (row, k) not in known:
+            known[row, k] = fragment_words(low, partial(_at, a, row, k), product.a_fragment, product.a)
+        return known[row, k]
+
+    return registers
+
+
+def _at(operand: Operand, row: int, k: int, r: int, c: int) -> Reg:
+    return operand.at(row + r, k + c)
 
 
 def _sums(low: Lowering, op: DotOp, packed: int) -> Registers:

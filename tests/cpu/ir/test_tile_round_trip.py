@@ -45,6 +45,8 @@ OPERATIONS = [
     "%r = tt.load %ptrs : tensor<8x4x!tt.ptr<f32>>",
     "%r = tt.load %ptrs, %mask : tensor<8x4x!tt.ptr<f32>>",
     "%r = tt.load %ptrs, %mask, %t evictionPolicy = evict_last {isVolatile = true} : tensor<8x4x!tt.ptr<f32>>",
+    "%r = tt.load %ptrs {cachePolicy = #tt.cache_policy<cache_modifier = none, eviction_policy = evict_last>} "
+    ": tensor<8x4x!tt.ptr<f32>>",
     "tt.store %ptrs, %t : tensor<8x4x!tt.ptr<f32>>",
     "tt.store %ptrs, %t, %mask cacheModifier = cg : tensor<8x4x!tt.ptr<f32>>",
     "%r = tt.dot %a, %b, %t : tensor<8x16xf16> * tensor<16x4xf16> -> tensor<8x4xf32>",

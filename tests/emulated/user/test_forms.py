@@ -41,3 +41,12 @@ def test_sparse_on_the_emulator(form: Form) -> None:
 @pytest.mark.parametrize("form", EVERY)
 def test_dense_by_the_interpreter(form: Form) -> None:
     check(form, sparse=False)
+
+
+@pytest.mark.parametrize(("share", "of"), [(66, 4), (68, 64)])
+def test_parts_of_k_are_whole_groups_and_words_of_a_sparse_row(share: int, of: int) -> None:
+    form = forms("splits")["parts of K apart"]
+    call = form.call(1, form.small)
+    known, _ = bind(call, sparse=True)
+    with pytest.raises(ValueError, match=f"parts_apart takes share in multiples of {of}, .* got {share}"):
+        louver.jit(form.kernel).emulate[call.grid](**{**known, "share": share})

@@ -5,15 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
+from louver.ir.context import parse_ir
+from louver.ir.tile import FuncOp
+from louver.ir.tile.multiples import mark_apart
+from louver.kernels.emulate_tiles import emulate_tiles
 from louver.passes.choose_family import CompiledKernel
 from louver.passes.compile_tiles import compile_tiles
 from louver.ptx.assembler import assemble
-from louver.user.compiled import multiples_of
+from louver.runtime.arrays import view
+from louver.user.arguments import Call, Kind
+from louver.user.compiled import apart_of, multiples_of
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from louver.user.room import explain_room, spilled, with_room
 from support.jit import tile_source
+from support.multiples import marked
 from support.triton.cases import kept
 from support.triton.tile_cases import TILE_CASES
 
@@ -55,3 +63,76 @@ def test_a_kernel_that_spills_gets_more_warps() -> None:
     kept_made, warning = explain_room(narrow, 1)
     assert kept_made is narrow.made and warning is not None and "with 1 warp" in warning
     assert explain_room(narrow, None)[1] is None
+
+
+STORES = """tt.func public @k(%a: !tt.ptr<f16>, %seen: !tt.ptr<f32>, %times: i32) {
+  %zero = arith.constant 0 : i32
+  %one = arith.constant 1 : i32
+  %size = arith.constant 1024 : i32
+  %r = tt.make_range {start = 0 : i32, end = 32 : i32} : tensor<32xi32>
+  %down = tt.expand_dims %r {axis = 1 : i32} : tensor<32xi32> -> tensor<32x1xi32>
+  %along = tt.expand_dims %r {axis = 0 : i32} : tensor<32xi32> -> tensor<1x32xi32>
+  %rows = tt.broadcast %down : tensor<32x1xi32> -> tensor<32x32xi32>
+  %columns = tt.broadcast %along : tensor<1x32xi32> -> tensor<32x32xi32>
+  %pitch = arith.constant dense<32> : tensor<32x32xi32>
+  %flat = arith.muli %rows, %pitch : tensor<32x32xi32>
+  %place = arith.addi %flat, %columns : tensor<32x32xi32>
+  %zeros = arith.constant dense<0.0> : tensor<32x32xf32>
+  %sum = scf.for %i = %zero to %times step %one iter_args(%c = %zeros) -> (tensor<32x32xf32>) : i32 {
+    %by = arith.muli %i, %size : i32
+    %p = tt.addptr %a, %by : !tt.ptr<f16>, i32
+    %p0 = tt.splat %p : !tt.ptr<f16> -> tensor<32x32x!tt.ptr<f16>>
+    %p1 = tt.addptr %p0, %place : tensor<32x32x!tt.ptr<f16>>, tensor<32x32xi32>
+    %x = tt.load %p1 : tensor<32x32x!tt.ptr<f16>>
+    %d = tt.dot %x, %x, %c : tensor<32x32xf16> * tensor<32x32xf16> -> tensor<32x32xf32>
+    %o = tt.addptr %seen, %by : !tt.ptr<f32>, i32
+    %o0 = tt.splat %o : !tt.ptr<f32> -> tensor<32x32x!tt.ptr<f32>>
+    %o1 = tt.addptr %o0, %place : tensor<32x32x!tt.ptr<f32>>, tensor<32x32xi32>
+    tt.store %o1, %d : tensor<32x32x!tt.ptr<f32>>
+    scf.yield %d : tensor<32x32xf32>
+  }
+  tt.return
+}"""
+
+
+@pytest.mark.parametrize("apart", [(), ("a",), ("seen",), ("a", "seen")])
+def test_loops_that_store_copy_ahead_from_arrays_apart(rng: np.random.Generator, apart: tuple[str, ...]) -> None:
+    module = marked(parse_ir(STORES), ["a", "seen"])
+    mark_apart(next(op for op in module.walk() if isinstance(op, FuncOp)), apart)
+    made = compile_tiles(module, warps=2)
+    assert ("cp.async" in made.ptx) == bool(apart)
+    a, seen = rng.standard_normal((5, 32, 32)).astype(np.float16), np.full((5, 32, 32), np.nan, np.float32)
+    emulate_tiles(made, (1,), {"a": a, "seen": seen, "times": 5}, order=Seeded(2), uninitialised=["seen"])
+    wide = a.astype(np.float64)
+    np.testing.assert_allclose(seen, np.cumsum(wide @ wide, 0), rtol=1e-3, atol=1e-2)
+
+
+def test_a_loop_that_stores_to_what_it_multiplies_is_not_copied_ahead(rng: np.random.Generator) -> None:
+    """Each step stores the sum so far to where the next step loads."""
+    before, _, after = STORES.partition("    %o = ")
+    stores = """    %after = arith.addi %by, %size : i32
+    %h = arith.truncf %d : tensor<32x32xf32> to tensor<32x32xf16>
+    %o = """ + after.replace("%seen, %by", "%a, %after").replace("tt.ptr<f32>", "tt.ptr<f16>").replace(
+        "%o1, %d", "%o1, %h"
+    )
+    text = before.replace(", %seen: !tt.ptr<f32>", "") + stores
+    module = marked(parse_ir(text), ["a"])
+    mark_apart(next(op for op in module.walk() if isinstance(op, FuncOp)), ["a"])
+    made = compile_tiles(module, warps=2)
+    assert "cp.async" not in made.ptx
+    a = np.zeros((4, 32, 32), np.float16)
+    a[0] = rng.standard_normal((32, 32)) / 8
+    expected = a.astype(np.float64)
+    total = np.zeros((32, 32))
+    for step in range(3):
+        total += expected[step] @ expected[step]
+        expected[step + 1] = total.astype(np.float16)
+    emulate_tiles(made, (1,), {"a": a, "times": 3}, order=Seeded(2))
+    np.testing.assert_allclose(a, expected, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize(("first", "apart"), [(640, ("a", "out", "x")), (639, ("out",))])
+def test_arrays_apart_share_no_address(first: int, apart: tuple[str, ...]) -> None:
+    whole, out = np.zeros(2048, np.float32), np.zeros(4, np.float32)
+    arrays = {"a": view(whole[:640]), "x": view(whole[first:]), "out": view(out)}
+    assert apart_of(Call(Kind((), (), (), ()), arrays=arrays)) == apart

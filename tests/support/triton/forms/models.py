@@ -447,7 +447,7 @@ def _two(draw: Draw, s: Sizes) -> Call:
     return _call(s, s.grid, {"y": np.empty((s.m, s.n), np.float16)}, expected, times=2, x=x, z=z, w=w)
 
 
-SMALL = Sizes(150, 200, 272, 64, 64, 64)
+SMALL = Sizes(150, 208, 272, 64, 64, 64)
 LARGE = (Sizes(4096, 4096, 4096, 128, 128, 64), Sizes(4096, 4096, 4096, 64, 64, 64))
 
 FORMS = (
@@ -462,7 +462,7 @@ FORMS = (
         "chunks of linear attention", attention_chunks, _attention, Sizes(130, 136, 64, 64, 64, 64),
         (Sizes(4096, 2048, 128, 128, 128, 128), Sizes(4096, 2048, 64, 64, 64, 64)), "attention",
     ),
-    Form("states of chunks", chunk_states, _states, Sizes(136, 72, 144, 64, 64, 64), (Sizes(2048, 2048, 1024, 128, 128, 64),), "other"),
+    Form("states of chunks", chunk_states, _states, Sizes(136, 80, 144, 64, 64, 64), (Sizes(2048, 2048, 1024, 128, 128, 64),), "other"),
     *(
         Form(f"a weight's tile, {name}", changed_tile, partial(_changed, how=how, element=element), SMALL, LARGE, "other")
         for name, how, element in (

@@ -82,6 +82,7 @@ def last_adds(
         for each in range(SPLIT):
             whole += tl.load(room + each * M * N + at, mask=inside, other=0.0)
         tl.store(y + at, whole.to(tl.float16), mask=inside)
+        tl.atomic_xchg(arrived + tile, 0)
 
 
 @triton.jit
@@ -111,11 +112,12 @@ def streamed_product(
         inside = (m[:, None] < M) & (n[None, :] < N)
         if at % steps == 0:
             tl.store(where, total, mask=inside)
-            tl.atomic_xchg(locks + tile, 1)
         else:
-            while tl.atomic_cas(locks + tile, 1, 1) != 1:
+            while tl.atomic_cas(locks + tile, 0, 0) == 0:
                 pass
             tl.atomic_add(where, total, mask=inside)
+        if tl.atomic_add(locks + tile, end - at) + end - at == steps:
+            tl.atomic_xchg(locks + tile, 0)
         at = end
 
 
@@ -149,7 +151,7 @@ def streamed_sums(y, x, w, M, N, K, STREAMS: tl.constexpr, BM: tl.constexpr, BN:
 @triton.jit
 def peeled_product(y, x, w, M, N, K, WHOLE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     """The loop's steps are whole, without masks along K; what is left of K comes behind it, in a branch (WHOLE) or always."""
-    if M * N * K == 0:
+    if M * N == 0:
         return
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
