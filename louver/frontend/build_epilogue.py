@@ -146,7 +146,7 @@ class EpilogueBuilder:
         """One number for all elements: the argument, or what it points to."""
         value = self.values[name]
         if isinstance(value.type, PointerType):
-            value = named(f"{name}_value", LoadOp.through(value))
+            value = named(f"{name}_value", LoadOp(value))
         return named(f"{name}_all", SplatOp(value, self.shape))
 
     def _vector(self, name: str, axis: int) -> SSAValue:

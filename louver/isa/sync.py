@@ -153,7 +153,12 @@ class ClusterWait(Effect):
 
 @dataclass(frozen=True, slots=True)
 class FenceProxyAsync(Effect):
-    """`fence.proxy.async.shared::cta`: ordinary shared-memory accesses before it are seen by bulk copies and wgmma after it."""
+    """`fence.proxy.async.space`: ordinary accesses of shared or global memory before it are seen by bulk copies and wgmma after it.
+
+    The emulator finds missing fences of shared memory alone.
+    """
+
+    space: Literal["shared::cta", "global"] = "shared::cta"
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -163,7 +168,7 @@ class FenceProxyAsync(Effect):
     @property
     def mnemonic(self) -> str:
         """The opcode."""
-        return "fence.proxy.async.shared::cta"
+        return f"fence.proxy.async.{self.space}"
 
     @property
     def requires(self) -> Requirement:
@@ -172,7 +177,8 @@ class FenceProxyAsync(Effect):
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Fence."""
-        warp.fence_proxy_async()
+        if self.space == "shared::cta":
+            warp.fence_proxy_async()
         return ()
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from louver.emulator import Allocation, GlobalMemory, Latest, Order, Report, run
 from louver.emulator import Argument as Bound
 from louver.formats.tensor import SparseTensor
+from louver.kernels.boxes import tensor_map
 from louver.kernels.operand import tile_metadata, tile_values
 from louver.passes.compile_tiles import CompiledTiles
 from louver.passes.tile_signature import ArgumentParameter
@@ -40,6 +41,9 @@ def emulate_tiles(
     memory = GlobalMemory()
     known: dict[tuple[str, str], Allocation] = {}
     bound: dict[str, Bound] = {}
+    numbers: dict[str, int | float] = {
+        f"programs {axis}": count for axis, count in zip("xyz", (*grid, 1, 1), strict=False)
+    }
     for parameter in compiled.signature.parameters:
         given = arguments[parameter.argument]
         if parameter.part in ("address", "values", "metadata"):
@@ -48,7 +52,10 @@ def emulate_tiles(
                 known[key] = _allocate(memory, parameter, given, parameter.argument not in uninitialised)
             bound[parameter.name] = known[key]
         else:
-            bound[parameter.name] = _number(parameter, given)
+            bound[parameter.name] = numbers[parameter.number] = _number(parameter, given)
+    for box in compiled.signature.boxes:
+        array = known[box.argument, box.part]
+        bound[box.name] = tensor_map(box, array.address, array.size, numbers)
     return run(compiled.kernel, tuple(grid), bound, memory=memory, order=order)
 
 

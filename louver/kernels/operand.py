@@ -14,9 +14,16 @@ from numpy.typing import NDArray
 from louver.formats.dtypes import raw_bits
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.isa.fragments import ROWS
+from louver.isa.metadata import PADDING_CODE, WARP_ROWS
 from louver.isa.prepack import WORDS, metadata_rows, prepack, split
 from louver.runtime.driver import DriverError, DriverMissingError, call, device_context
 from louver.runtime.memory import DeviceBuffer
+
+METADATA_ROWS_SLACK = 16
+"""Rows of legal codes behind the metadata of register tiles: a tile has 256 rows at most, of 16 for each."""
+
+METADATA_SLACK = 1024
+"""Entries of legal codes behind these: a tile's step along K has no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +140,13 @@ def as_stored(s: SparseTensor) -> SparseTensor:
 
 
 def tile_metadata(s: SparseTensor, element: str) -> NDArray[np.uint16]:
-    """The metadata of each matrix of `s`, one after the other, for products of `element`: `louver.isa.prepack.metadata_rows`."""
+    """The metadata of each matrix of `s`, one after the other, for products of `element`: `louver.isa.prepack.metadata_rows`, row by row.
+
+    Legal codes follow, as far as a box that begins in the tensor may reach.
+    """
     m, k = as_stored(s).shape[-2:]
     entries = np.split(s.indices, s.rows // m)
-    return np.concatenate([metadata_rows(entry, m, k, element) for entry in entries])
+    rows = [metadata_rows(entry, m, k, element).reshape(-1) for entry in entries]
+    pitch = rows[0].size // -(-m // WARP_ROWS)
+    behind = np.full(METADATA_ROWS_SLACK * pitch + METADATA_SLACK, PADDING_CODE * 0x1111, np.uint16)
+    return np.concatenate([*rows, behind])

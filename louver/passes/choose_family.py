@@ -38,7 +38,8 @@ class Choice:
 
     schedule: chooses a product's. fixed: fields of it that the user has fixed, which rule register tiles out. warps: of a program of
     register tiles, None for Louver's choice. multiples: arguments that these take to be multiples of 16, so that neighbours are moved
-    together. apart: arrays that share no memory with others, so that stores leave them unchanged. refused: why the call is no product, whatever the kernel is; None where it may be one.
+    together. apart: arrays that share no memory with others, so that stores leave them unchanged. refused: why the call is no product,
+    whatever the kernel is; None where it may be one. boxes: whether bulk copies may bring tiles of register tiles.
     """
 
     schedule: Callable[[ProductNest], Schedule]
@@ -48,6 +49,7 @@ class Choice:
     multiples: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
     refused: str | None = None
+    boxes: bool = True
 
     def product(self, reading: Reading) -> CompiledKernel | ValueError:
         """The kernel as a product, or why it is none."""
@@ -64,7 +66,7 @@ class Choice:
             return error
         self._mark(module)
         try:
-            return CompiledKernel(compile_tiles(module, self.target, warps=self.warps), str(refusal))
+            return CompiledKernel(compile_tiles(module, self.target, warps=self.warps, boxes=self.boxes), str(refusal))
         except UnsupportedKernelError as error:
             error.add_note(f"As a warpgroup product it is refused too: {refusal}")
             return error

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IndexType, IntegerType, ModuleOp
 from xdsl.ir import Attribute
@@ -28,6 +28,7 @@ from louver.passes.conditions import conditions
 from louver.passes.count_loops import count_loops
 from louver.passes.decompose import decompose_sparse_tensors
 from louver.passes.dense_views import read_dense_views
+from louver.passes.describe_boxes import describe_boxes, used_boxes
 from louver.passes.describe_sparse_tiles import describe_sparse_tiles
 from louver.passes.dump import Dump
 from louver.passes.encode import assign_encodings, choose_warps
@@ -47,7 +48,8 @@ from louver.passes.ring_copies import MOST_SLOTS, ring_copies
 from louver.passes.signature import RESERVED
 from louver.passes.sparse_views import read_views
 from louver.passes.split_addresses import split_addresses
-from louver.passes.tile_signature import ArgumentParameter, ParameterType, Part, TileSignature
+from louver.passes.steps_ahead import Feeds
+from louver.passes.tile_signature import ArgumentParameter, BoxParameter, ParameterType, Part, TileSignature
 from louver.ptx.module import Kernel, Module
 from louver.ptx.printer import print_module
 
@@ -72,7 +74,7 @@ ARRAY_ALIGNMENT = 16
 class CompiledTiles:
     """A kernel at every stage. tile: as the frontend has it. decomposed: without sparse types. encoded: with registers in types.
 
-    dense: why dots of sparse tiles are dense products, one text for each.
+    dense: why dots of sparse tiles are dense products, one text for each. boxes: whether bulk copies were allowed.
     """
 
     target: Target
@@ -83,6 +85,7 @@ class CompiledTiles:
     ptx: str
     signature: TileSignature
     dense: tuple[str, ...] = ()
+    boxes: bool = True
 
     @property
     def kernel(self) -> Kernel:
@@ -121,6 +124,7 @@ PASSES = (
     "expand-blocks",
     "exact-dots",
     "eliminate-common-subexpressions",
+    "describe-boxes",
     "split-addresses",
     "find-chunks",
     "assign-encodings",
@@ -133,10 +137,12 @@ PASSES = (
 """Every pass, in order; `LOUVER_DUMP` has each write what it made, its name behind "tiles"."""
 
 
-def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int | None = None) -> CompiledTiles:
+def compile_tiles(
+    tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int | None = None, boxes: bool = True
+) -> CompiledTiles:
     """Tile IR to PTX, by `PASSES`.
 
-    warps: of a CTA, a power of two; None leaves it to the kernel's dots. Raises UnsupportedKernelError, with operation and source
+    warps: of a CTA, a power of two; None leaves it to the kernel's dots. boxes: whether bulk copies may bring tiles. Raises UnsupportedKernelError, with operation and source
     line, for what cannot be lowered, and ValueError for another number of warps; nothing is assembled here.
     """
     machine = target(target_name)
@@ -181,13 +187,16 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
     dump.write("exact-dots", plain)
     cse(plain)
     dump.write("eliminate-common-subexpressions", plain)
+    maps = describe_boxes(_kernel(plain), parameters) if boxes and machine.bulk_copies else ()
+    plain.verify()
+    dump.write("describe-boxes", plain)
     split_addresses(plain)
     dump.write("split-addresses", plain)
     if has_known_addresses(_kernel(plain)):
-        find_chunks(_kernel(plain), [each.multiple for each in parameters])
+        find_chunks(_kernel(plain), [*(each.multiple for each in parameters), *(1 for _ in maps)])
     dump.write("find-chunks", plain)
     count = choose_warps(_kernel(plain), warpgroups=machine.has("wgmma.sp")) if warps is None else warps
-    encoded, module = _lowered(plain, parameters, count, machine, dump)
+    encoded, module, maps = _lowered(plain, (parameters, maps), count, machine, dump)
     ptx = print_module(module)
     dump.write("lower-tiles", ptx)
     kernel = module.kernels[0]
@@ -201,27 +210,48 @@ def compile_tiles(tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int 
         taken.reaches,
         taken.multiples,
         taken.rows_apart,
+        maps,
     )
-    return CompiledTiles(machine, tile_ir, decomposed, encoded, module, ptx, signature, multiplied.dense)
+    return CompiledTiles(
+        machine, tile_ir, decomposed, encoded, module, ptx, signature, dense=multiplied.dense, boxes=boxes
+    )
+
+
+Parameters: TypeAlias = tuple[Sequence[ArgumentParameter], Sequence[BoxParameter]]
+"""Of arguments, and of the boxes behind them."""
+
+_FEEDS: tuple[tuple[bool, Feeds, int], ...] = (
+    *((True, "any", slots) for slots in (MOST_SLOTS, 3, 2)),
+    *((True, "boxes", slots) for slots in (MOST_SLOTS, 3, 2)),
+    (True, "any", 0),
+    (False, "any", 0),
+)
+"""Ways of operands, best first: whether they go through shared memory, which come by a ring, and its slots."""
 
 
 def _lowered(
-    plain: ModuleOp, parameters: Sequence[ArgumentParameter], warps: int, machine: Target, dump: Dump
-) -> tuple[ModuleOp, Module]:
-    """The kernel with encodings, and as PTX: the first way that is possible.
+    plain: ModuleOp, parameters: Parameters, warps: int, machine: Target, dump: Dump
+) -> tuple[ModuleOp, Module, tuple[BoxParameter, ...]]:
+    """The kernel with encodings, and as PTX, with the boxes that it copies: the first way of operands that is possible.
 
     Operands of dots are copied to shared memory, into as many slots as there is room for, else brought there by way of registers, and
     last not brought there at all.
     """
-    for staged, slots in ((True, MOST_SLOTS), (True, 3), (True, 2), (True, 0), (False, 0)):
-        encoded = _encoded(plain, warps, machine, dump, staged=staged, slots=slots)
+    arguments, boxes = parameters
+    for staged, feeds, slots in _FEEDS:
+        if feeds == "boxes" and not boxes:
+            continue
+        encoded = _encoded(plain, warps, machine, dump, staged=staged, feeds=feeds, slots=slots)
+        used = used_boxes(_kernel(encoded), boxes)
         rooms = place_shared(_kernel(encoded), machine)
         if rooms.bytes <= machine.max_shared_bytes:
-            return encoded, lower_tiles(_kernel(encoded), parameters, warps, machine, rooms)
+            return encoded, lower_tiles(_kernel(encoded), [*arguments, *used], warps, machine, rooms), used
     raise AssertionError("a kernel without copies and staged tiles has room")
 
 
-def _encoded(plain: ModuleOp, warps: int, machine: Target, dump: Dump, *, staged: bool, slots: int) -> ModuleOp:
+def _encoded(
+    plain: ModuleOp, warps: int, machine: Target, dump: Dump, *, staged: bool, feeds: Feeds, slots: int
+) -> ModuleOp:
     """With an encoding for each tile. staged: whether operands of dots go through shared memory. slots: of copies that bring them."""
     # Elements that are moved one by one wait in a register each, and leave none for what could wait there for a loop.
     wide = staged and has_known_addresses(_kernel(plain))
@@ -233,13 +263,13 @@ def _encoded(plain: ModuleOp, warps: int, machine: Target, dump: Dump, *, staged
         hoist_invariants(encoded)
     dump.write("hoist-invariants", encoded)
     if wide and slots:
-        make_ahead(encoded)
+        make_ahead(encoded, feeds)
     dump.write("make-ahead", encoded)
     if wide:
-        prefetch_loads(encoded, warps, rings=slots > 0)
+        prefetch_loads(encoded, warps, rings=feeds if slots else None)
     dump.write("prefetch-loads", encoded)
     if wide and slots:
-        ring_copies(encoded, _ring_rooms(_kernel(plain), warps, machine), slots)
+        ring_copies(encoded, _ring_rooms(_kernel(plain), warps, machine), slots, feeds)
     dump.write("ring-copies", encoded)
     return encoded
 

@@ -9,6 +9,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from louver.ir.tile import AddPtrOp, BroadcastOp, ExpandDimsOp, FuncOp, LoadOp, SplatOp
 from louver.passes.expand_blocks import METADATA_PADDING
 from louver.passes.integers import is_zero
+from louver.passes.steps_ahead import Feeds
 
 
 def only_user(value: SSAValue) -> Operation | None:
@@ -16,10 +17,19 @@ def only_user(value: SSAValue) -> Operation | None:
     return next(iter(value.uses)).operation if value.has_one_use() else None
 
 
-def may_be_copied(load: LoadOp) -> bool:
+def addresses(load: LoadOp) -> list[SSAValue]:
+    """What a copy in a load's place is told."""
+    if load.box is not None:
+        return [load.box, *load.place]
+    return [each for each in (load.ptr, load.mask) if each is not None]
+
+
+def may_be_copied(load: LoadOp, feeds: Feeds) -> bool:
     """Whether nothing is said of caches, and elements that are not loaded are zeros, or codes of which any legal ones will do."""
     if load.cache is not None or load.evict is not None or load.is_volatile is not None:
         return False
+    if load.box is not None or feeds == "boxes":
+        return load.box is not None
     return gives_zeros(load) or (is_padding(load.other) and array_of(load.ptr) is not None)
 
 

@@ -154,7 +154,7 @@ def _descriptor_load(op: DescriptorLoadOp, part: Parts) -> Parts:
 def _load(op: LoadOp, part: Parts) -> Parts:
     if part.axes is None or op.mask is not None:
         raise unsupported("a sparse tile is loaded through a block pointer, with boundaryCheck in place of a mask", op)
-    values, metadata = (_placed(LoadOp.through(base), op) for base in (part.values, part.metadata))
+    values, metadata = (_placed(LoadOp(base), op) for base in (part.values, part.metadata))
     for made in (values, metadata):
         _keep(op, made, "boundaryCheck", "cache", "evict", "isVolatile")
     # What fills a tile of values beyond the tensor; metadata there is of no account.

@@ -173,12 +173,11 @@ class _Expansion:
     def _load(self, op: LoadOp | DescriptorLoadOp, view: View, checked: Iterable[int]) -> None:
         make = Make(op)
         pointers, mask = make.pointers(view, checked)
-        shape = tensor_of(pointers).get_shape()
-        operands: list[SSAValue | None] = [pointers, mask, None]
+        other: SSAValue | None = None
         if mask is not None:
             fill = METADATA_PADDING if op in self.metadata else float("nan") if view.nan else 0
-            operands[2] = make.constant(fill, TensorType(view.block.element_type, shape))
-        load = LoadOp(operands=operands, result_types=[TensorType(view.block.element_type, shape)])
+            other = make.constant(fill, TensorType(view.block.element_type, tensor_of(pointers).get_shape()))
+        load = LoadOp(pointers, mask, other)
         load.properties |= {
             name: op.properties[name] for name in ("cache", "evict", "isVolatile") if name in op.properties
         }

@@ -29,27 +29,36 @@ from louver.passes.integers import position
 from louver.passes.lower_tiles.shared import in_shared
 from louver.passes.remove_dead import remove_dead
 from louver.passes.ring_copies import goes_to_ring
-from louver.passes.steps_ahead import computed, computed_again, is_pure, loaded_again, move_up, only_loads, varying
+from louver.passes.steps_ahead import (
+    Feeds,
+    computed,
+    computed_again,
+    is_pure,
+    loaded_again,
+    move_up,
+    only_loads,
+    varying,
+)
 
 
-def make_ahead(module: ModuleOp) -> None:
+def make_ahead(module: ModuleOp, feeds: Feeds) -> None:
     """In place; the module is verified after it. Loops with stores, and operands that hang on a dot or a reduction, are left."""
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op)]:
-            puts = [op for op in loop.body.block.ops if isinstance(op, ConvertLayoutOp) and _is_made(loop, op)]
+            puts = [op for op in loop.body.block.ops if isinstance(op, ConvertLayoutOp) and _is_made(loop, op, feeds)]
             if puts:
                 _make_ahead(loop, puts)
         remove_dead(function)
     module.verify()
 
 
-def _is_made(loop: scf.ForOp, put: ConvertLayoutOp) -> bool:
+def _is_made(loop: scf.ForOp, put: ConvertLayoutOp, feeds: Feeds) -> bool:
     """Whether an operand of warpgroups is put into shared memory that can be computed a step ahead."""
     block = loop.body.block
     if not in_shared(put.result) or in_shared(put.src) or not _multiplied(put.result):
         return False
     source = put.src.owner.src if isinstance(put.src.owner, TransOp) else put.src
-    if isinstance(source.owner, LoadOp) and goes_to_ring(loop, source.owner):
+    if isinstance(source.owner, LoadOp) and goes_to_ring(loop, source.owner, feeds):
         return False
     made, carried = computed([put.src], block)
     return bool(made) and all(_may_be_early(op) for op in made) and all(map(is_pure, _next(block, carried)))
@@ -79,7 +88,7 @@ def _make_ahead(loop: scf.ForOp, puts: Sequence[ConvertLayoutOp]) -> None:
     made = [op for op in block.ops if op in found]
     changing = varying(made, block)
     move_up(block, (found - changing) | _next(block, carried))
-    slots = [[insert(loop, LocalAllocOp(tensor_of(put.result)), put).results[0] for _ in range(2)] for put in puts]
+    slots = [[insert(loop, LocalAllocOp(tensor_of(put.result), 1), put).results[0] for _ in range(2)] for put in puts]
 
     runs = insert(loop, CmpiOp(loop.lb, loop.ub, "slt"), puts[0]).results[0]
     known = dict[SSAValue, SSAValue](zip(block.args, (loop.lb, *loop.iter_args), strict=True))

@@ -31,14 +31,14 @@ from louver.passes.insert import carrying, insert, insert_before
 from louver.passes.remove_dead import remove_dead
 from louver.passes.ring_copies import goes_to_ring
 from louver.passes.staged_operands import staged_operands
-from louver.passes.steps_ahead import Sources, computed_again, loaded_again, move_up, only_loads
+from louver.passes.steps_ahead import Feeds, Sources, computed_again, loaded_again, move_up, only_loads
 
 KEPT_BYTES = 448
 """Of each thread, for sums and for what a loop loads ahead: 112 registers of 255, beside operands and addresses."""
 
 
-def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None:
-    """In place; the module is verified after it. warps: of a CTA. rings: whether ring-copies follows, and takes some loads.
+def prefetch_loads(module: ModuleOp, warps: int, *, rings: Feeds | None = None) -> None:
+    """In place; the module is verified after it. warps: of a CTA. rings: what ring-copies, which follows, takes; None for nothing.
 
     Of innermost loops that only load and compute, and have dots with operands that go through shared memory: loads of scalars, and those
     that dots multiply, if all fit `KEPT_BYTES` beside sums. A load stays whose address hangs on what the loop loads or sums.
@@ -56,8 +56,8 @@ def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None
                 for op in block.ops
                 if isinstance(op, LoadOp)
                 and (op in multiplied or as_tensor(op.result.type) is None)
-                and not (rings and goes_to_ring(loop, op))
-                and Sources(loop, [op], repeated=False).known_ahead
+                and not (rings is not None and goes_to_ring(loop, op, rings))
+                and Sources(loop, op.operands, repeated=False).known_ahead
             ]
             kept = sum(map(_tile_bytes, [*(load.result for load in loads), *(dot.d for dot in dots)]))
             if loads and kept <= KEPT_BYTES * LANES * warps:
@@ -107,7 +107,7 @@ def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:
     """The loop with these loads of its body a step ahead of it."""
     block, end = loop.body.block, loop.body.block.last_op
     assert isinstance(end, scf.YieldOp)
-    sources = Sources(loop, loads, repeated=False)
+    sources = Sources(loop, [each for load in loads for each in load.operands], repeated=False)
     made, varying = sources.made, sources.varying
     move_up(block, (set(made) - varying).union(sources.stepped))
     # By then the tiles of this step have gone to shared memory, and left their registers.

@@ -1,14 +1,15 @@
 """ring-copies: tiles that a loop multiplies as they are loaded are copied to shared memory some steps before, into slots that take turns.
 
-    for i:                                     copy steps 0 … s-2 into slots 0 … s-2, a group each
-        put load(i) into shared memory         for i, slots:
-        … products …                   ⟶           wait for the copies of step i
-                                                   copy step i + s - 1 into the free slot, a group
-                                                   … products of the first slot …
-                                                   the slots move on by one
-                                               wait for all copies
+    for i:                                     copy steps 0 … s-2 into slots 0 … s-2
+        put load(i) into shared memory         for i, read, fill:
+        … products …                   ⟶           wait for the copies of step i, in slot `read`
+                                                   copy step i + s - 1 into slot `fill`
+                                                   … products of slot `read` …
+                                                   fill, read = read, read + 1 (0 behind the last slot)
 
-Threads meet once a step, between the wait and the copy: then all products that read the free slot have been done.
+Boxes (describe-boxes) are copied by one thread: they arrive at the slot's barrier, which waits for their bytes, in phases 0 and 1 in turn.
+Other tiles are copied by all threads, in groups that each thread waits for. Threads meet once a step, between the wait and the copy:
+then all products that read the free slot have been done.
 Where a loop stores, only arrays are copied from that share no memory with those it stores to.
 A tile that the user's loop loads a step ahead and carries goes the same way: its first one is copied before the loop.
 Valid tile IR with encodings in (after assign-encodings), valid tile IR out.
@@ -25,32 +26,38 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from louver.ir.comparisons import CmpiOp
+from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.tile import (
     AsyncCommitOp,
     AsyncCopyOp,
     AsyncWaitOp,
     AtomicRMWOp,
+    BoxCopiesOp,
     ConvertLayoutOp,
     DotOp,
     FuncOp,
+    InitBarriersOp,
+    InvalBarriersOp,
     LoadOp,
     LocalAllocOp,
     SharedAttr,
+    SlotOp,
     StoreOp,
     TransOp,
+    WaitBarrierOp,
 )
+from louver.ir.tile.boxes import BARRIER_BYTES
 from louver.ir.tile.multiples import apart_of
 from louver.ir.tile.types import AnyTensor, register_encoding, tensor_of
 from louver.passes.chunks import chunk_of
-from louver.passes.copied_loads import array_of, gives_zeros, may_be_copied, only_user
+from louver.passes.copied_loads import addresses, array_of, gives_zeros, may_be_copied, only_user
 from louver.passes.effects import has_no_effect
 from louver.passes.encode.unit import by_warpgroups
-from louver.passes.insert import carrying, insert
+from louver.passes.insert import carrying, insert, integer
 from louver.passes.integers import position
 from louver.passes.lower_tiles.shared import in_shared, tile_of
 from louver.passes.remove_dead import remove_dead
-from louver.passes.steps_ahead import Sources, computed_again, guarded_mask, move_up, only_loads
+from louver.passes.steps_ahead import Feeds, Sources, computed_again, guarded_mask, move_up, only_loads
 
 MOST_SLOTS = 4
 """Slots of a ring, at most: three steps of copies are under way while one is multiplied."""
@@ -60,8 +67,8 @@ MOST_SLOTS = 4
 class _Tile:
     """A tile on its way to shared memory. load: brings it. turn: transposes it, where it is. put: its conversion.
 
-    elsewhere: an address of legal codes, for metadata. chunk: bytes that a thread copies at once. first: the load of the first step's
-    tile, where the loop loads the next step's.
+    elsewhere: an address of legal codes, for metadata. chunk: bytes that a thread copies at once, of tiles that are no boxes. first: the
+    load of the first step's tile, where the loop loads the next step's.
     """
 
     load: LoadOp
@@ -80,7 +87,7 @@ class _Tile:
         return put if self.turn is None else TensorType(put.element_type, put.get_shape()[::-1], encoding.turned())
 
 
-def ring_copies(module: ModuleOp, rooms: Sequence[int], most: int = MOST_SLOTS) -> None:
+def ring_copies(module: ModuleOp, rooms: Sequence[int], most: int = MOST_SLOTS, feeds: Feeds = "any") -> None:
     """In place; the module is verified after it.
 
     rooms: bytes of shared memory for the slots of a loop: the first that has room for two is taken. most: slots of a ring.
@@ -89,26 +96,30 @@ def ring_copies(module: ModuleOp, rooms: Sequence[int], most: int = MOST_SLOTS) 
         apart = apart_of(function)
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op, stores=True)]:
             loads = [op for op in loop.body.block.ops if isinstance(op, LoadOp) and _is_unchanged(op, loop, apart)]
-            tiles = [found for op in loads if (found := _tile(loop, op))]
+            tiles = [found for op in loads if (found := _tile(loop, op, feeds))]
             if not tiles:
                 continue
             if not all(each.first for each in tiles):
                 tiles = [each for each in tiles if each.first is None]
-            size = sum(tile_of(each.put.result, each.put).bytes for each in tiles)
-            taken = sum(tile_of(op.result, op).bytes for op in function.body.walk() if isinstance(op, LocalAllocOp))
+            size = BARRIER_BYTES + sum(tile_of(each.put.result, each.put).bytes for each in tiles)
+            taken = sum(
+                op.slots.value.data * tile_of(op.result, op).bytes
+                for op in function.body.walk()
+                if isinstance(op, LocalAllocOp)
+            )
             slots = next(((room - taken) // size for room in rooms if room - taken >= 2 * size), 0)
             if slots:
-                _copy(loop, tiles, min(most, slots))
+                _Ring(loop, tiles, min(most, slots)).make()
         remove_dead(function)
     module.verify()
 
 
-def goes_to_ring(loop: scf.ForOp, load: LoadOp) -> bool:
+def goes_to_ring(loop: scf.ForOp, load: LoadOp, feeds: Feeds) -> bool:
     """Whether this pass will copy what a load brings, where there is room."""
-    return _tile(loop, load) is not None
+    return _tile(loop, load, feeds) is not None
 
 
-def _tile(loop: scf.ForOp, load: LoadOp) -> _Tile | None:
+def _tile(loop: scf.ForOp, load: LoadOp, feeds: Feeds) -> _Tile | None:
     """A load of a loop whose tile nothing but shared memory takes; zeros, or any legal codes, stand where it loads nothing."""
     tile, first = load.result, None
     if isinstance(end := only_user(tile), scf.YieldOp):
@@ -119,16 +130,19 @@ def _tile(loop: scf.ForOp, load: LoadOp) -> _Tile | None:
     user = only_user(tile)
     turn = user if isinstance(user, TransOp) else None
     put = user if turn is None else only_user(turn.result)
-    if not isinstance(put, ConvertLayoutOp) or not in_shared(put.result) or not may_be_copied(load):
+    if not isinstance(put, ConvertLayoutOp) or not in_shared(put.result):
         return None
     along = tile_of(put.result, put).fast
     along = along if turn is None else 1 - along
-    chunk = chunk_of(load, along)
-    if first is not None and (not may_be_copied(first) or chunk_of(first, along) != chunk):
+    chunk = 0 if load.box is not None else chunk_of(load, along)
+    both = [load] if first is None else [load, first]
+    if any((each.box is None) != (load.box is None) or not may_be_copied(each, feeds) for each in both):
         return None
-    if not chunk or not Sources(loop, [load], repeated=True).known_ahead:
+    if load.box is None and (not chunk or any(chunk_of(each, along) != chunk for each in both)):
         return None
-    elsewhere = next((array_of(each.ptr) for each in (load, first) if each and not gives_zeros(each)), None)
+    if not Sources(loop, addresses(load), repeated=True).known_ahead:
+        return None
+    elsewhere = next((array_of(each.ptr) for each in both if not gives_zeros(each)), None)
     return _Tile(load, turn, put, elsewhere, chunk, first)
 
 
@@ -152,87 +166,150 @@ def _goes_into(load: LoadOp, loop: scf.ForOp) -> bool:
     return between is loop
 
 
-def _copy(loop: scf.ForOp, tiles: Sequence[_Tile], slots: int) -> None:
-    """The loop with these tiles copied `slots - 1` steps ahead of it."""
-    block, end = loop.body.block, cast(scf.YieldOp, loop.body.block.last_op)
-    loads = [each.load for each in tiles]
-    sources = Sources(loop, loads, repeated=True)
-    number, like = block.args[0], tiles[0].load
-    rings = [[insert(loop, LocalAllocOp(each.memory), each.put).results[0] for _ in range(slots)] for each in tiles]
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    """Slots for tiles of a loop, which are copied `slots - 1` steps ahead of it. like: an operation with their source line."""
 
-    # Before the loop: the first steps, as far as there are so many.
-    known = dict[SSAValue, SSAValue](zip(block.args, (loop.lb, *loop.iter_args), strict=True))
-    goes_on = insert(loop, CmpiOp(loop.lb, loop.ub, "slt"), like).results[0]
-    firsts = [each.first for each in tiles if each.first is not None]
-    if firsts:
-        _begin(loop, tiles, [ring[0] for ring in rings], firsts, [], {}, goes_on)
-    for slot in range(1 if firsts else 0, slots - 1):
-        _begin(loop, tiles, [ring[slot] for ring in rings], loads, sources.made, dict(known), goes_on)
-        goes_on = _step(loop, loop, sources, known, number, goes_on)
+    loop: scf.ForOp
+    tiles: Sequence[_Tile]
+    slots: int
 
-    # In the loop: the step that is so many further on, from values of its own that are as far ahead.
-    shadows = [number, *sources.carried]
-    starts = [*(known[each] for each in shadows), goes_on]
-    ahead = [block.insert_arg(each.type, len(block.args)) for each in starts]
-    turning = [[block.insert_arg(ring[0].type, len(block.args)) for _ in ring] for ring in rings]
-    following = dict[SSAValue, SSAValue](zip(shadows, ahead, strict=False))
-    fixed = set(sources.made) - sources.varying
-    move_up(block, fixed)
-    first = next(op for op in block.ops if op not in fixed)
-    insert(first, AsyncWaitOp(slots - 2), like)
-    dot = _first_product(block)
-    if dot is not None:
-        first = dot.next_op or end
-        _load_behind(block, first)
-        _take_behind(dot)
-    _begin(
-        first,
-        tiles,
-        [ring[-1] for ring in turning],
-        loads,
-        [op for op in sources.made if op in sources.varying],
-        dict(following),
-        ahead[-1],
-        free=dot is not None,
-    )
-    goes_on = _step(first, loop, sources, following, number, ahead[-1])
-    for each, ring in zip(tiles, turning, strict=True):
-        ring[0].name_hint = each.load.result.name_hint
-        if each.first is not None:
-            index = position(each.load.result, end.operands)
-            end.operands[index] = block.args[index + 1]
-        _read(each, ring[0])
-    ends = [*end.operands, *(following[each] for each in shadows), goes_on]
-    given = [*loop.iter_args, *starts]
-    for ring, turned in zip(rings, turning, strict=True):
-        given += ring
-        ends += [*turned[1:], turned[0]]
-    new = carrying(loop, given, ends)
-    insert(loop, AsyncWaitOp(0), like)
-    for before, after in zip(loop.results, new.results, strict=False):
-        after.name_hint = before.name_hint
-        before.replace_all_uses_with(after)
-    Rewriter.erase_op(loop)
+    @property
+    def like(self) -> Operation:
+        return self.tiles[0].load
+
+    @property
+    def boxes(self) -> bool:
+        """Whether any tile is a box."""
+        return any(each.load.box is not None for each in self.tiles)
+
+    @property
+    def gathers(self) -> bool:
+        """Whether any tile comes another way."""
+        return any(each.load.box is None for each in self.tiles)
+
+    def make(self) -> None:
+        """Rewrite the loop."""
+        loop, slots = self.loop, self.slots
+        block, end = loop.body.block, cast(scf.YieldOp, loop.body.block.last_op)
+        sources = Sources(loop, [value for each in self.tiles for value in addresses(each.load)], repeated=True)
+        number = block.args[0]
+        memory = [insert(loop, LocalAllocOp(each.memory, slots), each.put).results[0] for each in self.tiles]
+        barriers = insert(loop, InitBarriersOp(slots), self.like).results[0] if self.boxes else None
+
+        # Before the loop: the first steps, as far as there are so many.
+        known = dict[SSAValue, SSAValue](zip(block.args, (loop.lb, *loop.iter_args), strict=True))
+        goes_on = insert(loop, CmpiOp(loop.lb, loop.ub, "slt"), self.like).results[0]
+        loads = [each.load for each in self.tiles]
+        firsts = [each.first for each in self.tiles if each.first is not None]
+        for slot in range(slots - 1):
+            into = self._slot(loop, memory, barriers, integer(loop, slot))
+            if firsts and slot == 0:
+                self._begin(loop, into, firsts, [], {}, goes_on)
+                continue
+            self._begin(loop, into, loads, sources.made, dict(known), goes_on)
+            goes_on = _step(loop, loop, sources, known, number, goes_on)
+
+        # In the loop: the step that is so many further on, from values of its own that are as far ahead.
+        shadows = [number, *sources.carried]
+        given = [*(known[each] for each in shadows), goes_on]
+        given += [integer(loop, each) for each in (0, slots - 1, *([] if barriers is None else [0]))]
+        ahead = [block.insert_arg(each.type, len(block.args)) for each in given]
+        following = dict[SSAValue, SSAValue](zip(shadows, ahead, strict=False))
+        goes_on, read, fill, *phase = ahead[len(shadows) :]
+        fixed = set(sources.made) - sources.varying
+        move_up(block, fixed)
+        first = next(op for op in block.ops if op not in fixed)
+        current = self._slot(first, memory, barriers, read)
+        if self.gathers:
+            insert(first, AsyncWaitOp(slots - 2), self.like)
+        if current.barrier is not None:
+            insert(first, WaitBarrierOp(current.barrier, phase[0]), self.like)
+        turns = self._turned(first, read, phase)
+        dot = _first_product(block)
+        if dot is not None:
+            first = dot.next_op or end
+            if only_loads(loop):
+                _load_behind(block, first)
+            _take_behind(dot)
+        into = self._slot(first, memory, barriers, fill)
+        made = [op for op in sources.made if op in sources.varying]
+        self._begin(first, into, loads, made, dict(following), goes_on, free=dot is not None)
+        goes_on = _step(first, loop, sources, following, number, goes_on)
+        for each, tile in zip(self.tiles, current.tiles, strict=True):
+            tile.name_hint = each.load.result.name_hint
+            if each.first is not None:
+                index = position(each.load.result, end.operands)
+                end.operands[index] = block.args[index + 1]
+            _read(each, tile)
+        ends = [*end.operands, *(following[each] for each in shadows), goes_on, *turns]
+        new = carrying(loop, [*loop.iter_args, *given], ends)
+        if self.gathers:
+            insert(loop, AsyncWaitOp(0), self.like)
+        if barriers is not None:
+            insert(loop, InvalBarriersOp(barriers, slots), loop)
+        for before, after in zip(loop.results, new.results, strict=False):
+            after.name_hint = before.name_hint
+            before.replace_all_uses_with(after)
+        Rewriter.erase_op(loop)
+
+    def _slot(self, before: Operation, memory: Sequence[SSAValue], barriers: SSAValue | None, index: SSAValue) -> _Slot:
+        """The slot of that number."""
+        like = self.like
+        barrier = None
+        if barriers is not None:
+            size = integer(before, BARRIER_BYTES)
+            offset = insert(before, arith.MuliOp(index, size), like).results[0]
+            barrier = insert(before, arith.AddiOp(barriers, offset), like).results[0]
+        return _Slot(tuple(insert(before, SlotOp(each, index), like).results[0] for each in memory), barrier)
+
+    def _begin(
+        self,
+        before: Operation,
+        slot: _Slot,
+        loads: Sequence[LoadOp],
+        made: Sequence[Operation],
+        known: dict[SSAValue, SSAValue],
+        goes_on: SSAValue,
+        *,
+        free: bool = False,
+    ) -> None:
+        """Begin the copies of a step, by these loads, where `goes_on` holds. known: what stands there for values of the loop's body."""
+        computed_again(before, made, known, goes_on)
+        boxes = [
+            (load.box, load.place, tile) for load, tile in zip(loads, slot.tiles, strict=True) if load.box is not None
+        ]
+        if slot.barrier is not None:
+            places = [known.get(index, index) for _, place, _ in boxes for index in place]
+            descriptors, tiles = [box for box, _, _ in boxes], [tile for _, _, tile in boxes]
+            insert(before, BoxCopiesOp(descriptors, places, tiles, slot.barrier, goes_on, free=free), self.like)
+        for each, load, tile in zip(self.tiles, loads, slot.tiles, strict=True):
+            if load.box is None:
+                mask = guarded_mask(before, load, known, goes_on)
+                pointers = known.get(load.ptr, load.ptr)
+                copy = AsyncCopyOp(pointers, tile, mask, each.elsewhere, chunk=each.chunk, free=free)
+                insert(before, copy, each.load).results[0].name_hint = each.load.result.name_hint
+        if self.gathers:
+            insert(before, AsyncCommitOp(), self.like)
+
+    def _turned(self, before: Operation, read: SSAValue, phase: Sequence[SSAValue]) -> list[SSAValue]:
+        """The numbers of the slots to read and to fill in the next step, and the phase of that to read."""
+        like, one = self.like, integer(before, 1)
+        next_one = insert(before, arith.AddiOp(read, one), like).results[0]
+        wraps = insert(before, CmpiOp(next_one, integer(before, self.slots), "eq"), like).results[0]
+        found = [insert(before, SelectOp(wraps, integer(before, 0), next_one), like).results[0], read]
+        for each in phase:
+            other = insert(before, arith.XOrIOp(each, one), like).results[0]
+            found.append(insert(before, SelectOp(wraps, other, each), like).results[0])
+        return found
 
 
-def _begin(
-    before: Operation,
-    tiles: Sequence[_Tile],
-    slots: Sequence[SSAValue],
-    loads: Sequence[LoadOp],
-    made: Sequence[Operation],
-    known: dict[SSAValue, SSAValue],
-    goes_on: SSAValue,
-    *,
-    free: bool = False,
-) -> None:
-    """Begin the copies of a step, a group, where `goes_on` holds. known: what stands there for values of the loop's body."""
-    computed_again(before, made, known, goes_on)
-    for each, slot, load in zip(tiles, slots, loads, strict=True):
-        mask = guarded_mask(before, load, known, goes_on)
-        copy = AsyncCopyOp(known.get(load.ptr, load.ptr), slot, mask, each.elsewhere, chunk=each.chunk, free=free)
-        insert(before, copy, each.load).results[0].name_hint = each.load.result.name_hint
-    insert(before, AsyncCommitOp(), tiles[0].load)
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A slot: each tile's memory in it, and the barrier of its boxes, if there are such."""
+
+    tiles: tuple[SSAValue, ...]
+    barrier: SSAValue | None
 
 
 def _load_behind(block: Block, place: Operation) -> None:

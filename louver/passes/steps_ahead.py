@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias, cast
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IntegerAttr
@@ -17,19 +17,22 @@ from louver.passes.effects import has_no_effect, takes_any
 from louver.passes.insert import insert
 from louver.passes.integers import position
 
+Feeds: TypeAlias = Literal["any", "boxes"]
+"""Which tiles are copied ahead of a loop: all that can be in any way, or boxes alone."""
+
 
 class Sources:
-    """What the operands of some loads are computed of in one iteration. repeated: they are needed several steps ahead, not just one.
+    """What some values are computed of in one iteration. repeated: they are needed several steps ahead, not just one.
 
     made: operations of the loop, in order. varying: those of them that may give something else in each iteration. carried: the
     arguments that they, and the next values of these, depend on. stepped: operations that compute these next values, in order.
     known_ahead: whether all of it can be computed before the iteration.
     """
 
-    def __init__(self, loop: scf.ForOp, loads: Sequence[LoadOp], *, repeated: bool) -> None:
+    def __init__(self, loop: scf.ForOp, values: Iterable[SSAValue], *, repeated: bool) -> None:
         block, end = loop.body.block, loop.body.block.last_op
         assert end is not None
-        made, found = computed([operand for load in loads for operand in load.operands], block)
+        made, found = computed(values, block)
         carried = dict.fromkeys(found)
         stepped: set[Operation] = set()
         pending = list(carried)
@@ -138,13 +141,10 @@ def splat(value: SSAValue, like: AnyTensor) -> SplatOp:
 
 def loaded_again(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
     """A load once more, where `guard` holds. Elements are undefined where there is nothing to load: nothing reads them."""
-    operands = [known.get(operand, operand) for operand in load.operands]
-    mask = guarded_mask(before, load, known, guard)
-    new = LoadOp(
-        operands=[operands[0], [mask], operands[2:]],
-        properties={name: value for name, value in load.properties.items() if name != "operandSegmentSizes"},
-        result_types=[load.result.type],
-    )
+    other = None if load.other is None else known.get(load.other, load.other)
+    new = LoadOp(known.get(load.ptr, load.ptr), guarded_mask(before, load, known, guard), other)
+    new.properties |= {name: value for name, value in load.properties.items() if name != "operandSegmentSizes"}
+    new.attributes = dict(load.attributes)
     insert(before, new, load)
     new.result.name_hint = load.result.name_hint
     return new.result

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
+from louver.isa.tensormap import SwizzleBytes
+
 Part: TypeAlias = Literal["value", "address", "values", "metadata", "size", "stride"]
 """What of an argument of the user's kernel a parameter is."""
 
@@ -58,6 +60,47 @@ class ArgumentParameter:
             raise ValueError(
                 f"sizes and strides, and nothing else, have a dimension, got {self.part}, {self.dimension}"
             )
+
+    @property
+    def number(self) -> str:
+        """The name of a call's number that a parameter which is no address is."""
+        part = {"size": "shape", "stride": "stride"}.get(self.part)
+        return self.argument if part is None else f"{self.argument}.{part}.{self.dimension}"
+
+
+@dataclass(frozen=True, slots=True)
+class BoxParameter:
+    """A tensor map over an array of an argument, of which the kernel copies boxes; dimensions innermost first, in elements.
+
+    part: "address", "values" or "metadata", as of an `ArgumentParameter`. sizes: texts, see `louver.passes.number_text`; None where the
+    kernel does not bound the array. strides: of all dimensions but the first, texts too.
+    """
+
+    name: str
+    argument: str
+    part: Part
+    element_bytes: int
+    sizes: tuple[str | None, ...]
+    strides: tuple[str, ...]
+    box: tuple[int, ...]
+    swizzle: SwizzleBytes
+
+    def __post_init__(self) -> None:
+        if self.part not in ("address", "values", "metadata"):
+            raise ValueError(f"boxes are of an array, got {self.part!r} of {self.argument!r}")
+        if len(self.sizes) != len(self.box) or len(self.strides) + 1 != len(self.box):
+            raise ValueError(f"a box has a size for each dimension, and strides but for the first, got {self}")
+
+    @property
+    def type(self) -> Literal["tensormap"]:
+        """PTX's."""
+        return "tensormap"
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> BoxParameter:
+        """The parameter that a signature's `to_json` wrote."""
+        fields: dict[str, Any] = {**facts, **{name: tuple(facts[name]) for name in ("sizes", "strides", "box")}}
+        return cls(**fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +168,8 @@ class Reach:
 class TileSignature:
     """A compiled kernel of register tiles as its launch sees it. shared_bytes: dynamic shared memory of a CTA.
 
+    boxes: tensor maps, which come behind the other parameters.
+
     views, dense_views, reaches: what the kernel takes for granted of its arguments, which a launch must check. multiples: arguments, and what
     each is a multiple of, so that sparse tiles begin where metadata can be read. rows_apart: arguments that are sparse along their last axis
     but one, and the strides, as texts, that the kernel gives the dense tensor's rows.
@@ -139,6 +184,7 @@ class TileSignature:
     reaches: tuple[Reach, ...] = ()
     multiples: tuple[tuple[str, int], ...] = ()
     rows_apart: tuple[tuple[str, str], ...] = ()
+    boxes: tuple[BoxParameter, ...] = ()
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -163,4 +209,5 @@ class TileSignature:
         fields["reaches"] = tuple(Reach.from_json(each) for each in facts["reaches"])
         fields["multiples"] = tuple((name, of) for name, of in facts["multiples"])
         fields["rows_apart"] = tuple((name, text) for name, text in facts["rows_apart"])
+        fields["boxes"] = tuple(BoxParameter.from_json(each) for each in facts["boxes"])
         return cls(**fields)

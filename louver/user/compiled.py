@@ -34,7 +34,7 @@ class UncleanKernelError(RuntimeError):
 
 
 Variant: TypeAlias = Literal["bulk", "direct", "tiles"]
-"""What a call's alignment leaves: bulk copies that store the output too, that only read, or none at all."""
+"""What a call's alignment leaves: bulk copies that store the output too, that only read, or none at all, of register tiles either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +127,7 @@ def compile_wanted(wanted: Wanted) -> CompiledKernel:
         multiples=wanted.multiples,
         apart=wanted.apart,
         refused=UNALIGNED if wanted.variant == "tiles" else CHOSEN if wanted.hints.family else None,
+        boxes=wanted.variant != "tiles",
     )
     return compile_kernel(readings, choice)
 

@@ -21,7 +21,7 @@ from louver.passes.schedule import Schedule
 from louver.passes.signature import parameter_name
 from louver.user.arguments import Call
 from louver.user.bind_product import PartError, ProductCall, bind_product, check_direct
-from louver.user.bind_tiles import ADDRESSES, check_tiles, number
+from louver.user.bind_tiles import ADDRESSES, UnmappableError, check_tiles, number, tensor_maps
 from louver.user.compiled import Variant
 from louver.user.facts import ProductFacts
 from louver.user.interpreted import flat
@@ -46,7 +46,12 @@ def emulate(
     arrays = {name: _add(memory, name, call) for name in call.arrays}
     made = compiled("bulk", None).made
     if not isinstance(made, CompiledProduct):
-        return _emulate_tiles(name, made, call, grid, memory, arrays, order)
+        try:
+            return _emulate_tiles(name, made, call, grid, memory, arrays, order)
+        except UnmappableError:
+            tiles = compiled("tiles", None).made
+            assert not isinstance(tiles, CompiledProduct)
+            return _emulate_tiles(name, tiles, call, grid, memory, arrays, order)
     try:
         facts = ProductFacts.of(made.nest)
         bound = bind_product(name, facts, call, grid)
@@ -103,6 +108,8 @@ def _emulate_tiles(
         else number(parameter, call)
         for parameter in made.signature.parameters
     }
+    held = {place: (array.address, array.size) for place, array in places.items()}
+    arguments |= tensor_maps(made.signature, call, grid, held)
     return run(made.kernel, tuple(grid), arguments, memory=memory, order=order)
 
 

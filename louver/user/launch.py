@@ -12,13 +12,14 @@ from louver.kernels.operand import DeviceOperand
 from louver.kernels.state import TensorState
 from louver.passes.signature import Signature, parameter_name
 from louver.passes.tile_signature import TileSignature
+from louver.runtime.arrays import ArrayView
 from louver.runtime.device import device
-from louver.runtime.driver import device_context, is_capturing
+from louver.runtime.driver import DriverError, device_context, is_capturing
 from louver.runtime.module import ArgumentPack, BoundLaunch, LoadedKernel
 from louver.runtime.tensormap import encode
 from louver.user.arguments import Call
 from louver.user.bind_product import Matrix, PartError, ProductCall, bind_product, check_alignment, check_direct
-from louver.user.bind_tiles import ADDRESSES, check_tiles, number
+from louver.user.bind_tiles import ADDRESSES, UnmappableError, check_tiles, number, tensor_maps
 from louver.user.compiled import UserKernel, Variant, Wanted, apart_of, is_loaded, loaded, multiples_of, target_of
 from louver.user.hints import Hints
 from louver.user.pairs import is_made
@@ -54,7 +55,11 @@ def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], o
         wanted = Wanted(source, call.kind, hints, "bulk", target, *marks, sized=sized(call, grid, sm_count))
         kernel = _loaded(wanted, ordinal, stream)
         if kernel.facts is None:
-            return _ready_tiles(source.name, kernel, call, grid, ordinal, stream)
+            try:
+                return _ready_tiles(source.name, kernel, call, grid, ordinal, stream)
+            except UnmappableError:
+                kernel = _loaded(Wanted(source, call.kind, hints, "tiles", target, *marks), ordinal, stream)
+                return _ready_tiles(source.name, kernel, call, grid, ordinal, stream)
         try:
             bound = bind_product(source.name, kernel.facts, call, grid)
         except PartError as error:
@@ -105,20 +110,32 @@ def _ready_tiles(name: str, kernel: UserKernel, call: Call, grid: Sequence[int],
     signature = kernel.signature
     assert isinstance(signature, TileSignature)
     check_tiles(name, signature, call, grid)
-    addresses = {(argument, "address"): array.address for argument, array in call.arrays.items()}
+    held = {(argument, "address"): _held(array) for argument, array in call.arrays.items()}
     for argument, element in signature.metadata:
         s = call.sparse[argument]
         state = s.derived.of(TensorState)
         if not state.has_tiles(ordinal, element):
             _refuse_capture(name, "uploaded", stream)
         operand = state.tiles(s, ordinal, element)
-        addresses |= {(argument, "values"): operand.values.address, (argument, "metadata"): operand.metadata.address}
-    pack = ArgumentPack([parameter.type for parameter in signature.parameters])
+        parts = (("values", operand.values), ("metadata", operand.metadata))
+        held |= {(argument, part): (buffer.address, buffer.nbytes) for part, buffer in parts}
+    maps = tensor_maps(signature, call, grid, held)
+    pack = ArgumentPack([parameter.type for parameter in (*signature.parameters, *signature.boxes)])
     for index, parameter in enumerate(signature.parameters):
         place = (parameter.argument, parameter.part)
-        pack[index] = addresses[place] if parameter.part in ADDRESSES else number(parameter, call)
+        pack[index] = held[place][0] if parameter.part in ADDRESSES else number(parameter, call)
+    for index, box in enumerate(signature.boxes, len(signature.parameters)):
+        try:
+            pack[index] = encode(maps[box.name])
+        except DriverError as error:
+            raise UnmappableError(str(error)) from error
     x, y, z = (*grid, 1, 1)[:3]
     return Ready(kernel.kernel, (x, y, z), pack, False)
+
+
+def _held(array: ArrayView) -> tuple[int, int]:
+    """Where an array begins, and how many bytes it has from there on."""
+    return array.address, array.byte_range[1] - array.address
 
 
 def _loaded(wanted: Wanted, ordinal: int, stream: int) -> UserKernel:

@@ -45,7 +45,7 @@ def _with_warps(kernel: CompiledKernel, assembly: Assembly) -> tuple[CompiledKer
     """A kernel with twice as many warps while that spills fewer registers."""
     made = kernel.made
     while isinstance(made, CompiledTiles) and spilled(assembly) and 2 * warps_of(made) <= MOST_WARPS:
-        wider = compile_tiles(made.tile, made.target.name, warps=2 * warps_of(made))
+        wider = compile_tiles(made.tile, made.target.name, warps=2 * warps_of(made), boxes=made.boxes)
         tried = assemble(wider.ptx, made.target.name)
         if spilled(tried) >= spilled(assembly):
             break

@@ -185,8 +185,8 @@ class DotLoop:
   %{name}_c_in = arith.cmpi slt, %{name}_columns, %{name}_cm : {whole}
   %{name}_in = arith.andi %{name}_r_in, %{name}_c_in : {bits}"""
 
-    def compiled(self) -> CompiledTiles:
-        return compile_tiles(parse_ir(self.text()), warps=self.warps)
+    def compiled(self, *, boxes: bool = True) -> CompiledTiles:
+        return compile_tiles(parse_ir(self.text()), warps=self.warps, boxes=boxes)
 
     def drawn(self, rng: np.random.Generator, m: int, n: int, k: int) -> LoopRun:
         """Random operands of that size, and what they must give."""

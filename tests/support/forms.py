@@ -143,6 +143,7 @@ def effect_forms() -> Iterator[Effect | Pure]:
         ClusterArrive(),
         ClusterWait(),
         FenceProxyAsync(),
+        FenceProxyAsync("global"),
         FenceGpu(),
         FenceMbarrierInit(),
         MapShared(),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from xdsl.ir import Dialect
 
 from louver.ir.tile.atomic import AtomicCASOp, AtomicOp, AtomicRMWOp
+from louver.ir.tile.boxes import BoxCopiesOp, InitBarriersOp, InvalBarriersOp, WaitBarrierOp
 from louver.ir.tile.compute import (
     BroadcastOp,
     ClampFOp,
@@ -40,7 +41,7 @@ from louver.ir.tile.memory import (
 from louver.ir.tile.pointers import AddPtrOp, MakeRangeOp, PointerCastOp, PtrToIntOp
 from louver.ir.tile.reduce import CombiningOp, ReduceOp, ReduceReturnOp, ScanOp, ScanReturnOp
 from louver.ir.tile.shared import SharedAttr
-from louver.ir.tile.staging import AsyncCommitOp, AsyncCopyOp, AsyncWaitOp, LocalAllocOp, LocalStoreOp
+from louver.ir.tile.staging import AsyncCommitOp, AsyncCopyOp, AsyncWaitOp, LocalAllocOp, LocalStoreOp, SlotOp
 from louver.ir.tile.syntax import Index
 from louver.ir.tile.types import (
     FORMATS,
@@ -96,6 +97,11 @@ TILE = Dialect(
         AsyncCopyOp,
         AsyncCommitOp,
         AsyncWaitOp,
+        SlotOp,
+        InitBarriersOp,
+        InvalBarriersOp,
+        WaitBarrierOp,
+        BoxCopiesOp,
     ],
     [
         SparseAttr,
@@ -123,6 +129,7 @@ __all__ = [
     "AtomicOp",
     "AtomicRMWOp",
     "BlockedAttr",
+    "BoxCopiesOp",
     "BroadcastOp",
     "ClampFOp",
     "CombiningOp",
@@ -144,6 +151,8 @@ __all__ = [
     "GetNumProgramsOp",
     "GetProgramIdOp",
     "Index",
+    "InitBarriersOp",
+    "InvalBarriersOp",
     "JoinOp",
     "LinearAttr",
     "LoadOp",
@@ -164,12 +173,14 @@ __all__ = [
     "ScanReturnOp",
     "SharedAttr",
     "SliceAttr",
+    "SlotOp",
     "SparseAttr",
     "SplatOp",
     "SplitOp",
     "StoreOp",
     "TILE",
     "TransOp",
+    "WaitBarrierOp",
     "element_attribute",
     "element_name",
     "sparse_encoding",

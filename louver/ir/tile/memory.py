@@ -293,12 +293,17 @@ class AdvanceOp(IRDLOperation):
 
 @irdl_op_definition
 class LoadOp(IRDLOperation):
-    """Load through a block pointer, a tensor of pointers (`mask` and `other` as in Triton) or a pointer to a scalar."""
+    """Load through a block pointer, a tensor of pointers (`mask` and `other` as in Triton) or a pointer to a scalar.
+
+    box: a descriptor whose block at `place`, in elements, holds the same elements, so that a bulk copy may bring them.
+    """
 
     name = "tt.load"
     ptr = operand_def()
     mask = opt_operand_def()
     other = opt_operand_def()
+    box = opt_operand_def(DescriptorType)
+    place = var_operand_def(i32)
     boundary_check = opt_prop_def(I32Array, prop_name="boundaryCheck")
     padding = opt_prop_def(IntegerAttr[I32])
     cache = opt_prop_def(StringAttr)
@@ -309,21 +314,32 @@ class LoadOp(IRDLOperation):
     traits = traits_def(MemoryReadEffect())
     custom_directives = (syntax.Word, syntax.LoadType)
     assembly_format = (
-        "$ptr (`,` $mask^)? (`,` $other^)? (`cacheModifier` `=` custom<Word>($cache)^)?"
-        " (`evictionPolicy` `=` custom<Word>($evict)^)? attr-dict"
+        "$ptr (`,` $mask^)? (`,` $other^)? (`box` $box^ `[` $place `]` `:` type($box))?"
+        " (`cacheModifier` `=` custom<Word>($cache)^)? (`evictionPolicy` `=` custom<Word>($evict)^)? attr-dict"
         " `:` custom<LoadType>(type($ptr), type($result), type($mask), type($other))"
     )
 
-    @classmethod
-    def through(cls, ptr: SSAValue) -> LoadOp:
-        """A plain load through a pointer."""
-        return cls(operands=[ptr, None, None], result_types=[loaded_type(ptr.type)])
+    def __init__(self, ptr: SSAValue, mask: SSAValue | None = None, other: SSAValue | None = None) -> None:
+        super().__init__(operands=[ptr, mask, other, None, []], result_types=[loaded_type(ptr.type)])
+
+    def found_in(self, box: SSAValue, place: Sequence[SSAValue]) -> LoadOp:
+        """The same load, of which a descriptor's block with the same elements is known."""
+        properties = {name: value for name, value in self.properties.items() if name != "operandSegmentSizes"}
+        return LoadOp.build(
+            operands=[self.ptr, self.mask, self.other, box, list(place)],
+            properties=properties,
+            result_types=[self.result.type],
+        )
 
     def verify_(self) -> None:
         loaded = loaded_type(self.ptr.type)
         if self.result.type != loaded:
             raise VerifyException(f"a load through {self.ptr.type} gives {loaded}, got {self.result.type}")
         _verify_mask(self, self.mask, loaded)
+        if (self.box is None) != (not self.place) or (
+            self.box is not None and _described(self.box).get_num_dims() != len(self.place)
+        ):
+            raise VerifyException(f"the place of a load's box has an index for each dimension, got {len(self.place)}")
         fill = syntax.fill_type(loaded)
         if self.other is not None and self.other.type != fill:
             raise VerifyException(f"the fill value of a load of {fill} has its type, got {self.other.type}")

@@ -20,7 +20,7 @@ from xdsl.irdl import (
     result_def,
     traits_def,
 )
-from xdsl.traits import MemoryAllocEffect, MemoryReadEffect, MemoryWriteEffect
+from xdsl.traits import MemoryAllocEffect, MemoryReadEffect, MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.tile.pointers import PointerType
@@ -28,25 +28,53 @@ from louver.ir.tile.shared import SharedAttr
 from louver.ir.tile.types import AnyTensor, as_tensor, loaded_type, register_encoding, tensor_of
 
 
-def _verify_shared(tile: AnyTensor) -> None:
+def verify_shared(tile: AnyTensor) -> None:
+    """Raise VerifyException for a tile that is elsewhere."""
     if not isinstance(register_encoding(tile), SharedAttr):
         raise VerifyException(f"a tile in shared memory has such an encoding, got {tile}")
 
 
 @irdl_op_definition
 class LocalAllocOp(IRDLOperation):
-    """Shared memory for a tile, of the program's for as long as it runs; what is there is undefined."""
+    """Shared memory for a tile in each of so many slots, of the program's for as long as it runs; what is there is undefined.
+
+    The result is the tile in the first slot.
+    """
 
     name = "ttg.local_alloc"
+    slots = prop_def(IntegerAttr[I32])
     result = result_def(TensorType)
     traits = traits_def(MemoryAllocEffect())
+    irdl_options = (ParsePropInAttrDict(),)
     assembly_format = "attr-dict `:` type($result)"
 
-    def __init__(self, tile: AnyTensor) -> None:
-        super().__init__(result_types=[tile])
+    def __init__(self, tile: AnyTensor, slots: int) -> None:
+        super().__init__(properties={"slots": IntegerAttr(slots, i32)}, result_types=[tile])
 
     def verify_(self) -> None:
-        _verify_shared(tensor_of(self.result))
+        verify_shared(tensor_of(self.result))
+        if self.slots.value.data < 1:
+            raise VerifyException(f"memory has a slot at least, got {self.slots.value.data}")
+
+
+@irdl_op_definition
+class SlotOp(IRDLOperation):
+    """The tile in a slot of memory that a `ttg.local_alloc` has; slots are numbered from 0."""
+
+    name = "ttg.memdesc_index"
+    T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
+    memory = operand_def(T)
+    index = operand_def(i32)
+    result = result_def(T)
+    traits = traits_def(Pure())
+    assembly_format = "$memory `[` $index `]` attr-dict `:` type($memory)"
+
+    def __init__(self, memory: SSAValue, index: SSAValue) -> None:
+        super().__init__(operands=[memory, index], result_types=[memory.type])
+
+    def verify_(self) -> None:
+        if not isinstance(self.memory.owner, LocalAllocOp):
+            raise VerifyException("slots are of memory that ttg.local_alloc has")
 
 
 @irdl_op_definition
@@ -86,7 +114,7 @@ class AsyncCopyOp(IRDLOperation):
 
     def verify_(self) -> None:
         loaded, slot = as_tensor(loaded_type(self.ptr.type)), tensor_of(self.slot)
-        _verify_shared(slot)
+        verify_shared(slot)
         if loaded is None or (loaded.element_type, loaded.get_shape()) != (slot.element_type, slot.get_shape()):
             raise VerifyException(f"a copy of {loaded} needs memory for it, got {slot}")
         if self.mask is not None and tensor_of(self.mask).get_shape() != slot.get_shape():
@@ -116,7 +144,7 @@ class LocalStoreOp(IRDLOperation):
 
     def verify_(self) -> None:
         stored, slot = tensor_of(self.src), tensor_of(self.slot)
-        _verify_shared(slot)
+        verify_shared(slot)
         if (stored.element_type, stored.get_shape()) != (slot.element_type, slot.get_shape()):
             raise VerifyException(f"a tile is stored to memory for it, got {stored} and {slot}")
 

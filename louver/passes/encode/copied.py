@@ -15,7 +15,7 @@ from louver.ir.tile import DotOp, FuncOp, LoadOp, TransOp
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.swizzle import CHUNK
 from louver.passes.chunks import chunk_of
-from louver.passes.copied_loads import gives_zeros, may_be_copied, only_user
+from louver.passes.copied_loads import addresses, gives_zeros, may_be_copied, only_user
 from louver.passes.encode.unit import multiplies
 from louver.passes.staged_operands import loaded_along, row_bytes, tile_bytes
 from louver.passes.steps_ahead import Sources, computed, only_loads
@@ -36,13 +36,13 @@ def copied_loads(function: FuncOp, staged: Mapping[SSAValue, int]) -> dict[SSAVa
         if not dots:
             continue
         loads = [op for op in block.ops if isinstance(op, LoadOp) and as_tensor(op.result.type) is not None]
-        addresses, _ = computed([operand for load in loads for operand in load.operands], block)
+        others, _ = computed([operand for load in loads for operand in load.operands], block)
         made, _ = computed([operand for dot in dots for operand in (dot.a, dot.b)], block)
         for load in loads:
             along = _taken_along(load, staged, multiplied=load in made)
-            if along is None or load in addresses or not may_be_copied(load) or not gives_zeros(load):
+            if along is None or load in others or not may_be_copied(load, "any") or not gives_zeros(load):
                 continue
-            if Sources(loop, [load], repeated=True).known_ahead:
+            if Sources(loop, addresses(load), repeated=True).known_ahead:
                 found[load.result] = along
     return found
 
@@ -56,7 +56,7 @@ def _taken_along(load: LoadOp, staged: Mapping[SSAValue, int], *, multiplied: bo
     if not multiplied or rank > MATRIX:
         return None
     along = loaded_along(tile)
-    if along is None or row_bytes(tile, along) < CHUNK or not chunk_of(load, along):
+    if along is None or row_bytes(tile, along) < CHUNK or (load.box is None and not chunk_of(load, along)):
         return None
     user = only_user(tile)
     operand = user.result if isinstance(user, TransOp) else tile

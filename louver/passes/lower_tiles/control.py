@@ -10,7 +10,18 @@ from xdsl.dialects import arith, scf
 from xdsl.ir import Block, SSAValue
 
 from louver.ir.arith import ExtSIOp
-from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, AtomicOp, ConvertLayoutOp, DotOp, LoadOp, LocalStoreOp, StoreOp
+from louver.ir.tile import (
+    AsyncCopyOp,
+    AsyncWaitOp,
+    AtomicOp,
+    BoxCopiesOp,
+    ConvertLayoutOp,
+    DotOp,
+    LoadOp,
+    LocalStoreOp,
+    StoreOp,
+    WaitBarrierOp,
+)
 from louver.passes.integers import constant_integer
 from louver.passes.lower_tiles.carried import Carried
 from louver.passes.lower_tiles.facts import WHOLE, Facts
@@ -60,11 +71,12 @@ def _bind(low: Lowering, values: Sequence[SSAValue], registers: Sequence[Registe
 def _may_follow(low: Lowering, *blocks: Block) -> None:
     """A loop's body may come right after itself: with all its accesses made."""
     found = [op for block in blocks for op in block.walk()]
-    low.accesses.loads |= any(isinstance(op, LoadOp | AsyncCopyOp | AtomicOp) for op in found)
+    low.accesses.loads |= any(isinstance(op, LoadOp | AsyncCopyOp | BoxCopiesOp | AtomicOp) for op in found)
     low.accesses.stores |= any(isinstance(op, StoreOp | AtomicOp) for op in found)
     exchanges = any(op in low.rooms.exchanges for op in found)
     takers = [op for op in found if isinstance(op, ConvertLayoutOp | DotOp)]
     low.accesses.takes |= exchanges or any(in_shared(each) for op in takers for each in op.operands)
+    low.accesses.puts |= any(isinstance(op, WaitBarrierOp) for op in found)
     puts = AsyncWaitOp | LocalStoreOp
     if exchanges or any(
         isinstance(op, puts) or (isinstance(op, ConvertLayoutOp) and in_shared(op.result)) for op in found

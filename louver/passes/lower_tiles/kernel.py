@@ -14,6 +14,7 @@ from louver.ir.tile import (
     AsyncWaitOp,
     AtomicCASOp,
     AtomicRMWOp,
+    BoxCopiesOp,
     BroadcastOp,
     CombiningOp,
     ConvertLayoutOp,
@@ -24,6 +25,8 @@ from louver.ir.tile import (
     GatherOp,
     GetNumProgramsOp,
     GetProgramIdOp,
+    InitBarriersOp,
+    InvalBarriersOp,
     JoinOp,
     LoadOp,
     LocalAllocOp,
@@ -35,10 +38,12 @@ from louver.ir.tile import (
     ReturnOp,
     ScanOp,
     ScanReturnOp,
+    SlotOp,
     SplatOp,
     SplitOp,
     StoreOp,
     TransOp,
+    WaitBarrierOp,
 )
 from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.syntax import AXES
@@ -50,6 +55,7 @@ from louver.passes.encode.natural import is_tile
 from louver.passes.encode.unit import by_warpgroups
 from louver.passes.lower_tiles.async_copy import begin_copy, commit_copies, wait_for_copies
 from louver.passes.lower_tiles.atomic import lower_atomic
+from louver.passes.lower_tiles.boxes import lower_boxes, lower_memory
 from louver.passes.lower_tiles.control import lower_for, lower_if, lower_while
 from louver.passes.lower_tiles.decompress import lower_decompression
 from louver.passes.lower_tiles.dot import lower_dot
@@ -69,13 +75,13 @@ from louver.passes.lower_tiles.shapes import (
     lower_splat,
     lower_split,
 )
-from louver.passes.lower_tiles.shared import in_shared, lower_memory, put_tile, take_tile
+from louver.passes.lower_tiles.shared import in_shared, put_tile, take_tile
 from louver.passes.lower_tiles.state import Lowering, Registers, Rooms, element_of, register_class
 from louver.passes.lower_tiles.sums import Made, derived, summed
 from louver.passes.lower_tiles.warpgroup_dot import lower_warpgroup_dot
 from louver.passes.refusal import unsupported
 from louver.passes.signature import kernel_name
-from louver.passes.tile_signature import ArgumentParameter
+from louver.passes.tile_signature import ArgumentParameter, BoxParameter
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Block as PtxBlock
 from louver.ptx.module import Kernel, Module, Param, Reg
@@ -97,7 +103,7 @@ _MOVES = (ExpandDimsOp, BroadcastOp, TransOp, ReshapeOp)
 
 
 def lower_tiles(
-    function: FuncOp, parameters: Sequence[ArgumentParameter], warps: int, target: Target, rooms: Rooms
+    function: FuncOp, parameters: Sequence[ArgumentParameter | BoxParameter], warps: int, target: Target, rooms: Rooms
 ) -> Module:
     """The function as a PTX module, one kernel. parameters: of its arguments, in order. warps: of a CTA. rooms: by `place_shared`.
 
@@ -149,7 +155,7 @@ class _Kernel:
     def __init__(self, low: Lowering) -> None:
         self.low = low
 
-    def run(self, function: FuncOp, parameters: Sequence[ArgumentParameter]) -> Kernel:
+    def run(self, function: FuncOp, parameters: Sequence[ArgumentParameter | BoxParameter]) -> Kernel:
         """The kernel, complete."""
         low = self.low
         for value, parameter in zip(function.body.block.args, parameters, strict=True):
@@ -166,8 +172,10 @@ class _Kernel:
         kernel.dynamic_shared = low.rooms.bytes
         return kernel
 
-    def _argument(self, type_: Attribute, parameter: ArgumentParameter, function: FuncOp) -> Reg:
+    def _argument(self, type_: Attribute, parameter: ArgumentParameter | BoxParameter, function: FuncOp) -> Reg:
         low = self.low
+        if isinstance(parameter, BoxParameter):
+            return low.k.map_address(parameter.name)
         register = low.k.ld_param(parameter.name)
         if isinstance(type_, Float16Type | BFloat16Type):
             return from_f32(low, register, type_)
@@ -204,6 +212,8 @@ class _Kernel:
                 put_tile(low, op)
             case ConvertLayoutOp() if in_shared(op.result):
                 put_tile(low, op)
+            case BoxCopiesOp() | WaitBarrierOp() | InvalBarriersOp():
+                lower_boxes(low, op)
             case AsyncCommitOp():
                 commit_copies(low)
             case AsyncWaitOp():
@@ -231,7 +241,7 @@ class _Kernel:
             return False
         if isinstance(op, ConvertLayoutOp) and in_shared(op.src):
             return True
-        return isinstance(op, AsyncCopyOp | AsyncCommitOp | LoadOp | LocalStoreOp) or (
+        return isinstance(op, AsyncCopyOp | AsyncCommitOp | BoxCopiesOp | LoadOp | LocalStoreOp) or (
             has_no_effect(op) and not op.regions and not isinstance(op, _EXCHANGES)
         )
 
@@ -256,7 +266,7 @@ class _Kernel:
                 return lower_dot(low, op)
             case DecompressOp():
                 return lower_decompression(low, op)
-            case LocalAllocOp():
+            case LocalAllocOp() | SlotOp() | InitBarriersOp():
                 return lower_memory(low, op)
             case TransOp() if in_shared(op.result):
                 return low.values[op.src]

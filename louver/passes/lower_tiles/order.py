@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
+from louver.isa.barrier import MbarrierArriveExpect, MbarrierInit, MbarrierInvalidate, MbarrierTryWait
+from louver.isa.bulk import BulkTensorLoad
 from louver.isa.bytes import LoadByte, StoreByte
 from louver.isa.instruction import Pure
 from louver.isa.matrix import LoadMatrix, StoreMatrix
@@ -25,6 +27,7 @@ _ORDERS = (
     *(AddVector, AtomicAdd, AtomicUpdate, AtomicCompareAndSwap, Store, StoreByte, StoreMatrix),
     *(AsyncCopy, AsyncCommit, AsyncWait, BarrierSync, WarpSync, FenceGpu),
     *(FenceProxyAsync, Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait),
+    *(MbarrierInit, MbarrierArriveExpect, MbarrierTryWait, MbarrierInvalidate, BulkTensorLoad),
 )
 """What no load of memory is moved past."""
 

@@ -13,14 +13,18 @@ from louver.ir.tile import (
     AsyncWaitOp,
     AtomicCASOp,
     AtomicRMWOp,
+    BoxCopiesOp,
     ConvertLayoutOp,
     DecompressOp,
     FuncOp,
     GatherOp,
+    InitBarriersOp,
+    InvalBarriersOp,
     LocalAllocOp,
     ReduceOp,
     ScanOp,
 )
+from louver.ir.tile.boxes import BARRIER_BYTES
 from louver.ir.tile.layout import LANE_BITS, Layout
 from louver.ir.tile.types import register_encoding, tensor_of
 from louver.isa.instruction import LANES, REGISTER_BITS
@@ -30,7 +34,7 @@ from louver.passes.encode.natural import is_tile
 from louver.passes.exchange_plan import ExchangePlan, Means
 from louver.passes.lower_tiles.decompress import decompression_bytes
 from louver.passes.lower_tiles.exchange import conversion_of, exchange_plan
-from louver.passes.lower_tiles.shared import in_shared, tile_of
+from louver.passes.lower_tiles.shared import in_shared, slot_bytes, tile_of
 from louver.passes.lower_tiles.state import Rooms, element_of, register_class
 from louver.passes.refusal import unsupported
 
@@ -89,15 +93,19 @@ class _Walk:
         self.operations = list(function.body.walk())
         self.numbers = {op: number for number, op in enumerate(self.operations)}
         self.ends = {op: self.numbers[op] + sum(1 for _ in op.walk()) - 1 for op in self.operations}
-        self.waits = [self.numbers[op] for op in self.operations if isinstance(op, AsyncWaitOp)]
+        self.waits = [self.numbers[op] for op in self.operations if isinstance(op, AsyncWaitOp | InvalBarriersOp)]
         self.means = means
 
     def wanted(self) -> Iterator[_Wanted]:
         """What is wanted, and while."""
         for op, number in self.numbers.items():
-            if isinstance(op, ConvertLayoutOp | LocalAllocOp) and in_shared(op.result):
+            if isinstance(op, InitBarriersOp):
+                # Barriers are one thread's to make and to end, while others go on.
+                yield _Wanted(op.result, op.count.value.data * BARRIER_BYTES, BANK_LINE, 0, len(self.operations))
+            elif isinstance(op, ConvertLayoutOp | LocalAllocOp) and in_shared(op.result):
                 tile = tile_of(op.result, op)
-                yield _Wanted(op.result, tile.bytes, tile.swizzle.repeat, number, self._last(op.result))
+                size = op.slots.value.data * slot_bytes(op) if isinstance(op, LocalAllocOp) else tile.bytes
+                yield _Wanted(op.result, size, tile.swizzle.repeat, number, self._last(op.result))
             elif size := exchange_bytes(op, self.means):
                 yield _Wanted(op, size, BANK_LINE, number, self.ends[op])
 
@@ -119,7 +127,7 @@ class _Walk:
         while outer.parent_block() is not home and (parent := outer.parent_op()) is not None:
             outer = parent
             last = self.ends[outer]
-        if any(isinstance(each, AsyncCopyOp) for each in outer.walk()):
+        if any(isinstance(each, AsyncCopyOp | BoxCopiesOp) for each in outer.walk()):
             # Copies are under way until a wait.
             last = next((number for number in self.waits if number > last), len(self.operations))
         return last

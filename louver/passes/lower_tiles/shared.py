@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.ir import Operation, SSAValue
 
-from louver.ir.tile import ConvertLayoutOp, LocalAllocOp, LocalStoreOp, SharedAttr
+from louver.ir.tile import ConvertLayoutOp, LocalAllocOp, LocalStoreOp, SharedAttr, SlotOp
 from louver.ir.tile.layout import Steps
 from louver.ir.tile.shared import SharedLayout
 from louver.ir.tile.types import register_encoding, tensor_of
@@ -19,9 +19,24 @@ def in_shared(value: SSAValue) -> bool:
     return isinstance(register_encoding(value.type), SharedAttr)
 
 
-def lower_memory(low: Lowering, op: LocalAllocOp) -> Registers:
+def slot_bytes(op: LocalAllocOp) -> int:
+    """From a slot to the next one, which begins as the pattern of its swizzle does."""
+    tile = tile_of(op.result, op)
+    return -(-tile.bytes // tile.swizzle.repeat) * tile.swizzle.repeat
+
+
+def lower_slot(low: Lowering, op: SlotOp) -> Registers:
     """A tile in shared memory is the number of bytes before it."""
-    return (low.constant(low.rooms.staged[op.result], "b32"),)
+    memory = op.memory.owner
+    assert isinstance(memory, LocalAllocOp)
+    start, size, index = low.rooms.staged[op.memory], slot_bytes(memory), low.scalar(op.index)
+    known = low.known.sum_of(index)
+    if known.base is None:
+        return (low.constant(start + known.constant * size, "b32"),)
+    moved = low.k.mul_lo(index, size)
+    place = low.k.add(moved, start)
+    low.known.is_sum(place, moved, start)
+    return (place,)
 
 
 def tile_of(value: SSAValue, op: Operation) -> SharedLayout:

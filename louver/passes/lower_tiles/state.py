@@ -26,6 +26,7 @@ from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import as_tensor, register_encoding, tensor_of
 from louver.isa.instruction import LANES, REGISTER_BITS, Instruction, RegType
 from louver.isa.scalar import Not
+from louver.isa.special import Elect
 from louver.isa.sync import WarpSync
 from louver.isa.targets import Target
 from louver.isa.wgmma import WgmmaWait
@@ -200,6 +201,18 @@ class Lowering:
         return self._first("thread", lambda: self.k.special("%tid.x"))
 
     @property
+    def first_thread(self) -> Reg:
+        """Holds in the thread that begins bulk copies, one of the first warp: the assembler knows then that it is one."""
+        thread = self.thread
+
+        def make() -> Reg:
+            elected = self.k.reg("pred")
+            self.k.emit(Elect(), elected)
+            return self.k.and_pred(elected, self.k.setp("lt", "u32", thread, LANES))
+
+        return self._first("first", make)
+
+    @property
     def _symbol(self) -> Reg:
         return self._first("symbol", self.k.shared_symbol)
 
@@ -265,7 +278,7 @@ class Lowering:
         """All threads of the CTA meet, and see each other's accesses. fenced: products of warpgroups see them too."""
         self.finish_products()
         if fenced and self.multiplies:
-            self._fence()
+            self.fence()
         self.k.barrier_sync(0, self.threads)
         self.accesses = Accesses(unfenced=self.accesses.unfenced)
 
@@ -277,7 +290,7 @@ class Lowering:
                 self.k.add_f32(total, partial, into=total)
             self.pending, self.promoted = False, ()
 
-    def _fence(self) -> None:
+    def fence(self) -> None:
         """Each thread fences what it wrote itself, before the threads meet."""
         if self.accesses.unfenced:
             self.k.fence_proxy_async()

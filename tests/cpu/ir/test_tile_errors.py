@@ -301,19 +301,19 @@ def test_operation_is_refused(arguments: str, operation: str, message: str) -> N
 GENERIC = [
     (
         "%p: !tt.ptr<tensor<8x4xf16>>",
-        '%r = "tt.load"(%p) <{operandSegmentSizes = array<i32: 1, 0, 0>}> '
+        '%r = "tt.load"(%p) <{operandSegmentSizes = array<i32: 1, 0, 0, 0, 0>}> '
         ": (!tt.ptr<tensor<8x4xf16>>) -> tensor<4x8xf16>",
         "a load through !tt.ptr<tensor<8x4xf16>> gives tensor<8x4xf16>, got tensor<4x8xf16>",
     ),
     (
         "%p: tensor<8x!tt.ptr<f16>>, %m: tensor<4xi1>",
-        '%r = "tt.load"(%p, %m) <{operandSegmentSizes = array<i32: 1, 1, 0>}> '
+        '%r = "tt.load"(%p, %m) <{operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>}> '
         ": (tensor<8x!tt.ptr<f16>>, tensor<4xi1>) -> tensor<8xf16>",
         "the mask of tt.load must be tensor<8xi1>, got tensor<4xi1>",
     ),
     (
         "%p: tensor<8x!tt.ptr<f16>>, %m: tensor<8xi1>, %o: tensor<8xf32>",
-        '%r = "tt.load"(%p, %m, %o) <{operandSegmentSizes = array<i32: 1, 1, 1>}> '
+        '%r = "tt.load"(%p, %m, %o) <{operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>}> '
         ": (tensor<8x!tt.ptr<f16>>, tensor<8xi1>, tensor<8xf32>) -> tensor<8xf16>",
         "the fill value of a load of tensor<8xf16> has its type, got tensor<8xf32>",
     ),
@@ -322,7 +322,7 @@ GENERIC = [
         '"tt.store"(%p, %v) : (!tt.ptr<f16>, f32) -> ()',
         "a store through !tt.ptr<f16> needs f16, got f32",
     ),
-    ("%v: f32", '%r = "tt.load"(%v) <{operandSegmentSizes = array<i32: 1, 0, 0>}> : (f32) -> f32', "got f32"),
+    ("%v: f32", '%r = "tt.load"(%v) <{operandSegmentSizes = array<i32: 1, 0, 0, 0, 0>}> : (f32) -> f32', "got f32"),
     (
         "%p: !tt.ptr<tensor<8x4xf16>>",
         '%r = "tt.advance"(%p) <{static_offsets = array<i64: 0, 4>}> '

@@ -13,7 +13,7 @@ from louver.emulator.order import Order
 from louver.emulator.removal import survey, undetected
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
-from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, ConvertLayoutOp, LocalAllocOp
+from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, BoxCopiesOp, ConvertLayoutOp, LocalAllocOp, WaitBarrierOp
 from louver.isa.targets import target
 from louver.kernels.emulate_tiles import emulate_tiles
 from louver.passes import compile_tiles as pipeline
@@ -48,13 +48,16 @@ def test_operands_are_copied(rng: np.random.Generator, name: str) -> None:
     whole = {each: value for each, value in run.arguments.items() if not isinstance(value, int)}
     names = [*whole, *(each for each in run.arguments if each not in whole)]
     made = compile_tiles(marked(read_ttir(kept_tiles(name)), names))
-    found = [
-        [op for op in made.encoded.walk() if isinstance(op, kind)] for kind in (AsyncCopyOp, LocalAllocOp, AsyncWaitOp)
-    ]
-    copies, slots, waits = map(len, found)
+    memory, boxes, gathers, waits, barriers = (
+        [op for op in made.encoded.walk() if isinstance(op, kind)]
+        for kind in (LocalAllocOp, BoxCopiesOp, AsyncCopyOp, AsyncWaitOp, WaitBarrierOp)
+    )
     # Each operand has as many slots as the others, and a copy before the loop for each but one, which the loop's own copy fills.
-    assert slots == copies and slots % COPIED[name] == 0 and 2 <= slots // COPIED[name] <= MOST_SLOTS
-    assert waits == 2
+    (slots,) = {op.slots.value.data for op in memory}
+    assert len(memory) == COPIED[name] and 2 <= slots <= MOST_SLOTS
+    assert sum(len(op.boxes) for op in boxes) + len(gathers) == slots * COPIED[name]
+    # Of each step its boxes are waited for together, and other tiles too, which are also waited for behind the loop.
+    assert len(barriers) == (1 if boxes else 0) and len(waits) == (2 if gathers else 0)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -85,7 +88,8 @@ def test_rows_that_are_no_whole_chunks_are_loaded(rng: np.random.Generator) -> N
 @pytest.mark.parametrize(
     ("name", "kilobytes", "way"),
     [
-        ("dense_bf16", 16, "copied"),
+        ("dense_bf16", 17, "copied"),
+        ("dense_bf16", 16, "staged"),
         ("dense_bf16", 12, "staged"),
         ("dense_bf16", 4, "neither"),
         ("attention", 64, "copied"),

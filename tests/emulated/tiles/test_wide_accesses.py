@@ -42,7 +42,8 @@ def test_products_of_whole_multiples(rng: np.random.Generator, name: str) -> Non
     a = a if pattern is None else louver.prune(a, pattern)
     d = poisoned((M, N), out)
     arguments = {"d": d, "a": a if pattern is None else louver.compress(a, pattern), "b": b, "M": M, "N": N, "K": K}
-    compiled = compile_tiles(marked(read_ttir(kept_tiles(name)), arguments))
+    # Bulk copies would take some of the loads whose accesses are counted here.
+    compiled = compile_tiles(marked(read_ttir(kept_tiles(name)), arguments), boxes=False)
     plain = compile_tiles(read_ttir(kept_tiles(name)), warps=compiled.signature.threads // LANES)
     assert compiled.ptx.count("ld.global") < plain.ptx.count("ld.global") or name == "dot_tf32"
     assert compiled.ptx.count("st.global") == plain.ptx.count("st.global") / 2

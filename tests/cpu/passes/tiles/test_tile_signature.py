@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from louver.passes.tile_signature import ArgumentParameter, TileSignature
+from louver.passes.tile_signature import ArgumentParameter, BoxParameter, TileSignature
 
 SIGNATURE = TileSignature(
     "kernel",
@@ -19,6 +19,10 @@ SIGNATURE = TileSignature(
     ),
     128,
     4096,
+    boxes=(
+        BoxParameter("a_box", "a", "values", 2, ("K", "M"), ("/ K 2",), (32, 64), 64),
+        BoxParameter("a_metadata_box", "a", "metadata", 2, (None, None), ("K",), (64, 4), 128),
+    ),
 )
 
 
@@ -43,3 +47,24 @@ def test_a_parameter_that_cannot_be_is_an_error(changes: dict[str, Any], rule: s
                 | changes
             )
         )
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"part": "value"}, "boxes are of an array, got 'value' of 'x'"),
+        ({"strides": ()}, "a box has a size for each dimension, and strides but for the first"),
+        ({"sizes": ("K",)}, "a box has a size for each dimension"),
+    ],
+)
+def test_a_box_that_cannot_be_is_an_error(changes: dict[str, Any], rule: str) -> None:
+    box = {
+        "part": "address",
+        "element_bytes": 2,
+        "sizes": ("K", "N"),
+        "strides": ("K",),
+        "box": (64, 64),
+        "swizzle": 128,
+    }
+    with pytest.raises(ValueError, match=rule):
+        BoxParameter(name="x_box", argument="x", **(box | changes))  # type: ignore[arg-type]

@@ -1,0 +1,142 @@
+"""Bulk copies of boxes to shared memory, and the barriers that say when their bytes have arrived, by Triton's names for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import I32, IntegerAttr, TensorType, UnitAttr, i1, i32
+from xdsl.ir import SSAValue
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    ParsePropInAttrDict,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+)
+from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
+from xdsl.utils.exceptions import VerifyException
+
+from louver.ir.tile.staging import verify_shared
+from louver.ir.tile.types import AnyTensor, DescriptorType, tensor_of
+
+BARRIER_BYTES = 8
+"""Of a barrier in shared memory."""
+
+
+@irdl_op_definition
+class InitBarriersOp(IRDLOperation):
+    """Barriers for the slots of a ring, `BARRIER_BYTES` apart, until `ttng.inval_barrier`. The result is the first one's place: bytes."""
+
+    name = "ttng.init_barrier"
+    count = prop_def(IntegerAttr[I32])
+    result = result_def(i32)
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    irdl_options = (ParsePropInAttrDict(),)
+    assembly_format = "attr-dict"
+
+    def __init__(self, count: int) -> None:
+        super().__init__(properties={"count": IntegerAttr(count, i32)}, result_types=[i32])
+
+    def verify_(self) -> None:
+        if self.count.value.data < 1:
+            raise VerifyException(f"a ring has a barrier at least, got {self.count.value.data}")
+
+
+@irdl_op_definition
+class InvalBarriersOp(IRDLOperation):
+    """The barriers from `first` on are none any more: all their copies have been waited for."""
+
+    name = "ttng.inval_barrier"
+    first = operand_def(i32)
+    count = prop_def(IntegerAttr[I32])
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    irdl_options = (ParsePropInAttrDict(),)
+    assembly_format = "$first attr-dict"
+
+    def __init__(self, first: SSAValue, count: int) -> None:
+        super().__init__(operands=[first], properties={"count": IntegerAttr(count, i32)})
+
+
+@irdl_op_definition
+class WaitBarrierOp(IRDLOperation):
+    """Wait until the copies of a barrier's phase, 0 or 1 in turn, have arrived."""
+
+    name = "ttng.wait_barrier"
+    barrier = operand_def(i32)
+    phase = operand_def(i32)
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    assembly_format = "$barrier `,` $phase attr-dict"
+
+    def __init__(self, barrier: SSAValue, phase: SSAValue) -> None:
+        super().__init__(operands=[barrier, phase])
+
+
+@irdl_op_definition
+class BoxCopiesOp(IRDLOperation):
+    """Begin to copy a block of each descriptor to its slot, if `pred` holds; elements outside of the tensors are zeros.
+
+    places: indices of the blocks' first elements, all of a descriptor's before the next one's. All bytes arrive at `barrier`, which waits
+    for them. free: all threads have met since any of them read what the slots held.
+    """
+
+    name = "ttng.async_tma_copy_global_to_local"
+    boxes = var_operand_def(DescriptorType)
+    places = var_operand_def(i32)
+    slots = var_operand_def(TensorType)
+    barrier = operand_def(i32)
+    pred = operand_def(i1)
+    free = opt_prop_def(UnitAttr)
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    irdl_options = (AttrSizedOperandSegments(as_property=True), ParsePropInAttrDict())
+    assembly_format = (
+        "$barrier `,` $pred `,` $boxes `[` $places `]` `->` $slots attr-dict `:` type($boxes) `->` type($slots)"
+    )
+
+    def __init__(
+        self,
+        boxes: Sequence[SSAValue],
+        places: Sequence[SSAValue],
+        slots: Sequence[SSAValue],
+        barrier: SSAValue,
+        pred: SSAValue,
+        *,
+        free: bool = False,
+    ) -> None:
+        properties = {"free": UnitAttr()} if free else {}
+        super().__init__(operands=[boxes, places, slots, barrier, pred], properties=properties)
+
+    @property
+    def copies(self) -> list[tuple[SSAValue, list[SSAValue], SSAValue]]:
+        """Each descriptor, the place of its block, and the slot."""
+        rest = list(self.places)
+        found: list[tuple[SSAValue, list[SSAValue], SSAValue]] = []
+        for box, slot in zip(self.boxes, self.slots, strict=True):
+            rank = _block(box).get_num_dims()
+            found.append((box, rest[:rank], slot))
+            rest = rest[rank:]
+        return found
+
+    def verify_(self) -> None:
+        if len(self.boxes) != len(self.slots) or sum(_block(box).get_num_dims() for box in self.boxes) != len(
+            self.places
+        ):
+            raise VerifyException(
+                f"copies have a slot for each box and an index for each dimension, got {len(self.boxes)} boxes, {len(self.slots)} "
+                f"slots and {len(self.places)} indices"
+            )
+        for box, slot in zip(self.boxes, self.slots, strict=True):
+            block, tile = _block(box), tensor_of(slot)
+            verify_shared(tile)
+            shapes = [sorted(size for size in each.get_shape() if size > 1) for each in (block, tile)]
+            if block.element_type != tile.element_type or shapes[0] != shapes[1]:
+                raise VerifyException(f"a copy of a block {block} needs memory for it, got {tile}")
+
+
+def _block(box: SSAValue) -> AnyTensor:
+    assert isinstance(box.type, DescriptorType)
+    return box.type.block

@@ -1,0 +1,98 @@
+"""Tiles that bulk copies bring: which loads are boxes, what they compute beside other tiles, and that nothing in their order is missing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from louver.emulator import Seeded
+from louver.emulator.order import Order
+from louver.emulator.removal import survey, undetected
+from louver.ir.context import parse_ir
+from louver.ir.tile import AsyncCopyOp, BoxCopiesOp
+from louver.passes.compile_tiles import CompiledTiles, compile_tiles
+from louver.ptx.assembler import assemble
+from louver.ptx.module import Kernel
+from support.dot_loops import DotLoop
+
+LOOP = DotLoop("f16", (64, 16, 64))
+
+CHANGES = {
+    "as it is": ("", ""),
+    "a mask that is no bound": (
+        "%y_in = arith.andi %y_r_in, %y_c_in",
+        "%y_or = arith.ori %y_r_in, %y_r_in : tensor<16x64xi1>\n  %y_in = arith.andi %y_or, %y_c_in",
+    ),
+    "an address that is no multiple": ("%b: !tt.ptr<f16> {tt.divisibility = 16 : i32}", "%b: !tt.ptr<f16>"),
+    "a value of its own outside": ("%y_none = arith.constant dense<0.0>", "%y_none = arith.constant dense<1.0>"),
+}
+"""Changes of the loop's text, of the load of b."""
+
+WAYS = {
+    "as it is": (3, 0),
+    "a mask that is no bound": (2, 1),
+    "an address that is no multiple": (2, 0),
+    "a value of its own outside": (2, 0),
+}
+"""Boxes of a step, and tiles that all threads copy."""
+
+
+def changed(name: str, *, boxes: bool = True) -> CompiledTiles:
+    before, after = CHANGES[name]
+    text = LOOP.text()
+    assert before in text
+    return compile_tiles(parse_ir(text.replace(before, after)), boxes=boxes)
+
+
+def feeds(made: CompiledTiles) -> tuple[int, int]:
+    """Boxes and other tiles that a loop copies."""
+    inside = [op for op in made.encoded.walk() if op.parent_op() is not None and op.parent_op().name == "scf.for"]  # type: ignore[union-attr]
+    boxes = sum(len(op.boxes) for op in inside if isinstance(op, BoxCopiesOp))
+    return boxes, sum(isinstance(op, AsyncCopyOp) for op in inside)
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_which_loads_are_boxes(rng: np.random.Generator, name: str) -> None:
+    made = changed(name)
+    assert feeds(made) == WAYS[name]
+    assert len(made.signature.boxes) == WAYS[name][0]
+    assert assemble(made.ptx, "sm_90a").faults == ()
+    if name == "a value of its own outside":
+        # Not the product then: only what is read differs.
+        return
+    m, n, k = LOOP.tile
+    LOOP.drawn(rng, m + 16, n + 16, 5 * k - 16).emulate(made, Seeded(1))
+
+
+def test_targets_without_bulk_copies_have_none() -> None:
+    made = compile_tiles(parse_ir(LOOP.text()), "sm_80")
+    assert not made.signature.boxes and feeds(made)[0] == 0 and "cp.async" in made.ptx
+
+
+def test_one_kernel_without_bulk_copies_is_left() -> None:
+    made = changed("as it is", boxes=False)
+    assert feeds(made) == (0, 3) and not made.signature.boxes and "mbarrier" not in made.ptx
+
+
+@pytest.mark.parametrize(
+    ("name", "boxes"),
+    [
+        ("as it is", True),
+        pytest.param("as it is", False, marks=pytest.mark.slow),
+        pytest.param("a mask that is no bound", True, marks=pytest.mark.slow),
+    ],
+)
+def test_every_wait_and_barrier_is_needed_and_its_absence_noticed(
+    rng: np.random.Generator, name: str, boxes: bool
+) -> None:
+    made = changed(name, boxes=boxes)
+    m, n, k = LOOP.tile
+    run = LOOP.drawn(rng, m, n, 6 * k)
+
+    def attempt(kernel: Kernel, order: Order) -> None:
+        run.emulate(made, order, kernel)
+
+    outcomes = survey(made.kernel, attempt)
+    # The last one lets no thread store what another one may still read; here nothing is read that is stored.
+    barriers = [outcome.removal for outcome in outcomes if outcome.removal.what.startswith("barrier")]
+    assert undetected(outcomes) == barriers[-1:]
