@@ -33,10 +33,6 @@ class CombiningOp(IRDLOperation):
             rank = tensor_of(source).get_num_dims()
             if not 0 <= self.axis.value.data < rank:
                 raise VerifyException(f"axis must be 0 to {rank - 1}, got {self.axis.value.data}")
-        for source, result in zip(self.srcs, self.result, strict=True):
-            place, found = register_encoding(source.type), register_encoding(result.type)
-            if place is not None and found is not None and found != SliceAttr.of(self.axis.value.data, place):
-                raise VerifyException(f"what a reduction gives lies as a slice of its operand {place}, got {found}")
 
 
 @irdl_op_definition
@@ -44,6 +40,13 @@ class ReduceOp(CombiningOp):
     """Combine all elements along the axis to one."""
 
     name = "tt.reduce"
+
+    def verify_(self) -> None:
+        super().verify_()
+        for source, result in zip(self.srcs, self.result, strict=True):
+            place, found = register_encoding(source.type), register_encoding(result.type)
+            if place is not None and found is not None and found != SliceAttr.of(self.axis.value.data, place):
+                raise VerifyException(f"what a reduction gives lies as a slice of its operand {place}, got {found}")
 
 
 @irdl_op_definition
