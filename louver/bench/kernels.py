@@ -12,7 +12,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,17 @@ from louver.bench.graph import Load, prepare
 from louver.bench.machine import TARGET, forbid_short_sums
 from louver.bench.protocol import Protocol, interleave, median, spread
 from louver.bench.workers import Turn
+from louver.isa.targets import target
 from louver.ptx.sass import DisassemblerMissingError, count_products, disassemble
 from louver.runtime.cache import KernelRecord
 from louver.user.arguments import bind as bind_call
 from louver.user.arguments import classify
 from louver.user.compiled import UncleanKernelError, Wanted, apart_of, compile_wanted, multiples_of, record_of
 from louver.user.dense import for_triton
+from louver.user.facts import ProductFacts
 from louver.user.hints import REGISTER_TILES, Hints
+from louver.user.retile import SM_COUNT, product_sizes, schedule_of, sized
+from louver.user.sizes import with_grid
 from louver.user.source import TritonSource
 
 OPTIONS = ((4, 3), (4, 4), (8, 3), (8, 4))
@@ -179,7 +183,19 @@ def _compile(form: Form, call: Call, hints: Mapping[str, Any]) -> tuple[Wanted, 
     known, _ = bind(call, sparse=False)
     given, _ = bind_call(source.name, source.parameters, (), known)
     bound = classify(source.parameters, given)
-    wanted = Wanted(source, bound.kind, Hints.of(hints), "bulk", TARGET, multiples_of(bound), apart_of(bound))
+    marks = multiples_of(bound), apart_of(bound)
+    wanted = Wanted(
+        source, bound.kind, Hints.of(hints), "bulk", TARGET, *marks, sized=sized(bound, call.grid, SM_COUNT)
+    )
+    record = record_of(wanted)
+    if record.launch["facts"] is None:
+        return wanted, record
+    facts = ProductFacts.from_json(record.launch["facts"])
+    sizes = product_sizes(facts, with_grid(bound.numbers, call.grid))
+    schedule = schedule_of(facts, sizes, target(TARGET), SM_COUNT, aligned_output=True)
+    if schedule is None or asdict(schedule) == record.launch["schedule"]:
+        return wanted, record
+    wanted = replace(wanted, schedule=schedule)
     return wanted, record_of(wanted)
 
 
@@ -226,10 +242,13 @@ def _dense_loads(
     compare: Callable[[], None],
     row: dict[str, Any],
 ) -> dict[str, Load]:
-    """Triton's best, as "triton"; the row says with which options, or why there is none."""
+    """Triton's best, as "triton"; the row says with which options, or why there is none. Options with another result than ours are left
+    out, if there are such with the same; else this raises ArithmeticError.
+    """
     native = {name: for_triton(name, value) for name, value in known.items()}
     blank = {name: out.clone() for name, out in outs.items()}
     found: list[tuple[float, str, Load]] = []
+    wrong: dict[str, ArithmeticError] = {}
     reasons = dict(ready)
     for (warps, stages), reason in ready.items():
         if reason is not None:
@@ -247,11 +266,20 @@ def _dense_loads(
         except Exception as error:  # too much shared memory, say
             reasons[warps, stages] = f"{type(error).__name__}: {error}"
             continue
-        compare()
+        try:
+            compare()
+        except ArithmeticError as error:
+            wrong[f"num_warps={warps}, num_stages={stages}"] = error
+            continue
         load = prepare(torch, launch, 1, PROTOCOL)
         found.append((load.burst(), f"num_warps={warps}, num_stages={stages}", load))
+    if wrong and not found:
+        raise next(iter(wrong.values()))
+    if wrong:
+        # Those that agree are evidence that these are wrong, not ours.
+        row["triton_wrong"] = list(wrong)
     if not found:
-        row["triton"] = next(iter(reasons.values()))
+        row["triton"] = next(reason for reason in reasons.values() if reason is not None)
         return {}
     _, row["options"], load = min(found, key=lambda each: each[0])
     return {"triton": load}

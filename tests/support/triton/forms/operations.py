@@ -87,9 +87,9 @@ def finished_product(
     elif FINISH == "greatest":
         columns = tl.broadcast_to(tl.arange(0, BN)[None, :], (BM, BN))
         most, column = tl.reduce((total, columns), 1, greater)
-        total = total - most[:, None] + (column + tl.argmin(total, 1))[:, None]
+        total = total - most[:, None] + (column + tl.argmin(total, 1))[:, None] / 256
     elif FINISH == "quotient":
-        total = tl.math.div_rn(total, tl.math.sqrt_rn(3.0 + total * total)) + total % 0.75
+        total = tl.math.div_rn(total, tl.math.sqrt_rn(3.0 + total * total)) + total % 1024.0
     elif FINISH == "flip":
         total = tl.flip(total, 1)
     elif FINISH == "calls":
@@ -123,7 +123,7 @@ def _pairs(t: Array) -> Array:
 
 def _greatest(t: Array) -> Array:
     places = t.argmax(-1, keepdims=True) + t.argmin(-1, keepdims=True)
-    return t - t.max(-1, keepdims=True) + places
+    return t - t.max(-1, keepdims=True) + places / 256
 
 
 FINISHES: dict[str, Callable[[Array], Array]] = {
@@ -136,7 +136,7 @@ FINISHES: dict[str, Callable[[Array], Array]] = {
     "gather": lambda t: t[..., (np.arange(t.shape[-1]) * 5 + 3) % t.shape[-1]],
     "whole": lambda t: t / np.abs(t).max((-2, -1), keepdims=True) + t.sum((-2, -1), keepdims=True),
     "greatest": _greatest,
-    "quotient": lambda t: t / np.sqrt(3.0 + t * t) + np.fmod(t, 0.75),
+    "quotient": lambda t: t / np.sqrt(3.0 + t * t) + np.fmod(t, 1024.0),
     "flip": lambda t: t[..., ::-1],
     "calls": lambda t: 2.0 * t + 1.0,
     "lock": lambda t: t,
