@@ -63,7 +63,7 @@ class ProductCall:
 
 
 class PartError(ValueError):
-    """Part of a sparse tensor, which a product does not read: by register tiles the kernel may read it in its own tiles."""
+    """Part of a sparse tensor, or sizes that a product takes to be equal: by register tiles the kernel may read its own tiles."""
 
 
 def bind_product(name: str, facts: ProductFacts, call: Call, grid: Sequence[int]) -> ProductCall:
@@ -114,7 +114,9 @@ def _positive(name: str, text: str, numbers: Mapping[str, int | float]) -> int:
 def _check_conditions(name: str, facts: ProductFacts, numbers: Mapping[str, int | float]) -> None:
     for one, other in facts.equal:
         if size(one, numbers) != size(other, numbers):
-            raise ValueError(
+            # Descriptors that disagree are a mistake. Beside an argument, register tiles read each by its own size.
+            described = all(".shape." in each for each in (one, other))
+            raise (ValueError if described else PartError)(
                 f"{name} is a product if {one} and {other} are equal, got {size(one, numbers)} and {size(other, numbers)}"
             )
     for text, most in facts.at_most:
