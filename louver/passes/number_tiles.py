@@ -203,9 +203,7 @@ def _steps(op: Operation) -> list[tuple[SSAValue, int]]:
     return [each for each in found if each is not None]
 
 
-def _require_bijection(
-    axes: tuple[Axis, Axis], ends: Sequence[AssumeOp], store: Operation, entry: int | None
-) -> None:
+def _require_bijection(axes: tuple[Axis, Axis], ends: Sequence[AssumeOp], store: Operation, entry: int | None) -> None:
     rows, columns = axes
     if rows.number is columns.number:
         raise unsupported("rows and columns of tiles must be numbered apart", store)
