@@ -117,7 +117,7 @@ def _is_count(op: GetProgramIdOp | GetNumProgramsOp, entry: int | None) -> bool:
 
 
 def _ends(function: FuncOp) -> list[AssumeOp]:
-    """Where `unroll_programs` says that programs are numbered below a count."""
+    """Where `unroll_programs` and `open_branches` say that programs are numbered below a count."""
     return [op for op in function.body.block.ops if isinstance(op, AssumeOp) and isinstance(op.cond.owner, CmpiOp)]
 
 
@@ -218,7 +218,7 @@ def _require_bijection(axes: tuple[Axis, Axis], ends: Sequence[AssumeOp], store:
     if len(used) == 2:
         orders = [lambda m, n: {used[0]: m, used[1]: n}, lambda m, n: {used[0]: n, used[1]: m}]
     grids = list(_grids(axes, culprit))
-    limits = [cast(CmpiOp, end.cond.owner).rhs for end in ends]
+    limits = [cast(CmpiOp, end.cond.owner) for end in ends]
     if not any(all(_covers(axes, limits, order(m, n), m, n) for m, n in grids) for order in orders):
         raise unsupported("every tile of the output must be computed by exactly one program", culprit)
 
@@ -284,8 +284,8 @@ def _grids(axes: tuple[Axis, Axis], culprit: Operation) -> Iterator[tuple[int, i
                 yield m, n
 
 
-def _covers(axes: tuple[Axis, Axis], limits: Sequence[SSAValue], grid: dict[int, int], m: int, n: int) -> bool:
-    """Whether the programs of `grid` compute each of m × n tiles once, and every limit is their number."""
+def _covers(axes: tuple[Axis, Axis], limits: Sequence[CmpiOp], grid: dict[int, int], m: int, n: int) -> bool:
+    """Whether the programs of `grid` compute each of m × n tiles once, and each of them is below every limit."""
     numbers = np.meshgrid(*(np.arange(count) for count in grid.values()), indexing="ij")
     programs = {axis: each.ravel().astype(np.int64) for axis, each in zip(grid, numbers, strict=True)}
     run = _Numbering(programs, (m * n,), grid, axes, (m, n), {})
@@ -294,7 +294,23 @@ def _covers(axes: tuple[Axis, Axis], limits: Sequence[SSAValue], grid: dict[int,
         return False
     if (np.bincount(row * n + column, minlength=m * n) != 1).any():
         return False
-    return all((run.value(limit) == m * n).all() for limit in limits)
+    return all(_is_start(limit, axes) or run.is_below(limit) for limit in limits)
+
+
+def _is_start(limit: CmpiOp, axes: tuple[Axis, Axis]) -> bool:
+    """Whether it says that a tile starts before the end of the output."""
+    start, end = without_extension(limit.lhs).owner, without_extension(limit.rhs)
+    if not isinstance(start, arith.MuliOp):
+        return False
+    numbers = {without_extension(each) for each in start.operands}
+    tile = constant_integer(start.rhs) or constant_integer(start.lhs)
+    return any(
+        axis.is_size(end)
+        and tile == axis.tile
+        and axis.number is not None
+        and without_extension(axis.number) in numbers
+        for axis in axes
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +327,11 @@ class _Numbering:
     def number(self, axis: Axis) -> Integers:
         """Of the tile along an axis."""
         return np.zeros(self.shape, np.int64) if axis.number is None else self.value(axis.number)
+
+    def is_below(self, limit: CmpiOp) -> bool:
+        """Whether numbers are below a limit; those of all programs end there, since a persistent program goes on up to it."""
+        number, end = self.value(limit.lhs), self.value(limit.rhs)
+        return bool((number < end).all() and (number.max() + 1 == end).all())
 
     def value(self, value: SSAValue) -> Integers:
         found = self.known.get(value)

@@ -56,7 +56,7 @@ class ProductFacts:
     """A product's operands and sizes.
 
     a: the sparse operand's dense matrix [m, k]. pair: the two arguments that it is made of, gate and up, or None for one. b: the dense operand where it is, [k, n] or [n, k]. d: the output. batch: entries,
-    None without. index: what says which of a's entries a tile takes, None where nothing does. reads: matrices, vectors and scalars of the epilogue; numbers: its f32 arguments. equal, at_most, multiples, programs, split: what a
+    None without. index: what says which of a's entries a tile takes, None where nothing does. reads: matrices, vectors and scalars of the epilogue; numbers: its f32 arguments. equal, at_most, multiples, programs, split, positive, guarded: what a
     launch must check, see `ProductNest`. tile_m, tile_n: elements of the product that a tile has.
     """
 
@@ -79,6 +79,8 @@ class ProductFacts:
     tile_m: int
     tile_n: int
     split: Split | None
+    positive: tuple[str, ...]
+    guarded: bool
 
     @property
     def sparse(self) -> tuple[str, ...]:
@@ -123,6 +125,8 @@ class ProductFacts:
             tile_m=nest.tile_m,
             tile_n=nest.tile_n,
             split=nest.split,
+            positive=nest.positive,
+            guarded=nest.guarded,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -141,6 +145,7 @@ class ProductFacts:
             "matrices": tuple(MatrixFacts(**each) for each in facts["matrices"]),
             "vectors": tuple(VectorFacts(**each) for each in facts["vectors"]),
             "numbers": tuple(facts["numbers"]),
+            "positive": tuple(facts["positive"]),
             "split": None if facts["split"] is None else Split(**facts["split"]),
             "pair": None if facts["pair"] is None else tuple(facts["pair"]),
             **{name: tuple(tuple(pair) for pair in facts[name]) for name in ("equal", "at_most", "multiples")},
