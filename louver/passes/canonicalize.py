@@ -1,7 +1,7 @@
 """canonicalize-kernel: a user's kernel, however it is written, as the library would have written it.
 
-count-loops, propagate-sparsity, require-multiplied, drop-assumptions, make-host-descriptors, unroll-programs, select-branches,
-join-equal-integers, describe-batches, describe-tiles, drop-counters, join-splits, join-tails, count-elements, roll-sums, turn-right-sparse,
+count-loops, propagate-sparsity, require-multiplied, drop-assumptions, make-host-descriptors, open-branches, unroll-programs, select-branches,
+join-equal-integers, describe-batches, describe-tiles, join-stores, drop-counters, join-splits, join-tails, count-elements, roll-sums, turn-right-sparse,
 fuse-gated-pair, number-tiles:
 each takes valid tile IR and gives valid tile IR, and leaves alone what is in order already.
 """
@@ -23,8 +23,10 @@ from louver.passes.fuse_gated_pair import fuse_gated_pair
 from louver.passes.host_descriptors import make_host_descriptors
 from louver.passes.join_equal_integers import join_equal_integers
 from louver.passes.join_splits import join_splits
+from louver.passes.join_stores import join_stores
 from louver.passes.join_tails import join_tails
 from louver.passes.number_tiles import number_tiles
+from louver.passes.open_branches import open_branches
 from louver.passes.propagate_sparsity import propagate_sparsity, require_multiplied
 from louver.passes.roll_sums import roll_sums
 from louver.passes.select_branches import select_branches
@@ -52,11 +54,13 @@ PASSES: tuple[Callable[[ModuleOp], None], ...] = (
     require_multiplied,
     drop_assumptions,
     make_host_descriptors,
+    open_branches,
     unroll_programs,
     select_branches,
     join_equal_integers,
     describe_batches,
     describe_tiles,
+    join_stores,
     drop_counters,
     join_splits,
     join_tails,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, i64
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, UnitAttr, i64
 from xdsl.ir import Attribute
 
 from louver.ir.tile import FuncOp
@@ -17,6 +17,7 @@ from louver.passes.tile_signature import Count, Reach
 EQUAL, MULTIPLE, PROGRAMS, REACH = "louver.equal", "louver.multiple", "louver.programs", "louver.reach"
 SPLIT = "louver.split"
 ROWS_APART = "louver.rows_apart"
+POSITIVE, GUARDED = "louver.positive", "louver.guarded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Conditions:
     """equal: pairs of arguments that are equal. multiples: arguments and what each is a multiple of. programs: see `ProductNest`.
 
     reaches: how far sparse arguments are read. split: how programs share K. rows_apart: strides of sparse arguments' dense rows.
+    positive: integers and addresses that are above 0. guarded: programs outside of the output do nothing.
     """
 
     equal: tuple[tuple[str, str], ...]
@@ -32,6 +34,8 @@ class Conditions:
     reaches: tuple[Reach, ...]
     split: Split | None
     rows_apart: tuple[tuple[str, str], ...] = ()
+    positive: tuple[str, ...] = ()
+    guarded: bool = False
 
 
 def require_equal(function: FuncOp, one: str, other: str) -> None:
@@ -55,6 +59,16 @@ def require_reach(function: FuncOp, reach: Reach) -> None:
 def require_rows_apart(function: FuncOp, argument: str, text: str) -> None:
     """The rows of a tensor that is sparse along its last axis but one are so many elements apart in the dense tensor."""
     _add(function, ROWS_APART, _array([argument, text]))
+
+
+def require_positive(function: FuncOp, argument: str) -> None:
+    """An integer, or the address of an array, is above 0."""
+    _add(function, POSITIVE, _array([argument]))
+
+
+def state_guarded(function: FuncOp) -> None:
+    """Programs that have no tile return early."""
+    function.attributes[GUARDED] = UnitAttr()
 
 
 def state_programs(function: FuncOp, step: int) -> None:
@@ -83,6 +97,8 @@ def conditions(function: FuncOp) -> Conditions:
         tuple(map(_reach, _rows(function, REACH))),
         next(map(_split, _rows(function, SPLIT)), None),
         tuple((str(argument), str(text)) for argument, text in _rows(function, ROWS_APART)),
+        tuple(str(argument) for (argument,) in _rows(function, POSITIVE)),
+        GUARDED in function.attributes,
     )
 
 

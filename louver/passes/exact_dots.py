@@ -1,8 +1,8 @@
 """exact-dots: products of f32 that are to be more exact than tf32, as several of tf32.
 
 Each operand is a sum of parts of 11 bits: high + low for `tf32x3`, and high + middle + low for `ieee`. Products of parts are exact;
-those that are left out are below 2^-21 of the whole (`tf32x3`) or 2^-32 (`ieee`). Sums are f32, as for tf32. A sparse operand's values
-have parts at the same places.
+those that are left out are below 2^-21 of the whole (`tf32x3`) or 2^-32 (`ieee`). Each dot begins a sum of its own, which is added to the others. A sparse
+operand's values have parts at the same places.
 
 Valid tile IR in, after expand-blocks; valid tile IR out, where each dot of f32 is one of tf32.
 """
@@ -40,13 +40,16 @@ def _take_apart(op: DotOp, count: int) -> None:
     """The least products first; those of two parts further on than the last part are left out."""
     (a_whole, *a), (b_whole, *b) = (_parts(op, value, count) for value in (op.a, op.b))
     pairs = [(a[i], b[both - i]) for both in range(count - 1, 0, -1) for i in range(both + 1)]
-    total: SSAValue = op.c
+    sums = tensor_of(op.c)
+    zeros = arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(sums, [0.0]))  # type: ignore[arg-type]
+    total = insert_before(op, zeros)
     for left, right in [*pairs, (a_whole, b_whole)]:
         properties = {**op.properties, "inputPrecision": StringAttr("tf32")}
         metadata = [] if op.metadata is None else [op.metadata]
         dot = DotOp.build(operands=[left, right, metadata, total], properties=properties, result_types=[op.d.type])
         total = insert_before(op, dot)
-    Rewriter.replace_op(op, [], [total])
+    # Tensor cores cut what they add to a sum. An addition of f32 rounds.
+    Rewriter.replace_op(op, [], [insert_before(op, arith.AddfOp(op.c, total))])
 
 
 def _parts(op: DotOp, value: SSAValue, count: int) -> Sequence[SSAValue]:

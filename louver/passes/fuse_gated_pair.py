@@ -37,7 +37,7 @@ from louver.ir.tile.function import free_name
 from louver.ir.tile.types import tensor_of
 from louver.passes.conditions import require_equal, require_multiple
 from louver.passes.equal_values import equal, equal_index, equal_indices
-from louver.passes.host_descriptors import host_sizes
+from louver.passes.host_descriptors import own_sizes
 from louver.passes.index_numbers import literal
 from louver.passes.insert import insert, insert_before, integer
 from louver.passes.integers import constant_integer, is_zero, without_extension
@@ -130,7 +130,7 @@ def _fuse(function: FuncOp, loop: scf.ForOp, one: _Step, two: _Step) -> None:
 def _require_one_shape(function: FuncOp, one: _Step, two: _Step) -> None:
     """Sizes are the same, or given by a caller who describes both tensors; strides are, or the launch finds them so."""
     names = function.argument_names
-    described = host_sizes(function)
+    described = own_sizes(function)
     rows = one.made.sizes[0]
     if rows in names:
         require_multiple(function, names[cast(SSAValue, rows)], GATE_ROWS)

@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ModuleOp, NoneAttr, UnitAttr
 from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from louver.ir.arith import ExtSIOp
 from louver.ir.tile import DescriptorType, FuncOp, MakeTensorDescriptorOp, PointerType
 from louver.passes.refusal import unsupported
 
@@ -55,7 +56,18 @@ def _make(function: FuncOp, index: int) -> range:
     return range(index + 1, index + 1 + rank)
 
 
-def host_sizes(function: FuncOp) -> frozenset[SSAValue]:
-    """The arguments that are marked as a descriptor's sizes."""
+def own_sizes(function: FuncOp) -> frozenset[SSAValue]:
+    """The arguments that describe one tensor and nothing else: its caller may give it sizes of its own."""
     arguments = zip(function.body.block.args, function.argument_attributes, strict=True)
-    return frozenset(argument for argument, attributes in arguments if SIZE_MARK in attributes)
+    return frozenset(each for each, attributes in arguments if SIZE_MARK in attributes or _describes_one(each))
+
+
+def _describes_one(argument: SSAValue) -> bool:
+    """Whether descriptors of one tensor use an integer, and nothing else does."""
+    users = [use.operation for use in argument.uses]
+    while any(isinstance(op, ExtSIOp) for op in users):
+        users = [use.operation for op in users if isinstance(op, ExtSIOp) for use in op.result.uses] + [
+            op for op in users if not isinstance(op, ExtSIOp)
+        ]
+    made = [op for op in users if isinstance(op, MakeTensorDescriptorOp)]
+    return len({op.base for op in made}) == 1 and len(made) == len(users) and argument not in {op.base for op in made}

@@ -140,6 +140,8 @@ def read_nest(module: ModuleOp) -> ProductNest:
         multiples=stated.multiples,
         programs=stated.programs,
         split=stated.split,
+        positive=stated.positive,
+        guarded=stated.guarded,
     )
 
 

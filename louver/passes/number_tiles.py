@@ -5,13 +5,14 @@ in a cache, say. The schedule has an order of its own, so only one thing matters
 is found out by running the numbering: it is integer arithmetic on the program's number and on the counts of tiles, and
 it is run for grids of few tiles and around one, two and three times each number in it. Sizes take part as counts of tiles alone, rounded
 up, so that what is left of a last tile changes nothing; a size that is divided by the tile's, rounded down, must be a multiple of it,
-which the launch checks.
+which the launch checks. A descriptor may have a size of its own: the launch checks that it is the one that tiles are counted by.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -33,18 +34,22 @@ from louver.ir.tile import (
     Index,
     MakeTensorDescriptorOp,
 )
-from louver.passes.conditions import require_multiple
+from louver.passes.conditions import require_equal, require_multiple
+from louver.passes.host_descriptors import own_sizes
 from louver.passes.index_numbers import literal
 from louver.passes.insert import insert_before
 from louver.passes.integers import constant_integer, steps_of, whole_steps_of, without_extension
 from louver.passes.narrow_sums import narrow_sums
-from louver.passes.refusal import unsupported
+from louver.passes.refusal import UnsupportedKernelError, unsupported
 from louver.passes.remove_dead import remove_dead
 
 Integers = NDArray[np.int64]
 
 LARGEST = 256
 """Constants that a numbering may go by, so that grids around three times each of them can be tried."""
+
+ENTRIES = 2
+"""The axis of the grid that numbers a batch's matrices, where the others number tiles."""
 
 MOST_TILES = 4096
 """Tiles of the grids of two long sides that are tried."""
@@ -54,12 +59,16 @@ MOST_TILES = 4096
 class Axis:
     """One way in which tiles are counted. number: the tile's; size: elements of the output there; tile: elements of one.
 
-    number: None where there is one tile, which starts at 0.
+    number: None where there is one tile, which starts at 0. other: an argument that is taken to be equal to `size`.
     """
 
     number: SSAValue | None
     size: Index
     tile: int
+    other: SSAValue | None = None
+
+    def is_size(self, value: SSAValue) -> bool:
+        return value is self.size or value is self.other
 
 
 def number_tiles(module: ModuleOp) -> None:
@@ -74,15 +83,18 @@ def number_tiles(module: ModuleOp) -> None:
             ends = _ends(function)
             if axes is None or (not ends and all(_is_program(axis.number) for axis in axes)):
                 continue
-            _require_bijection(axes, ends, store)
-            _require_multiples(function, axes)
+            entry = _entry(store)
+            axes = _proven(function, axes, ends, store, entry)
+            _state_conditions(function, axes)
             for end in ends:
                 Rewriter.erase_op(end)
             numbers = [op for op in function.body.walk() if isinstance(op, GetProgramIdOp | GetNumProgramsOp)]
             _replace(function, axes)
             remove_dead(function)
             for op in numbers:
-                if op.parent is not None:
+                if isinstance(op, GetProgramIdOp) and op.axis.value.data == entry:
+                    op.axis = GetProgramIdOp(ENTRIES).axis
+                elif op.parent is not None and not _is_count(op, entry):
                     raise unsupported("a program's number says which tile it computes, and nothing else", op)
 
 
@@ -90,21 +102,38 @@ def _is_program(number: SSAValue | None) -> bool:
     return number is None or isinstance(number.owner, GetProgramIdOp)
 
 
+def _entry(store: DescriptorStoreOp | DescriptorReduceOp) -> int | None:
+    """The axis of the grid that numbers the matrices of a batch."""
+    first = store.offsets[0]
+    if len(store.offsets) < 3 or isinstance(first, int):
+        return None
+    program = without_extension(first).owner
+    return program.axis.value.data if isinstance(program, GetProgramIdOp) else None
+
+
+def _is_count(op: GetProgramIdOp | GetNumProgramsOp, entry: int | None) -> bool:
+    """Whether it is the number of a batch's matrices."""
+    return isinstance(op, GetNumProgramsOp) and op.axis.value.data == entry
+
+
 def _ends(function: FuncOp) -> list[AssumeOp]:
-    """Where `unroll_programs` says that programs are numbered below a count."""
+    """Where `unroll_programs` and `open_branches` say that programs are numbered below a count."""
     return [op for op in function.body.block.ops if isinstance(op, AssumeOp) and isinstance(op.cond.owner, CmpiOp)]
 
 
 def _axes(store: DescriptorStoreOp | DescriptorReduceOp) -> tuple[Axis, Axis] | None:
     """The two numbers that say where a tile is stored; None where it is not stored at such."""
     made = store.desc.owner
-    if not isinstance(made, MakeTensorDescriptorOp) or len(store.offsets) != 2:
+    if not isinstance(made, MakeTensorDescriptorOp) or len(store.offsets) < 2:
         return None
     found: list[Axis] = []
-    for offset, size, block in zip(store.offsets, made.sizes, made.block.get_shape(), strict=True):
+    dimensions = list(zip(store.offsets, made.sizes, made.block.get_shape(), strict=True))
+    for offset, size, block in dimensions[-2:]:
         product = None if isinstance(offset, int) else offset.owner
         if isinstance(product, TruncIOp):
             product = product.input.owner
+        number = literal(size)
+        size = without_extension(size) if number is None and isinstance(size, SSAValue) else number or 0
         if literal(offset) == 0:
             found.append(Axis(None, size, block))
             continue
@@ -113,7 +142,7 @@ def _axes(store: DescriptorStoreOp | DescriptorReduceOp) -> tuple[Axis, Axis] | 
         for number, tile in ((product.lhs, product.rhs), (product.rhs, product.lhs)):
             elements = constant_integer(tile)
             if elements is not None and elements > 0:
-                found.append(Axis(number, size if isinstance(size, int) else without_extension(size), elements))
+                found.append(Axis(number, size, elements))
                 break
         else:
             return None
@@ -141,20 +170,55 @@ def _defining(value: SSAValue, function: FuncOp) -> Operation:
     return function if isinstance(value.owner, Block) else value.owner
 
 
-def _require_bijection(axes: tuple[Axis, Axis], ends: Sequence[AssumeOp], store: Operation) -> None:
+def _proven(
+    function: FuncOp, axes: tuple[Axis, Axis], ends: Sequence[AssumeOp], store: Operation, entry: int | None
+) -> tuple[Axis, Axis]:
+    """The axes, with what tiles are counted by if that is not the output's size."""
+    refusals: list[UnsupportedKernelError] = []
+    for each in _readings(function, axes):
+        try:
+            _require_bijection(each, ends, store, entry)
+        except UnsupportedKernelError as error:
+            refusals.append(error)
+        else:
+            return each
+    raise refusals[0]
+
+
+def _readings(function: FuncOp, axes: tuple[Axis, Axis]) -> Iterator[tuple[Axis, Axis]]:
+    """The axes as they are, and with each way to take arguments that tiles are counted by for sizes of the output."""
+    own, arguments = own_sizes(function), function.body.block.args
+    counted = {without_extension(steps[0]) for op in _operations(axes) for steps in _steps(op)}
+    others = [each for each in arguments if each in counted and not any(axis.is_size(each) for axis in axes)]
+    ways: list[list[SSAValue | None]] = [
+        [None, *(each for each in others if isinstance(axis.size, int) or axis.size in own)] for axis in axes
+    ]
+    for row, column in itertools.product(*ways):
+        if row is None or row is not column:
+            yield replace(axes[0], other=row), replace(axes[1], other=column)
+
+
+def _steps(op: Operation) -> list[tuple[SSAValue, int]]:
+    found = [steps_of(op.results[0]) or whole_steps_of(op.results[0])] if op.results else []
+    return [each for each in found if each is not None]
+
+
+def _require_bijection(axes: tuple[Axis, Axis], ends: Sequence[AssumeOp], store: Operation, entry: int | None) -> None:
     rows, columns = axes
     if rows.number is columns.number:
         raise unsupported("rows and columns of tiles must be numbered apart", store)
     owners = [axis.number.owner for axis in axes if axis.number is not None]
     culprit = next((op for op in owners if isinstance(op, Operation)), store)
     used = _program_axes(axes)
-    if used not in ([0], [0, 1]):
-        raise unsupported("tiles are numbered along the grid's axis x, or along x and y", culprit)
-    orders: list[Callable[[int, int], tuple[int, ...]]] = [lambda m, n: (m * n,)]
+    free = {0, 1, 2} - {entry}
+    if used not in ([0], [0, 1]) if entry is None else not used or not free.issuperset(used):
+        beside = "" if entry is None else ", or along others than a batch's"
+        raise unsupported(f"tiles are numbered along the grid's axis x, or along x and y{beside}", culprit)
+    orders: list[Callable[[int, int], dict[int, int]]] = [lambda m, n: {used[0]: m * n}]
     if len(used) == 2:
-        orders = [lambda m, n: (m, n), lambda m, n: (n, m)]
+        orders = [lambda m, n: {used[0]: m, used[1]: n}, lambda m, n: {used[0]: n, used[1]: m}]
     grids = list(_grids(axes, culprit))
-    limits = [cast(CmpiOp, end.cond.owner).rhs for end in ends]
+    limits = [cast(CmpiOp, end.cond.owner) for end in ends]
     if not any(all(_covers(axes, limits, order(m, n), m, n) for m, n in grids) for order in orders):
         raise unsupported("every tile of the output must be computed by exactly one program", culprit)
 
@@ -184,12 +248,16 @@ def _counted(value: SSAValue, axes: tuple[Axis, Axis]) -> Axis | None:
     if steps is None:
         return None
     whole = without_extension(steps[0])
-    return next((axis for axis in axes if axis.size is whole and axis.tile == steps[1]), None)
+    return next((axis for axis in axes if axis.is_size(whole) and axis.tile == steps[1]), None)
 
 
-def _require_multiples(function: FuncOp, axes: tuple[Axis, Axis]) -> None:
-    """A count that leaves out what is left of a size takes it for a multiple of the tile's."""
+def _state_conditions(function: FuncOp, axes: tuple[Axis, Axis]) -> None:
+    """A count that leaves out what is left of a size takes it for a multiple of the tile's, and other sizes for the output's."""
     names = function.argument_names
+    for axis in axes:
+        if axis.other is not None:
+            size = str(axis.size) if isinstance(axis.size, int) else names[axis.size]
+            require_equal(function, names[axis.other], size)
     for op in _operations(axes):
         axis = _counted(op.results[0], axes) if op.results else None
         if axis is not None and steps_of(op.results[0]) is None and isinstance(axis.size, SSAValue):
@@ -216,31 +284,54 @@ def _grids(axes: tuple[Axis, Axis], culprit: Operation) -> Iterator[tuple[int, i
                 yield m, n
 
 
-def _covers(axes: tuple[Axis, Axis], limits: Sequence[SSAValue], grid: tuple[int, ...], m: int, n: int) -> bool:
-    """Whether the programs of `grid` compute each of m × n tiles once, and every limit is their number."""
-    programs = np.meshgrid(*(np.arange(count) for count in grid), indexing="ij")
-    run = _Numbering([each.ravel().astype(np.int64) for each in programs], grid, axes, (m, n), {})
+def _covers(axes: tuple[Axis, Axis], limits: Sequence[CmpiOp], grid: dict[int, int], m: int, n: int) -> bool:
+    """Whether the programs of `grid` compute each of m × n tiles once, and each of them is below every limit."""
+    numbers = np.meshgrid(*(np.arange(count) for count in grid.values()), indexing="ij")
+    programs = {axis: each.ravel().astype(np.int64) for axis, each in zip(grid, numbers, strict=True)}
+    run = _Numbering(programs, (m * n,), grid, axes, (m, n), {})
     row, column = (run.number(axis) for axis in axes)
     if not (((row >= 0) & (row < m) & (column >= 0) & (column < n)).all()):
         return False
     if (np.bincount(row * n + column, minlength=m * n) != 1).any():
         return False
-    return all((run.value(limit) == m * n).all() for limit in limits)
+    return all(_is_start(limit, axes) or run.is_below(limit) for limit in limits)
+
+
+def _is_start(limit: CmpiOp, axes: tuple[Axis, Axis]) -> bool:
+    """Whether it says that a tile starts before the end of the output."""
+    start, end = without_extension(limit.lhs).owner, without_extension(limit.rhs)
+    if not isinstance(start, arith.MuliOp):
+        return False
+    numbers = {without_extension(each) for each in start.operands}
+    tile = constant_integer(start.rhs) or constant_integer(start.lhs)
+    return any(
+        axis.is_size(end)
+        and tile == axis.tile
+        and axis.number is not None
+        and without_extension(axis.number) in numbers
+        for axis in axes
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Numbering:
     """Runs the arithmetic for all programs of a grid at once."""
 
-    programs: list[Integers]
-    grid: tuple[int, ...]
+    programs: dict[int, Integers]
+    shape: tuple[int]
+    grid: dict[int, int]
     axes: tuple[Axis, Axis]
     counts: tuple[int, int]
     known: dict[SSAValue, Integers]
 
     def number(self, axis: Axis) -> Integers:
         """Of the tile along an axis."""
-        return np.zeros(self.programs[0].shape, np.int64) if axis.number is None else self.value(axis.number)
+        return np.zeros(self.shape, np.int64) if axis.number is None else self.value(axis.number)
+
+    def is_below(self, limit: CmpiOp) -> bool:
+        """Whether numbers are below a limit; those of all programs end there, since a persistent program goes on up to it."""
+        number, end = self.value(limit.lhs), self.value(limit.rhs)
+        return bool((number < end).all() and (number.max() + 1 == end).all())
 
     def value(self, value: SSAValue) -> Integers:
         found = self.known.get(value)
@@ -249,7 +340,7 @@ class _Numbering:
         return found
 
     def _value(self, value: SSAValue) -> Integers:
-        shape = self.programs[0].shape
+        shape = self.shape
         counted = _counted(value, self.axes)
         if counted is not None:
             return np.full(shape, self.counts[self.axes.index(counted)], np.int64)

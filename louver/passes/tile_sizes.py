@@ -21,7 +21,7 @@ from louver.passes.affine import Affine
 from louver.passes.atoms import Iteration
 from louver.passes.conditions import require_multiple
 from louver.passes.insert import insert, insert_before, integer
-from louver.passes.integers import constant_integer, steps_of, whole_steps_of
+from louver.passes.integers import constant_integer, rounded_down, steps_of, whole_steps_of
 from louver.passes.polynomial import ONE, Polynomial
 from louver.passes.refusal import unsupported
 
@@ -44,7 +44,7 @@ class TileSizes:
         pairs = [(each.first, each.size) for one in found for each in one.dimensions if each.size is not None]
         for loop in [op for op in self.function.body.walk() if isinstance(op, scf.ForOp)]:
             step, steps = constant_integer(loop.step), steps_of(loop.ub) or whole_steps_of(loop.ub)
-            whole = loop.ub
+            whole = rounded_down(loop.ub, step)
             if step == 1 and steps is not None:
                 whole, step = steps
             if step is not None and step > 1:

@@ -27,7 +27,7 @@ from louver.ir.tile import (
 )
 from louver.ir.tile.types import tensor_of
 from louver.passes.descriptors import EVERY
-from louver.passes.host_descriptors import host_sizes
+from louver.passes.host_descriptors import own_sizes
 from louver.passes.product import Argument, Batch, Programs, Quotient, Size, multiplied
 from louver.passes.refusal import unsupported
 
@@ -181,10 +181,10 @@ class Trace:
         return Programs(axes[0], factor)
 
     def same(self, one: Size, other: Size) -> bool:
-        """Whether two sizes are equal, or one of them is a descriptor's own, which a launch then finds equal to the other."""
+        """Whether two sizes are equal, or one of them is a tensor's own, which a launch then finds equal to the other."""
         if one == other:
             return True
-        described = {self.names[value] for value in host_sizes(self.function)}
+        described = {self.names[value] for value in own_sizes(self.function)}
         if one not in described and other not in described:
             return False
         self.equal.add((min(str(one), str(other)), max(str(one), str(other))))

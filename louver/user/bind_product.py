@@ -63,7 +63,7 @@ class ProductCall:
 
 
 class PartError(ValueError):
-    """Part of a sparse tensor, which a product does not read: by register tiles the kernel may read it in its own tiles."""
+    """A call for which the kernel is no product, such as one of part of a sparse tensor: register tiles may run it."""
 
 
 def bind_product(name: str, facts: ProductFacts, call: Call, grid: Sequence[int]) -> ProductCall:
@@ -72,6 +72,7 @@ def bind_product(name: str, facts: ProductFacts, call: Call, grid: Sequence[int]
     """
     numbers = with_grid(call.numbers, grid)
     _check_conditions(name, facts, numbers)
+    _check_positive(name, facts, call)
     m, n, k = (_positive(name, each, numbers) for each in (facts.m, facts.n, facts.k))
     batch = 1 if facts.batch is None else _positive(name, facts.batch, numbers)
     parts = 1 if facts.split is None else _parts(name, facts.split, k, facts.k, numbers)
@@ -114,7 +115,9 @@ def _positive(name: str, text: str, numbers: Mapping[str, int | float]) -> int:
 def _check_conditions(name: str, facts: ProductFacts, numbers: Mapping[str, int | float]) -> None:
     for one, other in facts.equal:
         if size(one, numbers) != size(other, numbers):
-            raise ValueError(
+            # Descriptors that disagree are a mistake. Beside an argument, register tiles read each by its own size.
+            described = all(".shape." in each for each in (one, other))
+            raise (ValueError if described else PartError)(
                 f"{name} is a product if {one} and {other} are equal, got {size(one, numbers)} and {size(other, numbers)}"
             )
     for text, most in facts.at_most:
@@ -126,6 +129,14 @@ def _check_conditions(name: str, facts: ProductFacts, numbers: Mapping[str, int 
     for text, of in facts.multiples:
         if size(text, numbers) % of:
             raise ValueError(f"{name} takes {text} in multiples of {of}, got {size(text, numbers)}")
+
+
+def _check_positive(name: str, facts: ProductFacts, call: Call) -> None:
+    for argument in facts.positive:
+        array = call.arrays.get(argument)
+        value = int(call.numbers[argument]) if array is None else array.address
+        if value < 1:
+            raise PartError(f"{name} is a product if {argument} is above 0, got {value}")
 
 
 def _parts(name: str, split: Split, k: int, text: str, numbers: Mapping[str, int | float]) -> int:
@@ -157,10 +168,11 @@ def _parts(name: str, split: Split, k: int, text: str, numbers: Mapping[str, int
 def _check_grid(name: str, facts: ProductFacts, sizes: tuple[int, int, int], grid: Sequence[int], parts: int) -> None:
     m, n, batch = sizes
     tiles = -(-m // facts.tile_m) * -(-n // facts.tile_n) * batch
-    if facts.programs == 0 or prod(grid) in (tiles * parts, (facts.programs or 0) * parts):
+    if facts.programs == 0 or prod(grid) in (tiles * parts, (facts.programs or 0) * parts * batch):
         return
+    error = PartError if facts.guarded and prod(grid) > tiles * parts else ValueError
     others = "" if facts.programs is None else f", or {facts.programs} that go from tile to tile"
-    raise ValueError(
+    raise error(
         f"{name} has a program for each of its tiles of {facts.tile_m}×{facts.tile_n}, {tiles} for M {m} and N {n}"
         f"{f', {batch} times' if facts.batch else ''}{f', and {parts} for each to share K' if parts > 1 else ''}{others}, got a grid of {prod(grid)}: {tuple(grid)}"
     )

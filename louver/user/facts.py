@@ -57,7 +57,7 @@ class ProductFacts:
     """A product's operands and sizes.
 
     a: the sparse operand's dense matrix [m, k]. pair: the two arguments that it is made of, gate and up, or None for one. b: the dense operand where it is, [k, n] or [n, k]. d: the output. batch: entries,
-    None without. index: what says which of a's entries a tile takes, None where nothing does. reads: matrices, vectors and scalars of the epilogue; numbers: its f32 arguments. equal, at_most, multiples, programs, split: what a
+    None without. index: what says which of a's entries a tile takes, None where nothing does. reads: matrices, vectors and scalars of the epilogue; numbers: its f32 arguments. equal, at_most, multiples, programs, split, positive, guarded: what a
     launch must check, see `ProductNest`. tile_m, tile_n: elements of the product that a tile of the kernel has. demand: by which a schedule
     may have another tile; None where an array says what each of the kernel's tiles reads.
     """
@@ -82,6 +82,8 @@ class ProductFacts:
     tile_n: int
     split: Split | None
     demand: Demand | None
+    positive: tuple[str, ...]
+    guarded: bool
 
     @property
     def sparse(self) -> tuple[str, ...]:
@@ -127,6 +129,8 @@ class ProductFacts:
             tile_n=nest.tile_n,
             split=nest.split,
             demand=None if nest.a.index is not None else Demand.of_nest(nest),
+            positive=nest.positive,
+            guarded=nest.guarded,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -145,6 +149,7 @@ class ProductFacts:
             "matrices": tuple(MatrixFacts(**each) for each in facts["matrices"]),
             "vectors": tuple(VectorFacts(**each) for each in facts["vectors"]),
             "numbers": tuple(facts["numbers"]),
+            "positive": tuple(facts["positive"]),
             "split": None if facts["split"] is None else Split(**facts["split"]),
             "demand": None if facts["demand"] is None else Demand(**facts["demand"]),
             "pair": None if facts["pair"] is None else tuple(facts["pair"]),
