@@ -19,6 +19,7 @@ from louver.ir.comparisons import SelectOp
 from louver.ir.tile import (
     AddPtrOp,
     BroadcastOp,
+    DecompressOp,
     DotOp,
     ExpandDimsOp,
     FuncOp,
@@ -37,6 +38,7 @@ from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.swizzle import CHUNK
 from louver.isa.wgmma import TRANSPOSABLE
+from louver.passes.elementwise import ELEMENTWISE
 from louver.passes.encode.unit import is_transposed, multiplies
 from louver.passes.integers import constant_integer, position
 
@@ -136,6 +138,8 @@ def loaded_along(value: SSAValue) -> int | None:
             return None if inner is None else list(owner.order.get_values()).index(inner)
         case ReshapeOp():
             return _kept(loaded_along(owner.src), tensor_of(owner.src).get_shape(), tensor_of(value).get_shape())
+        case DecompressOp(columns=along) if along is not None:
+            return along.value.data
         case DotOp() | ReduceOp() | ScanOp() | JoinOp() | GatherOp() | scf.ForOp() | scf.IfOp() | scf.WhileOp():
             return None
         case _:
@@ -179,10 +183,18 @@ def _of_operands(op: Operation, shape: Sequence[int]) -> int | None:
     tiles = [operand for operand in op.operands if as_tensor(operand.type) is not None]
     if not tiles or any(tuple(tensor_of(tile).get_shape()) != tuple(shape) for tile in tiles):
         return None
-    found = {
-        loaded_along(tile) for tile in tiles if not isinstance(tile.owner, BroadcastOp | SplatOp | arith.ConstantOp)
-    }
+    found = {loaded_along(tile) for tile in tiles if not _is_repeated(tile)}
     return next(iter(found)) if len(found) == 1 else None
+
+
+def _is_repeated(tile: SSAValue) -> bool:
+    """Whether a tile is made of rows, columns and numbers alone."""
+    owner = tile.owner
+    if isinstance(owner, BroadcastOp | SplatOp | arith.ConstantOp):
+        return True
+    if isinstance(owner, Block) or not isinstance(owner, ELEMENTWISE):
+        return False
+    return all(_is_repeated(each) for each in owner.operands if as_tensor(each.type) is not None)
 
 
 def strides(value: SSAValue) -> tuple[Stride, ...]:

@@ -169,6 +169,9 @@ class Natures:
         anchors = [op for op in operations if isinstance(op, Anchor)]
         self.apart = _dots_apart(operations)
         self.operands = staged_operands(function, warpgroups=self.warpgroups) if staged else {}
+        for op in operations:
+            if isinstance(op, DecompressOp) and op.columns is not None:
+                self._found[op.result] = _pieces(op.result, warps, op.columns.value.data)
         self._settle(operations)
         self.staged = {value: along for value, along in self.operands.items() if self.of(value) is None}
         for value, along in self.staged.items():
@@ -197,7 +200,7 @@ class Natures:
 
     def keeps(self, value: SSAValue) -> bool:
         """Whether a tile with an encoding by nature is computed there alone, because it is not cheaply computed again."""
-        computed = Block | DotOp | Anchor | scf.ForOp | scf.IfOp | scf.WhileOp
+        computed = Block | DotOp | DecompressOp | Anchor | scf.ForOp | scf.IfOp | scf.WhileOp
         return value in self.operands or value in self.kept or isinstance(value.owner, computed)
 
     def home(self, value: SSAValue) -> Encoding | None:
