@@ -60,6 +60,9 @@ INDEX_MASK = (1 << INDEX_BITS) - 1
 CODES = 8
 """Codes of one word."""
 
+ENTRY_CODES = 4
+"""Codes of an entry, half a word: of one row."""
+
 GROUPS = 16
 """Groups a row that a word in every thread covers."""
 

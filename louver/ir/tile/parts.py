@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from louver.ir.tile.layout import Layout, Steps, Vector
 from louver.ir.tile.metadata import METADATA_ROWS, WORD_ENTRIES
-from louver.isa.metadata import CODE_BITS, GROUPS, MAPS, MetadataMap
+from louver.isa.metadata import CODE_BITS, ENTRY_CODES, GROUPS, MAPS, MetadataMap
 
 KEPT = 2
 """Of so many elements along the sparse axis one is kept: of four two, or of two one."""
@@ -50,16 +50,19 @@ class Parts:
         return self._split(place)[1] % self.map.group
 
     @property
+    def together(self) -> int:
+        """Neighbours along K whose codes are one entry."""
+        return self.map.group * ENTRY_CODES
+
+    @property
     def kept(self) -> int:
         """Kept values of a group."""
         return self.map.group // KEPT
 
     def values(self, layout: Layout) -> Layout:
-        """How the kept values lie. Raises ValueError where threads share a group."""
-        if any(map(self.index, layout.thread)):
-            raise ValueError(
-                f"a thread has whole groups of {self.map.group} elements, got the steps {list(layout.thread)}"
-            )
+        """How the kept values lie. Raises ValueError where threads share an entry."""
+        if any(self.index(step) or self.shift(step) for step in layout.thread):
+            raise ValueError(f"a thread has all {self.together} columns of an entry, got {list(layout.thread)}")
         inside = tuple(self._joined(0, 1 << bit) for bit in range(self.kept.bit_length() - 1))
         return _moved(layout, self._halved(layout.shape), self.value, inside)
 

@@ -23,26 +23,22 @@ def lower_decompression(low: Lowering, op: DecompressOp) -> Registers:
     parts, layout, element = op.parts, low.layout(op.result), element_of(op.result.type)
     values, entries = low.layout(op.src), low.layout(op.metadata)
     size, group = element_bytes(element, op), parts.map.group
-    shift = low.combined([parts.shift(step) for step in layout.thread])
-    words: dict[Vector, Reg] = {}
     found: dict[Vector, Sequence[Reg]] = {}
     for at in layout.registers:
         value, entry = parts.value(at), parts.entry(at)
         if value in found:
             continue
-        if entry not in words:
-            word = low.values[op.metadata][entries.register_of(entry)]
-            words[entry] = word if shift is None else low.k.shr(word, shift)
+        word = low.values[op.metadata][entries.register_of(entry)]
         first = values.register_of(value)
         kept = low.values[op.src][first : first + parts.kept]
         if size == WORD:
-            found[value] = _chosen(low, kept[0], words[entry], parts.shift(at))
+            found[value] = _chosen(low, kept[0], word, parts.shift(at))
         else:
-            selector = _selector(low, words[entry], parts.shift(at), size)
+            selector = _selector(low, word, parts.shift(at), size)
             found[value] = [
                 each
-                for word in _spread(low, pack_elements(low, kept, size), selector, group * size // WORD)
-                for each in unpack_elements(low, word, WORD // size, element, size)
+                for packed in _spread(low, pack_elements(low, kept, size), selector, group * size // WORD)
+                for each in unpack_elements(low, packed, WORD // size, element, size)
             ]
     return tuple(found[parts.value(at)][parts.index(at)] for at in layout.registers)
 
