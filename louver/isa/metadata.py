@@ -51,8 +51,17 @@ SINGLE_CODES = tuple(NIBBLE_CODES[Pattern(1, 2)])
 PADDING_CODE = FILLER
 """The code of groups that stand for nothing: legal for every type."""
 
+CODE_BITS = 4
+"""Bits of a code: two indices, the first one in the low bits."""
+
+INDEX_BITS = 2
+INDEX_MASK = (1 << INDEX_BITS) - 1
+
 CODES = 8
 """Codes of one word."""
+
+ENTRY_CODES = 4
+"""Codes of an entry, half a word: of one row."""
 
 GROUPS = 16
 """Groups a row that a word in every thread covers."""

@@ -9,7 +9,6 @@ from xdsl.dialects.builtin import TensorType, i16
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.ir.tile import DescriptorType, FuncOp, Index, PointerType, SparseAttr, sparse_encoding
-from louver.ir.tile.decompress import KEPT
 from louver.ir.tile.metadata import (
     METADATA_ROWS,
     QUAD,
@@ -20,6 +19,7 @@ from louver.ir.tile.metadata import (
     metadata_shape,
     word_columns,
 )
+from louver.ir.tile.parts import KEPT
 from louver.ir.tile.types import AnyTensor, as_tensor
 from louver.passes.alignment import Needs, multiple_if
 from louver.passes.conditions import require_multiple

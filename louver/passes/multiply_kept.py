@@ -23,11 +23,11 @@ from louver.ir.comparisons import SelectOp
 from louver.ir.interpret.arithmetic import ARITHMETIC
 from louver.ir.interpret.values import dtype_of
 from louver.ir.tile import FORMATS, BroadcastOp, DecompressOp, DotOp, FuncOp, SplatOp, TransOp, element_name
-from louver.ir.tile.decompress import KEPT
 from louver.ir.tile.metadata import divides
+from louver.ir.tile.parts import KEPT
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.metadata import MAPS
-from louver.passes.encode.demand import ELEMENTWISE
+from louver.passes.elementwise import ELEMENTWISE
 from louver.passes.integers import position
 from louver.passes.refusal import source_location
 from louver.passes.remove_dead import remove_dead

@@ -7,7 +7,7 @@ is touched by many short accesses, again for each warp. Rows loaded once, 16 byt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import cast
 
@@ -19,6 +19,7 @@ from louver.ir.comparisons import SelectOp
 from louver.ir.tile import (
     AddPtrOp,
     BroadcastOp,
+    DecompressOp,
     DotOp,
     ExpandDimsOp,
     FuncOp,
@@ -37,11 +38,12 @@ from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.swizzle import CHUNK
 from louver.isa.wgmma import TRANSPOSABLE
+from louver.passes.elementwise import ELEMENTWISE
 from louver.passes.encode.unit import is_transposed, multiplies
 from louver.passes.integers import constant_integer, position
 
 STAGED_BYTES = 96 * 1024
-"""Of all staged operands of a kernel: two CTAs fit the shared memory of an SM, and exchanges have room."""
+"""Of all staged operands that a kernel needs at one time: two CTAs fit the shared memory of an SM, and exchanges have room."""
 
 Stride = int | None
 """Elements from an element to its neighbour along a dimension; None where that is not known."""
@@ -60,15 +62,14 @@ def staged_operands(function: FuncOp, *, warpgroups: bool = True) -> dict[SSAVal
         return {}
     wide = has_known_addresses(function)
     found: dict[SSAValue, int] = {}
-    left = STAGED_BYTES
+    room = _Room(function)
     for value in (operand for op in dots for operand in (op.a, op.b)):
-        dimension, taken = loaded_along(value), tile_bytes(value)
-        if value in found or dimension is None or taken > left or row_bytes(value, dimension) < CHUNK:
+        dimension = loaded_along(value)
+        if value in found or dimension is None or not room.fits(found, value) or row_bytes(value, dimension) < CHUNK:
             continue
         if wide or element_bytes(value) > 1:
             # Single bytes would be in a register each until a chunk is whole.
             found[value] = dimension
-            left -= taken
     for op in dots if wide and warpgroups else ():
         along_k = {op.a: 1, op.b: 0}
         if all(value in found and row_bytes(value, along) >= CHUNK for value, along in along_k.items()):
@@ -77,10 +78,8 @@ def staged_operands(function: FuncOp, *, warpgroups: bool = True) -> dict[SSAVal
                 found = turned
     for op in dots if wide and warpgroups else ():
         made = _made(op, found)
-        taken = sum(map(tile_bytes, made))
-        if made and taken <= left and multiplies(op, {**found, **made}):
+        if made and room.fits(found, *made) and multiplies(op, {**found, **made}):
             found |= made
-            left -= taken
     for op in dots:
         # Warps take it from memory as they need it; to a warpgroup it comes with the operands.
         if wide and op.metadata is not None and multiplies(op, found):
@@ -88,6 +87,44 @@ def staged_operands(function: FuncOp, *, warpgroups: bool = True) -> dict[SSAVal
             if along is not None and row_bytes(op.metadata, along) >= CHUNK:
                 found[op.metadata] = along
     return found
+
+
+class _Room:
+    """Which tiles of a function stand in shared memory at one time."""
+
+    def __init__(self, function: FuncOp) -> None:
+        self._numbers = {op: number for number, op in enumerate(function.body.walk())}
+
+    def fits(self, staged: Iterable[SSAValue], *more: SSAValue) -> bool:
+        """Whether there is room for further tiles beside the staged ones."""
+        tiles = [*dict.fromkeys((*staged, *more))]
+        lives = {tile: self._life(tile) for tile in tiles}
+        return all(
+            sum(tile_bytes(tile) for tile in tiles if lives[tile][0] <= at <= lives[tile][1]) <= STAGED_BYTES
+            for at, _ in lives.values()
+        )
+
+    def _life(self, tile: SSAValue) -> tuple[int, int]:
+        """The numbers of the first and the last operation that need a tile in shared memory."""
+        owner = tile.owner
+        if isinstance(owner, Block):
+            parent = owner.parent_op()
+            assert parent is not None
+            return self._numbers[parent], self._end(parent)
+        return self._numbers[owner], max(self._end(_beside(use.operation, owner)) for use in tile.uses)
+
+    def _end(self, op: Operation) -> int:
+        """The number of the last operation within one."""
+        return max(self._numbers[each] for each in op.walk())
+
+
+def _beside(op: Operation, other: Operation) -> Operation:
+    """What an operation is in, or the operation itself, in the block of another one."""
+    while op.parent_block() is not other.parent_block():
+        parent = op.parent_op()
+        assert parent is not None
+        op = parent
+    return op
 
 
 def _made(op: DotOp, known: Mapping[SSAValue, int]) -> dict[SSAValue, int]:
@@ -136,6 +173,8 @@ def loaded_along(value: SSAValue) -> int | None:
             return None if inner is None else list(owner.order.get_values()).index(inner)
         case ReshapeOp():
             return _kept(loaded_along(owner.src), tensor_of(owner.src).get_shape(), tensor_of(value).get_shape())
+        case DecompressOp(columns=along) if along is not None:
+            return along.value.data
         case DotOp() | ReduceOp() | ScanOp() | JoinOp() | GatherOp() | scf.ForOp() | scf.IfOp() | scf.WhileOp():
             return None
         case _:
@@ -179,10 +218,18 @@ def _of_operands(op: Operation, shape: Sequence[int]) -> int | None:
     tiles = [operand for operand in op.operands if as_tensor(operand.type) is not None]
     if not tiles or any(tuple(tensor_of(tile).get_shape()) != tuple(shape) for tile in tiles):
         return None
-    found = {
-        loaded_along(tile) for tile in tiles if not isinstance(tile.owner, BroadcastOp | SplatOp | arith.ConstantOp)
-    }
+    found = {loaded_along(tile) for tile in tiles if not _is_repeated(tile)}
     return next(iter(found)) if len(found) == 1 else None
+
+
+def _is_repeated(tile: SSAValue) -> bool:
+    """Whether a tile is made of rows, columns and numbers alone."""
+    owner = tile.owner
+    if isinstance(owner, BroadcastOp | SplatOp | arith.ConstantOp):
+        return True
+    if isinstance(owner, Block) or not isinstance(owner, ELEMENTWISE):
+        return False
+    return all(_is_repeated(each) for each in owner.operands if as_tensor(each.type) is not None)
 
 
 def strides(value: SSAValue) -> tuple[Stride, ...]:

@@ -35,7 +35,8 @@ PARTS = {"x": ("a", "%m0", "%M"), "y": ("b", "%n0", "%N")}
 class DotLoop:
     """d [M, N] = a [M, K] · b, tile by tile. sparse: "a", "b" or neither. along_k: whether b is [N, K]; else it is [K, N].
 
-    twice: another loop adds the same product again. scaled: b's tile is doubled in the loop. warps: of a CTA. stored: b's element in
+    twice: another loop adds the same product again. scaled: b's tile is doubled in the loop. raised: b's tile has one added to each
+    of its elements, so that a sparse one is multiplied as a dense one. warps: of a CTA. stored: b's element in
     memory, where it is another one. sums: the accumulators' element. promoted: columns of K that are summed before the sums are
     promoted. blocks: each step's product is scaled, by a factor of each row and of each column.
     """
@@ -46,6 +47,7 @@ class DotLoop:
     along_k: bool = True
     twice: bool = False
     scaled: bool = False
+    raised: bool = False
     warps: int | None = None
     stored: str | None = None
     sums: str | None = None
@@ -89,7 +91,7 @@ class DotLoop:
   %n0 = arith.muli %column, %bn : i32
   %none = arith.constant dense<{zero}> : tensor<{m}x{n}x{s}>
 {loops}
-{self._places("o", m, n, "%m0", "%n0", "%M", "%N")}
+{self.places("o", m, n, "%m0", "%n0", "%M", "%N")}
   %o_pitch = tt.splat %N : i32 -> tensor<{m}x{n}xi32>
   %o_flat = arith.muli %o_rows, %o_pitch : tensor<{m}x{n}xi32>
   %o_at = arith.addi %o_flat, %o_columns : tensor<{m}x{n}xi32>
@@ -141,6 +143,11 @@ class DotLoop:
         if self.scaled:
             lines.append(f"    %y2 = arith.addf %y, %y : {tile}")
             taken = "%y2"
+        if self.raised:
+            one, add = ("1", "addi") if t == "i8" else ("1.0", "addf")
+            lines.append(f"    %y_1 = arith.constant dense<{one}> : {tile}")
+            lines.append(f"    %y2 = arith.{add} %y, %y_1 : {tile}")
+            taken = "%y2"
         if self.along_k:
             lines.append(f"    %bt = tt.trans {taken} {{order = array<i32: 1, 0>}} : {tile} -> tensor<{k}x{n}x{t}>")
             return "\n".join(lines)
@@ -153,7 +160,7 @@ class DotLoop:
         shape = f"tensor<{rows}x{columns}x"
         result = "bt" if across and not self.scaled and self.stored is None else name
         zero = "0" if t == "i8" else "0.0"
-        places = self._places(name, rows, columns, *starts)
+        places = self.places(name, rows, columns, *starts)
         none = f"    %{name}_none = arith.constant dense<{zero}> : {shape}{t}>"
         assert not (sparse and across)
         return f"""{places}
@@ -166,7 +173,7 @@ class DotLoop:
     %{result} = tt.load %{name}_ptr, %{name}_in, %{name}_none : {shape}!tt.ptr<{t}>>"""
 
     @staticmethod
-    def _places(name: str, rows: int, columns: int, row: str, column: str, most_rows: str, most_columns: str) -> str:
+    def places(name: str, rows: int, columns: int, row: str, column: str, most_rows: str, most_columns: str) -> str:
         whole, down, along = (f"tensor<{shape}xi32>" for shape in (f"{rows}x{columns}", f"{rows}x1", f"1x{columns}"))
         bits = whole.replace("i32", "i1")
         return f"""  %{name}_r = tt.make_range {{start = 0 : i32, end = {rows} : i32}} : tensor<{rows}xi32>
@@ -204,6 +211,7 @@ class DotLoop:
         given: dict[str, Any] = {"d": d, "a": a, "b": b if self.along_k else np.ascontiguousarray(b.T)}
         if self.sparse in given:
             given[self.sparse] = louver.compress(given[self.sparse], "2:4")
+        b = b + b.dtype.type(1) if self.raised else b
         a, b = a.astype(np.float64), b.astype(np.float64)
         if self.blocks:
             for name, rows in (("as", a), ("bs", b)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import I32, IntegerAttr, TensorType, i16, i32
+from xdsl.dialects.builtin import I32, FixedBitwidthType, IntegerAttr, TensorType, i16, i32
 from xdsl.ir import SSAValue
 from xdsl.irdl import (
     IRDLOperation,
@@ -18,10 +18,8 @@ from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.tile.metadata import divides, metadata_shape
+from louver.ir.tile.parts import KEPT, Parts
 from louver.ir.tile.types import AnyTensor, sparse_encoding, tensor_of
-
-KEPT = 2
-"""Of so many elements along the sparse axis one is kept: of four two, or of two one."""
 
 
 @irdl_op_definition
@@ -55,6 +53,13 @@ class DecompressOp(IRDLOperation):
             properties=properties,
             result_types=[TensorType(tensor.element_type, shape)],
         )
+
+    @property
+    def parts(self) -> Parts:
+        """How values and metadata lie, of a tile in parts."""
+        element = tensor_of(self.src).element_type
+        assert isinstance(element, FixedBitwidthType) and self.columns is not None
+        return Parts.of(element.bitwidth if self.bits is None else self.bits.value.data, self.columns.value.data)
 
     def verify_(self) -> None:
         source, result = tensor_of(self.src), tensor_of(self.result)

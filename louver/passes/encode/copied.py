@@ -15,7 +15,7 @@ from louver.ir.tile import DotOp, FuncOp, LoadOp, TransOp
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.swizzle import CHUNK
 from louver.passes.chunks import chunk_of
-from louver.passes.copied_loads import addresses, gives_zeros, may_be_copied, only_user
+from louver.passes.copied_loads import addresses, may_be_copied, only_user
 from louver.passes.encode.unit import multiplies
 from louver.passes.staged_operands import loaded_along, row_bytes, tile_bytes
 from louver.passes.steps_ahead import Sources, computed, only_loads
@@ -40,7 +40,7 @@ def copied_loads(function: FuncOp, staged: Mapping[SSAValue, int]) -> dict[SSAVa
         made, _ = computed([operand for dot in dots for operand in (dot.a, dot.b)], block)
         for load in loads:
             along = _taken_along(load, staged, multiplied=load in made)
-            if along is None or load in others or not may_be_copied(load, "any") or not gives_zeros(load):
+            if along is None or load in others or not may_be_copied(load, "any"):
                 continue
             if Sources(loop, addresses(load), repeated=True).known_ahead:
                 found[load.result] = along

@@ -8,24 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects import arith, math, scf
+from xdsl.dialects import arith, scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from louver.ir import arith as ours
-from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
 from louver.ir.tile import (
-    AddPtrOp,
     AtomicCASOp,
     AtomicRMWOp,
-    BlockedAttr,
     BroadcastOp,
-    ClampFOp,
     DecompressOp,
     DotOp,
     DotOperandAttr,
     ExpandDimsOp,
-    ExternElementwiseOp,
-    FpToFpOp,
     FuncOp,
     GatherOp,
     JoinOp,
@@ -33,8 +26,6 @@ from louver.ir.tile import (
     LoadOp,
     MakeRangeOp,
     MmaAttr,
-    PointerCastOp,
-    PtrToIntOp,
     ReduceOp,
     ReshapeOp,
     ScanOp,
@@ -48,29 +39,10 @@ from louver.ir.tile import (
 from louver.ir.tile.encodings import DENSE, METADATA, VALUES, Encoding
 from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import tensor_of
-from louver.isa.memory import MAX_BYTES
+from louver.passes.elementwise import ELEMENTWISE
 from louver.passes.encode.natural import Anchor, Natures, element_bits, is_tile
 from louver.passes.integers import position
 from louver.passes.refusal import unsupported
-
-ELEMENTWISE: tuple[type[Operation], ...] = (
-    *(op for op in arith.Arith.operations if op is not arith.ConstantOp),
-    *math.Math.operations,
-    *(ours.SIToFPOp, ours.FPToSIOp, ours.UIToFPOp, ours.FPToUIOp, ours.ExtSIOp, ours.ExtUIOp, ours.TruncIOp),
-    *(
-        CmpiOp,
-        CmpfOp,
-        SelectOp,
-        ClampFOp,
-        FpToFpOp,
-        AddPtrOp,
-        ours.RemFOp,
-        ExternElementwiseOp,
-        PtrToIntOp,
-        PointerCastOp,
-    ),
-)
-"""Operations on the elements of tiles of one shape."""
 
 SOURCES = (arith.ConstantOp, MakeRangeOp, SplatOp)
 """Operations that give a tile in any encoding."""
@@ -222,8 +194,7 @@ def operand_encodings(op: Operation, encoding: Encoding) -> Wanted:
         case SplitOp():
             return [(op.src, LinearAttr.of(_layout(op, op.first, encoding).paired()))]
         case DecompressOp():
-            # Any element may be anywhere: they go through shared memory, and are loaded as memory has them.
-            return [(each, _in_chunks(each, encoding.warps)) for each in op.operands]
+            return _parts(op, encoding)
         case LoadOp():
             return [(operand, encoding) for operand in op.operands if is_tile(operand)]
         case _ if isinstance(op, SOURCES):
@@ -234,9 +205,12 @@ def operand_encodings(op: Operation, encoding: Encoding) -> Wanted:
             raise unsupported(f"{op.name} is not computed on tiles in registers", op)
 
 
-def _in_chunks(value: SSAValue, warps: int) -> Encoding:
-    """A tile of which each thread has chunks of neighbours along the longer dimension of its memory."""
-    return BlockedAttr.default(tensor_of(value).get_shape(), warps, MAX_BYTES * 8 // element_bits(value))
+def _parts(op: DecompressOp, encoding: Encoding) -> Wanted:
+    """The parts of a sparse tile: each thread has those of its own elements."""
+    assert op.metadata is not None
+    layout = _layout(op, op.result, encoding)
+    entries = op.parts.entries(layout, tensor_of(op.metadata).get_shape())
+    return [(op.src, LinearAttr.of(op.parts.values(layout))), (op.metadata, LinearAttr.of(entries))]
 
 
 def _layout(op: Operation, value: SSAValue, encoding: Encoding) -> Layout:

@@ -169,6 +169,9 @@ class Natures:
         anchors = [op for op in operations if isinstance(op, Anchor)]
         self.apart = _dots_apart(operations)
         self.operands = staged_operands(function, warpgroups=self.warpgroups) if staged else {}
+        for op in operations:
+            if isinstance(op, DecompressOp) and op.columns is not None:
+                self._found[op.result] = _whole_entries(op, warps)
         self._settle(operations)
         self.staged = {value: along for value, along in self.operands.items() if self.of(value) is None}
         for value, along in self.staged.items():
@@ -197,7 +200,7 @@ class Natures:
 
     def keeps(self, value: SSAValue) -> bool:
         """Whether a tile with an encoding by nature is computed there alone, because it is not cheaply computed again."""
-        computed = Block | DotOp | Anchor | scf.ForOp | scf.IfOp | scf.WhileOp
+        computed = Block | DotOp | DecompressOp | Anchor | scf.ForOp | scf.IfOp | scf.WhileOp
         return value in self.operands or value in self.kept or isinstance(value.owner, computed)
 
     def home(self, value: SSAValue) -> Encoding | None:
@@ -315,6 +318,14 @@ def _pieces(value: SSAValue, warps: int, along: int) -> BlockedAttr:
     together = (_chunk(value, along) or MAX_BYTES) * 8 // element_bits(value)
     order = sorted(range(tensor_of(value).get_num_dims()), key=lambda dimension: dimension != along)
     return BlockedAttr.default(tensor_of(value).get_shape(), warps, together, order, whole=True)
+
+
+def _whole_entries(op: DecompressOp, warps: int) -> BlockedAttr:
+    """The encoding in which a tile is decompressed: a thread has all groups of an entry of metadata, and whole chunks."""
+    assert op.columns is not None
+    along, shape = op.columns.value.data, tensor_of(op.result).get_shape()
+    together = max(op.parts.together, MAX_BYTES * 8 // element_bits(op.result))
+    return BlockedAttr.default(shape, warps, together, (along, 1 - along), whole=True)
 
 
 def _chunk(value: SSAValue, along: int) -> int:

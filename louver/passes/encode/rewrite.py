@@ -111,7 +111,7 @@ class _Rewrite:
         for before, after in zip(op.results, made.results, strict=True):
             if before in self.natures.copied:
                 self._taken(before, after, new)
-            elif before in self.natures.operands or before in self.natures.kept:
+            elif self.natures.keeps(before):
                 self._known(before, {encoding: after}, new)
             else:
                 self.known[before, encoding] = after
@@ -159,7 +159,10 @@ class _Rewrite:
         """What stands for a tile that is copied to shared memory: each encoding that is wanted, taken from there."""
         memory = SharedAttr.along(self.natures.copied[value][1], rank=len(tensor_of(loaded).get_shape()))
         there = self._converted(loaded, memory, value, new)
+        self.known[value, memory] = there
         for encoding in self.demands.of(value):
+            if encoding == memory:
+                continue
             taken = self.natures.of(value) if isinstance(encoding, SharedAttr) else encoding
             assert taken is not None
             found = self._converted(there, taken, value, new)

@@ -17,8 +17,9 @@ from louver.ir.tile import AtomicRMWOp, BlockedAttr, BroadcastOp, DotOp, FuncOp,
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import tensor_of
+from louver.passes.elementwise import ELEMENTWISE
 from louver.passes.encode.accesses import Run, run_of
-from louver.passes.encode.demand import ELEMENTWISE, Demands
+from louver.passes.encode.demand import Demands
 from louver.passes.encode.natural import Natures, is_tile, memory_bits
 from louver.passes.exchange_plan import Means, conversion_cost
 from louver.passes.integers import position

@@ -15,7 +15,6 @@ from louver.ir.tile import (
     AtomicRMWOp,
     BoxCopiesOp,
     ConvertLayoutOp,
-    DecompressOp,
     FuncOp,
     GatherOp,
     InitBarriersOp,
@@ -32,7 +31,6 @@ from louver.isa.swizzle import BANK_LINE
 from louver.isa.targets import Target
 from louver.passes.encode.natural import is_tile
 from louver.passes.exchange_plan import ExchangePlan, Means
-from louver.passes.lower_tiles.decompress import decompression_bytes
 from louver.passes.lower_tiles.exchange import conversion_of, exchange_plan
 from louver.passes.lower_tiles.shared import in_shared, slot_bytes, tile_of
 from louver.passes.lower_tiles.state import Rooms, element_of, register_class
@@ -157,8 +155,6 @@ def exchange_bytes(op: Operation, means: Means) -> int:
             return exchange_plan(op, layout, layout, means).memory.bytes if layout.repeats else 0
         case GatherOp():
             return _layout(op.src).size * _register_bytes(op.src, op)
-        case DecompressOp():
-            return decompression_bytes(op)
         case ReduceOp() | ScanOp():
             return _combined_bytes(op)
         case _:

@@ -1,0 +1,93 @@
+"""How the values and the metadata of a sparse tile lie where each thread has those of the groups that it has of the dense tile.
+
+Bits of an element's row and column say which value and which entry of the metadata it needs, each bit by itself. So steps of the dense
+tile's layout are steps of both parts, but for those within a group, or between the codes of an entry: there is nothing to move by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from louver.ir.tile.layout import Layout, Steps, Vector
+from louver.ir.tile.metadata import METADATA_ROWS, WORD_ENTRIES
+from louver.isa.metadata import CODE_BITS, ENTRY_CODES, GROUPS, MAPS, MetadataMap
+
+KEPT = 2
+"""Of so many elements along the sparse axis one is kept: of four two, or of two one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Of a dense tile whose dimension `columns` is K. map: of the codes in its metadata."""
+
+    map: MetadataMap
+    columns: int
+
+    @classmethod
+    def of(cls, bits: int, columns: int) -> Parts:
+        """With metadata that is laid out for elements of so many bits."""
+        return cls(MAPS[bits], columns)
+
+    def value(self, place: Vector) -> Vector:
+        """The first kept value of the group of an element."""
+        row, column = self._split(place)
+        return self._joined(row, column // self.map.group * self.kept)
+
+    def entry(self, place: Vector) -> Vector:
+        """The entry of the metadata that has the code of an element's group."""
+        row, group = self._group(place)
+        half, _ = self.map.entry(row % METADATA_ROWS, group % GROUPS)
+        return self._joined(row // METADATA_ROWS, group // GROUPS * WORD_ENTRIES + half)
+
+    def shift(self, place: Vector) -> int:
+        """Bits of the entry below that code."""
+        row, group = self._group(place)
+        return CODE_BITS * self.map.entry(row % METADATA_ROWS, group % GROUPS)[1]
+
+    def index(self, place: Vector) -> int:
+        """An element's number in its group."""
+        return self._split(place)[1] % self.map.group
+
+    @property
+    def together(self) -> int:
+        """Neighbours along K whose codes are one entry."""
+        return self.map.group * ENTRY_CODES
+
+    @property
+    def kept(self) -> int:
+        """Kept values of a group."""
+        return self.map.group // KEPT
+
+    def values(self, layout: Layout) -> Layout:
+        """How the kept values lie. Raises ValueError where threads share an entry."""
+        if any(self.index(step) or self.shift(step) for step in layout.thread):
+            raise ValueError(f"a thread has all {self.together} columns of an entry, got {list(layout.thread)}")
+        inside = tuple(self._joined(0, 1 << bit) for bit in range(self.kept.bit_length() - 1))
+        return _moved(layout, self._halved(layout.shape), self.value, inside)
+
+    def entries(self, layout: Layout, shape: Sequence[int]) -> Layout:
+        """How the entries of the tile's metadata lie; a thread has those too that stand for no column of a tile with a part of a word."""
+        reached = set(map(self.entry, layout.register + layout.thread))
+        steps = (self._joined(0, 1 << bit) for bit in range(shape[self.columns].bit_length() - 1))
+        return _moved(layout, tuple(shape), self.entry, tuple(step for step in steps if step not in reached))
+
+    def _halved(self, shape: Vector) -> Vector:
+        row, column = self._split(shape)
+        return self._joined(row, column // KEPT)
+
+    def _split(self, place: Vector) -> tuple[int, int]:
+        return place[1 - self.columns], place[self.columns]
+
+    def _joined(self, row: int, column: int) -> Vector:
+        return (row, column) if self.columns else (column, row)
+
+    def _group(self, place: Vector) -> tuple[int, int]:
+        row, column = self._split(place)
+        return row, column // self.map.group
+
+
+def _moved(layout: Layout, shape: Vector, move: Callable[[Vector], Vector], further: Steps) -> Layout:
+    """A layout with its steps moved, and further steps of registers."""
+    register, lane, warp = (tuple(map(move, steps)) for steps in (layout.register, layout.lane, layout.warp))
+    return Layout(shape, further + tuple(step for step in register if any(step)), lane, warp)
