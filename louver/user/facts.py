@@ -56,7 +56,7 @@ class ProductFacts:
     """A product's operands and sizes.
 
     a: the sparse operand's dense matrix [m, k]. pair: the two arguments that it is made of, gate and up, or None for one. b: the dense operand where it is, [k, n] or [n, k]. d: the output. batch: entries,
-    None without. index: what says which of a's entries a tile takes, None where nothing does. reads: matrices, vectors and scalars of the epilogue; numbers: its f32 arguments. equal, at_most, multiples, programs, split, positive, guarded: what a
+    None without. index: what says which of a's entries a tile takes, None where nothing does. reads: matrices, vectors and scalars of the epilogue; numbers: its f32 arguments. equal, at_most, multiples, programs, split, positive, guarded, rows_apart: what a
     launch must check, see `ProductNest`. tile_m, tile_n: elements of the product that a tile has.
     """
 
@@ -81,6 +81,7 @@ class ProductFacts:
     split: Split | None
     positive: tuple[str, ...]
     guarded: bool
+    rows_apart: tuple[tuple[str, str], ...]
 
     @property
     def sparse(self) -> tuple[str, ...]:
@@ -127,6 +128,7 @@ class ProductFacts:
             split=nest.split,
             positive=nest.positive,
             guarded=nest.guarded,
+            rows_apart=nest.rows_apart,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -148,7 +150,10 @@ class ProductFacts:
             "positive": tuple(facts["positive"]),
             "split": None if facts["split"] is None else Split(**facts["split"]),
             "pair": None if facts["pair"] is None else tuple(facts["pair"]),
-            **{name: tuple(tuple(pair) for pair in facts[name]) for name in ("equal", "at_most", "multiples")},
+            **{
+                name: tuple(tuple(pair) for pair in facts[name])
+                for name in ("equal", "at_most", "multiples", "rows_apart")
+            },
         }
         return cls(**fields)
 
