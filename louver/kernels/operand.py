@@ -96,7 +96,7 @@ def prepacked(s: SparseTensor, words: int) -> NDArray[np.uint32]:
     """The metadata of `s` [..., M, K] as products load it, so many words at a time: prepacked entry by entry, the rows of each
     padded to whole blocks.
     """
-    m = s.shape[-2]
+    m = as_stored(s).shape[-2]
     if m % ROWS == 0:
         return split(prepack(s.indices, s.rows, s.size, s.dtype), words)
     entries = np.split(s.indices, prod(s.shape[:-2]))

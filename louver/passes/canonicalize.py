@@ -1,6 +1,6 @@
 """canonicalize-kernel: a user's kernel, however it is written, as the library would have written it.
 
-count-loops, propagate-sparsity, require-multiplied, drop-assumptions, make-host-descriptors, open-branches, unroll-programs, select-branches,
+count-loops, propagate-sparsity, require-multiplied, drop-assumptions, make-host-descriptors, turn-across, open-branches, unroll-programs, select-branches,
 join-equal-integers, describe-batches, describe-tiles, join-stores, drop-counters, join-splits, join-tails, count-elements, roll-sums, turn-right-sparse,
 fuse-gated-pair, number-tiles:
 each takes valid tile IR and gives valid tile IR, and leaves alone what is in order already.
@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.rewriter import Rewriter
 
 from louver.ir.llvm import AssumeOp
+from louver.passes.across import turn_across
 from louver.passes.count_elements import count_elements
 from louver.passes.count_loops import count_loops
 from louver.passes.describe_batches import describe_batches
@@ -54,6 +55,7 @@ PASSES: tuple[Callable[[ModuleOp], None], ...] = (
     require_multiplied,
     drop_assumptions,
     make_host_descriptors,
+    turn_across,
     open_branches,
     unroll_programs,
     select_branches,

@@ -6,7 +6,6 @@ their pitch, and a launch checks that what programs and loops reach is no furthe
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 from xdsl.dialects.builtin import ModuleOp
@@ -17,12 +16,12 @@ from louver.ir.tile.metadata import word_columns
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.passes.access import Access, Dimension
 from louver.passes.affine import Tile
-from louver.passes.conditions import require_reach, require_rows_apart
+from louver.passes.conditions import require_reach
 from louver.passes.describe_batches import describe_moved
 from louver.passes.describe_tiles import Describer
-from louver.passes.descriptors import EVERY, contiguous_last
+from louver.passes.descriptors import EVERY
 from louver.passes.polynomial import Polynomial
-from louver.passes.reach import reach, size_text
+from louver.passes.reach import reach
 from louver.passes.refusal import unsupported
 from louver.passes.remove_dead import remove_dead
 from louver.passes.tile_signature import Reach
@@ -105,10 +104,7 @@ def _require_reach(
 
 
 def _describe(describer: Describer, op: LoadOp, found: Access) -> None:
-    ordered = contiguous_last(found, op)
-    length = describer.across.get(found.base)
-    if length is not None:
-        ordered = _as_stored(describer, op, found, ordered, length)
+    ordered = describer.ordered(op, found)
     columns, rows = ordered[-1], ordered[-2] if len(ordered) > 1 else None
     if any(each.begins_before and not each.floored for each in ordered):
         raise unsupported(
@@ -117,23 +113,8 @@ def _describe(describer: Describer, op: LoadOp, found: Access) -> None:
     if columns.size is None:
         _require_reach(describer, found.base, columns, "columns", op)
     if rows is not None and rows.size is None and found.entry is None:
-        _require_reach(describer, found.base, rows, "rows", op, within_row=length is not None)
+        _require_reach(describer, found.base, rows, "rows", op, within_row=found.base in describer.across)
     describer.load(op, found, ordered, [_size(describer, op, each, found, rows, columns) for each in ordered])
-
-
-def _as_stored(
-    describer: Describer, op: LoadOp, found: Access, ordered: list[Dimension], length: SSAValue
-) -> list[Dimension]:
-    """The dimensions of a tile of a tensor that is sparse along its last axis but one, as its arrays have them."""
-    if len(ordered) != 2:
-        raise unsupported("a tile of a tensor that is sparse along its last axis but one has two dimensions", op)
-    k, n = ordered
-    names = describer.function.argument_names
-    apart = size_text(k.stride, names)
-    if apart is None:
-        raise unsupported("a stride of a sparse tensor is an argument, a number, or a product of such", op)
-    require_rows_apart(describer.function, names[found.base], apart)
-    return [replace(n, stride=Polynomial.atom(length)), replace(k, stride=Polynomial.number(1))]
 
 
 def _size(

@@ -9,7 +9,7 @@ they are those of its operands.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeAlias, TypeGuard
 
@@ -38,11 +38,13 @@ from louver.passes.access import Access, Dimension, access, without_moves
 from louver.passes.across import lengths_across
 from louver.passes.affine import Affine, Tile
 from louver.passes.atoms import Lane, lanes
+from louver.passes.conditions import require_rows_apart
 from louver.passes.descriptors import Descriptors, contiguous_last
 from louver.passes.insert import insert, insert_before
 from louver.passes.masks import read_mask, some_bounds
 from louver.passes.materialize import places
 from louver.passes.polynomial import Polynomial
+from louver.passes.reach import size_text
 from louver.passes.refusal import unsupported
 from louver.passes.remove_dead import remove_dead
 from louver.passes.tile_sizes import TileSizes
@@ -110,12 +112,28 @@ class Describer:
                 self._check_repeated(op, each)
         self.sizes.learn(self.affine, [each for _, each in found])
         for op, each in found:
-            ordered = contiguous_last(each, op)
+            ordered = self.ordered(op, each)
             complete = [self.sizes.of(dimension, op) for dimension in ordered]
             if isinstance(op, LoadOp):
                 self.load(op, each, ordered, complete)
             else:
                 self._store(op, each, ordered, complete)
+
+    def ordered(self, op: Operation, found: Access) -> list[Dimension]:
+        """The dimensions of a tile as the tensor's arrays have them: the contiguous one, or that which is sparse, comes last."""
+        ordered = contiguous_last(found, op)
+        length = self.across.get(found.base)
+        if length is None:
+            return ordered
+        if len(ordered) != 2:
+            raise unsupported("a tile of a tensor that is sparse along its last axis but one has two dimensions", op)
+        k, n = ordered
+        names = self.function.argument_names
+        apart = size_text(k.stride, names)
+        if apart is None:
+            raise unsupported("a stride of a sparse tensor is an argument, a number, or a product of such", op)
+        require_rows_apart(self.function, names[found.base], apart)
+        return [replace(n, stride=Polynomial.atom(length)), replace(k, stride=Polynomial.number(1))]
 
     def check_rows(self, load: LoadOp, found: Access) -> None:
         """Refuse a load whose rows beyond the last one could be seen."""

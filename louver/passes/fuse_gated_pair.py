@@ -35,6 +35,7 @@ from louver.ir.tile import (
 )
 from louver.ir.tile.function import free_name
 from louver.ir.tile.types import tensor_of
+from louver.passes.across import lengths_across
 from louver.passes.conditions import require_equal, require_multiple
 from louver.passes.equal_values import equal, equal_index, equal_indices
 from louver.passes.host_descriptors import own_sizes
@@ -66,7 +67,7 @@ def fuse_gated_pair(module: ModuleOp) -> None:
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
             pair = _pair(loop)
-            if pair is not None:
+            if pair is not None and not any(step.made.base in lengths_across(function) for step in pair):
                 _fuse(function, loop, *pair)
 
 

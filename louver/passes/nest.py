@@ -142,6 +142,7 @@ def read_nest(module: ModuleOp) -> ProductNest:
         split=stated.split,
         positive=stated.positive,
         guarded=stated.guarded,
+        rows_apart=stated.rows_apart,
     )
 
 

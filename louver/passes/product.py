@@ -307,7 +307,7 @@ class ProductNest:
     have sizes of their own. at_most: sizes that are no larger than a number: the kernel goes through so much and no further.
     multiples: arguments that are multiples of a number: the kernel stores whole tiles, unmasked.
     positive: arguments above 0: sizes, and addresses of arrays, for which the kernel has a branch if they are 0.
-    guarded: programs that have no tile do nothing. programs: how the user's programs number the tiles. None: the grid has one program for each tile. 0: programs go from tile
+    guarded: programs that have no tile do nothing. rows_apart: sparse arguments whose dense rows, [K, N], are so far apart. programs: how the user's programs number the tiles. None: the grid has one program for each tile. 0: programs go from tile
     to tile, whatever their number. n: by n tiles, so that the grid has n programs, or one a tile.
     split: how programs share K, None where each sums all of it.
     promoted: the columns of K that tensor cores sum before f32 additions take over, at most; None for all of K.
@@ -332,6 +332,7 @@ class ProductNest:
     split: Split | None = None
     positive: tuple[str, ...] = ()
     guarded: bool = False
+    rows_apart: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if self.a.depth != self.b.depth:

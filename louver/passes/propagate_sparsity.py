@@ -40,7 +40,7 @@ from louver.ir.tile import (
     sparse_encoding,
 )
 from louver.ir.tile.types import as_tensor, tensor_of
-from louver.passes.across import ACROSS, mark_across
+from louver.passes.across import mark_across
 from louver.passes.refusal import unsupported
 
 _KEEPS = (
@@ -63,12 +63,8 @@ def propagate_sparsity(module: ModuleOp) -> None:
 
 
 def require_multiplied(module: ModuleOp) -> None:
-    """Refuse a sparse tile that anything but a dot takes, which a product does not compute, and one of rows that are not side by side."""
+    """Refuse a sparse tile that anything but a dot takes, which a product does not compute."""
     for op in module.walk():
-        if isinstance(op, FuncOp) and ACROSS in op.attributes:
-            raise unsupported(
-                "a product's sparse operand is sparse along its last axis, and not along the one before it", op
-            )
         if isinstance(op, DecompressOp):
             use = next(iter(op.result.uses)).operation
             raise unsupported("a product multiplies its sparse tile as it is loaded and does nothing else with it", use)

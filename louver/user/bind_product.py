@@ -10,6 +10,7 @@ from louver.formats.tensor import SparseTensor
 from louver.isa.fragments import ROWS
 from louver.isa.tensormap import COPY_CHUNK
 from louver.kernels.launch import Rows
+from louver.kernels.operand import as_stored
 from louver.passes.product import Split
 from louver.passes.signature import batch_pitch_name, parameter_name, pitch_name
 from louver.runtime.arrays import overlaps, repeats
@@ -190,7 +191,7 @@ def _sparse(name: str, call: Call, argument: str) -> SparseTensor:
     s = call.sparse.get(argument)
     if s is None:
         raise ValueError(f"{name} reads {argument!r} as a sparse tensor, got an array: compress it")
-    return s
+    return as_stored(s)
 
 
 def _check_sparse(
@@ -203,6 +204,7 @@ def _check_sparse(
     entries: int,
 ) -> None:
     s = _sparse(name, call, argument)
+    check_rows_apart(name, argument, call.sparse[argument], facts.rows_apart, numbers)
     # An operand that all products of a batch share has no entries.
     expected = shape if facts.a.entry_pitch is None else (entries, *shape)
     below = facts.index is not None and tuple(s.shape) == (entries * shape[0], shape[1])
@@ -228,6 +230,19 @@ def _check_sparse(
             raise ValueError(
                 f"{name} is given the strides of the dense tensor, contiguous, for {argument!r}: {what} are {apart} elements "
                 f"apart, got a stride of {size(text, numbers)}"
+            )
+
+
+def check_rows_apart(
+    name: str, argument: str, s: SparseTensor, apart: Sequence[tuple[str, str]], numbers: Mapping[str, int | float]
+) -> None:
+    """Raises ValueError where the dense rows of a tensor that is sparse along its last axis but one are elsewhere."""
+    for other, text in apart:
+        if other == argument and size(text, numbers) != s.shape[-1] and s.size > 1:
+            raise ValueError(
+                f"{name} is given the strides of the dense tensor for {argument!r}, {list(s.shape)}, sparse along axis {s.axis}: "
+                f"{[s.shape[-1], 1]}, got {size(text, numbers)} and 1: for a kernel that walks along the sparse "
+                "axis, pass the transpose"
             )
 
 

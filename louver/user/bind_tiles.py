@@ -11,7 +11,7 @@ from louver.kernels.boxes import tensor_map
 from louver.kernels.operand import as_stored
 from louver.passes.tile_signature import ArgumentParameter, Reach, SparseView, TileSignature
 from louver.user.arguments import Call, Number
-from louver.user.bind_product import check_extent
+from louver.user.bind_product import check_extent, check_rows_apart
 from louver.user.sizes import size as size_of
 from louver.user.sizes import with_grid
 
@@ -42,13 +42,7 @@ def check_tiles(name: str, signature: TileSignature, call: Call, grid: Sequence[
             raise ValueError(
                 f"K of {name}'s sparse argument {argument!r} is a multiple of {s.pattern.m}, got {s.size}: pad it with zeros"
             )
-        for other, text in signature.rows_apart:
-            if other == argument and size_of(text, numbers) != s.shape[-1] and s.size > 1:
-                raise ValueError(
-                    f"{name} is given the strides of the dense tensor for {argument!r}, {list(s.shape)}, sparse along axis {s.axis}: "
-                    f"{list(_contiguous(s.shape)[-2:])}, got {size_of(text, numbers)} and 1: for a kernel that walks along the sparse "
-                    "axis, pass the transpose"
-                )
+        check_rows_apart(name, argument, s, signature.rows_apart, numbers)
         s = as_stored(s)
         for view in signature.views:
             if view.argument == argument:

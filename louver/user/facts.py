@@ -57,9 +57,10 @@ class ProductFacts:
     """A product's operands and sizes.
 
     a: the sparse operand's dense matrix [m, k]. pair: the two arguments that it is made of, gate and up, or None for one. b: the dense operand where it is, [k, n] or [n, k]. d: the output. batch: entries,
-    None without. index: what says which of a's entries a tile takes, None where nothing does. reads: matrices, vectors and scalars of the epilogue; numbers: its f32 arguments. equal, at_most, multiples, programs, split, positive, guarded: what a
-    launch must check, see `ProductNest`. tile_m, tile_n: elements of the product that a tile of the kernel has. demand: by which a schedule
-    may have another tile; None where an array says what each of the kernel's tiles reads.
+    None without. index: what says which of a's entries a tile takes, None where nothing does. reads: matrices, vectors and scalars of the
+    epilogue; numbers: its f32 arguments. equal, at_most, multiples, programs, split, positive, guarded, rows_apart: what a launch must
+    check, see `ProductNest`. tile_m, tile_n: elements of the product that a tile of the kernel has. demand: by which a schedule may have
+    another tile; None where an array says what each of the kernel's tiles reads.
     """
 
     m: str
@@ -84,6 +85,7 @@ class ProductFacts:
     demand: Demand | None
     positive: tuple[str, ...]
     guarded: bool
+    rows_apart: tuple[tuple[str, str], ...]
 
     @property
     def sparse(self) -> tuple[str, ...]:
@@ -131,6 +133,7 @@ class ProductFacts:
             demand=None if nest.a.index is not None else Demand.of_nest(nest),
             positive=nest.positive,
             guarded=nest.guarded,
+            rows_apart=nest.rows_apart,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -153,7 +156,10 @@ class ProductFacts:
             "split": None if facts["split"] is None else Split(**facts["split"]),
             "demand": None if facts["demand"] is None else Demand(**facts["demand"]),
             "pair": None if facts["pair"] is None else tuple(facts["pair"]),
-            **{name: tuple(tuple(pair) for pair in facts[name]) for name in ("equal", "at_most", "multiples")},
+            **{
+                name: tuple(tuple(pair) for pair in facts[name])
+                for name in ("equal", "at_most", "multiples", "rows_apart")
+            },
         }
         return cls(**fields)
 
