@@ -6,8 +6,10 @@ M, N and K with each of its operands leaves it to its caller that they agree.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from xdsl.dialects.builtin import ModuleOp, NoneAttr, UnitAttr
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.ir.arith import ExtSIOp
@@ -64,10 +66,15 @@ def own_sizes(function: FuncOp) -> frozenset[SSAValue]:
 
 def _describes_one(argument: SSAValue) -> bool:
     """Whether descriptors of one tensor use an integer, and nothing else does."""
-    users = [use.operation for use in argument.uses]
-    while any(isinstance(op, ExtSIOp) for op in users):
-        users = [use.operation for op in users if isinstance(op, ExtSIOp) for use in op.result.uses] + [
-            op for op in users if not isinstance(op, ExtSIOp)
-        ]
-    made = [op for op in users if isinstance(op, MakeTensorDescriptorOp)]
-    return len({op.base for op in made}) == 1 and len(made) == len(users) and argument not in {op.base for op in made}
+    users = list(_users(argument))
+    bases = {op.base for op in users if isinstance(op, MakeTensorDescriptorOp)}
+    return len(bases) == 1 and argument not in bases and all(isinstance(op, MakeTensorDescriptorOp) for op in users)
+
+
+def _users(value: SSAValue) -> Iterator[Operation]:
+    """What uses an integer, in more bits or not."""
+    for use in value.uses:
+        if isinstance(use.operation, ExtSIOp):
+            yield from _users(use.operation.result)
+        else:
+            yield use.operation
