@@ -9,7 +9,7 @@ import pytest
 import louver
 from support.triton import require_block_pointers
 from support.triton.written_cases import SMALL
-from support.triton.written_runs import EVERY, KEPT_CALLS, SIZES, call_of, family, kept_call, with_triton
+from support.triton.written_runs import EVERY, KEPT_CALLS, SIZES, call_of, family, hints_of, kept_call, with_triton
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def check(name: str, size: str, tl: Any) -> None:
     case, call = EVERY[name], call_of(name, SIZES[size])
     skip_old(name)
     known, outs = call.bound(case.pattern)
-    report = louver.jit(case.function()).emulate[call.grid](**with_triton(known))
+    report = louver.jit(case.function(), **hints_of(case, size)).emulate[call.grid](**with_triton(known))
     call.check(outs)
     assert family(report) == case.families[list(SIZES).index(size)]
 

@@ -12,6 +12,7 @@ from louver.formats.tensor import SparseTensor
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.isa.instruction import LANES
+from louver.kernels.boxes import tensor_map
 from louver.kernels.emulate_tiles import tile_metadata, tile_values
 from louver.passes import compile_tiles as pipeline
 from louver.passes.choose_family import CompiledKernel
@@ -23,6 +24,8 @@ from louver.ptx.assembler import assemble
 from louver.runtime.device import Device, current_device
 from louver.runtime.memory import DeviceBuffer
 from louver.runtime.module import ArgumentPack, load
+from louver.runtime.tensormap import encode
+from louver.user.bind_tiles import ADDRESSES
 from louver.user.room import with_room
 from support.carried_tiles import FOR, NEXT, TYPES, WHILE
 from support.carried_tiles import draw as carried_tiles
@@ -91,9 +94,16 @@ def run_on_device(compiled: CompiledTiles, run: Run, *, own_warps: bool = False)
             return placed[key].address
         return float(given) if parameter.type == "f32" else int(given) % (1 << (32 if parameter.type == "u32" else 64))
 
-    pack = ArgumentPack([each.type for each in signature.parameters])
-    pack.bind(*(value(each) for each in signature.parameters))
     x, y, z = (*run.grid, 1, 1)[:3]
+    values = [value(each) for each in signature.parameters]
+    numbers: dict[str, int | float] = {"programs x": x, "programs y": y, "programs z": z}
+    pairs = zip(signature.parameters, values, strict=True)
+    numbers |= {each.number: number for each, number in pairs if each.part not in ADDRESSES}
+    pack = ArgumentPack([each.type for each in (*signature.parameters, *signature.boxes)])
+    for box in signature.boxes:
+        array = placed[box.argument, box.part]
+        values.append(encode(tensor_map(box, array.address, array.bytes.size, numbers)))
+    pack.bind(*values)
     loaded.launch((x, y, z), pack)
     for name in run.expected:
         placed[name, "address"].read(run.arguments[name])

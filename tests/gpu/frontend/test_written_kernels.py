@@ -12,7 +12,7 @@ from louver.user.kernel import JitKernel
 from support.device_products import to_numpy, to_torch
 from support.triton import require_block_pointers
 from support.triton.written_cases import SMALL, Call
-from support.triton.written_runs import EVERY, KEPT_CALLS, SIZES, call_of, kept_call, with_triton
+from support.triton.written_runs import EVERY, KEPT_CALLS, SIZES, call_of, hints_of, kept_call, with_triton
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def test_by_triton(name: str, size: str) -> None:
         require_block_pointers()
     call = call_of(name, SIZES[size])
     known, outs = call.bound(case.pattern, to_torch)
-    kernel = louver.jit(case.function())
+    kernel = louver.jit(case.function(), **hints_of(case, size))
     assert isinstance(kernel, JitKernel)
     known = with_triton(known)
     run(kernel, call, known, outs)

@@ -12,7 +12,7 @@ from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from support.jit import KeptSource
 from support.triton.written_batch_cases import BATCHES
-from support.triton.written_cases import KEPT, LARGE, PRODUCT, SMALL, TILES, WRITTEN, Call, Sizes
+from support.triton.written_cases import KEPT, LARGE, PRODUCT, SMALL, TILES, WRITTEN, Call, Sizes, Written
 
 EVERY = WRITTEN | BATCHES
 """Cases by name."""
@@ -42,7 +42,14 @@ def kept_call(name: str, version: str) -> JitKernel:
     """The kernel of a small call, from its text."""
     text = (KEPT / version / f"{name}.ttir").read_text(encoding="utf-8")
     names = tuple(call_of(name, SMALL).arguments)
-    return JitKernel(KeptSource(name, text, names, tuple(EVERY[name].constants)), Hints())
+    return JitKernel(
+        KeptSource(name, text, names, tuple(EVERY[name].constants)), Hints.of(hints_of(EVERY[name], "small"))
+    )
+
+
+def hints_of(case: Written, size: str) -> dict[str, str]:
+    """Small tiles go by register tiles: a product of them would have tiles of its own."""
+    return {"family": TILES} if case.families[list(SIZES).index(size)] == TILES else {}
 
 
 def family(report: Report) -> str:
