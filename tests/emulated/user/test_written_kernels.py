@@ -9,7 +9,7 @@ import pytest
 import louver
 from support.triton import require_block_pointers
 from support.triton.written_cases import SMALL
-from support.triton.written_runs import EVERY, KEPT_CALLS, SIZES, call_of, family, hints_of, kept_call, with_triton
+from support.triton.written_runs import EVERY, KEPT_CALLS, SIZES, call_of, hints_of, kept_call, with_triton
 
 
 @pytest.fixture(scope="module")
@@ -27,18 +27,20 @@ def skip_old(name: str) -> None:
 def test_from_its_text(name: str, version: str) -> None:
     call = call_of(name, SMALL)
     known, outs = call.bound(EVERY[name].pattern)
-    report = kept_call(name, version).emulate[call.grid](**known)
+    kernel = kept_call(name, version)
+    kernel.emulate[call.grid](**known)
     call.check(outs)
-    assert family(report) == EVERY[name].families[1]
+    assert kernel.explain(**known).family == EVERY[name].families[1]
 
 
 def check(name: str, size: str, tl: Any) -> None:
     case, call = EVERY[name], call_of(name, SIZES[size])
     skip_old(name)
     known, outs = call.bound(case.pattern)
-    report = louver.jit(case.function(), **hints_of(case, size)).emulate[call.grid](**with_triton(known))
+    kernel, known = louver.jit(case.function(), **hints_of(case, size)), with_triton(known)
+    kernel.emulate[call.grid](**known)
     call.check(outs)
-    assert family(report) == case.families[list(SIZES).index(size)]
+    assert kernel.explain(**known).family == case.families[list(SIZES).index(size)]
 
 
 @pytest.mark.sampled(3)

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from louver.emulator import Report
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from support.jit import KeptSource
 from support.triton.written_batch_cases import BATCHES
-from support.triton.written_cases import KEPT, LARGE, PRODUCT, SMALL, TILES, WRITTEN, Call, Sizes, Written
+from support.triton.written_cases import KEPT, LARGE, SMALL, TILES, WRITTEN, Call, Sizes, Written
 
 EVERY = WRITTEN | BATCHES
 """Cases by name."""
@@ -50,7 +49,3 @@ def kept_call(name: str, version: str) -> JitKernel:
 def hints_of(case: Written, size: str) -> dict[str, str]:
     """Small tiles go by register tiles: a product of them would have tiles of its own."""
     return {"family": TILES} if case.families[list(SIZES).index(size)] == TILES else {}
-
-
-def family(report: Report) -> str:
-    return PRODUCT if report.bulk_loads else TILES
