@@ -156,9 +156,10 @@ def _find(function: FuncOp, marked: Encodings) -> Encodings:
                 if len(names) > 1:
                     _require_tiles(group, names, op)
                     mixed.update(value for value in group if value in found)
-        if mixed <= dense:
+        passed_on = {value for value in mixed if not isinstance(value.owner, Operation) or value.owner.regions}
+        if passed_on <= dense:
             return found
-        dense |= {value for value in mixed if not isinstance(value.owner, Operation) or value.owner.regions}
+        dense |= passed_on
 
 
 def _require_tiles(group: Sequence[SSAValue], names: set[SparseAttr | None], op: Operation) -> None:

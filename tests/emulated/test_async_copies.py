@@ -373,7 +373,7 @@ def test_addresses(order, size, to, start, ignored, error, text):
         return
     with pytest.raises(error, match=text) as caught:
         launch(write, order)
-    assert caught.value.place.instruction.startswith("@%p1 cp.async.cg.shared.global")
+    assert caught.value.place.instruction.startswith(f"@%p1 cp.async.{'cg' if size == 16 else 'ca'}.shared.global")
 
 
 @every_order

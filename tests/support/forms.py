@@ -54,6 +54,7 @@ from louver.isa.memory import (
     ATOMIC_UPDATES,
     AddVector,
     AtomicAdd,
+    AtomicCompareAndSwap,
     AtomicUpdate,
     Load,
     LoadParameter,
@@ -123,6 +124,7 @@ def effect_forms() -> Iterator[Effect | Pure]:
     yield from (Load("global", "b32", 4, read_only=True), Load("global", "b32", 4, read_only=True, streaming=True))
     yield from (Load("global", "b32", streaming=True), LoadByte(), StoreByte())
     yield from (LoadByte("shared"), StoreByte("shared"))
+    yield from (AtomicCompareAndSwap(kind) for kind in ("b16", "b32", "b64"))
     yield from (AtomicAdd(kind, returns) for kind in ATOMIC_TYPES for returns in (False, True))
     yield from (AddVector(kind, count) for kind in ("f32", "f16x2", "bf16x2") for count in (2, 4))
     for op, (types, _) in ATOMIC_UPDATES.items():

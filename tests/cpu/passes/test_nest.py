@@ -311,7 +311,7 @@ def test_a_bias_added_after_the_transposition() -> None:
     assert nest.epilogue == Apply.of("add", Cast(Accumulator(), "f16"), LoadVector("bias", "f16", "m"))
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", [name for name, step in STEPS.items() if "." in step.operation])
 def test_every_elementwise_step_is_read(name: str) -> None:
     step = STEPS[name]
     operands = ", ".join(["%total"] * step.arity)

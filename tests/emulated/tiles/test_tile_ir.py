@@ -86,7 +86,8 @@ def test_part_of_a_sparse_tensor(rng: np.random.Generator, m: int, k: int, whole
 def test_kernels_that_are_products_too(rng: np.random.Generator, name: str) -> None:
     """Every style of kernel, with its 128x64 tiles and tails."""
     m, n, k = 140, 70, 132
-    compiled = compile_tiles(read_ttir(kept(name, "3.6")))
+    # Rows of K elements are no multiple of 16 bytes.
+    compiled = compile_tiles(read_ttir(kept(name, "3.6")), boxes=False)
     element = {"indexed_pointers": np.int8, "given_descriptors": ml_dtypes.bfloat16}.get(name, np.float16)
     integer = element == np.int8
 

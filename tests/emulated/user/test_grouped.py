@@ -80,7 +80,7 @@ def test_more_tiles_than_programs(rng: np.random.Generator) -> None:
     call, hints = kernel._call((), known)
     emulate(
         "expert_pointers",
-        lambda variant: kernel._compile(call, hints, variant),
+        lambda variant, schedule: kernel._compile(call, hints, variant, case.grid, schedule),
         call,
         case.grid,
         sm_count=3,

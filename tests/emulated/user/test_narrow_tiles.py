@@ -50,7 +50,7 @@ def test_parts_of_a_word(element: str, by: int, skipped: int, rng: np.random.Gen
     b = rng.standard_normal((n, k), np.float32).astype(numpy)
     text = TEXT.format(by=by, first=first, mark=mark).replace("xT>", f"x{element}>").replace("<T>", f"<{element}>")
     out = np.full((m, n), np.nan, np.float32)
-    kernel = JitKernel(KeptSource("k", text, ("d", "a", "b", "M", "N", "K")), Hints())
+    kernel = JitKernel(KeptSource("k", text, ("d", "a", "b", "M", "N", "K")), Hints(family="register tiles"))
     kernel.emulate[(3,)](d=out, a=louver.compress(w, pattern), b=b, M=m, N=n, K=k)
     expected = w[:, first:].astype(np.float64) @ b[:, first:].astype(np.float64).T
     np.testing.assert_allclose(out, expected, atol=0.1 if element == "f32" else 1e-3)

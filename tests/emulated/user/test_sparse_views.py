@@ -97,7 +97,7 @@ def text_of(style: str, form: str, *, marked: bool = True, end: str = "K") -> st
 
 
 def kernel(text: str) -> JitKernel:
-    return JitKernel(KeptSource("k", text, ("d", "a", "b", "E", "M", "N", "K", "p")), Hints())
+    return JitKernel(KeptSource("k", text, ("d", "a", "b", "E", "M", "N", "K", "p")), Hints(family="register tiles"))
 
 
 def laid_out(w: np.ndarray, pitch: int, rng: np.random.Generator) -> np.ndarray:

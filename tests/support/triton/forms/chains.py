@@ -429,7 +429,12 @@ LONG = (Sizes(4096, 64, 4096, 128, 64, 64),)
 
 FORMS = (
     Form(
-        "projected attention", projected_attention, _attention, Sizes(144, 64, 272, 64, 64, 64), LONG, kind="attention"
+        "attention of a projection",
+        projected_attention,
+        _attention,
+        Sizes(144, 64, 272, 64, 64, 64),
+        LONG,
+        kind="attention",
     ),
     Form("low-rank addition", low_rank, _low_rank, Sizes(80, 144, 272, 64, 64, 64), LARGE),
     Form("two layers", two_layers, _two_layers, Sizes(80, 144, 272, 64, 64, 64), LONG),
