@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.isa.convert import F32ToInteger, IntegerToF32, RoundToEven, RoundWhole
-from louver.isa.floating import Approximate, Fma, Sign
+from louver.isa.floating import Approximate, Fma, Sign, SquareRoot
 from louver.isa.instruction import Emit, Instruction
 from louver.isa.move import Bitcast, Select
 from louver.isa.scalar import Binary, Compare
@@ -293,6 +293,8 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Values], Callable[..., Any]]] = {
     "coshf": (1, np.cosh, _cosh),
     "cbrtf": (1, np.cbrt, _cbrt),
     "powf": (2, np.power, _pow),
+    "sqrtf": (1, np.sqrt, _one(SquareRoot())),
+    "fsqrt_rn": (1, np.sqrt, _one(SquareRoot())),
     "fdiv_rn": (2, np.divide, _one(Binary("div.rn", "f32"))),
     "frcp_rn": (1, np.reciprocal, _reciprocal),
 }
@@ -301,6 +303,6 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Values], Callable[..., Any]]] = {
 ERRORS: dict[str, float] = {
     **dict.fromkeys(FUNCTIONS, 2.0**-20),
     "expf": 2.0**-21,
-    **dict.fromkeys(("fdiv_rn", "frcp_rn"), 2.0**-24),
+    **dict.fromkeys(("sqrtf", "fsqrt_rn", "fdiv_rn", "frcp_rn"), 2.0**-24),
 }
 """What a result may be off from the exact one, relatively, where that is a normal number of f32."""

@@ -32,6 +32,7 @@ from louver.isa.targets import Target
 from louver.passes.encode.natural import is_tile
 from louver.passes.exchange_plan import ExchangePlan, Means
 from louver.passes.lower_tiles.exchange import conversion_of, exchange_plan
+from louver.passes.lower_tiles.reduce import reduction_plan
 from louver.passes.lower_tiles.shared import in_shared, slot_bytes, tile_of
 from louver.passes.lower_tiles.state import Rooms, element_of, register_class
 from louver.passes.refusal import unsupported
@@ -155,19 +156,21 @@ def exchange_bytes(op: Operation, means: Means) -> int:
             return exchange_plan(op, layout, layout, means).memory.bytes if layout.repeats else 0
         case GatherOp():
             return _layout(op.src).size * _register_bytes(op.src, op)
-        case ReduceOp() | ScanOp():
-            return _combined_bytes(op)
+        case ReduceOp():
+            result = _layout(op.result[0]) if is_tile(op.result[0]) else None
+            return reduction_plan(op, _layout(op.srcs[0]), result, means).bytes
+        case ScanOp():
+            return _scanned_bytes(op)
         case _:
             return 0
 
 
-def _combined_bytes(op: ReduceOp | ScanOp) -> int:
-    """An element of each thread and total, of the widest operand. Totals of a scan are those of blocks, at first each a register's."""
+def _scanned_bytes(op: ScanOp) -> int:
+    """An element of each thread and block, of the widest operand. At first each register is a block."""
     layout, axis = _layout(op.srcs[0]), op.axis.value.data
     if not any(step[axis] for step in layout.warp):
         return 0
-    totals = 1 << sum(isinstance(op, ScanOp) or not step[axis] for step in layout.register)
-    return totals * layout.warps * LANES * max(_register_bytes(each, op) for each in op.srcs)
+    return len(layout.registers) * layout.warps * LANES * max(_register_bytes(each, op) for each in op.srcs)
 
 
 def _register_bytes(value: SSAValue, op: Operation) -> int:
