@@ -10,14 +10,14 @@ descriptor argument for each tensor map, behind the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd
 from typing import cast
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import FixedBitwidthType, TensorType
-from xdsl.ir import SSAValue
+from xdsl.ir import BlockArgument, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.ir.tile import DescriptorType, DotOp, FuncOp, LoadOp, TransOp
@@ -26,7 +26,7 @@ from louver.ir.tile.types import tensor_of
 from louver.isa.targets import TENSOR_MAP_MAX_BOX
 from louver.isa.tensormap import COPY_CHUNK
 from louver.passes.access import Access, Dimension, access
-from louver.passes.atoms import Iteration, Part
+from louver.passes.atoms import Iteration, Part, changed
 from louver.passes.describe_tiles import Describer
 from louver.passes.expand_blocks import metadata_loads
 from louver.passes.number_text import number_text
@@ -102,15 +102,16 @@ class _Boxes:
             return
         columns = contiguous[0]
         rows = next(each for each in found.dimensions if each is not columns)
+        counted = {each: replace(each, first=self._counted(each.first)) for each in (columns, rows)}
         element = tensor_of(load.result).element_type
         assert isinstance(element, FixedBitwidthType)
         size = element.bitwidth // 8
         fits = columns.extent * size >= COPY_CHUNK and rows.extent <= TENSOR_MAP_MAX_BOX
-        if not fits or self._multiple(columns.first) * size % COPY_CHUNK:
+        if not fits or self._multiple(counted[columns].first) * size % COPY_CHUNK:
             return
-        if not all(_begins_inside(each) for each in found.dimensions) or columns.wrapped:
+        if not all(map(_begins_inside, counted.values())):
             return
-        box = self._parameter(parameter, (columns, rows), found, size)
+        box = self._parameter(parameter, (counted[columns], counted[rows]), found, size)
         if box is None:
             return
         entry = [] if found.entry is None else [found.entry.index]
@@ -123,6 +124,20 @@ class _Boxes:
         )
         new.location, new.result.name_hint = load.location, load.result.name_hint
         Rewriter.replace_op(load, new)
+
+    def _counted(self, first: Polynomial) -> Polynomial:
+        """Where tiles begin, by what a loop's number begins with and its steps."""
+
+        def change(atom: Hashable) -> Polynomial:
+            if isinstance(atom, Part):
+                return Part.of(self._counted(atom.whole), atom.by)
+            loop = atom.owner.parent_op() if isinstance(atom, BlockArgument) else None
+            if not isinstance(loop, scf.ForOp) or atom is not loop.body.block.args[0]:
+                return Polynomial.atom(atom)
+            begin, step = (self.describer.affine.integer(each) for each in (loop.lb, loop.step))
+            return self._counted(begin) + step * Polynomial.atom(Iteration(loop))
+
+        return changed(first, change)
 
     def _metadata(self, load: LoadOp) -> Access:
         """What metadata is outside of its tensor is of no account, as long as it is legal codes: nothing bounds it."""
@@ -229,4 +244,18 @@ class _Boxes:
 
 def _begins_inside(each: Dimension) -> bool:
     """Whether no tile begins below 0, where a box is zeros; a mask may leave that out."""
-    return each.floored or all(factor > 0 for _, factor in each.first)
+    return each.floored or _is_least_zero(each.first)
+
+
+def _is_least_zero(value: Polynomial) -> bool:
+    """Whether a number is not below 0 if no argument is."""
+    least = Polynomial.number(0)
+    for monomial, factor in value:
+        (atom, power), *others = [*monomial] or [(None, 1)]
+        rest = factor < 0 and isinstance(atom, Part) and power == 1 and not others and factor % atom.by == 0
+        if rest and _is_least_zero(atom.whole):
+            # A quotient, multiplied again, is at most what was divided: what is left is a remainder.
+            least += Polynomial.number(factor // atom.by) * atom.whole
+        else:
+            least += Polynomial.of({monomial: factor})
+    return all(factor > 0 for _, factor in least)
