@@ -127,10 +127,10 @@ def _load_cost(op: LoadOp, layout: Layout) -> float:
 
 
 def _operands(value: SSAValue) -> Iterator[SSAValue]:
-    """The tiles of one shape that a tile is made of element by element; repeated rows and numbers cost nothing in any layout."""
+    """The tiles of one shape that a tile is made of element by element; numbers cost nothing in any layout."""
     if isinstance(value.owner, ELEMENTWISE):
         for each in value.owner.operands:
-            if is_tile(each) and not isinstance(each.owner, BroadcastOp | SplatOp | arith.ConstantOp):
+            if is_tile(each) and not isinstance(each.owner, SplatOp | arith.ConstantOp):
                 yield each
 
 
@@ -158,9 +158,20 @@ class _Conversion:
         if not self.natures.keeps(value):
             if isinstance(value.owner, LoadOp):
                 yield _Way(_load_cost(value.owner, self.rows))
-            else:
+            elif isinstance(value.owner, BroadcastOp):
+                yield _Way(self._repeated(value.owner))
+            elif nature is None or isinstance(value.owner, ELEMENTWISE):
                 parts = [self.of(each) for each in _operands(value)]
                 yield _Way(sum(part.cost for part in parts), [each for part in parts for each in part.kept])
+
+
+    def _repeated(self, op: BroadcastOp) -> float:
+        """What it costs to have the rows that are repeated: nothing where these are computed anywhere."""
+        source, nature = tensor_of(op.src), self.natures.of(op.src)
+        if nature is None:
+            return 0
+        shape, size = source.get_shape(), max(8, memory_bits(source.element_type)) // 8
+        return conversion_cost(nature.layout(shape), LinearAttr.of(self.rows).layout(shape), size, Means())
 
 
 def layouts_of_accesses(function: FuncOp, natures: Natures) -> Demands:
