@@ -17,6 +17,7 @@ from louver.ir.tile import AtomicRMWOp, BlockedAttr, BroadcastOp, DotOp, FuncOp,
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import tensor_of
+from louver.isa.swizzle import BANK_LINE
 from louver.passes.elementwise import ELEMENTWISE
 from louver.passes.encode.accesses import Run, run_of
 from louver.passes.encode.demand import Demands
@@ -44,10 +45,12 @@ def choose_stores(function: FuncOp, natures: Natures) -> None:
         if isinstance(op, AtomicRMWOp) and op.result.first_use is not None:
             continue
         run, nature = run_of(op), natures.of(op.value) or natures.of(op.ptr)
-        # Elements that are moved one by one gain too little.
-        if run is None or run.together == 1:
-            continue
         shape = tensor_of(op.ptr).get_shape()
+        repeated = nature is not None and shape and nature.layout(shape).repeats
+        # Elements that are moved one by one gain too little, unless many threads have the same ones.
+        if (run is None or run.together == 1) and not repeated:
+            continue
+        run = run or Run(len(shape) - 1, 1, BANK_LINE)
         if nature is None:
             order = (run.along, *(each for each in reversed(range(len(shape))) if each != run.along))
             natures.store_in(op, BlockedAttr.default(shape, natures.warps, natures.together, order))
@@ -163,7 +166,6 @@ class _Conversion:
             elif nature is None or isinstance(value.owner, ELEMENTWISE):
                 parts = [self.of(each) for each in _operands(value)]
                 yield _Way(sum(part.cost for part in parts), [each for part in parts for each in part.kept])
-
 
     def _repeated(self, op: BroadcastOp) -> float:
         """What it costs to have the rows that are repeated: nothing where these are computed anywhere."""
