@@ -92,6 +92,12 @@ class CompiledTiles:
         """The kernel, as the emulator runs it."""
         return self.module.kernels[0]
 
+    @property
+    def ctas_by_shared(self) -> int:
+        """How many CTAs share an SM at most for their shared memory."""
+        whole = self.target.max_shared_bytes + CTA_SHARED_BYTES
+        return whole // (self.kernel.dynamic_shared + CTA_SHARED_BYTES)
+
     def with_ctas(self, count: int) -> CompiledTiles:
         """The same for so many CTAs on an SM at once: the assembler gives each thread no more registers than these leave it."""
         module = Module(self.module.target, [replace(self.kernel, min_ctas=count)])

@@ -26,7 +26,7 @@ def with_room(kernel: CompiledKernel, assembly: Assembly, warps: int | None) -> 
     if not isinstance(made, CompiledTiles) or spilled(assembly):
         return kernel, assembly
     for wanted in WARPS_OF_SM:
-        ctas = wanted // warps_of(made)
+        ctas = min(wanted // warps_of(made), made.ctas_by_shared)
         registers = assembly.kernels[0].registers * made.signature.threads * ctas
         if ctas <= 1 or registers <= made.target.registers_per_sm:
             break
