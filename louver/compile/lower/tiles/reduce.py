@@ -1,0 +1,137 @@
+"""Reductions: in a thread's registers first, then among threads, as `louver.compile.reduction_plan` has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from xdsl.dialects import arith
+from xdsl.ir import SSAValue
+
+from louver.compile.lower.tiles.exchange import exchanged_bytes, shuffled, through_shared
+from louver.compile.lower.tiles.numbers import choose
+from louver.compile.lower.tiles.state import Lowering, Registers, element_of
+from louver.compile.plan.encode.anchors import is_tile
+from louver.compile.plan.encode.exchange_plan import ExchangePlan, Means
+from louver.compile.reduction_plan import ReductionPlan, plan_reduction
+from louver.ir.tile import CombiningOp, ReduceOp, ReduceReturnOp, ScanReturnOp
+from louver.ir.tile.layout import LANE_BITS, Layout, Vector
+from louver.isa.instruction import LANES
+from louver.ptx.module import Reg
+
+Elements: TypeAlias = tuple[Reg, ...]
+"""One element of each operand."""
+
+Totals: TypeAlias = dict[Vector, Elements]
+"""Elements by their places in the tile without the axis."""
+
+LowerRegion: TypeAlias = Callable[[CombiningOp, Sequence[Reg]], Elements]
+
+COMMUTATIVE = (
+    *(arith.AddfOp, arith.MulfOp, arith.MaximumfOp, arith.MinimumfOp, arith.MaxnumfOp, arith.MinnumfOp),
+    *(arith.AddiOp, arith.MuliOp, arith.AndIOp, arith.OrIOp, arith.XOrIOp),
+    *(arith.MaxSIOp, arith.MinSIOp, arith.MaxUIOp, arith.MinUIOp),
+)
+"""Operations that give the same bits whichever operand is first."""
+
+
+def reduction_plan(op: ReduceOp, layout: Layout, result: Layout | None, means: Means) -> ReductionPlan:
+    """How a reduction's threads meet. result: None for a scalar, which all threads get."""
+    nowhere = Layout((), (), ((),) * LANE_BITS, ((),) * len(layout.warp))
+    sizes = [exchanged_bytes(source, op) for source in op.srcs]
+    return plan_reduction(layout, op.axis.value.data, result or nowhere, sizes, means)
+
+
+def lower_reduction(low: Lowering, op: ReduceOp, lower_region: LowerRegion) -> tuple[Registers, ...]:
+    """The combined elements of each operand, in every thread that has any of them."""
+    axis, layout = op.axis.value.data, low.layout(op.srcs[0])
+    result = low.layout(op.result[0]) if is_tile(op.result[0]) else None
+    plan = reduction_plan(op, layout, result, low.means)
+
+    def combine(a: Elements, b: Elements) -> Elements:
+        return lower_region(op, (*a, *b))
+
+    def combined(places: Iterable[Vector], columns: Sequence[Registers], along: int) -> Totals:
+        """What a thread has, combined along a dimension."""
+        found: Totals = {}
+        for at, elements in zip(places, zip(*columns, strict=True), strict=True):
+            where = at[:along] + at[along + 1 :]
+            found[where] = combine(found[where], elements) if where in found else elements
+        return found
+
+    totals = combined(layout.registers, [low.values[source] for source in op.srcs], axis)
+    for bit, step in plan.shared:
+        totals = _shared_out(low, totals, bit, step, combine)
+    for bit in plan.joined:
+        lower = _lower_lane(low, bit)
+        others = from_lane(low, list(totals.values()), bit)
+        # Both threads combine in the same order, so that both get the same result.
+        totals = {
+            where: combine(*((mine, other) if _commutes(op) else ordered(low, lower, mine, other)))
+            for (where, mine), other in zip(totals.items(), others, strict=True)
+        }
+    rank = len(layout.shape) - 1
+    if plan.gathered:
+        totals = combined(plan.gathered[0].result.registers, _exchanged(low, op, totals, plan.gathered), rank)
+    if plan.spread:
+        columns = _exchanged(low, op, totals, plan.spread)
+        totals = dict(zip(plan.spread[0].result.registers, zip(*columns, strict=True), strict=True))
+    places = [()] if result is None else result.registers
+    return tuple(tuple(totals[at][number] for at in places) for number in range(len(op.srcs)))
+
+
+def _commutes(op: ReduceOp) -> bool:
+    """Whether a reduction combines two elements to the same bits in either order."""
+    first, *more = op.combine.block.ops
+    return len(more) == 1 and isinstance(first, COMMUTATIVE) and set(first.operands) == set(op.combine.block.args)
+
+
+def _shared_out(
+    low: Lowering, totals: Totals, bit: int, step: Vector, combine: Callable[[Elements, Elements], Elements]
+) -> Totals:
+    """Two lanes have totals a step apart: the lower lane combines those without the step, the other one those with it."""
+    lower, kept, sent = _lower_lane(low, bit), dict[Vector, Elements](), list[Elements]()
+    for where, mine in totals.items():
+        if any(at & by for at, by in zip(where, step, strict=True)):
+            continue
+        beyond = totals[tuple(at + by for at, by in zip(where, step, strict=True))]
+        kept[where], send = ordered(low, lower, mine, beyond)
+        sent.append(send)
+    others = from_lane(low, sent, bit)
+    return {where: combine(mine, other) for (where, mine), other in zip(kept.items(), others, strict=True)}
+
+
+def _exchanged(low: Lowering, op: ReduceOp, totals: Totals, ways: Sequence[ExchangePlan]) -> list[Registers]:
+    """What each thread has of the totals of each operand after an exchange."""
+    found: list[Registers] = []
+    rank = len(next(iter(totals)))
+    for number, (source, way) in enumerate(zip(op.srcs, ways, strict=True)):
+        registers = tuple(totals[at[:rank]][number] for at in way.source.registers)
+        found.append(through_shared(low, op, registers, way, element_of(source.type)))
+    return found
+
+
+def ordered(low: Lowering, lower: Reg, mine: Elements, other: Elements) -> tuple[Elements, Elements]:
+    """Both, the first one first where the condition holds."""
+    pairs = list(zip(mine, other, strict=True))
+    first = tuple(choose(low, lower, a, b) for a, b in pairs)
+    second = tuple(choose(low, lower, b, a) for a, b in pairs)
+    return first, second
+
+
+def _lower_lane(low: Lowering, bit: int) -> Reg:
+    """Holds in lanes whose number does not have a bit."""
+    return low.k.setp("eq", "u32", low.k.and_(low.thread, 1 << bit), 0)
+
+
+def from_lane(low: Lowering, elements: Sequence[Elements], bit: int) -> list[Elements]:
+    """The elements of the lane whose number differs in one bit."""
+    lane = low.k.xor(low.k.and_(low.thread, LANES - 1), 1 << bit)
+    return [tuple(shuffled(low, each, lane) for each in element) for element in elements]
+
+
+def returned(op: CombiningOp) -> Sequence[SSAValue]:
+    """What the region of a reduction or scan ends with."""
+    end = op.combine.block.last_op
+    assert isinstance(end, ReduceReturnOp | ScanReturnOp)
+    return end.values

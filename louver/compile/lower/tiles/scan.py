@@ -1,0 +1,96 @@
+"""Scans: each element combined with all before it, in blocks that double: registers, lanes and warps take part as the axis meets them.
+
+In a block of twice the size, the second half's elements are combined with all of the first half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from louver.compile.lower.tiles.exchange import as_number, as_truth, load_shared
+from louver.compile.lower.tiles.numbers import choose
+from louver.compile.lower.tiles.reduce import Elements, LowerRegion, from_lane, ordered
+from louver.compile.lower.tiles.state import Lowering, Registers
+from louver.ir.tile import ScanOp
+from louver.ir.tile.layout import LANE_BITS
+from louver.isa.instruction import REGISTER_BITS
+from louver.isa.memory import Store
+from louver.ptx.module import Address, Reg
+
+
+def lower_scan(low: Lowering, op: ScanOp, lower_region: LowerRegion) -> tuple[Registers, ...]:
+    """The combined elements of each operand, where its elements are."""
+    scan = _Scan(low, op, lower_region)
+    axis, layout = op.axis.value.data, low.layout(op.srcs[0])
+    threads = {step[axis]: bit for bit, step in enumerate(layout.thread)}
+    weight = 1
+    while weight < layout.shape[axis]:
+        if weight in threads:
+            scan.join_threads(threads[weight])
+        else:
+            places = [place[axis] for place in layout.registers]
+            step = next(1 << bit for bit, step in enumerate(layout.register) if step[axis] == weight)
+            scan.join_registers([(number, number + step) for number, at in enumerate(places) if not at & weight])
+        weight *= 2
+    return tuple(tuple(column) for column in zip(*scan.found, strict=True))
+
+
+class _Scan:
+    """found: each register's elements combined with those before them in their block. totals: of its whole block."""
+
+    def __init__(self, low: Lowering, op: ScanOp, lower_region: LowerRegion) -> None:
+        self.low, self.op, self.lower_region = low, op, lower_region
+        self.reverse = bool(op.reverse.value.data)
+        self.found: list[Elements] = list(zip(*(low.values[source] for source in op.srcs), strict=True))
+        self.totals = list(self.found)
+        self._made: dict[tuple[Elements, Elements], Elements] = {}
+
+    def join_registers(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Blocks whose halves are in two registers each."""
+        for pair in pairs:
+            first, second = reversed(pair) if self.reverse else pair
+            total = self._combine(self.totals[first], self.totals[second])
+            self.found[second] = self._combine(self.totals[first], self.found[second])
+            self.totals[first] = self.totals[second] = total
+
+    def join_threads(self, bit: int) -> None:
+        """Blocks whose halves are in threads that differ in one bit of their numbers."""
+        low = self.low
+        mine = list(dict.fromkeys(self.totals))
+        others = dict(zip(mine, _from_thread(low, self.op, mine, bit), strict=True))
+        first = low.k.setp("ne" if self.reverse else "eq", "u32", low.k.and_(low.thread, 1 << bit), 0)
+        for number, (total, own) in enumerate(zip(list(self.totals), list(self.found), strict=True)):
+            joined = self._combine(others[total], own)
+            self.found[number] = tuple(choose(low, first, a, b) for a, b in zip(own, joined, strict=True))
+        # Both threads combine in the same order, so that both get the same total.
+        whole = {each: self._combine(*ordered(low, first, each, others[each])) for each in mine}
+        self.totals = [whole[each] for each in self.totals]
+
+    def _combine(self, a: Elements, b: Elements) -> Elements:
+        if (a, b) not in self._made:
+            self._made[a, b] = self.lower_region(self.op, (*a, *b))
+        return self._made[a, b]
+
+
+def _from_thread(low: Lowering, op: ScanOp, elements: Sequence[Elements], bit: int) -> list[Elements]:
+    """The elements of the thread whose number differs in one bit."""
+    if bit < LANE_BITS:
+        return from_lane(low, elements, bit)
+    columns = [list(column) for column in zip(*elements, strict=True)]
+    return list(zip(*(_column_from_warp(low, op, column, bit) for column in columns), strict=True))
+
+
+def _column_from_warp(low: Lowering, op: ScanOp, registers: Sequence[Reg], bit: int) -> list[Reg]:
+    truths = registers[0].type == "pred"
+    stored = [as_number(low, each) for each in registers] if truths else list(registers)
+    kind = stored[0].type
+    size = REGISTER_BITS[kind] // 8
+    pitch = low.threads * size
+    low.begin_exchange(alone=False)
+    mine = low.k.mad_lo(low.thread, size, low.room(op))
+    for number, register in enumerate(stored):
+        low.k.emit(Store("shared", kind), Address(mine, number * pitch), register)
+    low.take_exchanged(alone=False)
+    other = low.k.mad_lo(low.k.xor(low.thread, 1 << bit), size, low.room(op))
+    found = [load_shared(low, kind, Address(other, number * pitch)) for number in range(len(stored))]
+    return [as_truth(low, each) for each in found] if truths else found
