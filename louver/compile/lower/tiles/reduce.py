@@ -1,4 +1,4 @@
-"""Reductions: in a thread's registers first, then among threads, as `louver.compile.reduction_plan` has it."""
+"""Reductions: in a thread's registers first, then among threads, as `louver.compile.plan.encode.reduction_plan` has it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from louver.compile.lower.tiles.numbers import choose
 from louver.compile.lower.tiles.state import Lowering, Registers, element_of
 from louver.compile.plan.encode.anchors import is_tile
 from louver.compile.plan.encode.exchange_plan import ExchangePlan, Means
-from louver.compile.reduction_plan import ReductionPlan, plan_reduction
+from louver.compile.plan.encode.reduction_plan import ReductionPlan, plan_reduction
 from louver.ir.tile import CombiningOp, ReduceOp, ReduceReturnOp, ScanReturnOp
 from louver.ir.tile.layout import LANE_BITS, Layout, Vector
 from louver.isa.instruction import LANES

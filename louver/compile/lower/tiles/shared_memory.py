@@ -9,8 +9,6 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.compile.lower.tiles.exchange import conversion_of, exchange_plan
-from louver.compile.lower.tiles.reduce import reduction_plan
-from louver.compile.lower.tiles.shared import in_shared, slot_bytes, tile_of
 from louver.compile.lower.tiles.state import Rooms, element_of, register_class
 from louver.compile.plan.encode.anchors import is_tile
 from louver.compile.plan.encode.exchange_plan import ExchangePlan, Means
@@ -32,6 +30,7 @@ from louver.ir.tile import (
 )
 from louver.ir.tile.boxes import BARRIER_BYTES
 from louver.ir.tile.layout import LANE_BITS, Layout
+from louver.ir.tile.staging import in_shared, slot_bytes, tile_of
 from louver.ir.tile.types import register_encoding, tensor_of
 from louver.isa.instruction import LANES, REGISTER_BITS
 from louver.isa.swizzle import BANK_LINE
@@ -102,7 +101,7 @@ class _Walk:
                 # Barriers are one thread's to make and to end, while others go on.
                 yield _Wanted(op.result, op.count.value.data * BARRIER_BYTES, BANK_LINE, 0, len(self.operations))
             elif isinstance(op, ConvertLayoutOp | LocalAllocOp) and in_shared(op.result):
-                tile = tile_of(op.result, op)
+                tile = tile_of(op.result)
                 size = op.slots.value.data * slot_bytes(op) if isinstance(op, LocalAllocOp) else tile.bytes
                 yield _Wanted(op.result, size, tile.swizzle.repeat, number, self._last(op.result))
             elif size := exchange_bytes(op, self.means):
@@ -156,21 +155,19 @@ def exchange_bytes(op: Operation, means: Means) -> int:
             return exchange_plan(op, layout, layout, means).memory.bytes if layout.repeats else 0
         case GatherOp():
             return _layout(op.src).size * _register_bytes(op.src, op)
-        case ReduceOp():
-            result = _layout(op.result[0]) if is_tile(op.result[0]) else None
-            return reduction_plan(op, _layout(op.srcs[0]), result, means).bytes
-        case ScanOp():
-            return _scanned_bytes(op)
+        case ReduceOp() | ScanOp():
+            return _combined_bytes(op)
         case _:
             return 0
 
 
-def _scanned_bytes(op: ScanOp) -> int:
-    """An element of each thread and block, of the widest operand. At first each register is a block."""
+def _combined_bytes(op: ReduceOp | ScanOp) -> int:
+    """An element of each thread and total, of the widest operand. Totals of a scan are those of blocks, at first each a register's."""
     layout, axis = _layout(op.srcs[0]), op.axis.value.data
     if not any(step[axis] for step in layout.warp):
         return 0
-    return len(layout.registers) * layout.warps * LANES * max(_register_bytes(each, op) for each in op.srcs)
+    totals = 1 << sum(isinstance(op, ScanOp) or not step[axis] for step in layout.register)
+    return totals * layout.warps * LANES * max(_register_bytes(each, op) for each in op.srcs)
 
 
 def _register_bytes(value: SSAValue, op: Operation) -> int:
