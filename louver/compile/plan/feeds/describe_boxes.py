@@ -109,7 +109,7 @@ class _Boxes:
         fits = columns.extent * size >= COPY_CHUNK and rows.extent <= TENSOR_MAP_MAX_BOX
         if not fits or self._multiple(counted[columns].first) * size % COPY_CHUNK:
             return
-        if not all(map(_begins_inside, counted.values())):
+        if not all(_begins_inside(each) for each in counted.values()):
             return
         box = self._parameter(parameter, (counted[columns], counted[rows]), found, size)
         if box is None:
@@ -131,8 +131,8 @@ class _Boxes:
         def change(atom: Hashable) -> Polynomial:
             if isinstance(atom, Part):
                 return Part.of(self._counted(atom.whole), atom.by)
-            loop = atom.owner.parent_op() if isinstance(atom, BlockArgument) else None
-            if not isinstance(loop, scf.ForOp) or atom is not loop.body.block.args[0]:
+            loop = _counting_loop(atom)
+            if loop is None:
                 return Polynomial.atom(atom)
             begin, step = (self.describer.affine.integer(each) for each in (loop.lb, loop.step))
             return self._counted(begin) + step * Polynomial.atom(Iteration(loop))
@@ -242,6 +242,12 @@ class _Boxes:
         return COPY_CHUNK if parameter.part == "stride" else parameter.multiple
 
 
+def _counting_loop(atom: Hashable) -> scf.ForOp | None:
+    """The loop whose number a value is."""
+    loop = atom.block.parent_op() if isinstance(atom, BlockArgument) and atom.index == 0 else None
+    return loop if isinstance(loop, scf.ForOp) else None
+
+
 def _begins_inside(each: Dimension) -> bool:
     """Whether no tile begins below 0, where a box is zeros; a mask may leave that out."""
     return each.floored or _is_least_zero(each.first)
@@ -251,11 +257,17 @@ def _is_least_zero(value: Polynomial) -> bool:
     """Whether a number is not below 0 if no argument is."""
     least = Polynomial.number(0)
     for monomial, factor in value:
-        (atom, power), *others = [*monomial] or [(None, 1)]
-        rest = factor < 0 and isinstance(atom, Part) and power == 1 and not others and factor % atom.by == 0
-        if rest and _is_least_zero(atom.whole):
+        term = Polynomial.of({monomial: factor})
+        quotient = next((atom for atom, _ in monomial if isinstance(atom, Part)), None)
+        alone = quotient is not None and term == Polynomial.number(factor) * Polynomial.atom(quotient)
+        if (
+            quotient is not None
+            and alone
+            and factor < 0
+            and factor % quotient.by == 0
+            and _is_least_zero(quotient.whole)
+        ):
             # A quotient, multiplied again, is at most what was divided: what is left is a remainder.
-            least += Polynomial.number(factor // atom.by) * atom.whole
-        else:
-            least += Polynomial.of({monomial: factor})
+            term = Polynomial.number(factor // quotient.by) * quotient.whole
+        least += term
     return all(factor > 0 for _, factor in least)
