@@ -10,7 +10,8 @@ from typing import TypeAlias, cast
 from xdsl.dialects import scf
 from xdsl.ir import Block, SSAValue
 
-from louver.analysis.integers import is_zero
+from louver.analysis.elementwise import ELEMENTWISE
+from louver.analysis.integers import is_zero, position
 from louver.compile.lower.tiles.dot import Operand, fragment_words, metadata_word
 from louver.compile.lower.tiles.packing import WORD, pack_elements, unpack_elements
 from louver.compile.lower.tiles.state import Lowering, Registers
@@ -160,7 +161,33 @@ def _sums(low: Lowering, op: DotOp, packed: int) -> Registers:
     if op.c.has_one_use() and (carried or (summed and owner.parent is op.parent)):
         return registers
     low.finish_products()
+    home = _carried_on(op)
+    if home is not None and packed == 1:
+        # The loop's own registers, so that none is moved at its end.
+        return tuple(low.k.mov(register, into=own) for register, own in zip(registers, low.values[home], strict=True))
     return tuple(low.copy(register) for register in registers)
+
+
+def _carried_on(op: DotOp) -> SSAValue | None:
+    """What a loop carries the sums in, if nothing reads that but what makes the addend of it, element by element."""
+    block = op.parent
+    if (
+        block is None
+        or not isinstance(loop := block.parent_op(), scf.ForOp)
+        or not isinstance(block.last_op, scf.YieldOp)
+    ):
+        return None
+    if not any(end is op.d for end in block.last_op.operands):
+        return None
+    found = value = block.args[position(op.d, block.last_op.operands) + 1]
+    while value.has_one_use():
+        (use,) = value.uses
+        if use.operation is op:
+            return found if value is op.c and found.type == op.d.type else None
+        if use.operation.parent is not loop.body.block or not isinstance(use.operation, ELEMENTWISE):
+            return None
+        value = use.operation.results[0]
+    return None
 
 
 def _matrix(low: Lowering, op: DotOp, value: SSAValue, *, k_dimension: int, rows: tuple[int, int, int]) -> _Matrix:
