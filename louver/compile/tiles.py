@@ -63,6 +63,9 @@ MAX_WARPS = 32
 OTHER_REGISTERS = 64
 """Registers of a thread beside sums: addresses, loads a step ahead."""
 
+SM_WARPS = 16
+"""Warps that share an SM, at most: where there are more, copies are too few steps ahead."""
+
 CTA_SHARED_BYTES = 1024
 """Shared memory that the system takes of each CTA (CUDA C++ Programming Guide, compute capability 8 and newer)."""
 
@@ -281,9 +284,9 @@ def _encoded(
 
 
 def _ring_rooms(function: FuncOp, warps: int, machine: Target) -> tuple[int, ...]:
-    """Bytes of shared memory for rings, best first: shared by as many CTAs as their registers let fit an SM, then by fewer."""
+    """Bytes of shared memory for rings, best first: shared by as many CTAs as their registers and warps let fit an SM, then by fewer."""
     sums = sum(prod(tensor_of(op.d).get_shape()) for op in function.body.walk() if isinstance(op, DotOp))
-    most = machine.registers_per_sm // (sums + OTHER_REGISTERS * LANES * warps)
+    most = min(machine.registers_per_sm // (sums + OTHER_REGISTERS * LANES * warps), SM_WARPS // warps)
     whole = machine.max_shared_bytes + CTA_SHARED_BYTES
     return tuple(whole // ctas - CTA_SHARED_BYTES for ctas in range(max(1, most), 0, -1))
 

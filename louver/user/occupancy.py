@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from louver.compile.choose_family import CompiledKernel
-from louver.compile.tiles import CompiledTiles, compile_tiles
+from louver.compile.tiles import SM_WARPS, CompiledTiles, compile_tiles
 from louver.isa.instruction import LANES
 from louver.ptx.assembler import Assembly, AssemblyError, assemble
 
@@ -11,7 +11,7 @@ MOST_WARPS = 16
 """Warps of a CTA beyond which each thread has fewer registers than it can name."""
 
 
-WARPS_OF_SM = (16, 20, 12)
+WARPS_OF_SM = (SM_WARPS, 20, 12)
 """Warps that share an SM's registers, best first: 128 registers a thread, 96 or 168. One waits for memory while another multiplies."""
 
 
