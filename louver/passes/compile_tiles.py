@@ -46,6 +46,7 @@ from louver.passes.propagate_sparsity import encoding_of, propagate_sparsity
 from louver.passes.refusal import unsupported
 from louver.passes.ring_copies import MOST_SLOTS, ring_copies
 from louver.passes.signature import RESERVED
+from louver.passes.sink_conversions import sink_conversions
 from louver.passes.sparse_views import read_views
 from louver.passes.split_addresses import split_addresses
 from louver.passes.steps_ahead import Feeds
@@ -129,6 +130,7 @@ PASSES = (
     "find-chunks",
     "assign-encodings",
     "hoist-invariants",
+    "sink-conversions",
     "make-ahead",
     "prefetch-loads",
     "ring-copies",
@@ -262,6 +264,8 @@ def _encoded(
     if wide:
         hoist_invariants(encoded)
     dump.write("hoist-invariants", encoded)
+    sink_conversions(encoded)
+    dump.write("sink-conversions", encoded)
     if wide and slots:
         make_ahead(encoded, feeds)
     dump.write("make-ahead", encoded)
