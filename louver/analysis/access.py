@@ -104,7 +104,7 @@ def access(
 def _limited_entry(entry: Entry | None, bounds: Sequence[Polynomial], op: Operation) -> Entry | None:
     """The entry, with the size that bounds on no dimension of the tile give it."""
     for bound in bounds:
-        if entry is None or not any(term in bound.terms for term in entry.index) or entry.size is not None:
+        if entry is None or entry.size is not None:
             raise unsupported("a mask bounds the index of one dimension at a time", op)
         entry = replace(entry, size=entry.index - bound)
     return entry

@@ -39,10 +39,10 @@ from louver.compile.plan.feeds.hoist_invariants import hoist_invariants
 from louver.compile.plan.feeds.make_ahead import make_ahead
 from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
 from louver.compile.plan.feeds.ring_copies import MOST_SLOTS, ring_copies
+from louver.compile.plan.feeds.sink_conversions import sink_conversions
 from louver.compile.plan.feeds.split_addresses import split_addresses
 from louver.compile.plan.feeds.steps_ahead import Feeds
 from louver.compile.signature import RESERVED
-from louver.compile.sink_conversions import sink_conversions
 from louver.compile.tile_signature import ArgumentParameter, BoxParameter, ParameterType, Part, TileSignature
 from louver.ir.refusal import unsupported
 from louver.ir.tile import DescriptorType, DotOp, FuncOp, PointerType, element_name

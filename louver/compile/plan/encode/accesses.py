@@ -45,18 +45,18 @@ MOST_MULTIPLE = 64
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Neighbours of a tile in memory. along: their dimension, None where there are none. together: how many one access may move.
+    """Neighbours of a tile in memory. along: their dimension, -1 where there are none. together: how many one access may move.
     size: bytes of an element.
     """
 
-    along: int | None
+    along: int
     together: int
     size: int
 
     @classmethod
     def scattered(cls, op: LoadOp | StoreOp | AtomicRMWOp) -> Run:
         """Of an access whose elements are on lines of their own."""
-        return cls(None, 1, _size(op))
+        return cls(-1, 1, _size(op))
 
     def cost(self, layout: Layout) -> float:
         """Times that a warp touches a line, or two sectors, for all its registers."""

@@ -152,6 +152,7 @@ def _split(op: LoadOp | StoreOp | AtomicOp, *, wide: bool) -> None:
     groups: dict[tuple[int, ...], list[SSAValue]] = {}
     scalars: list[SSAValue] = []
     loop = op.parent_op()
+    wide = wide and any(_uniform(term) is None for term in terms)
     for term in terms:
         scalar = _uniform(term)
         if scalar is None:
@@ -168,11 +169,9 @@ def _split(op: LoadOp | StoreOp | AtomicOp, *, wide: bool) -> None:
     for shape in order:
         reached = [max(pair) for pair in zip(reached, shape, strict=True)]
         place = _repeated(op, place, reached)
-        offsets = groups[shape]
-        if shape == order[-1]:
-            # What a loop moves on goes with the columns: pointers of rows are the same in each step, and have one sum added to them.
-            offsets = [_sum(op, offsets, scalars)] if scalars else offsets
-        for offset in offsets:
+        # What a loop moves on goes with the columns: pointers of rows are the same in each step, and have one sum added to them.
+        last = shape == order[-1] and scalars
+        for offset in [_sum(op, groups[shape], scalars)] if last else groups[shape]:
             place = insert_before(op, AddPtrOp(place, _repeated(op, offset, reached)))
     op.operands[0] = _repeated(op, place, tensor_of(op.ptr).get_shape())
 

@@ -11,9 +11,9 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from louver.compile.lower.tiles.shared import in_shared
 from louver.compile.plan.feeds.steps_ahead import is_pure
 from louver.ir.tile import ConvertLayoutOp
+from louver.ir.tile.staging import in_shared
 from louver.ir.tile.types import register_encoding, tensor_of
 
 
