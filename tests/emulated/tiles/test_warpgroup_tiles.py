@@ -82,6 +82,12 @@ def test_the_assembler_has_nothing_to_say(name: str) -> None:
     assert assemble(FORMS[name].compiled().ptx, "sm_90a").faults == ()
 
 
+@pytest.mark.parametrize(("tile", "warps"), [((64, 128, 128), 4), ((128, 64, 128), 4), ((128, 128, 128), 8)])
+@pytest.mark.parametrize("element", ["f16", "e4m3"])
+def test_a_thread_of_a_warpgroup_has_64_sums(element: str, tile: tuple[int, int, int], warps: int) -> None:
+    assert DotLoop(element, tile).compiled().signature.threads == 32 * warps
+
+
 @pytest.mark.parametrize("name", ["f16, scaled on the way", "f16, of integers", "e4m3, N-major"])
 def test_what_operands_are_computed_of_is_copied(name: str) -> None:
     made = FORMS[name].compiled(boxes=False)
