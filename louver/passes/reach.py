@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
-from xdsl.ir import SSAValue
+from xdsl.dialects import scf
+from xdsl.ir import BlockArgument, SSAValue
 
-from louver.ir.tile import GetProgramIdOp
+from louver.ir.tile import GetNumProgramsOp, GetProgramIdOp
 from louver.passes.access import Dimension
 from louver.passes.affine import Affine
+from louver.passes.alignment import NOTHING, multiple_if
 from louver.passes.atoms import Iteration, Part
 from louver.passes.integers import constant_integer, steps_of
 from louver.passes.polynomial import ONE, Polynomial
@@ -48,7 +50,31 @@ def _count(atom: Hashable, step: str, affine: Affine, names: Mapping[SSAValue, s
         text = size_text(whole, names)
         if first is not None and by is not None and by > 0 and text is not None:
             return Count(step, text, first, by)
-    return None
+    return _shared(atom, step, affine, names) if isinstance(atom, BlockArgument) else None
+
+
+def _shared(number: BlockArgument, step: str, affine: Affine, names: Mapping[SSAValue, str]) -> Count | None:
+    """Of a loop whose iterations programs share: `step` times its number, which is below the loop's end."""
+    loop = number.block.parent_op()
+    if not isinstance(loop, scf.ForOp) or number.index != 0 or not step.isdigit():
+        return None
+    first = affine.integer(loop.lb)
+    if any(factor < 0 or not all(_is_grid(atom) for atom, _ in monomial) for monomial, factor in first):
+        return None
+    # A number that is a multiple of a power of two stays that far below the end.
+    whole = next((each for each in POWERS if multiple_if(number, each) == NOTHING), 1)
+    steps = steps_of(loop.ub) if whole == 1 else None
+    end, by = (loop.ub, whole) if steps is None else steps
+    text = size_text(affine.integer(end), names)
+    return None if text is None else Count(str(int(step) * whole), text, 0, by)
+
+
+def _is_grid(atom: Hashable) -> bool:
+    return isinstance(atom, SSAValue) and isinstance(atom.owner, GetProgramIdOp | GetNumProgramsOp)
+
+
+POWERS = tuple(2**each for each in range(10, 0, -1))
+"""That the first number and the step of a loop may be multiples of."""
 
 
 def _whole_steps(value: Polynomial, by: int) -> Polynomial | None:
