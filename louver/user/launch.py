@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from louver.compile.signature import Signature, parameter_name
+from louver.compile.tile_signature import TileSignature
 from louver.formats.tensor import SparseTensor
 from louver.isa.targets import target as machine
-from louver.kernels.launch import Rows, parameter_type
-from louver.kernels.operand import DeviceOperand
-from louver.kernels.state import TensorState
-from louver.passes.signature import Signature, parameter_name
-from louver.passes.tile_signature import TileSignature
+from louver.library.launch import Rows, parameter_type
+from louver.library.operand import DeviceOperand
+from louver.library.state import TensorState
 from louver.runtime.arrays import ArrayView
 from louver.runtime.device import device
 from louver.runtime.driver import DriverError, device_context, is_capturing
@@ -21,9 +21,9 @@ from louver.user.arguments import Call
 from louver.user.bind_product import Matrix, PartError, ProductCall, bind_product, check_alignment, check_direct
 from louver.user.bind_tiles import ADDRESSES, UnmappableError, check_tiles, number, tensor_maps
 from louver.user.compiled import UserKernel, Variant, Wanted, apart_of, is_loaded, loaded, multiples_of, target_of
+from louver.user.gated_pairs import is_made
+from louver.user.gated_pairs import operand as operand_of
 from louver.user.hints import Hints
-from louver.user.pairs import is_made
-from louver.user.pairs import operand as operand_of
 from louver.user.retile import schedule_of, sized
 from louver.user.source import KernelSource
 

@@ -110,7 +110,9 @@ def draw(seed: int, *, largest: int = 256, blocks: bool = False) -> Choices:
         loop=pick("steps", "steps", "elements", "elements", "while", "peeled", "once"),
         whole=pick(False, False, False, True),
         into=pick(True, False),
-        inside=pick("", "", "", "", "second sparse", "second dense", "sums of x", "scale", "scale of q", "scale of p", "atomic"),
+        inside=pick(
+            "", "", "", "", "second sparse", "second dense", "sums of x", "scale", "scale of q", "scale of p", "atomic"
+        ),
         made=pick("", "", "", "", "doubled x", "relu x", "masked x", "doubled w"),
         epilogue=tuple(
             pick("alpha", "bias p", "bias q", "scale p", "scale q", "residual", "relu", "silu", "clamp")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import louver
-from louver.bench.sweep.expected import F32_UNIT, Expected, rounding
 from louver.formats.dtypes import element_type
-from louver.kernels import numerics
+from louver.library import numerics
+from louver.measure.sweep.expected import F32_UNIT, Expected, rounding
 from louver.user.descriptor import TensorDescriptor
 from support.triton.drawn.choices import Choices
 from support.triton.drawn.text import CHAIN, NAME, source
@@ -80,7 +80,9 @@ class Launch:
     sizes: Mapping[str, int]
     hints: Mapping[str, int] = field(default_factory=dict[str, int])
 
-    def run(self, start: Callable[..., object], place: Callable[[Array], Any], read: Callable[[Any], Array]) -> list[str]:
+    def run(
+        self, start: Callable[..., object], place: Callable[[Array], Any], read: Callable[[Any], Array]
+    ) -> list[str]:
         """Launch, and say what is wrong. place: puts an array where the kernel finds it, read: brings it back."""
         placed: dict[str, Any] = {}
         given: dict[str, Any] = {}
@@ -119,7 +121,9 @@ def _compare(name: str, guarded: Guarded, after: Array, output: Output) -> list[
     found: list[str] = []
     if ratio.size and not ratio.max() <= 1:
         at = tuple(int(i) for i in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
-        found.append(f"{name}{list(at)} is {got[at]:.6g}, not {right[at]:.6g}: {int((ratio > 1).sum())} of {ratio.size} are wrong")
+        found.append(
+            f"{name}{list(at)} is {got[at]:.6g}, not {right[at]:.6g}: {int((ratio > 1).sum())} of {ratio.size} are wrong"
+        )
     before, mask = guarded.buffer.copy(), np.ones(guarded.buffer.shape, bool)
     guarded.view(mask)[...] = False
     if (before.view(f"u{before.itemsize}")[mask] != after.view(f"u{after.itemsize}")[mask]).any():
@@ -286,9 +290,7 @@ class _Drawing:
         _, absolute, summed = numerics.coefficients(k, "s32", how)
         found: dict[str, Expected] = {}
         for name, w in weights.items():
-            value, magnitude = (
-                (one * of_w) @ (two * of_x).swapaxes(-1, -2) for one, two in ((w, x), (abs(w), abs(x)))
-            )
+            value, magnitude = ((one * of_w) @ (two * of_x).swapaxes(-1, -2) for one, two in ((w, x), (abs(w), abs(x))))
             if scaled:
                 magnitude = (abs(w) * abs(of_w)) @ (abs(x) * abs(of_x)).swapaxes(-1, -2)
             more = F32_UNIT * (2 + k // c.BK) if scaled or c.splits or not c.into else 0.0
@@ -382,7 +384,10 @@ class _Drawing:
             errors = [total.error[:, first : first + c.BQ].max(axis=1) for first in edges]
             return {"largest": Output("f32", Expected(np, np.concatenate(most), np.concatenate(errors)))}
         chain = self.dense(q, CHAIN).astype(element_type("bf16").numpy)
-        self.found |= {"chain": Guarded.of(chain, CHAIN), "chained": Guarded.of(np.zeros((p, CHAIN), np.float32), CHAIN)}
+        self.found |= {
+            "chain": Guarded.of(chain, CHAIN),
+            "chained": Guarded.of(np.zeros((p, CHAIN), np.float32), CHAIN),
+        }
         wide = chain.astype(np.float64)
         _, absolute, summed = numerics.coefficients(q, "s32", "f32")
         each = total.error + rounding("bf16", abs(total.value) + total.error)
