@@ -28,7 +28,6 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.effects import has_no_effect
 from louver.analysis.integers import position
-from louver.compile.lower.tiles.shared import in_shared, tile_of
 from louver.compile.plan.encode.unit import by_warpgroups
 from louver.compile.plan.feeds.chunks import chunk_of
 from louver.compile.plan.feeds.copied_loads import addresses, array_of, gives_zeros, may_be_copied, only_user
@@ -57,6 +56,7 @@ from louver.ir.tile import (
 )
 from louver.ir.tile.boxes import BARRIER_BYTES
 from louver.ir.tile.multiples import apart_of
+from louver.ir.tile.staging import in_shared, tile_of
 from louver.ir.tile.types import AnyTensor, register_encoding, tensor_of
 
 MOST_SLOTS = 4
@@ -101,9 +101,9 @@ def ring_copies(module: ModuleOp, rooms: Sequence[int], most: int = MOST_SLOTS, 
                 continue
             if not all(each.first for each in tiles):
                 tiles = [each for each in tiles if each.first is None]
-            size = BARRIER_BYTES + sum(tile_of(each.put.result, each.put).bytes for each in tiles)
+            size = BARRIER_BYTES + sum(tile_of(each.put.result).bytes for each in tiles)
             taken = sum(
-                op.slots.value.data * tile_of(op.result, op).bytes
+                op.slots.value.data * tile_of(op.result).bytes
                 for op in function.body.walk()
                 if isinstance(op, LocalAllocOp)
             )
@@ -132,7 +132,7 @@ def _tile(loop: scf.ForOp, load: LoadOp, feeds: Feeds) -> _Tile | None:
     put = user if turn is None else only_user(turn.result)
     if not isinstance(put, ConvertLayoutOp) or not in_shared(put.result):
         return None
-    along = tile_of(put.result, put).fast
+    along = tile_of(put.result).fast
     along = along if turn is None else 1 - along
     chunk = 0 if load.box is not None else chunk_of(load, along)
     both = [load] if first is None else [load, first]
