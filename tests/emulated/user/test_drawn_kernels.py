@@ -1,0 +1,119 @@
+"""Users' kernels drawn at random: right in every element between poison, on the emulator and by the interpreter."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import louver
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
+
+from support.triton.drawn.choices import Choices, draw
+from support.triton.drawn.launch import Launch, draw_launch, load_kernel
+
+LARGEST = 64
+"""Side of a tile."""
+
+PLAIN = Choices(
+    seed=1,
+    w="f16",
+    x="f16",
+    cast="",
+    out="f32",
+    side="left",
+    w_stored="rows",
+    x_rows=True,
+    w_feed="masked",
+    x_feed="masked",
+    BP=64,
+    BQ=16,
+    BK=64,
+    warps=0,
+    loop="steps",
+    whole=False,
+    into=True,
+    inside="",
+    made="",
+    epilogue=(),
+    after="",
+    y_turned=False,
+    store="masked",
+    numbering="grid",
+    batch="",
+    shared=True,
+    constant=False,
+)
+
+BYTES: dict[str, Any] = {"w": "s8", "x": "s8"}
+
+SHARED: dict[str, Any] = {"store": "atomic"}
+"""Programs share K."""
+
+FOUND: dict[str, dict[str, Any]] = {
+    "columns of bytes beside an atomic": {**BYTES, "x_rows": False, "inside": "atomic"},
+    "bytes by descriptors": {**BYTES, "w_feed": "made", "x_feed": "made"},
+    "K shared, pointers that move": {**SHARED, "w_feed": "moved", "x_feed": "moved"},
+    "K shared, columns of weights that move": {**SHARED, "w_stored": "turned", "w_feed": "moved"},
+    "K shared, nothing masked": {**SHARED, "whole": True},
+    "K shared by a while loop": {**SHARED, "loop": "while", "w_feed": "moved"},
+    "K shared by a while loop, descriptors": {**SHARED, "loop": "while", "w_feed": "handed", "x_feed": "handed"},
+}
+"""Kernels that were wrong or refused."""
+
+
+def run(choices: Choices, launch: Launch, *, emulated: bool) -> list[str]:
+    kernel = louver.jit(load_kernel(choices))
+    start = (kernel.emulate if emulated else kernel)[launch.grid]
+    return launch.run(start, lambda array: array, lambda array: array)
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("seed", range(64))
+def test_on_the_emulator(seed: int) -> None:
+    choices = draw(seed, largest=LARGEST)
+    assert run(choices, draw_launch(choices, 0, most=1.5), emulated=True) == []
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("seed", range(100, 200))
+def test_by_the_interpreter(seed: int) -> None:
+    choices = draw(seed, largest=LARGEST)
+    assert run(choices, draw_launch(choices, 0, most=1.5), emulated=False) == []
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found(name: str) -> None:
+    choices = replace(PLAIN, **FOUND[name])
+    for index in range(2):
+        assert run(choices, draw_launch(choices, index, most=1.5), emulated=True) == []
+
+
+def test_a_single_row_that_wraps() -> None:
+    """`p % 1` is 0: what is compiled has no index along P unless P is left to the launch."""
+    choices = replace(PLAIN, w_feed="wrapped", loop="once")
+    launches = (draw_launch(choices, index) for index in range(100))
+    assert run(choices, next(each for each in launches if each.sizes["P"] == 1), emulated=True) == []
+
+
+def test_wrong_results_are_noticed() -> None:
+    """Each check of a launch: an element, one that is missing, and what lies around an output."""
+    launch = draw_launch(PLAIN, 0)
+    kernel = louver.jit(load_kernel(PLAIN))[launch.grid]
+    for broken, said in (
+        (lambda y: y.__setitem__((0, 0), y[0, 0] + 1), r"y\[0, 0\] is .* 1 of"),
+        (lambda y: y.__setitem__((0, 0), float("nan")), r"y\[0, 0\] is nan"),
+        (lambda y: y.base.__setitem__((-1, -1), 0), "y is written outside of its rows"),
+    ):
+
+        def start(broken: Any = broken, **given: Any) -> None:
+            kernel(**given)
+            broken(given["y"])
+
+        (wrong,) = launch.run(start, lambda array: array, lambda array: array)
+        assert re.search(said, wrong), wrong
