@@ -60,6 +60,11 @@ class Tile:
 
 Pointer = Elements | Tile
 
+_OFFSETS = (
+    "offsets are ranges and scalars, added, multiplied and wrapped (%) at a size: give rows and columns a range each, as in "
+    "rows[:, None] * stride + columns[None, :]"
+)
+
 
 @dataclass(slots=True)
 class Affine:
@@ -113,7 +118,7 @@ class Affine:
             case _:
                 pass
         if as_tensor(value.type) is not None:
-            raise unsupported("offsets are ranges and scalars, added, multiplied and wrapped (%) at a size", op)
+            raise unsupported(_OFFSETS, op)
         return Polynomial.atom(value)
 
     def _counted(self, value: BlockArgument) -> Polynomial:
@@ -197,8 +202,10 @@ class Affine:
     def _supposing(self) -> Generator[None]:
         """Forget afterwards what is read inside, because it rests on an assumption."""
         saved = dict(self.known), dict(self.pointers)
-        yield
-        self.known, self.pointers = saved
+        try:
+            yield
+        finally:
+            self.known, self.pointers = saved
 
     def pointer(self, value: SSAValue) -> Pointer:
         """A pointer, a tensor of pointers or a block pointer."""

@@ -7,15 +7,17 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import louver
+from louver.measure.sweep.expected import Expected
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
 
 from support.triton.drawn.choices import Choices, draw
-from support.triton.drawn.launch import Launch, draw_launch, load_kernel
+from support.triton.drawn.launch import Launch, Output, draw_launch, load_kernel
 
 LARGEST = 64
 """Side of a tile."""
@@ -99,6 +101,26 @@ def test_a_single_row_that_wraps() -> None:
     choices = replace(PLAIN, w_feed="wrapped", loop="once")
     launches = (draw_launch(choices, index) for index in range(100))
     assert run(choices, next(each for each in launches if each.sizes["P"] == 1), emulated=True) == []
+
+
+@pytest.mark.parametrize("family", [{}, {"family": "register tiles"}], ids=["any", "register_tiles"])
+@pytest.mark.parametrize("feed", ["masked", "made"])
+def test_first_rows_of_each_entry_of_a_batch(feed: str, family: dict[str, str]) -> None:
+    """As of a matrix: register tiles compute a part, where a product would take all of the tensor."""
+    choices = replace(PLAIN, BP=32, batch="z", shared=False, w_feed=feed)
+    launches = (draw_launch(choices, index) for index in range(100))
+    whole = next(each for each in launches if each.sizes["P"] > 48 and each.sizes["entries"] > 1)
+    found = whole.outputs["y"].expected
+    value = found.value.copy()
+    value[:, 32:] = np.nan
+    part = replace(
+        whole,
+        grid=(1, *whole.grid[1:]),
+        arguments={**whole.arguments, "P": 32},
+        outputs={"y": Output("f32", Expected(np, value, found.error))},
+        hints=family,
+    )
+    assert run(choices, part, emulated=True) == []
 
 
 def test_wrong_results_are_noticed() -> None:
