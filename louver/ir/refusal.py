@@ -8,7 +8,6 @@ from typing import TypeVar, cast
 from xdsl.dialects.builtin import ArrayAttr, CallSiteLoc, FileLineColLoc, FusedLoc, NameLoc, StringAttr
 from xdsl.ir import Attribute, Operation
 
-
 T = TypeVar("T")
 R = TypeVar("R")
 

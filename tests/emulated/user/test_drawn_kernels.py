@@ -18,39 +18,10 @@ if importlib.util.find_spec("triton") is None:
 
 from support.triton.drawn.choices import Choices, draw
 from support.triton.drawn.launch import Launch, Output, draw_launch, load_kernel
+from support.triton.drawn.structures import MARKS, PLAIN, STRUCTURES
 
 LARGEST = 64
 """Side of a tile."""
-
-PLAIN = Choices(
-    seed=1,
-    w="f16",
-    x="f16",
-    cast="",
-    out="f32",
-    side="left",
-    w_stored="rows",
-    x_rows=True,
-    w_feed="masked",
-    x_feed="masked",
-    BP=64,
-    BQ=16,
-    BK=64,
-    warps=0,
-    loop="steps",
-    whole=False,
-    into=True,
-    inside="",
-    made="",
-    epilogue=(),
-    after="",
-    y_turned=False,
-    store="masked",
-    numbering="grid",
-    batch="",
-    shared=True,
-    constant=False,
-)
 
 BYTES: dict[str, Any] = {"w": "s8", "x": "s8"}
 
@@ -94,6 +65,22 @@ def test_what_was_found(name: str) -> None:
     choices = replace(PLAIN, **FOUND[name])
     for index in range(2):
         assert run(choices, draw_launch(choices, index, most=1.5), emulated=True) == []
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_structures_of_the_general_path(name: str) -> None:
+    """What the sanitizer runs: each is in the PTX."""
+    choices, given = STRUCTURES[name], dict[str, Any]()
+    kernel = louver.jit(load_kernel(choices), family="register tiles")
+    launch = draw_launch(choices, 1, most=1.5)
+
+    def start(**arguments: Any) -> None:
+        given.update(arguments)
+        kernel.emulate[launch.grid](**arguments)
+
+    assert launch.run(start, lambda array: array, lambda array: array) == []
+    assert re.search(MARKS[name], kernel.explain(**given).ptx)
 
 
 def test_a_single_row_that_wraps() -> None:
