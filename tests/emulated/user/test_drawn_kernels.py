@@ -11,7 +11,11 @@ import numpy as np
 import pytest
 
 import louver
+from louver.isa import prepack
+from louver.isa.metadata import PADDING_CODE
+from louver.library import operand
 from louver.measure.sweep.expected import Expected
+from louver.user import emulated
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
@@ -40,9 +44,9 @@ FOUND: dict[str, dict[str, Any]] = {
 """Kernels that were wrong or refused."""
 
 
-def run(choices: Choices, launch: Launch, *, emulated: bool) -> list[str]:
+def run(choices: Choices, launch: Launch, *, on_emulator: bool) -> list[str]:
     kernel = louver.jit(load_kernel(choices))
-    start = (kernel.emulate if emulated else kernel)[launch.grid]
+    start = (kernel.emulate if on_emulator else kernel)[launch.grid]
     return launch.run(start, lambda array: array, lambda array: array)
 
 
@@ -50,21 +54,21 @@ def run(choices: Choices, launch: Launch, *, emulated: bool) -> list[str]:
 @pytest.mark.parametrize("seed", range(64))
 def test_on_the_emulator(seed: int) -> None:
     choices = draw(seed, largest=LARGEST)
-    assert run(choices, draw_launch(choices, 0, most=1.5), emulated=True) == []
+    assert run(choices, draw_launch(choices, 0, most=1.5), on_emulator=True) == []
 
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(100, 200))
 def test_by_the_interpreter(seed: int) -> None:
     choices = draw(seed, largest=LARGEST)
-    assert run(choices, draw_launch(choices, 0, most=1.5), emulated=False) == []
+    assert run(choices, draw_launch(choices, 0, most=1.5), on_emulator=False) == []
 
 
 @pytest.mark.parametrize("name", FOUND)
 def test_what_was_found(name: str) -> None:
     choices = replace(PLAIN, **FOUND[name])
     for index in range(2):
-        assert run(choices, draw_launch(choices, index, most=1.5), emulated=True) == []
+        assert run(choices, draw_launch(choices, index, most=1.5), on_emulator=True) == []
 
 
 @pytest.mark.sampled(2)
@@ -87,7 +91,31 @@ def test_a_single_row_that_wraps() -> None:
     """`p % 1` is 0: what is compiled has no index along P unless P is left to the launch."""
     choices = replace(PLAIN, w_feed="wrapped", loop="once")
     launches = (draw_launch(choices, index) for index in range(100))
-    assert run(choices, next(each for each in launches if each.sizes["P"] == 1), emulated=True) == []
+    assert run(choices, next(each for each in launches if each.sizes["P"] == 1), on_emulator=True) == []
+
+
+@pytest.mark.parametrize("element", ["f16", "e4m3"])
+@pytest.mark.parametrize("rows", [32, 64])
+@pytest.mark.parametrize("feed", ["masked", "made"])
+def test_nothing_behind_a_sparse_tensor_is_seen(
+    monkeypatch: pytest.MonkeyPatch, feed: str, rows: int, element: str
+) -> None:
+    """Values behind it are NaN. Codes of metadata behind rows and K are legal ones, whichever they are."""
+    choices = replace(PLAIN, w=element, x=element, w_feed=feed, BP=rows, BQ=32)
+    launches = (draw_launch(choices, index) for index in range(200))
+    launch = next(each for each in launches if each.sizes["P"] % 16 and each.sizes["K"] % 64)
+    values = emulated.tile_values
+
+    def poisoned(s: louver.SparseTensor) -> Any:
+        found = values(s)
+        return np.concatenate([found.reshape(-1), np.full(4096, np.iinfo(found.dtype).max, found.dtype)])
+
+    monkeypatch.setattr(emulated, "tile_values", poisoned)
+    for code in (PADDING_CODE, 0xE, 0x9):
+        monkeypatch.setattr(prepack, "PADDING_CODE", code)
+        monkeypatch.setattr(prepack, "_PADDING_BYTE", code << 4 | code)
+        monkeypatch.setattr(operand, "PADDING_CODE", code)
+        assert run(choices, replace(launch, hints={"family": "register tiles"}), on_emulator=True) == []
 
 
 @pytest.mark.parametrize("family", [{}, {"family": "register tiles"}], ids=["any", "register_tiles"])
@@ -107,7 +135,7 @@ def test_first_rows_of_each_entry_of_a_batch(feed: str, family: dict[str, str]) 
         outputs={"y": Output("f32", Expected(np, value, found.error))},
         hints=family,
     )
-    assert run(choices, part, emulated=True) == []
+    assert run(choices, part, on_emulator=True) == []
 
 
 def test_wrong_results_are_noticed() -> None:
