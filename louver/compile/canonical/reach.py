@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from typing import cast
 
 from xdsl.dialects import scf
-from xdsl.ir import BlockArgument, SSAValue
+from xdsl.ir import Block, SSAValue
 
 from louver.analysis.access import Dimension
 from louver.analysis.affine import Affine
@@ -50,13 +51,13 @@ def _count(atom: Hashable, step: str, affine: Affine, names: Mapping[SSAValue, s
         text = size_text(whole, names)
         if first is not None and by is not None and by > 0 and text is not None:
             return Count(step, text, first, by)
-    return _shared(atom, step, affine, names) if isinstance(atom, BlockArgument) else None
+    return _shared(cast(SSAValue, atom), step, affine, names) if isinstance(atom, SSAValue) else None
 
 
-def _shared(number: BlockArgument, step: str, affine: Affine, names: Mapping[SSAValue, str]) -> Count | None:
+def _shared(number: SSAValue, step: str, affine: Affine, names: Mapping[SSAValue, str]) -> Count | None:
     """Of a loop whose iterations programs share: `step` times its number, which is below the loop's end."""
-    loop = number.block.parent_op()
-    if not isinstance(loop, scf.ForOp) or number.index != 0 or not step.isdigit():
+    loop = number.owner.parent_op() if isinstance(number.owner, Block) else None
+    if not isinstance(loop, scf.ForOp) or number is not loop.body.block.args[0] or not step.isdigit():
         return None
     first = affine.integer(loop.lb)
     if any(factor < 0 or not all(_is_grid(atom) for atom, _ in monomial) for monomial, factor in first):

@@ -97,7 +97,7 @@ def _matrix(value: SSAValue, shape: Sequence[int], before: LoadOp, known: dict[S
     if isinstance(op, arith.ConstantOp):
         assert isinstance(op.value, DenseIntOrFPElementsAttr)
         type_ = TensorType(tensor_of(value).element_type, shape)
-        return add(arith.ConstantOp(DenseIntOrFPElementsAttr(type_, op.value.data)))
+        return add(arith.ConstantOp(DenseIntOrFPElementsAttr(type_, op.value.data)))  # type: ignore[arg-type]
     operands = {each: _shaped(each, shape, before, known) for each in op.operands}
     new = op.clone(dict(operands))
     old = tensor_of(value)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
-from xdsl.dialects.builtin import DictionaryAttr, IntegerType, NoneAttr, StringAttr, TensorType
+from xdsl.dialects.builtin import DictionaryAttr, FixedBitwidthType, IntegerType, NoneAttr, StringAttr, TensorType
 from xdsl.ir import Attribute, ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
@@ -244,9 +244,10 @@ class DescriptorType(ParametrizedAttribute, TypeAttribute):
 
 def _without_sign(block: Attribute) -> Attribute:
     tensor = as_tensor(block)
-    if tensor is None or not isinstance(tensor.element_type, IntegerType):
+    if tensor is None or not isinstance(element := tensor.element_type, FixedBitwidthType):
         return block
-    return TensorType(IntegerType(tensor.element_type.width), tensor.get_shape())
+    signed = str(element).startswith(("si", "ui"))
+    return TensorType(IntegerType(element.bitwidth), tensor.get_shape()) if signed else block
 
 
 def loaded_type(pointer: Attribute) -> Attribute:
