@@ -21,6 +21,7 @@ from louver.compile.canonical.fold_sums import fold_sums
 from louver.compile.canonical.host_descriptors import make_host_descriptors
 from louver.compile.canonical.join_equal_integers import join_equal_integers
 from louver.compile.canonical.propagate_sparsity import encoding_of, propagate_sparsity
+from louver.compile.canonical.shape_loads import shape_loads
 from louver.compile.conditions import conditions
 from louver.compile.decompose.decompose_sparse_tensors import decompose_sparse_tensors
 from louver.compile.decompose.dense_views import read_dense_views
@@ -121,6 +122,7 @@ class CompiledTiles:
 
 PASSES = (
     "count-loops",
+    "shape-loads",
     "fold-sums",
     "propagate-sparsity",
     "drop-assumptions",
@@ -162,6 +164,8 @@ def compile_tiles(
     dense = tile_ir.clone()
     count_loops(dense)
     dump.write("count-loops", dense)
+    shape_loads(dense)
+    dump.write("shape-loads", dense)
     if has_known_addresses(_kernel(dense)):
         fold_sums(dense)
     dump.write("fold-sums", dense)
