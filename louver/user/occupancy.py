@@ -14,6 +14,9 @@ MOST_WARPS = 16
 WARPS_OF_SM = (SM_WARPS, 20, 12)
 """Warps that share an SM's registers, best first: 128 registers a thread, 96 or 168. One waits for memory while another multiplies."""
 
+LEAST_SHARE = 0.6
+"""Of the registers that a thread takes by itself: with fewer it would spill."""
+
 
 def with_room(kernel: CompiledKernel, assembly: Assembly, warps: int | None) -> tuple[CompiledKernel, Assembly]:
     """A kernel and what the assembler makes of it, as it is launched; products stay as they are.
@@ -30,6 +33,8 @@ def with_room(kernel: CompiledKernel, assembly: Assembly, warps: int | None) -> 
         registers = assembly.kernels[0].registers * made.signature.threads * ctas
         if ctas <= 1 or registers <= made.target.registers_per_sm:
             break
+        if registers * LEAST_SHARE > made.target.registers_per_sm:
+            continue
         closer = made.with_ctas(ctas)
         try:
             tried = assemble(closer.ptx, made.target.name)
