@@ -37,6 +37,7 @@ from louver.passes.expand_blocks import expand_blocks
 from louver.passes.fold_sums import fold_sums
 from louver.passes.hoist_invariants import hoist_invariants
 from louver.passes.host_descriptors import make_host_descriptors
+from louver.passes.join_choices import join_choices
 from louver.passes.join_equal_integers import join_equal_integers
 from louver.passes.lower_tiles import lower_tiles, place_shared
 from louver.passes.make_ahead import make_ahead
@@ -124,6 +125,7 @@ PASSES = (
     "expand-blocks",
     "exact-dots",
     "eliminate-common-subexpressions",
+    "join-choices",
     "describe-boxes",
     "split-addresses",
     "find-chunks",
@@ -187,6 +189,8 @@ def compile_tiles(
     dump.write("exact-dots", plain)
     cse(plain)
     dump.write("eliminate-common-subexpressions", plain)
+    join_choices(plain)
+    dump.write("join-choices", plain)
     maps = describe_boxes(_kernel(plain), parameters) if boxes and machine.bulk_copies else ()
     plain.verify()
     dump.write("describe-boxes", plain)

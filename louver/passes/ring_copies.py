@@ -17,7 +17,7 @@ Valid tile IR with encodings in (after assign-encodings), valid tile IR out.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -149,7 +149,7 @@ def _tile(loop: scf.ForOp, load: LoadOp, feeds: Feeds) -> _Tile | None:
 def _is_unchanged(load: LoadOp, loop: scf.ForOp, apart: Container[SSAValue]) -> bool:
     """Whether a loop stores to no memory that a load may read. apart: arrays that share no memory with others."""
     array = array_of(load.ptr)
-    stored = [array_of(op.ptr) for op in loop.body.block.ops if isinstance(op, StoreOp | AtomicRMWOp)]
+    stored = [array_of(op.ptr) for op in loop.body.walk() if isinstance(op, StoreOp | AtomicRMWOp)]
     return all(
         array is not None and other is not None and array is not other and (array in apart or other in apart)
         for other in stored
@@ -205,10 +205,11 @@ class _Ring:
         for slot in range(slots - 1):
             into = self._slot(loop, memory, barriers, integer(loop, slot))
             if firsts and slot == 0:
-                self._begin(loop, into, firsts, [], {}, goes_on)
+                self._begin(loop, into, firsts, {}, goes_on)
                 continue
-            self._begin(loop, into, loads, sources.made, dict(known), goes_on)
-            goes_on = _step(loop, loop, sources, known, number, goes_on)
+            here = _made(loop, sources.made, known, goes_on)
+            self._begin(loop, into, loads, here, goes_on)
+            goes_on = _step(loop, loop, sources, known, here, goes_on)
 
         # In the loop: the step that is so many further on, from values of its own that are as far ahead.
         shadows = [number, *sources.carried]
@@ -227,15 +228,17 @@ class _Ring:
             insert(first, WaitBarrierOp(current.barrier, phase[0]), self.like)
         turns = self._turned(first, read, phase)
         dot = _first_product(block)
+        # No branch stands between products and what waits for them.
+        made = [op for op in sources.made if op in sources.varying]
+        here = _made(first if dot is None else dot, made, following, goes_on)
         if dot is not None:
             first = dot.next_op or end
             if only_loads(loop):
                 _load_behind(block, first)
             _take_behind(dot)
         into = self._slot(first, memory, barriers, fill)
-        made = [op for op in sources.made if op in sources.varying]
-        self._begin(first, into, loads, made, dict(following), goes_on, free=dot is not None)
-        goes_on = _step(first, loop, sources, following, number, goes_on)
+        self._begin(first, into, loads, here, goes_on, free=dot is not None)
+        goes_on = _step(first, loop, sources, following, here, goes_on)
         for each, tile in zip(self.tiles, current.tiles, strict=True):
             tile.name_hint = each.load.result.name_hint
             if each.first is not None:
@@ -268,14 +271,12 @@ class _Ring:
         before: Operation,
         slot: _Slot,
         loads: Sequence[LoadOp],
-        made: Sequence[Operation],
-        known: dict[SSAValue, SSAValue],
+        known: Mapping[SSAValue, SSAValue],
         goes_on: SSAValue,
         *,
         free: bool = False,
     ) -> None:
         """Begin the copies of a step, by these loads, where `goes_on` holds. known: what stands there for values of the loop's body."""
-        computed_again(before, made, known, goes_on)
         boxes = [
             (load.box, load.place, tile) for load, tile in zip(loads, slot.tiles, strict=True) if load.box is not None
         ]
@@ -348,23 +349,32 @@ def _first_product(block: Block) -> DotOp | None:
     return dot if dot is not None and by_warpgroups(dot) else None
 
 
+def _made(
+    before: Operation, made: Sequence[Operation], known: Mapping[SSAValue, SSAValue], goes_on: SSAValue
+) -> dict[SSAValue, SSAValue]:
+    """`known`, and what these operations give where it stands for the values of the loop's body."""
+    here = dict(known)
+    computed_again(before, made, here, goes_on)
+    return here
+
+
 def _step(
     before: Operation,
     loop: scf.ForOp,
     sources: Sources,
     known: dict[SSAValue, SSAValue],
-    number: SSAValue,
+    here: Mapping[SSAValue, SSAValue],
     goes_on: SSAValue,
 ) -> SSAValue:
-    """Move `known` on by one iteration; returns whether there is that one."""
+    """Move `known` on by one iteration; returns whether there is that one. here: `known` and what has been made of it."""
     block, end = loop.body.block, cast(scf.YieldOp, loop.body.block.last_op)
+    number = block.args[0]
     like = sources.made[-1] if sources.made else end
     # What is left does not wrap while there is a step: it is 1 at least and, read without a sign, fits its bits.
     left = insert(before, arith.SubiOp(loop.ub, known[number]), like).results[0]
     more = insert(before, CmpiOp(loop.step, left, "ult"), like).results[0]
     again = insert(before, arith.AndIOp(goes_on, more), like).results[0]
-    inner = dict(known)
-    computed_again(before, sources.stepped, inner, None)
+    inner = _made(before, [op for op in sources.stepped if op.results[0] not in here], here, goes_on)
     for each in sources.carried:
         value = end.operands[position(each, block.args) - 1]
         known[each] = inner.get(value, value)

@@ -46,9 +46,7 @@ class Sources:
         self.made = [op for op in block.ops if op in made]
         self.stepped = [op for op in block.ops if op in stepped]
         self.varying = varying(self.made, block)
-        # What is divided by may be 0 beyond the loop's end, unless it is what it was.
-        defined = all(takes_any(op) or op.operands[1].owner not in (block, *self.varying) for op in self.made)
-        self.known_ahead = defined and all(is_pure(op) for op in (*made, *stepped))
+        self.known_ahead = all(is_pure(op) for op in (*made, *stepped))
 
 
 def computed(values: Iterable[SSAValue], block: Block) -> tuple[set[Operation], list[SSAValue]]:
@@ -64,28 +62,36 @@ def computed(values: Iterable[SSAValue], block: Block) -> tuple[set[Operation], 
                 carried[value] = None
         elif isinstance(owner, Operation) and owner.parent_block() is block and owner not in made:
             made.add(owner)
-            pending += owner.operands
+            pending += taken(owner)
     return made, list(carried)
+
+
+def taken(op: Operation) -> list[SSAValue]:
+    """The values that an operation takes from outside, in its regions too."""
+    inside = set(op.walk())
+    return [value for each in inside for value in each.operands if value.owner not in inside]
 
 
 def varying(made: Iterable[Operation], block: Block) -> set[Operation]:
     """Those of the operations, which are in order, that may compute something else in each iteration."""
     found: set[Operation] = set()
     for op in made:
-        if any(operand.owner is block or operand.owner in found for operand in op.operands):
+        if any(operand.owner is block or operand.owner in found for operand in taken(op)):
             found.add(op)
     return found
 
 
 def is_pure(op: Operation) -> bool:
-    """Whether an operation is done at once: no load, no product, no reduction."""
+    """Whether an operation is done at once: no load, no product, no reduction, and no branch with anything else in it."""
+    if isinstance(op, scf.IfOp):
+        return all(is_pure(each) for region in op.regions for block in region.blocks for each in block.ops)
     return has_no_effect(op) and not op.regions and not isinstance(op, DotOp | LoadOp)
 
 
 def only_loads(loop: scf.ForOp, *, stores: bool = False) -> bool:
-    """Whether nothing in a loop has an effect on global memory but loads, whose order does not matter then, and no loop or branch is in it.
+    """Whether nothing in a loop has an effect on global memory but loads, whose order does not matter then, and no loop is in it.
 
-    stores: whether stores, and atomic operations whose results nothing reads, may be in it too.
+    stores: whether stores, and atomic operations whose results nothing reads, may be in it too, in branches as well.
     """
     for op in loop.body.block.walk():
         if isinstance(op, LoadOp):
@@ -94,9 +100,10 @@ def only_loads(loop: scf.ForOp, *, stores: bool = False) -> bool:
         elif stores and isinstance(op, StoreOp | AtomicRMWOp):
             if any(result.first_use for result in op.results):
                 return False
-        elif isinstance(op, scf.ForOp | scf.WhileOp | scf.IfOp) or not (
-            has_no_effect(op) or isinstance(op, LocalStoreOp)
-        ):
+        elif isinstance(op, scf.IfOp):
+            if not stores and not is_pure(op):
+                return False
+        elif isinstance(op, scf.ForOp | scf.WhileOp) or not (has_no_effect(op) or isinstance(op, LocalStoreOp)):
             return False
     return True
 
@@ -110,18 +117,19 @@ def move_up(block: Block, early: set[Operation]) -> None:
 
 
 def computed_again(
-    before: Operation, made: Iterable[Operation], known: dict[SSAValue, SSAValue], guard: SSAValue | None
+    before: Operation, made: Iterable[Operation], known: dict[SSAValue, SSAValue], guard: SSAValue
 ) -> None:
     """Operations once more, before an operation. known: what stands there for values of the loop's body; their results are added.
 
-    guard: where it does not hold, nothing reads the results, and divisions are by 1; None where operations are defined anyway.
+    guard: where it does not hold, nothing reads the results, and divisions are by 1.
     """
     for op in made:
         new = op.clone(known)
-        if guard is not None and not takes_any(op):
-            new.operands[1] = _where(guard, new.operands[1], before, op)
-        new.location = op.location
         Rewriter.insert_op(new, InsertPoint.before(before))
+        for each, old in zip(new.walk(), op.walk(), strict=True):
+            each.location = old.location
+            if not takes_any(each):
+                each.operands[1] = _where(guard, each.operands[1], each, old)
 
 
 def _where(guard: SSAValue, value: SSAValue, before: Operation, like: Operation) -> SSAValue:

@@ -77,11 +77,16 @@ def _may_follow(low: Lowering, *blocks: Block) -> None:
     takers = [op for op in found if isinstance(op, ConvertLayoutOp | DotOp)]
     low.accesses.takes |= exchanges or any(in_shared(each) for op in takers for each in op.operands)
     low.accesses.puts |= any(isinstance(op, WaitBarrierOp) for op in found)
-    puts = AsyncWaitOp | LocalStoreOp
-    if exchanges or any(
-        isinstance(op, puts) or (isinstance(op, ConvertLayoutOp) and in_shared(op.result)) for op in found
-    ):
-        low.have_put()
+    puts = [
+        op
+        for op in found
+        if op in low.rooms.exchanges
+        or isinstance(op, AsyncWaitOp | LocalStoreOp)
+        or (isinstance(op, ConvertLayoutOp) and in_shared(op.result))
+    ]
+    low.accesses.puts |= bool(puts)
+    # A branch ends with a fence.
+    low.accesses.unfenced |= any(op.parent_block() in blocks for op in puts)
 
 
 def lower_for(low: Lowering, op: scf.ForOp, lower_block: LowerBlock) -> None:
@@ -144,17 +149,25 @@ def lower_if(low: Lowering, op: scf.IfOp, lower_block: LowerBlock) -> None:
     before = replace(low.accesses)
     results: list[Registers] = []
     with k.if_(low.scalar(op.cond), uniform=True) as branch:
-        lower_block(op.true_region.block)
+        _lower_branch(low, op.true_region.block, lower_block)
         results = _fresh(low, _ends(low, op.true_region.block)) if op.results else []
     after = low.accesses
     low.accesses = before
     if op.false_region.blocks:
         with branch.otherwise():
-            lower_block(op.false_region.block)
+            _lower_branch(low, op.false_region.block, lower_block)
             if op.results:
                 _assign(low, results, _ends(low, op.false_region.block))
     low.accesses.join(after)
     _bind(low, op.results, results)
+
+
+def _lower_branch(low: Lowering, block: Block, lower_block: LowerBlock) -> None:
+    """One region of a branch. What it stores for products is fenced there, rather than wherever it may have been taken."""
+    fenced = not low.accesses.unfenced
+    lower_block(block)
+    if fenced and low.multiplies:
+        low.fence()
 
 
 def lower_while(low: Lowering, op: scf.WhileOp, lower_block: LowerBlock) -> None:
