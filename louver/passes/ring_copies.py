@@ -59,8 +59,8 @@ from louver.passes.lower_tiles.shared import in_shared, tile_of
 from louver.passes.remove_dead import remove_dead
 from louver.passes.steps_ahead import Feeds, Sources, computed_again, guarded_mask, move_up, only_loads
 
-MOST_SLOTS = 4
-"""Slots of a ring, at most: three steps of copies are under way while one is multiplied."""
+MOST_SLOTS = 8
+"""Slots of a ring, at most: so many steps but one are under way while one is multiplied."""
 
 
 @dataclass(frozen=True, slots=True)
