@@ -33,6 +33,7 @@ from louver.passes.describe_sparse_tiles import describe_sparse_tiles
 from louver.passes.dump import Dump
 from louver.passes.encode import assign_encodings, choose_warps
 from louver.passes.exact_dots import exact_dots
+from louver.passes.exchange_plan import Means
 from louver.passes.expand_blocks import expand_blocks
 from louver.passes.fold_sums import fold_sums
 from louver.passes.hoist_invariants import hoist_invariants
@@ -290,7 +291,7 @@ def _encoded(
         prefetch_loads(encoded, warps, rings=feeds if slots else None)
     dump.write("prefetch-loads", encoded)
     if wide and slots:
-        ring_copies(encoded, rooms, slots, feeds)
+        ring_copies(encoded, rooms, Means.of(machine), slots, feeds)
     dump.write("ring-copies", encoded)
     return encoded
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
 from xdsl.dialects import arith, scf
@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from louver.ir.comparisons import SelectOp
+from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.tile import AtomicRMWOp, DotOp, LoadOp, LocalStoreOp, SplatOp, StoreOp
 from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding
 from louver.passes.effects import has_no_effect, takes_any
@@ -130,6 +130,39 @@ def computed_again(
             each.location = old.location
             if not takes_any(each):
                 each.operands[1] = _where(guard, each.operands[1], each, old)
+
+
+def made_again(
+    before: Operation, made: Sequence[Operation], known: Mapping[SSAValue, SSAValue], goes_on: SSAValue
+) -> dict[SSAValue, SSAValue]:
+    """`known`, and what these operations give where it stands for the values of the loop's body."""
+    here = dict(known)
+    computed_again(before, made, here, goes_on)
+    return here
+
+
+def next_step(
+    before: Operation,
+    loop: scf.ForOp,
+    sources: Sources,
+    known: dict[SSAValue, SSAValue],
+    here: Mapping[SSAValue, SSAValue],
+    goes_on: SSAValue,
+) -> SSAValue:
+    """Move `known` on by one iteration; returns whether there is that one. here: `known` and what has been made of it."""
+    block, end = loop.body.block, cast(scf.YieldOp, loop.body.block.last_op)
+    number = block.args[0]
+    like = sources.made[-1] if sources.made else end
+    # What is left does not wrap while there is a step: it is 1 at least and, read without a sign, fits its bits.
+    left = insert(before, arith.SubiOp(loop.ub, known[number]), like).results[0]
+    more = insert(before, CmpiOp(loop.step, left, "ult"), like).results[0]
+    again = insert(before, arith.AndIOp(goes_on, more), like).results[0]
+    inner = made_again(before, [op for op in sources.stepped if op.results[0] not in here], here, goes_on)
+    for each in sources.carried:
+        value = end.operands[position(each, block.args) - 1]
+        known[each] = inner.get(value, value)
+    known[number] = insert(before, arith.AddiOp(known[number], loop.step), like).results[0]
+    return again
 
 
 def _where(guard: SSAValue, value: SSAValue, before: Operation, like: Operation) -> SSAValue:
