@@ -191,7 +191,7 @@ def loaded_again(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue
     return new.result
 
 
-def guarded_mask(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
+def guarded_mask(before: Operation, load: LoadOp, known: Mapping[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
     """The mask of a load where it is done only if `guard` holds."""
     pointers = as_tensor(load.ptr.type)
     mask = guard if pointers is None else insert(before, splat(guard, pointers), load).results[0]
