@@ -18,30 +18,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from louver.bench.graph import prepare
-from louver.bench.machine import header, require_torch
-from louver.bench.operands import make_operands
-from louver.bench.problems import GemmProblem, parse_dtypes, parse_shapes
-from louver.bench.protocol import Protocol
-from louver.bench.record import write_record
-from louver.bench.schedules import rows_of
-from louver.bench.sustained import Sustained, sustain
-from louver.bench.verify import verify
+from louver.compile.products import CompiledProduct, compile_product
 from louver.frontend.problem import Problem
 from louver.isa.barrier import MbarrierArriveExpect
 from louver.isa.bulk import BulkTensorLoad, BulkTensorStore
 from louver.isa.targets import target
 from louver.isa.wgmma import Wgmma
-from louver.kernels.compiled import LoadedProduct
-from louver.kernels.configure import choose
-from louver.kernels.fused import NOTHING_BOUND
-from louver.kernels.launch import Launcher
-from louver.kernels.operand import upload
-from louver.passes.pipeline import CompiledProduct, compile_product
+from louver.library.compiled import LoadedProduct
+from louver.library.configure import choose
+from louver.library.fused import NOTHING_BOUND
+from louver.library.launch import Launcher
+from louver.library.operand import upload
+from louver.measure.graph import prepare
+from louver.measure.machine import header, require_torch
+from louver.measure.operands import make_operands
+from louver.measure.problems import GemmProblem, parse_dtypes, parse_shapes
+from louver.measure.protocol import Protocol
+from louver.measure.record import write_record
+from louver.measure.report.table import Column, Table
+from louver.measure.schedules import rows_of
+from louver.measure.sustained import Sustained, sustain
+from louver.measure.verify import verify
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Block, If, Imm, Inst, Kernel, Module, Node, While
 from louver.ptx.printer import print_module
-from louver.report.table import Column, Table
 from louver.runtime.device import Device, require_device
 from louver.runtime.module import load
 

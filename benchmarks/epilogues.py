@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import louver
-from louver.bench.graph import prepare
-from louver.bench.machine import header, require_torch
-from louver.bench.operands import make_operands
-from louver.bench.problems import GemmProblem, parse_shapes
-from louver.bench.protocol import Protocol, interleave, median
-from louver.bench.record import write_record
-from louver.kernels.numerics import coefficients
-from louver.report.table import Column, Table
+from louver.library.numerics import coefficients
+from louver.measure.graph import prepare
+from louver.measure.machine import header, require_torch
+from louver.measure.operands import make_operands
+from louver.measure.problems import GemmProblem, parse_shapes
+from louver.measure.protocol import Protocol, interleave, median
+from louver.measure.record import write_record
+from louver.measure.report.table import Column, Table
 
 CHECKED = 32
 """Tokens whose results are compared."""

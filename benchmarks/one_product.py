@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import louver
-from louver.bench.sweep.expected import Expected, limits
-from louver.bench.sweep.options import OPTIONS, Draft, Option, Setting, available
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import PRODUCTS
-from louver.kernels.reference import exact_product
+from louver.library.reference import exact_product
+from louver.measure.sweep.expected import Expected, limits
+from louver.measure.sweep.options import OPTIONS, Draft, Option, Setting, available
 from louver.runtime.device import Device, current_device
 from louver.runtime.memory import DeviceArray
 

@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from louver.bench.contenders import REFUSALS, Contender, CuSparseLt, cublas, cusparselt_candidates, ours
-from louver.bench.counters import (
+from louver.measure.contenders import REFUSALS, Contender, CuSparseLt, cublas, cusparselt_candidates, ours
+from louver.measure.counters import (
     KernelCounters,
     NoCountersError,
     by_contender,
@@ -26,13 +26,13 @@ from louver.bench.counters import (
     known_metrics,
     profile,
 )
-from louver.bench.graph import ESTIMATE_REPLAYS, capture
-from louver.bench.machine import CannotMeasureError, header, require_torch
-from louver.bench.operands import make_operands
-from louver.bench.problems import OUTPUTS, GemmProblem, parse_dtypes, parse_shapes
-from louver.bench.protocol import Protocol
-from louver.bench.record import write_record
-from louver.report.table import Column, Table
+from louver.measure.graph import ESTIMATE_REPLAYS, capture
+from louver.measure.machine import CannotMeasureError, header, require_torch
+from louver.measure.operands import make_operands
+from louver.measure.problems import OUTPUTS, GemmProblem, parse_dtypes, parse_shapes
+from louver.measure.protocol import Protocol
+from louver.measure.record import write_record
+from louver.measure.report.table import Column, Table
 
 SEPARATOR = "spin_kernel"
 """The kernel of torch.cuda._sleep, which stands before each contender's."""

@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from one_product import differing, draw
 
 import louver
+from louver.compile.plan.schedule import Schedule
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
-from louver.kernels.configure import deepest
-from louver.kernels.fused import NOTHING_BOUND
-from louver.kernels.launch import Rows
-from louver.kernels.state import TensorState
-from louver.passes.schedule import Schedule
+from louver.library.configure import deepest
+from louver.library.fused import NOTHING_BOUND
+from louver.library.launch import Rows
+from louver.library.state import TensorState
 from louver.runtime.device import Device, current_device
 from louver.runtime.memory import DeviceArray
 

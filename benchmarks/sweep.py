@@ -5,7 +5,7 @@ every layout and output type, leading axes, unaligned views, and the options tha
 so on; the record counts them). Each dense operand and each output is a view into a buffer of NaN, or of what no result is. The
 reference is torch's float64 product on the GPU, taken through the same options. Up to half of the cases hold integers whose
 results are exact: every element equals the reference, rounded once. The others are held elementwise to the bound of
-louver.kernels.numerics and to what f32 makes of the options' steps. After each case the buffer around the output must be as it
+louver.library.numerics and to what f32 makes of the options' steps. After each case the buffer around the output must be as it
 was. Cases come in groups that share their kernels. Exit status 1 if any is wrong.
 """
 
@@ -14,9 +14,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from louver.bench.machine import CannotMeasureError, host_header, require_torch
-from louver.bench.record import write_record
-from louver.bench.sweep.pool import sweep
+from louver.measure.machine import CannotMeasureError, host_header, require_torch
+from louver.measure.record import write_record
+from louver.measure.sweep.pool import sweep
 
 
 def main() -> int:

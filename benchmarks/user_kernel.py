@@ -107,13 +107,13 @@ def speed(torch: Any, dtype: str) -> tuple[dict[str, Any], dict[str, float]]:
     """A user's kernel beside the library's product: a row of times, and host microseconds of the user's call."""
     import triton_kernels
 
-    from louver.bench.contenders import Contender, ours
-    from louver.bench.graph import prepare
-    from louver.bench.host import batch_times, summary
-    from louver.bench.operands import make_operands
-    from louver.bench.problems import GemmProblem
-    from louver.bench.protocol import Protocol, interleave, median, spread
-    from louver.bench.verify import verify
+    from louver.measure.contenders import Contender, ours
+    from louver.measure.graph import prepare
+    from louver.measure.host import batch_times, summary
+    from louver.measure.operands import make_operands
+    from louver.measure.problems import GemmProblem
+    from louver.measure.protocol import Protocol, interleave, median, spread
+    from louver.measure.verify import verify
 
     m, n, k = SHAPE
     protocol, problem = Protocol(), GemmProblem(m, n, k, dtype, "f16")
@@ -163,8 +163,8 @@ def main() -> None:
         )
     if args.start:
         return
-    from louver.bench.machine import host_header, require_torch
-    from louver.bench.record import write_record
+    from louver.measure.machine import host_header, require_torch
+    from louver.measure.record import write_record
 
     torch = require_torch()
     rows: list[dict[str, Any]] = []

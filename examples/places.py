@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import louver
-from louver.kernels.numerics import accumulation, compare
+from louver.library.numerics import accumulation, compare
 
 Array = NDArray[Any]
 

@@ -6,7 +6,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from louver.bench.ready import prepare
     from louver.formats.check import check
     from louver.formats.compress import compress
     from louver.formats.file import load, save
@@ -15,8 +14,9 @@ if TYPE_CHECKING:
     from louver.formats.prune import prune
     from louver.formats.tensor import SparseTensor
     from louver.frontend.epilogue import Epilogue
-    from louver.kernels.plan import Plan, plan
-    from louver.kernels.products import linear, matmul
+    from louver.library.plan import Plan, plan
+    from louver.library.products import linear, matmul
+    from louver.measure.ready import prepare
     from louver.user.descriptor import TensorDescriptor
     from louver.user.jit import jit
 
@@ -47,18 +47,18 @@ _HOMES = {
     "Epilogue": "louver.frontend.epilogue",
     "GatedTensor": "louver.formats.gated",
     "Pattern": "louver.formats.pattern",
-    "Plan": "louver.kernels.plan",
+    "Plan": "louver.library.plan",
     "SparseTensor": "louver.formats.tensor",
     "TensorDescriptor": "louver.user.descriptor",
     "check": "louver.formats.check",
     "compress": "louver.formats.compress",
     "gated": "louver.formats.gated",
     "jit": "louver.user.jit",
-    "linear": "louver.kernels.products",
+    "linear": "louver.library.products",
     "load": "louver.formats.file",
-    "matmul": "louver.kernels.products",
-    "plan": "louver.kernels.plan",
-    "prepare": "louver.bench.ready",
+    "matmul": "louver.library.products",
+    "plan": "louver.library.plan",
+    "prepare": "louver.measure.ready",
     "prune": "louver.formats.prune",
     "save": "louver.formats.file",
 }

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
+from louver.cli.commands.notes import note
 from louver.cli.output import PATH, result_command
-from louver.commands.notes import note
-from louver.report.result import Result
+from louver.measure.report.result import Result
 
 DTYPES_HELP = "Element types, separated by commas: f16, bf16, e4m3, int8."
 
@@ -48,7 +48,7 @@ def gemm(
     out: Path,
 ) -> Result:
     """Time products of large matrices beside cuBLAS and cuSPARSELt. Writes a record and a picture, too."""
-    from louver.commands.bench import bench_gemm, problems
+    from louver.cli.commands.bench import bench_gemm, problems
 
     wanted = problems(dtype, shapes, quick=quick, accumulate=accumulate)
     return bench_gemm(wanted, out, sustained=sustained, budget=budget)
@@ -65,7 +65,7 @@ def gemm(
 @result_command
 def schedules(dtype: str, shapes: str | None, quick: bool, only: str, out: Path) -> Result:
     """Time the library's schedule beside its neighbours. They differ from it by one field. Writes a record, too."""
-    from louver.commands.bench import bench_schedules, problems
+    from louver.cli.commands.bench import bench_schedules, problems
 
     return bench_schedules(problems(dtype, shapes, quick=quick), out, only=only)
 
@@ -79,7 +79,7 @@ def ladder(dtype: str, quick: bool, out: Path) -> Result:
     """Time schedules from a plain one to ours. Each differs from the one before by one field, at 4096x8192x8192. Writes a record
     and a picture, too.
     """
-    from louver.commands.ladder import bench_ladder, dtypes
+    from louver.cli.commands.ladder import bench_ladder, dtypes
 
     return bench_ladder(dtypes(dtype), out, quick=quick)
 
@@ -95,9 +95,9 @@ def ladder(dtype: str, quick: bool, out: Path) -> Result:
 @result_command
 def kernels(paths: tuple[Path, ...], only: tuple[str, ...], jobs: int, general: bool, out: Path) -> Result:
     """Time users' kernels beside Triton's dense ones and cuBLAS. A PATH is a Python file with a tuple FORMS of
-    louver.bench.forms, or a folder of such files. Writes a record and a picture, too.
+    louver.measure.forms, or a folder of such files. Writes a record and a picture, too.
     """
-    from louver.commands.kernels import bench_kernels
+    from louver.cli.commands.kernels import bench_kernels
 
     return bench_kernels(paths, out, only=only, jobs=jobs, general=general)
 
@@ -108,9 +108,9 @@ def kernels(paths: tuple[Path, ...], only: tuple[str, ...], jobs: int, general: 
 @result_command
 def host(dtype: str, out: Path) -> Result:
     """Take the host's time of a warm call. In every form, and of the runtime's parts. Writes a record, too."""
-    from louver.bench.host import problems
-    from louver.bench.problems import parse_dtypes
-    from louver.commands.bench import bench_host
+    from louver.cli.commands.bench import bench_host
+    from louver.measure.host import problems
+    from louver.measure.problems import parse_dtypes
 
     return bench_host(problems(parse_dtypes(dtype)), out)
 
@@ -120,6 +120,6 @@ def host(dtype: str, out: Path) -> Result:
 @click.argument("picture", type=PATH)
 def plot(record: Path, picture: Path) -> None:
     """Draw a benchmark's JSON RECORD as the PNG file PICTURE. A record is of `louver bench gemm`, `ladder` or `kernels`."""
-    from louver.report.records import draw
+    from louver.measure.report.records import draw
 
     note(f"wrote {draw(record, picture)}")

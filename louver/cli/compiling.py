@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from louver.cli.commands.notes import encoding_of
 from louver.cli.options import ACCUMULATE_HELP, PRODUCTS, PRODUCTS_HELP
 from louver.cli.output import check_output, deliver, output_option
-from louver.commands.notes import encoding_of
-from louver.report.text import shown
+from louver.measure.report.text import shown
 
 if TYPE_CHECKING:
-    from louver.commands.stages import Source
+    from louver.cli.commands.stages import Source
 
 TYPES = ("f16", "bf16", "e4m3", "e5m2", "s8", "u8")
 """Element types of both operands that products are compiled for."""
@@ -102,7 +102,7 @@ def compile_(
 
 
 def _product(problem: str, dtype: str, product: str, target: str, accumulate: str, of_kernels: Sequence[str]) -> Source:
-    from louver.commands.compile import parse_sizes, product_source
+    from louver.cli.commands.compile import parse_sizes, product_source
 
     if of_kernels:
         raise ValueError(f"--arg, --const and --sparse are for kernels, got {of_kernels[0]} with --problem")
@@ -112,8 +112,8 @@ def _product(problem: str, dtype: str, product: str, target: str, accumulate: st
 def _kernel(
     place: str, target: str, arg: Sequence[str], const: Sequence[str], sparse: Sequence[str], config: int | None
 ) -> Source:
-    from louver.commands.compile_ir import ir_source, is_ir
-    from louver.commands.compile_kernel import KernelArguments, kernel_source, load_kernel
+    from louver.cli.commands.compile_ir import ir_source, is_ir
+    from louver.cli.commands.compile_kernel import KernelArguments, kernel_source, load_kernel
 
     given = KernelArguments.parse(arg, const, sparse)
     if not is_ir(place):

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
-from louver.commands.notes import note
+from louver.cli.commands.notes import note
 from louver.formats.regular import FormatError
 from louver.ptx.assembler import AssemblerMissingError
 from louver.ptx.sass import DisassemblerMissingError

@@ -8,14 +8,14 @@ import click
 
 from louver.cli.options import ACCUMULATE_HELP, PRODUCTS, PRODUCTS_HELP
 from louver.cli.output import PATH, result_command
-from louver.report.result import Result
+from louver.measure.report.result import Result
 
 
 @click.command()
 @result_command
 def doctor() -> Result:
     """Say what this machine can do, and why not."""
-    from louver.commands.doctor import examine, report
+    from louver.cli.commands.doctor import examine, report
 
     return report(examine())
 
@@ -43,7 +43,7 @@ def tune(
     show: bool,
 ) -> Result:
     """Time schedules on this GPU and keep the best for later calls."""
-    from louver.commands import tune as command
+    from louver.cli.commands import tune as command
 
     if show:
         return command.show()

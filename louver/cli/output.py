@@ -12,10 +12,10 @@ from typing import Any
 
 import click
 
+from louver.cli.commands.notes import encoding_of, is_terminal, note
 from louver.cli.errors import FAILED
-from louver.commands.notes import encoding_of, is_terminal, note
 from louver.formats.regular import Target
-from louver.report.result import Result
+from louver.measure.report.result import Result
 
 PATH = click.Path(path_type=Path)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
+from louver.cli.commands.selection import Selection
 from louver.cli.options import FLOATS, exclude_option, include_option, pattern_option
 from louver.cli.output import PATH, result_command
-from louver.commands.selection import Selection
-from louver.report.result import Result
+from louver.measure.report.result import Result
 
 DTYPE_HELP = f"Of the pruned weights: {', '.join(FLOATS.choices)}. Default: their own, but f16 for f32 compressed."
 
@@ -20,7 +20,7 @@ DTYPE_HELP = f"Of the pruned weights: {', '.join(FLOATS.choices)}. Default: thei
 @result_command
 def inspect(file: Path, pattern: str) -> Result:
     """List a file's tensors, and whether a pattern holds. FILE is a safetensors file, an index, or a folder with one."""
-    from louver.commands.inspect import inspect_file
+    from louver.cli.commands.inspect import inspect_file
 
     return inspect_file(file, pattern)
 
@@ -51,8 +51,8 @@ def prune(
     for files of the same names; for a sharded checkpoint it is an index (a name that ends in .json) or a folder. The same
     command goes on with a run that was interrupted.
     """
-    from louver.commands.prune import prune_file
-    from louver.commands.prune_run import PruneOptions
+    from louver.cli.commands.prune import prune_file
+    from louver.cli.commands.prune_run import PruneOptions
     from louver.formats.pattern import Pattern
 
     selection = Selection.of(include, exclude)
@@ -67,6 +67,6 @@ def prune(
 @result_command
 def demo(weights: Path | None, out: Path, include: tuple[str, ...], exclude: tuple[str, ...]) -> Result:
     """Prune, compile, run and check real weights, and compare sentences. Writes the sparse file, a plot and a report."""
-    from louver.commands.demo import run_demo
+    from louver.cli.commands.demo import run_demo
 
     return run_demo(weights, out, Selection.of(include, exclude))

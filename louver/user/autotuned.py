@@ -14,24 +14,24 @@ from louver.runtime.device import device
 from louver.runtime.driver import is_capturing
 from louver.user.arguments import Call, canonical, plain
 from louver.user.compiled import Variant, Wanted, apart_of, ctas_of, is_loaded, multiples_of, target_of
+from louver.user.config_outcomes import explain_candidates
+from louver.user.decorated_call import Given
+from louver.user.decorators import Candidate, Layers
 from louver.user.dense import launch_decorated
 from louver.user.explanation import Explanation
-from louver.user.fates import explain_candidates
-from louver.user.given import Given
 from louver.user.hints import Hints
+from louver.user.hook_copies import rehearsed
 from louver.user.interpreted import interpret
 from louver.user.kernel import Grid, JitKernel, computes, grid_sizes
-from louver.user.layers import Candidate, Layers
 from louver.user.recent import Recent, RecentCalls
 from louver.user.refused import Refused, is_refusal
-from louver.user.rehearsal import rehearsed
 from louver.user.snapshot import DeviceSnapshot, HostSnapshot
 from louver.user.source import KernelSource
 
 if TYPE_CHECKING:
+    from louver.compile.choose_family import CompiledKernel
+    from louver.compile.plan.schedule import Schedule
     from louver.emulator import Report
-    from louver.passes.choose_family import CompiledKernel
-    from louver.passes.schedule import Schedule
     from louver.user.launch import Ready
 
 T = TypeVar("T")
@@ -211,7 +211,7 @@ class AutotunedKernel(JitKernel):
 
     def _choose(self, grid: Grid, given: Given, refused: Candidate | None) -> Attempt:
         """Try all candidates, and time those that are left. refused: the one that was chosen before and does not fit this call."""
-        from louver.user.choice import Choice
+        from louver.user.timed_choice import Choice
 
         self._refuse_capture(given)
         with self._lock:

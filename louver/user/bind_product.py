@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from louver.compile.signature import batch_pitch_name, parameter_name, pitch_name
 from louver.formats.tensor import SparseTensor
+from louver.ir.product import Split
 from louver.isa.fragments import ROWS
 from louver.isa.tensormap import COPY_CHUNK
-from louver.kernels.launch import Rows
-from louver.kernels.operand import as_stored
-from louver.passes.product import Split
-from louver.passes.signature import batch_pitch_name, parameter_name, pitch_name
+from louver.library.launch import Rows
+from louver.library.operand import as_stored
 from louver.runtime.arrays import overlaps, repeats
 from louver.user.arguments import Call
 from louver.user.facts import MatrixFacts, ProductFacts

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from louver.compile.tile_signature import ArgumentParameter, Reach, SparseView, TileSignature
 from louver.formats.tensor import SparseTensor
 from louver.isa.metadata import WARP_ROWS
 from louver.isa.tensormap import TensorMap
-from louver.kernels.boxes import tensor_map
-from louver.kernels.operand import as_stored
-from louver.passes.tile_signature import ArgumentParameter, Reach, SparseView, TileSignature
+from louver.library.boxes import tensor_map
+from louver.library.operand import as_stored
 from louver.user.arguments import Call, Number
 from louver.user.bind_product import check_extent, check_rows_apart
 from louver.user.sizes import size as size_of

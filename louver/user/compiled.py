@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from louver.compile.plan.schedule import Schedule
+from louver.compile.signature import MapParameter, Signature
+from louver.compile.tile_signature import TileSignature
 from louver.frontend.transposed import LENGTH
 from louver.isa.targets import target as machine
-from louver.passes.schedule import Schedule
-from louver.passes.signature import MapParameter, Signature
-from louver.passes.tile_signature import TileSignature
 from louver.ptx.assembler import ptxas_version
 from louver.runtime.cache import KernelRecord, kernel_cache, problem_key, ptx_hash
 from louver.runtime.device import device
@@ -27,7 +27,7 @@ from louver.user.source import KernelSource
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-    from louver.passes.choose_family import CompiledKernel
+    from louver.compile.choose_family import CompiledKernel
 
 
 class UncleanKernelError(RuntimeError):
@@ -105,9 +105,9 @@ class UserKernel:
 def compile_wanted(wanted: Wanted) -> CompiledKernel:
     """The kernel at every stage. Raises UnsupportedKernelError, with the operation and its line, or ValueError with the rule."""
     # A warm start reads the record from disk and needs neither xDSL nor Triton's compiler.
-    from louver.kernels.configure import choose_for_nest
-    from louver.passes.choose_family import Choice, Reading, compile_kernel
-    from louver.passes.product import ProductNest
+    from louver.compile.choose_family import Choice, Reading, compile_kernel
+    from louver.ir.product import ProductNest
+    from louver.library.configure import choose_for_nest
 
     fixed = dict(wanted.hints.schedule)
 
@@ -157,10 +157,10 @@ CHOSEN = "the hint family asks for register tiles"
 
 def build_record(wanted: Wanted) -> KernelRecord:
     """Compile and assemble; raises UncleanKernelError when the assembler warns of a product's lost performance, or spills its registers."""
-    from louver.passes.layout import metadata_words
-    from louver.passes.pipeline import CompiledProduct
+    from louver.compile.plan.layout import metadata_words
+    from louver.compile.products import CompiledProduct
     from louver.ptx.assembler import assemble
-    from louver.user.room import spilled, with_room
+    from louver.user.occupancy import spilled, with_room
 
     kernel = compile_wanted(wanted)
     assembly = assemble(kernel.made.ptx, wanted.target)

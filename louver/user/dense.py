@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from louver.user.arguments import Call
+from louver.user.decorated_call import Given
+from louver.user.decorators import Layers
 from louver.user.descriptor import TensorDescriptor
-from louver.user.given import Given
 from louver.user.hints import Hints
-from louver.user.layers import Layers
 from louver.user.source import KernelSource
 
 

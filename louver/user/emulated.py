@@ -8,24 +8,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.compile.choose_family import CompiledKernel
+from louver.compile.plan.layout import metadata_words
+from louver.compile.plan.schedule import Schedule
+from louver.compile.products import CompiledProduct
+from louver.compile.signature import parameter_name
+from louver.compile.tiles import CompiledTiles
 from louver.emulator import Allocation, Argument, GlobalMemory, Latest, Order, Report, run
 from louver.formats.dtypes import raw_bits
 from louver.formats.tensor import SparseTensor, row_pitch
-from louver.kernels.launch import Rows
-from louver.kernels.operand import prepacked, tile_metadata, tile_values
-from louver.passes.choose_family import CompiledKernel
-from louver.passes.compile_tiles import CompiledTiles
-from louver.passes.layout import metadata_words
-from louver.passes.pipeline import CompiledProduct
-from louver.passes.schedule import Schedule
-from louver.passes.signature import parameter_name
+from louver.library.launch import Rows
+from louver.library.operand import prepacked, tile_metadata, tile_values
 from louver.user.arguments import Call
 from louver.user.bind_product import PartError, ProductCall, bind_product, check_direct
 from louver.user.bind_tiles import ADDRESSES, UnmappableError, check_tiles, number, tensor_maps
 from louver.user.compiled import Variant
 from louver.user.facts import ProductFacts
+from louver.user.gated_pairs import operand
 from louver.user.interpreted import flat
-from louver.user.pairs import operand
 from louver.user.retile import SM_COUNT, schedule_of
 
 

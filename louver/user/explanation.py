@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from louver.passes.schedule import Schedule
+    from louver.compile.plan.schedule import Schedule
 
 
 ADVICE = (

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from louver.kernels.configure import Demand
-from louver.passes.product import (
+from louver.ir.product import (
     Batch,
     LoadMatrix,
     LoadScalar,
@@ -19,6 +18,7 @@ from louver.passes.product import (
     halved,
     walk,
 )
+from louver.library.configure import Demand
 
 
 @dataclass(frozen=True, slots=True)

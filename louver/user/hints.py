@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from louver.passes.schedule import Schedule
+from louver.compile.plan.schedule import Schedule
 
 FIELDS = tuple(f.name for f in fields(Schedule) if not f.name.startswith("tile_"))
 """Fields of a schedule that may be given; the tile is the kernel's own."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from louver.user.decorators import unwrap
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
-from louver.user.layers import unwrap
 from louver.user.source import TritonSource
 
 

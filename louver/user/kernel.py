@@ -13,18 +13,18 @@ from louver.runtime.adapters import make_wait
 from louver.user.arguments import Call, bind, classify, plain
 from louver.user.compiled import Variant, Wanted, apart_of, compile_wanted, ctas_of, multiples_of
 from louver.user.dense import launch_dense
+from louver.user.device_and_stream import place
 from louver.user.explanation import Explanation
 from louver.user.hints import Hints
 from louver.user.interpreted import TARGET, interpret
-from louver.user.place import place
 from louver.user.recent import Recent, RecentCalls
 from louver.user.retile import SM_COUNT, sized
 from louver.user.source import KernelSource
 
 if TYPE_CHECKING:
+    from louver.compile.choose_family import CompiledKernel
+    from louver.compile.plan.schedule import Schedule
     from louver.emulator import Report
-    from louver.passes.choose_family import CompiledKernel
-    from louver.passes.schedule import Schedule
 
 T = TypeVar("T")
 
@@ -121,7 +121,7 @@ class JitKernel:
         return self._explained(*self._call(args, kwargs))
 
     def _explained(self, call: Call, hints: Hints) -> Explanation:
-        from louver.user.room import explain_room
+        from louver.user.occupancy import explain_room
         from louver.user.units import explain_units
 
         kernel = self._compile(call, hints, "bulk")

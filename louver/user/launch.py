@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from louver.compile.signature import Signature, parameter_name
+from louver.compile.tile_signature import TileSignature
 from louver.formats.tensor import SparseTensor
 from louver.isa.targets import target as machine
-from louver.kernels.launch import Rows, parameter_type
-from louver.kernels.operand import DeviceOperand
-from louver.kernels.state import TensorState
-from louver.passes.signature import Signature, parameter_name
-from louver.passes.tile_signature import TileSignature
+from louver.library.launch import Rows, parameter_type
+from louver.library.operand import DeviceOperand
+from louver.library.state import TensorState
 from louver.runtime.arrays import ArrayView
 from louver.runtime.device import device
 from louver.runtime.driver import DriverError, device_context, is_capturing
@@ -31,9 +31,9 @@ from louver.user.compiled import (
     multiples_of,
     target_of,
 )
+from louver.user.gated_pairs import is_made
+from louver.user.gated_pairs import operand as operand_of
 from louver.user.hints import Hints
-from louver.user.pairs import is_made
-from louver.user.pairs import operand as operand_of
 from louver.user.retile import schedule_of, sized
 from louver.user.source import KernelSource
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from louver.user.compiled import UncleanKernelError
-from louver.user.layers import Candidate
+from louver.user.decorators import Candidate
 
 
 def is_refusal(error: Exception) -> bool:

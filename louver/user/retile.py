@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from louver.compile.plan.schedule import Schedule
+from louver.ir.product import ProductNest
 from louver.isa.targets import Target
-from louver.kernels.configure import choose_for
-from louver.passes.product import ProductNest
-from louver.passes.schedule import Schedule
+from louver.library.configure import choose_for
 from louver.user.arguments import Call
 from louver.user.facts import ProductFacts
 from louver.user.sizes import size, with_grid

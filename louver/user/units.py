@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from louver.compile.plan.encode.unit import product_shape
+from louver.compile.tiles import CompiledTiles
 from louver.ir.refusal import source_location
 from louver.ir.tile import DotOp, MmaAttr, element_name
 from louver.ir.tile.types import register_encoding, tensor_of
 from louver.isa.fragments import ROWS
-from louver.passes.compile_tiles import CompiledTiles
-from louver.passes.encode.unit import product_shape
 
 
 def explain_units(made: CompiledTiles) -> str | None:

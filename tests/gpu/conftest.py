@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 @functools.cache
 def why_no_gpu() -> str | None:
     """The reason that GPU tests cannot run here, None when they can."""
-    from louver.commands.doctor import gpu
+    from louver.cli.commands.doctor import gpu
 
     fact = gpu()
     return None if fact.ok else fact.value

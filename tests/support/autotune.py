@@ -10,8 +10,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from louver.frontend.ttir import read_ttir
 from louver.user.autotuned import AutotunedKernel
+from louver.user.decorators import unwrap
 from louver.user.hints import Hints
-from louver.user.layers import unwrap
 from louver.user.source import Constant, Parameter
 from support.jit import order
 from support.triton.cases import kept

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from louver.compile.lower.tiles import lower_tiles, place_shared
+from louver.compile.tile_signature import TileSignature
+from louver.compile.tiles import CompiledTiles, argument_groups, read_parameters
 from louver.ir.context import parse_ir
 from louver.ir.tile.encodings import Encoding
 from louver.isa.targets import target
-from louver.passes.compile_tiles import CompiledTiles, argument_groups, read_parameters
-from louver.passes.lower_tiles import lower_tiles, place_shared
-from louver.passes.tile_signature import TileSignature
 from louver.ptx.printer import print_module
 
 COPY = """tt.func public @copy(%out: !tt.ptr<{t}>, %x: !tt.ptr<{t}>) {{

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import louver
+from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.emulator import Seeded
 from louver.emulator.order import Order
 from louver.ir.context import parse_ir
-from louver.kernels.emulate_tiles import emulate_tiles
-from louver.passes.compile_tiles import CompiledTiles, compile_tiles
+from louver.library.emulate_tiles import emulate_tiles
 from louver.ptx.module import Kernel, Module
 
 Array = NDArray[Any]

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from louver.kernels import compiled
-from louver.passes.signature import MapParameter, NumberParameter, SizeParameter
-from louver.passes.tile_signature import ArgumentParameter
+from louver.compile.signature import MapParameter, NumberParameter, SizeParameter
+from louver.compile.tile_signature import ArgumentParameter
+from louver.library import compiled
 from louver.runtime import adapters, copy2d, driver, tensormap
 from louver.runtime.cache import KernelCache
 from louver.runtime.memory import DeviceBuffer

@@ -14,8 +14,8 @@ from louver.formats.gated import GatedTensor
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem
-from louver.kernels import reference
-from louver.kernels.numerics import accumulation, compare
+from louver.library import reference
+from louver.library.numerics import accumulation, compare
 
 Array = NDArray[Any]
 

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects.builtin import ModuleOp
 
+from louver.compile.canonical.canonicalize import canonicalize
+from louver.compile.plan.nest import read_nest
 from louver.formats.dtypes import element_type
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem, Tile
 from louver.frontend.ttir import read_ttir
 from louver.ir.interpret import run_kernel
 from louver.ir.tile import FuncOp
-from louver.passes.canonicalize import canonicalize
-from louver.passes.nest import read_nest
 from support.fused import FusedOperands
 from support.triton.cases import CASES, kept
 from support.triton.products import Given, given

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 import louver
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
-from louver.kernels.numerics import accumulation, compare
-from louver.kernels.reference import exact_product
+from louver.library.numerics import accumulation, compare
+from louver.library.reference import exact_product
 
 Array = NDArray[Any]
 
@@ -86,7 +86,7 @@ def assert_exact(y: Array, given: Operands, *, bias: bool = False) -> None:
 
 
 def assert_close(y: Array, given: Operands, *, bias: bool = False, accumulate: str = "auto") -> None:
-    """`y` [M, N] keeps the bound of `louver.kernels.numerics` in every element. accumulate: the mode that was asked for."""
+    """`y` [M, N] keeps the bound of `louver.library.numerics` in every element. accumulate: the mode that was asked for."""
     reference, magnitude = exact_product(given.a, given.b, given.bias if bias else None)
     how = accumulation(element_type(given.a.dtype).name, accumulate)
     agreement = compare(y, reference, magnitude, given.sizes[2], element_type(y.dtype).name, how)

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from louver.bench.workers import Turn
+from louver.measure.workers import Turn
 
 
 def act(task: str, turn: Turn) -> tuple[str, bool]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.transforms.common_subexpression_elimination import cse
 
-from louver.passes.canonicalize import drop_assumptions
-from louver.passes.count_loops import count_loops
-from louver.passes.expand_blocks import expand_blocks
-from louver.passes.host_descriptors import make_host_descriptors
-from louver.passes.split_addresses import split_addresses
+from louver.compile.canonical.canonicalize import drop_assumptions
+from louver.compile.canonical.count_loops import count_loops
+from louver.compile.canonical.host_descriptors import make_host_descriptors
+from louver.compile.decompose.expand_blocks import expand_blocks
+from louver.compile.plan.feeds.split_addresses import split_addresses
 
 
 def split_dense(module: ModuleOp) -> ModuleOp:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from louver.commands.compile import parse_sizes
+from louver.cli.commands.compile import parse_sizes
 
 if TYPE_CHECKING:
     from conftest import Cli

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from louver.commands.compile_ir import ir_source
+from louver.cli.commands.compile_ir import ir_source
 from support.golden import ROOT as GOLDEN
 
 if TYPE_CHECKING:

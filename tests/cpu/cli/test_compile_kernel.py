@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from louver.commands.compile_kernel import KernelArguments, load_kernel
+from louver.cli.commands.compile_kernel import KernelArguments, load_kernel
 from support.triton.cases import CASES
 from support.triton.tile_cases import TILE_CASES
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import louver
-from louver.commands import demo, demo_products
+from louver.cli.commands import demo, demo_products
 
 if TYPE_CHECKING:
     from conftest import Cli

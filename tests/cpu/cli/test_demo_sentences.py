@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import louver
-from louver.commands import demo
-from louver.commands.demo_encoder import Bert, Encoder, NoEncoderError, Tokens, read_encoder, tokenize
-from louver.commands.demo_sentences import PATTERNS, sentences
+from louver.cli.commands import demo
+from louver.cli.commands.demo_encoder import Bert, Encoder, NoEncoderError, Tokens, read_encoder, tokenize
+from louver.cli.commands.demo_sentences import PATTERNS, sentences
 
 if TYPE_CHECKING:
     from conftest import Cli

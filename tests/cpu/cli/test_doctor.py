@@ -4,8 +4,8 @@ import pytest
 from click.testing import CliRunner
 
 from louver.cli import app
-from louver.commands import doctor
-from louver.commands.doctor import Fact, conclusions, examine, healthy, package
+from louver.cli.commands import doctor
+from louver.cli.commands.doctor import Fact, conclusions, examine, healthy, package
 from louver.runtime.device import Device, NoDevice
 
 

@@ -127,7 +127,7 @@ def test_bugs_show_their_traceback_escaped(cli: Cli, monkeypatch: pytest.MonkeyP
     def bug(*_: object) -> None:
         raise KeyError("\x1b[2J\nforged")
 
-    monkeypatch.setattr("louver.commands.doctor.examine", bug)
+    monkeypatch.setattr("louver.cli.commands.doctor.examine", bug)
     result = cli("doctor")
     assert result.exit_code == 1 and harmless(result) and not result.stdout
     assert "Traceback" in result.stderr and r"\x1b[2J" in result.stderr
@@ -137,13 +137,13 @@ def test_bugs_show_their_traceback_escaped(cli: Cli, monkeypatch: pytest.MonkeyP
 def test_warnings_are_notes(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     import warnings
 
-    from louver.commands.doctor import Fact
+    from louver.cli.commands.doctor import Fact
 
     def warn() -> tuple[Fact, ...]:
         warnings.warn("\x1b[2J careful", stacklevel=2)
         return ()
 
-    monkeypatch.setattr("louver.commands.doctor.examine", warn)
+    monkeypatch.setattr("louver.cli.commands.doctor.examine", warn)
     assert r"warning: \x1b[2J careful" in cli("doctor").stderr.splitlines()
 
 
@@ -156,4 +156,4 @@ def test_nothing_prints_past_the_one_function() -> None:
         for path in package.rglob("*.py")
         if printing.search(path.read_text(encoding="utf-8"))
     }
-    assert found == {"cli/completion.py", "cli/output.py", "commands/notes.py"}
+    assert found == {"cli/completion.py", "cli/output.py", "cli/commands/notes.py"}

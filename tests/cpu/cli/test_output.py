@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 import louver
-from louver.bench import machine
 from louver.cli import app
-from louver.report.text import cells
+from louver.measure import machine
+from louver.measure.report.text import cells
 from louver.runtime.device import NoDevice
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def test_doctor_as_json(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost() -> str:
         raise FileNotFoundError("no ptxas")
 
-    monkeypatch.setattr("louver.commands.doctor._ptxas", lost)
+    monkeypatch.setattr("louver.cli.commands.doctor._ptxas", lost)
     broken = cli("doctor", "--json")
     assert broken.exit_code == 1 and json.loads(broken.stdout)["ok"] is False
 
@@ -266,7 +266,7 @@ def test_groups_without_a_command_show_their_help(cli: Cli) -> None:
 
 def test_an_interrupt_is_one_line() -> None:
     code = (
-        "import os, signal, louver.commands.doctor as doctor, louver.cli as cli\n"
+        "import os, signal, louver.cli.commands.doctor as doctor, louver.cli as cli\n"
         "doctor.examine = lambda: os.kill(os.getpid(), signal.SIGINT)\n"
         "cli.app(['doctor'])"
     )

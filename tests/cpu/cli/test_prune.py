@@ -10,7 +10,7 @@ import pytest
 import safetensors.numpy
 
 import louver
-from louver.commands.checkpoint import layer_row
+from louver.cli.commands.checkpoint import layer_row
 from louver.formats.container import read_header
 from louver.formats.dtypes import element_type
 

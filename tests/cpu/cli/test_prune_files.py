@@ -20,9 +20,9 @@ import pytest
 from safetensors import safe_open
 
 import louver
-from louver.commands import prune_run
-from louver.commands.prune_run import PruneOptions, prune_checkpoint
-from louver.commands.selection import Selection
+from louver.cli.commands import prune_run
+from louver.cli.commands.prune_run import PruneOptions, prune_checkpoint
+from louver.cli.commands.selection import Selection
 from louver.formats.pattern import Pattern
 from louver.formats.regular import write_all
 from support.sparse import bits_of
@@ -304,7 +304,7 @@ def killed_after(limit: int, run: Callable[[], object]) -> bool:
         return call
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("louver.formats.writer", "louver.formats.regular", "louver.commands.journal"):
+        for module in ("louver.formats.writer", "louver.formats.regular", "louver.cli.commands.journal"):
             patch.setattr(f"{module}.write_all", counted(write_all))
         for owner, name in ((Path, "replace"), (Path, "unlink"), (os, "fsync")):
             patch.setattr(owner, name, counted(getattr(owner, name)))
@@ -431,7 +431,7 @@ def test_a_save_that_was_killed_is_cleaned_up(tmp_path: Path, rng: np.random.Gen
 def test_a_journal_that_is_not_ours(line: dict[str, Any], checkpoint: Path, tmp_path: Path) -> None:
     import zlib
 
-    from louver.commands.journal import journal_path
+    from louver.cli.commands.journal import journal_path
 
     out = tmp_path / "out.safetensors"
     text = json.dumps(line).encode() + b"\n"

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from louver.bench import machine
-from louver.bench.tune import Tuned
-from louver.bench.tune_run import Task
-from louver.bench.tune_search import Found
-from louver.commands import tune as command
-from louver.commands.tune import parse_range, tasks
+from louver.cli.commands import tune as command
+from louver.cli.commands.tune import parse_range, tasks
+from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
-from louver.kernels.tuned import keep, read_table, tables
-from louver.kernels.tuned_entry import Entry, place_of
-from louver.passes.schedule import Schedule
+from louver.library.tuned import keep, read_table, tables
+from louver.library.tuned_entry import Entry, place_of
+from louver.measure import machine
+from louver.measure.tune import Tuned
+from louver.measure.tune_run import Task
+from louver.measure.tune_search import Found
 from louver.ptx.assembler import ptxas_version
 from louver.runtime.cache import source_hash
 from louver.runtime.device import Device, NoDevice

@@ -239,9 +239,9 @@ def test_memory_does_not_grow_with_the_file(
     tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pieces of 16 Ki elements, and files of 1 and 32 MiB."""
-    from louver.commands.inspect import inspect_file
-    from louver.commands.prune_run import PruneOptions, prune_checkpoint
-    from louver.commands.selection import Selection
+    from louver.cli.commands.inspect import inspect_file
+    from louver.cli.commands.prune_run import PruneOptions, prune_checkpoint
+    from louver.cli.commands.selection import Selection
     from louver.formats.pattern import Pattern
 
     monkeypatch.setattr(checkpoint, "PIECE", 1 << 14)

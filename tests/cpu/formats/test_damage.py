@@ -14,7 +14,7 @@ import pytest
 from safetensors import safe_open
 
 import louver
-from louver.commands.inspect import inspect_file
+from louver.cli.commands.inspect import inspect_file
 from louver.formats.index import Index
 from louver.formats.regular import FormatError
 from support.containers import raw_file, write_container

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from louver.compile.canonical.canonicalize import canonicalize
+from louver.compile.plan.nest import read_nest
 from louver.frontend.triton import triton_to_tile_ir
 from louver.ir.tile import DotOp
-from louver.passes.canonicalize import canonicalize
-from louver.passes.nest import read_nest
 from support.triton import require_block_pointers
 from support.triton.cases import CASES, KEPT_CASES, TILE, Case, kept
 from support.triton.texts import nest

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from xdsl.dialects.builtin import FileLineColLoc
 
+from louver.compile.canonical.canonicalize import drop_assumptions
 from louver.frontend.ttir import read_ttir, sparse_mark
 from louver.frontend.ttir.locations import resolve_locations
 from louver.ir.context import parse_ir
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import DotOp, FuncOp
-from louver.passes.canonicalize import drop_assumptions
 from support.golden import Golden
 from support.triton.cases import CASES, KEPT_CASES, kept
 from support.triton.texts import changed

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from louver.commands.compile_kernel import KernelArguments
+from louver.cli.commands.compile_kernel import KernelArguments
 from louver.frontend.triton import triton_to_tile_ir
 from louver.frontend.tuples import arrange
 from louver.ir.interpret import run_kernel

@@ -6,13 +6,13 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp, f32
 from xdsl.utils.exceptions import VerifyException
 
+from louver.compile.canonical.canonicalize import canonicalize
+from louver.compile.canonical.propagate_sparsity import propagate_sparsity
+from louver.compile.plan.nest import read_nest
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.ir.tile import FuncOp, ReturnOp
 from louver.ir.tile.multiples import DIVISIBILITY, mark_multiples, multiples_of
-from louver.passes.canonicalize import canonicalize
-from louver.passes.nest import read_nest
-from louver.passes.propagate_sparsity import propagate_sparsity
 from support.triton.cases import kept
 
 NAMES = [

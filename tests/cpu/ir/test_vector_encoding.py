@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from xdsl.utils.exceptions import ParseError, VerifyException
 
+from louver.compile.canonical.canonicalize import canonicalize
+from louver.compile.canonical.propagate_sparsity import propagate_sparsity
+from louver.compile.decompose.decompose_sparse_tensors import decompose_sparse_tensors
+from louver.compile.plan.nest import read_nest
 from louver.frontend.ttir import read_ttir, sparse_mark
 from louver.ir.context import parse_ir
 from louver.ir.interpret import run_kernel
+from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import SparseAttr
-from louver.passes.canonicalize import canonicalize
-from louver.passes.decompose import decompose_sparse_tensors
-from louver.passes.nest import read_nest
-from louver.passes.propagate_sparsity import propagate_sparsity
-from louver.passes.refusal import UnsupportedKernelError
 from support.triton.cases import kept
 
 PATTERN = "2:8@16"

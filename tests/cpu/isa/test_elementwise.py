@@ -5,7 +5,7 @@ import pytest
 
 from louver.frontend.epilogue import ACTIVATIONS
 from louver.isa.elementwise import ANGLE_LIMIT, CHOICES, STEPS
-from louver.kernels.numerics import ACTIVATION_ERROR, ACTIVATION_SLOPE
+from louver.library.numerics import ACTIVATION_ERROR, ACTIVATION_SLOPE
 from support.evaluate import evaluator
 
 emit = evaluator()

@@ -56,8 +56,8 @@ PRODUCT = (
         """
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
-from louver.kernels.compiled import record_of
-from louver.kernels.configure import choose
+from louver.library.compiled import record_of
+from louver.library.configure import choose
 print""",
     )
     + """

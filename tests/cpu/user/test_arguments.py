@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import louver
+from louver.compile.tile_signature import ArgumentParameter, Count, DenseView, Reach, SparseView, TileSignature
 from louver.frontend.tuples import arrange
-from louver.passes.tile_signature import ArgumentParameter, Count, DenseView, Reach, SparseView, TileSignature
 from louver.user.arguments import bind, canonical, classify
 from louver.user.bind_tiles import check_tiles
 from louver.user.descriptor import TensorDescriptor

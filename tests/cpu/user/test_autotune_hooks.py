@@ -104,8 +104,8 @@ def test_a_launch_seen_before_with_a_hook_binds_nothing(gpu: FakeGpu, clock: Clo
 
 
 def test_hooks_set_the_blocks_of_descriptors(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    from louver.user.decorators import unwrap
     from louver.user.hints import Hints
-    from louver.user.layers import unwrap
     from support.autotune import Autotuner, Function
     from support.jit import kept_source
 

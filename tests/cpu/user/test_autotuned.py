@@ -210,8 +210,8 @@ def test_heuristics_above_and_below(gpu: FakeGpu, clock: Clock, s: louver.Sparse
 
 
 def test_heuristics_alone(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
+    from louver.user.decorators import unwrap
     from louver.user.hints import Hints
-    from louver.user.layers import unwrap
     from support.autotune import Function, Heuristics, StyleSource
 
     source = StyleSource()

@@ -144,10 +144,10 @@ def test_facts_survive_the_cache(name: str) -> None:
 
 
 def test_matrices_and_numbers_of_an_epilogue_are_bound_by_their_names(rng: np.random.Generator) -> None:
+    from louver.compile.plan.nest import read_nest
     from louver.frontend.builder import build_tile_ir
     from louver.frontend.epilogue import Epilogue
     from louver.frontend.problem import Problem, Tile
-    from louver.passes.nest import read_nest
 
     nest = read_nest(build_tile_ir(Problem(epilogue=Epilogue(c="f16", alpha=True, scale="tensor")), Tile(64, 64, 64)))
     facts = ProductFacts.of(nest)

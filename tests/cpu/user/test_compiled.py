@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import louver
-from louver.passes import choose_family
+from louver.compile import choose_family
 from louver.ptx import assembler
 from louver.runtime.cache import KernelCache
 from louver.user.compiled import Wanted, _loaded, build_record

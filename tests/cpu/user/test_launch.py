@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import louver
-from louver.passes.tile_signature import TileSignature
+from louver.compile.tile_signature import TileSignature
 from louver.user.compiled import Wanted, _loaded
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
@@ -315,7 +315,7 @@ def test_gate_and_up_become_one_operand_once(
         louver.compress(louver.prune(rng.standard_normal((64, K)).astype(np.float16), "2:4"), "2:4") for _ in range(2)
     )
     made: list[int] = []
-    monkeypatch.setattr("louver.user.pairs.gated", lambda *parts: made.append(len(parts)) or louver.gated(*parts))
+    monkeypatch.setattr("louver.user.gated_pairs.gated", lambda *parts: made.append(len(parts)) or louver.gated(*parts))
     known = {"x": Tensor((M, K)), "y": Tensor((M, 64)), "gate": gate, "up": up, "M": M, "N": 64, "K": K}
     known |= {"stride_x": K, "stride_w": K, "stride_y": 64, **CASES["gated_layer"].constexprs}
     kernel = kept_kernel("gated_layer")

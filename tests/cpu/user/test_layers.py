@@ -12,7 +12,7 @@ import louver
 from louver.formats.dtypes import element_type
 from louver.runtime.arrays import view
 from louver.runtime.memory import DeviceArray
-from louver.user.layers import unwrap
+from louver.user.decorators import unwrap
 from louver.user.snapshot import DeviceSnapshot, HostSnapshot, zero
 from support.autotune import Autotuner, Config, Function, Heuristics, styles
 from support.fake_gpu import FakeGpu

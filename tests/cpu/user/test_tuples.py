@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import louver
-from louver.passes.signature import parameter_name
+from louver.compile.signature import parameter_name
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from support.fake_gpu import FakeGpu, FakeTorch, Map, Tensor

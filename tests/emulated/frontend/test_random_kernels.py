@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from louver.compile.plan.schedule import Schedule
+from louver.compile.products import compile_tile_ir
 from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
-from louver.kernels.emulate import emulate
-from louver.passes.pipeline import compile_tile_ir
-from louver.passes.schedule import Schedule
+from louver.library.emulate import emulate
 from support.random_kernels import TILE_K, TILE_M, TILE_N, interpreted, numbers, random_kernel
 
 SCHEDULE = Schedule(TILE_M, TILE_N, TILE_K, consumers=1, stages=3)

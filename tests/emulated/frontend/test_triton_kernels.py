@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import louver
+from louver.compile.products import CompiledProduct
 from louver.emulator import Seeded
-from louver.kernels.emulate import emulate
-from louver.passes.pipeline import CompiledProduct
+from louver.library.emulate import emulate
 from support.triton.cases import KEPT_CASES
 from support.triton.products import compiled, given
 

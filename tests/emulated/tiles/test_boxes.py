@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.emulator import Seeded
 from louver.emulator.order import Order
 from louver.emulator.removal import survey, undetected
 from louver.ir.context import parse_ir
 from louver.ir.tile import AsyncCopyOp, BoxCopiesOp
-from louver.passes.compile_tiles import CompiledTiles, compile_tiles
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Kernel
 from support.dot_loops import DotLoop

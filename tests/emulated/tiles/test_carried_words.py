@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
 from louver.isa.move import Move
-from louver.kernels.emulate_tiles import emulate_tiles
-from louver.passes.compile_tiles import CompiledTiles, compile_tiles
+from louver.library.emulate_tiles import emulate_tiles
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Inst, While
 from support.carried_tiles import FOR, NEXT, SIZE, TYPES, WHILE, draw, kernel

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import louver
+from louver.compile.tiles import compile_tiles
 from louver.ir.context import parse_ir
-from louver.kernels.emulate_tiles import emulate_tiles
-from louver.passes.compile_tiles import compile_tiles
+from louver.library.emulate_tiles import emulate_tiles
 from louver.ptx.assembler import assemble
 from support.dot_loops import DotLoop
 

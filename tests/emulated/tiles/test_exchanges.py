@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from louver.compile.plan.encode.exchange_plan import MOST_BYTES, ExchangePlan, Means, conversion, plan_exchange
 from louver.emulator import Seeded
 from louver.ir.tile import BlockedAttr, DotOperandAttr, LinearAttr, MmaAttr
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.layout import LANE_BITS, Layout, Vector
-from louver.kernels.emulate_tiles import emulate_tiles
-from louver.passes.exchange_plan import MOST_BYTES, ExchangePlan, Means, conversion, plan_exchange
+from louver.library.emulate_tiles import emulate_tiles
 from support.copied_tiles import compiled
 
 DTYPES = {"i8": np.int8, "f8E4M3FN": np.uint8, "f16": np.uint16, "i16": np.int16, "f32": np.uint32, "i64": np.int64}

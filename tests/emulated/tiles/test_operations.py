@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from louver.compile.tiles import compile_tiles
 from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.ir.interpret import run_kernel
-from louver.kernels.emulate_tiles import emulate_tiles
-from louver.passes.compile_tiles import compile_tiles
-from louver.passes.refusal import UnsupportedKernelError
+from louver.ir.refusal import UnsupportedKernelError
+from louver.library.emulate_tiles import emulate_tiles
 from louver.ptx.assembler import assemble
 from support.tile_operations import ATOMIC, ATOMICS, DTYPES, ELEMENTWISE, KEEP, SIZE, UNIT, changed
 

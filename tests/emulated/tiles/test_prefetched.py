@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
+from louver.compile import tiles as pipeline
+from louver.compile.plan.encode import assign_encodings
+from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
 from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
-from louver.kernels.emulate_tiles import emulate_tiles
-from louver.passes import compile_tiles as pipeline
-from louver.passes.encode import assign_encodings
-from louver.passes.prefetch_loads import prefetch_loads
+from louver.library.emulate_tiles import emulate_tiles
 from support.multiples import mark_arguments
 from support.triton.tile_cases import kept_tiles
 from support.triton.tile_runs import RUNS

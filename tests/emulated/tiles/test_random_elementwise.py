@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from louver.compile.tiles import compile_tiles
 from louver.emulator import Seeded
 from louver.ir.context import parse_ir
 from louver.ir.interpret import run_kernel
-from louver.kernels.emulate_tiles import emulate_tiles
-from louver.passes.compile_tiles import compile_tiles
+from louver.library.emulate_tiles import emulate_tiles
 
 ROWS, COLUMNS = 8, 32
 SHAPE = f"{ROWS}x{COLUMNS}"

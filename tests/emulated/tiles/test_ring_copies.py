@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 
 import louver
+from louver.compile import tiles as pipeline
+from louver.compile.lower.tiles.shared import in_shared
+from louver.compile.plan.feeds.ring_copies import MOST_SLOTS
+from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.emulator import Seeded
 from louver.emulator.order import Order
 from louver.emulator.removal import survey, undetected
@@ -15,11 +19,7 @@ from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, BoxCopiesOp, ConvertLayoutOp, LocalAllocOp, WaitBarrierOp
 from louver.isa.targets import target
-from louver.kernels.emulate_tiles import emulate_tiles
-from louver.passes import compile_tiles as pipeline
-from louver.passes.compile_tiles import CompiledTiles, compile_tiles
-from louver.passes.lower_tiles.shared import in_shared
-from louver.passes.ring_copies import MOST_SLOTS
+from louver.library.emulate_tiles import emulate_tiles
 from louver.ptx.module import Kernel, Module
 from support.multiples import mark_arguments, marked
 from support.triton.tile_cases import TILE_CASES, kept_tiles

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from louver.compile.plan.feeds.split_addresses import split_addresses
+from louver.compile.tiles import compile_tiles
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
-from louver.kernels.emulate_tiles import emulate_tiles
-from louver.passes.compile_tiles import compile_tiles
-from louver.passes.split_addresses import split_addresses
+from louver.library.emulate_tiles import emulate_tiles
 from louver.ptx.assembler import assemble
 from support.triton.cases import CASES, kept
 

@@ -9,7 +9,7 @@ import pytest
 
 from louver.emulator import Seeded
 from louver.ir.tile import BlockedAttr, DotOperandAttr, MmaAttr, SharedAttr
-from louver.kernels.emulate_tiles import emulate_tiles
+from louver.library.emulate_tiles import emulate_tiles
 from support.copied_tiles import compiled
 
 WARPS = 4

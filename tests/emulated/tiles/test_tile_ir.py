@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import louver
+from louver.compile.tiles import compile_tiles
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
-from louver.kernels.emulate_tiles import emulate_tiles
-from louver.passes.compile_tiles import compile_tiles
-from louver.passes.refusal import UnsupportedKernelError
+from louver.ir.refusal import UnsupportedKernelError
+from louver.library.emulate_tiles import emulate_tiles
 from support.golden import Golden
 from support.triton.cases import kept
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from louver.compile.canonical.propagate_sparsity import propagate_sparsity
+from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
 from louver.ir.interpret import run_kernel
-from louver.kernels.emulate_tiles import emulate_tiles
-from louver.passes.compile_tiles import CompiledTiles, compile_tiles
-from louver.passes.propagate_sparsity import propagate_sparsity
+from louver.library.emulate_tiles import emulate_tiles
 from louver.ptx.assembler import assemble
 from support.triton.tile_cases import TILE_CASES, kept_tiles
 from support.triton.tile_runs import RUNS, Run, without_flag

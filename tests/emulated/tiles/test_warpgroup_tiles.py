@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from xdsl.dialects import scf
 
+from louver.compile.tiles import compile_tiles
 from louver.emulator import Earliest, Latest, Seeded
 from louver.emulator.order import Order
 from louver.emulator.removal import survey, undetected
 from louver.ir.context import parse_ir
 from louver.ir.tile import AsyncCopyOp, LoadOp
-from louver.kernels.emulate_tiles import emulate_tiles
-from louver.passes.compile_tiles import compile_tiles
+from louver.library.emulate_tiles import emulate_tiles
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Kernel, Module
 from support.dot_loops import TYPES, DotLoop

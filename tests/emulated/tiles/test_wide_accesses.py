@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import louver
+from louver.compile.tile_signature import SparseView
+from louver.compile.tiles import compile_tiles
 from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.isa.instruction import LANES
-from louver.kernels.emulate_tiles import emulate_tiles
-from louver.passes.compile_tiles import compile_tiles
-from louver.passes.tile_signature import SparseView
+from louver.library.emulate_tiles import emulate_tiles
 from louver.ptx.assembler import assemble
 from support.multiples import mark_arguments, marked
 from support.triton.tile_cases import TILE_CASES, kept_tiles

@@ -191,7 +191,7 @@ def test_conflicts_with_triton_s_configs(rng: np.random.Generator, kernels: Any)
 
 
 def test_the_decorators_are_unwrapped(kernels: Any) -> None:
-    from louver.user.layers import unwrap
+    from louver.user.decorators import unwrap
 
     function, layers = unwrap(kernels.above)
     assert layers is not None and (len(layers.above), len(layers.below)) == (1, 0)

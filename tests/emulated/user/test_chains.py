@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 
 import louver
-from louver.bench.forms import Form, bind
+from louver.measure.forms import Form, bind
 from louver.ptx.assembler import assemble
 from support.triton.forms.find import forms
 

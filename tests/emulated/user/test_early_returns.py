@@ -7,7 +7,7 @@ import pytest
 
 import louver
 from louver.frontend.ttir import read_ttir
-from louver.passes.refusal import UnsupportedKernelError
+from louver.ir.refusal import UnsupportedKernelError
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from support.jit import KeptSource

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import louver
-from louver.bench.forms import Form, bind
+from louver.measure.forms import Form, bind
 from support.triton.forms.find import FILES, forms
 
 if importlib.util.find_spec("triton") is None:

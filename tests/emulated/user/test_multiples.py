@@ -5,21 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from louver.compile.choose_family import CompiledKernel
+from louver.compile.tiles import compile_tiles
 from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.ir.tile import FuncOp
 from louver.ir.tile.multiples import mark_apart
-from louver.kernels.emulate_tiles import emulate_tiles
-from louver.passes.choose_family import CompiledKernel
-from louver.passes.compile_tiles import compile_tiles
+from louver.library.emulate_tiles import emulate_tiles
 from louver.ptx.assembler import assemble
 from louver.runtime.arrays import view
 from louver.user.arguments import Call, Kind
 from louver.user.compiled import apart_of, multiples_of
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
-from louver.user.room import explain_room, spilled, with_room
+from louver.user.occupancy import explain_room, spilled, with_room
 from support.jit import tile_source
 from support.multiples import marked
 from support.triton.cases import kept

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import louver
-from louver.bench.forms import Form, bind
-from louver.passes.pipeline import CompiledProduct
+from louver.compile.products import CompiledProduct
+from louver.measure.forms import Form, bind
 from louver.user.bind_product import PartError, bind_product
 from louver.user.descriptor import TensorDescriptor
 from louver.user.facts import ProductFacts

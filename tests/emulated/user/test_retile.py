@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import louver
-from louver.bench.forms import bind
+from louver.measure.forms import bind
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'louver[triton]'")
 

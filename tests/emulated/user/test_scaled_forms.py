@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import louver
-from louver.bench.forms import Sizes, bind
+from louver.measure.forms import Sizes, bind
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)

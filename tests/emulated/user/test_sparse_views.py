@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import louver
+from louver.compile.tiles import compile_tiles
 from louver.ir.context import parse_ir
-from louver.passes.compile_tiles import compile_tiles
-from louver.passes.refusal import UnsupportedKernelError
+from louver.ir.refusal import UnsupportedKernelError
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from support.jit import KeptSource

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import louver
-from louver.kernels.numerics import compare
+from louver.library.numerics import compare
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from support.jit import arguments, batch_source, grid_of, kept_kernel, output, result

@@ -12,7 +12,7 @@ import pytest
 
 import louver
 from louver.formats.dtypes import element_type
-from louver.kernels.numerics import compare
+from louver.library.numerics import compare
 from louver.runtime.arrays import view
 from louver.runtime.device import Device, current_device
 from louver.runtime.memory import DeviceArray

@@ -8,25 +8,25 @@ import numpy as np
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
+from louver.compile import tiles as pipeline
+from louver.compile.choose_family import CompiledKernel
+from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
+from louver.compile.plan.feeds.split_addresses import split_addresses
+from louver.compile.tile_signature import ArgumentParameter
+from louver.compile.tiles import MAX_WARPS, CompiledTiles, compile_tiles
 from louver.formats.tensor import SparseTensor
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.isa.instruction import LANES
-from louver.kernels.boxes import tensor_map
-from louver.kernels.emulate_tiles import tile_metadata, tile_values
-from louver.passes import compile_tiles as pipeline
-from louver.passes.choose_family import CompiledKernel
-from louver.passes.compile_tiles import MAX_WARPS, CompiledTiles, compile_tiles
-from louver.passes.prefetch_loads import prefetch_loads
-from louver.passes.split_addresses import split_addresses
-from louver.passes.tile_signature import ArgumentParameter
+from louver.library.boxes import tensor_map
+from louver.library.emulate_tiles import tile_metadata, tile_values
 from louver.ptx.assembler import assemble
 from louver.runtime.device import Device, current_device
 from louver.runtime.memory import DeviceBuffer
 from louver.runtime.module import ArgumentPack, load
 from louver.runtime.tensormap import encode
 from louver.user.bind_tiles import ADDRESSES
-from louver.user.room import with_room
+from louver.user.occupancy import with_room
 from support.carried_tiles import FOR, NEXT, TYPES, WHILE
 from support.carried_tiles import draw as carried_tiles
 from support.carried_tiles import kernel as carrying

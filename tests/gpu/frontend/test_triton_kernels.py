@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from louver.compile.products import CompiledProduct
 from louver.formats.dtypes import element_type
-from louver.kernels.compiled import LoadedProduct
-from louver.kernels.fused import Bound
-from louver.kernels.launch import Launcher, Rows
-from louver.kernels.operand import upload
-from louver.passes.pipeline import CompiledProduct
+from louver.library.compiled import LoadedProduct
+from louver.library.fused import Bound
+from louver.library.launch import Launcher, Rows
+from louver.library.operand import upload
 from louver.ptx.assembler import assemble
 from louver.runtime.device import Device, current_device
 from louver.runtime.module import load

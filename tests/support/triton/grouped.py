@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import louver
 from louver.formats.dtypes import element_type
-from louver.kernels.numerics import compare
+from louver.library.numerics import compare
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from support.jit import KeptSource

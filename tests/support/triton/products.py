@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import louver
+from louver.compile.plan.schedule import STEPS, Schedule
+from louver.compile.products import CompiledProduct, compile_tile_ir
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
 from louver.frontend.ttir import read_ttir
-from louver.kernels.numerics import accumulation, compare
-from louver.passes.pipeline import CompiledProduct, compile_tile_ir
-from louver.passes.schedule import STEPS, Schedule
+from louver.library.numerics import accumulation, compare
 from support.triton.cases import CASES, kept
 
 Array = NDArray[Any]
@@ -59,7 +59,7 @@ class Given:
         return np.ascontiguousarray(self.b.T if self.product.nest.b.k_major else self.b)
 
     def assert_close(self, y: Array) -> None:
-        """`y` [M, N] keeps the bound of `louver.kernels.numerics` in every element."""
+        """`y` [M, N] keeps the bound of `louver.library.numerics` in every element."""
         a, b = self.a.astype(np.float64), self.b.astype(np.float64)
         total, magnitude = a @ b, np.abs(a) @ np.abs(b)
         match CASES[self.name].kernel:

@@ -6,10 +6,10 @@ import re
 
 from xdsl.dialects.builtin import ModuleOp
 
+from louver.compile.canonical.canonicalize import canonicalize
+from louver.compile.plan.nest import read_nest
 from louver.frontend.ttir import read_ttir
-from louver.passes.canonicalize import canonicalize
-from louver.passes.nest import read_nest
-from louver.passes.product import ProductNest
+from louver.ir.product import ProductNest
 from support.triton.cases import kept
 
 ADDEND = (

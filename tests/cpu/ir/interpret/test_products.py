@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from louver.compile.canonical.canonicalize import PASSES
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.epilogue import NO_EPILOGUE
 from louver.frontend.problem import PRODUCTS, Problem, Tile
@@ -17,7 +18,6 @@ from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.ir.interpret import run_kernel
 from louver.ir.tile import FuncOp
-from louver.passes.canonicalize import PASSES
 from support.fused import EPILOGUES, fused_operands
 from support.interpreted import run_problem, run_triton, triton_given
 from support.triton.cases import CASES, KEPT_CASES, kept

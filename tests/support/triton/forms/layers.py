@@ -8,7 +8,7 @@ import numpy as np
 import triton
 import triton.language as tl
 
-from louver.bench.forms import Array, Call, Draw, Form, Sizes, square
+from louver.measure.forms import Array, Call, Draw, Form, Sizes, square
 
 
 @triton.jit

@@ -10,7 +10,7 @@ import numpy as np
 import triton
 import triton.language as tl
 
-from louver.bench.forms import Array, Call, Draw, Form, Sizes
+from louver.measure.forms import Array, Call, Draw, Form, Sizes
 
 
 def _wide(*arrays: Array) -> tuple[Array, ...]:

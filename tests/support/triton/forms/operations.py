@@ -11,7 +11,7 @@ import triton.language as tl
 from numpy.typing import NDArray
 from triton.language.extra import libdevice
 
-from louver.bench.forms import Call, Draw, Form, Sizes
+from louver.measure.forms import Call, Draw, Form, Sizes
 
 
 @triton.jit

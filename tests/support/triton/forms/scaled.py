@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from numpy.typing import NDArray
 
-from louver.bench.forms import Call, Draw, Form, Sizes
+from louver.measure.forms import Call, Draw, Form, Sizes
 
 GROUP = 128
 """Columns of K, and rows of a weight, that share a scale."""

@@ -1,0 +1,274 @@
+"""What a load or store through pointers reaches: per dimension of its tile, where it starts, how it strides, where it ends.
+
+What an offset has beside that says which matrix of a batch the tile is in: `e * stride`, with a program's number, a loop's or one
+that was loaded. Pointers alone do not say it; masks do, which do not know of it: in `x + e * stride + k[None, :]` with k < K, columns
+would otherwise end at K + e · stride.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from xdsl.ir import BlockArgument, Operation, SSAValue
+
+from louver.analysis.affine import Elements, Tile
+from louver.analysis.atoms import Iteration, Lane, Wrapped, lanes, scalars
+from louver.analysis.masks import Bound
+from louver.analysis.polynomial import ONE, Monomial, Polynomial, divide
+from louver.ir.refusal import unsupported
+from louver.ir.tile import FuncOp
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """One dimension of a tile, in elements.
+
+    number: in the tile. extent: the tile's. stride: between neighbours in memory. first: the tile's first index. size: of the
+    whole tensor, None where neither mask nor shape says it. wrapped: indices beyond the size begin anew at 0. floored: a mask leaves out
+    indices below 0.
+    """
+
+    number: int
+    extent: int
+    stride: Polynomial
+    first: Polynomial
+    size: Polynomial | None
+    wrapped: bool = False
+    floored: bool = False
+
+    @property
+    def begins_before(self) -> bool:
+        """Whether some tile begins below 0: the first one does, in the order of programs and iterations."""
+        others = [factor for monomial, factor in self.first if monomial != ONE]
+        return self.first.coefficient(ONE) < 0 and all(factor > 0 for factor in others)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Which matrix of a batch a tile is in, and how far apart these are, in elements."""
+
+    index: Polynomial
+    stride: Polynomial
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A tile in memory. base: the pointer that it is counted from. dimensions: those with more than one element.
+
+    repeated: dimensions along which all elements are one. within: what a mask says of their indices, below 0 in the tensor.
+    """
+
+    base: SSAValue
+    dimensions: tuple[Dimension, ...]
+    entry: Entry | None = None
+    repeated: tuple[int, ...] = ()
+    within: tuple[Polynomial, ...] = ()
+
+
+Terms = list[tuple[Monomial, int]]
+"""Terms of an offset, in elements."""
+
+
+def access(
+    pointer: Elements | Tile, shape: Sequence[int], bounds: Sequence[Bound], op: Operation, *, repeats: bool
+) -> Access:
+    """What `op` reaches with a tile of `shape` through `pointer`, within the bounds of its mask.
+
+    repeats: all elements along a dimension may be one.
+    Refuses offsets that are no sum of one index times one stride for each dimension, and bounds on anything but an index.
+    """
+    if isinstance(pointer, Tile):
+        every = zip(shape, pointer.strides, pointer.first, pointer.sizes, strict=True)
+        found = [Dimension(number, *each) for number, each in enumerate(every)]
+        entry = batch_entry(pointer.offset, op)
+        return Access(pointer.base, tuple(each for each in found if each.extent > 1), entry)
+    wide = [number for number, extent in enumerate(shape) if extent > 1]
+    offset = _narrowed(pointer.offset, wide)
+    repeated = tuple(number for number in wide if repeats and number not in lanes(offset))
+    starts = [_strided(offset, number, shape[number], op) for number in wide if number not in repeated]
+    found, outside = _starts(starts, offset, op)
+    limited = [_narrowed(bound.within(shape), wide) for bound in bounds]
+    within = tuple(each for each in limited if len(lanes(each)) == 1 and lanes(each) <= {*repeated})
+    limits = [_limit(found, each, op) for each in limited if each not in within]
+    for place, each in enumerate(found):
+        own = [size for number, size in (limit for limit in limits if limit) if number == each.number]
+        sizes = [size for size in own if size is not None]
+        found[place], terms = _bounded(replace(each, floored=None in own), sizes, op)
+        outside += terms
+    return Access(pointer.base, tuple(found), batch_entry(outside, op), repeated, within)
+
+
+def _narrowed(value: Polynomial, wide: Sequence[int]) -> Polynomial:
+    """Without lanes of dimensions of one element, whose only index is 0."""
+    gone = [atom for atom in value.atoms if isinstance(atom, Lane) and atom.dimension not in wide]
+    return Polynomial(frozenset(term for term in value if not any(atom in gone for atom, _ in term[0])))
+
+
+def _index_atoms(monomial: Monomial) -> list[Hashable]:
+    return [atom for atom, power in monomial if isinstance(atom, Lane | Wrapped) for _ in range(power)]
+
+
+def _strided(offset: Polynomial, number: int, extent: int, op: Operation) -> Dimension:
+    """The dimension's stride, and its first index and size as far as a wrapped index says them."""
+    strides: dict[Hashable, Polynomial] = {}
+    for monomial, factor in offset:
+        atoms = _index_atoms(monomial)
+        if len(atoms) > 1:
+            raise unsupported("offsets add one index times one stride for each dimension", op)
+        if atoms and number in lanes(Polynomial.atom(atoms[0])):
+            stride = divide(monomial, frozenset({(atoms[0], 1)}))
+            assert stride is not None
+            strides[atoms[0]] = strides.get(atoms[0], Polynomial.number(0)) + Polynomial.of({stride: factor})
+    if len(strides) != 1:
+        raise unsupported(f"dimension {number} of a tile has one index and one stride; there are {len(strides)}", op)
+    atom, stride = strides.popitem()
+    if len(stride.terms) != 1:
+        raise unsupported("a stride is one argument or one number, or a multiple of it", op)
+    dimension = Dimension(number, extent, stride, Polynomial.number(0), None)
+    if isinstance(atom, Wrapped):
+        first = atom.index - Polynomial.atom(Lane(number))
+        if lanes(first) or any(isinstance(each, Iteration) for each in first.atoms):
+            raise unsupported(
+                "a wrapped index (%) counts by ones and is the same in every iteration: mask it along K", op
+            )
+        return replace(dimension, first=first, size=atom.size, wrapped=True)
+    return dimension
+
+
+def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[list[Dimension], Terms]:
+    """With the rest of the offset shared out: each part goes to the dimension whose stride it is a multiple of, or to none."""
+    first, outside = [each.first for each in found], Terms()
+    for monomial, factor in offset:
+        if _index_atoms(monomial):
+            continue
+        fitting: list[tuple[int, Polynomial]] = []
+        for place, each in enumerate(found):
+            ((stride, by),) = each.stride.terms
+            quotient = divide(monomial, stride)
+            if quotient is not None and factor % by == 0:
+                fitting.append((place, Polynomial.of({quotient: factor // by})))
+        weights = [_weight(found[place].stride) for place, _ in fitting]
+        if fitting and weights.count(max(weights)) > 1:
+            raise unsupported("the strides of a tile's dimensions must tell its offsets apart", op)
+        place, part = fitting[weights.index(max(weights))] if fitting else (None, None)
+        if place is None or part is None or (found[place].wrapped and _inner(monomial)):
+            outside.append((monomial, factor))
+        elif found[place].wrapped:
+            raise unsupported("a wrapped index (%) is the whole index of its dimension", op)
+        else:
+            first[place] = first[place] + part
+    return [replace(each, first=start) for each, start in zip(found, first, strict=True)], outside
+
+
+def _weight(stride: Polynomial) -> tuple[int, int]:
+    """Strides that are arguments come before numbers, and larger numbers before smaller ones."""
+    ((monomial, factor),) = stride.terms
+    return (int(monomial != ONE), abs(factor))
+
+
+def _limit(found: Sequence[Dimension], bound: Polynomial, op: Operation) -> tuple[int, Polynomial | None] | None:
+    """The dimension on whose index there is a bound, and the size that this gives it, None if that is 0 from below; None for a bound
+    that says nothing new.
+    """
+    bounded = lanes(bound)
+    if len(bounded) != 1:
+        raise unsupported("a mask bounds the index of one dimension at a time", op)
+    (number,) = bounded
+    (each,) = (each for each in found if each.number == number)
+    index = Polynomial.atom(Lane(number)) + each.first
+    if bound + index == Polynomial.number(-1):
+        return number, None
+    if each.wrapped and index - bound == each.size:
+        # Where the index is below the size it is what is left of it.
+        return None
+    if each.wrapped:
+        assert each.size is not None
+        index = Polynomial.atom(Wrapped(index, each.size))
+    size = index - bound
+    if lanes(size):
+        raise unsupported("a mask compares the index that the offsets have with a size", op)
+    return number, size
+
+
+def _bounded(each: Dimension, sizes: Sequence[Polynomial], op: Operation) -> tuple[Dimension, Terms]:
+    """With the size that bounds give it, and without what has moved its pointer, which these do not know of."""
+    if len({*sizes, *([each.size] if each.size is not None else [])}) > 1:
+        raise unsupported("a dimension of a tile has one size", op)
+    size = sizes[0] if sizes else each.size
+    if size is None:
+        return each, []
+    moved = _with_fellows([term for term in each.first if term in size.terms and _inner(term[0])], each.first)
+    size, first = size - moved, each.first - moved
+    if any(isinstance(atom, Iteration) for atom in scalars(size)):
+        raise unsupported("a mask compares the index that the offsets have with a size", op)
+    return replace(each, first=first, size=size), list(moved * each.stride)
+
+
+def _with_fellows(moved: Terms, first: Polynomial) -> Polynomial:
+    """What has moved a pointer, and what goes with it: in (entry + 1) * stride not only the part that the kernel computes."""
+    apart = _shared_arguments(moved)
+    fellows = [term for term in first if not _inner(term[0]) and apart and apart <= term[0]]
+    return Polynomial(frozenset([*moved, *fellows]))
+
+
+def _shared_arguments(terms: Terms) -> Monomial:
+    """The arguments by which all terms are multiplied."""
+    each = [frozenset(atom for atom in monomial if _is_argument(atom[0])) for monomial, _ in terms]
+    return frozenset[tuple[Hashable, int]]().union(*each).intersection(*each)
+
+
+def _inner(monomial: Monomial) -> bool:
+    """Whether the kernel computes it, as programs' and loops' numbers are."""
+    return any(not _is_argument(atom) for atom, _ in monomial)
+
+
+def _is_argument(atom: Hashable) -> bool:
+    return isinstance(atom, BlockArgument) and isinstance(atom.block.parent_op(), FuncOp)
+
+
+def batch_entry(terms: Iterable[tuple[Monomial, int]], op: Operation) -> Entry | None:
+    """What terms of an offset say together: a number of matrices times how far apart they are, by arguments, or by a number."""
+    indices: dict[Polynomial, Polynomial] = {}
+    found = list(terms)
+    shared = _shared_arguments(found)
+    for monomial, factor in found:
+        apart = shared or frozenset(each for each in monomial if _is_argument(each[0]))
+        by = 1 if apart else factor
+        index = Polynomial.of({monomial - apart: factor // by})
+        if monomial == ONE:
+            raise unsupported("a tile is counted from the first element of an argument, or of a matrix of a batch", op)
+        stride = Polynomial.of({apart: by})
+        indices[stride] = indices.get(stride, Polynomial.number(0)) + index
+    if len(indices) > 1:
+        raise unsupported("which matrix of a batch a tile is in is one number, times how far apart they are", op)
+    return next((Entry(index, stride) for stride, index in indices.items()), None)
+
+
+def without_moves(found: Access, op: Operation, *, sparse: bool) -> Access:
+    """The access, where nothing bounds its columns: what moves it along a row by an argument has gone to another matrix.
+
+    sparse: rows have no gaps, and columns are those of the sum, so that a number that is no tile's has gone there too.
+    """
+    columns = next((each for each in found.dimensions if each.stride == Polynomial.number(1)), None)
+    if columns is None or columns.size is not None:
+        return found
+    moved = [
+        (term, by) for term, by in columns.first if _inner(term) and not _goes_on(term, by, columns.extent, sparse)
+    ]
+    if not moved:
+        return found
+    gone = _with_fellows(moved, columns.first)
+    entry = batch_entry([*gone, *([] if found.entry is None else found.entry.index * found.entry.stride)], op)
+    rest = replace(columns, first=columns.first - gone)
+    dimensions = tuple(rest if each is columns else each for each in found.dimensions)
+    return replace(found, dimensions=dimensions, entry=entry)
+
+
+def _goes_on(monomial: Monomial, factor: int, extent: int, sparse: bool) -> bool:
+    """Whether it goes on in a row: by a loop's number, or by so many tiles."""
+    if any(isinstance(atom, Iteration) for atom in scalars(Polynomial.of({monomial: 1}))):
+        return True
+    if any(_is_argument(atom) for atom, _ in monomial):
+        return False
+    return not sparse or (factor == extent and sum(power for _, power in monomial) == 1)

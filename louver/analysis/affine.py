@@ -1,0 +1,309 @@
+"""What integers, masks and pointers of a kernel are: polynomials over its scalars, over lanes of tiles and over steps of loops.
+
+A tensor of offsets is one polynomial: `Lane(d)` stands for an element's index along dimension d, so that
+`(first + arange(0, 128))[:, None] * stride` is first·stride + Lane(0)·stride. Pointers that a loop moves on by the same
+amount each time are their first value plus `Iteration` times that amount, and behind the loop as often as it ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from xdsl.dialects import arith, scf
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+
+from louver.analysis.atoms import Iteration, Lane, Part, Wrapped, lanes, moved, scalars
+from louver.analysis.integers import constant_integer, position, steps_of
+from louver.analysis.polynomial import Polynomial
+from louver.ir.arith import ExtSIOp
+from louver.ir.comparisons import CmpiOp, SelectOp
+from louver.ir.refusal import unsupported
+from louver.ir.tile import (
+    AddPtrOp,
+    AdvanceOp,
+    BroadcastOp,
+    ExpandDimsOp,
+    Index,
+    MakeRangeOp,
+    MakeTensorPtrOp,
+    SplatOp,
+    TransOp,
+)
+from louver.ir.tile.syntax import join_indices
+from louver.ir.tile.types import as_tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """A pointer, or a tensor of pointers, to elements: an argument, and how many elements further each one points."""
+
+    base: SSAValue
+    offset: Polynomial
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A block pointer: per dimension the tensor's size and stride and the block's first element, all in elements.
+
+    offset: from the argument to the tensor's first element.
+    """
+
+    base: SSAValue
+    sizes: tuple[Polynomial, ...]
+    strides: tuple[Polynomial, ...]
+    first: tuple[Polynomial, ...]
+    offset: Polynomial
+
+
+Pointer = Elements | Tile
+
+
+@dataclass(slots=True)
+class Affine:
+    """Reads values of one kernel. known: what was read before."""
+
+    known: dict[SSAValue, Polynomial] = field(default_factory=dict[SSAValue, Polynomial])
+    pointers: dict[SSAValue, Pointer] = field(default_factory=dict[SSAValue, Pointer])
+
+    def integer(self, value: SSAValue) -> Polynomial:
+        """An integer, or a tensor of integers. Refuses tensors that are not made of ranges and scalars."""
+        found = self.known.get(value)
+        if found is None:
+            found = self.known[value] = self._integer(value)
+        return found
+
+    def index(self, index: Index) -> Polynomial:
+        """An entry of an index list."""
+        return Polynomial.number(index) if isinstance(index, int) else self.integer(index)
+
+    def _integer(self, value: SSAValue) -> Polynomial:
+        constant = constant_integer(value)
+        if constant is not None:
+            return Polynomial.number(constant)
+        op = value.owner
+        match op:
+            case Block():
+                return self._counted(cast(BlockArgument, value))
+            case scf.ForOp():
+                return self._after(op, value)
+            case arith.AddiOp():
+                return self.integer(op.lhs) + self.integer(op.rhs)
+            case arith.SubiOp():
+                return self.integer(op.lhs) - self.integer(op.rhs)
+            case arith.MuliOp():
+                return self.integer(op.lhs) * self.integer(op.rhs)
+            case ExtSIOp():
+                return self.integer(op.input)
+            case SplatOp() | BroadcastOp():
+                return self.integer(op.src)
+            case ExpandDimsOp() | TransOp():
+                return moved(self.integer(op.src), renumbering(op))
+            case MakeRangeOp():
+                return Polynomial.number(op.start.value.data) + Polynomial.atom(Lane(0))
+            case arith.RemSIOp() | arith.MinSIOp() | SelectOp() if (wrapped := self._wrapped(op)) is not None:
+                return Polynomial.atom(wrapped)
+            case arith.DivSIOp() if (by := constant_integer(op.rhs)) and by > 0 and as_tensor(value.type) is None:
+                return Part.of(self.integer(op.lhs), by)
+            case arith.RemSIOp() if (by := constant_integer(op.rhs)) and by > 0 and as_tensor(value.type) is None:
+                whole = self.integer(op.lhs)
+                return whole - Polynomial.number(by) * Part.of(whole, by)
+            case _:
+                pass
+        if as_tensor(value.type) is not None:
+            raise unsupported("offsets are ranges and scalars, added, multiplied and wrapped (%) at a size", op)
+        return Polynomial.atom(value)
+
+    def _counted(self, value: BlockArgument) -> Polynomial:
+        """A loop's number counts iterations, and so does what it carries and adds the same to each time."""
+        loop = value.block.parent_op()
+        if not isinstance(loop, scf.ForOp):
+            return Polynomial.atom(value)
+        times = Polynomial.atom(Iteration(loop))
+        if value.index == 0:
+            first, step = constant_integer(loop.lb), constant_integer(loop.step)
+            if first is None or step is None:
+                return Polynomial.atom(value)
+            return Polynomial.number(first) + Polynomial.number(step) * times
+        moved_on = self._growth(value, loop)
+        if moved_on is not None:
+            return self.integer(loop.iter_args[value.index - 1]) + times * moved_on
+        if as_tensor(value.type) is not None:
+            end = loop.body.block.last_op
+            assert end is not None
+            raise unsupported("integers that a loop carries grow by the same amount for all lanes and iterations", end)
+        return Polynomial.atom(value)
+
+    def _growth(self, value: BlockArgument, loop: scf.ForOp) -> Polynomial | None:
+        """What a loop adds to a number that it carries in every iteration; None if that is not always the same."""
+        end = loop.body.block.last_op
+        assert end is not None
+        with self._supposing():
+            self.known[value] = Polynomial.atom(value)
+            moved_on = self.integer(end.operands[value.index - 1]) - Polynomial.atom(value)
+        return moved_on if _is_fixed(moved_on, loop) else None
+
+    def _after(self, loop: scf.ForOp, value: SSAValue) -> Polynomial:
+        """A number that a loop has carried, behind it."""
+        index = position(value, loop.results)
+        growth, times = self._growth(loop.body.block.args[index + 1], loop), self.times(loop)
+        if growth is not None and times is not None:
+            return self.integer(loop.iter_args[index]) + times * growth
+        if as_tensor(value.type) is not None:
+            raise unsupported("integers that a loop carries grow by the same amount for all lanes and iterations", loop)
+        return Polynomial.atom(value)
+
+    def times(self, loop: scf.ForOp) -> Polynomial | None:
+        """How often a loop runs, where its first number and step are constants and it may not run from more to less."""
+        first, step = constant_integer(loop.lb), constant_integer(loop.step)
+        if first is None or step is None or step < 1:
+            return None
+        steps = steps_of(loop.ub)
+        whole, by = steps if steps is not None and (first, step) == (0, 1) else (loop.ub, step)
+        length = self.integer(whole) - Polynomial.number(first)
+        # What is whole steps already is not rounded up.
+        rest = 0 if all(factor % by == 0 for _, factor in length) else by - 1
+        return Part.of(length + Polynomial.number(rest), by) if _is_count(length) else None
+
+    def _wrapped(self, op: arith.RemSIOp | arith.MinSIOp | SelectOp) -> Wrapped | None:
+        """An index that is another row's beyond the last one: `% size`, the least of it and `size - 1`, 0 by `tl.where`."""
+        if as_tensor(op.result.type) is None:
+            return None
+        match op:
+            case arith.RemSIOp():
+                index, size = self.integer(op.lhs), self.integer(op.rhs)
+            case arith.MinSIOp():
+                index, size = self.integer(op.lhs), self.integer(op.rhs) + Polynomial.number(1)
+            case SelectOp():
+                inside = op.cond.owner
+                if not isinstance(inside, CmpiOp) or constant_integer(op.rhs) is None or inside.lhs is not op.lhs:
+                    return None
+                if inside.name_of_predicate not in ("slt", "ult"):
+                    return None
+                index, size = self.integer(inside.lhs), self.integer(inside.rhs)
+        return Wrapped(index, size) if len(lanes(index)) == 1 and not lanes(size) else None
+
+    @contextmanager
+    def _supposing(self) -> Generator[None]:
+        """Forget afterwards what is read inside, because it rests on an assumption."""
+        saved = dict(self.known), dict(self.pointers)
+        yield
+        self.known, self.pointers = saved
+
+    def pointer(self, value: SSAValue) -> Pointer:
+        """A pointer, a tensor of pointers or a block pointer."""
+        found = self.pointers.get(value)
+        if found is None:
+            found = self.pointers[value] = self._pointer(value)
+        return found
+
+    def _pointer(self, value: SSAValue) -> Pointer:
+        op = value.owner
+        match op:
+            case Block():
+                parent = op.parent_op()
+                if isinstance(parent, scf.ForOp):
+                    return self._carried(cast(BlockArgument, value), parent, Polynomial.atom(Iteration(parent)))
+                return Elements(value, Polynomial.number(0))
+            case scf.ForOp() if (times := self.times(op)) is not None:
+                return self._carried(op.body.block.args[position(value, op.results) + 1], op, times)
+            case AddPtrOp():
+                source = self._elements(op.ptr, op)
+                return replace(source, offset=source.offset + self.integer(op.offset))
+            case SplatOp() | BroadcastOp():
+                return self._elements(op.src, op)
+            case ExpandDimsOp() | TransOp():
+                source = self._elements(op.src, op)
+                return replace(source, offset=moved(source.offset, renumbering(op)))
+            case MakeTensorPtrOp():
+                return self._made(op)
+            case AdvanceOp():
+                source = self._tile(op.ptr, op)
+                steps = [self.index(entry) for entry in join_indices(op.offsets, op.static_offsets)]
+                return replace(source, first=tuple(a + b for a, b in zip(source.first, steps, strict=True)))
+            case scf.ForOp():
+                raise unsupported(
+                    "a pointer that a loop has moved is used behind it if the loop counts from a constant, in steps of one, to a size, "
+                    "to a number of steps or to a part of a size, and nothing is taken away from these",
+                    op,
+                )
+            case _:
+                raise unsupported("a pointer is an argument moved by tt.addptr, tt.make_tensor_ptr or tt.advance", op)
+
+    def _elements(self, value: SSAValue, user: Operation) -> Elements:
+        found = self.pointer(value)
+        if not isinstance(found, Elements):
+            raise unsupported("expected pointers to elements, not to a block", user)
+        return found
+
+    def _tile(self, value: SSAValue, user: Operation) -> Tile:
+        found = self.pointer(value)
+        if not isinstance(found, Tile):
+            raise unsupported("expected a pointer to a block", user)
+        return found
+
+    def _made(self, op: MakeTensorPtrOp) -> Tile:
+        start = self._elements(op.base, op)
+        lists = ((op.shape, op.static_shape), (op.strides, op.static_strides), (op.offsets, op.static_offsets))
+        sizes, strides, first = (
+            tuple(self.index(entry) for entry in join_indices(values, literals)) for values, literals in lists
+        )
+        return Tile(start.base, sizes, strides, first, start.offset)
+
+    def _carried(self, value: BlockArgument, loop: scf.ForOp, times: Polynomial) -> Pointer:
+        """A pointer that a loop carries and moves on by the same amount in every iteration, after so many of them."""
+        start = self.pointer(loop.iter_args[value.index - 1])
+        end = loop.body.block.last_op
+        assert end is not None
+        passed_on = end.operands[value.index - 1]
+        # Read the body as if the pointer stood at the origin of a tensor of its own: what comes out is the move.
+        with self._supposing():
+            if isinstance(start, Elements):
+                self.pointers[value] = Elements(value, Polynomial.number(0))
+            else:
+                self.pointers[value] = replace(start, base=value, first=(Polynomial.number(0),) * len(start.first))
+            moved_on = self.pointer(passed_on)
+        if moved_on.base is not value:
+            raise unsupported("a pointer that a loop carries is moved on by a fixed amount", end)
+        if isinstance(start, Elements) and isinstance(moved_on, Elements):
+            self._require_fixed(moved_on.offset, loop, end)
+            return replace(start, offset=start.offset + times * moved_on.offset)
+        assert isinstance(start, Tile) and isinstance(moved_on, Tile)
+        for step in moved_on.first:
+            self._require_fixed(step, loop, end)
+        first = tuple(a + times * step for a, step in zip(start.first, moved_on.first, strict=True))
+        return replace(start, first=first)
+
+    def _require_fixed(self, step: Polynomial, loop: scf.ForOp, end: Operation) -> None:
+        if not _is_fixed(step, loop):
+            rule = "a pointer that a loop carries is moved on by the same amount for all lanes and iterations"
+            raise unsupported(rule, end)
+
+
+def _is_fixed(step: Polynomial, loop: scf.ForOp) -> bool:
+    """Whether it has neither lanes nor what changes in the loop."""
+    return all(isinstance(atom, SSAValue) and not _inside(cast(SSAValue, atom), loop) for atom in scalars(step))
+
+
+def _is_count(value: Polynomial) -> bool:
+    """Whether it is not below 0 if no argument is: nothing is taken away in it."""
+    return all(
+        factor > 0 and all(not isinstance(atom, Part) or _is_count(atom.whole) for atom, _ in monomial)
+        for monomial, factor in value
+    )
+
+
+def renumbering(op: ExpandDimsOp | TransOp) -> Callable[[int], int]:
+    """Where each dimension of the source is in the result."""
+    if isinstance(op, ExpandDimsOp):
+        axis = op.axis.value.data
+        return lambda dimension: dimension + (dimension >= axis)
+    order = list(op.order.get_values())
+    return order.index
+
+
+def _inside(value: SSAValue, loop: scf.ForOp) -> bool:
+    block = value.owner if isinstance(value.owner, Block) else value.owner.parent
+    return block is not None and (block is loop.body.block or loop.is_ancestor(block))

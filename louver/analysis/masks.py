@@ -1,0 +1,115 @@
+"""Masks as bounds: which size each dimension of a masked tile must stay below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from xdsl.dialects import arith
+from xdsl.ir import Operation, SSAValue
+
+from louver.analysis.affine import Affine, renumbering
+from louver.analysis.atoms import Lane, lanes, moved
+from louver.analysis.integers import constant_integer
+from louver.analysis.polynomial import Polynomial
+from louver.ir.comparisons import CmpiOp
+from louver.ir.refusal import UnsupportedKernelError, unsupported
+from louver.ir.tile import BroadcastOp, ExpandDimsOp, SplatOp, TransOp
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """`value` is below 0 wherever a mask is true; dimensions are numbered as the mask's.
+
+    each: bounds that hold together where this one does, more than one where an index is compared with the least of some numbers.
+    """
+
+    value: Polynomial
+    each: tuple[Polynomial, ...]
+
+    def within(self, shape: Sequence[int]) -> Polynomial:
+        """The bound for a tile: of those that hold together the only one that its shape does not imply, else all as one."""
+        wanted = [value for value in self.each if not _is_implied(value, shape)]
+        return wanted[0] if len(wanted) == 1 else self.value
+
+    def moved(self, where: Callable[[int], int]) -> Bound:
+        """The same with dimensions numbered anew."""
+        return Bound(moved(self.value, where), tuple(moved(value, where) for value in self.each))
+
+
+def _is_implied(value: Polynomial, shape: Sequence[int]) -> bool:
+    """Whether a number and at most one lane of a tile are below 0 together."""
+    found = lanes(value)
+    if len(found) != 1:
+        return False
+    (number,) = found
+    most = (value - Polynomial.atom(Lane(number))).constant
+    return most is not None and most + shape[number] - 1 < 0
+
+
+def read_mask(affine: Affine, mask: SSAValue, user: Operation) -> list[Bound]:
+    """The bounds that a mask is the conjunction of. Refuses masks that are no conjunction of upper bounds."""
+    return _bounds(mask, user, partial(_bound, affine))
+
+
+def some_bounds(affine: Affine, mask: SSAValue, user: Operation) -> list[Bound]:
+    """The bounds among the conditions of a mask. The other conditions can only leave out more."""
+
+    def bound(condition: SSAValue, user: Operation) -> list[Bound]:
+        try:
+            return _bound(affine, condition, user)
+        except UnsupportedKernelError:
+            return []
+
+    return _bounds(mask, user, bound)
+
+
+def _bounds(mask: SSAValue, user: Operation, bound: Callable[[SSAValue, Operation], list[Bound]]) -> list[Bound]:
+    op = mask.owner
+    match op:
+        case arith.AndIOp():
+            return _bounds(op.lhs, op, bound) + _bounds(op.rhs, op, bound)
+        case BroadcastOp() | SplatOp():
+            return _bounds(op.src, op, bound)
+        case ExpandDimsOp() | TransOp():
+            where = renumbering(op)
+            return [each.moved(where) for each in _bounds(op.src, op, bound)]
+        case _:
+            return bound(mask, user)
+
+
+def _bound(affine: Affine, condition: SSAValue, user: Operation) -> list[Bound]:
+    if constant_integer(condition) not in (None, 0):
+        return []
+    op = condition.owner
+    if isinstance(op, CmpiOp):
+        match op.name_of_predicate:
+            case "slt" | "ult":
+                return [_below(affine, op.lhs, op.rhs, 0)]
+            case "sgt" | "ugt":
+                return [_below(affine, op.rhs, op.lhs, 0)]
+            case "sle" | "ule":
+                return [_below(affine, op.lhs, op.rhs, 1)]
+            case "sge" | "uge":
+                return [_below(affine, op.rhs, op.lhs, 1)]
+            case _:
+                pass
+    culprit = op if isinstance(op, Operation) else user
+    raise unsupported("a mask is made of upper bounds (offsets < size), joined by &", culprit)
+
+
+def _below(affine: Affine, low: SSAValue, high: SSAValue, less: int) -> Bound:
+    start = affine.integer(low) - Polynomial.number(less)
+    return Bound(start - affine.integer(high), tuple(start - affine.integer(each) for each in _least_of(high)))
+
+
+def _least_of(value: SSAValue) -> list[SSAValue]:
+    """The numbers of which a number, or a tile of it, is the least."""
+    match value.owner:
+        case SplatOp(src=inner) | BroadcastOp(src=inner):
+            return _least_of(inner)
+        case arith.MinSIOp(lhs=one, rhs=other):
+            return [*_least_of(one), *_least_of(other)]
+        case _:
+            return [value]

@@ -1,0 +1,26 @@
+"""How many columns of K tensor cores sum before additions in f32 take over, as a dot says it."""
+
+from __future__ import annotations
+
+from louver.ir.refusal import unsupported
+from louver.ir.tile import DotOp, element_name
+from louver.ir.tile.types import tensor_of
+from louver.isa.mma import FP8
+
+EVERY_COLUMN = 1 << 30
+"""What Triton gives a dot of 8-bit floats as `max_num_imprecise_acc` on Hopper where the user gives nothing."""
+
+
+def promotion(dot: DotOp, element: str) -> int | None:
+    """`max_num_imprecise_acc` of the dot: without it, with 0 and from `EVERY_COLUMN` on nothing is promoted.
+
+    Only sums of 8-bit floats are less exact than their registers, so that it says nothing about others.
+    """
+    limit = 0 if dot.max_imprecise is None else dot.max_imprecise.value.data
+    if limit < 0:
+        raise unsupported("max_num_imprecise_acc counts columns of K: it is at least 0", dot)
+    if element not in FP8 or not 0 < limit < EVERY_COLUMN:
+        return None
+    if element_name(tensor_of(dot.d).element_type) != "f32":
+        raise unsupported("sums are promoted to f32: a dot with max_num_imprecise_acc has an f32 accumulator", dot)
+    return limit

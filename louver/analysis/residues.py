@@ -1,0 +1,172 @@
+"""Integers that one size decides, such as K // 64, K % 64 and what is made of them: known for every size at once.
+
+A size is step · q + r. What is made of it by sums, multiples and quotients by the step is, for each r, a number of times q and
+a constant: two numbers for each of `step` remainders say it all, so that comparisons are proved and not tried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.dialects import arith
+from xdsl.ir import Block, SSAValue
+
+from louver.analysis.integers import constant_integer, without_extension
+from louver.ir.arith import TruncIOp
+from louver.ir.comparisons import CmpiOp
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Residues:
+    """slope · q + start for the size step · q + r, by r in range(step)."""
+
+    slope: NDArray[np.int64]
+    start: NDArray[np.int64]
+
+    @classmethod
+    def size(cls, step: int) -> Residues:
+        """The size itself."""
+        return cls(np.full(step, step, np.int64), np.arange(step))
+
+    @classmethod
+    def number(cls, value: int, step: int) -> Residues:
+        """A constant."""
+        return cls(np.zeros(step, np.int64), np.full(step, value, np.int64))
+
+    def __add__(self, other: Residues) -> Residues:
+        return Residues(self.slope + other.slope, self.start + other.start)
+
+    def __sub__(self, other: Residues) -> Residues:
+        return Residues(self.slope - other.slope, self.start - other.start)
+
+    def times(self, factor: int) -> Residues:
+        """A multiple of it."""
+        return Residues(self.slope * factor, self.start * factor)
+
+    def divided(self, by: int, *, up: bool = False) -> Residues | None:
+        """The quotient, rounded down or up, of what is not negative; None if it is no such number."""
+        if by < 1 or (self.slope % by).any() or not self.is_at_least(0):
+            return None
+        return Residues(self.slope // by, -(-self.start // by) if up else self.start // by)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Residues) and not (self - other).slope.any() and not (self - other).start.any()
+
+    def __hash__(self) -> int:
+        return hash((self.slope.tobytes(), self.start.tobytes()))
+
+    def is_at_least(self, value: int, where: NDArray[np.bool_] | None = None) -> bool:
+        """Whether it is so for every size of at least 1, or for those with some remainders."""
+        low, _ = self.bounds
+        return bool((low >= value)[slice(None) if where is None else where].all())
+
+    @property
+    def bounds(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The least and the largest value by remainder, over all sizes of at least 1; infinite where there is none."""
+        first = self.slope * (np.arange(len(self.slope)) == 0) + self.start
+        return np.where(self.slope < 0, -np.inf, first), np.where(self.slope > 0, np.inf, first)
+
+    def truth(self, predicate: str) -> NDArray[np.bool_] | None:
+        """How it compares with 0, by remainder; None for what some sizes of a remainder answer so and others otherwise."""
+        low, high = self.bounds
+        always, never = {
+            "eq": ((low == 0) & (high == 0), (low > 0) | (high < 0)),
+            "slt": (high < 0, low >= 0),
+            "sle": (high <= 0, low > 0),
+        }.get(_SAME.get(predicate, predicate), (low > high, low > high))
+        if not (always | never).all():
+            return None
+        return never if predicate in _SAME else always
+
+
+_SAME = {"ne": "eq", "sge": "slt", "sgt": "sle"}
+"""Predicates that are the opposite of another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResidueReader:
+    """Reads values that `size` decides. size: None where constants decide them."""
+
+    size: SSAValue | None
+    step: int
+
+    @classmethod
+    def of(cls, values: Iterable[SSAValue], step: int) -> ResidueReader | None:
+        """For values that at most one size decides."""
+        sizes = {leaf for value in values for leaf in _leaves(value)}
+        return cls(next(iter(sizes), None), step) if len(sizes) < 2 else None
+
+    def integer(self, value: SSAValue) -> Residues | None:
+        """A number."""
+        constant = constant_integer(value)
+        if constant is not None:
+            return Residues.number(constant, self.step)
+        value = without_extension(value)
+        if value is self.size:
+            return Residues.size(self.step)
+        op = value.owner
+        if isinstance(op, TruncIOp):
+            return self._truncated(op)
+        if isinstance(op, Block) or not isinstance(op, _INTEGERS):
+            return None
+        left, right, number = self.integer(op.lhs), self.integer(op.rhs), constant_integer(op.rhs)
+        if left is None or right is None:
+            return None
+        match op:
+            case arith.AddiOp():
+                return left + right
+            case arith.SubiOp():
+                return left - right
+            case arith.MuliOp():
+                factor = constant_integer(op.lhs)
+                if number is not None:
+                    return left.times(number)
+                return None if factor is None else right.times(factor)
+            case arith.CeilDivSIOp():
+                return None if number is None else left.divided(number, up=True)
+            case arith.RemSIOp():
+                quotient = None if number is None else left.divided(number)
+                return None if number is None or quotient is None else left - quotient.times(number)
+            case _:
+                return None if number is None else left.divided(number)
+
+    def _truncated(self, op: TruncIOp) -> Residues | None:
+        """A number of fewer bits, as many as the size has: one that is not above the size loses nothing."""
+        found = self.integer(op.input)
+        if found is None or self.size is None or self.size.type != op.result.type:
+            return None
+        return found if found.is_at_least(0) and (Residues.size(self.step) - found).is_at_least(0) else None
+
+    def truth(self, value: SSAValue) -> NDArray[np.bool_] | None:
+        """A comparison, by remainder."""
+        op = value.owner
+        if not isinstance(op, CmpiOp):
+            return None
+        left, right = self.integer(op.lhs), self.integer(op.rhs)
+        return None if left is None or right is None else (left - right).truth(op.name_of_predicate)
+
+
+_INTEGERS = (
+    arith.AddiOp,
+    arith.SubiOp,
+    arith.MuliOp,
+    arith.DivSIOp,
+    arith.FloorDivSIOp,
+    arith.CeilDivSIOp,
+    arith.RemSIOp,
+)
+
+
+def _leaves(value: SSAValue) -> set[SSAValue]:
+    """The sizes that a value is made of."""
+    value = without_extension(value)
+    op = value.owner
+    if isinstance(op, TruncIOp):
+        return _leaves(op.input)
+    if isinstance(op, (*_INTEGERS, CmpiOp)):
+        return _leaves(op.lhs) | _leaves(op.rhs)
+    return set() if constant_integer(value) is not None else {value}

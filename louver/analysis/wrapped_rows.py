@@ -1,0 +1,139 @@
+"""Where rows of a tile that are no rows of its tensor end up.
+
+A program at the last rows reads beyond them, with an index that wraps (`% M`) or is 0 there. Louver reads zeros instead, which is the
+same kernel as long as nobody sees the difference: what these rows become stays in rows of their own, and no store writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Attribute, Operation, SSAValue, Use
+from xdsl.traits import is_side_effect_free
+
+from louver.ir.refusal import unsupported
+from louver.ir.tile import (
+    AtomicRMWOp,
+    BroadcastOp,
+    DescriptorReduceOp,
+    DescriptorStoreOp,
+    DotOp,
+    ExpandDimsOp,
+    GatherOp,
+    LoadOp,
+    ReduceOp,
+    ReduceReturnOp,
+    ReshapeOp,
+    StoreOp,
+    TransOp,
+)
+from louver.ir.tile.types import as_tensor, tensor_of
+
+Writing = StoreOp | DescriptorStoreOp | AtomicRMWOp | DescriptorReduceOp
+
+Rows = frozenset[int]
+"""The dimensions of a tile along which it may have such rows."""
+
+_RULE = "the rows of a tile are masked (rows < size), not wrapped (%), where more than a store with that mask sees them"
+
+
+def check_wrapped_rows(load: LoadOp, dimension: int, drops: Callable[[Writing, int], bool]) -> None:
+    """Refuse a load whose rows beyond the last one, along `dimension` of its tile, could be seen.
+
+    drops: whether an operation that writes leaves them out along a dimension of what it writes.
+    """
+    _Spread(drops).follow(load.result, frozenset({dimension}))
+
+
+class _Spread:
+    """found: the dimensions of each value that have been reached."""
+
+    def __init__(self, drops: Callable[[Writing, int], bool]) -> None:
+        self.drops = drops
+        self.found: dict[SSAValue, Rows] = {}
+
+    def follow(self, value: SSAValue, rows: Rows) -> None:
+        known = self.found.get(value, frozenset())
+        if rows <= known:
+            return
+        self.found[value] = known | rows
+        for use in list(value.uses):
+            self._use(use, known | rows)
+
+    def _use(self, use: Use, rows: Rows) -> None:
+        op = use.operation
+        match op:
+            case StoreOp() | DescriptorStoreOp() | AtomicRMWOp() | DescriptorReduceOp():
+                written = op.src if isinstance(op, DescriptorStoreOp | DescriptorReduceOp) else op.value
+                if op.operands[use.index] is not written or not all(self.drops(op, each) for each in rows):
+                    raise unsupported(_RULE, op)
+                if isinstance(op, AtomicRMWOp):
+                    self.follow(op.result, rows)
+            case scf.ForOp() if use.index > 2:
+                self.follow(op.body.block.args[use.index - 2], rows)
+                self.follow(op.results[use.index - 3], rows)
+            case scf.YieldOp() if isinstance(parent := op.parent_op(), scf.ForOp | scf.IfOp):
+                self.follow(parent.results[use.index], rows)
+                if isinstance(parent, scf.ForOp):
+                    self.follow(parent.body.block.args[use.index + 1], rows)
+            case DotOp():
+                self.follow(op.d, _of_dot(op, use.index, rows))
+            case ReduceOp():
+                self._reduced(op, rows)
+            case ReduceReturnOp() | GatherOp():
+                raise unsupported(_RULE, op)
+            case _:
+                for result in op.results:
+                    self.follow(result, _moved(op, rows))
+
+    def _reduced(self, op: ReduceOp, rows: Rows) -> None:
+        axis = op.axis.value.data
+        if axis in rows:
+            raise unsupported(_RULE, op)
+        for result in op.result:
+            self.follow(result, frozenset(each - (each > axis) for each in rows))
+
+
+def _of_dot(op: DotOp, index: int, rows: Rows) -> Rows:
+    """Along what the sum goes, rows are in every element."""
+    summed = {0: 1, 1: 0}.get(index)
+    if tensor_of(op.d).get_num_dims() != 2 or summed in rows or op.operands[index] is op.metadata:
+        raise unsupported(_RULE, op)
+    return rows
+
+
+def _moved(op: Operation, rows: Rows) -> Rows:
+    """Where rows are in the results of an operation without effects."""
+    match op:
+        case TransOp():
+            order = list(op.order.get_values())
+            return frozenset(order.index(each) for each in rows)
+        case ExpandDimsOp():
+            axis = op.axis.value.data
+            return frozenset(each + (each >= axis) for each in rows)
+        case BroadcastOp():
+            return rows
+        case ReshapeOp():
+            source, result = (_squeezed(tensor_of(each)) for each in (op.src, op.result))
+            if [size for _, size in source] == [size for _, size in result]:
+                places = [place for place, _ in source]
+                return frozenset(result[places.index(each)][0] for each in rows if each in places)
+        case _:
+            shapes = {tuple(tile.get_shape()) for tile in map(as_tensor, _types(op)) if tile is not None}
+            if is_side_effect_free(op) and not op.regions and len(shapes) == 1 and all(map(_is_tile, op.results)):
+                return rows
+    raise unsupported(_RULE, op)
+
+
+def _squeezed(tile: TensorType) -> list[tuple[int, int]]:
+    return [(place, size) for place, size in enumerate(tile.get_shape()) if size > 1]
+
+
+def _types(op: Operation) -> list[Attribute]:
+    return [value.type for value in (*op.operands, *op.results)]
+
+
+def _is_tile(value: SSAValue) -> bool:
+    return as_tensor(value.type) is not None

@@ -1,0 +1,199 @@
+"""`louver bench`: our products beside the vendor's libraries, on the GPU at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from louver.cli.commands.notes import note
+from louver.measure.budget import Budget
+from louver.measure.gemm import Measurement, measure
+from louver.measure.host import HostTimes, measure_host
+from louver.measure.machine import forbid_short_sums, header, host_header, require_torch
+from louver.measure.problems import OUTPUTS, QUICK, SHAPES, SUSTAINED, GemmProblem, Shape, parse_dtypes, parse_shapes
+from louver.measure.protocol import Protocol
+from louver.measure.record import gemm_record, host_record, write_record
+from louver.measure.report.gemm import CONTENDERS, LABELS, GemmRecord
+from louver.measure.report.gemm_table import gemm_table
+from louver.measure.report.records import draw
+from louver.measure.report.result import Result
+from louver.measure.report.table import NAME, Column, Table
+from louver.measure.schedules import Rung, measure_schedules
+
+REASONS = 2
+"""Reasons for a missing library that a line of progress has room for; the record has all."""
+
+
+def problems(dtypes: str, shapes: str | None, *, quick: bool, accumulate: str = "auto") -> list[GemmProblem]:
+    """The problems that the options ask for. Raises ValueError with the rule that they break."""
+    if shapes is not None and quick:
+        raise ValueError("--quick chooses the shapes: give it or --shapes, not both")
+    chosen: tuple[Shape, ...] = parse_shapes(shapes) if shapes is not None else QUICK if quick else SHAPES
+    kinds = [(dtype, out) for dtype in parse_dtypes(dtypes) for out in OUTPUTS[dtype]]
+    return [GemmProblem(*shape, dtype, out, accumulate) for dtype, out in kinds for shape in chosen]
+
+
+def bench_gemm(wanted: Sequence[GemmProblem], out: Path, *, sustained: bool, budget: float | None = None) -> Result:
+    """Measure the problems; write `gemm.json` (after every problem) and `gemm.png` into `out`.
+
+    sustained: also under sustained load, for the problems of `SUSTAINED`. budget: seconds for all of it, see `Budget`; the
+    record names the problems that they did not suffice for. Problems that accumulate in another way than usual, all in the
+    same, go into files of their own: `gemm-f16.json`, say.
+    Raises CannotMeasureError where this machine cannot, ArithmeticError when a result of ours is wrong.
+    """
+    time_left = Budget(budget)
+    torch = require_torch()
+    forbid_short_sums(torch)
+    protocol, facts = Protocol(), header(torch)
+    rows: list[Measurement] = []
+    record = gemm_record(facts, protocol, rows)
+    path = out / f"{record_name(wanted)}.json"
+    for index, problem in enumerate(wanted):
+        if not time_left.suffices():
+            missing = [str(left) for left in wanted[index:]]
+            record = gemm_record(facts, protocol, rows, missing)
+            write_record(path, record)
+            note(f"no time left for {', '.join(missing)}")
+            break
+        with time_left.spending() as spent:
+            rows.append(measure(torch, problem, protocol, sustained=sustained and problem.shape in SUSTAINED))
+            record = gemm_record(facts, protocol, rows)
+            write_record(path, record)
+            torch.cuda.empty_cache()
+        note(progress_line(rows[-1], spent.seconds))
+    note(f"wrote {path}")
+    if rows:
+        note(picture(path, path.with_suffix(".png")))
+    return Result("gemm", record, gemm_tables(rows, facts, protocol))
+
+
+def record_name(wanted: Sequence[GemmProblem]) -> str:
+    """The record's name. Raises ValueError for problems that accumulate in different ways: they are not compared."""
+    modes = {problem.accumulate for problem in wanted}
+    if len(modes) > 1:
+        raise ValueError(f"a record has one way to accumulate, got {', '.join(sorted(modes))}: measure them apart")
+    return "gemm" if modes <= {"auto"} else f"gemm-{modes.pop()}"
+
+
+def bench_host(wanted: Sequence[GemmProblem], out: Path) -> Result:
+    """Measure host times; write `host.json` into `out`.
+
+    Raises CannotMeasureError where this machine cannot, ArithmeticError when a result of ours is wrong.
+    """
+    torch = require_torch()
+    forbid_short_sums(torch)
+    facts = host_header(torch)
+    found = measure_host(torch, wanted)
+    record = host_record(facts, found)
+    note(f"wrote {write_record(out / 'host.json', record)}")
+    table = host_table(found, f"host time of a warm call, {facts['cpu']}, {facts['device']}")
+    missing = [f"not measured: {name}: {reason}" for name, reason in found.missing.items()]
+    return Result("host", record, [table, *missing])
+
+
+def bench_schedules(wanted: Sequence[GemmProblem], out: Path, *, only: str = "") -> Result:
+    """Time the library's schedule beside its neighbours; write `schedules.json` (after every problem) into `out`.
+
+    only: what an alternative's name must have in it.
+    Raises CannotMeasureError where this machine cannot, ArithmeticError when a schedule computes wrongly.
+    """
+    torch = require_torch()
+    protocol, facts = Protocol(), header(torch)
+    rows: list[dict[str, Any]] = []
+    tables: list[Table] = []
+    record: dict[str, Any] = {**facts, "protocol": protocol.describe(), "rows": rows}
+    for problem in wanted:
+        rungs = measure_schedules(torch, problem, protocol, only=only)
+        tables.append(schedules_table(problem, rungs, f"{problem} on {facts['device']}"))
+        types = {"dtype": problem.dtype, "out": problem.out}
+        rows.append({"shape": list(problem.shape), **types, "schedules": [_rung(r) for r in rungs]})
+        note(f"wrote {write_record(out / 'schedules.json', record)}: {problem}")
+        torch.cuda.empty_cache()
+    return Result("schedules", record, tables)
+
+
+def _rung(rung: Rung) -> dict[str, Any]:
+    return {"change": rung.change, "us": round(rung.seconds * 1e6, 3), "schedule": asdict(rung.schedule)}
+
+
+def schedules_table(problem: GemmProblem, rungs: Sequence[Rung], title: str) -> Table:
+    """Schedules, fastest first, and their speed in terms of the library's choice."""
+    changed = Column("changed from the library's choice", least=NAME)
+    chosen = next(rung.seconds for rung in rungs if not rung.change)
+    rows = [
+        (rung.change or "(nothing)", f"{rung.tflops(problem):.0f}", f"{chosen / rung.seconds:.3f}") for rung in rungs
+    ]
+    return Table(title, (changed, Column("TFLOP/s", right=True), Column("× chosen", right=True)), rows)
+
+
+def progress_line(measurement: Measurement, seconds: float) -> str:
+    """One problem's result in a line; why a library is missing is said."""
+    row = measurement.row
+    speeds = [f"{LABELS[name]} {row.tflops(name) or 0:.0f}" for name in CONTENDERS if name in row.times_us]
+    missing = [f"{name}: {_absence(note)}" for name, note in measurement.notes.items() if name not in row.times_us]
+    shape = "×".join(map(str, row.shape))
+    return "; ".join([f"{shape} {row.types}: {', '.join(speeds)} TFLOP/s ({seconds:.0f} s)", *missing])
+
+
+def _absence(note: Mapping[str, Any]) -> str:
+    """Why a contender with these notes was not timed: its own failure, else those of its variants."""
+    reasons = [str(note["failed"])] if "failed" in note else [f"{k} ({v})" for k, v in note.items() if ": " in k]
+    return ", ".join(reasons[:REASONS])
+
+
+def gemm_tables(rows: Sequence[Measurement], facts: dict[str, Any], protocol: Protocol) -> list[Table]:
+    """Products, and where there are any, those under sustained load and transposing copies."""
+    record = GemmRecord(facts["device"], facts["versions"], protocol.describe(), tuple(m.row for m in rows))
+    tables = [gemm_table(record, f"linear, 2:4, dense-equivalent, bursts on {record.device}")]
+    long = [row for row in rows if row.sustained]
+    if long:
+        tables.append(sustained_table(long, f"the same under sustained load on {record.device}"))
+    if any(row.n_major is not None for row in rows):
+        tables.append(n_major_table(rows, f"matmul of 8-bit operands that are contiguous along N, on {record.device}"))
+    return tables
+
+
+def n_major_table(rows: Sequence[Measurement], title: str) -> Table:
+    """What the transposing copy costs beside the product."""
+    numbers = ("transposing copy µs", "GB/s", "product µs", "copy's part")
+    columns = (Column("M×N×K", right=True), Column("type"), *(Column(name, right=True) for name in numbers))
+    shown: list[tuple[str, ...]] = []
+    for measurement in rows:
+        row, taken = measurement.row, measurement.n_major
+        if taken is not None:
+            times = (f"{taken.copy_us:.1f}", f"{taken.gigabytes_per_second:.0f}", f"{taken.product_us:.1f}")
+            shown.append(("×".join(map(str, row.shape)), row.types, *times, f"{taken.share:.0%}"))
+    return Table(title, columns, shown)
+
+
+def sustained_table(rows: Sequence[Measurement], title: str) -> Table:
+    """Speed, energy, clock and power of each contender under sustained load."""
+    texts = (Column("M×N×K", right=True), Column("type"), Column("contender"))
+    units = ("TFLOP/s", "TFLOP/J", "MHz", "W")
+    shown: list[tuple[str, ...]] = []
+    for measurement in rows:
+        row = measurement.row
+        for name, taken in measurement.sustained.items():
+            energy = taken.tflop_per_joule(measurement.flops)
+            numbers = [(energy, ".2f"), (taken.clock_mhz, ".0f"), (taken.power_w, ".0f")]
+            cells = ["–" if value is None else format(value, form) for value, form in numbers]
+            speed = f"{taken.tflops(measurement.flops):.0f}"
+            shown.append(("×".join(map(str, row.shape)), row.types, LABELS[name], speed, *cells))
+    return Table(title, (*texts, *(Column(unit, right=True) for unit in units)), shown)
+
+
+def host_table(found: HostTimes, title: str) -> Table:
+    """Host times in the order of measurement."""
+    numbers = (Column("µs", right=True), Column("least", right=True), Column("90 %", right=True))
+    rows = [(row.name, row.types, *(f"{us:.2f}" for us in (row.us, row.least_us, row.p90_us))) for row in found.times]
+    return Table(title, (Column("call", least=NAME), Column("type"), *numbers), rows)
+
+
+def picture(record: Path, path: Path) -> str:
+    """Draw a record; what was written, or why nothing was: a measurement is not lost for want of a picture."""
+    try:
+        return f"wrote {draw(record, path)}"
+    except ModuleNotFoundError as error:
+        return f"no picture ({error}); draw it elsewhere: louver plot {record} {path}"

@@ -1,0 +1,146 @@
+"""A checkpoint's weights: which are selected, and what pruning makes of them, whole or piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.cli.commands.selection import Selection
+from louver.formats.checkpoint import open_checkpoint
+from louver.formats.compress import compress
+from louver.formats.container import DTYPES
+from louver.formats.dtypes import ElementType, element_type
+from louver.formats.file import load
+from louver.formats.pattern import Pattern
+from louver.formats.prune import prune
+from louver.formats.schema import DenseForm, Form, Tensor, form_of
+from louver.formats.tensor import SparseTensor
+from louver.measure.report.layers import LayerRow
+
+COMPRESSED: Final[Mapping[str, str]] = {"f32": "f16"}
+"""Element types that products do not take, and those that compressed weights get in their place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint's tensors by name, in memory, and its metadata without Louver's own."""
+
+    tensors: Mapping[str, Tensor]
+    metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedPiece:
+    """Rows of a weight before and after pruning, in one element type.
+
+    squares: sums of the squares of all finite elements, and of those that were pruned.
+    """
+
+    dense: NDArray[Any]
+    squares: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedWeight:
+    """A pruned weight [rows, columns] in both forms, and what pruning did to it."""
+
+    dense: NDArray[Any]
+    sparse: SparseTensor
+    row: LayerRow
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint whole, Louver's or any other. Raises OSError and FormatError."""
+    return Checkpoint(load(path), open_checkpoint(path).metadata)
+
+
+def selected(tensors: Mapping[str, Form], selection: Selection) -> list[str]:
+    """Names of the dense, 2-D, floating-point tensors that the selection takes.
+
+    Raises ValueError when there are none.
+    """
+    names = [name for name, form in tensors.items() if _is_weight(form) and selection.takes(name)]
+    if not names:
+        raise ValueError(
+            f"no dense 2-D floating-point tensor of {len(tensors)} is selected by include {list(selection.include)} and "
+            f"exclude {list(selection.exclude)}: see `louver inspect` for the names"
+        )
+    return names
+
+
+def prune_weights(
+    tensors: Mapping[str, Tensor], names: Sequence[str], pattern: Pattern, dtype: str | None
+) -> Iterator[tuple[str, PrunedWeight]]:
+    """Prune and compress the named dense tensors along their last axis, in turn.
+
+    dtype: element type to convert to first, None to keep. Raises ValueError for finite values that it cannot hold.
+    """
+    for name in names:
+        weight = np.asarray(tensors[name])
+        element = element_type(weight.dtype if dtype is None else dtype)
+        piece = prune_piece(name, weight, pattern, element)
+        sparse = compress(piece.dense, pattern)
+        stored = form_of(name, sparse).nbytes
+        row = layer_row(name, weight.shape, element, stored, piece.squares)
+        yield name, PrunedWeight(piece.dense, sparse, row)
+
+
+def prune_piece(name: str, weight: NDArray[Any], pattern: Pattern, element: ElementType) -> PrunedPiece:
+    """Prune rows [r, c] of a weight along their last axis, in another element type."""
+    converted = convert(name, weight, element)
+    dense = prune(converted, pattern)
+    wide = np.where(np.isfinite(converted), converted, 0).astype(np.float64).ravel()
+    dropped = np.where(dense.ravel() == 0, wide, 0)
+    return PrunedPiece(dense, (float(wide @ wide), float(dropped @ dropped)))
+
+
+def layer_row(
+    name: str, shape: Sequence[int], element: ElementType, stored: int, squares: tuple[float, float]
+) -> LayerRow:
+    """What pruning did to a weight [rows, columns]. stored: bytes that it takes in the file. squares: sums over its pieces.
+
+    The error is ‖weight − pruned‖ / ‖weight‖ (Frobenius) over finite elements; 0 for a zero weight.
+    """
+    rows, columns = shape
+    error = (squares[1] / squares[0]) ** 0.5 if squares[0] else 0.0
+    return LayerRow(name, (rows, columns), element.name, rows * columns * element.bytes, stored, error)
+
+
+def convert(name: str, weight: NDArray[Any], element: ElementType) -> NDArray[Any]:
+    """The weight in another element type. Raises ValueError where infinities or NaNs would come of other values."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = weight.astype(element.numpy, copy=False)
+    changed = (np.isinf(converted) != np.isinf(weight)) | (np.isnan(converted) != np.isnan(weight))
+    if changed.any():
+        wider = "f32" if element.name == "bf16" else "bf16"
+        raise ValueError(
+            f"{name!r} holds {weight[changed][0]}, which {element} cannot: use --dtype {wider}, or --exclude the tensor"
+        )
+    return converted
+
+
+def written_element(form: DenseForm, dtype: str | None, compressed: bool) -> ElementType:
+    """The element type of a pruned weight. dtype: the one asked for; None: its own, if products take it or it stays dense."""
+    own = element_type(DTYPES[form.dtype])
+    return element_type(dtype or (COMPRESSED.get(own.name, own.name) if compressed else own.name))
+
+
+def known_element(form: DenseForm) -> ElementType | None:
+    """The element type if sparse tensors can have it, else None."""
+    try:
+        element = element_type(DTYPES[form.dtype])
+    except ValueError:
+        return None
+    return element if element.sparse else None
+
+
+def _is_weight(form: Form) -> bool:
+    if not isinstance(form, DenseForm) or len(form.shape) != 2 or 0 in form.shape:
+        return False
+    element = known_element(form)
+    return element is not None and element.floating

@@ -1,0 +1,59 @@
+"""`louver compile`: a library product at each stage, as text."""
+
+from __future__ import annotations
+
+import functools
+from typing import cast
+
+from louver.cli.commands.stages import Source
+from louver.compile.choose_family import CompiledKernel
+from louver.compile.products import CompiledProduct, compile_product
+from louver.formats.dtypes import element_type
+from louver.frontend.problem import MAX_SIZE, PRODUCTS, Kind, Problem
+from louver.isa.targets import target as machine
+from louver.isa.tensormap import COPY_CHUNK
+from louver.library.configure import choose
+
+SM_COUNT = 132
+"""SMs to schedule for where there is no device to ask: a whole Hopper GPU."""
+
+
+def parse_sizes(text: str) -> tuple[int, int, int]:
+    """M, N, K of a text such as "4096,256,4096". Raises ValueError."""
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and part.strip("0") for part in parts):
+        raise ValueError(f"a problem is M,N,K, three positive integers such as 4096,256,4096, got {text!r}")
+    if any(len(part) > len(str(MAX_SIZE)) or int(part) > MAX_SIZE for part in parts):
+        raise ValueError(
+            f"sizes of a problem M,N,K are at most {MAX_SIZE:,}, got {text[:80]!r}: kernels count in 32 bits"
+        )
+    m, n, k = (int(part) for part in parts)
+    return m, n, k
+
+
+def compile_for(
+    sizes: tuple[int, int, int], dtype: str, product: str, target: str, *, bias: bool, accumulate: str = "auto"
+) -> CompiledProduct:
+    """The library's kernel for a product of `sizes` (M, N, K), which choose the schedule: the kernel takes any.
+
+    dtype: of both operands; the output is what the library returns for them by default, contiguous.
+    """
+    out = PRODUCTS[dtype, dtype][0]
+    kind = cast("Kind", product)
+    problem = Problem(kind, dtype, dtype, out, accumulate=accumulate, bias="row" if bias else None)
+    m, n, _ = sizes
+    row = (m if product == "linear" else n) * element_type(out).bytes
+    schedule = choose(problem, m, n, machine(target), SM_COUNT, aligned_output=row % COPY_CHUNK == 0)
+    return compile_product(problem, schedule, target)
+
+
+def product_source(
+    sizes: tuple[int, int, int], dtype: str, product: str, target: str, accumulate: str = "auto"
+) -> Source:
+    """The library's kernel for a product, as `compile_for` has it."""
+
+    @functools.cache
+    def made() -> CompiledProduct:
+        return compile_for(sizes, dtype, product, target, bias=False, accumulate=accumulate)
+
+    return Source(lambda: made().tile, lambda: CompiledKernel(made()))

@@ -1,0 +1,52 @@
+"""`louver compile FILE.ttir` and `FILE.mlir`: a kernel as IR text, at each stage. Needs neither Triton nor a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from xdsl.dialects.builtin import ModuleOp
+
+from louver.cli.commands.stages import Source, user_source
+from louver.frontend.ttir import read_ttir
+from louver.ir.refusal import UnsupportedKernelError
+
+SUFFIXES = (".ttir", ".mlir")
+"""Of files that are read as IR: TTIR as Triton prints it, and tile IR as Louver prints it."""
+
+
+def is_ir(place: str) -> bool:
+    """Whether a kernel's place is a file of IR."""
+    return place.endswith(SUFFIXES)
+
+
+def ir_source(file: str, sparse: Mapping[str, str], target: str) -> Source:
+    """The kernel in a file. sparse: patterns by argument, beside those that the text has.
+
+    Raises ValueError for a file that holds no kernel, and UnsupportedKernelError for operations that tile IR does not have.
+    """
+    path = Path(file)
+    text = _read(path)
+    # Read once here, so that every stage of a file that is none of the two is refused.
+    module = _parse(path, text, sparse)
+    return user_source(lambda: module, target, (lambda: text) if path.suffix == ".ttir" else None)
+
+
+def _read(path: Path) -> str:
+    if not path.is_file():
+        raise ValueError(f"{path} is no file: give the path of a file of TTIR or tile IR")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"TTIR and tile IR are text in UTF-8, got {path}, which is not") from None
+
+
+def _parse(path: Path, text: str, sparse: Mapping[str, str]) -> ModuleOp:
+    if not text.strip():
+        raise ValueError(f"{path} is empty: it should hold a kernel as TTIR or tile IR")
+    try:
+        return read_ttir(text, name=str(path), sparse=sparse)
+    except UnsupportedKernelError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"{path} holds no kernel as TTIR or tile IR: {error}") from error

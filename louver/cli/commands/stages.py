@@ -1,0 +1,99 @@
+"""The stages of one kernel as text, whichever family it belongs to and wherever it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+from xdsl.dialects.builtin import ModuleOp
+
+from louver.compile.canonical.canonicalize import canonicalize
+from louver.compile.choose_family import Choice, CompiledKernel, compile_kernel, only
+from louver.compile.decompose.decompose_sparse_tensors import decompose_sparse_tensors
+from louver.compile.plan.schedule import Schedule
+from louver.compile.products import CompiledProduct, Stage
+from louver.compile.tiles import TileStage
+from louver.ir.product import ProductNest
+from louver.isa.targets import target as machine
+from louver.library.configure import choose_for_nest
+from louver.ptx.assembler import assemble
+from louver.ptx.sass import disassemble
+
+PRODUCT_STAGES = ("tile", "canonical", "decomposed", "sched", "ptx", "sass")
+"""Of a warpgroup product, in order. "decomposed" is made of the canonical kernel for its reader, and nothing further of it."""
+
+TILES_STAGES = ("tile", "decomposed", "encoded", "ptx", "sass")
+"""Of register tiles, in order."""
+
+STAGES = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", "sass")
+"""All of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a kernel comes from. ttir: makes Triton's text of it; None where it has none. tile: makes its tile IR."""
+
+    tile: Callable[[], ModuleOp]
+    compiled: Callable[[], CompiledKernel]
+    ttir: Callable[[], str] | None = None
+
+    def text(self, emit: str) -> str:
+        """One of `STAGES`, or "all" that there are, each below a line with its name.
+
+        Of register tiles, a first line says why the kernel is no product; "ttir" and "tile" come before that is known. Raises
+        ValueError with the rule broken.
+        """
+        if emit not in (*STAGES, "all"):
+            raise ValueError(f"stages are {', '.join(STAGES)} or all, got {emit!r}")
+        if emit == "ttir":
+            if self.ttir is None:
+                raise ValueError("only a Triton kernel has a TTIR: the first stage here is tile")
+            return self.ttir()
+        # What the frontend reads prints whether or not a family takes it.
+        if emit == "tile":
+            return str(self.tile()) + "\n"
+        compiled = self.compiled()
+        note = "" if compiled.refusal is None else f"// {reason(compiled)}\n"
+        if emit != "all":
+            return note + stage_text(compiled, emit)
+        texts = {} if self.ttir is None else {"ttir": self.ttir()}
+        texts |= {stage: stage_text(compiled, stage) for stage in stages_of(compiled)}
+        return note + "\n".join(f"// ---- {stage} ----\n{text}" for stage, text in texts.items())
+
+
+def user_source(tile: Callable[[], ModuleOp], target: str, ttir: Callable[[], str] | None = None) -> Source:
+    """A user's kernel, compiled as `louver.jit` does for aligned arrays: with its own tile, and what the model chooses for it."""
+
+    def schedule(nest: ProductNest) -> Schedule:
+        return choose_for_nest(nest, machine(target), aligned_output=True)
+
+    return Source(tile, lambda: compile_kernel(only(tile), Choice(schedule, target)), ttir)
+
+
+def stages_of(compiled: CompiledKernel) -> tuple[str, ...]:
+    """The stages of the kernel's family, in order."""
+    return PRODUCT_STAGES if isinstance(compiled.made, CompiledProduct) else TILES_STAGES
+
+
+def reason(compiled: CompiledKernel) -> str:
+    """Why the kernel is lowered to register tiles, in one line."""
+    return " ".join(f"register tiles: {compiled.refusal}".split())
+
+
+def stage_text(compiled: CompiledKernel, stage: str) -> str:
+    """One of the stages of the kernel's family; "sass" assembles and disassembles. Raises ValueError for the other family's."""
+    made = compiled.made
+    if stage not in stages_of(compiled):
+        if isinstance(made, CompiledProduct):
+            raise ValueError(f"a warpgroup product has the stages {', '.join(PRODUCT_STAGES)}, got {stage}")
+        raise ValueError(f"the kernel has the stages {', '.join(TILES_STAGES)}, got {stage}: {reason(compiled)}")
+    if stage == "sass":
+        return disassemble(assemble(made.ptx, made.target.name).cubin)
+    if not isinstance(made, CompiledProduct):
+        return made.text(cast("TileStage", stage))
+    if stage == "canonical":
+        return str(canonicalize(made.tile)) + "\n"
+    if stage == "decomposed":
+        return str(decompose_sparse_tensors(canonicalize(made.tile))) + "\n"
+    return made.text(cast("Stage", stage))

@@ -1,0 +1,1 @@
+"""The compiler: tile IR to PTX."""

@@ -1,0 +1,107 @@
+"""turn-across: tensors that are sparse along their last axis but one, [K, N], are read as they are stored: [N, K], K side by side.
+
+A kernel describes the dense tensor, whose rows of N are side by side. Which tile it takes is the same in both; the tile is turned back.
+Valid tile IR in (after propagate-sparsity and make-host-descriptors) and out. Pointers are left to describe-sparse-tiles.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar, cast
+
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr, i64
+from xdsl.ir import Attribute, SSAValue
+from xdsl.rewriter import Rewriter
+
+from louver.analysis.index_numbers import literal
+from louver.compile.conditions import require_rows_apart
+from louver.compile.decompose.sparse_views import size_text
+from louver.compile.rewrite.insert import insert_before
+from louver.frontend.transposed import LENGTH
+from louver.ir.arith import ExtSIOp
+from louver.ir.refusal import unsupported
+from louver.ir.tile import (
+    AddPtrOp,
+    DescriptorLoadOp,
+    FuncOp,
+    MakeTensorDescriptorOp,
+    MakeTensorPtrOp,
+    TransOp,
+)
+from louver.ir.tile.function import text_of
+
+T = TypeVar("T")
+
+ACROSS = "louver.across"
+"""A function's attribute: the names of such arguments."""
+
+
+def mark_across(function: FuncOp, names: list[str]) -> None:
+    """Say which arguments are such tensors."""
+    if names:
+        function.attributes[ACROSS] = ArrayAttr([StringAttr(name) for name in names])
+
+
+def lengths_across(function: FuncOp) -> dict[SSAValue, SSAValue]:
+    """These arguments, each with the argument that is its length along the sparse axis."""
+    marked = function.attributes.get(ACROSS)
+    names = {name: argument for argument, name in function.argument_names.items()}
+    found = [text_of(each) for each in cast("ArrayAttr[Attribute]", marked)] if isinstance(marked, ArrayAttr) else []
+    return {names[name]: names[name + LENGTH] for name in found}
+
+
+def turn_across(module: ModuleOp) -> None:
+    """Rewrite descriptors in place. Refuses, with the line, strides that no launch can compare with the tensor, and block pointers."""
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+        lengths = lengths_across(function)
+        for op in list(function.body.walk()) if lengths else ():
+            if isinstance(op, MakeTensorDescriptorOp | MakeTensorPtrOp) and (base := _base(op.base)) in lengths:
+                if isinstance(op, MakeTensorPtrOp):
+                    raise unsupported(
+                        "a tensor that is sparse along its last axis but one is read through pointers or a descriptor: use "
+                        "tl.make_tensor_descriptor in place of the block pointer",
+                        op,
+                    )
+                _turn(function, op, base, lengths[base])
+
+
+def _base(pointer: SSAValue) -> SSAValue:
+    """The argument that a pointer has been moved from."""
+    while isinstance(pointer.owner, AddPtrOp):
+        pointer = pointer.owner.ptr
+    return pointer
+
+
+def _turn(function: FuncOp, op: MakeTensorDescriptorOp, base: SSAValue, length: SSAValue) -> None:
+    names = function.argument_names
+    sizes, steps, block = list(op.sizes), list(op.steps), list(op.block.get_shape())
+    if len(sizes) < 2:
+        raise unsupported("a sparse tensor has rows and columns at least", op)
+    number = literal(steps[-2])
+    apart = size_text(steps[-2], names) if number is None else str(number)
+    if apart is None:
+        raise unsupported("a stride of a sparse tensor is an argument, a number, or a product of such", op)
+    require_rows_apart(function, names[base], apart)
+    steps[-2:] = [insert_before(op, ExtSIOp(length, i64)), 1]
+    made = MakeTensorDescriptorOp(op.base, _turned(sizes), steps, _turned(block))
+    made.properties |= {name: op.properties[name] for name in ("padding",) if name in op.properties}
+    turned = insert_before(op, made)
+    turned.name_hint = op.result.name_hint
+    order = _turned(list(range(len(block))))
+    for use in list(op.result.uses):
+        load = use.operation
+        if not isinstance(load, DescriptorLoadOp):
+            raise unsupported(
+                "a descriptor of a tensor that is sparse along its last axis but one is loaded through", load
+            )
+        new = DescriptorLoadOp(turned, _turned(list(load.offsets)))
+        new.properties |= {name: load.properties[name] for name in ("cache", "evict") if name in load.properties}
+        value = insert_before(load, TransOp(insert_before(load, new), order))
+        value.name_hint = load.result.name_hint
+        load.result.replace_all_uses_with(value)
+        Rewriter.erase_op(load)
+    Rewriter.erase_op(op)
+
+
+def _turned(each: list[T]) -> list[T]:
+    """With the last two exchanged."""
+    return [*each[:-2], each[-1], each[-2]]

@@ -1,0 +1,60 @@
+"""count-elements: loops over steps of K count elements of K instead.
+
+`for k in range(0, tl.cdiv(K, BK))` with `k * BK` in its body becomes `for k in range(0, K, BK)`: the same iterations, and k is
+the first element of each.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import IntegerAttr, IntegerType, ModuleOp
+from xdsl.ir import SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from louver.analysis.integers import constant_integer, steps_of
+
+
+def count_elements(module: ModuleOp) -> None:
+    """Rewrite such loops in place; others stay as they are."""
+    for loop in [op for op in module.walk() if isinstance(op, scf.ForOp)]:
+        if constant_integer(loop.lb) == 0 and constant_integer(loop.step) == 1:
+            _rewrite(loop)
+
+
+def _rewrite(loop: scf.ForOp) -> None:
+    number = loop.body.block.args[0]
+    products: list[arith.MuliOp] = []
+    steps: set[int | None] = set()
+    for use in number.uses:
+        op = use.operation
+        if not isinstance(op, arith.MuliOp):
+            return
+        products.append(op)
+        steps.add(constant_integer(op.operands[1 - use.index]))
+    step = steps.pop() if len(steps) == 1 else None
+    end = None if step is None else _end(loop, step)
+    if step is None or end is None:
+        return
+    loop.operands[1] = end
+    loop.operands[2] = _constant(loop, step)
+    for product in products:
+        product.result.replace_all_uses_with(number)
+        Rewriter.erase_op(product)
+
+
+def _end(loop: scf.ForOp, step: int) -> SSAValue | None:
+    """The number of elements that so many steps go through."""
+    count = constant_integer(loop.ub)
+    if count is not None:
+        return _constant(loop, count * step)
+    found = steps_of(loop.ub)
+    return found[0] if found is not None and found[1] == step else None
+
+
+def _constant(loop: scf.ForOp, value: int) -> SSAValue:
+    op = arith.ConstantOp(IntegerAttr(value, cast(IntegerType, loop.lb.type)))
+    op.location = loop.location
+    Rewriter.insert_op(op, InsertPoint.before(loop))
+    return op.result

@@ -1,0 +1,214 @@
+"""count-loops: a while loop that counts becomes a loop over a range.
+
+`k = 0; while k < K: …; k += BK` becomes `for k in range(0, K, BK)`. What is compared may be the counter, or the sum or difference of
+it and something that the loop leaves alone, with `<`, `<=`, `>` or `>=`; the counter goes up or down by a positive constant, or by the
+number of programs. Every other while loop, such as one that takes its work from a queue, stays as it is.
+
+Numbers of 32 bits: `k += BK` wraps nowhere if K is below 2**31 - BK, and then both loops have the same iterations, none if K <= 0.
+Beyond that, `k < K` holds again once k has wrapped, and the user's loop does not end. A loop that goes down counts from its
+end up to its start (`K - k`), as Triton's own ranges do: there the start is below 2**31 - BK.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import IntegerAttr, IntegerType, ModuleOp
+from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.traits import is_side_effect_free
+
+from louver.analysis.integers import constant_integer, position
+from louver.compile.rewrite.insert import insert, insert_before
+from louver.ir.comparisons import CmpiOp
+from louver.ir.tile import GetNumProgramsOp
+
+
+def count_loops(module: ModuleOp) -> None:
+    """Rewrite in place, inner loops first."""
+    for loop in reversed([op for op in module.walk() if isinstance(op, scf.WhileOp)]):
+        count = _counted(loop)
+        if count is not None:
+            _rewrite(loop, count)
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """How a while loop counts.
+
+    counter: its place among what the loop carries. compared, bound: of the first region, what is compared with what. rises: whether
+    `compared` grows. inclusive: whether the loop goes on where both are equal. step, up: what is added to the counter, or taken from it.
+    """
+
+    counter: int
+    compared: SSAValue
+    bound: SSAValue
+    rises: bool
+    inclusive: bool
+    step: int | GetNumProgramsOp
+    up: bool
+
+
+_SWAPPED = {"slt": "sgt", "sle": "sge", "sgt": "slt", "sge": "sle"}
+"""Predicates of signed integers, and those for exchanged operands."""
+
+
+def _counted(loop: scf.WhileOp) -> _Count | None:
+    """How a loop counts; None if it does not, or does more than that to decide whether to go on."""
+    before = loop.before_region.block
+    end = before.last_op
+    assert isinstance(end, scf.ConditionOp)
+    test = end.condition.owner
+    if not isinstance(test, CmpiOp) or test.parent is not before or test.name_of_predicate not in _SWAPPED:
+        return None
+    if not all(op is end or (not op.regions and is_side_effect_free(op)) for op in before.ops):
+        return None
+    if not all(each in before.args or _is_fixed(each, loop) for each in end.args):
+        return None
+    sides = (test.lhs, test.rhs, test.name_of_predicate), (test.rhs, test.lhs, _SWAPPED[test.name_of_predicate])
+    for compared, bound, predicate in sides:
+        found = _varying(compared, loop)
+        if found is None or not _is_fixed(bound, loop):
+            continue
+        counter, same = position(found[0], before.args), found[1]
+        step = _step(loop, counter)
+        if step is not None and (step[1] == same) == (predicate in ("slt", "sle")):
+            rises, inclusive = step[1] == same, predicate in ("sle", "sge")
+            return _Count(counter, compared, bound, rises, inclusive, *step)
+    return None
+
+
+def _is_fixed(value: SSAValue, loop: scf.WhileOp) -> bool:
+    """Whether a value of the first region is the same each time."""
+    owner = value.owner
+    if isinstance(owner, Block):
+        return owner is not loop.before_region.block
+    return owner.parent is not loop.before_region.block or all(_is_fixed(each, loop) for each in owner.operands)
+
+
+def _varying(value: SSAValue, loop: scf.WhileOp) -> tuple[BlockArgument, bool] | None:
+    """What a value of the first region varies with, one to one, and whether it grows where that grows; None for other values."""
+    before = loop.before_region.block
+    if isinstance(value, BlockArgument) and value.owner is before:
+        return value, True
+    op = value.owner
+    if not isinstance(op, arith.AddiOp | arith.SubiOp) or op.parent is not before:
+        return None
+    for one, other, same in ((op.lhs, op.rhs, True), (op.rhs, op.lhs, isinstance(op, arith.AddiOp))):
+        if isinstance(one, BlockArgument) and one.owner is before and _is_fixed(other, loop):
+            return one, same
+    return None
+
+
+def _step(loop: scf.WhileOp, counter: int) -> tuple[int | GetNumProgramsOp, bool] | None:
+    """What a turn adds to the counter (True), or takes from it (False); None for anything but one positive number."""
+    before, after = loop.before_region.block, loop.after_region.block
+    end, going_on = after.last_op, before.last_op
+    assert end is not None and isinstance(going_on, scf.ConditionOp)
+    op = end.operands[counter].owner
+    if not isinstance(op, arith.AddiOp | arith.SubiOp) or op.parent is not after:
+        return None
+    sides = [(op.lhs, op.rhs)] + ([(op.rhs, op.lhs)] if isinstance(op, arith.AddiOp) else [])
+    for number, step in sides:
+        if not isinstance(number, BlockArgument) or number.owner is not after:
+            continue
+        if going_on.args[number.index] is not before.args[counter]:
+            continue
+        up, constant = isinstance(op, arith.AddiOp), constant_integer(step)
+        if constant:
+            return abs(constant), up == (constant > 0)
+        if isinstance(step.owner, GetNumProgramsOp):
+            return step.owner, up
+    return None
+
+
+def _rewrite(loop: scf.WhileOp, count: _Count) -> None:
+    before, after, end = loop.before_region.block, loop.after_region.block, loop.before_region.block.last_op
+    assert isinstance(end, scf.ConditionOp)
+    given, carried = list(loop.arguments), list(before.args)
+    # Which of the carried values, or of those that never change, each result and each argument of the second region is.
+    passed = [position(each, carried) if each in carried else each for each in end.args]
+    first, last, step = _range(loop, count)
+    is_asked_for = any(which == count.counter and loop.results[n].first_use for n, which in enumerate(passed))
+    kept = [index for index in range(len(carried)) if index != count.counter or is_asked_for]
+    body = Block(arg_types=[first.type, *(carried[index].type for index in kept)])
+    inside: dict[int, SSAValue] = dict(zip(kept, body.args[1:], strict=True))
+    inside[count.counter] = _counter(body, given[count.counter], first, count, loop)
+    for argument, which in zip(after.args, passed, strict=True):
+        value = inside[which] if isinstance(which, int) else which
+        value.name_hint = argument.name_hint
+        argument.replace_all_uses_with(value)
+    _move(after, body, kept, count)
+    new = scf.ForOp(first, last, step, [given[index] for index in kept], Region(body))
+    insert(loop, new, loop)
+    outside: dict[int, SSAValue] = dict(zip(kept, new.results, strict=True))
+    for result, which in zip(loop.results, passed, strict=True):
+        if result.first_use:
+            value = outside[which] if isinstance(which, int) else which
+            value.name_hint = result.name_hint
+            result.replace_all_uses_with(value)
+    test = end.condition.owner
+    Rewriter.erase_op(loop)
+    if isinstance(test, Operation) and not test.results[0].first_use:
+        Rewriter.erase_op(test)
+
+
+def _range(loop: scf.WhileOp, count: _Count) -> tuple[SSAValue, SSAValue, SSAValue]:
+    """Start, end and step of the range, before the loop. The first region stands there, as it is in the first turn."""
+    before = loop.before_region.block
+    compared, bound = count.compared, count.bound
+    for argument, first in zip(before.args, loop.arguments, strict=True):
+        compared = first if compared is argument else compared
+        argument.replace_all_uses_with(first)
+    for op in [op for op in before.ops if op is not before.last_op]:
+        op.detach()
+        Rewriter.insert_op(op, InsertPoint.before(loop))
+    if count.inclusive:
+        # Where this wraps, the user's loop would not end.
+        bound = insert_before(loop, (arith.AddiOp if count.rises else arith.SubiOp)(bound, _constant(loop, bound, 1)))
+    if isinstance(count.step, int):
+        step = _constant(loop, compared, count.step)
+    else:
+        step = insert(loop, count.step.clone(), count.step).results[0]
+    return (compared, bound, step) if count.rises else (bound, compared, step)
+
+
+def _constant(loop: scf.WhileOp, like: SSAValue, value: int) -> SSAValue:
+    return insert_before(loop, arith.ConstantOp(IntegerAttr(value, cast(IntegerType, like.type))))
+
+
+def _counter(body: Block, given: SSAValue, first: SSAValue, count: _Count, loop: scf.WhileOp) -> SSAValue:
+    """The counter in the body: how far the range has come, added to what it was at first or taken from it."""
+    number: SSAValue = body.args[0]
+    if count.up and first is given:
+        return number
+    number.name_hint = "range"
+    operations: list[Operation] = []
+    if constant_integer(first) != 0:
+        operations.append(arith.SubiOp(number, first))
+        number = operations[-1].results[0]
+    if not (count.up and constant_integer(given) == 0):
+        operations.append((arith.AddiOp if count.up else arith.SubiOp)(given, number))
+        number = operations[-1].results[0]
+    for op in operations:
+        op.location = loop.location
+        body.add_op(op)
+    return number
+
+
+def _move(after: Block, body: Block, kept: Sequence[int], count: _Count) -> None:
+    """The second region's operations, behind what the body has, with an end that passes on what is kept."""
+    end = after.last_op
+    assert end is not None
+    values = list(end.operands)
+    Rewriter.erase_op(end)
+    Rewriter.inline_block(after, InsertPoint.at_end(body))
+    last = scf.YieldOp(*(values[index] for index in kept))
+    last.location = end.location
+    body.add_op(last)
+    following = values[count.counter]
+    if not following.first_use:
+        Rewriter.erase_op(cast(Operation, following.owner))

@@ -1,0 +1,80 @@
+"""describe-batches: a descriptor of one matrix of a batch, whose pointer has been moved there, becomes one of the whole batch.
+
+`tl.make_tensor_descriptor(a + e * stride, [M, K], …)` has as many sizes as its matrix. What is known of the argument, its encoding above
+all, is known of the batch from its first matrix on, so that e becomes an index.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
+from xdsl.rewriter import Rewriter
+
+from louver.analysis.access import Entry, batch_entry
+from louver.analysis.affine import Elements
+from louver.compile.canonical.describe_tiles import Describer
+from louver.compile.rewrite.insert import insert, insert_before
+from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir.tile import (
+    DescriptorLoadOp,
+    DescriptorReduceOp,
+    DescriptorStoreOp,
+    FuncOp,
+    MakeTensorDescriptorOp,
+    ReshapeOp,
+    sparse_encoding,
+)
+
+
+def describe_batches(module: ModuleOp) -> None:
+    """Rewrite in place. Refuses, with operation and source line, a descriptor of what is no matrix of a batch."""
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+        if describe_moved(Describer.of(function), sparse=False):
+            remove_dead(function)
+
+
+def describe_moved(describer: Describer, *, sparse: bool) -> bool:
+    """Whether there were such descriptors, of sparse tensors alone if `sparse`."""
+    arguments = describer.function.body.block.args
+    moved = [
+        op
+        for op in describer.function.body.walk()
+        if isinstance(op, MakeTensorDescriptorOp) and op.base not in arguments
+        if not sparse or sparse_encoding(op.block) is not None
+        if all(
+            isinstance(use.operation, DescriptorLoadOp | DescriptorStoreOp | DescriptorReduceOp)
+            for use in op.result.uses
+        )
+    ]
+    for op in moved:
+        _describe(describer, op)
+    return bool(moved)
+
+
+def _describe(describer: Describer, op: MakeTensorDescriptorOp) -> None:
+    found = describer.affine.pointer(op.base)
+    assert isinstance(found, Elements)
+    entry = batch_entry(found.offset, op)
+    if entry is None:
+        Rewriter.replace_op(op, MakeTensorDescriptorOp(found.base, op.sizes, op.steps, op.block.get_shape()))
+        return
+    batch = describer.descriptors.of_batch(op, found.base, entry)
+    for use in list(op.result.uses):
+        user = use.operation
+        if isinstance(user, DescriptorLoadOp):
+            _load(describer, user, batch, entry)
+        elif isinstance(user, DescriptorStoreOp | DescriptorReduceOp):
+            value = insert_before(user, ReshapeOp(user.src, [1, *op.block.get_shape()]))
+            first = describer.descriptors.first(entry.index, user)
+            insert(user, user.through(batch, [first, *user.offsets], value), user)
+            Rewriter.erase_op(user)
+    Rewriter.erase_op(op)
+
+
+def _load(describer: Describer, op: DescriptorLoadOp, batch: SSAValue, entry: Entry) -> None:
+    load = DescriptorLoadOp(batch, [describer.descriptors.first(entry.index, op), *op.offsets])
+    load.properties |= {name: op.properties[name] for name in ("cache", "evict") if name in op.properties}
+    value = insert_before(op, ReshapeOp(insert_before(op, load), op.result.type.get_shape()))
+    value.name_hint = op.result.name_hint
+    op.result.replace_all_uses_with(value)
+    Rewriter.erase_op(op)

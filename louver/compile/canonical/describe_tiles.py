@@ -1,0 +1,254 @@
+"""describe-tiles: loads, stores and sums in memory through block pointers and tensors of pointers go through descriptors instead.
+
+A descriptor reads zeros outside of its tensor and drops what is written there. So masks become sizes; what a program reads
+beyond the last row (unmasked, or wrapped to the first rows by `%`) becomes zeros, which is the same kernel as long as the
+rows that these give are not stored: a store's own mask or shape says its sizes, and `read_nest` takes a kernel only if
+they are those of its operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol, TypeAlias, TypeGuard
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation, SSAValue
+from xdsl.rewriter import Rewriter
+
+from louver.analysis.access import Access, Dimension, access, without_moves
+from louver.analysis.affine import Affine, Tile
+from louver.analysis.atoms import Lane, lanes
+from louver.analysis.masks import read_mask, some_bounds
+from louver.analysis.polynomial import Polynomial
+from louver.analysis.wrapped_rows import Writing, check_wrapped_rows
+from louver.compile.canonical.across import lengths_across
+from louver.compile.canonical.descriptors import Descriptors, contiguous_last
+from louver.compile.canonical.reach import size_text
+from louver.compile.canonical.tile_sizes import TileSizes
+from louver.compile.conditions import require_rows_apart
+from louver.compile.rewrite.insert import insert, insert_before
+from louver.compile.rewrite.materialize import places
+from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir.refusal import unsupported
+from louver.ir.tile import (
+    AtomicRMWOp,
+    BroadcastOp,
+    DescriptorLoadOp,
+    DescriptorReduceOp,
+    DescriptorStoreOp,
+    ExpandDimsOp,
+    FuncOp,
+    LoadOp,
+    MakeTensorDescriptorOp,
+    ReshapeOp,
+    StoreOp,
+    TransOp,
+    sparse_encoding,
+)
+from louver.ir.tile.types import as_tensor
+
+PAD_ZERO = 1
+"""A block pointer's `padding` that reads zeros outside the tensor. Source: Triton's PaddingOption."""
+
+
+ADDS = ("add", "fadd")
+"""Kinds of atomic operations that add, integers and floating-point numbers."""
+
+TileAccess: TypeAlias = LoadOp | StoreOp | AtomicRMWOp
+
+
+def describe_tiles(module: ModuleOp) -> None:
+    """Rewrite in place; kernels that use descriptors alone stay as they are.
+
+    Refuses, with operation and source line, what is no tile of a tensor: offsets that are not affine, masks that are no bounds,
+    a tensor without a contiguous dimension, and stores that nothing bounds.
+    """
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+        tiles = [op for op in function.body.walk() if is_access(op) and tile_shape(op) is not None]
+        if tiles:
+            Describer.of(function).rewrite(tiles)
+            remove_dead(function)
+
+
+def is_access(op: Operation) -> TypeGuard[TileAccess]:
+    """Whether it may go through a descriptor: a load, a store, or a sum in memory that nothing in the kernel reads."""
+    if isinstance(op, AtomicRMWOp):
+        return op.kind.data in ADDS and op.result.first_use is None
+    return isinstance(op, LoadOp | StoreOp)
+
+
+def tile_shape(op: TileAccess) -> tuple[int, ...] | None:
+    """The shape of what an operation loads, stores or adds; None for a scalar."""
+    tensor = as_tensor(op.result.type if isinstance(op, LoadOp) else op.value.type)
+    return None if tensor is None else tensor.get_shape()
+
+
+@dataclass(slots=True)
+class Describer:
+    """Rewrites accesses of one kernel. across: arguments that are sparse along their last axis but one, with their lengths along it."""
+
+    function: FuncOp
+    affine: Affine
+    sizes: TileSizes
+    descriptors: Descriptors
+    across: Mapping[SSAValue, SSAValue]
+
+    @classmethod
+    def of(cls, function: FuncOp) -> Describer:
+        """One for a function."""
+        affine, sizes = Affine(), TileSizes(function)
+        return cls(function, affine, sizes, Descriptors(affine, sizes, places(function)), lengths_across(function))
+
+    def rewrite(self, tiles: Sequence[TileAccess]) -> None:
+        """All accesses of the kernel."""
+        found = [(op, self.access(op)) for op in tiles]
+        for op, each in found:
+            if isinstance(op, LoadOp):
+                # Which rows the store leaves out is what `read_nest` compares with its operands.
+                _check_rows(op, each, lambda op, dimension, beyond: True)
+                self._check_repeated(op, each)
+        self.sizes.learn(self.affine, [each for _, each in found])
+        for op, each in found:
+            ordered = self.ordered(op, each)
+            complete = [self.sizes.of(dimension, op) for dimension in ordered]
+            if isinstance(op, LoadOp):
+                self.load(op, each, ordered, complete)
+            else:
+                self._store(op, each, ordered, complete)
+
+    def ordered(self, op: Operation, found: Access) -> list[Dimension]:
+        """The dimensions of a tile as the tensor's arrays have them: the contiguous one, or that which is sparse, comes last."""
+        ordered = contiguous_last(found, op)
+        length = self.across.get(found.base)
+        if length is None:
+            return ordered
+        if len(ordered) != 2:
+            raise unsupported("a tile of a tensor that is sparse along its last axis but one has two dimensions", op)
+        k, n = ordered
+        names = self.function.argument_names
+        apart = size_text(k.stride, names)
+        if apart is None:
+            raise unsupported("a stride of a sparse tensor is an argument, a number, or a product of such", op)
+        require_rows_apart(self.function, names[found.base], apart)
+        return [replace(n, stride=Polynomial.atom(length)), replace(k, stride=Polynomial.number(1))]
+
+    def check_rows(self, load: LoadOp, found: Access) -> None:
+        """Refuse a load whose rows beyond the last one could be seen."""
+        _check_rows(load, found, self._drops)
+
+    def _check_repeated(self, load: LoadOp, found: Access) -> None:
+        """Refuse a load whose mask leaves out elements along which it repeats one, if they could be seen: it is read for them too."""
+        for bound in found.within:
+            (number,) = lanes(bound)
+            beyond = bound - Polynomial.atom(Lane(number))
+            if lanes(beyond):
+                raise unsupported("a mask compares the index along a dimension with a size", load)
+            check_wrapped_rows(load, number, partial(self._drops, beyond=beyond))
+
+    def _drops(self, op: Writing, dimension: int, beyond: Polynomial) -> bool:
+        """Whether a store leaves out the rows beyond the last one. beyond: 0 less a tile's rows that are inside."""
+        if isinstance(op, StoreOp | AtomicRMWOp) and op.mask is not None:
+            rows = Polynomial.atom(Lane(dimension)) + beyond
+            return any(rows in bound.each for bound in some_bounds(self.affine, op.mask, op))
+        return (dimension, beyond) in [(number, first - size) for number, first, size in self._limits(op)]
+
+    def _limits(self, op: Writing) -> list[tuple[int, Polynomial, Polynomial]]:
+        """Where a tile that is stored through a descriptor or a block pointer starts, and where its tensor ends."""
+        if isinstance(op, DescriptorStoreOp | DescriptorReduceOp):
+            made = op.desc.owner
+            sizes = made.sizes if isinstance(made, MakeTensorDescriptorOp) else ()
+            pairs = [
+                (self.affine.index(first), self.affine.index(size))
+                for first, size in zip(op.offsets, sizes, strict=True)
+            ]
+        elif as_tensor(op.ptr.type) is None and isinstance(tile := self.affine.pointer(op.ptr), Tile):
+            pairs = list(zip(tile.first, tile.sizes, strict=True))
+        else:
+            pairs = []
+        return [(each, *pair) for each, pair in enumerate(pairs)]
+
+    def access(self, op: TileAccess) -> Access:
+        """What an operation reaches. Refuses what is no tile of a matrix, or of one of a batch."""
+        shape = tile_shape(op)
+        assert shape is not None
+        if isinstance(op, LoadOp):
+            if op.padding is not None and op.padding.value.data != PAD_ZERO:
+                raise unsupported("a block pointer must read zeros outside its tensor", op)
+            if op.other is not None and not _is_zero(op.other):
+                raise unsupported("a masked load must give zeros where its mask is false", op)
+        bounds = [] if op.mask is None else read_mask(self.affine, op.mask, op)
+        repeats = isinstance(op, LoadOp) and sparse_encoding(op.result.type) is None
+        found = access(self.affine.pointer(op.ptr), shape, bounds, op, repeats=repeats)
+        if found.base not in self.function.body.block.args:
+            raise unsupported("a tile is counted from a pointer argument", op)
+        if not found.dimensions:
+            raise unsupported("a tile has more than one element", op)
+        sparse = (
+            isinstance(op, LoadOp) and sparse_encoding(op.result.type) is not None and found.base not in self.across
+        )
+        return without_moves(found, op, sparse=sparse)
+
+    def load(self, op: LoadOp, found: Access, ordered: Sequence[Dimension], complete: Sequence[Polynomial]) -> None:
+        """Replace a load by one through a descriptor. complete: the tensor's sizes."""
+        descriptor = self.descriptors.make(op, found, ordered, complete)
+        value: SSAValue = insert_before(op, DescriptorLoadOp(descriptor, self.descriptors.indices(op, found, ordered)))
+        if found.entry is not None:
+            value = insert_before(op, ReshapeOp(value, [each.extent for each in ordered]))
+        numbers = [each.number for each in ordered]
+        if numbers != sorted(numbers):
+            order = [numbers.index(number) for number in sorted(numbers)]
+            value = insert_before(op, TransOp(value, order))
+        for number in range(len(tile_shape(op) or ())):
+            if number not in numbers:
+                value = insert_before(op, ExpandDimsOp(value, number))
+        if found.repeated:
+            value = insert_before(op, BroadcastOp.build(operands=[value], result_types=[op.result.type]))
+        value.name_hint = op.result.name_hint
+        op.result.replace_all_uses_with(value)
+        Rewriter.erase_op(op)
+
+    def _store(
+        self, op: StoreOp | AtomicRMWOp, found: Access, ordered: Sequence[Dimension], complete: Sequence[Polynomial]
+    ) -> None:
+        for each in ordered:
+            if each.wrapped:
+                raise unsupported(
+                    f"a store must not wrap (%) along dimension {each.number}: mask it (offsets < size)", op
+                )
+        numbers = [each.number for each in ordered]
+        if len(numbers) != len(tile_shape(op) or ()):
+            raise unsupported("a stored tile has more than one element along each dimension", op)
+        descriptor = self.descriptors.make(op, found, ordered, complete)
+        value = op.value
+        if numbers != sorted(numbers):
+            value = insert_before(op, TransOp(value, numbers))
+        if found.entry is not None:
+            value = insert_before(op, ReshapeOp(value, [1, *(each.extent for each in ordered)]))
+        indices = self.descriptors.indices(op, found, ordered)
+        if isinstance(op, StoreOp):
+            insert(op, DescriptorStoreOp(descriptor, indices, value), op)
+        else:
+            insert(op, DescriptorReduceOp("add", descriptor, indices, value), op)
+        Rewriter.erase_op(op)
+
+
+class _Drops(Protocol):
+    def __call__(self, op: Writing, dimension: int, beyond: Polynomial) -> bool: ...
+
+
+def _check_rows(load: LoadOp, found: Access, drops: _Drops) -> None:
+    for each in found.dimensions:
+        if each.wrapped:
+            assert each.size is not None
+            check_wrapped_rows(load, each.number, partial(drops, beyond=each.first - each.size))
+
+
+def _is_zero(value: SSAValue) -> bool:
+    op = value.owner
+    if not isinstance(op, arith.ConstantOp):
+        return False
+    values = getattr(op.value, "iter_values", None)
+    return values is not None and not any(values())

@@ -1,0 +1,148 @@
+"""Descriptors of what a kernel reaches through pointers, made where it starts, and where in them a tile is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import IntegerType, i32, i64
+from xdsl.ir import Operation, SSAValue
+
+from louver.analysis.access import Access, Dimension, Entry
+from louver.analysis.affine import Affine
+from louver.analysis.atoms import Iteration, scalars
+from louver.analysis.integers import constant_integer
+from louver.analysis.polynomial import Polynomial, divide
+from louver.compile.canonical.tile_sizes import TileSizes
+from louver.compile.rewrite.insert import insert, insert_before, integer
+from louver.compile.rewrite.materialize import Maker, dominates
+from louver.ir.arith import ExtSIOp, TruncIOp
+from louver.ir.refusal import unsupported
+from louver.ir.tile import GetProgramIdOp, Index, MakeTensorDescriptorOp
+
+EVERY = (1 << 31) - 1
+"""The size of a dimension that nothing bounds: an unmasked load is inside of its tensor."""
+
+
+@dataclass(slots=True)
+class Descriptors:
+    """Makes them for one kernel. places: of its values, before anything is made."""
+
+    affine: Affine
+    sizes: TileSizes
+    places: Mapping[SSAValue, int]
+
+    def make(self, op: Operation, found: Access, ordered: Sequence[Dimension], sizes: Sequence[Polynomial]) -> SSAValue:
+        """A descriptor of the tensor that `op` reaches, dimensions as `ordered` with these sizes; a batch's matrices come first."""
+        steps: list[Polynomial] = [each.stride for each in ordered]
+        extents, block = list(sizes), [each.extent for each in ordered]
+        if found.entry is not None:
+            extents.insert(0, self._entries(found.entry.index, op))
+            steps.insert(0, found.entry.stride)
+            block.insert(0, 1)
+        # Sizes that the grid has are made first.
+        start = self._known_from(self.sizes.end(), op, (*steps, *extents))
+        made = MakeTensorDescriptorOp(
+            found.base,
+            [self._number(each, i32, start, op) for each in extents],
+            [self._number(each, i64, start, op) for each in steps],
+            block,
+        )
+        name = found.base.name_hint
+        made.result.name_hint = None if name is None else f"{name}_tensor"
+        return insert(start, made, op).results[0]
+
+    def of_batch(self, op: MakeTensorDescriptorOp, base: SSAValue, entry: Entry) -> SSAValue:
+        """A descriptor of the batch that `op` describes a matrix of."""
+        extent, step = self._entries(entry.index, op), entry.stride
+        start = self._known_from(self.sizes.end(), op, (step, extent))
+        sizes = [self._number(extent, i32, start, op), *op.sizes]
+        steps = [self._number(step, i64, start, op), *op.steps]
+        made = MakeTensorDescriptorOp(base, sizes, steps, [1, *op.block.get_shape()])
+        if op.padding is not None:
+            made.properties["padding"] = op.padding
+        made.result.name_hint = op.result.name_hint
+        return insert_before(op, made)
+
+    def indices(self, op: Operation, found: Access, ordered: Sequence[Dimension]) -> list[Index]:
+        """Where a tile starts along each dimension of its descriptor."""
+        entry = [] if found.entry is None else [found.entry.index]
+        return [self.first(each, op) for each in (*entry, *(each.first for each in ordered))]
+
+    def ratio(self, whole: Polynomial, by: Polynomial, op: Operation) -> Polynomial:
+        """How often one stride fits into another one; both are of arguments and numbers."""
+        ((stride, factor),) = by.terms
+        parts = {divide(monomial, stride): number for monomial, number in whole}
+        if None not in parts and all(number % factor == 0 for number in parts.values()):
+            return Polynomial.of({each: number // factor for each, number in parts.items() if each is not None})
+        start = self.sizes.end()
+        maker = Maker(start, op, self.affine.known, self.places)
+        quotient = insert(start, arith.DivSIOp(maker.value(whole, i64), maker.value(by, i64)), op).results[0]
+        self.sizes.made.append(insert(start, TruncIOp(quotient, i32), op).results[0])
+        return Polynomial.atom(self.sizes.made[-1])
+
+    def _known_from(self, start: Operation, op: Operation, numbers: Sequence[Polynomial]) -> Operation:
+        """Where all these numbers are known: where the kernel starts, if it can be there."""
+        given = self.sizes.given
+        return start if all(atom in given for number in numbers for atom in scalars(number)) else op
+
+    def _entries(self, index: Polynomial, op: Operation) -> Polynomial:
+        """How many matrices a batch has, as far as the grid says it."""
+        for atom in index.atoms:
+            program = cast(SSAValue, atom).owner if isinstance(atom, SSAValue) else None
+            if isinstance(program, GetProgramIdOp) and Polynomial.atom(program.result) == index:
+                return self.sizes.programs(program, 1, op)
+        return Polynomial.number(EVERY)
+
+    def _number(self, value: Polynomial, type_: IntegerType, start: Operation, op: Operation) -> Index:
+        found = self.sizes.entry(value)
+        if isinstance(found, int) or (found is not None and found.type == type_):
+            return found
+        if found is not None and type_ == i64:
+            return insert(start, ExtSIOp(found, i64), op).results[0]
+        return Maker(start, op, self.affine.known, self.places).value(value, type_)
+
+    def first(self, value: Polynomial, op: Operation) -> Index:
+        """The index where a tile starts: a value that the kernel has already, a multiple of one, or computed from such."""
+        for known, polynomial in self.affine.known.items():
+            if polynomial == value and known.type == i32 and dominates(known, op):
+                return known
+        constant = value.constant
+        if constant is not None:
+            return integer(op, constant)
+        if len(value.terms) == 1:
+            ((monomial, factor),) = value.terms
+            (atom, power), *others = monomial
+            if not others and power == 1:
+                number = _multiple_of(atom, factor)
+                if number is not None and number[0].type == i32:
+                    return _multiple(*number, op)
+        return Maker(op, op, self.affine.known, self.places).value(value, i32)
+
+
+def _multiple_of(atom: object, factor: int) -> tuple[SSAValue, int] | None:
+    if isinstance(atom, SSAValue):
+        return cast(SSAValue, atom), factor
+    if isinstance(atom, Iteration):
+        first, step = constant_integer(atom.loop.lb), constant_integer(atom.loop.step)
+        if first == 0 and step and factor % step == 0:
+            return atom.loop.body.block.args[0], factor // step
+    return None
+
+
+def _multiple(value: SSAValue, factor: int, op: Operation) -> SSAValue:
+    if factor == 1:
+        return value
+    constant = integer(op, factor)
+    return insert_before(op, arith.MuliOp(value, constant))
+
+
+def contiguous_last(found: Access, op: Operation) -> list[Dimension]:
+    """The dimensions of a tile in the order in which a descriptor has them."""
+    contiguous = [each for each in found.dimensions if each.stride == Polynomial.number(1)]
+    if not contiguous:
+        raise unsupported("one dimension of a tile must be contiguous: pass its stride, 1, as a constexpr", op)
+    last = contiguous[-1]
+    return [*(each for each in found.dimensions if each is not last), last]

@@ -1,0 +1,66 @@
+"""drop-counters: integers that a loop counts beside its own number are made of that.
+
+`offset += BK` in a loop over steps is the loop's number times BK.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import ModuleOp, i32
+from xdsl.ir import SSAValue
+
+from louver.analysis.integers import constant_integer
+from louver.compile.rewrite.insert import insert, integer
+from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir.tile import FuncOp
+
+
+def drop_counters(module: ModuleOp) -> None:
+    """Rewrite in place: integers that begin at 0, grow by a constant and are not used behind the loop; loops without such stay as they
+    are.
+    """
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+        found = [_drop(op) for op in function.body.walk() if isinstance(op, scf.ForOp)]
+        if any(found):
+            remove_dead(function)
+
+
+def _drop(loop: scf.ForOp) -> bool:
+    """Whether there were any."""
+    end, number = loop.body.block.last_op, loop.body.block.args[0]
+    assert end is not None
+    step = constant_integer(loop.step)
+    if constant_integer(loop.lb) != 0 or not step:
+        return False
+    found = False
+    for place, first in enumerate(loop.iter_args):
+        counter, following = loop.body.block.args[place + 1], end.operands[place]
+        by = _growth(counter, following)
+        counts = counter.type == number.type == i32 and constant_integer(first) == 0
+        if by is None or by % step or not counts or loop.results[place].first_use is not None:
+            continue
+        # What the loop passes on is all that still goes by the counter.
+        others = [use for use in counter.uses if use.operation is not following.owner]
+        value = _multiple(number, by // step, loop)
+        for use in others:
+            use.operation.operands[use.index] = value
+        value.name_hint = value.name_hint or counter.name_hint
+        found = True
+    return found
+
+
+def _growth(counter: SSAValue, following: SSAValue) -> int | None:
+    """What is added to a counter each time, if that is a constant."""
+    op = following.owner
+    if not isinstance(op, arith.AddiOp) or counter not in op.operands:
+        return None
+    return constant_integer(op.rhs if op.lhs is counter else op.lhs)
+
+
+def _multiple(number: SSAValue, factor: int, loop: scf.ForOp) -> SSAValue:
+    """The loop's number times a constant, where its body begins."""
+    if factor == 1:
+        return number
+    start = loop.body.block.first_op
+    assert start is not None
+    return insert(start, arith.MuliOp(number, integer(loop, factor)), loop).results[0]

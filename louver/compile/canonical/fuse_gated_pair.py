@@ -1,0 +1,254 @@
+"""fuse-gated-pair: two sums over one loop, of two sparse operands and the same dense one, become one sum of both operands.
+
+The two arguments become one, which `louver.gated` makes of them: 8 rows of the first, 8 of the second, and so on. The sum has twice
+the rows, and is taken apart again as `read_nest` knows it, so that what was computed of the two sums stays as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DenseIntOrFPElementsAttr,
+    ModuleOp,
+    StringAttr,
+    TensorType,
+)
+from xdsl.ir import BlockArgument, Operation, Region, SSAValue
+from xdsl.rewriter import Rewriter
+
+from louver.analysis.equal_values import equal, equal_index, equal_indices
+from louver.analysis.index_numbers import literal
+from louver.analysis.integers import constant_integer, is_zero, without_extension
+from louver.compile.canonical.across import lengths_across
+from louver.compile.canonical.host_descriptors import own_sizes
+from louver.compile.conditions import require_equal, require_multiple
+from louver.compile.rewrite.insert import insert, insert_before, integer
+from louver.compile.rewrite.remove_dead import remove_dead
+from louver.formats.gated import GATE_ROWS
+from louver.ir.refusal import unsupported
+from louver.ir.tile import (
+    DescriptorLoadOp,
+    DotOp,
+    FuncOp,
+    GetNumProgramsOp,
+    Index,
+    MakeTensorDescriptorOp,
+    ReshapeOp,
+    SplitOp,
+    TransOp,
+    sparse_encoding,
+)
+from louver.ir.tile.function import free_name
+from louver.ir.tile.types import tensor_of
+
+GATED_MARK = "louver.gated"
+"""The attribute of an argument that is two of the user's, made one by `louver.gated`: their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One of the two sums in a step of the loop: its product, added to what is carried by itself or by `addition`."""
+
+    dot: DotOp
+    addition: Operation | None
+    load: DescriptorLoadOp
+    made: MakeTensorDescriptorOp
+
+
+def fuse_gated_pair(module: ModuleOp) -> None:
+    """Rewrite in place; kernels with one sum, and those whose two sums are no such pair, stay as they are.
+
+    Refuses two sparse operands whose rows, columns or strides differ.
+    """
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+        for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
+            pair = _pair(loop)
+            if pair is not None and not any(step.made.base in lengths_across(function) for step in pair):
+                _fuse(function, loop, *pair)
+
+
+def _pair(loop: scf.ForOp) -> tuple[_Step, _Step] | None:
+    if len(loop.iter_args) != 2:
+        return None
+    one, two = (_step(loop, index) for index in (0, 1))
+    if one is None or two is None or (one.addition is None) != (two.addition is None):
+        return None
+    same = one.dot.a.type == two.dot.a.type and one.dot.properties == two.dot.properties
+    if not same or one.made.base is two.made.base or not equal(one.dot.b, two.dot.b):
+        return None
+    if not equal_indices(one.load.offsets, two.load.offsets):
+        return None
+    rows = tensor_of(one.load.result).get_shape()[0]
+    if rows % GATE_ROWS or _doubled_start(one.load.offsets[0], rows) is None:
+        return None
+    size = literal(one.made.sizes[0])
+    if size is not None and size % GATE_ROWS:
+        return None
+    return one, two
+
+
+def _step(loop: scf.ForOp, index: int) -> _Step | None:
+    """The sum that the loop carries as its value `index`, from zeros; None if that is anything else."""
+    end = loop.body.block.last_op
+    assert end is not None
+    partial, value = loop.body.block.args[index + 1], end.operands[index]
+    addition = value.owner if isinstance(value.owner, arith.AddfOp | arith.AddiOp) else None
+    if addition is not None and partial in addition.operands:
+        value = addition.rhs if addition.lhs is partial else addition.lhs
+    dot = value.owner
+    if not isinstance(dot, DotOp) or not is_zero(loop.iter_args[index]):
+        return None
+    if not value.has_one_use() or not end.operands[index].has_one_use():
+        return None
+    if not (dot.c is partial if addition is None else is_zero(dot.c)) or not partial.has_one_use():
+        return None
+    load = dot.a.owner
+    made = load.desc.owner if isinstance(load, DescriptorLoadOp) else None
+    if not isinstance(load, DescriptorLoadOp) or not isinstance(made, MakeTensorDescriptorOp):
+        return None
+    if sparse_encoding(load.result.type) is None or len(made.sizes) != 2 or not isinstance(made.base, BlockArgument):
+        return None
+    return _Step(dot, addition, load, made)
+
+
+def _fuse(function: FuncOp, loop: scf.ForOp, one: _Step, two: _Step) -> None:
+    _require_one_shape(function, one, two)
+    descriptor = _descriptor(function, one, two)
+    rows, columns = tensor_of(one.dot.d).get_shape()
+    total = _looped(loop, one, two, descriptor, (2 * rows, columns))
+    for result, part in zip(loop.results, _parts(total, (rows, columns), loop), strict=True):
+        part.name_hint = result.name_hint
+        result.replace_all_uses_with(part)
+    Rewriter.erase_op(loop)
+    remove_dead(function)
+    _drop_arguments(function, [one.made.base, two.made.base])
+
+
+def _require_one_shape(function: FuncOp, one: _Step, two: _Step) -> None:
+    """Sizes are the same, or given by a caller who describes both tensors; strides are, or the launch finds them so."""
+    names = function.argument_names
+    described = own_sizes(function)
+    rows = one.made.sizes[0]
+    if rows in names:
+        require_multiple(function, names[cast(SSAValue, rows)], GATE_ROWS)
+    pairs = [*zip(one.made.sizes, two.made.sizes, strict=True), *zip(one.made.steps, two.made.steps, strict=True)]
+    for place, (first, second) in enumerate(pairs):
+        if equal_index(first, second):
+            continue
+        values = [each if isinstance(each, int) else without_extension(each) for each in (first, second)]
+        sizes = place < 2
+        if not all(value in names for value in values) or (sizes and not any(value in described for value in values)):
+            rule = "two sparse operands of one dense operand have one shape and one stride between rows"
+            raise unsupported(rule, two.made)
+        require_equal(function, *(names[cast(SSAValue, value)] for value in values))
+
+
+def _descriptor(function: FuncOp, one: _Step, two: _Step) -> SSAValue:
+    """Of an argument that is both."""
+    block = function.body.block
+    names, attributes = list(function.argument_names.values()), function.argument_attributes
+    gate, up = one.made.base, two.made.base
+    assert isinstance(gate, BlockArgument) and isinstance(up, BlockArgument)
+    place, pair = min(gate.index, up.index), (names[gate.index], names[up.index])
+    argument = block.insert_arg(gate.type, place)
+    attributes.insert(place, {GATED_MARK: ArrayAttr([StringAttr(each) for each in pair])})
+    function.take_types()
+    function.argument_attributes = attributes
+    names.insert(place, free_name("_".join(pair), names))
+    function.name_arguments(dict(enumerate(names)))
+    rows, depth = one.made.sizes
+    tile_rows, tile_depth = one.made.block.get_shape()
+    made = MakeTensorDescriptorOp(
+        argument, [_doubled(rows, one.made), depth], list(one.made.steps), [2 * tile_rows, tile_depth]
+    )
+    # Both are made by now: what either is made of is known here.
+    descriptor = insert_before(one.made, made)
+    descriptor.name_hint = f"{argument.name_hint}_tensor"
+    return descriptor
+
+
+def _doubled(size: Index, user: Operation) -> Index:
+    """Twice a size, as `read_nest` reads it."""
+    number = literal(size)
+    if number is not None:
+        return 2 * number
+    assert isinstance(size, SSAValue)
+    value, factor = size, 2
+    if isinstance(size.owner, arith.MuliOp) and isinstance(size.owner.lhs.owner, GetNumProgramsOp):
+        value, factor = size.owner.lhs, 2 * (constant_integer(size.owner.rhs) or 1)
+    return insert_before(user, arith.MuliOp(value, integer(user, factor)))
+
+
+def _doubled_start(start: Index, rows: int) -> tuple[SSAValue, int] | None:
+    """A tile's number and twice its rows, or a constant 0; None for a tile that starts elsewhere."""
+    if isinstance(start, int) or not isinstance(start.owner, arith.MuliOp):
+        return None
+    for number, factor in ((start.owner.lhs, start.owner.rhs), (start.owner.rhs, start.owner.lhs)):
+        if constant_integer(factor) == rows:
+            return number, 2 * rows
+    return None
+
+
+def _looped(loop: scf.ForOp, one: _Step, two: _Step, descriptor: SSAValue, shape: tuple[int, int]) -> SSAValue:
+    """The loop with one sum of both, before the old one."""
+    block = loop.body.block
+    type_ = TensorType(tensor_of(one.dot.d).element_type, shape)
+    zeros = insert_before(loop, arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(cast(Any, type_), [0])))
+    last = two if one.dot.is_before_in_block(two.dot) else one
+    end = block.last_op
+    assert isinstance(end, scf.YieldOp)
+    found = _doubled_start(one.load.offsets[0], tensor_of(one.load.result).get_shape()[0])
+    assert found is not None
+    number, factor = found
+    start = one.load.offsets[0]
+    assert isinstance(start, SSAValue) and isinstance(start.owner, Operation)
+    before = start.owner
+    first = insert_before(before, arith.MuliOp(number, integer(before, factor)))
+    load = insert_before(last.dot, DescriptorLoadOp(descriptor, [first, *one.load.offsets[1:]]))
+    partial = Rewriter.replace_value_with_new_type(block.args[1], type_)
+    addend = partial if last.addition is None else zeros
+    properties = dict(last.dot.properties)
+    product = DotOp.build(operands=[load, last.dot.b, [], addend], properties=properties, result_types=[type_])
+    value = insert_before(last.dot, product)
+    if last.addition is not None:
+        add = arith.AddfOp if isinstance(last.addition, arith.AddfOp) else arith.AddiOp
+        value = insert_before(end, add(partial, value))
+    insert(end, scf.YieldOp(value), end)
+    Rewriter.erase_op(end)
+    for op in (one.addition, two.addition, one.dot, two.dot):
+        if op is not None:
+            Rewriter.erase_op(op)
+    for op in (one.load, two.load):
+        if op.result.first_use is None:
+            Rewriter.erase_op(op)
+    block.erase_arg(block.args[2])
+    body = Region()
+    loop.body.move_blocks(body)
+    total = insert_before(loop, scf.ForOp(loop.lb, loop.ub, loop.step, [zeros], body))
+    total.name_hint = partial.name_hint
+    return total
+
+
+def _parts(total: SSAValue, shape: tuple[int, int], loop: scf.ForOp) -> tuple[SSAValue, SSAValue]:
+    """The two sums again, each in the shape that it had."""
+    rows, columns = shape
+    blocks = insert_before(loop, ReshapeOp(total, (rows // GATE_ROWS, 2, GATE_ROWS, columns)))
+    pairs = SplitOp(insert_before(loop, TransOp(blocks, (0, 2, 3, 1))))
+    insert(loop, pairs, loop)
+    first, second = (insert_before(loop, ReshapeOp(part, shape)) for part in pairs.results)
+    return first, second
+
+
+def _drop_arguments(function: FuncOp, gone: list[SSAValue]) -> None:
+    block = function.body.block
+    attributes = function.argument_attributes
+    for argument in [each for each in reversed(block.args) if each in gone]:
+        if argument.first_use is None:
+            del attributes[argument.index]
+            block.erase_arg(argument)
+    function.take_types()
+    function.argument_attributes = attributes

@@ -1,0 +1,347 @@
+"""join-splits: programs that sum parts of K and add them to one tile in memory become one program that sums all of K.
+
+A kernel whose grid has an axis for parts of K takes every so many steps of it (`z·BK`, and on by `BK·SPLIT`), or a chunk of steps that
+follow each other (`z·CHUNK` to `z·CHUNK + CHUNK`). All programs together compute what one does that goes through K from its first
+element to its last one. How many there must be, so that each step is taken once, is stated for the launch (`ProductNest.split`); that
+their sums are added, and that what is computed of a part adds up to what is computed of the whole, is for `read_nest` to see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import cast
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import IntegerAttr, IntegerType, ModuleOp
+from xdsl.ir import SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from louver.analysis.affine import Affine
+from louver.analysis.atoms import Iteration, Part
+from louver.analysis.integers import constant_integer
+from louver.analysis.polynomial import Polynomial, divide
+from louver.compile.conditions import require_multiple, state_split
+from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir.arith import ExtSIOp, TruncIOp
+from louver.ir.product import Split
+from louver.ir.refusal import unsupported
+from louver.ir.tile import DescriptorLoadOp, FuncOp, GetNumProgramsOp, GetProgramIdOp, Index, MakeTensorDescriptorOp
+
+
+def join_splits(module: ModuleOp) -> None:
+    """Rewrite in place; kernels whose programs each go through all of K stay as they are, and so do splits that are not understood.
+
+    Refuses, with operation and source line, a split whose programs' number says something else too.
+    """
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+        for loop in [op for op in function.body.block.ops if isinstance(op, scf.ForOp)]:
+            found = _Reader.of(function, loop).read()
+            if found is not None:
+                _join(function, loop, found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A split of K. program: what numbers its parts. loads: of which dimension each load's index moves. size: of K. step: elements
+    of a step. whole: K is a multiple of that, because steps are counted rounded down.
+    """
+
+    program: GetProgramIdOp
+    loads: dict[DescriptorLoadOp, int]
+    size: Index
+    step: int
+    split: Split
+    whole: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads one loop. number: the loop's, as a polynomial over how often it ran."""
+
+    function: FuncOp
+    loop: scf.ForOp
+    affine: Affine
+    first: Polynomial
+    by: Polynomial
+
+    @classmethod
+    def of(cls, function: FuncOp, loop: scf.ForOp) -> _Reader:
+        """One for a loop of a function."""
+        affine = Affine()
+        for op in function.body.walk():
+            # What `describe_tiles` makes of a polynomial: wide numbers, cut to the width of an index; steps of a loop.
+            if isinstance(op, TruncIOp) and isinstance(op.result.type, IntegerType):
+                affine.known[op.result] = affine.integer(op.input)
+            elif isinstance(op, arith.DivSIOp) and isinstance(op.rhs.owner, ExtSIOp):
+                by = affine.integer(op.rhs).constant
+                if by is not None and by > 0:
+                    affine.known[op.result] = Part.of(affine.integer(op.lhs), by)
+        return cls(function, loop, affine, affine.integer(loop.lb), affine.integer(loop.step))
+
+    @property
+    def times(self) -> Polynomial:
+        """How often the body ran before."""
+        return Polynomial.atom(Iteration(self.loop))
+
+    def read(self) -> _Found | None:
+        """What the loop is a part of; None if it is none."""
+        loads = [op for op in self.loop.body.block.ops if isinstance(op, DescriptorLoadOp)]
+        moving = {op: place for op in loads if (place := self._moving(op)) is not None}
+        starts = {self._index(op.offsets[place]) for op, place in moving.items()}
+        steps = {_made(op).block.get_shape()[place] for op, place in moving.items()}
+        sizes = self._sizes(moving)
+        if len(moving) != len(loads) or len(starts) != 1 or len(steps) != 1 or sizes is None:
+            return None
+        (start,), (step,) = starts, steps
+        program, base = _per_program(start)
+        growth = _coefficient(start, Iteration(self.loop))
+        if program is None or growth is None:
+            return None
+        number = Polynomial.atom(program.result)
+        size, ends = sizes
+        # A mask that ends with a part ends where the next one begins.
+        if start != base * number + growth * self.times or not ends <= {base * number + base}:
+            return None
+        found = None if ends else self._rounds(program, base, growth, step, size)
+        found = found or self._chunks(program, base, growth, step, size, masked=bool(ends))
+        return None if found is None else _Found(program, moving, size, step, *found)
+
+    def _moving(self, op: DescriptorLoadOp) -> int | None:
+        """The one dimension whose index is another one in every iteration."""
+        found = [place for place, index in enumerate(op.offsets) if Iteration(self.loop) in self._index(index).atoms]
+        return found[0] if len(found) == 1 else None
+
+    def _index(self, index: Index) -> Polynomial:
+        """An index with the loop's number as what it is."""
+        number = self.loop.body.block.args[0]
+        found = self.affine.index(index)
+        factor = _coefficient(found, number)
+        if factor is None or number not in found.atoms:
+            return found
+        return found - factor * Polynomial.atom(number) + factor * (self.first + self.by * self.times)
+
+    def _sizes(self, moving: dict[DescriptorLoadOp, int]) -> tuple[Index, set[Polynomial]] | None:
+        """The one size that K has, and where masks end before it."""
+        found: dict[Polynomial, Index] = {}
+        ends: set[Polynomial] = set()
+        for op, place in moving.items():
+            size = _made(op).sizes[place]
+            least = _least(size) if isinstance(size, SSAValue) else ()
+            whole = [each for each in least if self._is_given(each)]
+            if len(least) > 1 and len(whole) == 1:
+                ends |= {self.affine.integer(each) for each in least if each is not whole[0]}
+                size = whole[0]
+            found[self.affine.index(size)] = size
+        return (next(iter(found.values())), ends) if len(found) == 1 else None
+
+    def _is_given(self, value: SSAValue) -> bool:
+        return value in self.function.body.block.args or constant_integer(value) is not None
+
+    def _rounds(
+        self, program: GetProgramIdOp, base: Polynomial, growth: Polynomial, step: int, size: Index
+    ) -> tuple[Split, int] | None:
+        """Program z takes step z and every so many steps after it: as many as there are programs."""
+        if base != Polynomial.number(step):
+            return None
+        programs = self._programs(_quotient(growth, step), program.axis.value.data)
+        if programs is None:
+            return None
+        k, end, zero = self.affine.index(size), self.loop.ub, Polynomial.number(0)
+        split = Split(program.axis.value.data, programs)
+        if self.by == growth and self.first in (zero, base * Polynomial.atom(program.result)):
+            return (split, 1) if self.affine.integer(end) == k else None
+        if self.first == zero and self.by == Polynomial.number(1):
+            if self._divides(end, k + growth - Polynomial.number(1), growth):
+                return split, 1
+            whole = growth.constant
+            if whole is not None and self._divides(end, k, growth):
+                return split, whole
+        return None
+
+    def _chunks(
+        self, program: GetProgramIdOp, base: Polynomial, growth: Polynomial, step: int, size: Index, *, masked: bool
+    ) -> tuple[Split, int] | None:
+        """Program z takes the steps from z chunks on to the next chunk, or to the end."""
+        if growth != Polynomial.number(step):
+            return None
+        k = self.affine.index(size)
+        unit = {1: step, step: 1}.get(self.by.constant or 0)
+        if unit is None:
+            return None
+        # Ends in elements from the chunk's first one on; beyond K there are zeros.
+        from_start = base * Polynomial.atom(program.result) if self.first else Polynomial.number(0)
+        if self.first * Polynomial.number(unit) != from_start:
+            return None
+        ends = [self.affine.integer(each) for each in _least(self.loop.ub)]
+        full = self.affine.integer(self.loop.ub) if len(ends) == 1 else None
+        rest = base * Polynomial.atom(program.result) - from_start
+        lengths = {each * Polynomial.number(unit) - from_start for each in ends}
+        allowed = {base, k - from_start - rest, Polynomial.number(step) * _ceil(k, step) - from_start - rest}
+        counted = full is not None and not self.first and unit == step and full == _ceil(base, step)
+        if not counted and not (base in lengths and lengths <= allowed):
+            return None
+        return self._chunk(base, k, step, program.axis.value.data, masked=masked)
+
+    def _chunk(
+        self, base: Polynomial, k: Polynomial, step: int, axis: int, *, masked: bool
+    ) -> tuple[Split, int] | None:
+        """The split into chunks of so many elements, and what K is a multiple of. masked: by the end of the chunk."""
+        names = self.function.argument_names
+        # A chunk that is no whole steps goes on into the next one, unless its mask ends it.
+        multiple = 1 if masked else step
+        if base.constant is not None:
+            return (Split(axis, None, base.constant, multiple), 1) if base.constant > 0 else None
+        ((monomial, factor), *others) = base.terms
+        ((atom, power), *rest) = monomial
+        if others or rest or power != 1:
+            return None
+        if factor == 1 and isinstance(atom, SSAValue) and atom in names:
+            return Split(axis, None, names[cast(SSAValue, atom)], multiple), 1
+        if factor == 1 and isinstance(atom, Part) and atom.whole in (k, k + Polynomial.number(atom.by - 1)):
+            rounded_up = atom.whole != k
+            return Split(axis, atom.by), 1 if masked and rounded_up else atom.by * multiple
+        if factor == step:
+            programs = self._shared_out(cast(Hashable, atom), k, step, axis)
+            return None if programs is None else (Split(axis, programs), 1)
+        return None
+
+    def _shared_out(self, atom: Hashable, k: Polynomial, step: int, axis: int) -> str | int | None:
+        """How many programs share all steps of K, if each takes `atom` of them: that many, rounded up."""
+        one, steps = Polynomial.number(1), _ceil(k, step)
+        if isinstance(atom, Part):
+            by, whole = Polynomial.number(atom.by), atom.whole
+        elif isinstance(atom, SSAValue) and isinstance(op := cast(SSAValue, atom).owner, arith.DivSIOp):
+            by, whole = self.affine.integer(op.rhs), self.affine.integer(op.lhs)
+        else:
+            return None
+        if whole == steps + by - one:
+            return self._programs(by, axis)
+        return self._programs(_quotient(by, step), axis) if whole == k + by - one else None
+
+    def _programs(self, count: Polynomial | None, axis: int) -> str | int | None:
+        """A number of programs: a constant, an argument, or the programs that there are along the axis."""
+        if count is None:
+            return None
+        if count.constant is not None:
+            return count.constant if count.constant > 0 else None
+        for name_of, name in self.function.argument_names.items():
+            if count == Polynomial.atom(name_of):
+                return name
+        for atom in count.atoms:
+            op = atom.owner if isinstance(atom, SSAValue) else None
+            if isinstance(op, GetNumProgramsOp) and op.axis.value.data == axis and count == Polynomial.atom(op.result):
+                return f"programs {'xyz'[axis]}"
+        return None
+
+    def _divides(self, value: SSAValue, whole: Polynomial, by: Polynomial) -> bool:
+        """Whether a value is that quotient, rounded down."""
+        op = value.owner
+        if isinstance(op, arith.CeilDivSIOp):
+            rounded = self.affine.integer(op.lhs) + by - Polynomial.number(1)
+            return rounded == whole and self.affine.integer(op.rhs) == by
+        if not isinstance(op, arith.DivSIOp | arith.FloorDivSIOp):
+            return False
+        return self.affine.integer(op.lhs) == whole and self.affine.integer(op.rhs) == by
+
+
+def _made(op: DescriptorLoadOp) -> MakeTensorDescriptorOp:
+    made = op.desc.owner
+    if not isinstance(made, MakeTensorDescriptorOp):
+        raise unsupported("a descriptor must be made by tt.make_tensor_descriptor", op)
+    return made
+
+
+def _coefficient(value: Polynomial, atom: Hashable) -> Polynomial | None:
+    """What an atom is multiplied by; None where it is squared, or in something else than a product."""
+    total: dict[frozenset[tuple[Hashable, int]], int] = {}
+    for monomial, factor in value:
+        rest = divide(monomial, frozenset({(atom, 1)}))
+        if rest is not None:
+            if any(each == atom for each, _ in rest):
+                return None
+            total[rest] = factor
+    return Polynomial.of(total)
+
+
+def _per_program(start: Polynomial) -> tuple[GetProgramIdOp | None, Polynomial]:
+    """The one program's number in it, and what that is multiplied by."""
+    found = {
+        op
+        for atom in start.atoms
+        if isinstance(atom, SSAValue) and isinstance(op := cast(SSAValue, atom).owner, GetProgramIdOp)
+    }
+    if len(found) != 1:
+        return None, start
+    (program,) = found
+    factor = _coefficient(start, program.result)
+    return (None, start) if factor is None else (program, factor)
+
+
+def _quotient(value: Polynomial, by: int) -> Polynomial | None:
+    if any(factor % by for _, factor in value):
+        return None
+    return Polynomial.of({monomial: factor // by for monomial, factor in value})
+
+
+def _ceil(value: Polynomial, by: int) -> Polynomial:
+    """Divided, rounded up."""
+    return (
+        Part.of(value + Polynomial.number(by - 1), by)
+        if value.constant is None
+        else Polynomial.number(-(-value.constant // by))
+    )
+
+
+def _least(value: SSAValue) -> tuple[SSAValue, ...]:
+    """The numbers of which `value` is the least."""
+    op = value.owner
+    return (*_least(op.lhs), *_least(op.rhs)) if isinstance(op, arith.MinSIOp) else (value,)
+
+
+def _join(function: FuncOp, loop: scf.ForOp, found: _Found) -> None:
+    number = loop.body.block.args[0]
+    kind = cast("IntegerType", number.type)
+    if kind != IntegerType(32):
+        return
+    for op, place in found.loads.items():
+        offsets = list(op.offsets)
+        offsets[place] = number
+        new = DescriptorLoadOp(_described(op, place, found.size), offsets)
+        new.properties |= {name: op.properties[name] for name in ("cache", "evict") if name in op.properties}
+        new.location, new.result.name_hint = op.location, op.result.name_hint
+        Rewriter.replace_op(op, new)
+    loop.operands[0] = _constant(loop, 0)
+    loop.operands[1] = _constant(loop, found.size) if isinstance(found.size, int) else found.size
+    loop.operands[2] = _constant(loop, found.step)
+    remove_dead(function)
+    if found.program.parent is not None:
+        raise unsupported(
+            "the programs that K is split over say by their number which part of it they sum, and nothing else",
+            found.program,
+        )
+    if found.whole > 1 and isinstance(found.size, SSAValue):
+        require_multiple(function, function.argument_names[found.size], found.whole)
+    state_split(function, found.split)
+
+
+def _described(op: DescriptorLoadOp, place: int, size: Index) -> SSAValue:
+    """The load's descriptor, of the whole K."""
+    made = _made(op)
+    if made.sizes[place] is size:
+        return op.desc
+    sizes = list(made.sizes)
+    sizes[place] = size
+    new = MakeTensorDescriptorOp(made.base, sizes, made.steps, made.block.get_shape())
+    if made.padding is not None:
+        new.properties["padding"] = made.padding
+    new.location, new.result.name_hint = made.location, made.result.name_hint
+    Rewriter.insert_op(new, InsertPoint.before(made))
+    return new.result
+
+
+def _constant(loop: scf.ForOp, value: int) -> SSAValue:
+    op = arith.ConstantOp(IntegerAttr(value, cast(IntegerType, loop.lb.type)))
+    op.location = loop.location
+    Rewriter.insert_op(op, InsertPoint.before(loop))
+    return op.result

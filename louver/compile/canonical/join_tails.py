@@ -1,0 +1,237 @@
+"""join-tails: a loop over the whole steps of K and one more step behind it, for what is left, become a loop over all of K.
+
+What a descriptor reads beyond K is zeros, so that a step too much adds nothing. What is proved is that the step behind the loop
+begins where the loop ends, reads the same tensors, is added to the loop's sum, and is there wherever a part of K is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.rewriter import Rewriter
+from xdsl.transforms.dead_code_elimination import would_be_trivially_dead
+
+from louver.analysis.integers import constant_integer, is_zero, position
+from louver.analysis.residues import ResidueReader, Residues
+from louver.compile.canonical.operand_chain import OperandChain, operand_chain
+from louver.compile.rewrite.insert import insert_before, integer
+from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir.tile import DotOp, FuncOp
+from louver.ir.tile.types import tensor_of
+
+
+def join_tails(module: ModuleOp) -> None:
+    """Rewrite in place; loops without such a step behind them stay as they are."""
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+        for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
+            tail = _tail(loop)
+            if tail is not None and _join(loop, tail):
+                remove_dead(function)
+
+
+class _Step(NamedTuple):
+    """One dot added to a sum. total: the sum with it."""
+
+    dot: DotOp
+    total: SSAValue
+    left: OperandChain
+    right: OperandChain
+
+    @property
+    def columns(self) -> int:
+        """Of K."""
+        return tensor_of(self.dot.a).get_shape()[1]
+
+
+class _Tail(NamedTuple):
+    """The steps behind a loop, one for each sum that is used. branch: that they stand in. steps: the loop's own. ends: what the sums are
+    after both.
+    """
+
+    branch: scf.IfOp | None
+    steps: Sequence[_Step]
+    last: Sequence[_Step]
+    sums: Sequence[SSAValue]
+    ends: Sequence[SSAValue]
+
+
+def _tail(loop: scf.ForOp) -> _Tail | None:
+    """What stands behind a loop of which every result that is used is a sum with one more step."""
+    end = loop.body.block.last_op
+    assert end is not None
+    steps: list[_Step] = []
+    last: list[_Step] = []
+    ends: list[SSAValue] = []
+    sums = [result for result in loop.results if result.first_use is not None]
+    branches: set[scf.IfOp | None] = set()
+    for result in sums:
+        place = position(result, loop.results)
+        inner = _step_of(loop.body.block.args[place + 1], end.operands[place])
+        outer = _last_step(result)
+        if inner is None or outer is None or not _alike(inner, outer):
+            return None
+        owner = outer.dot.parent_op()
+        branch = owner if isinstance(owner, scf.IfOp) else None
+        after = outer.total if branch is None else _chosen(branch, outer.total, result)
+        if after is None or (branch is None and outer.dot.parent is not loop.parent):
+            return None
+        if {use.operation for use in result.uses} - _uses(outer, branch):
+            return None
+        branches.add(branch)
+        steps.append(inner)
+        last.append(outer)
+        ends.append(after)
+    if len(branches) != 1:
+        return None
+    branch = branches.pop()
+    if branch is not None and (
+        branch.parent is not loop.parent or set(branch.results) != set(ends) or not _reads(branch)
+    ):
+        return None
+    return _Tail(branch, steps, last, sums, ends)
+
+
+def _step_of(partial: SSAValue, total: SSAValue) -> _Step | None:
+    """The step from one sum to the next; None unless it is one dot added."""
+    op = total.owner
+    dot = op
+    if isinstance(op, arith.AddfOp | arith.AddiOp) and partial in op.operands:
+        dot = (op.rhs if op.lhs is partial else op.lhs).owner
+        if not isinstance(dot, DotOp) or not is_zero(dot.c):
+            return None
+    elif not isinstance(dot, DotOp) or dot.c is not partial:
+        return None
+    left, right = operand_chain(dot.a, dot, -1), operand_chain(dot.b, dot, -2)
+    return None if left is None or right is None else _Step(dot, total, left, right)
+
+
+def _last_step(result: SSAValue) -> _Step | None:
+    """The step that is made of a loop's sum behind it."""
+    for use in result.uses:
+        op = use.operation
+        if isinstance(op, DotOp | arith.AddfOp | arith.AddiOp):
+            return _step_of(result, op.results[0])
+    return None
+
+
+def _alike(one: _Step, other: _Step) -> bool:
+    """Whether two steps do the same, but for the place along K and perhaps the order of the sum."""
+    if one.dot.properties != other.dot.properties:
+        return False
+    return other.left.reads_like(one.left) and other.right.reads_like(one.right)
+
+
+def _chosen(branch: scf.IfOp, total: SSAValue, before: SSAValue) -> SSAValue | None:
+    """The branch's result that is the sum with a step more, or without it."""
+    ends = [region.block.last_op for region in branch.regions if region.blocks]
+    for place, result in enumerate(branch.results):
+        values = [end.operands[place] for end in ends if end is not None]
+        if len(values) == 2 and total in values and before in values:
+            return result
+    return None
+
+
+def _uses(step: _Step, branch: scf.IfOp | None) -> set[Operation]:
+    """What may use a loop's sum: the step behind it, and the end of the branch that leaves the sum as it is."""
+    ends = [] if branch is None else [region.block.last_op for region in branch.regions if region.blocks]
+    total = step.total.owner
+    assert isinstance(total, Operation)
+    return {total, *(end for end in ends if end is not None and end.parent is not step.dot.parent)}
+
+
+def _reads(branch: scf.IfOp) -> bool:
+    """Whether a branch has no effects."""
+    return all(would_be_trivially_dead(op) or isinstance(op, scf.YieldOp) for op in branch.walk() if op is not branch)
+
+
+def _join(loop: scf.ForOp, tail: _Tail) -> bool:
+    """Let the loop go on to K's end, if that is the same."""
+    step = tail.steps[0].columns
+    places = [chain.position for each in tail.last for chain in (each.left, each.right)]
+    if constant_integer(loop.lb) != 0 or any(isinstance(place, int) for place in places):
+        return False
+    if any(chain.position is not _moved(loop, step, chain) for each in tail.steps for chain in (each.left, each.right)):
+        return False
+    condition = [] if tail.branch is None else [tail.branch.cond]
+    starts = [place for place in places if not isinstance(place, int)]
+    reader = ResidueReader.of([loop.ub, *starts, *condition], step)
+    if reader is None:
+        return False
+    gone = _gone_through(loop, step, reader)
+    if gone is None or any(reader.integer(start) != gone for start in starts):
+        return False
+    taken = _taken(tail, reader)
+    if taken is None or not gone.is_at_least(0) or not _covers(gone, taken, reader):
+        return False
+    if reader.size is not None and not _is_argument(reader.size, loop):
+        return False
+    _extend(loop, step, reader, gone + Residues.number(step, step) if taken.all() else gone)
+    for result, after in zip(tail.sums, tail.ends, strict=True):
+        after.replace_all_uses_with(result)
+    if tail.branch is not None:
+        Rewriter.erase_op(tail.branch)
+    return True
+
+
+def _is_argument(size: SSAValue, loop: scf.ForOp) -> bool:
+    """Whether a size is the kernel's argument, of the type that the loop counts in."""
+    owner = size.owner
+    return isinstance(owner, Block) and isinstance(owner.parent_op(), FuncOp) and size.type == loop.lb.type
+
+
+def _moved(loop: scf.ForOp, step: int, chain: OperandChain) -> object:
+    """Where a chain's position along K counts elements from 0 on, in whole steps: itself, else nothing."""
+    number, place = loop.body.block.args[0], chain.position
+    by = constant_integer(loop.step)
+    if place is number and by == step:
+        return place
+    op = place.owner if isinstance(place, SSAValue) else None
+    if by == 1 and isinstance(op, arith.MuliOp) and number in op.operands:
+        factor = op.rhs if op.lhs is number else op.lhs
+        return place if constant_integer(factor) == step else None
+    return None
+
+
+def _gone_through(loop: scf.ForOp, step: int, reader: ResidueReader) -> Residues | None:
+    """The elements of K that the loop goes through."""
+    end = reader.integer(loop.ub)
+    if end is None or constant_integer(loop.step) == 1:
+        return None if end is None else end.times(step)
+    steps = end.divided(step, up=True)
+    return None if steps is None else steps.times(step)
+
+
+def _taken(tail: _Tail, reader: ResidueReader) -> NDArray[np.bool_] | None:
+    """Where the step behind the loop is made, by remainder."""
+    if tail.branch is None:
+        return np.ones(reader.step, np.bool_)
+    truth = reader.truth(tail.branch.cond)
+    holds = tail.last[0].dot.parent is tail.branch.true_region.block
+    return truth if truth is None or holds else ~truth
+
+
+def _covers(gone: Residues, taken: NDArray[np.bool_], reader: ResidueReader) -> bool:
+    """Whether nothing of K is left, with the last step where that is taken and without it elsewhere."""
+    if reader.size is None:
+        return bool(taken.all() or not taken.any())
+    left = gone - Residues.size(reader.step)
+    return left.is_at_least(-reader.step, taken) and left.is_at_least(0, ~taken)
+
+
+def _extend(loop: scf.ForOp, step: int, reader: ResidueReader, gone: Residues) -> None:
+    """Let the loop end with K; gone: elements, for a K that is a constant."""
+    counts = constant_integer(loop.step) == 1
+    if reader.size is None:
+        elements = int(gone.start[0])
+        loop.operands[1] = integer(loop, elements // step if counts else elements)
+    elif counts:
+        above = insert_before(loop, arith.AddiOp(reader.size, integer(loop, step - 1)))
+        loop.operands[1] = insert_before(loop, arith.DivSIOp(above, integer(loop, step)))
+    else:
+        loop.operands[1] = reader.size

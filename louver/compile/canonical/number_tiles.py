@@ -1,0 +1,410 @@
+"""number-tiles: how a kernel numbers its output tiles becomes one program for each along two axes of the grid.
+
+A kernel whose programs are numbered along one axis works out the tile's row and column itself, in groups that share operands
+in a cache, say. The schedule has an order of its own, so only one thing matters: that every tile is computed exactly once. That
+is found out by running the numbering: it is integer arithmetic on the program's number and on the counts of tiles, and
+it is run for grids of few tiles and around one, two and three times each number in it. Sizes take part as counts of tiles alone, rounded
+up, so that what is left of a last tile changes nothing; a size that is divided by the tile's, rounded down, must be a multiple of it,
+which the launch checks. A descriptor may have a size of its own: the launch checks that it is the one that tiles are counted by.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from louver.analysis.index_numbers import literal
+from louver.analysis.integers import constant_integer, steps_of, whole_steps_of, without_extension
+from louver.compile.canonical.host_descriptors import own_sizes
+from louver.compile.canonical.narrow_sums import narrow_sums
+from louver.compile.conditions import require_equal, require_multiple
+from louver.compile.rewrite.insert import insert_before
+from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir.arith import ExtSIOp, TruncIOp
+from louver.ir.comparisons import CmpiOp, SelectOp
+from louver.ir.llvm import AssumeOp
+from louver.ir.refusal import UnsupportedKernelError, unsupported
+from louver.ir.tile import (
+    DescriptorReduceOp,
+    DescriptorStoreOp,
+    FuncOp,
+    GetNumProgramsOp,
+    GetProgramIdOp,
+    Index,
+    MakeTensorDescriptorOp,
+)
+
+Integers = NDArray[np.int64]
+
+LARGEST = 256
+"""Constants that a numbering may go by, so that grids around three times each of them can be tried."""
+
+ENTRIES = 2
+"""The axis of the grid that numbers a batch's matrices, where the others number tiles."""
+
+MOST_TILES = 4096
+"""Tiles of the grids of two long sides that are tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One way in which tiles are counted. number: the tile's; size: elements of the output there; tile: elements of one.
+
+    number: None where there is one tile, which starts at 0. other: an argument that is taken to be equal to `size`.
+    """
+
+    number: SSAValue | None
+    size: Index
+    tile: int
+    other: SSAValue | None = None
+
+    def is_size(self, value: SSAValue) -> bool:
+        return value is self.size or value is self.other
+
+
+def number_tiles(module: ModuleOp) -> None:
+    """Rewrite in place; kernels that take a program's number along each of two axes stay as they are.
+
+    Refuses a numbering that leaves out a tile or computes one twice, and one that is made of anything but the program's number,
+    the output's sizes and constants.
+    """
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+        for store in [op for op in function.body.walk() if isinstance(op, DescriptorStoreOp | DescriptorReduceOp)]:
+            axes = _axes(store)
+            ends = _ends(function)
+            if axes is None or (not ends and all(_is_program(axis.number) for axis in axes)):
+                continue
+            entry = _entry(store)
+            axes = _proven(function, axes, ends, store, entry)
+            _state_conditions(function, axes)
+            for end in ends:
+                Rewriter.erase_op(end)
+            numbers = [op for op in function.body.walk() if isinstance(op, GetProgramIdOp | GetNumProgramsOp)]
+            _replace(function, axes)
+            remove_dead(function)
+            for op in numbers:
+                if isinstance(op, GetProgramIdOp) and op.axis.value.data == entry:
+                    op.axis = GetProgramIdOp(ENTRIES).axis
+                elif op.parent is not None and not _is_count(op, entry):
+                    raise unsupported("a program's number says which tile it computes, and nothing else", op)
+
+
+def _is_program(number: SSAValue | None) -> bool:
+    return number is None or isinstance(number.owner, GetProgramIdOp)
+
+
+def _entry(store: DescriptorStoreOp | DescriptorReduceOp) -> int | None:
+    """The axis of the grid that numbers the matrices of a batch."""
+    first = store.offsets[0]
+    if len(store.offsets) < 3 or isinstance(first, int):
+        return None
+    program = without_extension(first).owner
+    return program.axis.value.data if isinstance(program, GetProgramIdOp) else None
+
+
+def _is_count(op: GetProgramIdOp | GetNumProgramsOp, entry: int | None) -> bool:
+    """Whether it is the number of a batch's matrices."""
+    return isinstance(op, GetNumProgramsOp) and op.axis.value.data == entry
+
+
+def _ends(function: FuncOp) -> list[AssumeOp]:
+    """Where `unroll_programs` and `open_branches` say that programs are numbered below a count."""
+    return [op for op in function.body.block.ops if isinstance(op, AssumeOp) and isinstance(op.cond.owner, CmpiOp)]
+
+
+def _axes(store: DescriptorStoreOp | DescriptorReduceOp) -> tuple[Axis, Axis] | None:
+    """The two numbers that say where a tile is stored; None where it is not stored at such."""
+    made = store.desc.owner
+    if not isinstance(made, MakeTensorDescriptorOp) or len(store.offsets) < 2:
+        return None
+    found: list[Axis] = []
+    dimensions = list(zip(store.offsets, made.sizes, made.block.get_shape(), strict=True))
+    for offset, size, block in dimensions[-2:]:
+        product = None if isinstance(offset, int) else offset.owner
+        if isinstance(product, TruncIOp):
+            product = product.input.owner
+        number = literal(size)
+        size = without_extension(size) if number is None and isinstance(size, SSAValue) else number or 0
+        if literal(offset) == 0:
+            found.append(Axis(None, size, block))
+            continue
+        if not isinstance(product, arith.MuliOp):
+            return None
+        for number, tile in ((product.lhs, product.rhs), (product.rhs, product.lhs)):
+            elements = constant_integer(tile)
+            if elements is not None and elements > 0:
+                found.append(Axis(number, size, elements))
+                break
+        else:
+            return None
+    return found[0], found[1]
+
+
+def _replace(function: FuncOp, axes: tuple[Axis, Axis]) -> None:
+    start = function.body.block.first_op
+    assert start is not None
+    for place, axis in enumerate(axes):
+        if axis.number is None:
+            continue
+        program = GetProgramIdOp(place)
+        program.location = _defining(axis.number, function).location
+        program.result.name_hint = axis.number.name_hint
+        Rewriter.insert_op(program, InsertPoint.before(start))
+        number = program.result
+        if axis.number.type != number.type:
+            number = insert_before(start, ExtSIOp(number, axis.number.type))
+        axis.number.replace_all_uses_with(number)
+    narrow_sums(function)
+
+
+def _defining(value: SSAValue, function: FuncOp) -> Operation:
+    return function if isinstance(value.owner, Block) else value.owner
+
+
+def _proven(
+    function: FuncOp, axes: tuple[Axis, Axis], ends: Sequence[AssumeOp], store: Operation, entry: int | None
+) -> tuple[Axis, Axis]:
+    """The axes, with what tiles are counted by if that is not the output's size."""
+    refusals: list[UnsupportedKernelError] = []
+    for each in _readings(function, axes):
+        try:
+            _require_bijection(each, ends, store, entry)
+        except UnsupportedKernelError as error:
+            refusals.append(error)
+        else:
+            return each
+    raise refusals[0]
+
+
+def _readings(function: FuncOp, axes: tuple[Axis, Axis]) -> Iterator[tuple[Axis, Axis]]:
+    """The axes as they are, and with each way to take arguments that tiles are counted by for sizes of the output."""
+    own, arguments = own_sizes(function), function.body.block.args
+    counted = {without_extension(steps[0]) for op in _operations(axes) for steps in _steps(op)}
+    others = [each for each in arguments if each in counted and not any(axis.is_size(each) for axis in axes)]
+    ways: list[list[SSAValue | None]] = [
+        [None, *(each for each in others if isinstance(axis.size, int) or axis.size in own)] for axis in axes
+    ]
+    for row, column in itertools.product(*ways):
+        if row is None or row is not column:
+            yield replace(axes[0], other=row), replace(axes[1], other=column)
+
+
+def _steps(op: Operation) -> list[tuple[SSAValue, int]]:
+    found = [steps_of(op.results[0]) or whole_steps_of(op.results[0])] if op.results else []
+    return [each for each in found if each is not None]
+
+
+def _require_bijection(axes: tuple[Axis, Axis], ends: Sequence[AssumeOp], store: Operation, entry: int | None) -> None:
+    rows, columns = axes
+    if rows.number is columns.number:
+        raise unsupported("rows and columns of tiles must be numbered apart", store)
+    owners = [axis.number.owner for axis in axes if axis.number is not None]
+    culprit = next((op for op in owners if isinstance(op, Operation)), store)
+    used = _program_axes(axes)
+    free = {0, 1, 2} - {entry}
+    if used not in ([0], [0, 1]) if entry is None else not used or not free.issuperset(used):
+        beside = "" if entry is None else ", or along others than a batch's"
+        raise unsupported(f"tiles are numbered along the grid's axis x, or along x and y{beside}", culprit)
+    orders: list[Callable[[int, int], dict[int, int]]] = [lambda m, n: {used[0]: m * n}]
+    if len(used) == 2:
+        orders = [lambda m, n: {used[0]: m, used[1]: n}, lambda m, n: {used[0]: n, used[1]: m}]
+    grids = list(_grids(axes, culprit))
+    limits = [cast(CmpiOp, end.cond.owner) for end in ends]
+    if not any(all(_covers(axes, limits, order(m, n), m, n) for m, n in grids) for order in orders):
+        raise unsupported("every tile of the output must be computed by exactly one program", culprit)
+
+
+def _program_axes(axes: tuple[Axis, Axis]) -> list[int]:
+    found = {op.axis.value.data for op in _operations(axes) if isinstance(op, GetProgramIdOp | GetNumProgramsOp)}
+    return sorted(found)
+
+
+def _operations(axes: tuple[Axis, Axis]) -> set[Operation]:
+    """Everything that the numbers are computed by."""
+    found: set[Operation] = set()
+    pending = [axis.number for axis in axes if axis.number is not None]
+    while pending:
+        value = pending.pop()
+        op = value.owner
+        if isinstance(op, Operation) and op not in found:
+            found.add(op)
+            # A tile's size in a count of tiles is no number that an order of them goes by.
+            pending += op.operands if _counted(value, axes) is None else []
+    return found
+
+
+def _counted(value: SSAValue, axes: tuple[Axis, Axis]) -> Axis | None:
+    """The axis whose tiles a value counts: a size divided by the tile's. None if it counts no tiles."""
+    steps = steps_of(value) or whole_steps_of(value)
+    if steps is None:
+        return None
+    whole = without_extension(steps[0])
+    return next((axis for axis in axes if axis.is_size(whole) and axis.tile == steps[1]), None)
+
+
+def _state_conditions(function: FuncOp, axes: tuple[Axis, Axis]) -> None:
+    """A count that leaves out what is left of a size takes it for a multiple of the tile's, and other sizes for the output's."""
+    names = function.argument_names
+    for axis in axes:
+        if axis.other is not None:
+            size = str(axis.size) if isinstance(axis.size, int) else names[axis.size]
+            require_equal(function, names[axis.other], size)
+    for op in _operations(axes):
+        axis = _counted(op.results[0], axes) if op.results else None
+        if axis is not None and steps_of(op.results[0]) is None and isinstance(axis.size, SSAValue):
+            require_multiple(function, names[axis.size], axis.tile)
+
+
+def _grids(axes: tuple[Axis, Axis], culprit: Operation) -> Iterator[tuple[int, int]]:
+    """Counts of tiles to try: few along one axis with every count along the other, and as many along both."""
+    fixed = [-(-axis.size // axis.tile) if isinstance(axis.size, int) else None for axis in axes]
+    if fixed[0] is not None and fixed[1] is not None:
+        yield fixed[0], fixed[1]
+        return
+    found = {constant_integer(op.results[0]) for op in _operations(axes) if isinstance(op, arith.ConstantOp)}
+    found -= {axis.size for axis in axes if isinstance(axis.size, int)}
+    numbers = {abs(value) for value in found if value is not None and abs(value) > 1} | {8}
+    if max(numbers) > LARGEST:
+        raise unsupported(f"tiles are numbered by constants of at most {LARGEST}, not {max(numbers)}", culprit)
+    near = {times * value + more for value in numbers for times in (1, 2, 3) for more in (-1, 0, 1)}
+    counts = sorted({1, 2, 3, 5, 7} | near)
+    for m in counts if fixed[0] is None else [fixed[0]]:
+        for n in counts if fixed[1] is None else [fixed[1]]:
+            near_square = m * 2 > n and n * 2 > m and m * n <= MOST_TILES
+            if min(m, n) <= 3 or m == n or near_square or fixed != [None, None]:
+                yield m, n
+
+
+def _covers(axes: tuple[Axis, Axis], limits: Sequence[CmpiOp], grid: dict[int, int], m: int, n: int) -> bool:
+    """Whether the programs of `grid` compute each of m × n tiles once, and each of them is below every limit."""
+    numbers = np.meshgrid(*(np.arange(count) for count in grid.values()), indexing="ij")
+    programs = {axis: each.ravel().astype(np.int64) for axis, each in zip(grid, numbers, strict=True)}
+    run = _Numbering(programs, (m * n,), grid, axes, (m, n), {})
+    row, column = (run.number(axis) for axis in axes)
+    if not (((row >= 0) & (row < m) & (column >= 0) & (column < n)).all()):
+        return False
+    if (np.bincount(row * n + column, minlength=m * n) != 1).any():
+        return False
+    return all(_is_start(limit, axes) or run.is_below(limit) for limit in limits)
+
+
+def _is_start(limit: CmpiOp, axes: tuple[Axis, Axis]) -> bool:
+    """Whether it says that a tile starts before the end of the output."""
+    start, end = without_extension(limit.lhs).owner, without_extension(limit.rhs)
+    if not isinstance(start, arith.MuliOp):
+        return False
+    numbers = {without_extension(each) for each in start.operands}
+    tile = constant_integer(start.rhs) or constant_integer(start.lhs)
+    return any(
+        axis.is_size(end)
+        and tile == axis.tile
+        and axis.number is not None
+        and without_extension(axis.number) in numbers
+        for axis in axes
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbering:
+    """Runs the arithmetic for all programs of a grid at once."""
+
+    programs: dict[int, Integers]
+    shape: tuple[int]
+    grid: dict[int, int]
+    axes: tuple[Axis, Axis]
+    counts: tuple[int, int]
+    known: dict[SSAValue, Integers]
+
+    def number(self, axis: Axis) -> Integers:
+        """Of the tile along an axis."""
+        return np.zeros(self.shape, np.int64) if axis.number is None else self.value(axis.number)
+
+    def is_below(self, limit: CmpiOp) -> bool:
+        """Whether numbers are below a limit; those of all programs end there, since a persistent program goes on up to it."""
+        number, end = self.value(limit.lhs), self.value(limit.rhs)
+        return bool((number < end).all() and (number.max() + 1 == end).all())
+
+    def value(self, value: SSAValue) -> Integers:
+        found = self.known.get(value)
+        if found is None:
+            found = self.known[value] = self._value(value)
+        return found
+
+    def _value(self, value: SSAValue) -> Integers:
+        shape = self.shape
+        counted = _counted(value, self.axes)
+        if counted is not None:
+            return np.full(shape, self.counts[self.axes.index(counted)], np.int64)
+        constant = constant_integer(value)
+        if constant is not None:
+            return np.full(shape, constant, np.int64)
+        op = value.owner
+        match op:
+            case GetProgramIdOp():
+                return self.programs[op.axis.value.data]
+            case GetNumProgramsOp():
+                return np.full(shape, self.grid[op.axis.value.data], np.int64)
+            case ExtSIOp():
+                return self.value(op.input)
+            case TruncIOp():
+                return self.value(op.input).astype(np.int32).astype(np.int64)
+            case SelectOp():
+                return np.where(self.value(op.cond) != 0, self.value(op.lhs), self.value(op.rhs))
+            case CmpiOp() if op.name_of_predicate in _COMPARISONS:
+                return _COMPARISONS[op.name_of_predicate](self.value(op.lhs), self.value(op.rhs)).astype(np.int64)
+            case _ if isinstance(op, tuple(_BINARY)):
+                return _BINARY[type(op)](self.value(op.operands[0]), self.value(op.operands[1]))
+            case Operation():
+                raise unsupported("tiles are numbered by integer arithmetic on programs, sizes and constants", op)
+            case _:
+                block = op.parent_op()
+                assert block is not None
+                name = value.name_hint or "an argument"
+                if any(axis.size is value for axis in self.axes):
+                    tiles = " and ".join(f"tl.cdiv(size, {axis.tile})" for axis in self.axes if axis.size is value)
+                    raise unsupported(
+                        f"tiles are numbered by counts of them, {tiles}, and not by {name} otherwise", block
+                    )
+                raise unsupported(
+                    f"tiles are numbered by the output's sizes and the program; {name} is another argument: make it a constexpr",
+                    block,
+                )
+
+
+def _quotient(a: Integers, b: Integers) -> Integers:
+    """Rounded towards zero; 0 where b is 0, which no program of a grid may meet."""
+    safe = np.where(b == 0, 1, b)
+    return np.where(b == 0, 0, np.sign(a) * np.sign(safe) * (np.abs(a) // np.abs(safe)))
+
+
+_BINARY: dict[type[Operation], Callable[[Integers, Integers], Integers]] = {
+    arith.AddiOp: np.add,
+    arith.SubiOp: np.subtract,
+    arith.MuliOp: np.multiply,
+    arith.DivSIOp: _quotient,
+    arith.CeilDivSIOp: lambda a, b: _quotient(a + b - 1, b),
+    arith.RemSIOp: lambda a, b: a - _quotient(a, b) * b,
+    arith.MinSIOp: np.minimum,
+    arith.MaxSIOp: np.maximum,
+    arith.AndIOp: np.bitwise_and,
+    arith.OrIOp: np.bitwise_or,
+    arith.XOrIOp: np.bitwise_xor,
+}
+
+_COMPARISONS: dict[str, Callable[[Integers, Integers], NDArray[np.bool_]]] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "slt": np.less,
+    "sle": np.less_equal,
+    "sgt": np.greater,
+    "sge": np.greater_equal,
+}

@@ -1,0 +1,280 @@
+"""propagate-sparsity: from marked arguments to pointers, tiles, loop-carried values and products.
+
+Valid tile IR in, where an argument's attribute says that it is sparse; valid tile IR out, where its type says so, and the
+type of everything that is made of it. Where an operation takes numbers of its tiles, these are decompressed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, TensorType
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.utils.exceptions import VerifyException
+
+from louver.compile.canonical.across import mark_across
+from louver.frontend.ttir import SPARSE_MARK
+from louver.ir.refusal import unsupported
+from louver.ir.tile import (
+    AddPtrOp,
+    AdvanceOp,
+    BroadcastOp,
+    DecompressOp,
+    DescriptorLoadOp,
+    DescriptorReduceOp,
+    DescriptorStoreOp,
+    DescriptorType,
+    DotOp,
+    ExpandDimsOp,
+    FuncOp,
+    LoadOp,
+    MakeTensorDescriptorOp,
+    MakeTensorPtrOp,
+    PointerType,
+    ReshapeOp,
+    SparseAttr,
+    SplatOp,
+    StoreOp,
+    TransOp,
+    sparse_encoding,
+)
+from louver.ir.tile.types import as_tensor, tensor_of
+
+_KEEPS = (
+    AddPtrOp, AdvanceOp, BroadcastOp, DescriptorLoadOp, ExpandDimsOp, LoadOp, MakeTensorDescriptorOp, MakeTensorPtrOp, SplatOp,
+)  # fmt: skip
+"""Operations whose result has the encoding of their first operand, an address."""
+
+
+def propagate_sparsity(module: ModuleOp) -> None:
+    """Give every value its encoding, in place; nothing changes where no argument is marked.
+
+    A tile that is loaded, turned, reshaped by leading dimensions or passed on by loops and branches is sparse, and a dot multiplies it.
+    All else takes the dense tile that `tt.decompress` makes of it. Raises UnsupportedKernelError for addresses that meet with different
+    encodings, and for what is done with a sparse tensor's addresses other than moving them and loading.
+    """
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+        marked = _mark_arguments(function)
+        if marked:
+            _give(function, _find(function, marked))
+
+
+def require_multiplied(module: ModuleOp) -> None:
+    """Refuse a sparse tile that anything but a dot takes, which a product does not compute."""
+    for op in module.walk():
+        if isinstance(op, DecompressOp):
+            use = next(iter(op.result.uses)).operation
+            raise unsupported("a product multiplies its sparse tile as it is loaded and does nothing else with it", use)
+
+
+def encoded(type_: Attribute, encoding: SparseAttr) -> Attribute:
+    """A pointer, descriptor or tensor type (also of pointers) with the encoding. Raises VerifyException where it cannot be."""
+    match type_:
+        case DescriptorType():
+            return DescriptorType(_encoded_tensor(type_.block, encoding))
+        case PointerType():
+            tile = as_tensor(type_.pointee)
+            return (
+                PointerType(type_.pointee, encoding) if tile is None else PointerType(_encoded_tensor(tile, encoding))
+            )
+        case _:
+            tensor = as_tensor(type_)
+            if tensor is None:
+                raise VerifyException(f"pointers, descriptors and tensors may be sparse, got {type_}")
+            if isinstance(tensor.element_type, PointerType):
+                return TensorType(encoded(tensor.element_type, encoding), tensor.get_shape())
+            return _encoded_tensor(tensor, encoding)
+
+
+def encoding_of(value: SSAValue) -> SparseAttr | None:
+    """The encoding of a value, or of what a tensor of pointers points to."""
+    tensor = as_tensor(value.type)
+    if tensor is not None and isinstance(tensor.element_type, PointerType):
+        return sparse_encoding(tensor.element_type)
+    return sparse_encoding(value.type)
+
+
+def _encoded_tensor(tensor: TensorType[Attribute], encoding: SparseAttr) -> TensorType[Attribute]:
+    return TensorType(tensor.element_type, tensor.get_shape(), encoding)
+
+
+def _mark_arguments(function: FuncOp) -> dict[SSAValue, SparseAttr]:
+    """The arguments whose attribute says that they are sparse, now with types that say so."""
+    found: dict[SSAValue, SparseAttr] = {}
+    across: list[str] = []
+    kept, names = function.argument_attributes, list(function.argument_names.values())
+    for argument, attributes, name in zip(function.body.block.args, kept, names, strict=True):
+        for mark in [name for name in attributes if name.startswith(SPARSE_MARK)]:
+            axis = attributes.pop(mark)
+            if isinstance(axis, IntegerAttr) and axis.value.data == 2:
+                across.append(name)
+            encoding = _named(mark.removeprefix(SPARSE_MARK), function)
+            found[_encode(argument, encoding, function)] = encoding
+    if found:
+        function.take_types()
+        function.argument_attributes = kept
+    mark_across(function, across)
+    return found
+
+
+def _named(name: str, function: FuncOp) -> SparseAttr:
+    try:
+        return SparseAttr(StringAttr(name))
+    except VerifyException as error:
+        raise unsupported(str(error), function) from None
+
+
+def _encode(value: SSAValue, encoding: SparseAttr, user: Operation) -> SSAValue:
+    """The value with its encoding. Refuses `user` if it cannot have it."""
+    try:
+        return Rewriter.replace_value_with_new_type(value, encoded(value.type, encoding))
+    except VerifyException as error:
+        raise unsupported(str(error), user) from None
+
+
+def is_address(value: SSAValue) -> bool:
+    """Whether a value is a pointer or a descriptor, or a tensor of pointers, and no tile of numbers."""
+    tensor = as_tensor(value.type)
+    return tensor is None or isinstance(tensor.element_type, PointerType)
+
+
+Encodings: TypeAlias = dict[SSAValue, SparseAttr]
+
+
+def _find(function: FuncOp, marked: Encodings) -> Encodings:
+    """The encoding of each value that has one. What loops and branches pass on is dense if one of the tiles that meet there is."""
+    dense: set[SSAValue] = set()
+    while True:
+        found = _spread(marked, dense)
+        mixed: set[SSAValue] = set()
+        for op in function.body.walk():
+            for group in _meeting(op):
+                names = {found.get(value) for value in group}
+                if len(names) > 1:
+                    _require_tiles(group, names, op)
+                    mixed.update(value for value in group if value in found)
+        passed_on = {value for value in mixed if not isinstance(value.owner, Operation) or value.owner.regions}
+        if passed_on <= dense:
+            return found
+        dense |= passed_on
+
+
+def _require_tiles(group: Sequence[SSAValue], names: set[SparseAttr | None], op: Operation) -> None:
+    """Refuse addresses that meet with different encodings."""
+    if is_address(group[0]):
+        carried = next((value.name_hint for value in group if isinstance(value, BlockArgument)), None) or "a value"
+        text = " and ".join(sorted("dense" if each is None else str(each) for each in names))
+        raise unsupported(f"what a loop or branch passes on must have one encoding; {carried} is {text}", op)
+
+
+def _meeting(op: Operation) -> list[tuple[SSAValue, ...]]:
+    """Values that a loop or branch makes one of the other, in groups."""
+    if isinstance(op, scf.ForOp):
+        end = op.body.block.last_op
+        assert end is not None
+        return list(zip(op.iter_args, op.body.block.args[1:], end.operands, op.results, strict=True))
+    if isinstance(op, scf.IfOp) and op.results:
+        ends = [region.block.last_op for region in op.regions]
+        return list(zip(op.results, *(end.operands for end in ends if end is not None), strict=True))
+    return []
+
+
+def _spread(marked: Encodings, dense: set[SSAValue]) -> Encodings:
+    found = dict(marked)
+    pending = list(marked)
+    while pending:
+        value = pending.pop()
+        for use in value.uses:
+            for result in _results(use.operation, use.index):
+                known = found.get(result)
+                if known is None and result not in dense:
+                    found[result] = found[value]
+                    pending.append(result)
+                elif known is not None and known != found[value]:
+                    raise unsupported(
+                        f"values that meet must have one encoding, not {known} and {found[value]}", use.operation
+                    )
+    return found
+
+
+def _results(op: Operation, index: int) -> Sequence[SSAValue]:
+    """What has the encoding of operand `index` too."""
+    match op:
+        case scf.ForOp() if index >= 3:
+            return (op.body.block.args[index - 2], op.results[index - 3])
+        case scf.YieldOp():
+            parent = op.parent_op()
+            if isinstance(parent, scf.ForOp):
+                return (parent.body.block.args[index + 1], parent.results[index])
+            if isinstance(parent, scf.IfOp):
+                return (parent.results[index],)
+            return ()
+        case TransOp():
+            return op.results
+        case ReshapeOp(src=source, result=result):
+            return op.results if _same_matrix(source, result) else ()
+        case StoreOp() | DescriptorStoreOp() | DescriptorReduceOp() if index == 0:
+            raise unsupported("a sparse tensor cannot be stored to: store a dense result", op)
+        case _ if not is_address(op.operands[index]):
+            return ()
+        case _ if isinstance(op, _KEEPS) and index == 0:
+            return op.results
+        case _:
+            pass
+    raise unsupported("a pointer or descriptor of a sparse tensor is moved and loaded through, and nothing else", op)
+
+
+def _same_matrix(source: SSAValue, result: SSAValue) -> bool:
+    """Whether a change of shape leaves rows and columns, the last two dimensions, as they are."""
+    before, after = tensor_of(source).get_shape(), tensor_of(result).get_shape()
+    return len(after) > 1 and before[-2:] == after[-2:]
+
+
+def _give(function: FuncOp, found: Encodings) -> None:
+    """The values their encodings, and operations that take dense tiles these."""
+    known = {_encode(value, encoding, _maker(value, function)) for value, encoding in found.items()}
+    made: dict[SSAValue, SSAValue] = {}
+    for op in list(function.body.walk()):
+        for index, operand in enumerate(op.operands):
+            if operand in known and not is_address(operand) and not _takes(op, index, known):
+                op.operands[index] = _decompressed(operand, made)
+        if isinstance(op, DotOp):
+            try:
+                op.verify()
+            except VerifyException as error:
+                raise unsupported(str(error), op) from None
+
+
+def _maker(value: SSAValue, function: FuncOp) -> Operation:
+    return value.owner if isinstance(value.owner, Operation) else function
+
+
+def _takes(op: Operation, index: int, known: set[SSAValue]) -> bool:
+    """Whether an operation takes a sparse tile as it is."""
+    if isinstance(op, DotOp):
+        # A product has one sparse operand.
+        return index == 0 or (index == 1 and op.a not in known)
+    return any(result in known for result in _results(op, index))
+
+
+def _decompressed(value: SSAValue, made: dict[SSAValue, SSAValue]) -> SSAValue:
+    """The dense tile, made right behind the sparse one."""
+    if value not in made:
+        op = DecompressOp(value)
+        place = (
+            InsertPoint.after(value.owner) if isinstance(value.owner, Operation) else InsertPoint.at_start(value.owner)
+        )
+        op.location = value.owner.location if isinstance(value.owner, Operation) else _parent(value.owner).location
+        Rewriter.insert_op(op, place)
+        op.result.name_hint = value.name_hint
+        made[value] = op.result
+    return made[value]
+
+
+def _parent(block: Block) -> Operation:
+    parent = block.parent_op()
+    assert parent is not None
+    return parent

@@ -1,0 +1,57 @@
+"""select-branches: a branch that only computes becomes a choice between both results.
+
+`if beta != 0.0:` around elementwise steps is a select by one number for all elements. Branches that read or write memory stay, because
+what is read may be readable under the condition alone; so do those that divide integers, or hold loops.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.traits import is_side_effect_free
+
+from louver.compile.rewrite.insert import insert_before
+from louver.ir.comparisons import SelectOp
+from louver.ir.tile import FuncOp
+
+_DIVISIONS = (
+    arith.DivSIOp,
+    arith.DivUIOp,
+    arith.RemSIOp,
+    arith.RemUIOp,
+    arith.CeilDivSIOp,
+    arith.CeilDivUIOp,
+    arith.FloorDivSIOp,
+)
+"""What is undefined for some operands, and may stand in a branch for that reason."""
+
+
+def select_branches(module: ModuleOp) -> None:
+    """Rewrite in place, inner branches first."""
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+        for branch in reversed([op for op in function.body.walk() if isinstance(op, scf.IfOp)]):
+            if branch.results and all(_only_computes(op) for region in branch.regions for op in region.block.ops):
+                _select(branch)
+
+
+def _only_computes(op: Operation) -> bool:
+    if isinstance(op, scf.YieldOp):
+        return True
+    return not op.regions and not isinstance(op, _DIVISIONS) and is_side_effect_free(op)
+
+
+def _select(branch: scf.IfOp) -> None:
+    chosen: list[list[SSAValue]] = []
+    for region in branch.regions:
+        end = region.block.last_op
+        assert end is not None
+        chosen.append(list(end.operands))
+        Rewriter.erase_op(end)
+        Rewriter.inline_block(region.block, InsertPoint.before(branch))
+    for result, one, other in zip(branch.results, *chosen, strict=True):
+        value = insert_before(branch, SelectOp(branch.cond, one, other))
+        value.name_hint = result.name_hint
+        result.replace_all_uses_with(value)
+    Rewriter.erase_op(branch)

@@ -1,0 +1,159 @@
+"""Sizes of the tensors whose tiles a kernel reads and writes through pointers: by masks, by other accesses, or by the grid.
+
+Who masks nothing says by that that every tile is whole. A dimension without a mask has the size that another access says which starts
+at the same place; if it is a store's, that size must be a multiple of the tile, which the launch checks. Where nothing says a size,
+a tensor ends with the tile for a dimension that starts at a number, with the last step's where a loop of so many steps moves it, and as many tiles as there are programs for one that starts at a program's
+number of tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from xdsl.dialects import arith, scf
+from xdsl.ir import Operation, SSAValue
+
+from louver.analysis.access import Access, Dimension
+from louver.analysis.affine import Affine
+from louver.analysis.atoms import Iteration
+from louver.analysis.integers import constant_integer, rounded_down, steps_of, whole_steps_of
+from louver.analysis.polynomial import ONE, Polynomial
+from louver.compile.conditions import require_multiple
+from louver.compile.rewrite.insert import insert, insert_before, integer
+from louver.ir.refusal import unsupported
+from louver.ir.tile import AtomicRMWOp, FuncOp, GetNumProgramsOp, GetProgramIdOp, Index, LoadOp, StoreOp
+
+
+@dataclass(slots=True)
+class TileSizes:
+    """The sizes of one kernel's tensors. known: by where a tile starts. grid: those that the grid has, by axis and tile.
+
+    made: those that are made of arguments, where the kernel starts.
+    """
+
+    function: FuncOp
+    known: dict[Polynomial, Polynomial | None] = field(default_factory=dict[Polynomial, "Polynomial | None"])
+    grid: dict[tuple[int, int], SSAValue] = field(default_factory=dict[tuple[int, int], SSAValue])
+    made: list[SSAValue] = field(default_factory=list[SSAValue])
+
+    def learn(self, affine: Affine, found: Sequence[Access]) -> None:
+        """Note the sizes that accesses and loops say, for dimensions that no mask bounds; None where there is more than one."""
+        known = self.known
+        pairs = [(each.first, each.size) for one in found for each in one.dimensions if each.size is not None]
+        for loop in [op for op in self.function.body.walk() if isinstance(op, scf.ForOp)]:
+            step, steps = constant_integer(loop.step), steps_of(loop.ub) or whole_steps_of(loop.ub)
+            whole = rounded_down(loop.ub, step)
+            if step == 1 and steps is not None:
+                whole, step = steps
+            if step is not None and step > 1:
+                times = Polynomial.number(step) * Polynomial.atom(Iteration(loop))
+                pairs.append((times, affine.integer(whole)))
+        for first, size in pairs:
+            known[first] = size if known.get(first, size) == size else None
+        # Every dimension may start at 0, whatever its size.
+        known.pop(Polynomial.number(0), None)
+
+    def of(self, each: Dimension, op: LoadOp | StoreOp | AtomicRMWOp) -> Polynomial:
+        """The tensor's size along a dimension of a tile. Refuses a dimension that ends nowhere."""
+        if each.size is not None:
+            return each.size
+        size = self.known.get(each.first) or self._shared(each)
+        if size is not None:
+            if not isinstance(op, LoadOp):
+                self._require_whole_tiles(size, each, op)
+            return size
+        last = _last(each.first)
+        if last is not None:
+            return Polynomial.number(last + each.extent)
+        program = self._program(each)
+        if program is None:
+            rule = (
+                f"dimension {each.number} of a tile must end somewhere: mask it (offsets < size), here or at the store"
+            )
+            raise unsupported(rule, op)
+        return self.programs(program, each.extent, op)
+
+    def _shared(self, each: Dimension) -> Polynomial | None:
+        """The size of what programs go through in turn, each from its own tile on."""
+        for atom in each.first.atoms:
+            op = atom.owner if isinstance(atom, SSAValue) else None
+            if isinstance(op, GetProgramIdOp):
+                own = Polynomial.number(each.extent) * Polynomial.atom(cast(Hashable, atom))
+                return self.known.get(each.first - own) if each.first != own else None
+        return None
+
+    def _require_whole_tiles(self, size: Polynomial, each: Dimension, op: Operation) -> None:
+        found = self.entry(size)
+        if found is None:
+            raise unsupported("a store without a mask ends at an argument or a number", op)
+        if isinstance(found, SSAValue):
+            require_multiple(self.function, self.function.argument_names[found], each.extent)
+        elif found % each.extent:
+            rule = f"a store without a mask writes whole tiles: {found} elements are no multiple of {each.extent}"
+            raise unsupported(rule, op)
+
+    def _program(self, each: Dimension) -> GetProgramIdOp | None:
+        """The program's number, if a dimension starts at that many tiles."""
+        for atom in each.first.atoms:
+            op = atom.owner if isinstance(atom, SSAValue) else None
+            if isinstance(op, GetProgramIdOp):
+                whole = Polynomial.number(each.extent) * Polynomial.atom(cast(Hashable, atom))
+                return op if whole == each.first else None
+        return None
+
+    def programs(self, program: GetProgramIdOp, extent: int, op: Operation) -> Polynomial:
+        """The size of all tiles that the grid's programs number."""
+        key = program.axis.value.data, extent
+        if key not in self.grid:
+            start = self.function.body.block.first_op
+            assert start is not None
+            count = insert(start, GetNumProgramsOp(key[0]), op).results[0]
+            self.grid[key] = insert_before(start, arith.MuliOp(count, integer(start, extent)))
+            self.made.append(self.grid[key])
+        return Polynomial.atom(self.grid[key])
+
+    def end(self) -> Operation:
+        """Where all sizes are known: behind those that are made, at the start of the kernel."""
+        found = self.function.body.block.first_op
+        last = [op for value in self.made if isinstance(op := value.owner, Operation)]
+        if last:
+            found = max(last, key=lambda op: list(self.function.body.block.ops).index(op)).next_op
+        assert found is not None
+        return found
+
+    def entry(self, value: Polynomial) -> Index | None:
+        """A size or stride as an entry of a descriptor; None for what is neither an argument nor a number."""
+        constant = value.constant
+        if constant is not None:
+            return constant
+        return next((each for each in self.given if Polynomial.atom(each) == value), None)
+
+    @property
+    def given(self) -> tuple[SSAValue, ...]:
+        """What is known where the kernel starts."""
+        return (*self.function.body.block.args, *self.made)
+
+
+def _last(first: Polynomial) -> int | None:
+    """The last of the places where tiles start, if numbers alone say it."""
+    last = 0
+    for monomial, factor in first:
+        if monomial == ONE:
+            last += factor
+            continue
+        (atom, power), *others = monomial
+        steps = _constant_steps(atom.loop) if isinstance(atom, Iteration) else None
+        if others or power != 1 or steps is None or factor < 0:
+            return None
+        last += factor * (steps - 1)
+    return last
+
+
+def _constant_steps(loop: scf.ForOp) -> int | None:
+    """How many steps a loop has, None where that is no number, or none at all."""
+    begin, end, step = (constant_integer(each) for each in (loop.lb, loop.ub, loop.step))
+    if begin is None or end is None or step is None or step < 1 or end <= begin:
+        return None
+    return -((begin - end) // step)

@@ -1,0 +1,129 @@
+"""turn-right-sparse: a product whose right operand is sparse becomes the transpose of one whose left operand is.
+
+dot(x, w) with a sparse w [K, N] is trans(dot(trans w, trans x)). Sums that a loop carries are carried transposed; what is computed
+from them afterwards stays as it is, of the sum transposed back: `read_nest` reads that as a transposed store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, TensorType
+from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
+from xdsl.rewriter import Rewriter
+
+from louver.compile.rewrite.insert import insert, insert_after, insert_before
+from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir.tile import DotOp, FuncOp, TransOp, sparse_encoding
+from louver.ir.tile.types import tensor_of
+
+_TURNED = (1, 0)
+
+
+def turn_right_sparse(module: ModuleOp) -> None:
+    """Rewrite in place; kernels without a sparse right operand stay as they are."""
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+        dots = [op for op in function.body.walk() if isinstance(op, DotOp) and sparse_encoding(op.b.type) is not None]
+        if not dots:
+            continue
+        for dot in dots:
+            _turn_dot(dot)
+        for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
+            turned = loop
+            for index in range(len(loop.iter_args)):
+                turned = _turn_carried(turned, index)
+        _drop_pairs(function)
+        remove_dead(function)
+
+
+def _turn_dot(dot: DotOp) -> None:
+    if dot.metadata is not None:
+        return
+    b, a, c = (_turned(each, dot) for each in (dot.b, dot.a, dot.c))
+    new = DotOp.build(operands=[b, a, [], c], properties=dict(dot.properties), result_types=[_turned_type(dot.d)])
+    insert_before(dot, new)
+    back = insert_before(dot, TransOp(new.d))
+    back.name_hint = dot.d.name_hint
+    dot.d.replace_all_uses_with(back)
+    Rewriter.erase_op(dot)
+
+
+def _turn_carried(loop: scf.ForOp, index: int) -> scf.ForOp:
+    """The loop, which carries a sum as it is computed, if that is transposed."""
+    partial, end = loop.body.block.args[index + 1], loop.body.block.last_op
+    assert isinstance(end, scf.YieldOp)
+    _turn_addition(end, index, partial)
+    if not _is_turned(end.operands[index]):
+        return loop
+    end.operands[index] = _turned(end.operands[index], end)
+    loop.operands[3 + index] = _turned(loop.iter_args[index], loop)
+    first = loop.body.block.first_op
+    assert first is not None
+    _use_back(_retyped(partial), lambda back: insert(first, back, first))
+    result = _retyped(loop.results[index])
+    new = result.owner
+    assert isinstance(new, scf.ForOp)
+    _use_back(result, lambda back: insert_after(new, back))
+    return new
+
+
+def _turn_addition(end: scf.YieldOp, index: int, partial: BlockArgument) -> None:
+    """partial + trans(product) is the transpose of what is added."""
+    step = end.operands[index].owner
+    if not isinstance(step, arith.AddfOp | arith.AddiOp) or partial not in step.operands:
+        return
+    if not any(_is_turned(operand) for operand in step.operands):
+        return
+    lhs, rhs = (_turned(operand, step) for operand in step.operands)
+    total = insert_before(step, arith.AddfOp(lhs, rhs) if isinstance(step, arith.AddfOp) else arith.AddiOp(lhs, rhs))
+    back = insert_before(step, TransOp(total))
+    back.name_hint = step.results[0].name_hint
+    step.results[0].replace_all_uses_with(back)
+    Rewriter.erase_op(step)
+
+
+def _is_turned(value: SSAValue) -> bool:
+    """Whether it is a product, or a sum of such, that was transposed."""
+    op = value.owner
+    return isinstance(op, TransOp) and isinstance(op.src.owner, DotOp | arith.AddfOp | arith.AddiOp)
+
+
+def _retyped(value: SSAValue) -> SSAValue:
+    return Rewriter.replace_value_with_new_type(value, _turned_type(value))
+
+
+def _use_back(value: SSAValue, place: Callable[[Operation], object]) -> None:
+    """A value has become its transpose: its users get it transposed back."""
+    uses = list(value.uses)
+    back = TransOp(value)
+    back.result.name_hint = value.name_hint
+    place(back)
+    for use in uses:
+        use.operation.operands[use.index] = back.result
+
+
+def _turned_type(value: SSAValue) -> Attribute:
+    tensor = tensor_of(value)
+    return TensorType(tensor.element_type, tensor.get_shape()[::-1], tensor.encoding)
+
+
+def _turned(value: SSAValue, user: Operation) -> SSAValue:
+    """The transpose of a matrix, without one if it is one already."""
+    op = value.owner
+    if isinstance(op, TransOp) and tuple(op.order.get_values()) == _TURNED:
+        return op.src
+    if isinstance(op, arith.ConstantOp) and isinstance(op.value, DenseIntOrFPElementsAttr) and op.value.is_splat():
+        number = cast(Any, op.value).get_values()[0]
+        made = DenseIntOrFPElementsAttr.from_list(cast(Any, _turned_type(value)), [number])
+        return insert_after(op, arith.ConstantOp(made))
+    return insert_before(user, TransOp(value))
+
+
+def _drop_pairs(function: FuncOp) -> None:
+    """Two transpositions, one after the other, are none."""
+    for op in [op for op in function.body.walk() if isinstance(op, TransOp)]:
+        inner = op.src.owner
+        if isinstance(inner, TransOp) and tuple(op.order.get_values()) == tuple(inner.order.get_values()) == _TURNED:
+            op.result.replace_all_uses_with(inner.src)

@@ -1,0 +1,95 @@
+"""unroll-programs: a persistent kernel, whose programs go from tile to tile, becomes one with a program for each tile.
+
+`for tile in range(tl.program_id(0), tiles, tl.num_programs(0))` computes every tile once, whatever the grid; with a constant as
+step it does so where the grid has that many programs, or one a tile. How the loop went on is stated for the launch
+(`ProductNest.programs`). That `tiles` is the number of tiles is left as an assumption on the program's number, which
+`number_tiles` proves and removes.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from louver.analysis.integers import constant_integer
+from louver.compile.conditions import state_programs
+from louver.compile.rewrite.insert import insert, insert_before
+from louver.ir.comparisons import CmpiOp
+from louver.ir.llvm import AssumeOp
+from louver.ir.tile import (
+    AtomicOp,
+    DescriptorReduceOp,
+    DescriptorStoreOp,
+    FuncOp,
+    GetNumProgramsOp,
+    GetProgramIdOp,
+    StoreOp,
+)
+
+AXIS = 0
+"""The axis of the grid along which persistent programs are counted."""
+
+
+def unroll_programs(module: ModuleOp) -> None:
+    """Rewrite in place; kernels with one program for each tile stay as they are."""
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+        for loop in [op for op in function.body.block.ops if isinstance(op, scf.ForOp)]:
+            step = _step(loop)
+            if step is not None and _stores(loop):
+                _unroll(loop)
+                state_programs(function, step)
+
+
+def _step(loop: scf.ForOp) -> int | None:
+    """How many tiles a program goes on by: 0 for the number of programs; None if the loop goes over something else."""
+    first, step = loop.lb.owner, loop.step.owner
+    if not isinstance(first, GetProgramIdOp) or first.axis.value.data != AXIS:
+        return None
+    if any(result.first_use is not None for result in loop.results) or not _count_tiles(loop):
+        return None
+    if isinstance(step, GetNumProgramsOp) and step.axis.value.data == AXIS:
+        return 0
+    constant = constant_integer(loop.step)
+    return constant if constant is not None and constant > 0 else None
+
+
+def _stores(loop: scf.ForOp) -> bool:
+    return any(isinstance(op, StoreOp | DescriptorStoreOp | AtomicOp | DescriptorReduceOp) for op in loop.walk())
+
+
+def _count_tiles(loop: scf.ForOp) -> bool:
+    """Whether all that the loop carries is its own number, more or less a constant: Triton's kernels count tiles twice."""
+    end = loop.body.block.last_op
+    assert end is not None
+    carried = zip(loop.iter_args, loop.body.block.args[1:], end.operands, strict=True)
+    return all(
+        _is_sum(first, loop.lb, loop) and _is_sum(after, number, loop, by_step=True) for first, number, after in carried
+    )
+
+
+def _is_sum(value: SSAValue, of: SSAValue, loop: scf.ForOp, *, by_step: bool = False) -> bool:
+    """Whether a value is another one and the loop's step, or (unless `by_step`) that itself or that and a constant."""
+    op = value.owner
+    if by_step:
+        return isinstance(op, arith.AddiOp) and {op.lhs, op.rhs} == {of, loop.step}
+    if value is of:
+        return True
+    if not isinstance(op, arith.AddiOp | arith.SubiOp) or op.lhs is not of:
+        return False
+    return op.rhs is loop.step or constant_integer(op.rhs) is not None
+
+
+def _unroll(loop: scf.ForOp) -> None:
+    block, end, program = loop.body.block, loop.body.block.last_op, loop.lb
+    assert end is not None
+    insert(loop, AssumeOp.build(operands=[insert_before(loop, CmpiOp(program, loop.ub, "slt"))]), loop)
+    # What is carried is the tile's number and a constant, which is what a program begins with whose first tile that is.
+    for argument, first in zip(block.args, (program, *loop.iter_args), strict=True):
+        argument.replace_all_uses_with(first)
+    Rewriter.erase_op(end)
+    for argument in reversed(block.args):
+        block.erase_arg(argument)
+    Rewriter.inline_block(block, InsertPoint.before(loop))
+    Rewriter.erase_op(loop)

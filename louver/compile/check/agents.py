@@ -1,0 +1,275 @@
+"""What each warpgroup holds: its clock, its products in flight, its registers; and what its events do."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
+
+from louver.compile.check.barriers import Barrier, Clock, join
+from louver.compile.check.events import Event, Fill, Reads
+from louver.compile.check.refuse import broken
+from louver.compile.check.stages import Group, Stage, Write
+from louver.isa.targets import WARPS_PER_WARPGROUP
+
+Fact = TypeVar("Fact")
+
+Shared: TypeAlias = Sequence[Mapping[str, Sequence[Barrier]]]
+"""Barriers of each CTA by name, one a stage."""
+
+Rings: TypeAlias = Sequence[Mapping[str, Sequence[Stage]]]
+"""Stages of each CTA by ring."""
+
+
+@dataclass(slots=True)
+class Agent:
+    """One warpgroup of a role in one CTA, number `warpgroup` there; one thread if the role is single. index: its place in clocks.
+
+    turns: taken so far. cleared: the tile has promoted sums. partial: blocks whose accumulators hold what is still to be promoted.
+    """
+
+    index: int
+    cta: int
+    warpgroup: int
+    warps: int
+    clock: Clock
+    barriers: Shared
+    rings: Rings
+    open: Group = field(init=False)
+    flight: deque[Group] = field(default_factory=deque[Group])
+    fenced: bool = False
+    words: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict[int, "dict[int, tuple[int, int]]"])
+    slots: dict[int, tuple[int, int]] = field(default_factory=dict[int, "tuple[int, int]"])
+    unfenced: set[int] = field(default_factory=set[int])
+    turns: int = 0
+    cleared: bool = False
+    partial: set[int] = field(default_factory=set[int])
+
+    def __post_init__(self) -> None:
+        self.open = Group(self.index)
+
+    def run(self, event: Event) -> bool:
+        """Do what the event says; False, and nothing done, while it must wait."""
+        match event.action.kind:
+            case "acquire" | "wait":
+                position = event.position // len(self._stages(event, self.cta))
+                return self._wait(event, position - (event.action.kind == "acquire"))
+            case "take_turn":
+                return self._take_turn(event)
+            case "pass_turn":
+                self._pass_turn(event)
+            case "mma":
+                self._multiply(event)
+            case "release":
+                self._release(event)
+            case "commit":
+                self.flight.append(self.open)
+                self.open = Group(self.index)
+            case "mma_wait":
+                self._retire(event.action.number)
+            case "metadata":
+                self._fill(event)
+                if event.action.reads is not None:
+                    self._read_stage(event, event.action.reads)
+            case "values":
+                self._fill(event)
+                self._read_stage(event, _given(event.action.reads))
+            case "fence":
+                self.fenced = True
+                self.unfenced.clear()
+            case "clear":
+                self.cleared = True
+            case "promote":
+                self._promote(event)
+            case "store":
+                self._store(event)
+            case "invite":
+                self._invite(event)
+            case "expect":
+                barrier = self._barrier(event, self.cta, event.position)
+                barrier.arrive(self.clock, event.position // len(self._stages(event, self.cta)), 1, 0, event)
+            case "load":
+                self._load(event)
+        return True
+
+    def _stages(self, event: Event, cta: int) -> Sequence[Barrier]:
+        return self.barriers[cta][event.action.barriers]
+
+    def _barrier(self, event: Event, cta: int, position: int) -> Barrier:
+        stages = self._stages(event, cta)
+        return stages[position % len(stages)]
+
+    def _wait(self, event: Event, phase: int) -> bool:
+        """An acquire waits for the stage's round before: the first time round every stage is free."""
+        barrier = self.awaited(event)
+        if not barrier.passes(phase, self.clock, event):
+            return False
+        if phase >= 0:
+            self.clock = join(self.clock, barrier.ended[phase])
+            self.clock[self.index] += 1
+            barrier.seen(self.index, self.clock[self.index], phase)
+        return True
+
+    def _take_turn(self, event: Event) -> bool:
+        """The first warpgroup's first turn is there from the beginning."""
+        taken = self._wait(event, self.turns - (self.warpgroup == 0))
+        self.turns += taken
+        return taken
+
+    def _pass_turn(self, event: Event) -> None:
+        stages = self._stages(event, self.cta)
+        stages[(self.warpgroup + 1) % len(stages)].arrive(self.clock, self.turns - 1, self.warps, 0, event)
+
+    def _load(self, event: Event) -> None:
+        copy = _given(event.action.copy)
+        ctas = (self.cta,) if copy.share is None else range(len(self.rings))
+        first = copy.offset + (copy.share or 0) * self.cta
+        for cta in ctas:
+            barrier = self._barrier(event, cta, event.position)
+            phase = event.position // len(self._stages(event, cta))
+            stages = self.rings[cta][copy.ring]
+            write = Write(first, first + copy.bytes, barrier, phase)
+            stages[event.position % len(stages)].write(write, event.position, self.clock, event)
+            barrier.arrive(self.clock, phase, 0, copy.bytes, event)
+
+    def _release(self, event: Event) -> None:
+        """Each warp arrives for itself, in its own CTA."""
+        if event.step < event.action.number:
+            return
+        position = event.position - event.action.number
+        if any(position in group.positions for group in (*self.flight, self.open)):
+            raise broken(
+                "a stage is released only after the wait that retires the products which read it",
+                "products in flight that read it",
+                event,
+            )
+        phase = position // len(self._stages(event, self.cta))
+        self._barrier(event, self.cta, position).arrive(self.clock, phase, self.warps, 0, event)
+
+    def _invite(self, event: Event) -> None:
+        """The other CTAs of the cluster may send to the stage."""
+        for cta in range(len(self.barriers)):
+            if cta != self.cta:
+                phase = event.position // len(self._stages(event, cta))
+                self._barrier(event, cta, event.position).arrive(self.clock, phase, 1, 0, event)
+
+    def _multiply(self, event: Event) -> None:
+        reads = _given(event.action.reads)
+        self._check_registers(event, reads)
+        self._read_stage(event, reads)
+        if self.cleared:
+            self._add_up(event, reads)
+        self.open.sets.add(reads.register_set)
+        if reads.slot is not None:
+            self.open.slots.add(reads.slot)
+
+    def _read_stage(self, event: Event, reads: Reads) -> None:
+        """A load of values or metadata counts as a part of the products that follow it: it is over before they begin."""
+        for ring in reads.rings:
+            stages = self.rings[self.cta][ring]
+            stages[event.position % len(stages)].read(self.open, event.position, self.clock, event)
+        self.open.positions.add(event.position)
+
+    def _check_registers(self, event: Event, reads: Reads) -> None:
+        if not self.fenced or reads.slot in self.unfenced:
+            raise broken(
+                "products read and write registers only after a fence that follows other accesses of them",
+                "none since the accumulators or the values were last touched",
+                event,
+            )
+        now = (event.tile, event.step)
+        words = self.words.get(reads.register_set, {})
+        found = {f"metadata set {reads.register_set}": words.get(word) for word in sorted(reads.words)}
+        wrong = next(((name, held) for name, held in found.items() if held != now), None)
+        if wrong is None and reads.slot is not None and self.slots.get(reads.slot) != now:
+            wrong = f"slot {reads.slot}", self.slots.get(reads.slot)
+        if wrong is not None:
+            name, held = wrong
+            text = "nothing" if held is None else f"those of tile {held[0]}, step {held[1]}"
+            raise broken("a product reads the metadata and the values of its own step", f"{text} in {name}", event)
+
+    def _retire(self, pending: int) -> None:
+        self.clock[self.index] += 1
+        while len(self.flight) > pending:
+            self.flight.popleft().retired = self.clock[self.index]
+
+    def _fill(self, event: Event) -> None:
+        fill = _given(event.fill)
+        if fill.begin % fill.covers:
+            raise broken(
+                f"a load of metadata begins at a multiple of the {fill.covers} steps that it covers",
+                f"step {fill.begin}",
+                event,
+            )
+        metadata = event.action.kind == "metadata"
+        reading = [group.sets if metadata else group.slots for group in (*self.flight, self.open)]
+        if fill.steps and any(fill.number in registers for registers in reading):
+            raise broken(
+                "registers are refilled only after the wait that retires the products which read them",
+                f"products in flight that read {'metadata set' if metadata else 'slot'} {fill.number}",
+                event,
+            )
+        self._keep(fill, metadata=metadata)
+
+    def _keep(self, fill: Fill, *, metadata: bool) -> None:
+        held = {key: (fill.tile, step) for key, step in fill.steps.items()}
+        if metadata:
+            self.words.setdefault(fill.number, {}).update(held)
+        elif held:
+            self.slots[fill.number] = held[0]
+            self.unfenced.add(fill.number)
+
+    def _add_up(self, event: Event, reads: Reads) -> None:
+        """Products whose sums are promoted: the first one of a block after each promotion begins anew, and no other."""
+        for block, fresh in reads.fresh:
+            if fresh == (block in self.partial):
+                raise broken(
+                    "the first product of a block after a promotion begins anew, and no other one does",
+                    f"one of block {block} that {'drops' if fresh else 'adds to'} "
+                    f"{'sums that are not promoted' if fresh else 'what was promoted before'}",
+                    event,
+                )
+            self.partial.add(block)
+
+    def _promote(self, event: Event) -> None:
+        self._read_accumulators(event)
+        if not (self.cleared and self.partial):
+            missing = "no sums since the last promotion" if self.cleared else "none that the tile has cleared"
+            raise broken("sums are promoted once, to cleared ones", missing, event)
+        self.partial.clear()
+
+    def _store(self, event: Event) -> None:
+        self._read_accumulators(event)
+        if self.partial:
+            raise broken("all sums are promoted before the store", f"blocks {sorted(self.partial)} left out", event)
+        self.cleared = False
+
+    def _read_accumulators(self, event: Event) -> None:
+        if self.flight or self.open.positions:
+            raise broken(
+                "accumulators are read only after the wait that retires all products", "products in flight", event
+            )
+        self.fenced = False
+
+    def awaited(self, event: Event) -> Barrier:
+        """The barrier that a waiting event waits for."""
+        if event.action.kind == "take_turn":
+            return self._stages(event, self.cta)[self.warpgroup]
+        return self._barrier(event, self.cta, event.position)
+
+    def finish(self, event: Event) -> None:
+        """After the last event."""
+        if self.flight or self.open.positions:
+            raise broken("a role waits for all its products before it ends", "products in flight", event)
+
+
+def warps_of(*, single: bool) -> int:
+    """Arrivals that one release of a warpgroup makes."""
+    return 1 if single else WARPS_PER_WARPGROUP
+
+
+def _given(fact: Fact | None) -> Fact:
+    if fact is None:
+        raise TypeError("an event of this kind has more facts")
+    return fact

@@ -1,0 +1,175 @@
+"""`check-protocol`: every kernel's roles keep the rules of its stages, barriers and registers, whatever runs first.
+
+The roles run on a model, over tiles that take every loop several times and turn the ring round. Clocks (`barriers`) say what
+happens before what in every interleaving. Checked: a stage is overwritten only after the last product that reads it has
+been waited for; a product reads a stage after its bytes have arrived, and the metadata and values of its own step;
+phases count what arrives in them, and none can be mistaken for another; registers are refilled after their products;
+accumulators are read after all products; no wait is for ever; each stage that was acquired is released.
+A bulk store waits for its own staging area in its lowering: here it must share it with nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from xdsl.dialects.builtin import ModuleOp
+
+from louver.compile.check.agents import Agent, warps_of
+from louver.compile.check.barriers import Barrier
+from louver.compile.check.events import Event, Walk, words_a_step
+from louver.compile.check.refuse import ProtocolError, broken
+from louver.compile.check.stages import Stage
+from louver.ir.sched import ops, staged
+
+ROUNDS = 3
+"""Times that the ring goes round at least: a stage's third phase has the parity of its first."""
+
+BARRIER_BYTES = 8
+
+
+def check_protocol(module: ModuleOp) -> None:
+    """Check every kernel of schedule IR whose shared memory is assigned; raises ProtocolError with the rule that is broken."""
+    for kernel in module.body.block.ops:
+        if isinstance(kernel, ops.KernelOp):
+            _check_memory(kernel)
+            _check_kernel(kernel)
+
+
+def _check_memory(kernel: ops.KernelOp) -> None:
+    """Rings and barriers lie apart, inside the CTA's shared memory; a staging area is filled by its stores alone."""
+    spans: list[tuple[int, int, str]] = []
+    for op in kernel.body.block.ops:
+        if isinstance(op, ops.RingOp | ops.BarriersOp):
+            size = op.bytes.value.data if isinstance(op, ops.RingOp) else BARRIER_BYTES
+            if op.offset is None:
+                raise ValueError(f"shared memory is assigned before the check, got none for @{op.sym_name.data}")
+            begin = op.offset.value.data
+            spans.append((begin, begin + op.stages.value.data * size, op.sym_name.data))
+    end = 0 if kernel.shared_bytes is None else kernel.shared_bytes.value.data
+    spans.sort()
+    limits = [begin for begin, _, _ in spans[1:]] + [end]
+    for (begin, last, name), limit in zip(spans, limits, strict=True):
+        if last > limit:
+            raise ValueError(
+                f"rings and barriers lie apart in shared memory, got bytes {begin} to {last} for @{name}, and what follows "
+                f"(or the end) at {limit}"
+            )
+    copied = {op.ring.data for op in kernel.walk() if isinstance(op, ops.BulkLoadOp | staged.CopyMetadataOp)}
+    for op in kernel.walk():
+        if isinstance(op, ops.BulkStoreOp) and op.ring.data in copied:
+            raise ProtocolError(
+                "a staging area is filled by its stores alone", f"copies into @{op.ring.data}", str(op).splitlines()[0]
+            )
+
+
+def _check_kernel(kernel: ops.KernelOp) -> None:
+    roles = [op for op in kernel.body.block.ops if isinstance(op, ops.RoleOp)]
+    ctas = range(kernel.cluster.value.data)
+    lengths = _lengths(kernel)
+    words = words_a_step(kernel)
+    traces = [trace for role in roles for trace in _traces(role, lengths, words)]
+    holders = [(role, number, trace, cta) for role, number, trace in traces for cta in ctas]
+    barriers = _barriers(kernel, len(holders))
+    rings = [_rings(kernel) for _ in ctas]
+    size = len(holders) + sum(len(stages) for each in barriers for stages in each.values())
+    agents = [
+        (Agent(index, cta, number, warps_of(single=role.single is not None), [0] * size, barriers, rings), trace)
+        for index, (role, number, trace, cta) in enumerate(holders)
+    ]
+    _run(agents)
+    for each in barriers:
+        _check_end(each, [trace for _, number, trace in traces if number == 0])
+
+
+def _traces(role: ops.RoleOp, lengths: Sequence[int], words: int) -> list[tuple[ops.RoleOp, int, list[Event]]]:
+    """What each of the role's warpgroups does, or its one thread; the same for all, unless they take turns."""
+    count = 1 if role.single is not None else role.warpgroups.value.data
+    first = list(Walk(role, lengths, words).events())
+    alike = role.sharing == role.warpgroups.value.data
+    return [
+        (role, number, first if alike or not number else list(Walk(role, lengths, words, number).events()))
+        for number in range(count)
+    ]
+
+
+def _lengths(kernel: ops.KernelOp) -> list[int]:
+    """K steps of tiles that take each loop never, once and twice, in turns, until the ring has gone round."""
+    unroll = max((op.unroll.value.data for op in kernel.walk() if isinstance(op, ops.LoopOp)), default=1)
+    depth = max((op.stages.value.data for op in kernel.body.block.ops if isinstance(op, ops.RingOp)), default=1)
+    in_turn = any(isinstance(op, ops.TilesOp) and op.in_turn is not None for op in kernel.walk())
+    pattern = [3 * unroll - 1, unroll, 1]
+    lengths = list(pattern)
+    turns = max((op.warpgroups.value.data for op in kernel.walk() if isinstance(op, ops.RoleOp)), default=1)
+    while sum(lengths) < ROUNDS * depth + 1 or (in_turn and len(lengths) < ROUNDS * turns):
+        lengths += pattern
+    return lengths
+
+
+def _barriers(kernel: ops.KernelOp, agents: int) -> list[dict[str, list[Barrier]]]:
+    """Barriers of each CTA; their clocks' places follow the agents'."""
+    declared = [op for op in kernel.body.block.ops if isinstance(op, ops.BarriersOp)]
+    ctas = kernel.cluster.value.data
+    size = agents + ctas * sum(op.stages.value.data for op in declared)
+    indices: Iterator[int] = iter(range(agents, size))
+    return [{op.sym_name.data: _phased(op, indices, size) for op in declared} for _ in range(ctas)]
+
+
+def _phased(op: ops.BarriersOp, indices: Iterator[int], size: int) -> list[Barrier]:
+    if op.arrivals is None:
+        raise ValueError(f"arrivals are counted before the check, got none for @{op.sym_name.data}")
+    arrivals = op.arrivals.value.data
+    expected = 0 if op.transaction_bytes is None else op.transaction_bytes.value.data
+    return [
+        Barrier(op.sym_name.data, stage, next(indices), arrivals, expected, [0] * size)
+        for stage in range(op.stages.value.data)
+    ]
+
+
+def _rings(kernel: ops.KernelOp) -> dict[str, list[Stage]]:
+    return {
+        op.sym_name.data: [
+            Stage(op.sym_name.data, number, op.bytes.value.data) for number in range(op.stages.value.data)
+        ]
+        for op in kernel.body.block.ops
+        if isinstance(op, ops.RingOp)
+    }
+
+
+def _run(agents: Sequence[tuple[Agent, Sequence[Event]]]) -> None:
+    """Each role goes on until it must wait, in turns, until all have ended."""
+    done = [0] * len(agents)
+    moved = True
+    while moved:
+        moved = False
+        for number, (agent, trace) in enumerate(agents):
+            begun = done[number]
+            while done[number] < len(trace) and agent.run(trace[done[number]]):
+                done[number] += 1
+            moved |= done[number] > begun
+    stuck = [(agent, trace[count]) for (agent, trace), count in zip(agents, done, strict=True) if count < len(trace)]
+    if stuck:
+        raise _never(stuck)
+    for agent, trace in agents:
+        if trace:
+            agent.finish(trace[-1])
+
+
+def _never(stuck: Sequence[tuple[Agent, Event]]) -> ProtocolError:
+    """The error for waits that never end, each of them named once: one is the cause of the others."""
+    awaited = [agent.awaited(event) for agent, event in stuck]
+    waits = dict.fromkeys(f"phase {barrier.phase} of {barrier.place} with {barrier.progress}" for barrier in awaited)
+    return broken("every wait ends", f"ones that do not, for {', and for '.join(waits)}", stuck[0][1])
+
+
+def _check_end(barriers: dict[str, list[Barrier]], traces: Sequence[Sequence[Event]]) -> None:
+    """All that was acquired has been released; no phase is left begun."""
+    taken = [event for trace in traces for event in trace if event.action.kind == "acquire"]
+    for name, stages in barriers.items():
+        for barrier in stages:
+            rounds = [e for e in taken if e.action.barriers == name and e.position % len(stages) == barrier.stage]
+            if barrier.arrived or barrier.received or (rounds and barrier.phase != len(rounds)):
+                raise ProtocolError(
+                    "every stage that is acquired is released, and every phase ends",
+                    f"{barrier.phase} phases of {barrier.place} for {len(rounds)} acquires, the next with {barrier.progress}",
+                    f"sched.barriers @{name}",
+                )

@@ -1,0 +1,307 @@
+"""What a role does, tile after tile and step after step, as a flat list of events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import IntegerAttr
+from xdsl.ir import Block, Operation, SSAValue
+
+from louver.ir.sched import ops, staged
+from louver.ir.sched.types import MapType
+from louver.isa.prepack import WORDS, columns_per_load
+
+Kind: TypeAlias = Literal[
+    "acquire",
+    "invite",
+    "expect",
+    "load",
+    "wait",
+    "release",
+    "take_turn",
+    "pass_turn",
+    "metadata",
+    "values",
+    "fence",
+    "mma",
+    "commit",
+    "mma_wait",
+    "clear",
+    "promote",
+    "store",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What an operation does, each time that it is come by.
+
+    barriers: those that are waited for or arrived at. number: lag of a release, groups that a wait of products leaves in flight.
+    copy: of a load. reads: of products.
+    """
+
+    kind: Kind
+    op: Operation
+    role: str
+    barriers: str = ""
+    number: int = 0
+    copy: Copy | None = None
+    reads: Reads | None = None
+
+
+@dataclass(slots=True)
+class Event:
+    """An action at its time. Never changed: a thousand are made for a kernel, and frozen ones take three times as long.
+
+    step: of the tile. position: steps that the role has gone on over all tiles, which says the stage in hand.
+    fill: of a load into registers.
+    """
+
+    action: Action
+    tile: int
+    step: int
+    position: int
+    fill: Fill | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A bulk copy into a stage. offset, bytes: in the stage. share: bytes between CTAs' shares of a multicast, None for none."""
+
+    ring: str
+    offset: int
+    bytes: int
+    share: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What products read: rings, metadata words by register set, the slot of values. Of a load of values: rings, its slot.
+
+    fresh: by product, in order, the block that it adds to and whether it begins that anew.
+    """
+
+    rings: tuple[str, ...]
+    register_set: int
+    words: frozenset[int]
+    slot: int | None
+    fresh: tuple[tuple[int, bool], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Registers loaded: a metadata set or a slot of values. steps: word of the set, or 0 for a slot, to step of `tile`.
+
+    Empty where nothing is loaded because the tile has no such step. covers: steps of a load of metadata, which begins at a
+    multiple of them.
+    """
+
+    number: int
+    tile: int
+    steps: Mapping[int, int]
+    begin: int = 0
+    covers: int = 1
+
+
+@dataclass(slots=True)
+class Walk:
+    """Walks one role's operations. lengths: K steps of each tile. words: metadata words a step. warpgroup: whose tiles, where they
+    are taken in turn.
+    """
+
+    role: ops.RoleOp
+    lengths: Sequence[int]
+    words: int
+    warpgroup: int = 0
+    tile: int = 0
+    step: int = 0
+    position: int = 0
+    _known: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
+    _actions: dict[Operation, Action | None] = field(default_factory=dict[Operation, "Action | None"])
+
+    def events(self) -> Iterator[Event]:
+        """All that the role does. Raises ValueError for an operation that the check does not know."""
+        for op in self.role.body.block.ops:
+            if isinstance(op, ops.TilesOp):
+                yield from self._tiles(op)
+            else:
+                yield from self._one(op)
+
+    def _tiles(self, op: ops.TilesOp) -> Iterator[Event]:
+        first, stride = (0, 1) if op.in_turn is None else (self.warpgroup, self.role.warpgroups.value.data)
+        if op.ahead is not None:
+            yield from self._ahead(op, first)
+        for tile in range(first, len(self.lengths), stride):
+            self.tile, self.step, self.position = tile, 0, sum(self.lengths[:tile])
+            for inner in op.body.block.ops:
+                if isinstance(inner, ops.LoopOp):
+                    yield from self._loop(inner)
+                elif isinstance(inner, ops.NextTileOp):
+                    yield from self._ahead(op, min(tile + stride, len(self.lengths) - 1))
+                else:
+                    yield from self._one(inner)
+
+    def _ahead(self, op: ops.TilesOp, tile: int) -> Iterator[Event]:
+        """The region that begins `tile` before its turn."""
+        if op.ahead is None:
+            return
+        here = self.tile
+        self.tile = tile
+        for inner in op.ahead.block.ops:
+            yield from self._one(inner)
+        self.tile = here
+
+    def _loop(self, op: ops.LoopOp) -> Iterator[Event]:
+        unroll, length = op.unroll.value.data, self.lengths[self.tile]
+        if op.partial is not None:
+            yield from self._body(op.body.block, min(unroll, length - self.step))
+            return
+        while self.step + unroll <= length:
+            yield from self._body(op.body.block, unroll)
+
+    def _body(self, block: Block, steps: int) -> Iterator[Event]:
+        """The body, until it has gone on `steps` times."""
+        end = self.step + steps
+        self._known[block.args[0]] = self.step
+        for op in block.ops:
+            if self.step == end:
+                return
+            yield from self._one(op)
+
+    def _one(self, op: Operation) -> Iterator[Event]:
+        if isinstance(op, ops.AdvanceOp):
+            self.step += 1
+            self.position += 1
+            return
+        if isinstance(op, staged.OneThreadOp):
+            # What the thread learns there the others learn at the wait that follows, which it lets pass.
+            for inner in op.body.block.ops:
+                yield from self._one(inner)
+            return
+        if op not in self._actions:
+            self._actions[op] = _action(op, self.role.sym_name.data)
+        action = self._actions[op]
+        if action is not None:
+            yield Event(action, self.tile, self.step, self.position, self._fill(op))
+        elif isinstance(op, arith.ConstantOp) and isinstance(op.value, IntegerAttr):
+            self._known[op.result] = op.value.value.data
+
+    def _fill(self, op: Operation) -> Fill | None:
+        match op:
+            case ops.LoadMetadataOp():
+                return self._metadata(op)
+            case staged.ReadMetadataOp():
+                return Fill(op.set.value.data, self.tile, dict.fromkeys(range(self.words), self.step))
+            case ops.LoadValuesOp():
+                return Fill(op.slot.value.data, self.tile, {0: self.step})
+            case _:
+                return None
+
+    def _metadata(self, op: ops.LoadMetadataOp) -> Fill:
+        """A load of the words of a group of steps; none past the last group."""
+        begin = self._value(op.step) + op.ahead.value.data
+        steps: dict[int, int] = {}
+        if begin < self.lengths[self.tile]:
+            steps = {word: begin + word // self.words for word in range(WORDS)}
+        return Fill(op.set.value.data, self.tile, steps, begin, WORDS // self.words)
+
+    def _value(self, value: SSAValue) -> int:
+        if value not in self._known:
+            raise ValueError(f"the happens-before check knows steps as constants and loop arguments, got {value}")
+        return self._known[value]
+
+
+def words_a_step(kernel: ops.KernelOp) -> int:
+    """Metadata words that a lane needs for a K step of one block of 64 rows."""
+    return kernel.tile.data[2].value.data * WORDS // columns_per_load(kernel.mma.a.data)
+
+
+_PLAIN: Mapping[type[Operation], Kind] = {
+    ops.LoadMetadataOp: "metadata",
+    ops.MmaFenceOp: "fence",
+    ops.MmaCommitOp: "commit",
+    ops.ClearOp: "clear",
+    ops.PromoteOp: "promote",
+    ops.StoreOp: "store",
+    ops.BulkStoreOp: "store",
+}
+"""Operations of which there is no more to say."""
+
+_KINDS: Mapping[str, Kind] = {
+    "sched.acquire": "acquire",
+    "sched.invite": "invite",
+    "sched.expect": "expect",
+    "sched.wait": "wait",
+    "sched.take_turn": "take_turn",
+    "sched.pass_turn": "pass_turn",
+}
+"""Operations that act on barriers alone, by name."""
+
+
+def _action(op: Operation, role: str) -> Action | None:
+    """What an operation does; None for arithmetic, and for products that the first of their run stands for."""
+    plain = _PLAIN.get(type(op))
+    if plain is not None:
+        return Action(plain, op, role)
+    match op:
+        case ops.AcquireOp() | ops.InviteOp() | ops.ExpectOp() | ops.WaitOp() | ops.TakeTurnOp() | ops.PassTurnOp():
+            return Action(_KINDS[op.name], op, role, op.barriers.data)
+        case ops.ReleaseOp():
+            return Action("release", op, role, op.barriers.data, op.lag.value.data)
+        case ops.BulkLoadOp():
+            return Action("load", op, role, op.barriers.data, copy=_copy(op))
+        case staged.CopyMetadataOp():
+            return Action("load", op, role, op.barriers.data, copy=_metadata_copy(op))
+        case staged.ReadMetadataOp():
+            return Action("metadata", op, role, reads=Reads((op.ring.data,), op.set.value.data, frozenset(), None))
+        case ops.LoadValuesOp():
+            return Action("values", op, role, reads=Reads((op.ring.data,), -1, frozenset(), op.slot.value.data))
+        case ops.MmaOp():
+            before = op.prev_op
+            again = isinstance(before, ops.MmaOp) and _source(before) == _source(op)
+            return None if again else Action("mma", op, role, reads=_reads(op))
+        case ops.MmaWaitOp():
+            return Action("mma_wait", op, role, number=op.pending.value.data)
+        case _ if op.name.startswith("sched."):
+            raise ValueError(f"the check has no rule for {op.name}: add what it does to louver.compile.check")
+        case _:
+            return None
+
+
+def _copy(op: ops.BulkLoadOp) -> Copy:
+    if not isinstance(op.map.type, MapType):
+        raise TypeError(f"a bulk copy reads through a tensor map, got {op.map.type}")
+    share = None if op.multicast is None else op.multicast.data[2].value.data
+    return Copy(op.ring.data, op.offset.value.data, op.map.type.box_bytes, share)
+
+
+def _metadata_copy(op: staged.CopyMetadataOp) -> Copy:
+    """All rows' words at once; a CTA's parts of them, which lie apart, as if they lay together."""
+    if op.multicast is None:
+        return Copy(op.ring.data, 0, op.bytes.value.data, None)
+    kernel = op.parent_op()
+    while not isinstance(kernel, ops.KernelOp):
+        if kernel is None:
+            raise ValueError(f"copies are part of a kernel, got {op}")
+        kernel = kernel.parent_op()
+    part = op.bytes.value.data // kernel.cluster.value.data
+    return Copy(op.ring.data, 0, part, part)
+
+
+def _source(op: ops.MmaOp) -> tuple[object, ...]:
+    return (op.a, op.slot, op.b, op.set)
+
+
+def _reads(op: ops.MmaOp) -> Reads:
+    run = [op]
+    following = op.next_op
+    while isinstance(following, ops.MmaOp) and _source(following) == _source(op):
+        run.append(following)
+        following = following.next_op
+    words = frozenset(each.word.value.data for each in run)
+    fresh = tuple((each.block.value.data, each.fresh is not None) for each in run)
+    rings = (op.b.data,) if op.a is None else (op.a.data, op.b.data)
+    return Reads(rings, op.set.value.data, words, None if op.slot is None else op.slot.value.data, fresh)

@@ -1,0 +1,98 @@
+"""Stages of shared memory, and the products that read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from louver.compile.check.barriers import Barrier, Clock
+from louver.compile.check.events import Event
+from louver.compile.check.refuse import broken
+
+
+@dataclass(slots=True)
+class Group:
+    """Products that are committed together. retired: the count of its agent's clock at the wait that retires them.
+
+    positions: stages read. sets, slots: registers read.
+    """
+
+    agent: int
+    positions: set[int] = field(default_factory=set[int])
+    sets: set[int] = field(default_factory=set[int])
+    slots: set[int] = field(default_factory=set[int])
+    retired: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A copy's bytes in a stage, and the phase of the barrier that says that they have arrived."""
+
+    first: int
+    last: int
+    barrier: Barrier
+    phase: int
+
+    def seen(self, clock: Clock) -> bool:
+        """Whether the copy has ended for whoever has this clock."""
+        return clock[self.barrier.index] > self.phase
+
+
+@dataclass(slots=True)
+class Stage:
+    """One stage of a ring in one CTA. position: the step, over all tiles, that fills it; -1 before the first."""
+
+    ring: str
+    number: int
+    bytes: int
+    position: int = -1
+    writes: list[Write] = field(default_factory=list[Write])
+    readers: list[Group] = field(default_factory=list[Group])
+    before: tuple[list[Write], list[Group]] = field(default_factory=lambda: (list[Write](), list[Group]()))
+
+    @property
+    def place(self) -> str:
+        """Its name in messages."""
+        return f"stage {self.number} of @{self.ring}"
+
+    def write(self, write: Write, position: int, clock: Clock, event: Event) -> None:
+        """A copy that is begun by an agent with this clock."""
+        if position != self.position:
+            self.before = (self.writes, self.readers)
+            self.writes, self.readers, self.position = [], [], position
+        writes, readers = self.before
+        if any(group.retired is None or clock[group.agent] < group.retired for group in readers):
+            raise broken(
+                "a stage is overwritten only after the last product that reads it has been waited for",
+                f"a copy into {self.place} that no wait for those products comes before",
+                event,
+            )
+        if not all(old.seen(clock) for old in writes):
+            raise broken(
+                "a stage is overwritten only after the copies into it have ended",
+                f"a copy into {self.place} that may meet one before it",
+                event,
+            )
+        if write.last > self.bytes or any(write.first < o.last and o.first < write.last for o in self.writes):
+            raise broken(
+                f"copies fill the {self.bytes} bytes of a stage side by side",
+                f"bytes {write.first} to {write.last} of {self.place}, outside it or copied before",
+                event,
+            )
+        self.writes.append(write)
+
+    def read(self, group: Group, position: int, clock: Clock, event: Event) -> None:
+        """Products that an agent with this clock begins on the stage as step `position` fills it."""
+        if self.position != position or not all(write.seen(clock) for write in self.writes):
+            held = "no wait for its copies before" if self.position == position else "the bytes of another step in it"
+            raise broken(
+                "a product reads a stage only after its bytes have arrived", f"{self.place} with {held}", event
+            )
+        filled = sum(write.last - write.first for write in self.writes)
+        if filled != self.bytes:
+            raise broken(
+                "copies fill the whole stage that products read",
+                f"{filled} of {self.bytes} bytes of {self.place}",
+                event,
+            )
+        if not self.readers or self.readers[-1] is not group:
+            self.readers.append(group)

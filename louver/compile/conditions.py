@@ -1,0 +1,134 @@
+"""What passes take for granted and a launch must check: kept as attributes of the function, read into the nest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, UnitAttr, i64
+from xdsl.ir import Attribute
+
+from louver.compile.tile_signature import Count, Reach
+from louver.ir.product import Split
+from louver.ir.tile import FuncOp
+from louver.ir.tile.function import text_of
+
+EQUAL, MULTIPLE, PROGRAMS, REACH = "louver.equal", "louver.multiple", "louver.programs", "louver.reach"
+SPLIT = "louver.split"
+ROWS_APART = "louver.rows_apart"
+POSITIVE, GUARDED = "louver.positive", "louver.guarded"
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """equal: pairs of arguments that are equal. multiples: arguments and what each is a multiple of. programs: see `ProductNest`.
+
+    reaches: how far sparse arguments are read. split: how programs share K. rows_apart: strides of sparse arguments' dense rows.
+    positive: integers and addresses that are above 0. guarded: programs outside of the output do nothing.
+    """
+
+    equal: tuple[tuple[str, str], ...]
+    multiples: tuple[tuple[str, int], ...]
+    programs: int | None
+    reaches: tuple[Reach, ...]
+    split: Split | None
+    rows_apart: tuple[tuple[str, str], ...] = ()
+    positive: tuple[str, ...] = ()
+    guarded: bool = False
+
+
+def require_equal(function: FuncOp, one: str, other: str) -> None:
+    """Two arguments have one value."""
+    _add(function, EQUAL, _array(sorted((one, other))))
+
+
+def require_multiple(function: FuncOp, argument: str, of: int) -> None:
+    """An argument is a multiple of a number."""
+    _add(function, MULTIPLE, _array([argument, of]))
+
+
+def require_reach(function: FuncOp, reach: Reach) -> None:
+    """A sparse argument has as many columns, or rows, as this at least."""
+    counts = [[each.step, each.end, each.first, each.by] for each in reach.counts]
+    _add(
+        function, REACH, _array([reach.argument, reach.of, reach.least, *(each for count in counts for each in count)])
+    )
+
+
+def require_rows_apart(function: FuncOp, argument: str, text: str) -> None:
+    """The rows of a tensor that is sparse along its last axis but one are so many elements apart in the dense tensor."""
+    _add(function, ROWS_APART, _array([argument, text]))
+
+
+def require_positive(function: FuncOp, argument: str) -> None:
+    """An integer, or the address of an array, is above 0."""
+    _add(function, POSITIVE, _array([argument]))
+
+
+def state_guarded(function: FuncOp) -> None:
+    """Programs that have no tile return early."""
+    function.attributes[GUARDED] = UnitAttr()
+
+
+def state_programs(function: FuncOp, step: int) -> None:
+    """Each program computes every `step`-th tile from its own number on; 0: as many as there are programs."""
+    function.attributes[PROGRAMS] = IntegerAttr(step, i64)
+
+
+def state_split(function: FuncOp, split: Split) -> None:
+    """Programs along an axis of the grid sum parts of K. Raises ValueError for a second such statement."""
+    if SPLIT in function.attributes:
+        raise ValueError("K is split once")
+    _add(
+        function,
+        SPLIT,
+        _array([split.axis, *("" if each is None else each for each in (split.programs, split.chunk)), split.multiple]),
+    )
+
+
+def conditions(function: FuncOp) -> Conditions:
+    """All of a function's."""
+    programs = function.attributes.get(PROGRAMS)
+    return Conditions(
+        tuple((str(one), str(other)) for one, other in _rows(function, EQUAL)),
+        tuple((str(name), int(of)) for name, of in _rows(function, MULTIPLE)),
+        programs.value.data if isinstance(programs, IntegerAttr) else None,
+        tuple(map(_reach, _rows(function, REACH))),
+        next(map(_split, _rows(function, SPLIT)), None),
+        tuple((str(argument), str(text)) for argument, text in _rows(function, ROWS_APART)),
+        tuple(str(argument) for (argument,) in _rows(function, POSITIVE)),
+        GUARDED in function.attributes,
+    )
+
+
+def _reach(row: list[str | int]) -> Reach:
+    argument, of, least, *rest = row
+    counts = zip(*(iter(rest),) * 4, strict=True)
+    found = (Count(str(step), str(end), int(first), int(by)) for step, end, first, by in counts)
+    return Reach(str(argument), "rows" if of == "rows" else "columns", int(least), tuple(found))
+
+
+def _split(row: list[str | int]) -> Split:
+    axis, programs, chunk, multiple = row
+    return Split(int(axis), programs or None, chunk or None, int(multiple))
+
+
+def _list(function: FuncOp, name: str) -> list[Attribute]:
+    found = function.attributes.get(name)
+    return list(cast("ArrayAttr[Attribute]", found).data) if isinstance(found, ArrayAttr) else []
+
+
+def _add(function: FuncOp, name: str, pair: ArrayAttr[Attribute]) -> None:
+    pairs = _list(function, name)
+    if pair not in pairs:
+        function.attributes[name] = ArrayAttr([*pairs, pair])
+
+
+def _array(row: Sequence[str | int]) -> ArrayAttr[Attribute]:
+    return ArrayAttr([StringAttr(each) if isinstance(each, str) else IntegerAttr(each, i64) for each in row])
+
+
+def _rows(function: FuncOp, name: str) -> list[list[str | int]]:
+    found = [cast("ArrayAttr[Attribute]", row).data for row in _list(function, name)]
+    return [[each.value.data if isinstance(each, IntegerAttr) else text_of(each) for each in row] for row in found]

@@ -1,0 +1,1 @@
+"""Passes that replace each sparse tensor by its values and its metadata."""

@@ -1,0 +1,228 @@
+"""decompose-sparse-tensors: each sparse tensor as two dense ones, its values and its metadata.
+
+Valid tile IR in, in which types are sparse (after propagate-sparsity); valid tile IR out, in which none is. An argument becomes
+two: values where it stood, metadata right behind. So does all that is made of it, down to the dot, which takes the metadata as
+its third operand and says by `sparseIndex` which operand has the values. Values are a tensor with half the columns. Metadata
+is i16 in rows for 16 rows, `ir/tile/metadata.py`, which also says where each word of `isa/prepack.py` is in it.
+
+Register tiles are lowered from there (`compile_tiles.py`); products are read with sparse types, where one operand is one value.
+`louver compile --emit decomposed` prints what the pass makes. docs/compiler.md says more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from louver.compile.canonical.propagate_sparsity import encoding_of
+from louver.compile.decompose.memory import Axes, Parts, part_types
+from louver.compile.decompose.operations import decompose_operation
+from louver.ir.refusal import unsupported
+from louver.ir.tile import (
+    AdvanceOp,
+    DecompressOp,
+    DescriptorLoadOp,
+    DotOp,
+    FuncOp,
+    LoadOp,
+    MakeTensorDescriptorOp,
+    MakeTensorPtrOp,
+    PointerType,
+    ReshapeOp,
+    TransOp,
+    sparse_encoding,
+)
+from louver.ir.tile.function import free_name
+from louver.ir.tile.types import as_tensor
+
+_MOVES = (
+    AdvanceOp, DecompressOp, DescriptorLoadOp, DotOp, LoadOp, MakeTensorDescriptorOp, MakeTensorPtrOp, ReshapeOp, TransOp,
+)  # fmt: skip
+
+
+def decompose_sparse_tensors(module: ModuleOp, *, whole_rows: bool = False) -> ModuleOp:
+    """A rewritten copy, verified; of a module without sparse types, an equal one.
+
+    whole_rows: rows of sparse tensors have no gaps, so that their stride is their length, and their metadata is as long, whatever
+    part of them the kernel says that it reads. Otherwise the kernel's sizes are the tensors'.
+
+    Raises UnsupportedKernelError, which names operation and source line: for tiles, offsets and advances that are not in
+    whole rows and words of metadata, for tensors whose sparse axis is not contiguous, and for operations that cannot be on values
+    and metadata.
+    """
+    copy = module.clone()
+    for function in [op for op in copy.body.ops if isinstance(op, FuncOp)]:
+        _Decomposition(function, whole_rows).run()
+    copy.verify()
+    return copy
+
+
+class _Decomposition:
+    """One function's: what its sparse values became, and the operations that are to go."""
+
+    def __init__(self, function: FuncOp, whole_rows: bool) -> None:
+        self.function = function
+        self.whole_rows = whole_rows
+        self.parts: dict[SSAValue, Parts] = {}
+        self.replaced: list[Operation] = []
+
+    def run(self) -> None:
+        """Rewrite the function in place."""
+        function = self.function
+        if any(_is_sparse_type(type_) for type_ in function.function_type.outputs):
+            raise unsupported(
+                "a function that returns sparse tensors is not decomposed: return a dense result", function
+            )
+        if function.body.blocks.first is None:
+            if any(_is_sparse_type(type_) for type_ in function.function_type.inputs):
+                raise unsupported("a declaration that takes sparse tensors is not decomposed: define it", function)
+            return
+        self._arguments(function.body.block)
+        self._block(function.body.block)
+        for op in reversed(self.replaced):
+            Rewriter.erase_op(op)
+
+    def _arguments(self, block: Block) -> None:
+        attributes, names = self.function.argument_attributes, list(self.function.argument_names.values())
+        for index in reversed(range(len(block.args))):
+            encoding = encoding_of(block.args[index])
+            if encoding is not None and encoding.format.length > 1:
+                rule = f"tensors that are sparse in vectors, {encoding.format.pattern}, are not values and metadata yet"
+                raise unsupported(rule, self.function)
+            if encoding is not None:
+                self._split_argument(block, index, self._first_axes(block.args[index].type), self.function)
+                attributes.insert(index + 1, {})
+                names.insert(index + 1, free_name(f"{names[index]}_metadata", names))
+        self.function.take_types()
+        self.function.argument_attributes = attributes
+        self.function.name_arguments(dict(enumerate(names)))
+
+    def _first_axes(self, type_: Attribute) -> Axes | None:
+        """The axes of a sparse argument: a descriptor's last dimension is contiguous, a pointer has none yet."""
+        if isinstance(type_, PointerType) and as_tensor(type_.pointee) is None:
+            return None
+        tile = getattr(type_, "block", None)
+        if not isinstance(tile, TensorType) or tile.get_num_dims() < 2:
+            raise unsupported("a sparse argument is a pointer or a descriptor of matrices", self.function)
+        return Axes.last(tile.get_num_dims())
+
+    def _split_argument(self, block: Block, index: int, axes: Axes | None, op: Operation) -> None:
+        values, metadata = part_types(block.args[index].type, axes, op)
+        argument = Rewriter.replace_value_with_new_type(block.args[index], values)
+        added = block.insert_arg(metadata, index + 1)
+        added.name_hint = _metadata_name(argument)
+        self.parts[argument] = Parts(argument, added, axes)
+
+    def _block(self, block: Block) -> None:
+        for op in list(block.ops):
+            self._operation(op)
+
+    def _operation(self, op: Operation) -> None:
+        operands = [self.parts.get(operand) for operand in op.operands]
+        match op:
+            case scf.YieldOp() if isinstance(op.parent_op(), scf.ForOp | scf.IfOp):
+                return
+            case scf.ForOp() if any(operands):
+                self._loop(op)
+            case scf.IfOp() if any(_is_sparse_type(result.type) for result in op.results):
+                self._branch(op)
+            case _ if any(operands) and isinstance(op, _MOVES):
+                self._replace(op, decompose_operation(op, self.parts, self.whole_rows))
+            case _ if any(operands) or any(encoding_of(result) is not None for result in op.results):
+                raise unsupported(
+                    "a sparse tensor is described by block pointers or descriptors, loaded, moved and multiplied, and nothing else",
+                    op,
+                )
+            case _:
+                for region in op.regions:
+                    for block in region.blocks:
+                        self._block(block)
+
+    def _replace(self, op: Operation, new: Parts | SSAValue) -> None:
+        """What stands for the one result of `op`."""
+        (old,) = op.results
+        if isinstance(new, Parts):
+            new.metadata.name_hint = _metadata_name(old)
+            self.parts[old] = new
+        else:
+            old.replace_all_uses_with(new)
+        (new.values if isinstance(new, Parts) else new).name_hint = old.name_hint
+        self.replaced.append(op)
+
+    def _loop(self, loop: scf.ForOp) -> None:
+        carried = [self.parts.get(value) for value in loop.iter_args]
+        block = loop.body.block
+        for index in reversed(range(len(carried))):
+            part = carried[index]
+            if part is not None:
+                self._split_argument(block, index + 1, part.axes, loop)
+        self._block(block)
+        self._end(block, loop, carried)
+        body = Region()
+        loop.body.move_blocks(body)
+        new = scf.ForOp(loop.lb, loop.ub, loop.step, self._expanded(loop.iter_args), body)
+        self._settle(loop, new, carried)
+
+    def _branch(self, branch: scf.IfOp) -> None:
+        regions: list[Region] = []
+        carried: list[Parts | None] | None = None
+        for region in branch.regions:
+            block = region.block
+            self._block(block)
+            assert block.last_op is not None
+            if carried is None:
+                carried = [self.parts.get(value) for value in block.last_op.operands]
+            self._end(block, branch, carried)
+            body = Region()
+            region.move_blocks(body)
+            regions.append(body)
+        assert carried is not None
+        end = regions[0].block.last_op
+        assert end is not None
+        new = scf.IfOp(branch.cond, [value.type for value in end.operands], regions[0], regions[1])
+        self._settle(branch, new, carried)
+
+    def _end(self, block: Block, op: Operation, carried: Sequence[Parts | None]) -> None:
+        """Pass values and metadata on. Refuses `op` where what meets lies differently."""
+        end = block.last_op
+        assert isinstance(end, scf.YieldOp)
+        for before, after in zip(carried, [self.parts.get(value) for value in end.operands], strict=True):
+            if (before is None) != (after is None) or (before and after and before.axes != after.axes):
+                raise unsupported("what a loop or branch passes on is sparse along one dimension each time", op)
+        new = scf.YieldOp(*self._expanded(end.operands))
+        new.location = end.location
+        Rewriter.replace_op(end, new, [])
+
+    def _expanded(self, values: Sequence[SSAValue]) -> list[SSAValue]:
+        """The values, each sparse one as its two parts."""
+        pairs = [(value, self.parts.get(value)) for value in values]
+        return [each for value, part in pairs for each in ((part.values, part.metadata) if part else (value,))]
+
+    def _settle(self, old: Operation, new: Operation, carried: Sequence[Parts | None]) -> None:
+        """Put `new` in the place of `old`, whose results it has, two for each sparse one."""
+        new.attributes, new.location = dict(old.attributes), old.location
+        Rewriter.insert_op(new, InsertPoint.before(old))
+        results = iter(new.results)
+        for result, part in zip(old.results, carried, strict=True):
+            first = next(results)
+            first.name_hint = result.name_hint
+            if part is None:
+                result.replace_all_uses_with(first)
+            else:
+                self.parts[result] = Parts(first, next(results), part.axes)
+                self.parts[result].metadata.name_hint = _metadata_name(result)
+        self.replaced.append(old)
+
+
+def _is_sparse_type(type_: Attribute) -> bool:
+    tensor = as_tensor(type_)
+    inner = type_ if tensor is None or not isinstance(tensor.element_type, PointerType) else tensor.element_type
+    return sparse_encoding(inner) is not None
+
+
+def _metadata_name(value: SSAValue) -> str | None:
+    return None if value.name_hint is None else f"{value.name_hint}_metadata"

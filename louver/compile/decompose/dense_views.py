@@ -1,0 +1,58 @@
+"""How far a kernel of register tiles says that it reads and writes its dense arguments: for a launch to compare with the arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from xdsl.ir import Operation, SSAValue
+
+from louver.analysis.polynomial import Polynomial
+from louver.compile.canonical.describe_tiles import Describer, is_access, tile_shape
+from louver.compile.canonical.reach import size_text
+from louver.compile.tile_signature import DenseView
+from louver.ir.refusal import UnsupportedKernelError
+from louver.ir.tile import FuncOp, MakeTensorDescriptorOp, PointerType, sparse_encoding
+
+
+def read_dense_views(function: FuncOp) -> tuple[DenseView, ...]:
+    """The sizes that descriptors and masks give dense arguments, once each, beside a sparse one.
+
+    Left out is what a launch cannot compute: accesses without bounds, to matrices of a batch, or that are no tiles.
+    """
+    names = function.argument_names
+    if all(sparse_encoding(argument.type) is None for argument in names):
+        return ()
+    describer, found = Describer.of(function), dict[DenseView, None]()
+    for op in function.body.walk():
+        try:
+            view = _view(describer, op, names)
+        except UnsupportedKernelError:
+            continue
+        if view is not None:
+            found[view] = None
+    return tuple(found)
+
+
+def _view(describer: Describer, op: Operation, names: Mapping[SSAValue, str]) -> DenseView | None:
+    if isinstance(op, MakeTensorDescriptorOp):
+        base, (sizes, strides) = (
+            op.base,
+            ([describer.affine.index(each) for each in part] for part in (op.sizes, op.steps)),
+        )
+    elif is_access(op) and tile_shape(op) is not None:
+        access = describer.access(op)
+        base, strides = access.base, [each.stride for each in access.dimensions]
+        sizes = [each.size for each in access.dimensions if each.size is not None]
+        if access.entry is not None or len(sizes) < len(strides):
+            return None
+    else:
+        return None
+    if base not in names or not isinstance(base.type, PointerType) or sparse_encoding(base.type) is not None:
+        return None
+    texts = [_texts(part, names) for part in (sizes, strides)]
+    return None if texts[0] is None or texts[1] is None else DenseView(names[base], texts[0], texts[1])
+
+
+def _texts(values: Sequence[Polynomial], names: Mapping[SSAValue, str]) -> tuple[str, ...] | None:
+    found = [text for each in values if (text := size_text(each, names)) is not None]
+    return tuple(found) if len(found) == len(values) else None

@@ -1,0 +1,131 @@
+"""describe-sparse-tiles: loads of sparse tensors through pointers go through descriptors instead, for register tiles.
+
+All other accesses stay as they are. What nothing masks is read from inside of its tensor: rows have no gaps, so that their length is
+their pitch, and a launch checks that what programs and loops reach is no further.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
+
+from louver.analysis.access import Access, Dimension
+from louver.analysis.affine import Tile
+from louver.analysis.polynomial import Polynomial
+from louver.compile.canonical.describe_batches import describe_moved
+from louver.compile.canonical.describe_tiles import Describer
+from louver.compile.canonical.descriptors import EVERY
+from louver.compile.canonical.reach import reach
+from louver.compile.conditions import require_reach
+from louver.compile.rewrite.remove_dead import remove_dead
+from louver.compile.tile_signature import Reach
+from louver.ir.refusal import unsupported
+from louver.ir.tile import FuncOp, LoadOp, sparse_encoding
+from louver.ir.tile.metadata import word_columns
+from louver.ir.tile.types import as_tensor, tensor_of
+
+
+def describe_sparse_tiles(module: ModuleOp) -> None:
+    """Rewrite in place. Refuses, with operation and source line, what is no tile of a matrix or of one of a batch, and wrapped rows
+    that are seen.
+    """
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+        loads = [op for op in function.body.walk() if isinstance(op, LoadOp) and sparse_encoding(op.result.type)]
+        describer = Describer.of(function)
+        moved = describe_moved(describer, sparse=True)
+        for op in loads:
+            _check_block(describer, op)
+        found = [(op, describer.access(op)) for op in loads if not _is_block(describer, op)]
+        for op, each in found:
+            describer.check_rows(op, each)
+        for op, each in found:
+            _describe(describer, op, each)
+        if found or moved:
+            remove_dead(function)
+
+
+def _block(describer: Describer, op: LoadOp) -> Tile | None:
+    """The block pointer that it goes through; None if it goes through pointers to elements."""
+    pointer = None if as_tensor(op.ptr.type) is not None else describer.affine.pointer(op.ptr)
+    return pointer if isinstance(pointer, Tile) else None
+
+
+def _is_block(describer: Describer, op: LoadOp) -> bool:
+    """Whether it goes through a block pointer into a tensor that begins where its argument does, and is moved by whole words of metadata:
+    these stay.
+    """
+    block, tile = _block(describer, op), tensor_of(op.result)
+    if block is None or block.offset:
+        return False
+    return any(
+        stride.constant == 1 and tile.get_shape()[each] >= word_columns(tile.element_type)
+        for each, stride in enumerate(block.strides)
+    )
+
+
+def _check_block(describer: Describer, op: LoadOp) -> None:
+    """Leave it to the launch that what no boundaryCheck names ends inside of the tensor."""
+    block = _block(describer, op)
+    columns = None if block is None else next((each for each, by in enumerate(block.strides) if by.constant == 1), None)
+    if block is None or columns is None:
+        return
+    checked = () if op.boundary_check is None else op.boundary_check.get_values()
+    for each, extent in enumerate(tensor_of(op.result).get_shape()):
+        if each not in checked:
+            reached = Dimension(each, extent, block.strides[each], block.first[each], None)
+            _require_reach(describer, block.base, reached, "columns" if each == columns else "rows", op)
+
+
+_RULE = (
+    "a sparse tile is masked along K (columns < K), or begins at a multiple of a number for each program, or for each iteration of a "
+    "loop that ends at an argument or a number"
+)
+
+
+def _require_reach(
+    describer: Describer,
+    base: SSAValue,
+    dimension: Dimension,
+    of: Literal["columns", "rows"],
+    op: LoadOp,
+    *,
+    within_row: bool = False,
+) -> None:
+    """within_row: whether rows, too, are next to other ones in the dense tensor's memory."""
+    names = describer.function.argument_names
+    found = reach(dimension, describer.affine, names)
+    if found is not None:
+        require_reach(describer.function, Reach(names[base], of, *found))
+    elif of == "columns" or within_row:
+        # What lies behind a row is the next one: rows that end too early would go unnoticed.
+        raise unsupported(_RULE, op)
+
+
+def _describe(describer: Describer, op: LoadOp, found: Access) -> None:
+    ordered = describer.ordered(op, found)
+    columns, rows = ordered[-1], ordered[-2] if len(ordered) > 1 else None
+    if any(each.begins_before and not each.floored for each in ordered):
+        raise unsupported(
+            "a sparse tile that begins before its row, or before its matrix, is masked there (offsets >= 0)", op
+        )
+    if columns.size is None:
+        _require_reach(describer, found.base, columns, "columns", op)
+    if rows is not None and rows.size is None and found.entry is None:
+        _require_reach(describer, found.base, rows, "rows", op, within_row=found.base in describer.across)
+    describer.load(op, found, ordered, [_size(describer, op, each, found, rows, columns) for each in ordered])
+
+
+def _size(
+    describer: Describer, op: LoadOp, each: Dimension, found: Access, rows: Dimension | None, columns: Dimension
+) -> Polynomial:
+    """The size of a sparse tensor's dimension."""
+    if each.size is not None:
+        return each.size
+    if rows is not None and each is columns:
+        return rows.stride
+    if rows is not None and found.entry is not None:
+        # A matrix of a batch has as many rows as there are pitches up to the next one.
+        return describer.descriptors.ratio(found.entry.stride, rows.stride, op)
+    return Polynomial.number(EVERY)

@@ -1,0 +1,375 @@
+"""expand-blocks: what goes through block pointers and descriptors goes through tensors of pointers, masked, instead.
+
+Valid tile IR without sparse types in (after decompose-sparse-tensors); valid tile IR out, whose loads and stores are through
+tensors of pointers and pointers to scalars. A block is where its index is, in 64 bits; outside of its tensor its elements are
+masked, loads give zero there (or NaN where the kernel says so), and metadata gives its padding, a legal code: never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import (
+    DenseIntOrFPElementsAttr,
+    IntegerAttr,
+    IntegerType,
+    ModuleOp,
+    StringAttr,
+    TensorType,
+    i64,
+)
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from louver.analysis.integers import position
+from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir.arith import ExtSIOp
+from louver.ir.comparisons import CmpiOp
+from louver.ir.refusal import unsupported
+from louver.ir.tile import (
+    AddPtrOp,
+    AdvanceOp,
+    AnyTensor,
+    AtomicRMWOp,
+    BroadcastOp,
+    DescriptorLoadOp,
+    DescriptorReduceOp,
+    DescriptorStoreOp,
+    DescriptorType,
+    DotOp,
+    ExpandDimsOp,
+    FuncOp,
+    Index,
+    LoadOp,
+    MakeRangeOp,
+    MakeTensorDescriptorOp,
+    MakeTensorPtrOp,
+    PointerType,
+    ReshapeOp,
+    SplatOp,
+    StoreOp,
+    TransOp,
+)
+from louver.ir.tile.syntax import join_indices
+from louver.ir.tile.types import as_tensor, tensor_of
+from louver.isa.metadata import PADDING_CODE
+
+NAN_PADDING = 2
+"""The `padding` that reads NaN outside of a tensor. Source: Triton's PaddingOption."""
+
+METADATA_PADDING = PADDING_CODE * 0x1111
+"""What an entry of metadata is outside of its tensor."""
+
+
+def expand_blocks(module: ModuleOp) -> ModuleOp:
+    """A rewritten copy, verified. Refuses, with operation and line, block pointers that a branch chooses or a loop changes."""
+    copy = module.clone()
+    for function in [op for op in copy.body.ops if isinstance(op, FuncOp)]:
+        _Expansion(function).run()
+        remove_dead(function)
+    copy.verify()
+    return copy
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor in memory and the place of a block in it. sizes, steps, first: i64 values, a dimension each."""
+
+    base: SSAValue
+    sizes: tuple[SSAValue, ...]
+    steps: tuple[SSAValue, ...]
+    first: tuple[SSAValue, ...]
+    block: AnyTensor
+    nan: bool = False
+
+
+def _is_block(type_: Attribute) -> bool:
+    return isinstance(type_, PointerType) and as_tensor(type_.pointee) is not None
+
+
+class _Expansion:
+    """One function's: the views that its block pointers and descriptors are."""
+
+    def __init__(self, function: FuncOp) -> None:
+        self.function = function
+        self.views: dict[SSAValue, View] = {}
+        self.replaced: list[Operation] = []
+        self.metadata = metadata_loads(function)
+
+    def run(self) -> None:
+        """Rewrite the function in place."""
+        self._block(self.function.body.block)
+        for op in reversed(self.replaced):
+            Rewriter.erase_op(op)
+
+    def _block(self, block: Block) -> None:
+        for op in list(block.ops):
+            self._operation(op)
+
+    def _operation(self, op: Operation) -> None:
+        match op:
+            case MakeTensorPtrOp():
+                self._point(op)
+            case MakeTensorDescriptorOp():
+                self._describe(op)
+            case AdvanceOp():
+                view, make = self.views[op.ptr], Make(op)
+                moves = [make.wide(each) for each in join_indices(op.offsets, op.static_offsets)]
+                first = tuple(make.add(a, b) for a, b in zip(view.first, moves, strict=True))
+                self._known(op, replace(view, first=first))
+            case DescriptorLoadOp():
+                view = self._moved(op, self.views.get(op.desc), op.offsets)
+                self._load(op, view, range(len(view.first)))
+            case DescriptorStoreOp():
+                view = self._moved(op, self.views.get(op.desc), op.offsets)
+                self._store(op, view, range(len(view.first)), op.src)
+            case DescriptorReduceOp():
+                view = self._moved(op, self.views.get(op.desc), op.offsets)
+                self._reduce(op, view)
+            case LoadOp() if _is_block(op.ptr.type):
+                nan = op.padding is not None and op.padding.value.data == NAN_PADDING
+                self._load(op, replace(self.views[op.ptr], nan=nan), _checked(op))
+            case StoreOp() if _is_block(op.ptr.type):
+                self._store(op, self.views[op.ptr], _checked(op), op.value)
+            case scf.ForOp() if any(_is_block(value.type) for value in op.iter_args):
+                self._loop(op)
+            case scf.YieldOp() if isinstance(op.parent_op(), scf.ForOp):
+                return
+            case _:
+                if any(_is_block(value.type) or isinstance(value.type, DescriptorType) for value in op.operands):
+                    raise unsupported("block pointers and descriptors are made, moved, loaded and stored through", op)
+                for region in op.regions:
+                    for block in region.blocks:
+                        self._block(block)
+
+    def _known(self, op: Operation, view: View) -> None:
+        self.views[op.results[0]] = view
+        self.replaced.append(op)
+
+    def _point(self, op: MakeTensorPtrOp) -> None:
+        make = Make(op)
+        lists = (
+            (op.shape, op.static_shape),
+            (op.strides, op.static_strides),
+            (op.offsets, op.static_offsets),
+        )
+        sizes, steps, first = (tuple(map(make.wide, join_indices(*each))) for each in lists)
+        self._known(op, View(op.base, sizes, steps, first, op.block))
+
+    def _describe(self, op: MakeTensorDescriptorOp) -> None:
+        make = Make(op)
+        sizes, steps = tuple(map(make.wide, op.sizes)), tuple(map(make.wide, op.steps))
+        nan = op.padding is not None and op.padding.value.data == NAN_PADDING
+        self._known(op, View(op.base, sizes, steps, (), op.block, nan))
+
+    def _moved(self, op: Operation, view: View | None, indices: Sequence[Index]) -> View:
+        if view is None:
+            raise unsupported("a descriptor is made in the kernel, or is an argument of it", op)
+        return replace(view, first=tuple(map(Make(op).wide, indices)))
+
+    def _load(self, op: LoadOp | DescriptorLoadOp, view: View, checked: Iterable[int]) -> None:
+        make = Make(op)
+        pointers, mask = make.pointers(view, checked)
+        other: SSAValue | None = None
+        if mask is not None:
+            fill = METADATA_PADDING if op in self.metadata else float("nan") if view.nan else 0
+            other = make.constant(fill, TensorType(view.block.element_type, tensor_of(pointers).get_shape()))
+        load = LoadOp(pointers, mask, other)
+        load.properties |= {
+            name: op.properties[name] for name in ("cache", "evict", "isVolatile") if name in op.properties
+        }
+        load.result.name_hint = op.result.name_hint
+        found = make.placed(load)
+        for use in list(op.result.uses):
+            if isinstance(use.operation, ReshapeOp) and use.operation.result.type == found.type:
+                use.operation.result.replace_all_uses_with(found)
+        op.result.replace_all_uses_with(make.shaped(found, view.block.get_shape()))
+        self.replaced.append(op)
+
+    def _store(self, op: StoreOp | DescriptorStoreOp, view: View, checked: Iterable[int], value: SSAValue) -> None:
+        make = Make(op)
+        pointers, mask = make.pointers(view, checked)
+        store = StoreOp(operands=[pointers, make.shaped(value, tensor_of(pointers).get_shape()), mask])
+        store.location = op.location
+        Rewriter.insert_op(store, InsertPoint.before(op))
+        self.replaced.append(op)
+
+    def _reduce(self, op: DescriptorReduceOp, view: View) -> None:
+        kind = op.kind.data
+        if kind == "add" and not isinstance(view.block.element_type, IntegerType):
+            kind = "fadd"
+        if kind not in ("add", "fadd", "and", "or", "xor"):
+            raise unsupported(
+                f"a descriptor adds to memory (atomic_add) or changes its bits, it does not reduce by {kind}", op
+            )
+        make = Make(op)
+        pointers, mask = make.pointers(view, range(len(view.first)))
+        properties = {"kind": StringAttr(kind), "sem": StringAttr("relaxed"), "scope": StringAttr("gpu")}
+        make.placed(
+            AtomicRMWOp.build(
+                operands=[
+                    pointers,
+                    (source := make.shaped(op.src, tensor_of(pointers).get_shape())),
+                    [] if mask is None else [mask],
+                ],
+                properties=properties,
+                result_types=[source.type],
+            )
+        )
+        self.replaced.append(op)
+
+    def _loop(self, loop: scf.ForOp) -> None:
+        """Carry the first elements of each block pointer in its place: its tensor stays the same."""
+        block, given = loop.body.block, [self.views.get(value) for value in loop.iter_args]
+        for index in reversed(range(len(given))):
+            view, argument = given[index], block.args[index + 1]
+            if view is not None:
+                first = tuple(block.insert_arg(i64, index + 2 + number) for number in range(len(view.first)))
+                self.views[argument] = replace(view, first=first)
+        before = [argument for argument in block.args if _is_block(argument.type)]
+        self._block(block)
+        end = cast(scf.YieldOp, block.last_op)
+        for view, after in zip(given, [self.views.get(value) for value in end.operands], strict=True):
+            if view is not None and (
+                after is None or (after.base, after.sizes, after.steps) != (view.base, view.sizes, view.steps)
+            ):
+                raise unsupported(
+                    "a loop moves a block pointer in one tensor: make another one for another tensor", loop
+                )
+        new_end = scf.YieldOp(*self._spread(end.operands))
+        new_end.location = end.location
+        Rewriter.replace_op(end, new_end, [])
+        for op in [op for op in self.replaced if op.parent is block]:
+            # What made the pointers of this body has no users left, and its operands' arguments go.
+            self.replaced.remove(op)
+            op.detach()
+            op.drop_all_references()
+        for argument in reversed(before):
+            block.erase_arg(argument)
+        body = Region()
+        loop.body.move_blocks(body)
+        new = scf.ForOp(loop.lb, loop.ub, loop.step, self._spread(loop.iter_args), body)
+        new.attributes, new.location = dict(loop.attributes), loop.location
+        Rewriter.insert_op(new, InsertPoint.before(loop))
+        results = iter(new.results)
+        for result, view in zip(loop.results, given, strict=True):
+            if view is not None:
+                self.views[result] = replace(view, first=tuple(next(results) for _ in view.first))
+                continue
+            kept = next(results)
+            kept.name_hint = result.name_hint
+            result.replace_all_uses_with(kept)
+        self.replaced.append(loop)
+
+    def _spread(self, values: Sequence[SSAValue]) -> list[SSAValue]:
+        found = [(value, self.views.get(value)) for value in values]
+        return [each for value, view in found for each in ((value,) if view is None else view.first)]
+
+
+def _checked(op: LoadOp | StoreOp) -> Sequence[int]:
+    return () if op.boundary_check is None else cast("Sequence[int]", op.boundary_check.get_values())
+
+
+def metadata_loads(function: FuncOp) -> frozenset[Operation]:
+    """The loads whose result is metadata of a dot, by way of moves and loops."""
+    pending = [op.metadata for op in function.body.walk() if isinstance(op, DotOp) and op.metadata is not None]
+    found: set[Operation] = set()
+    seen: set[SSAValue] = set()
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        match value.owner:
+            case LoadOp() | DescriptorLoadOp():
+                found.add(value.owner)
+            case TransOp() | ReshapeOp():
+                pending.append(value.owner.src)
+            case scf.ForOp() | scf.IfOp() as op:
+                ends = [region.block.last_op for region in op.regions if region.blocks]
+                index = position(value, op.results)
+                pending += [end.operands[index] for end in ends if end is not None]
+                pending += [op.iter_args[index]] if isinstance(op, scf.ForOp) else []
+            case Block() as block if isinstance(loop := block.parent_op(), scf.ForOp):
+                index = position(value, block.args) - 1
+                end = block.last_op
+                assert end is not None
+                pending += [loop.iter_args[index], end.operands[index]]
+            case _:
+                pass
+    return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """Makes operations before `op`, at its line."""
+
+    op: Operation
+
+    def placed(self, made: Operation) -> SSAValue:
+        """Insert it; its first result."""
+        made.location = self.op.location
+        Rewriter.insert_op(made, InsertPoint.before(self.op))
+        return made.results[0]
+
+    def constant(self, number: float, tensor: AnyTensor) -> SSAValue:
+        """A tensor of one number."""
+        return self.placed(arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(cast(Any, tensor), [cast(Any, number)])))
+
+    def wide(self, entry: Index) -> SSAValue:
+        """An entry of an index list, in 64 bits."""
+        if isinstance(entry, int):
+            return self.placed(arith.ConstantOp(IntegerAttr(entry, i64)))
+        return entry if entry.type == i64 else self.placed(ExtSIOp(entry, i64))
+
+    def add(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        """Their sum."""
+        return self.placed(arith.AddiOp(a, b))
+
+    def shaped(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
+        """The tile with other dimensions of one element."""
+        return value if tuple(tensor_of(value).get_shape()) == tuple(shape) else self.placed(ReshapeOp(value, shape))
+
+    def pointers(self, view: View, checked: Iterable[int]) -> tuple[SSAValue, SSAValue | None]:
+        """Pointers to the block's elements, and which of them are inside along the dimensions `checked`.
+
+        A block of more than two dimensions lacks those of one element: where it is along these is a scalar.
+        """
+        sizes = view.block.get_shape()
+        single = [dimension for dimension, size in enumerate(sizes) if size == 1][: max(0, len(sizes) - 2)]
+        kept = [dimension for dimension in range(len(sizes)) if dimension not in single]
+        shape = [sizes[dimension] for dimension in kept]
+        base, total = view.base, None
+        mask: SSAValue | None = None
+        for dimension in single:
+            first = view.first[dimension]
+            base = self.placed(AddPtrOp(base, self.placed(arith.MuliOp(first, view.steps[dimension]))))
+            if dimension in checked:
+                inside = self.placed(CmpiOp(first, view.sizes[dimension], "ult"))
+                mask = inside if mask is None else self.placed(arith.AndIOp(mask, inside))
+        if mask is not None:
+            mask = self.placed(SplatOp(mask, shape))
+        for axis, dimension in enumerate(kept):
+            size = sizes[dimension]
+            ones = self.placed(ExtSIOp(self.placed(MakeRangeOp(0, size)), TensorType(i64, [size])))
+            index = self.add(self.placed(SplatOp(view.first[dimension], [size])), ones)
+            if dimension in checked:
+                # Below 0 is far above every size.
+                limit = self.placed(SplatOp(view.sizes[dimension], [size]))
+                inside = self._whole(self.placed(CmpiOp(index, limit, "ult")), axis, shape)
+                mask = inside if mask is None else self.placed(arith.AndIOp(mask, inside))
+            step = self.placed(SplatOp(view.steps[dimension], [size]))
+            offset = self._whole(self.placed(arith.MuliOp(index, step)), axis, shape)
+            total = offset if total is None else self.add(total, offset)
+        assert total is not None
+        return self.placed(AddPtrOp(self.placed(SplatOp(base, shape)), total)), mask
+
+    def _whole(self, vector: SSAValue, dimension: int, shape: Sequence[int]) -> SSAValue:
+        """The vector along `dimension` of a tile, repeated along the others."""
+        for axis in range(len(shape)):
+            if axis != dimension:
+                vector = self.placed(ExpandDimsOp(vector, axis))
+        return self.placed(BroadcastOp(vector, shape)) if len(shape) > 1 else vector

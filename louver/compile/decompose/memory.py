@@ -1,0 +1,203 @@
+"""How a view of a sparse tensor becomes one of its values and one of its metadata: shapes, strides, offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import TensorType, i16
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from louver.analysis.alignment import Needs, multiple_if
+from louver.analysis.index_numbers import Numbers, literal
+from louver.compile.conditions import require_multiple
+from louver.ir.refusal import unsupported
+from louver.ir.tile import DescriptorType, FuncOp, Index, PointerType, SparseAttr, sparse_encoding
+from louver.ir.tile.metadata import (
+    METADATA_ROWS,
+    QUAD,
+    QUAD_ENTRIES,
+    WORD_ENTRIES,
+    divides,
+    least_columns,
+    metadata_shape,
+    word_columns,
+)
+from louver.ir.tile.parts import KEPT
+from louver.ir.tile.types import AnyTensor, as_tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """Which dimensions of a sparse tensor are its rows and its columns; these are the sparse axis."""
+
+    rows: int
+    columns: int
+
+    def __post_init__(self) -> None:
+        if self.rows == self.columns or min(self.rows, self.columns) < 0:
+            raise ValueError(f"rows and columns are two dimensions, got {self.rows} and {self.columns}")
+
+    @classmethod
+    def last(cls, rank: int) -> Axes:
+        """The last two dimensions of `rank`, which is 2 at least."""
+        return cls(rank - 2, rank - 1)
+
+    def turned(self, order: Sequence[int]) -> Axes:
+        """The axes of the tensor whose dimension i is dimension order[i]."""
+        return Axes(list(order).index(self.rows), list(order).index(self.columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a sparse value became. axes: those of a tile or of a view of tiles; None for a pointer to the tensor's start."""
+
+    values: SSAValue
+    metadata: SSAValue
+    axes: Axes | None
+
+
+Entries = list[Index]
+
+
+def part_types(type_: Attribute, axes: Axes | None, op: Operation) -> tuple[Attribute, Attribute]:
+    """The types of values and metadata of a sparse type. Refuses `op` for tiles that are no whole rows of metadata."""
+    match type_:
+        case DescriptorType():
+            values, metadata = _tile_types(type_.block, axes, op)
+            return DescriptorType(values), DescriptorType(metadata)
+        case PointerType() if (tile := as_tensor(type_.pointee)) is not None:
+            values, metadata = _tile_types(tile, axes, op)
+            return PointerType(values), PointerType(metadata)
+        case PointerType():
+            return PointerType(type_.pointee), PointerType(i16)
+        case _:
+            tile = as_tensor(type_)
+            if tile is None or sparse_encoding(tile) is None:
+                raise unsupported("a sparse tensor is reached by block pointers or descriptors: describe its tiles", op)
+            return _tile_types(tile, axes, op)
+
+
+def _tile_types(tile: AnyTensor, axes: Axes | None, op: Operation) -> tuple[AnyTensor, AnyTensor]:
+    assert axes is not None
+    shape, element = list(tile.get_shape()), tile.element_type
+    size = shape[axes.rows], shape[axes.columns]
+    if not divides(size, element):
+        raise unsupported(
+            f"metadata is in rows for {METADATA_ROWS} rows and words for {word_columns(element)} columns, of which a product takes "
+            f"{least_columns(element)} at least: a sparse tile has whole rows and words, or such a part of one, not {size[0]} x {size[1]}: "
+            "choose larger blocks",
+            op,
+        )
+    values, metadata = list(shape), list(shape)
+    values[axes.columns] //= KEPT
+    metadata[axes.rows], metadata[axes.columns] = metadata_shape(*size, element)
+    return TensorType(element, values), TensorType(i16, metadata)
+
+
+def split_shape(
+    shape: Sequence[Index], axes: Axes, encoding: SparseAttr, element: Attribute, make: Numbers
+) -> tuple[Entries, Entries]:
+    """A tensor's shape, for values (whole groups) and for metadata (whole rows of it, whole words)."""
+    values, metadata = list(shape), list(shape)
+    group = encoding.format.group
+    values[axes.columns] = make.times(make.ceil(shape[axes.columns], group), group // KEPT)
+    metadata[axes.rows] = make.ceil(shape[axes.rows], METADATA_ROWS)
+    metadata[axes.columns] = make.times(make.ceil(shape[axes.columns], word_columns(element)), WORD_ENTRIES)
+    return values, metadata
+
+
+def metadata_counts(strides: Sequence[Index], axes: Axes, element: Attribute, make: Numbers) -> Entries:
+    """The shape of metadata, but for how many matrices there are, of a tensor without gaps: a stride is so many of the next one.
+
+    A kernel may say that a matrix has fewer rows, or a row fewer columns, than the tensor has.
+    """
+    found = list(strides)
+    found[axes.columns] = make.times(make.ceil(strides[axes.rows], word_columns(element)), WORD_ENTRIES)
+    inner = axes.rows
+    for dimension in reversed([each for each in range(len(strides)) if each not in (axes.rows, axes.columns)]):
+        count = make.quotient(strides[dimension], strides[inner])
+        found[inner] = make.ceil(count, METADATA_ROWS) if inner == axes.rows else count
+        inner = dimension
+    return found
+
+
+def split_strides(
+    strides: Sequence[Index], axes: Axes, shape: Sequence[Index], make: Numbers
+) -> tuple[Entries, Entries]:
+    """Strides: halved for values; metadata, of shape `shape`, has its own, without gaps.
+
+    The columns' neighbours are next to each other in both; so are metadata rows, and then other dimensions, last first.
+    """
+    values: Entries = []
+    for dimension, stride in enumerate(strides):
+        number = literal(stride)
+        if dimension != axes.columns and number is not None and number % KEPT:
+            raise unsupported(
+                f"strides count elements, kept or not, and are multiples of {KEPT}, not {number}", make.op
+            )
+        values.append(1 if dimension == axes.columns else make.exactly(stride, KEPT))
+    metadata: Entries = [1] * len(strides)
+    others = [dimension for dimension in reversed(range(len(strides))) if dimension not in (axes.rows, axes.columns)]
+    order = (axes.columns, axes.rows, *others)
+    for inner, dimension in zip(order, order[1:], strict=False):
+        metadata[dimension] = make.times(metadata[inner], make.widened(shape[inner]))
+    return values, metadata
+
+
+def split_offsets(
+    offsets: Sequence[Index], axes: Axes, tile: AnyTensor, make: Numbers, *, moves: bool = False
+) -> tuple[Entries, Entries]:
+    """Offsets of a tile, or advances. Refuses what cannot be shown to begin on a row and on a word of metadata, or, for tiles of fewer
+    columns than a word's, on a whole number of such tiles.
+    """
+    element = tile.element_type
+    columns = min(tile.get_shape()[axes.columns], word_columns(element))
+    if moves and columns < word_columns(element):
+        raise unsupported(
+            f"a block pointer is moved by whole words of metadata, {word_columns(element)} columns, not by {columns}: choose larger blocks, "
+            "or describe the tensor",
+            make.op,
+        )
+    for dimension, of, what in ((axes.rows, METADATA_ROWS, "rows"), (axes.columns, columns, "columns")):
+        needs = multiple_if(offsets[dimension], of)
+        if needs is None:
+            raise unsupported(
+                f"a sparse tile begins at a multiple of {of} {what} that constants, sums, products, loops and arguments show",
+                make.op,
+            )
+        require_multiples(needs, make.op)
+    values, metadata = list(offsets), list(offsets)
+    values[axes.columns] = make.exactly(offsets[axes.columns], KEPT)
+    metadata[axes.rows] = make.exactly(offsets[axes.rows], METADATA_ROWS)
+    metadata[axes.columns] = _entry_column(offsets[axes.columns], columns, element, make)
+    return values, metadata
+
+
+def _entry_column(column: Index, columns: int, element: Attribute, make: Numbers) -> Index:
+    """Where a tile of so many columns, which begins at `column`, has its first entry in a row of metadata."""
+    per_word = word_columns(element)
+    if columns == per_word:
+        return make.times(column, WORD_ENTRIES // per_word)
+    rest = make.rest(column, per_word)
+    word = make.times(make.minus(column, rest), WORD_ENTRIES // per_word)
+    return make.plus(word, make.times(make.exactly(rest, per_word // QUAD), QUAD_ENTRIES))
+
+
+def require_multiples(needs: Needs, op: Operation) -> None:
+    """Leave it to the launch that arguments are such multiples."""
+    function: Operation | None = op
+    while function is not None and not isinstance(function, FuncOp):
+        function = function.parent_op()
+    assert function is not None
+    names = function.argument_names
+    for argument, of in sorted((names[argument], of) for argument, of in needs):
+        require_multiple(function, argument, of)
+
+
+def contiguous_axes(strides: Sequence[Index], op: Operation) -> Axes:
+    """The axes of a matrix that strides describe: its columns, the sparse axis, are next to each other."""
+    found = [dimension for dimension, stride in enumerate(strides) if literal(stride) == 1]
+    if len(strides) != 2 or not found:
+        raise unsupported("a block pointer to a sparse tensor is to a matrix with a stride that is the constant 1", op)
+    return Axes(1 - found[-1], found[-1])

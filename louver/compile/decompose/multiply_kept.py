@@ -1,0 +1,289 @@
+"""multiply-kept: a dot of a decompressed tile multiplies kept values again, where what changes the tile between leaves zeros zero.
+
+Valid tile IR in and out, without sparse types (after decompose-sparse-tensors). Casts, factors that are the same along K, masks of rows,
+activations with f(0) = 0 act on kept values as on all elements. Other dots stay dense, and the pass says why.
+
+Metadata of 16-bit and of 8-bit products has the same codes in another order. Where all dots of an argument are of the other width than
+its elements, its metadata is laid out for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, cast
+
+import numpy as np
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FixedBitwidthType, IntegerAttr, TensorType, i32
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from louver.analysis.elementwise import ELEMENTWISE
+from louver.analysis.integers import position
+from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir.comparisons import SelectOp
+from louver.ir.interpret.arithmetic import ARITHMETIC
+from louver.ir.interpret.values import dtype_of
+from louver.ir.refusal import source_location
+from louver.ir.tile import FORMATS, BroadcastOp, DecompressOp, DotOp, FuncOp, SplatOp, TransOp, element_name
+from louver.ir.tile.metadata import divides
+from louver.ir.tile.parts import KEPT
+from louver.ir.tile.types import as_tensor, tensor_of
+from louver.isa.metadata import MAPS
+
+
+@dataclass(frozen=True, slots=True)
+class Multiplied:
+    """layouts: element types that metadata is laid out for, by its argument, where these are of another width. dense: why dots are dense."""
+
+    layouts: dict[SSAValue, Attribute]
+    dense: tuple[str, ...]
+
+
+def multiply_kept(function: FuncOp) -> Multiplied:
+    """Rewrite in place."""
+    found: list[_Kept] = []
+    reasons: list[str] = []
+    widths: dict[SSAValue, set[int]] = {}
+    for op in [op for op in function.body.walk() if isinstance(op, DotOp)]:
+        if op.metadata is not None and op.sparse_index is not None:
+            widths.setdefault(_root(op.metadata), set()).add(_bits(op.operands[op.sparse_index.value.data]))
+            continue
+        for index in (0, 1):
+            kept = _Kept(op, index)
+            reason = kept.refusal()
+            if reason is None:
+                found.append(kept)
+                widths.setdefault(_root(kept.origin.operands[1]), set()).add(_bits(op.operands[index]))
+                break
+            if _is_made_of_sparse(op.operands[index]):
+                reasons.append(f"{_where(op)}a sparse tile is multiplied as a dense one: {reason}")
+    layouts: dict[SSAValue, Attribute] = {}
+    for kept in found:
+        root, own = _root(kept.origin.operands[1]), _bits(kept.origin.src)
+        if widths[root] not in ({own}, {kept.bits}) and kept.bits != own:
+            reasons.append(
+                f"{_where(kept.op)}a sparse tile is multiplied as a dense one: its tensor is multiplied in "
+                f"{' and '.join(map(str, sorted(widths[root])))} bits, and metadata is laid out for one of them"
+            )
+            continue
+        if kept.bits != own:
+            layouts[root] = tensor_of(kept.op.operands[kept.index]).element_type
+        kept.multiply()
+    for op in function.body.walk():
+        if isinstance(op, DecompressOp) and op.metadata is not None and (element := layouts.get(_root(op.metadata))):
+            op.properties["bits"] = IntegerAttr(_element_bits(element), i32)
+    remove_dead(function)
+    return Multiplied(layouts, tuple(dict.fromkeys(reasons)))
+
+
+def _where(op: Operation) -> str:
+    found = source_location(op.location)
+    return "" if found is None else f"{found}: "
+
+
+def _bits(value: SSAValue) -> int:
+    return _element_bits(tensor_of(value).element_type)
+
+
+def _element_bits(element: Attribute) -> int:
+    assert isinstance(element, FixedBitwidthType)
+    return element.bitwidth
+
+
+def _root(value: SSAValue) -> SSAValue:
+    """The argument that a tile, or a pointer or descriptor, of metadata is of."""
+    while True:
+        owner = value.owner
+        if isinstance(owner, Block):
+            loop = owner.parent_op()
+            if not isinstance(loop, scf.ForOp):
+                return value
+            value = loop.iter_args[position(value, owner.args) - 1]
+        elif isinstance(owner, scf.ForOp):
+            value = owner.iter_args[position(value, owner.results)]
+        elif isinstance(owner, scf.IfOp):
+            end = owner.true_region.block.last_op
+            assert end is not None
+            value = end.operands[position(value, owner.results)]
+        else:
+            value = owner.operands[0]
+
+
+def _is_made_of_sparse(value: SSAValue) -> bool:
+    """Whether a tile is made of sparse ones, element by element."""
+    owner = value.owner
+    if isinstance(owner, DecompressOp):
+        return True
+    if not isinstance(owner, Operation) or type(owner) not in (TransOp, *ELEMENTWISE):
+        return False
+    return any(map(_is_made_of_sparse, owner.operands))
+
+
+class _DenseError(Exception):
+    """Why a tile is no change of kept values alone."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Operand `index` of a dot, as changed kept values. origins: the sparse tiles that it is made of."""
+
+    op: DotOp
+    index: int
+    origins: dict[DecompressOp, int] = field(default_factory=dict[DecompressOp, int])
+    _made: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
+
+    @property
+    def bits(self) -> int:
+        return _bits(self.op.operands[self.index])
+
+    @property
+    def origin(self) -> DecompressOp:
+        return next(iter(self.origins))
+
+    def refusal(self) -> str | None:
+        """Why the operand is no change of kept values; None where it is one."""
+        value, columns = self.op.operands[self.index], 1 - self.index
+        try:
+            self._check(value, columns)
+            if not self.origins:
+                return "it is dense"
+            self._check_elements(value)
+            zero = background(value)
+            if zero is None or zero != 0:
+                self._refuse("what changes it makes other numbers of its zeros", value)
+        except _DenseError as error:
+            return str(error)
+        return None
+
+    def _check_elements(self, value: SSAValue) -> None:
+        tensor, name = tensor_of(value), element_name(tensor_of(value).element_type)
+        group = MAPS[_bits(self.origin.src)].group
+        formats = [each for each in FORMATS.values() if name in each.elements and each.group == group]
+        if not formats:
+            raise _DenseError(f"no instruction multiplies {KEPT if group > KEPT else 1} of {group} elements of {name}")
+        size = tensor.get_shape()[self.index], tensor.get_shape()[1 - self.index]
+        if not divides(size, tensor.element_type):
+            raise _DenseError(f"a product of {name} takes more of K than a tile of {size[0]} x {size[1]} has")
+        if len({tuple(each.operands) for each in self.origins}) > 1 or len(set(self.origins.values())) > 1:
+            raise _DenseError("it is made of several sparse tiles")
+
+    def _check(self, value: SSAValue, columns: int) -> None:
+        """Find the sparse tiles. Raises _DenseError where half as many columns cannot be computed alike."""
+        owner, tensor = value.owner, as_tensor(value.type)
+        if tensor is None or value in self._made:
+            return
+        match owner:
+            case DecompressOp(columns=along) if along is not None:
+                if along.value.data != columns:
+                    self._refuse("the dot sums along the axis that is not sparse", value)
+                self.origins[owner] = columns
+            case TransOp():
+                self._check(owner.src, 1 - columns)
+            case SplatOp():
+                pass
+            case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as number) if number.is_splat():
+                pass
+            case BroadcastOp(src=source) if tensor_of(source).get_shape()[columns] == 1:
+                pass
+            case Operation() if isinstance(owner, ELEMENTWISE) and len(owner.results) == 1:
+                for each in owner.operands:
+                    self._check(each, columns)
+            case _:
+                self._refuse("what changes it is not the same along K", value)
+
+    @staticmethod
+    def _refuse(reason: str, value: SSAValue) -> NoReturn:
+        where = _where(value.owner) if isinstance(value.owner, Operation) else ""
+        raise _DenseError(f"{reason}{f' ({where[:-2]})' if where else ''}")
+
+    def multiply(self) -> None:
+        """Make the dot one of kept values and metadata."""
+        op = self.op
+        operands, columns = [op.a, op.b], 1 - self.index
+        operands[self.index] = self._changed(operands[self.index], columns)
+        metadata = self.origin.metadata
+        assert metadata is not None
+        if self.origins[self.origin] != columns:
+            metadata = self._placed(TransOp(metadata), op).results[0]
+        new = op.decomposed(operands[0], operands[1], metadata, self.index)
+        new.location = op.location
+        Rewriter.replace_op(op, new)
+
+    def _changed(self, value: SSAValue, columns: int) -> SSAValue:
+        """The kept values of a tile."""
+        tensor, owner = as_tensor(value.type), value.owner
+        if tensor is None:
+            return value
+        if isinstance(owner, DecompressOp):
+            return owner.src
+        if value not in self._made:
+            assert isinstance(owner, Operation)
+            self._made[value] = self._placed(self._halved(owner, columns), owner).results[0]
+            self._made[value].name_hint = value.name_hint
+        return self._made[value]
+
+    def _halved(self, op: Operation, columns: int) -> Operation:
+        tensor = tensor_of(op.results[0])
+        shape = list(tensor.get_shape())
+        shape[columns] //= KEPT
+        type_ = TensorType(tensor.element_type, shape)
+        properties = dict(op.properties)
+        match op:
+            case TransOp():
+                operands = [self._changed(op.src, 1 - columns)]
+            case SplatOp() | BroadcastOp():
+                operands = list(op.operands)
+            case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as number):
+                operands = []
+                one = next(iter(number.iter_values()))
+                properties["value"] = DenseIntOrFPElementsAttr.from_list(cast(Any, type_), cast(Any, [one]))
+            case _:
+                operands = [self._changed(each, columns) for each in op.operands]
+        return type(op).create(
+            operands=operands, result_types=[type_], properties=properties, attributes=dict(op.attributes)
+        )
+
+    def _placed(self, made: Operation, of: Operation) -> Operation:
+        made.location = of.location
+        Rewriter.insert_op(made, InsertPoint.before(self.op))
+        return made
+
+
+_PRODUCTS = (arith.MulfOp, arith.MuliOp, arith.AndIOp)
+_QUOTIENTS = (arith.DivfOp, arith.DivSIOp, arith.DivUIOp)
+
+
+def background(value: SSAValue) -> Any:
+    """What an element is that no sparse tensor stores; None where that is not known."""
+    owner = value.owner
+    match owner:
+        case DecompressOp():
+            return np.zeros((), np.float64)
+        case TransOp() | BroadcastOp() | SplatOp():
+            return background(owner.operands[0])
+        case arith.ConstantOp():
+            return cast(Any, ARITHMETIC[arith.ConstantOp](owner, [])[0]).reshape(-1)[0]
+        case Operation() if isinstance(owner, ELEMENTWISE) and type(owner) in ARITHMETIC:
+            return _computed(owner, [background(each) for each in owner.operands])
+        case _:
+            return None
+
+
+def _computed(op: Operation, known: Sequence[Any]) -> Any:
+    if all(each is not None for each in known):
+        given = [np.asarray(each).astype(dtype_of(value.type)) for each, value in zip(known, op.operands, strict=True)]
+        with np.errstate(all="ignore"):
+            return ARITHMETIC[type(op)](op, given)[0]
+    zeros = [each is not None and each == 0 for each in known]
+    match op:
+        case SelectOp():
+            condition, one, other = known
+            if condition is not None:
+                return one if condition else other
+            return one if one is not None and other is not None and one == other else None
+        case _ if (isinstance(op, _PRODUCTS) and any(zeros)) or (isinstance(op, _QUOTIENTS) and zeros[0]):
+            return np.zeros((), np.float64)
+        case _:
+            return None

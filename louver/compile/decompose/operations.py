@@ -1,0 +1,203 @@
+"""One operation on a sparse tensor, as one on its values and one on its metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from xdsl.ir import Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from louver.analysis.index_numbers import Numbers
+from louver.compile.decompose.memory import (
+    Axes,
+    Entries,
+    Parts,
+    contiguous_axes,
+    metadata_counts,
+    part_types,
+    split_offsets,
+    split_shape,
+    split_strides,
+)
+from louver.ir.refusal import unsupported
+from louver.ir.tile import (
+    AdvanceOp,
+    DecompressOp,
+    DescriptorLoadOp,
+    DescriptorType,
+    DotOp,
+    LoadOp,
+    MakeTensorDescriptorOp,
+    MakeTensorPtrOp,
+    PointerType,
+    ReshapeOp,
+    TransOp,
+    sparse_encoding,
+)
+from louver.ir.tile.syntax import join_indices, split_indices
+from louver.ir.tile.types import as_tensor, tensor_of
+
+
+def decompose_operation(op: Operation, parts: Mapping[SSAValue, Parts], whole_rows: bool) -> Parts | SSAValue:
+    """The result of `op` in parts, or as it is for a dot, made before `op`. Refuses what cannot be decomposed."""
+    if isinstance(op, DotOp):
+        return _dot(op, parts)
+    part = parts.get(op.operands[0])
+    if part is None:
+        raise unsupported("a sparse tensor is what an operation is on, and no other operand", op)
+    match op:
+        case DecompressOp():
+            return _decompressed(op, part)
+        case MakeTensorDescriptorOp():
+            return _descriptor(op, part, whole_rows)
+        case MakeTensorPtrOp():
+            return _block_pointer(op, part, whole_rows)
+        case AdvanceOp():
+            return _advance(op, part)
+        case DescriptorLoadOp():
+            return _descriptor_load(op, part)
+        case LoadOp():
+            return _load(op, part)
+        case TransOp():
+            axes = _axes(part).turned(op.order.get_values())
+            order = op.order.get_values()
+            return Parts(_placed(TransOp(part.values, order), op), _placed(TransOp(part.metadata, order), op), axes)
+        case ReshapeOp():
+            return _reshape(op, part)
+        case _:
+            raise AssertionError(f"no rule for {op.name}")
+
+
+def _axes(part: Parts) -> Axes:
+    assert part.axes is not None
+    return part.axes
+
+
+def _placed(made: Operation, op: Operation) -> SSAValue:
+    made.location = op.location
+    Rewriter.insert_op(made, InsertPoint.before(op))
+    return made.results[0]
+
+
+def _descriptor(op: MakeTensorDescriptorOp, part: Parts, whole_rows: bool) -> Parts:
+    tile = op.block
+    encoding = sparse_encoding(tile)
+    assert encoding is not None
+    if tile.get_num_dims() < 2:
+        raise unsupported("a sparse tensor has rows and columns at least", op)
+    axes, narrow = Axes.last(tile.get_num_dims()), Numbers(op, 32)
+    shapes = split_shape(op.sizes, axes, encoding, tile.element_type, narrow)
+    wide = Numbers(op, 64)
+    counts = metadata_counts(op.steps, axes, tile.element_type, wide) if whole_rows else shapes[1]
+    strides = split_strides(op.steps, axes, counts, wide)
+    made: list[SSAValue] = []
+    types = part_types(op.result.type, axes, op)
+    for base, shape, steps, type_ in zip((part.values, part.metadata), shapes, strides, types, strict=True):
+        assert isinstance(type_, DescriptorType)
+        made.append(_placed(MakeTensorDescriptorOp(base, shape, steps, type_.block.get_shape()), op))
+    _keep(op, made[0], "padding")
+    return Parts(made[0], made[1], axes)
+
+
+def _block_pointer(op: MakeTensorPtrOp, part: Parts, whole_rows: bool) -> Parts:
+    tile = op.block
+    encoding = sparse_encoding(tile)
+    assert encoding is not None
+    steps = join_indices(op.strides, op.static_strides)
+    axes = contiguous_axes(steps, op)
+    types = part_types(op.result.type, axes, op)
+    wide = Numbers(op, 64)
+    shapes = split_shape(join_indices(op.shape, op.static_shape), axes, encoding, tile.element_type, wide)
+    counts = metadata_counts(steps, axes, tile.element_type, wide) if whole_rows else shapes[1]
+    strides = split_strides(steps, axes, counts, wide)
+    offsets = split_offsets(join_indices(op.offsets, op.static_offsets), axes, tile, Numbers(op, 32))
+    made: list[SSAValue] = []
+    for index, base in enumerate((part.values, part.metadata)):
+        lists = [split_indices(entries[index]) for entries in (shapes, strides, offsets)]
+        names = ("static_shape", "static_strides", "static_offsets")
+        properties = {name: literals for name, (_, literals) in zip(names, lists, strict=True)}
+        new = MakeTensorPtrOp.build(
+            operands=[base, *(values for values, _ in lists)],
+            properties=properties | ({} if op.order is None else {"order": op.order}),
+            result_types=[types[index]],
+        )
+        made.append(_placed(new, op))
+    return Parts(made[0], made[1], axes)
+
+
+def _advance(op: AdvanceOp, part: Parts) -> Parts:
+    assert isinstance(op.result.type, PointerType)
+    tile = as_tensor(op.result.type.pointee)
+    assert tile is not None
+    moves = split_offsets(join_indices(op.offsets, op.static_offsets), _axes(part), tile, Numbers(op, 32), moves=True)
+    made = [_advanced(base, entries, op) for base, entries in zip((part.values, part.metadata), moves, strict=True)]
+    return Parts(made[0], made[1], part.axes)
+
+
+def _advanced(base: SSAValue, entries: Entries, op: AdvanceOp) -> SSAValue:
+    values, literals = split_indices(entries)
+    new = AdvanceOp.build(operands=[base, values], properties={"static_offsets": literals}, result_types=[base.type])
+    return _placed(new, op)
+
+
+def _descriptor_load(op: DescriptorLoadOp, part: Parts) -> Parts:
+    places = split_offsets(op.offsets, _axes(part), tensor_of(op.result), Numbers(op, 32))
+    values, metadata = (
+        _placed(DescriptorLoadOp(base, entries), op)
+        for base, entries in zip((part.values, part.metadata), places, strict=True)
+    )
+    for made in (values, metadata):
+        _keep(op, made, "cache", "evict")
+    return Parts(values, metadata, part.axes)
+
+
+def _load(op: LoadOp, part: Parts) -> Parts:
+    if part.axes is None or op.mask is not None:
+        raise unsupported("a sparse tile is loaded through a block pointer, with boundaryCheck in place of a mask", op)
+    values, metadata = (_placed(LoadOp(base), op) for base in (part.values, part.metadata))
+    for made in (values, metadata):
+        _keep(op, made, "boundaryCheck", "cache", "evict", "isVolatile")
+    # What fills a tile of values beyond the tensor; metadata there is of no account.
+    _keep(op, values, "padding")
+    return Parts(values, metadata, part.axes)
+
+
+def _keep(op: Operation, made: SSAValue, *names: str) -> None:
+    """Give the new operation these properties of the old one."""
+    assert isinstance(made.owner, Operation)
+    made.owner.properties |= {name: op.properties[name] for name in names if name in op.properties}
+
+
+def _reshape(op: ReshapeOp, part: Parts) -> Parts:
+    after, axes = list(tensor_of(op.result).get_shape()), _axes(part)
+    further = len(after) - tensor_of(part.values).get_num_dims()
+    kept = list(tensor_of(op.src).get_shape()[-2:]) == after[-2:]
+    if not kept or min(axes.rows, axes.columns) < tensor_of(part.values).get_num_dims() - 2:
+        raise unsupported("a reshape of a sparse tile keeps its rows and columns, the last two dimensions", op)
+    made: list[SSAValue] = []
+    for value in (part.values, part.metadata):
+        made.append(_placed(ReshapeOp(value, [*after[:-2], *tensor_of(value).get_shape()[-2:]]), op))
+    return Parts(made[0], made[1], Axes(axes.rows + further, axes.columns + further))
+
+
+def _decompressed(op: Operation, part: Parts) -> SSAValue:
+    axes = _axes(part)
+    if tensor_of(part.values).get_num_dims() != 2:
+        raise unsupported(
+            "a sparse tile is a matrix where its numbers are used: reshape it to [rows, columns] first", op
+        )
+    return _placed(DecompressOp(part.values, part.metadata, axes.columns), op)
+
+
+def _dot(op: DotOp, parts: Mapping[SSAValue, Parts]) -> SSAValue:
+    index = 0 if op.a in parts else 1
+    if op.metadata is not None:
+        raise unsupported("a kernel's dots have sparse operands by their types, and no metadata", op)
+    operands = [op.a, op.b]
+    part = parts[operands[index]]
+    if _axes(part) == Axes(index, 1 - index):
+        operands[index] = part.values
+        return _placed(op.decomposed(operands[0], operands[1], part.metadata, index), op)
+    # It sums along the axis that is not sparse.
+    operands[index] = _decompressed(op, part)
+    return _placed(op.on(operands[0], operands[1]), op)

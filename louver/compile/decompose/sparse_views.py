@@ -1,0 +1,138 @@
+"""What a kernel of register tiles takes for granted of its sparse arguments: where rows and matrices begin, and how many there are.
+
+Metadata is in words for 16 rows each, so that a sparse tensor is read by its own sizes and strides or not at all. They are read
+here as texts, which a launch compares with the tensor (`louver.user.bind_tiles`); what no launch could compute is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from xdsl.dialects import arith
+from xdsl.ir import Operation, SSAValue
+
+from louver.analysis.alignment import multiple_if
+from louver.analysis.index_numbers import literal
+from louver.compile.canonical.descriptors import EVERY
+from louver.compile.decompose.memory import Axes, contiguous_axes, require_multiples
+from louver.compile.tile_signature import SparseView
+from louver.ir.arith import ExtSIOp, TruncIOp
+from louver.ir.refusal import unsupported
+from louver.ir.tile import (
+    FuncOp,
+    GetNumProgramsOp,
+    Index,
+    MakeTensorDescriptorOp,
+    MakeTensorPtrOp,
+    sparse_encoding,
+)
+from louver.ir.tile.syntax import join_indices
+
+BATCH_RULE = (
+    "a matrix of a sparse batch is loaded through a descriptor of the whole tensor: tl.make_tensor_descriptor(a, [E, N, K], "
+    "[stride_e, stride_n, 1], [1, rows, columns]).load([e, row, k]), reshaped to [rows, columns]"
+)
+"""What to do instead of moving a sparse tensor's pointer to one of its matrices."""
+
+
+def read_views(function: FuncOp) -> tuple[SparseView, ...]:
+    """The views of sparse arguments that `function` makes, once each.
+
+    Refuses, with the operation's line, a view that begins elsewhere than at its argument, and sizes and strides that are neither
+    arguments nor numbers nor products and parts of them.
+    """
+    names = function.argument_names
+    found: dict[SparseView, None] = {}
+    for op in function.body.walk():
+        if isinstance(op, MakeTensorDescriptorOp | MakeTensorPtrOp) and sparse_encoding(op.base.type) is not None:
+            found[_view(op, names)] = None
+    return tuple(found)
+
+
+def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue, str]) -> SparseView:
+    if op.base not in names:
+        culprit = op.base.owner if isinstance(op.base.owner, Operation) else op
+        raise unsupported(f"a sparse tensor is read from its first element on: {BATCH_RULE}", culprit)
+    if isinstance(op, MakeTensorDescriptorOp):
+        sizes, strides = list(op.sizes), list(op.steps)
+        axes = Axes.last(len(sizes)) if len(sizes) > 1 else None
+    else:
+        sizes, strides = join_indices(op.shape, op.static_shape), join_indices(op.strides, op.static_strides)
+        axes = contiguous_axes(strides, op)
+    if axes is None:
+        raise unsupported("a sparse tensor has rows and columns at least", op)
+    encoding = sparse_encoding(op.base.type)
+    assert encoding is not None
+    others = [dimension for dimension in range(len(sizes)) if dimension not in (axes.rows, axes.columns)]
+    order = [*others, axes.rows]
+    first = sum_text(sizes[order[0]], names)
+    end = _row_end(sizes[axes.columns], names, encoding.format.group, op)
+    return SparseView(
+        names[op.base],
+        sum_text(end, names) or _text(end, names, "the length of rows", op),
+        # How many rows a matrix has says where the next one begins.
+        (
+            None if first == str(EVERY) else first,
+            *(_text(sizes[each], names, "the rows of a matrix", op) for each in order[1:]),
+        ),
+        tuple(_text(strides[each], names, "a stride", op) for each in order),
+    )
+
+
+def _row_end(index: Index, names: Mapping[SSAValue, str], group: int, op: Operation) -> Index:
+    """Where the rows end that all programs read: K, of min(K, end of a part). That parts are whole groups is left to the launch."""
+    if isinstance(index, SSAValue) and isinstance(index.owner, arith.MinSIOp):
+        pair = [_row_end(each, names, group, op) for each in index.owner.operands]
+        for rest, part in (pair, pair[::-1]):
+            needs = None if size_text(rest, names) is None else multiple_if(part, group)
+            if needs is not None:
+                require_multiples(needs, op)
+                return rest
+    return index
+
+
+def _text(index: Index, names: Mapping[SSAValue, str], what: str, op: Operation) -> str:
+    found = size_text(index, names)
+    if found is None:
+        raise unsupported(
+            f"{what} of a sparse tensor is an argument, a number, a product of such or part of an argument, so that the call can be "
+            "checked: rows have no gaps, and what is not read of one is whole groups",
+            op,
+        )
+    return found
+
+
+def sum_text(index: Index, names: Mapping[SSAValue, str]) -> str | None:
+    """A size that may be a sum, as that of a part which does not begin at the start; None for any other."""
+    match index if isinstance(index, int) else index.owner:
+        case ExtSIOp(input=value) | TruncIOp(input=value):
+            return sum_text(value, names)
+        case arith.AddiOp(lhs=one, rhs=other):
+            terms = [sum_text(each, names) for each in (one, other)]
+            return None if None in terms else "+".join(map(str, terms))
+        case _:
+            return size_text(index, names)
+
+
+def size_text(index: Index, names: Mapping[SSAValue, str]) -> str | None:
+    """A size or stride, as `louver.user.sizes` reads it: factors joined by *, or an argument / a number or / another one."""
+    number = literal(index)
+    if number is not None or isinstance(index, int):
+        return str(number)
+    match index.owner:
+        case ExtSIOp(input=value) | TruncIOp(input=value):
+            return size_text(value, names)
+        case GetNumProgramsOp(axis=axis):
+            return f"programs {'xyz'[axis.value.data]}"
+        case arith.MuliOp(lhs=left, rhs=right):
+            factors = [size_text(each, names) for each in (left, right)]
+            if None in factors or any("/" in str(each) for each in factors):
+                return None
+            return "*".join(sorted(factor for each in factors for factor in str(each).split("*")))
+        case arith.DivSIOp(lhs=whole, rhs=by):
+            name, divisor = size_text(whole, names), size_text(by, names)
+            if name is None or divisor is None or not {"*", "/"}.isdisjoint(name + divisor) or divisor == "0":
+                return None
+            return f"{name}/{divisor}"
+        case _:
+            return names.get(index)

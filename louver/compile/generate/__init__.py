@@ -1,0 +1,1 @@
+"""Product nest and schedule to schedule IR."""

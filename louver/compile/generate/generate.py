@@ -1,0 +1,374 @@
+"""Product nest + Schedule -> schedule IR: one generator, so that a schedule stays a value.
+
+Roles: warpgroup 0 produces (one thread feeds the ring by bulk copies); the others multiply (`generate_multiply`) and store.
+Without specialization one warpgroup is all there is, and one of its threads begins the copies of each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from xdsl.builder import ImplicitBuilder
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, ModuleOp, StringAttr, UnitAttr, i32
+from xdsl.ir import Attribute, Block, Region, SSAValue
+
+from louver.compile.generate.epilogue import build_epilogue, epilogue_parameters
+from louver.compile.generate.generation import Generation
+from louver.compile.generate.multiply import TURN, begin, constant, loop, multiply, name_tile
+from louver.compile.plan.layout import dense_layout, metadata_bytes, output_layout, values_layout
+from louver.compile.plan.schedule import Schedule, check_registers, register_split
+from louver.compile.signature import kernel_name, parameter_name
+from louver.ir.product import Batch, ProductNest, require_sparse
+from louver.ir.sched import ops, staged
+from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
+from louver.ir.tile.elements import element_attribute
+from louver.isa.bulk import Eviction
+from louver.isa.targets import Target
+from louver.isa.wgmma import Wgmma
+
+
+def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
+    """Schedule IR for `nest` run as `schedule` says. Raises ValueError where the two cannot go together.
+
+    A tile of the schedule need not be the kernel's: each element of the output is computed once, whatever the tile, as a sum over all of
+    K, whose operands end in zeros.
+    """
+    if nest.a.index is not None and (nest.tile_m, nest.tile_n) != (schedule.tile_m, schedule.tile_n):
+        raise ValueError(
+            f"an array says what each tile of the kernel reads, so that the schedule's tile is the same, got {nest.tile_m}×{nest.tile_n} "
+            f"and {schedule.tile_m}×{schedule.tile_n}"
+        )
+    require_sparse(nest)
+    check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None)
+    if nest.promoted is not None and nest.promoted < schedule.tile_k:
+        raise ValueError(
+            f"sums are promoted once a K step at most, got {nest.promoted} columns (max_num_imprecise_acc) and tile_k "
+            f"{schedule.tile_k}: promote less often, or use a smaller tile_k"
+        )
+    major = "k" if nest.b.k_major else "mn"
+    plan = Generation(
+        nest,
+        schedule,
+        target,
+        values_layout(schedule, nest.a.element),
+        dense_layout(schedule, nest.b.element, major),
+        None
+        if schedule.store == "direct"
+        else output_layout(schedule, nest.store.element, transposed=nest.store.transposed, gated=nest.gated),
+        Wgmma(
+            n=schedule.tile_n,
+            a=nest.a.element,
+            b=nest.b.element,
+            d=nest.accumulator,
+            sparse=True,
+            a_source=schedule.values,
+            transpose_b=major == "mn",
+        ),
+    )
+    if nest.a.index is not None and nest.a.index.axis == "n" and plan.shares("values"):
+        raise ValueError(
+            f"CTAs of a cluster share values of one entry, and {nest.a.index.argument} has an entry for each tile along N: share the "
+            'dense operand (multicast="dense"), or use no cluster'
+        )
+    shared = plan.b.box[1] // 8 if plan.b.major == "k" else plan.b.copies
+    if plan.shares("dense") and shared % schedule.cluster:
+        raise ValueError(f"the dense tile cannot be shared by {schedule.cluster} CTAs: tile_n is {schedule.tile_n}")
+    return ModuleOp([_kernel(plan)])
+
+
+def _parameters(plan: Generation) -> dict[str, Attribute]:
+    nest = plan.nest
+    a_box, b_box = list(plan.a.box), list(plan.b.box)
+    # A multicast splits boxes by rows; an MN-major tile is shared out by whole boxes.
+    if plan.shares("values"):
+        a_box[1] //= plan.schedule.cluster
+    elif plan.shares("dense") and plan.b.major == "k":
+        b_box[1] //= plan.schedule.cluster
+    types: dict[str, Attribute] = {
+        "a_map": MapType.of("a", _entry_box(a_box, nest.a.batch), plan.a.element_bytes, plan.a.swizzle),
+        "b_map": MapType.of("b", _entry_box(b_box, nest.b.batch), plan.b.element_bytes, plan.b.swizzle),
+        "metadata": PointerType(StringAttr("metadata"), StringAttr("u32")),
+    }
+    if plan.d is None:
+        types["d"] = PointerType(StringAttr("d"), StringAttr(nest.store.element))
+    else:
+        box, adds = _entry_box(plan.d.box, nest.store.batch), nest.store.element if nest.store.add else ""
+        types["d_map"] = MapType.of("d", box, plan.d.element_bytes, plan.d.swizzle, adds)
+    types |= epilogue_parameters(nest.epilogue)
+    for size in ("M", "N", "K"):
+        types[size] = SizeType(StringAttr(size), IntAttr(32))
+    if plan.d is None:
+        types["pitch"] = SizeType(StringAttr("pitch"), IntAttr(64))
+    if nest.store.batch is not None:
+        types["batch"] = SizeType(StringAttr("batch"), IntAttr(32))
+        if plan.d is None:
+            types["batch_pitch"] = SizeType(StringAttr("batch_pitch"), IntAttr(64))
+    if nest.a.index is not None:
+        name = parameter_name(nest.a.index.argument)
+        types[name] = PointerType(StringAttr(name), StringAttr(nest.a.index.element))
+        types["entries"] = SizeType(StringAttr("entries"), IntAttr(32))
+    return types
+
+
+def _entry_box(box: Sequence[int], batch: Batch | None) -> list[int]:
+    """What a copy moves, innermost first: of a batch, in one entry."""
+    return list(box) if batch is None else [*box, 1]
+
+
+def _kernel(plan: Generation) -> ops.KernelOp:
+    schedule = plan.schedule
+    types = _parameters(plan)
+    body = Block(arg_types=list(types.values()))
+    for argument, name in zip(body.args, types, strict=True):
+        argument.name_hint = name
+    values: dict[str, SSAValue] = dict(zip(types, body.args, strict=True))
+    with ImplicitBuilder(body):
+        _ring("a", schedule.stages, plan.a.bytes)
+        _ring("b", schedule.stages, plan.b.bytes)
+        if plan.d is not None:
+            _ring("d", 1, plan.d.bytes)
+        if plan.staged:
+            _ring("metadata", schedule.stages, metadata_bytes(schedule, plan.mma.a))
+        for name, count in _barriers(schedule).items():
+            ops.BarriersOp(properties={"sym_name": StringAttr(name), "stages": ops.i32_attr(count)})
+        if schedule.specialized:
+            producer, consumer = register_split(schedule, plan.target)
+            _role("producer", 0, 1, producer, True, _producer(plan, values))
+            _role("consumer", 1, schedule.consumers, consumer, False, _consumer(plan, values))
+        else:
+            _role("consumer", 0, 1, None, False, _consumer(plan, values))
+    return ops.KernelOp(
+        properties={
+            "sym_name": StringAttr(kernel_name(plan.nest.name, types)),
+            "params": ArrayAttr([StringAttr(name) for name in types]),
+            "threads": ops.i32_attr(schedule.threads),
+            "cluster": ops.i32_attr(schedule.cluster),
+            **({"along_n": UnitAttr()} if plan.shares("values") else {}),
+            "tile": ArrayAttr([ops.i32_attr(size) for size in (schedule.tile_m, schedule.tile_n, schedule.tile_k)]),
+            "mma": WgmmaAttr.of(plan.mma),
+        },
+        regions=[Region(body)],
+    )
+
+
+def _barriers(schedule: Schedule) -> dict[str, int]:
+    """The barriers' names, and how many there are of each: one for every stage, or for every warpgroup that takes turns."""
+    names = ["full", "empty"]
+    if schedule.metadata == "barrier":
+        names.append("metadata_full")
+    if schedule.cluster > 1:
+        names.append("invited")
+    return dict.fromkeys(names, schedule.stages) | ({TURN: schedule.consumers} if schedule.pingpong else {})
+
+
+def _ring(name: str, stages: int, size: int) -> None:
+    ops.RingOp(properties={"sym_name": StringAttr(name), "stages": ops.i32_attr(stages), "bytes": ops.i32_attr(size)})
+
+
+def _role(name: str, first: int, warpgroups: int, registers: int | None, single: bool, body: Block) -> None:
+    properties: dict[str, Attribute] = {
+        "sym_name": StringAttr(name),
+        "first": ops.i32_attr(first),
+        "warpgroups": ops.i32_attr(warpgroups),
+    }
+    if registers is not None:
+        properties["registers"] = ops.i32_attr(registers)
+    if single:
+        properties["single"] = UnitAttr()
+    ops.RoleOp(properties=properties, regions=[Region(body)])
+
+
+def _producer(plan: Generation, values: dict[str, SSAValue]) -> Block:
+    role = Block()
+    with ImplicitBuilder(role):
+        tile = _tile_block(plan)
+        with ImplicitBuilder(tile):
+            step = Block(arg_types=[i32])
+            with ImplicitBuilder(step):
+                _fill_stage(plan, values, tile.args, step.args[0])
+                ops.AdvanceOp()
+            loop(1, step)
+        _tiles(plan, values, {}, tile, [])
+    return role
+
+
+def _tiles(
+    plan: Generation,
+    values: dict[str, SSAValue],
+    more: dict[str, Attribute],
+    tile: Block,
+    ahead: list[Region],
+) -> None:
+    """The walk over tiles. more: its further properties."""
+    properties: dict[str, Attribute] = {"raster": ops.i32_attr(plan.schedule.raster), **more}
+    index = plan.nest.a.index
+    numbers: list[SSAValue] = []
+    if index is not None:
+        properties["along"] = StringAttr(index.axis)
+        numbers.append(values[parameter_name(index.argument)])
+    ops.TilesOp(operands=[numbers], properties=properties, regions=[Region(tile), ahead])
+
+
+def _tile_block(plan: Generation) -> Block:
+    """A region for each tile, its arguments named."""
+    entries = plan.nest.store.batch is not None or plan.nest.a.index is not None
+    tile = Block(arg_types=[i32] * (3 if entries else 2))
+    name_tile(tile)
+    for entry in tile.args[2:]:
+        entry.name_hint = "entry"
+    return tile
+
+
+def _fill_stage(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
+    """Copies of one step's operands. What a CTA loads for itself alone it begins before it waits for the others' invitation."""
+    ops.AcquireOp(properties={"barriers": StringAttr("empty")})
+    if plan.schedule.metadata == "barrier":
+        ops.ExpectOp(properties={"barriers": StringAttr(plan.metadata_barriers)})
+    ops.ExpectOp(properties={"barriers": StringAttr("full")})
+    own, shared = [_fill_sparse], [_fill_dense]
+    if plan.schedule.multicast == "values":
+        own, shared = shared, own
+    if plan.schedule.cluster > 1:
+        ops.InviteOp(properties={"barriers": StringAttr("invited")})
+    for fill in own:
+        fill(plan, values, tile, step)
+    if plan.schedule.cluster > 1:
+        ops.WaitOp(properties={"barriers": StringAttr("invited")})
+    for fill in shared:
+        fill(plan, values, tile, step)
+
+
+def _fill_sparse(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
+    """The metadata first, if stages hold it: its words are few, and the consumers want them before the operands."""
+    m, _, *entry = tile
+    if plan.staged:
+        _copy_metadata(plan, values, tile, step)
+    share = None
+    if plan.shares("values"):
+        rows = plan.a.box[1] // plan.schedule.cluster
+        share = (1, rows, rows * plan.a.box[0] * plan.a.element_bytes)
+    kept = arith.MuliOp(step, constant(plan.a.box[0])).result
+    own = [] if plan.nest.a.batch is None else entry
+    _bulk_load(values["a_map"], [kept, m, *own], "a", 0, share, "last" if plan.schedule.l2 == "values" else None)
+
+
+def _fill_dense(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
+    _, n, *entry = tile
+    own = [] if plan.nest.b.batch is None else entry
+    evict = "first" if plan.schedule.l2 == "values" else None
+    k = arith.MuliOp(step, constant(plan.schedule.tile_k)).result
+    k_major = plan.b.major == "k"
+    share = _dense_share(plan)
+    copies = plan.b.copies if share is None or k_major else plan.b.copies // plan.schedule.cluster
+    for copy in range(copies):
+        moving = k if k_major else n
+        if copy:
+            moving = arith.AddiOp(moving, constant(copy * plan.b.copy_step[0])).result
+        coordinates = [moving, n] if k_major else [moving, k]
+        _bulk_load(values["b_map"], [*coordinates, *own], "b", copy * plan.b.box_bytes, share, evict)
+
+
+def _copy_metadata(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
+    m, _, *entry = tile
+    staged.CopyMetadataOp(
+        operands=[values["metadata"], m, step, [] if plan.nest.a.batch is None else entry],
+        properties={
+            "ring": StringAttr("metadata"),
+            "bytes": ops.i32_attr(metadata_bytes(plan.schedule, plan.mma.a)),
+            "barriers": StringAttr(plan.metadata_barriers),
+            **({"multicast": UnitAttr()} if plan.shares("values") else {}),
+        },
+    )
+
+
+Share: TypeAlias = tuple[int, int, int]
+"""How a multicast load moves with the CTA's rank: coordinate, elements, shared-memory bytes."""
+
+
+def _dense_share(plan: Generation) -> Share | None:
+    cluster = plan.schedule.cluster
+    if not plan.shares("dense"):
+        return None
+    if plan.b.major == "k":
+        rows = plan.b.box[1] // cluster
+        return (1, rows, rows * plan.b.box[0] * plan.b.element_bytes)
+    boxes = plan.b.copies // cluster
+    return (0, boxes * plan.b.copy_step[0], boxes * plan.b.box_bytes)
+
+
+def _bulk_load(
+    source: SSAValue,
+    coordinates: list[SSAValue],
+    ring: str,
+    offset: int,
+    share: Share | None,
+    evict: Eviction | None,
+) -> None:
+    properties: dict[str, Attribute] = {
+        "ring": StringAttr(ring),
+        "offset": ops.i32_attr(offset),
+        "barriers": StringAttr("full"),
+    }
+    if share is not None:
+        properties["multicast"] = ArrayAttr([ops.i32_attr(value) for value in share])
+    if evict is not None:
+        properties["evict"] = StringAttr(evict)
+    ops.BulkLoadOp(operands=[source, coordinates], properties=properties)
+
+
+def _consumer(plan: Generation, values: dict[str, SSAValue]) -> Block:
+    role = Block()
+    with ImplicitBuilder(role):
+        tile = _tile_block(plan)
+        ahead = [] if plan.staged else [_ahead(plan, values)]
+        with ImplicitBuilder(tile):
+            multiply(plan, values, None if plan.schedule.specialized else _own_copies(plan, values, tile))
+            if ahead:
+                ops.NextTileOp()
+            _store(plan, values, tile.args)
+        _tiles(plan, values, {"in_turn": UnitAttr()} if plan.schedule.pingpong else {}, tile, ahead)
+    return role
+
+
+def _ahead(plan: Generation, values: dict[str, SSAValue]) -> Region:
+    block = _tile_block(plan)
+    with ImplicitBuilder(block):
+        begin(values)
+    return Region(block)
+
+
+def _own_copies(plan: Generation, values: dict[str, SSAValue], tile: Block) -> Callable[[SSAValue], None]:
+    """What a warpgroup without a producer does first in a step: one of its threads fills the stage."""
+
+    def fill(step: SSAValue) -> None:
+        body = Block()
+        with ImplicitBuilder(body):
+            _fill_stage(plan, values, tile.args, step)
+        staged.OneThreadOp(regions=[Region(body)])
+
+    return fill
+
+
+def _store(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue]) -> None:
+    m, n, *entry = tile
+    own = [] if plan.nest.store.batch is None else entry
+    body = Block(arg_types=[element_attribute(plan.nest.accumulator)] * (2 if plan.nest.gated else 1))
+    with ImplicitBuilder(body):
+        result = build_epilogue(plan.nest.epilogue, body.args, values)
+        ops.YieldOp(operands=[result])
+    properties: dict[str, Attribute] = {"transposed": UnitAttr()} if plan.nest.store.transposed else {}
+    if plan.nest.store.add:
+        properties["add"] = UnitAttr()
+    if plan.d is None:
+        ops.StoreOp(operands=[values["d"], m, n, own], properties=properties, regions=[Region(body)])
+        return
+    properties |= {
+        "ring": StringAttr("d"),
+        "element": StringAttr(plan.nest.store.element),
+        "columns": ops.i32_attr(plan.d.columns),
+    }
+    if plan.schedule.l2 == "values":
+        properties["evict"] = StringAttr("first")
+    ops.BulkStoreOp(operands=[values["d_map"], m, n, own], properties=properties, regions=[Region(body)])

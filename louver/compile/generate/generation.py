@@ -1,0 +1,81 @@
+"""What the generator derives once from the nest, the schedule and the target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from louver.compile.plan.layout import OperandLayout, OutputLayout
+from louver.compile.plan.schedule import Schedule
+from louver.ir.product import ProductNest
+from louver.isa.prepack import WORDS, columns_per_load
+from louver.isa.targets import Target
+from louver.isa.wgmma import Wgmma
+
+SETS = 2
+"""Sets of metadata registers: one is refilled while products still read the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The parts that the generator puts together. d: the staged output, None for direct stores."""
+
+    nest: ProductNest
+    schedule: Schedule
+    target: Target
+    a: OperandLayout
+    b: OperandLayout
+    d: OutputLayout | None
+    mma: Wgmma
+
+    @property
+    def word_columns(self) -> int:
+        """Dense columns whose metadata one word of a lane holds."""
+        return columns_per_load(self.mma.a) // WORDS
+
+    @property
+    def words(self) -> int:
+        """Metadata words a lane needs for a K step of one block of 64 rows."""
+        return self.schedule.tile_k // self.word_columns
+
+    @property
+    def steps_per_load(self) -> int:
+        """K steps that one 16-byte metadata load covers."""
+        return WORDS // self.words
+
+    @property
+    def products(self) -> int:
+        """Products along K of a step."""
+        return self.schedule.tile_k // self.mma.k
+
+    @property
+    def unroll(self) -> int:
+        """Steps of the main loop's body: a round of both metadata sets."""
+        return 2 * self.steps_per_load
+
+    @property
+    def group(self) -> int:
+        """Steps whose sums are promoted together, of which a round of the main loop has whole groups; 0 without promotion."""
+        if self.nest.promoted is None:
+            return 0
+        steps = min(self.nest.promoted // self.schedule.tile_k, self.unroll)
+        return 1 << steps.bit_length() - 1
+
+    @property
+    def staged(self) -> bool:
+        """Whether stages hold the metadata of their step."""
+        return self.schedule.metadata != "global"
+
+    @property
+    def metadata_barriers(self) -> str:
+        """The barriers that say that a stage's metadata has arrived."""
+        return "metadata_full" if self.schedule.metadata == "barrier" else "full"
+
+    def shares(self, operand: Literal["dense", "values"]) -> bool:
+        """Whether the CTAs of a cluster share each tile of that operand."""
+        return self.schedule.cluster > 1 and self.schedule.multicast == operand
+
+    @property
+    def in_registers(self) -> bool:
+        """Whether products read the values in registers."""
+        return self.schedule.values == "registers"

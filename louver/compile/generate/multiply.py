@@ -1,0 +1,176 @@
+"""The consumers' walk over K, as schedule IR: metadata and values in registers, products, waits and releases.
+
+Metadata goes to registers in two sets: from global memory, 256 columns at a time, or from the ring, a step at a time. Values
+stay in the ring, or go on to registers. A register is refilled only after the wait that retires the last product which reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from xdsl.builder import ImplicitBuilder
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i32
+from xdsl.ir import Attribute, Block, Region, SSAValue
+
+from louver.compile.generate.generation import SETS, Generation
+from louver.ir.sched import ops, staged
+
+SLOTS = 2
+"""Register slots of values: products of one step may still read theirs while the next step's are loaded."""
+
+
+TURN = "turn"
+"""The barriers by which warpgroups that take tiles in turn let each other on."""
+
+
+def constant(value: int) -> SSAValue:
+    """An i32 constant."""
+    return arith.ConstantOp(IntegerAttr(value, i32)).result
+
+
+def loop(unroll: int, body: Block, *, partial: bool = False) -> None:
+    """A loop over K steps with this body."""
+    body.args[0].name_hint = "step"
+    properties: dict[str, Attribute] = {"unroll": ops.i32_attr(unroll)}
+    if partial:
+        properties["partial"] = UnitAttr()
+    ops.LoopOp(properties=properties, regions=[Region(body)])
+
+
+def name_tile(block: Block) -> None:
+    """Name a tile's arguments."""
+    block.args[0].name_hint, block.args[1].name_hint = "m", "n"
+
+
+def begin(values: dict[str, SSAValue]) -> None:
+    """What a tile loads ahead of its turn: the first metadata set."""
+    _load_metadata(values["metadata"], constant(0), 0, 0)
+
+
+Fill = Callable[[SSAValue], None]
+"""Fills the stage of a step, where no other role does."""
+
+
+def multiply(plan: Generation, values: dict[str, SSAValue], fill: Fill | None) -> None:
+    """All K steps of a tile: the main loop, what is left of a round of it, and the wait for the last products."""
+    if plan.schedule.pingpong:
+        ops.TakeTurnOp(properties={"barriers": StringAttr(TURN)})
+    if plan.group:
+        ops.ClearOp()
+    _steps(plan, values, fill, plan.unroll, plan.group)
+    # Any step of the rest may be the last, so each is promoted by itself.
+    _steps(plan, values, fill, plan.unroll - 1, min(plan.group, 1), partial=True)
+    if plan.schedule.pingpong:
+        # The other warpgroup's first products follow the last ones that are in flight here.
+        ops.PassTurnOp(properties={"barriers": StringAttr(TURN)})
+    if plan.schedule.in_flight and not plan.group:
+        _retire(0, 1)
+
+
+def _steps(
+    plan: Generation, values: dict[str, SSAValue], fill: Fill | None, count: int, group: int, *, partial: bool = False
+) -> None:
+    """A loop of `count` steps a round. partial: one round, which ends with the last step of K."""
+    body = Block(arg_types=[i32])
+    with ImplicitBuilder(body):
+        for index in range(count):
+            # Of a partial loop nothing reads metadata beyond its round.
+            refill = not partial or index + plan.steps_per_load < count
+            _step(plan, values, body.args[0], index, fill, group, refill=refill)
+    loop(count, body, partial=partial)
+
+
+def _step(
+    plan: Generation,
+    values: dict[str, SSAValue],
+    step: SSAValue,
+    index: int,
+    fill: Fill | None,
+    group: int,
+    *,
+    refill: bool,
+) -> None:
+    """Step number `index` of a body that begins at `step`, with a multiple of `unroll` steps before it.
+
+    group: steps of the body whose sums are promoted together, 0 for none. refill: whether later steps read more metadata.
+    """
+    register_set, part = (index % SETS, 0) if plan.staged else divmod(index, plan.steps_per_load)
+    begins, ends = (index % group == 0, index % group == group - 1) if group else (False, False)
+    in_flight = plan.schedule.in_flight
+    if fill is not None:
+        fill(arith.AddiOp(step, constant(index)).result if index else step)
+    if plan.staged:
+        ops.WaitOp(properties={"barriers": StringAttr(plan.metadata_barriers)})
+        staged.ReadMetadataOp(properties={"ring": StringAttr("metadata"), "set": ops.i32_attr(register_set)})
+    if not plan.staged or plan.schedule.metadata == "barrier":
+        ops.WaitOp(properties={"barriers": StringAttr("full")})
+    if plan.in_registers:
+        # The products that read this slot last were waited for in the step before.
+        properties: dict[str, Attribute] = {"ring": StringAttr("a"), "slot": ops.i32_attr(index % SLOTS)}
+        ops.LoadValuesOp(properties=properties)
+    # Accumulators change hands only between tiles, so that the first step of a body is fenced; from there on products of
+    # one shape follow each other. Values loaded into registers are fenced every time; so is a step whose copies one thread
+    # begins, for after that branch ptxas would put in a fence of its own, and serialize.
+    if index == 0 or begins or plan.in_registers or fill is not None:
+        ops.MmaFenceOp()
+    _products(plan, register_set, part * plan.words, index % SLOTS, fresh=begins)
+    # Nothing is in flight when a group of promoted sums begins.
+    if not (begins and in_flight):
+        _retire(in_flight, in_flight)
+    if refill and part == 0 and not plan.staged:
+        _load_metadata(values["metadata"], step, 1 - register_set, index + plan.steps_per_load)
+    if ends:
+        if in_flight:
+            _retire(0, 0)
+        ops.PromoteOp()
+    ops.AdvanceOp()
+
+
+def _retire(pending: int, lag: int) -> None:
+    """Wait for all but `pending` steps' products, and release the stage that the last of those waited for have read."""
+    ops.MmaWaitOp(properties={"pending": ops.i32_attr(pending)})
+    ops.ReleaseOp(properties={"barriers": StringAttr("empty"), "lag": ops.i32_attr(lag)})
+
+
+def _products(plan: Generation, register_set: int, first_word: int, slot: int, *, fresh: bool) -> None:
+    per_word = plan.word_columns // plan.mma.k
+    for block in range(plan.schedule.blocks):
+        for index in range(plan.products):
+            ops.MmaOp(
+                properties={
+                    **_values_of(plan, slot, block, index),
+                    "b": StringAttr("b"),
+                    "b_offset": ops.i32_attr(_dense_offset(plan, index)),
+                    "block": ops.i32_attr(block),
+                    "set": ops.i32_attr(register_set),
+                    "word": ops.i32_attr(first_word + index // per_word),
+                    "selector": ops.i32_attr(index % per_word),
+                    **({"fresh": UnitAttr()} if fresh and index == 0 else {}),
+                }
+            )
+    ops.MmaCommitOp()
+
+
+def _values_of(plan: Generation, slot: int, block: int, index: int) -> dict[str, Attribute]:
+    """Where product `index` of row block `block` finds its values."""
+    if plan.in_registers:
+        return {"slot": ops.i32_attr(slot), "part": ops.i32_attr(index)}
+    row_bytes = plan.a.box[0] * plan.a.element_bytes
+    # Bytes from the warpgroup's first row.
+    offset = block * 64 * row_bytes + index * plan.mma.k // 2 * plan.a.element_bytes
+    return {"a": StringAttr("a"), "a_offset": ops.i32_attr(offset)}
+
+
+def _dense_offset(plan: Generation, index: int) -> int:
+    """Bytes from the dense tile's start to K column `index * k` of it."""
+    column = index * plan.mma.k
+    if plan.b.major == "mn":
+        return column * plan.b.box[0] * plan.b.element_bytes
+    box, inside = divmod(column, plan.b.box[0])
+    return box * plan.b.box_bytes + inside * plan.b.element_bytes
+
+
+def _load_metadata(metadata: SSAValue, step: SSAValue, register_set: int, ahead: int) -> None:
+    properties: dict[str, Attribute] = {"set": ops.i32_attr(register_set), "ahead": ops.i32_attr(ahead)}
+    ops.LoadMetadataOp(operands=[metadata, step], properties=properties)

@@ -1,0 +1,1 @@
+"""Schedule IR and encoded tile IR to PTX."""

@@ -1,0 +1,7 @@
+"""Schedule IR -> PTX."""
+
+from __future__ import annotations
+
+from louver.compile.lower.products.kernel import lower
+
+__all__ = ["lower"]

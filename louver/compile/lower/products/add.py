@@ -1,0 +1,60 @@
+"""Results that are added to what is in memory: two neighbours of a row in one instruction where their address allows it.
+
+As an epilogue's arrays, the output may begin anywhere and have any pitch: a row sees by its address whether its pairs are aligned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from louver.compile.lower.products.convert import half, stored_bits, stored_pair
+from louver.compile.lower.products.state import Lowering
+from louver.formats.dtypes import element_type
+from louver.isa.machine import AtomicKind
+from louver.isa.memory import AddVector, AtomicAdd
+from louver.ptx.module import Address, Reg
+
+KINDS: dict[str, AtomicKind] = {"f32": "f32", "f16": "f16", "bf16": "bf16", "s32": "s32"}
+"""How an element in memory is added to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adder:
+    """Adds results of one row of the output. paired: columns below this number are added in pairs, of which a thread's first one
+    is even; None where no two are neighbours in memory, or no instruction adds both.
+    """
+
+    low: Lowering
+    element: str
+    paired: Reg | None
+
+    @classmethod
+    def of_row(cls, low: Lowering, address: Reg, element: str, *, transposed: bool) -> Adder:
+        """One for the row whose first column of this thread is at `address`."""
+        if transposed or element == "s32":
+            return cls(low, element, None)
+        k = low.k
+        aligned = k.setp("eq", "u64", k.and_(address, 2 * element_type(element).bytes - 1), 0)
+        return cls(low, element, k.selp(k.and_(low.sizes["N"], ~1 & 0xFFFFFFFF), 0, aligned))
+
+    def one(self, address: Address, value: Reg, inside: Reg) -> None:
+        """Add one element, if it is inside."""
+        self.low.k.emit(
+            AtomicAdd(KINDS[self.element]), address, stored_bits(self.low, value, self.element), guard=inside
+        )
+
+    def pair(self, base: Reg, offset: int, values: tuple[Reg, Reg], column: Reg, inside: tuple[Reg, Reg]) -> None:
+        """Add elements at `base + offset` bytes, of columns `column` and the next one, those that are inside."""
+        k, size = self.low.k, element_type(self.element).bytes
+        if self.paired is None:
+            raise ValueError(f"{self.element} here is added element by element")
+        both, alone = k.setp("lt", "u32", column, self.paired), k.setp("ge", "u32", column, self.paired)
+        if self.element == "f32":
+            held = tuple(stored_bits(self.low, value, "f32") for value in values)
+            k.emit(AddVector(), Address(base, offset), held, guard=both)
+        else:
+            kind = half(self.element)
+            packed = stored_pair(self.low, *values, kind)
+            k.emit(AtomicAdd("f16x2" if kind == "f16" else "bf16x2"), Address(base, offset), packed, guard=both)
+        for index, (value, here) in enumerate(zip(values, inside, strict=True)):
+            self.one(Address(base, offset + index * size), value, k.and_pred(here, alone))

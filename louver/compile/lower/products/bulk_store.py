@@ -1,0 +1,95 @@
+"""The epilogue by way of shared memory: chunks staged in turn, each sent by bulk copies while the next one is staged.
+
+Every warpgroup has buffers and a named barrier of its own, so that none waits for another's epilogue. One barrier a chunk does
+for two things: what the warpgroup has staged is sent after it, and the buffer that comes next is free after it, for the thread
+that sends has waited until earlier copies have read it.
+"""
+
+from __future__ import annotations
+
+from louver.compile.lower.products import stage_matrices, stage_words
+from louver.compile.lower.products.epilogue import is_gated
+from louver.compile.lower.products.results import Results
+from louver.compile.lower.products.stages import eviction
+from louver.compile.lower.products.staging import Area, Chunk, Lane, open_area
+from louver.compile.lower.products.state import Lowering
+from louver.compile.plan.layout import BLOCK_ROWS
+from louver.ir.sched import ops
+from louver.isa.targets import WARPGROUP_THREADS
+from louver.ptx.module import Address, Reg
+
+FIRST_BARRIER = 1
+"""Named barrier of the first consumer warpgroup; 0 is the CTA's own."""
+
+
+def bulk_store(low: Lowering, op: ops.BulkStoreOp) -> None:
+    """Stage and send the warpgroup's rows of the tile."""
+    k = low.k
+    leader = _leader(low)
+    with k.if_(leader):
+        k.bulk_wait(0)
+    _warpgroup_barrier(low)
+    area, lane = open_area(low, op), Lane.of(low)
+    chunks = list(area.chunks(len(low.consumer.accumulators), low.tile[1]))
+    results: Results | None = None
+    for index, chunk in enumerate(chunks):
+        if results is None or results.block != chunk.block:
+            results = Results.of_block(low, op, chunk.block)
+        _stage(low, area, results, chunk, lane)
+        k.fence_proxy_async()
+        if _reuses(area, chunks, index + 1):
+            with k.if_(leader):
+                k.bulk_wait(0)
+        _warpgroup_barrier(low)
+        with k.if_(leader):
+            _send(low, op, area, chunk)
+            # Copies that no wait tells apart go into one group.
+            if chunk is chunks[-1] or _reuses(area, chunks, index + 2):
+                k.bulk_commit()
+
+
+def _reuses(area: Area, chunks: list[Chunk], index: int) -> bool:
+    """Whether there is such a chunk, and it takes a buffer that an earlier one has had."""
+    return area.buffers <= index < len(chunks)
+
+
+def drain(low: Lowering) -> None:
+    """The thread that sends waits until its copies have read the staging area."""
+    with low.k.if_(_leader(low)):
+        low.k.bulk_wait(0)
+
+
+def _leader(low: Lowering) -> Reg:
+    return low.k.setp("eq", "u32", low.k.and_(low.named["tid"], WARPGROUP_THREADS - 1), 0)
+
+
+def _warpgroup_barrier(low: Lowering) -> None:
+    k = low.k
+    for index in range(low.warpgroups):
+        with k.if_(k.setp("eq", "u32", low.warpgroup, index), uniform=True):
+            k.barrier_sync(FIRST_BARRIER + index, WARPGROUP_THREADS)
+
+
+def _stage(low: Lowering, area: Area, results: Results, chunk: Chunk, lane: Lane) -> None:
+    how = stage_words if area.size == 4 else stage_matrices
+    (how.stage_columns if area.transposed else how.stage_rows)(low, area, results, chunk, lane)
+
+
+def _send(low: Lowering, op: ops.BulkStoreOp, area: Area, chunk: Chunk) -> None:
+    """Start the copies of a chunk's boxes: along m for an output [N, M], along n for [M, N]."""
+    k = low.k
+    blocks = len(low.consumer.accumulators)
+    row = k.mad_lo(low.part, BLOCK_ROWS * blocks, low.number(op.row))
+    if is_gated(op):
+        row = k.shr(row, 1)
+    row = k.add(row, area.rows * chunk.block)
+    column = k.add(low.number(op.column), chunk.column)
+    along, across = (row, column) if area.transposed else (column, row)
+    for box in range(area.boxes):
+        coordinates = [k.add(along, box * area.box_elements), across]
+        if op.entry is not None:
+            coordinates.append(low.register(op.entry))
+        source = Address(area.start, chunk.offset + box * area.box_bytes)
+        k.bulk_tensor_store(
+            low.register(op.destination), coordinates, source, evict=eviction(op.evict), add=op.add is not None
+        )

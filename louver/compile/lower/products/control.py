@@ -1,0 +1,248 @@
+"""Kernel entry, roles, the walk over tiles and the loops over K steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+
+from xdsl.ir import Block
+
+from louver.compile.lower.products import bulk_store, operands
+from louver.compile.lower.products.batch_indices import entries_of, load_entry
+from louver.compile.lower.products.state import Lowering, Origin, RolePosition, TileState, TileWalk
+from louver.ir.sched import ops, staged
+from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP
+from louver.ptx.module import Address, Imm, Reg
+
+LowerBlock = Callable[[Block], None]
+
+
+def enter(low: Lowering) -> None:
+    """Thread indices, sizes and counts that every role needs; initialise the barriers before anybody waits."""
+    k, named = low.k, low.named
+    named["tid"] = k.special("%tid.x")
+    # A shuffled warp index is known to be the same over the warp, so that branches on it are uniform.
+    named["warp"] = k.shuffle(k.shr(named["tid"], 5), 0)
+    named["smem"] = k.shared_symbol()
+    if low.cluster > 1:
+        named["rank"] = k.special("%cluster_ctarank")
+    tile_m, tile_n, tile_k = low.tile
+    sizes = low.sizes
+    named["steps"] = k.shr(k.add(sizes["K"], tile_k - 1), tile_k.bit_length() - 1)
+    rows, columns = (tile_m, tile_n * low.cluster) if low.along_n else (tile_m * low.cluster, tile_n)
+    named["tiles_m"] = k.div(k.add(sizes["M"], rows - 1), rows)
+    named["tiles_n"] = k.div(k.add(sizes["N"], columns - 1), columns)
+    # scale-d is a predicate register: PTX has no constant one.
+    named["always"] = k.setp("eq", "u32", named["tid"], named["tid"])
+    if any(isinstance(op, ops.PromoteOp) for op in low.kernel.walk()):
+        named["never"] = k.setp("ne", "u32", named["tid"], named["tid"])
+    _initialise_barriers(low)
+
+
+def _initialise_barriers(low: Lowering) -> None:
+    k = low.k
+    with k.if_(k.setp("eq", "u32", low.named["tid"], 0)):
+        for barriers in low.barriers.values():
+            for index in range(barriers.count):
+                k.mbarrier_init(Address(low.named["smem"], barriers.offset + 8 * index), barriers.arrivals)
+        k.fence_mbarrier_init()
+    if low.cluster > 1:
+        k.cluster_sync()
+    else:
+        k.barrier_sync(0, low.kernel.threads.value.data)
+
+
+def leave(low: Lowering) -> None:
+    """A CTA of a cluster stays until nobody can send to it any more."""
+    if low.cluster > 1:
+        low.k.cluster_sync()
+
+
+def lower_role(low: Lowering, role: ops.RoleOp, lower_block: LowerBlock) -> None:
+    """One branch of the kernel: its warpgroups take their registers and run the body."""
+    k = low.k
+    first = role.first.value.data * WARPS_PER_WARPGROUP
+    last = first + role.warpgroups.value.data * WARPS_PER_WARPGROUP
+    single = role.single is not None
+    inside = k.setp("lt", "u32", k.sub(low.named["warp"], first), last - first)
+    with k.if_(inside, uniform=True):
+        if role.registers is not None:
+            k.setmaxnreg(role.registers.value.data, "dec" if single else "inc")
+        low.warpgroup = k.shr(k.sub(low.named["warp"], first), 2)
+        low.warpgroups = role.warpgroups.value.data
+        low.part = low.warpgroup if role.sharing == low.warpgroups else k.mov(0)
+        if single:
+            elected = k.setp("eq", "u32", low.named["tid"], first * 32)
+            with k.if_(elected):
+                _start_role(low, role, lower_block)
+        else:
+            _start_role(low, role, lower_block)
+
+
+def _start_role(low: Lowering, role: ops.RoleOp, lower_block: LowerBlock) -> None:
+    k = low.k
+    low.position = RolePosition(stage=k.mov(0), parity=k.mov(0), previous=k.mov(0))
+    if any(isinstance(inner, ops.MmaOp) for inner in role.walk()):
+        tile_m, _, _ = low.tile
+        operands.open_consumer(low, role, tile_m // (64 * role.sharing))
+    lower_block(role.body.block)
+
+
+def one_thread(low: Lowering, op: staged.OneThreadOp, lower_block: LowerBlock) -> None:
+    """The region, for the first thread of the warpgroup."""
+    k = low.k
+    with k.if_(k.setp("eq", "u32", k.and_(low.named["tid"], WARPGROUP_THREADS - 1), 0)):
+        lower_block(op.body.block)
+
+
+def lower_tiles(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock) -> None:
+    """Persistent CTAs: each cluster takes every `grid`-th tile, in an order that walks `raster` rows of tiles at a time."""
+    k, named = low.k, low.named
+    tile = k.div(k.special("%ctaid.x"), low.cluster)
+    stride = k.div(k.special("%nctaid.x"), low.cluster)
+    total = k.mul_lo(named["tiles_m"], named["tiles_n"])
+    if "batch" in low.sizes:
+        named["tiles"] = total
+        total = k.mul_lo(total, low.sizes["batch"])
+    if op.in_turn is not None:
+        tile = k.mad_lo(low.warpgroup, stride, tile)
+        stride = k.mul_lo(stride, low.warpgroups)
+        # The first warpgroup has the first turn: a wait for the phase before the first passes at once.
+        low.position.turn = k.selp(Imm(1), Imm(0), k.setp("eq", "u32", low.warpgroup, 0))
+        _pass_over(low, low.warpgroup)
+    with k.if_(k.setp("lt", "u32", tile, total), uniform=True):
+        low.walk = walk = TileWalk(tile, stride, total, op.raster.value.data, _origin(low), entries_of(low, op))
+        _move_to(low, tile, walk.here)
+        _begin(low, op, lower_block, walk.here)
+        with k.loop(uniform=True) as loop:
+            _bind(low, op.body.block, walk.here)
+            low.tile_state = TileState(step=k.mov(0))
+            lower_block(op.body.block)
+            if op.in_turn is not None:
+                _pass_over(low, low.warpgroups - 1)
+            k.add(tile, stride, into=tile)
+            if walk.ahead is None:
+                _move_to(low, tile, walk.here)
+            else:
+                for following, current in zip(walk.ahead, walk.here, strict=True):
+                    if following is not None:
+                        k.mov(following, into=current)
+            loop.repeat_if(k.setp("lt", "u32", tile, total))
+    if any(isinstance(inner, ops.BulkStoreOp) for inner in op.body.block.ops):
+        bulk_store.drain(low)
+
+
+def _pass_over(low: Lowering, tiles: Reg | int) -> None:
+    """Go on by the stages of as many tiles: the parity flips for each time that the ring wraps."""
+    k, position = low.k, low.position
+    stage = k.add(position.stage, k.mul_lo(low.named["steps"], tiles))
+    rounds = k.div(stage, low.stages)
+    k.mov(k.sub(stage, k.mul_lo(rounds, low.stages)), into=position.stage)
+    k.xor(position.parity, k.and_(rounds, 1), into=position.parity)
+
+
+def next_tile(low: Lowering, op: ops.NextTileOp, lower_block: LowerBlock) -> None:
+    """Begin the next tile; the last one stands in for what follows it, so that every address is one of the operand's."""
+    k, walk = low.k, low.walk
+    tiles = op.parent_op()
+    assert isinstance(tiles, ops.TilesOp)
+    walk.ahead = _origin(low)
+    _move_to(low, k.min(k.add(walk.tile, walk.stride), k.sub(walk.total, 1)), walk.ahead)
+    _begin(low, tiles, lower_block, walk.ahead)
+
+
+def _begin(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock, at: Origin) -> None:
+    if op.ahead is None:
+        return
+    operands.open_tile(low, op, at)
+    _bind(low, op.ahead.block, at)
+    lower_block(op.ahead.block)
+
+
+def _bind(low: Lowering, block: Block, at: Origin) -> None:
+    for argument, register in zip(block.args, at, strict=False):
+        if register is not None:
+            low.values[argument] = register
+
+
+def _origin(low: Lowering) -> Origin:
+    """Registers for a tile's origin."""
+    k = low.k
+    has_entries = "batch" in low.sizes or "entries" in low.sizes
+    return Origin(k.mov(0), k.mov(0), k.mov(0) if has_entries else None)
+
+
+def _move_to(low: Lowering, tile: Reg, to: Origin) -> None:
+    """Set the origin to the tile's: first row and column, in elements, and entry."""
+    k, named = low.k, low.named
+    entries = low.walk.entries
+    if to.entry is not None and entries is None:
+        k.mov(k.div(tile, named["tiles"]), into=to.entry)
+        tile = k.sub(tile, k.mul_lo(to.entry, named["tiles"]))
+    tile_m, tile_n, _ = low.tile
+    raster = low.walk.raster
+    band = k.mul_lo(named["tiles_n"], raster)
+    band_index = k.div(tile, band)
+    inside = k.sub(tile, k.mul_lo(band_index, band))
+    first_row = k.mul_lo(band_index, raster)
+    rows = k.min(k.sub(named["tiles_m"], first_row), raster)
+    column = k.div(inside, rows)
+    row = k.add(first_row, k.sub(inside, k.mul_lo(column, rows)))
+    if low.along_n:
+        column = k.mad_lo(column, low.cluster, named["rank"])
+    elif low.cluster > 1:
+        row = k.mad_lo(row, low.cluster, named["rank"])
+    if to.entry is not None and entries is not None:
+        load_entry(low, entries, row if entries.along == "m" else column, to.entry)
+    k.mul_lo(row, tile_m, into=to.m)
+    k.mul_lo(column, tile_n, into=to.n)
+
+
+def lower_loop(low: Lowering, op: ops.LoopOp, lower_block: LowerBlock) -> None:
+    """Run the body while `unroll` whole steps are left, or once, as far as steps are left."""
+    k, tile = low.k, low.tile_state
+    tile.unroll = op.unroll.value.data
+    low.values[op.body.block.args[0]] = tile.step
+    if op.partial is not None:
+        with ExitStack() as tile.leave:
+            tile.leave.enter_context(_if_left(low, 0))
+            _lower_body(low, op, lower_block)
+        tile.leave = None
+        k.mov(low.named["steps"], into=tile.step)
+        return
+
+    def more() -> Reg:
+        return k.setp("le", "u32", k.add(tile.step, tile.unroll), low.named["steps"])
+
+    with k.if_(more(), uniform=True), k.loop(uniform=True) as loop:
+        _lower_body(low, op, lower_block)
+        k.add(tile.step, tile.unroll, into=tile.step)
+        loop.repeat_if(more())
+
+
+def _lower_body(low: Lowering, op: ops.LoopOp, lower_block: LowerBlock) -> None:
+    tile = low.tile_state
+    lower_block(op.body.block)
+    if tile.advanced != tile.unroll:
+        raise ValueError(f"a loop over {tile.unroll} steps must advance {tile.unroll} times, got {tile.advanced}")
+    tile.advanced = 0
+
+
+def _if_left(low: Lowering, done: int) -> AbstractContextManager[object]:
+    """A branch that is taken while there are more than `done` steps from the body's first on."""
+    k = low.k
+    left = k.setp("lt", "u32", k.add(low.tile_state.step, done), low.named["steps"])
+    return k.if_(left, uniform=True)
+
+
+def advance(low: Lowering) -> None:
+    """Step to the next stage; the parity flips where the ring wraps."""
+    k, position, tile = low.k, low.position, low.tile_state
+    k.mov(position.stage, into=position.previous)
+    k.add(position.stage, 1, into=position.stage)
+    wrapped = k.setp("eq", "u32", position.stage, low.stages)
+    k.selp(Imm(0), position.stage, wrapped, into=position.stage)
+    k.xor(position.parity, k.selp(Imm(1), Imm(0), wrapped), into=position.parity)
+    tile.advanced += 1
+    if tile.leave is not None and tile.advanced < tile.unroll:
+        tile.leave.enter_context(_if_left(low, tile.advanced))

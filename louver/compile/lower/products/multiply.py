@@ -1,0 +1,121 @@
+"""Warpgroup products: their descriptors, operands and groups."""
+
+from __future__ import annotations
+
+from louver.compile.lower.products.state import Lowering
+from louver.ir.sched import ops
+from louver.ir.sched.types import MapType
+from louver.isa.descriptor import START_MAX, describe
+from louver.isa.swizzle import Swizzle, Tile
+from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
+from louver.ptx.module import Reg
+
+
+def mma(low: Lowering, op: ops.MmaOp) -> None:
+    """One warpgroup product. The tile's first product of each block ignores what the accumulators held."""
+    k = low.k
+    block = op.block.value.data
+    instruction = low.kernel.mma.instruction(op.selector.value.data)
+    k.emit(
+        instruction,
+        tuple(low.consumer.accumulators[block]),
+        _values_operand(low, op),
+        _descriptor(low, op.b.data, _dense_tile(low, instruction), op.b_offset.value.data, per_warpgroup=False),
+        low.consumer.metadata[op.set.value.data][block][op.word.value.data],
+        _accumulate(low, op),
+    )
+
+
+def _values_operand(low: Lowering, op: ops.MmaOp) -> Reg | tuple[Reg, ...]:
+    """A descriptor of the values in shared memory, or the registers that hold them."""
+    if op.slot is not None and op.part is not None:
+        return tuple(low.consumer.values[op.slot.value.data][op.block.value.data][op.part.value.data])
+    assert op.a is not None and op.a_offset is not None
+    return _descriptor(low, op.a.data, values_tile(low), op.a_offset.value.data, per_warpgroup=True)
+
+
+def _accumulate(low: Lowering, op: ops.MmaOp) -> Reg:
+    """scale-d: false for the first product of a block in a tile, or of a group that is promoted."""
+    if op.fresh is not None:
+        return low.named["never"]
+    if low.consumer.promoted:
+        return low.named["always"]
+    tile = low.tile_state
+    if tile.advanced == 0 and op.b_offset.value.data == 0:
+        return low.k.setp("ne", "u32", tile.step, 0)
+    return low.named["always"]
+
+
+def _map(low: Lowering, operand: str) -> MapType:
+    """The tensor map of an operand."""
+    for argument in low.kernel.body.block.args:
+        if isinstance(argument.type, MapType) and argument.type.operand.data == operand:
+            return argument.type
+    raise ValueError(f"the kernel has no tensor map for operand {operand}")
+
+
+def has_entries(low: Lowering, operand: str) -> bool:
+    """Whether each product of a batch has an operand of its own, which its tensor map shows by a third dimension."""
+    return len(_map(low, operand).box) == 3
+
+
+def values_tile(low: Lowering) -> Tile:
+    """The stored values of a stage: K-major rows of one swizzle span."""
+    kind = _map(low, "a")
+    return Tile("k", low.tile[0], kind.box.data[0].data * kind.element_bytes.data, Swizzle(kind.span))
+
+
+def _dense_tile(low: Lowering, instruction: Wgmma) -> Tile:
+    """The dense operand of a stage: boxes of one swizzle span."""
+    kind = _map(low, "b")
+    _, tile_n, tile_k = low.tile
+    if instruction.transpose_b:
+        return Tile("mn", tile_k, tile_n * kind.element_bytes.data, Swizzle(kind.span))
+    return Tile("k", tile_n, tile_k * kind.element_bytes.data, Swizzle(kind.span))
+
+
+def _descriptor(low: Lowering, ring_name: str, tile: Tile, offset: int, *, per_warpgroup: bool) -> Reg:
+    """A matrix descriptor: the constant fields, and the start moved to the stage in hand (its unit is 16 bytes)."""
+    k = low.k
+    ring = low.rings[ring_name]
+    constant = describe(tile, 0).encode()
+    base = low.named["smem"]
+    if low.cluster > 1:
+        # The CTA's rank is among an address's high bits, which a descriptor has other fields for.
+        base = k.and_(base, START_MAX)
+    start = k.shr(base, 4)
+    start = k.mad_lo(low.position.stage, ring.stage_bytes >> 4, start)
+    if per_warpgroup:
+        rows = 64 * len(low.consumer.accumulators)
+        start = k.mad_lo(low.part, rows * tile.line_bytes >> 4, start)
+    start = k.add(start, (constant & 0xFFFFFFFF) + (ring.offset + offset >> 4))
+    return k.pack_b64(start, k.mov(constant >> 32))
+
+
+def fence(low: Lowering) -> None:
+    """`wgmma.fence`."""
+    low.k.emit(WgmmaFence())
+
+
+def clear(low: Lowering) -> None:
+    """Promoted sums of zero."""
+    for block in low.consumer.promoted:
+        for total in block:
+            low.k.mov(0.0, into=total)
+
+
+def promote(low: Lowering) -> None:
+    """One f32 addition a register."""
+    for totals, partials in zip(low.consumer.promoted, low.consumer.accumulators, strict=True):
+        for total, partial in zip(totals, partials, strict=True):
+            low.k.add_f32(total, partial, into=total)
+
+
+def commit(low: Lowering) -> None:
+    """`wgmma.commit_group`."""
+    low.k.emit(WgmmaCommit())
+
+
+def wait_products(low: Lowering, op: ops.MmaWaitOp) -> None:
+    """`wgmma.wait_group`."""
+    low.k.emit(WgmmaWait(op.pending.value.data))

@@ -1,0 +1,71 @@
+"""Metadata through the ring: bulk copies of a step's words into the stage, and from there to registers."""
+
+from __future__ import annotations
+
+from louver.compile.lower.products.batch_indices import entry_of_metadata
+from louver.compile.lower.products.stages import barrier_address
+from louver.compile.lower.products.state import Lowering
+from louver.ir.sched import staged
+from louver.isa.bulk import BulkLoad
+from louver.isa.memory import Load
+from louver.isa.prepack import WORDS, columns_per_load
+from louver.isa.targets import WARPGROUP_THREADS
+from louver.ptx.module import Address, Reg
+
+WORD_BYTES = 4
+
+
+def copy(low: Lowering, op: staged.CopyMetadataOp) -> None:
+    """One copy of contiguous words for each 64 rows of the tile, or of a CTA's part of them."""
+    k = low.k
+    rows, _, _ = low.tile
+    blocks = rows // 64
+    size = op.bytes.value.data // blocks
+    columns = columns_per_load(low.kernel.mma.a.data)
+    groups = k.shr(k.add(low.sizes["K"], columns - 1), columns.bit_length() - 1)
+    steps = k.mul_lo(groups, WORDS // _words(size))
+    last = k.shr(k.sub(low.sizes["M"], 1), 6)
+    first = k.shr(low.number(op.row), 6)
+    ring, barriers = low.rings[op.ring.data], low.barriers[op.barriers.data]
+    stage = k.mad_lo(low.position.stage, ring.stage_bytes, low.named["smem"])
+    barrier = Address(barrier_address(low, low.position.stage), barriers.offset)
+    step = k.widen_u64(low.number(op.step))
+    part = size // (1 if op.multicast is None else low.cluster)
+    mask: list[Reg] = []
+    if op.multicast is not None:
+        stage = k.mad_lo(low.named["rank"], part, stage)
+        mask = [k.mov((1 << low.cluster) - 1, kind="b16")]
+    for block in range(blocks):
+        block_index = k.min(k.add(first, block), last)
+        if op.entry is not None:
+            block_index = k.mad_lo(entry_of_metadata(low, low.register(op.entry)), k.add(last, 1), block_index)
+        index = k.add(k.mul_wide(block_index, steps), step)
+        source = k.add(low.register(op.metadata), k.shl(index, size.bit_length() - 1))
+        if op.multicast is not None:
+            source = k.add(source, k.mul_wide(low.named["rank"], part))
+        load = BulkLoad(op.multicast is not None)
+        k.emit(load, Address(stage, ring.offset + block * size), Address(source), part, barrier, *mask)
+
+
+def read(low: Lowering, op: staged.ReadMetadataOp) -> None:
+    """Each thread's words of the warpgroup's blocks."""
+    k, consumer = low.k, low.consumer
+    ring = low.rings[op.ring.data]
+    rows, _, _ = low.tile
+    size = ring.stage_bytes // (rows // 64)
+    words = _words(size)
+    own = consumer.metadata[op.set.value.data]
+    start = k.mad_lo(low.position.stage, ring.stage_bytes, low.named["smem"])
+    start = k.mad_lo(low.part, len(own) * size, start)
+    start = k.mad_lo(k.and_(low.named["tid"], WARPGROUP_THREADS - 1), words * WORD_BYTES, start)
+    for block, registers in enumerate(own):
+        address = Address(start, ring.offset + block * size)
+        if words == 1:
+            k.emit(Load("shared", "b32"), registers[0], address)
+        else:
+            k.emit(Load("shared", "b32", 2), tuple(registers[:2]), address)
+
+
+def _words(size: int) -> int:
+    """Words of a thread in a step's `size` bytes for 64 rows: 1 or 2."""
+    return size // (WARPGROUP_THREADS * WORD_BYTES)

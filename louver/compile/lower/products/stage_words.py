@@ -1,0 +1,97 @@
+"""Results of 32 bits into the staging area, by stores of one or two words a lane. No two lanes of an access share a bank.
+
+Rows ([M, N]): a lane has two neighbouring columns, so that the 16 lanes of half a warp write four lines of 32 bytes. The
+swizzle alone puts lines r and r ^ 1 (spans of 128 bytes; r and r ^ 2 for spans of 64) into the same pieces. So every other
+of those lines takes the eight columns that stand half a line (two groups of a span of 128, one of 64) further on:
+
+    lines     0    1    2    3     r = lane / 4 of a half warp, span 128, the store named after group 0
+    group     0    2    0    2
+    pieces   0 1  5 4  2 3  7 6
+
+Columns ([N, M]): a line is one column, along which eight lanes have neighbouring words; the four columns of a warp's store
+are permuted differently, so that its 32 words are in all 32 banks.
+"""
+
+from __future__ import annotations
+
+from louver.compile.lower.products.convert import stored_bits
+from louver.compile.lower.products.results import Half, Results
+from louver.compile.lower.products.staging import Area, Chunk, Lane
+from louver.compile.lower.products.state import Lowering
+from louver.isa.memory import Store
+from louver.ptx.module import Address, Reg
+
+GROUP_BYTES = 32
+"""Of eight columns in a line."""
+
+
+def stage_rows(low: Lowering, area: Area, results: Results, chunk: Chunk, lane: Lane) -> None:
+    """A chunk of an output [M, N]."""
+    k = low.k
+    line = k.mad_lo(lane.warp, area.warp_rows, lane.row)
+    apart = area.span // 64
+    swapped = _swapped(low, area, lane)
+    first = area.swizzled(k, lane.row, k.shr(lane.pair, 1))
+    if swapped is not None:
+        first = k.xor(first, k.selp(2 * apart, 0, swapped))
+    groups = area.span // GROUP_BYTES
+    word = k.shl(k.and_(lane.pair, 1), 3)
+    places = [k.add(area.address(k, line, k.xor(first, 2 * group)), word) for group in range(groups)]
+    for box in range(area.boxes):
+        start = chunk.offset + box * area.box_bytes
+        for group in (g for g in range(groups) if not g & apart):
+            here = _stored(results, chunk, box * groups + group)
+            there = None if swapped is None else _stored(results, chunk, box * groups + group + apart)
+            for half, own in enumerate(here):
+                at = start + half * 8 * area.span
+                if there is None:
+                    _store(low, Address(places[group], at), *own)
+                else:
+                    _store_swapped(low, (places[group], places[group + apart]), at, own, there[half], swapped)
+
+
+def _swapped(low: Lowering, area: Area, lane: Lane) -> Reg | None:
+    """Whether the lane writes another group of columns than the one that a store is named after; None if no lane does."""
+    bit = {128: 1, 64: 2}.get(area.span)
+    return None if bit is None else low.k.setp("ne", "u32", low.k.and_(lane.row, bit), 0)
+
+
+def _store_swapped(
+    low: Lowering, places: tuple[Reg, Reg], offset: int, here: Half, there: Half, swapped: Reg | None
+) -> None:
+    assert swapped is not None
+    k = low.k
+    for place, own, other in zip(places, (here, there), (there, here), strict=True):
+        chosen = (k.selp(theirs, mine, swapped) for mine, theirs in zip(own, other, strict=True))
+        _store(low, Address(place, offset), *chosen)
+
+
+def stage_columns(low: Lowering, area: Area, results: Results, chunk: Chunk, lane: Lane) -> None:
+    """A chunk of an output [N, M]: two boxes of 32 rows, each of two warps, or one of a gated product."""
+    k = low.k
+    line = k.shl(lane.pair, 1)
+    warps = area.box_elements // area.warp_rows
+    piece = k.mad_lo(k.and_(lane.warp, warps - 1), area.warp_rows // 4, k.shr(lane.row, 2))
+    first = area.swizzled(k, line, piece)
+    word = k.mad_lo(k.div(lane.warp, warps), area.box_bytes, k.shl(k.and_(lane.row, 3), 2))
+    base = k.add(area.address(k, line, first), word)
+    # The other rows and columns of the lane: row r + 8 is two pieces on, column c + 1 the next line. Both flip a bit.
+    places = [[k.xor(base, 16 * (2 * half + pair)) for pair in (0, 1)] for half in (0, 1)]
+    for group in range(area.columns // 8):
+        for half, row in enumerate(_stored(results, chunk, group)):
+            for pair, value in enumerate(row):
+                at = chunk.offset + (8 * group + pair) * area.span
+                _store(low, Address(places[half][pair], at), value)
+
+
+def _stored(results: Results, chunk: Chunk, group: int) -> tuple[Half, ...]:
+    low, element = results.low, results.op.element.data
+    rows = results.group(chunk, group)
+    return tuple((stored_bits(low, row[0], element), stored_bits(low, row[1], element)) for row in rows)
+
+
+def _store(low: Lowering, address: Address, *words: Reg) -> None:
+    if len(words) == 1:
+        low.k.emit(Store("shared", words[0].type), address, words[0])
+    else:
+        low.k.emit(Store("shared", words[0].type, 2), address, words)

@@ -1,0 +1,106 @@
+"""Barriers and bulk copies of one stage."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from xdsl.dialects.builtin import StringAttr
+
+from louver.compile.lower.products.state import Lowering
+from louver.ir.sched import ops
+from louver.isa.bulk import Eviction
+from louver.ptx.module import Address, Imm, Reg
+
+
+def eviction(evict: StringAttr | None) -> Eviction | None:
+    """An operation's choice, verified before."""
+    return None if evict is None else cast(Eviction, evict.data)
+
+
+def barrier_address(low: Lowering, stage: Reg) -> Reg:
+    """Address of the barrier of `stage`, without the ring's constant offset."""
+    return low.k.mad_lo(stage, 8, low.named["smem"])
+
+
+def acquire(low: Lowering, op: ops.AcquireOp) -> None:
+    """The first time round every stage is free: waiting for the phase before the first one passes at once."""
+    k, position = low.k, low.position
+    address = barrier_address(low, position.stage)
+    k.wait(Address(address, low.barriers[op.barriers.data].offset), k.xor(position.parity, 1))
+
+
+def invite(low: Lowering, op: ops.InviteOp) -> None:
+    """Arrive in the other CTA of the cluster: one message between producers, in place of one from every warp that multiplies."""
+    k = low.k
+    address = k.add(barrier_address(low, low.position.stage), low.barriers[op.barriers.data].offset)
+    k.mbarrier_arrive(Address(k.map_shared(address, k.xor(low.named["rank"], 1))), remote=True)
+
+
+def expect(low: Lowering, op: ops.ExpectOp) -> None:
+    """Arrive and announce the bytes of the whole stage, whoever sends them."""
+    barriers = low.barriers[op.barriers.data]
+    address = barrier_address(low, low.position.stage)
+    low.k.mbarrier_arrive_expect(Address(address, barriers.offset), barriers.transaction_bytes)
+
+
+def wait(low: Lowering, op: ops.WaitOp) -> None:
+    """Wait for the stage's copies, or for the cluster's invitation to send them."""
+    address = barrier_address(low, low.position.stage)
+    low.k.wait(Address(address, low.barriers[op.barriers.data].offset), low.position.parity)
+
+
+def release(low: Lowering, op: ops.ReleaseOp) -> None:
+    """One lane of each warp arrives at the empty barrier of its CTA, whose producer invites the others of the cluster.
+
+    The warp's own wait covers only its own share of the products, so each warp arrives for itself.
+    """
+    k, position, tile = low.k, low.position, low.tile_state
+    lag = op.lag.value.data
+    stage = position.stage if lag == 0 else position.previous
+    selected = k.setp("eq", "u32", k.and_(low.named["tid"], 31), 0)
+    if lag > tile.advanced:
+        begun = k.setp("ge", "u32", tile.step, lag - tile.advanced)
+        selected = k.and_pred(selected, begun)
+    barriers = low.barriers[op.barriers.data]
+    k.mbarrier_arrive(Address(barrier_address(low, stage), barriers.offset), guard=selected)
+
+
+def take_turn(low: Lowering, op: ops.TakeTurnOp) -> None:
+    """Wait at the warpgroup's own barrier."""
+    k, turn = low.k, low.position.turn
+    assert turn is not None
+    k.wait(Address(barrier_address(low, low.warpgroup), low.barriers[op.barriers.data].offset), turn)
+    k.xor(turn, 1, into=turn)
+
+
+def pass_turn(low: Lowering, op: ops.PassTurnOp) -> None:
+    """One lane of each warp arrives at the next warpgroup's barrier: each of them has waited for itself."""
+    k = low.k
+    following = k.add(low.warpgroup, 1)
+    following = k.selp(Imm(0), following, k.setp("eq", "u32", following, low.warpgroups))
+    selected = k.setp("eq", "u32", k.and_(low.named["tid"], 31), 0)
+    k.mbarrier_arrive(Address(barrier_address(low, following), low.barriers[op.barriers.data].offset), guard=selected)
+
+
+def bulk_load(low: Lowering, op: ops.BulkLoadOp) -> None:
+    """A tiled copy into the stage in hand."""
+    k, position = low.k, low.position
+    ring = low.rings[op.ring.data]
+    destination = k.mad_lo(position.stage, ring.stage_bytes, low.named["smem"])
+    offset = ring.offset + op.offset.value.data
+    coordinates: list[Reg | Imm] = [low.number(value) for value in op.coordinates]
+    mask = None
+    if op.multicast is not None:
+        axis, elements, size = (value.value.data for value in op.multicast)
+        coordinates[axis] = k.mad_lo(low.named["rank"], elements, coordinates[axis])
+        destination = k.mad_lo(low.named["rank"], size, destination)
+        mask = (1 << low.cluster) - 1
+    barriers = low.barriers[op.barriers.data]
+    k.bulk_tensor_load(
+        Address(destination, offset),
+        low.register(op.map),
+        coordinates,
+        Address(barrier_address(low, position.stage), barriers.offset),
+        multicast=mask,
+        evict=eviction(op.evict),
+    )

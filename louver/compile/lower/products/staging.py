@@ -1,0 +1,124 @@
+"""Where a warpgroup stages its results for bulk stores: buffers, swizzled lines, and a lane's place among them.
+
+A chunk is 64 rows of m by some columns of n; 32 rows of a gated product, for which a warp has 8 of them, not 16. It is staged as the boxes of the output's tensor map: along n for an output
+[M, N] (64 lines a box, one a row), along m for an output [N, M] (one line a column).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from louver.compile.lower.products.epilogue import output_block
+from louver.compile.lower.products.state import Lowering
+from louver.formats.dtypes import element_type
+from louver.ir.sched import ops
+from louver.ir.sched.types import MapType
+from louver.isa.swizzle import BANK_LINE
+from louver.isa.swizzle import CHUNK as PIECE
+from louver.isa.targets import WARPS_PER_WARPGROUP
+from louver.ptx.builder import KernelBuilder
+from louver.ptx.module import Reg
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What is staged and sent at a time. block: which 64 rows of the warpgroup. column: the first of `columns`, in the tile.
+
+    offset: bytes from the area's start register to the chunk's buffer.
+    """
+
+    block: int
+    column: int
+    columns: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """A warpgroup's part of the staging area: `buffers` of one chunk each, which begin `offset` bytes after `start`.
+
+    rows, columns: of a chunk. size: bytes of an element. span: bytes of a line, which its swizzle permutes.
+    """
+
+    start: Reg
+    offset: int
+    buffers: int
+    rows: int
+    columns: int
+    size: int
+    span: int
+    transposed: bool
+
+    @property
+    def warp_rows(self) -> int:
+        """Rows of a chunk that one warp has: 16, or 8 of a gated product."""
+        return self.rows // WARPS_PER_WARPGROUP
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of a buffer."""
+        return self.rows * self.columns * self.size
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes that one copy sends."""
+        return (self.columns if self.transposed else self.rows) * self.span
+
+    @property
+    def boxes(self) -> int:
+        """Copies of a chunk."""
+        return self.chunk_bytes // self.box_bytes
+
+    @property
+    def box_elements(self) -> int:
+        """Elements of a line."""
+        return self.span // self.size
+
+    def chunks(self, blocks: int, tile_n: int) -> Iterator[Chunk]:
+        """The warpgroup's part of a tile, in turn; buffers are taken in turn as well."""
+        starts = [(block, column) for block in range(blocks) for column in range(0, tile_n, self.columns)]
+        for index, (block, column) in enumerate(starts):
+            yield Chunk(block, column, self.columns, self.offset + index % self.buffers * self.chunk_bytes)
+
+    def swizzled(self, k: KernelBuilder, line: Reg, piece: Reg) -> Reg:
+        """The piece of 16 bytes of a box that holds piece number `piece` of `line`. Lines 8 apart are permuted alike."""
+        lines = BANK_LINE // self.span
+        group = k.shr(line, lines.bit_length() - 1) if lines > 1 else line
+        return k.xor(piece, k.and_(group, self.span // PIECE - 1))
+
+    def address(self, k: KernelBuilder, line: Reg, place: Reg) -> Reg:
+        """The address of a line's piece in a buffer at `start`; place: what `swizzled` gave."""
+        return k.add(k.mad_lo(line, self.span, self.start), k.shl(place, PIECE.bit_length() - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A thread among its warpgroup: warp 0 to 3, lane 0 to 31; it holds rows `row`, + 8 and columns 2 · `pair`, + 1."""
+
+    warp: Reg
+    lane: Reg
+    row: Reg
+    pair: Reg
+
+    @classmethod
+    def of(cls, low: Lowering) -> Lane:
+        """The thread's own."""
+        k = low.k
+        lane = k.and_(low.named["tid"], 31)
+        return cls(k.and_(low.named["warp"], 3), lane, k.shr(lane, 2), k.and_(lane, 3))
+
+
+def open_area(low: Lowering, op: ops.BulkStoreOp) -> Area:
+    """The part of the warpgroup in hand."""
+    kind = op.destination.type
+    if not isinstance(kind, MapType):
+        raise TypeError(f"a bulk store's destination is a tensor map, got {kind}")
+    size = element_type(op.element.data).bytes
+    columns = op.columns.value.data
+    ring = low.rings[op.ring.data]
+    share = ring.stage_bytes // low.warpgroups
+    start = low.k.mad_lo(low.warpgroup, share, low.named["smem"])
+    rows = output_block(op)
+    buffers = share // (rows * columns * size)
+    return Area(start, ring.offset, buffers, rows, columns, size, kind.span, op.transposed is not None)

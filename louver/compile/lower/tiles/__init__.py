@@ -1,0 +1,8 @@
+"""lower-tiles: a kernel whose tiles have encodings, operation by operation, to PTX."""
+
+from __future__ import annotations
+
+from louver.compile.lower.tiles.kernel import lower_tiles
+from louver.compile.lower.tiles.shared_memory import place_shared
+
+__all__ = ["lower_tiles", "place_shared"]

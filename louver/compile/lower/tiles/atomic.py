@@ -1,0 +1,131 @@
+"""Atomic operations by one of the threads that hold an element: sums of neighbours together, all else element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, cast
+
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type
+from xdsl.ir import Attribute
+
+from louver.compile.lower.tiles.exchange import from_owners
+from louver.compile.lower.tiles.memory import each_of, layout_of
+from louver.compile.lower.tiles.neighbours import accesses
+from louver.compile.lower.tiles.numbers import bits_of, element_bytes, is_integer
+from louver.compile.lower.tiles.packing import WORD, pack_elements
+from louver.compile.lower.tiles.state import Lowering, Registers, element_of
+from louver.ir.refusal import unsupported
+from louver.ir.tile import AtomicCASOp, AtomicOp, AtomicRMWOp
+from louver.isa.instruction import REGISTER_BITS
+from louver.isa.memory import MAX_BYTES, AddVector, AtomicAdd, AtomicCompareAndSwap, AtomicUpdate
+from louver.isa.move import Bitcast
+from louver.isa.scalar import ScalarType
+from louver.isa.sync import FenceGpu
+from louver.ptx.module import Address, Reg
+
+_WHOLE = {"max": ("max", "s"), "min": ("min", "s"), "umax": ("max", "u"), "umin": ("min", "u")} | {
+    name: (name, "b") for name in ("and", "or", "xor")
+}
+"""Kinds on integers: PTX's name, and the letter of the type."""
+
+
+def lower_atomic(low: Lowering, op: AtomicOp) -> Registers | None:
+    """Changes of memory, element by element; None where nothing uses what was there. All orders but `relaxed` are acq_rel."""
+    if op.scope.data == "sys":
+        raise unsupported("atomic operations are seen on one GPU: their scope is 'gpu' or 'cta'", op)
+    form = _form(op, element_of(op.value.type))
+    layout = layout_of(low, op.value)
+    pointers = low.values[op.ptr]
+    given = [low.values[op.value]]
+    if isinstance(op, AtomicCASOp):
+        given = [low.values[op.expected], *given]
+    masks = each_of(low, op.mask if isinstance(op, AtomicRMWOp) else None, len(pointers))
+    low.begin_store()
+    ordered = op.sem.data != "relaxed"
+    if ordered:
+        # The threads have met: each hands on what all of them have stored.
+        low.k.emit(FenceGpu())
+    owner = low.owner(layout)
+    before: list[Reg] = []
+    if isinstance(form, AtomicAdd) and not form.returns:
+        _add(low, form, (pointers, given[0], masks), owner)
+    else:
+        before = [
+            _change(low, form, pointer, values, low.both(mask, owner))
+            for pointer, mask, *values in zip(pointers, masks, *given, strict=True)
+        ]
+    if ordered:
+        low.k.emit(FenceGpu())
+    if op.result.first_use is None:
+        return None
+    return from_owners(low, op, tuple(before), layout) if owner is not None else tuple(before)
+
+
+def _change(
+    low: Lowering,
+    form: AtomicAdd | AtomicUpdate | AtomicCompareAndSwap,
+    pointer: Reg,
+    values: Sequence[Reg],
+    guard: Reg | None,
+) -> Reg:
+    """Change one element; returns what was there, where `form` does."""
+    # An exchange of f32 is one of its bits.
+    as_float = values[0].type == "f32" and not isinstance(form, AtomicAdd)
+    bits = [low.emit(Bitcast("b32"), value) for value in values] if as_float else values
+    if not isinstance(form, AtomicCompareAndSwap) and not form.returns:
+        low.k.emit(form, Address(pointer), *bits, guard=guard)
+        return bits[0]
+    found = low.copy(low.constant(0, bits[0].type))
+    low.k.emit(form, found, Address(pointer), *bits, guard=guard)
+    return low.emit(Bitcast("f32"), found) if as_float else found
+
+
+def _add(
+    low: Lowering, form: AtomicAdd, tiles: tuple[Sequence[Reg], Sequence[Reg], Sequence[Reg | None]], owner: Reg | None
+) -> None:
+    """Add elements, neighbours by one instruction where there is one. tiles: pointers, values and masks."""
+    pointers, values, masks = tiles
+    size = REGISTER_BITS[values[0].type] // 8
+    floating = form.type in ("f32", "f16", "bf16")
+    most = size if not floating else MAX_BYTES if low.provides(AddVector()) else WORD
+    for access in accesses(low, pointers, masks, size, most):
+        words, guard = [values[number] for number in access.elements], low.both(access.mask, owner)
+        kind = form.type
+        if len(words) > 1 and size < WORD:
+            words = [pack_elements(low, words[first : first + 2], size) for first in range(0, len(words), 2)]
+            kind = "f16x2" if kind == "f16" else "bf16x2"
+        if len(words) == 1:
+            low.k.emit(AtomicAdd(kind), access.address, words[0], guard=guard)
+        else:
+            vector = AddVector(kind, cast("Literal[2, 4]", len(words)))
+            low.k.emit(vector, access.address, tuple(words), guard=guard)
+
+
+def _form(op: AtomicOp, element: Attribute) -> AtomicAdd | AtomicUpdate | AtomicCompareAndSwap:
+    """The instruction. Refuses what PTX has none for."""
+    if isinstance(op, AtomicCASOp):
+        held = element_bytes(element, op) * 8
+        if held not in (16, 32, 64) or (held == 16 and is_integer(element)):
+            raise unsupported(
+                f"compare and swap is on f16, bf16, f32 and integers of 32 and 64 bits, not {element}", op
+            )
+        return AtomicCompareAndSwap(cast(Literal["b16", "b32", "b64"], f"b{held}"))
+    kind, returns = op.kind.data, op.result.first_use is not None
+    bits = bits_of(element) if is_integer(element) else 0
+    match element:
+        case Float32Type() | Float16Type() | BFloat16Type() if kind == "fadd":
+            names = {Float32Type: "f32", Float16Type: "f16", BFloat16Type: "bf16"}
+            return AtomicAdd(cast(Literal["f32", "f16", "bf16"], names[type(element)]), returns)
+        case _ if kind == "add" and bits in (32, 64):
+            return AtomicAdd("u32" if bits == 32 else "u64", returns)
+        case _ if kind in _WHOLE and bits in (32, 64):
+            name, letter = _WHOLE[kind]
+            return AtomicUpdate(name, cast(ScalarType, f"{letter}{bits}"), returns)
+        case _ if kind == "exch" and (bits in (32, 64) or isinstance(element, Float32Type)):
+            return AtomicUpdate("exch", "b64" if bits == 64 else "b32", returns=True)
+        case _:
+            raise unsupported(
+                f"atomic operations add f32, f16 and bf16, exchange f32, and do all of theirs on integers of 32 and 64 bits: "
+                f"there is no {kind} of {element}",
+                op,
+            )

@@ -1,0 +1,105 @@
+"""Boxes by bulk copies, which one thread begins, and the barriers at which their bytes arrive, which all threads wait for."""
+
+from __future__ import annotations
+
+from xdsl.ir import SSAValue
+
+from louver.compile.lower.tiles.shared import lower_slot, tile_of
+from louver.compile.lower.tiles.state import Lowering, Registers
+from louver.ir.tile import BoxCopiesOp, EvenBarriersOp, InitBarriersOp, LocalAllocOp, SlotOp, WaitBarrierOp
+from louver.ir.tile.boxes import BARRIER_BYTES
+from louver.isa.barrier import MbarrierInit
+from louver.isa.sync import FenceProxyAsync
+from louver.ptx.module import Address, Imm
+
+
+def lower_memory(low: Lowering, op: LocalAllocOp | SlotOp | InitBarriersOp) -> Registers:
+    """Tiles and barriers in shared memory are the number of bytes before them."""
+    match op:
+        case LocalAllocOp():
+            return (low.constant(low.rooms.staged[op.result], "b32"),)
+        case SlotOp():
+            return lower_slot(low, op)
+        case InitBarriersOp():
+            return _init_barriers(low, op)
+
+
+def lower_boxes(low: Lowering, op: BoxCopiesOp | WaitBarrierOp | EvenBarriersOp) -> None:
+    """What a loop does with its ring."""
+    match op:
+        case BoxCopiesOp():
+            _copy_boxes(low, op)
+        case WaitBarrierOp():
+            _wait_for_boxes(low, op)
+        case EvenBarriersOp():
+            _even_barriers(low, op)
+
+
+def _init_barriers(low: Lowering, op: InitBarriersOp) -> Registers:
+    """One thread makes them; no thread waits before they are."""
+    first = low.rooms.staged[op.result]
+    for index in range(op.count.value.data):
+        low.k.emit(MbarrierInit(), _barrier(low, first + index * BARRIER_BYTES), Imm(1), guard=low.first_thread)
+    low.k.fence_mbarrier_init()
+    low.barrier()
+    return (low.constant(first, "b32"),)
+
+
+def _even_barriers(low: Lowering, op: EvenBarriersOp) -> None:
+    """One thread arrives where the phase is odd. All threads have waited for the last copies: they have met since, in the loop.
+
+    The slots before `read` have been read once more than the others.
+    """
+    k, first = low.k, low.rooms.staged[op.first]
+    with k.if_(low.first_thread):
+        earlier = k.sub(k.shl(low.constant(1, "b32"), low.scalar(op.read)), 1)
+        odd = k.xor(earlier, k.sub(0, low.scalar(op.phase)))
+        for index in range(op.count.value.data):
+            turns = k.setp("ne", "u32", k.and_(odd, 1 << index), 0)
+            k.mbarrier_arrive(_barrier(low, first + index * BARRIER_BYTES), guard=turns)
+
+
+def _wait_for_boxes(low: Lowering, op: WaitBarrierOp) -> None:
+    """Each thread sees what has arrived. They meet before one copies to the slot that another one may still read."""
+    low.k.wait(_place(low, op.barrier), low.scalar(op.phase))
+    low.accesses.puts = True
+
+
+def _copy_boxes(low: Lowering, op: BoxCopiesOp) -> None:
+    """One thread announces the bytes and copies, row by row as far as the swizzle's span goes."""
+    k = low.k
+    if op.free is None:
+        _begin_boxes(low)
+    low.accesses.loads = True
+    tiles = [tile_of(slot, op) for slot in op.slots]
+    barrier, start = _place(low, op.barrier), low.staged_address(())
+    condition = low.both(low.scalar(op.pred), low.first_thread)
+    assert condition is not None
+    with k.if_(condition):
+        k.mbarrier_arrive_expect(barrier, sum(tile.bytes for tile in tiles))
+        for tile, (box, place, slot) in zip(tiles, op.copies, strict=True):
+            into, span = k.add(start, low.scalar(slot)), tile.swizzle.width
+            *outer, column = map(low.scalar, place)
+            for piece in range(tile.row_bytes // span):
+                first = k.add(column, piece * span // tile.size) if piece else column
+                destination = Address(into, piece * span * tile.rows)
+                k.bulk_tensor_load(destination, low.scalar(box), [first, *reversed(outer)], barrier)
+
+
+def _begin_boxes(low: Lowering) -> None:
+    """What threads stored before, to arrays or where the slots are now, bulk copies see after a fence of each thread, once they have met."""
+    stored, unfenced = low.accesses.stores, low.accesses.unfenced
+    if stored:
+        low.k.emit(FenceProxyAsync("global"))
+    low.fence()
+    if stored or unfenced or low.accesses.takes or low.accesses.puts:
+        low.barrier(fenced=False)
+
+
+def _barrier(low: Lowering, place: int) -> Address:
+    return Address(low.staged_address(()), place)
+
+
+def _place(low: Lowering, barrier: SSAValue) -> Address:
+    """Of a barrier, whose number of bytes before it is computed."""
+    return Address(low.k.add(low.staged_address(()), low.scalar(barrier)))

@@ -1,0 +1,75 @@
+"""What loops carry: registers of their own for each value, one an element, or one for several where these lie in such already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.ir import Operation, SSAValue
+
+from louver.compile.lower.tiles.numbers import element_bytes
+from louver.compile.lower.tiles.packing import WORD, pack_elements, unpack_elements
+from louver.compile.lower.tiles.state import Lowering, Registers, element_of, register_class
+from louver.compile.plan.encode.anchors import is_tile
+from louver.ir.tile import MmaAttr
+from louver.ir.tile.types import register_encoding
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A value from iteration to iteration. registers: its own ones. size: bytes of the elements that share them; None for elements."""
+
+    value: SSAValue
+    registers: Registers
+    size: int | None
+
+    @classmethod
+    def of(cls, low: Lowering, value: SSAValue, op: Operation) -> Carried:
+        """A loop's copy of what a value is before it. Elements that wide loads brought stay together."""
+        registers = low.values[value]
+        size = _packed_size(value, op)
+        words = None if size is None else _words(low, registers, WORD // size)
+        if words is None and size is not None and _of_warpgroup(value):
+            # Products sum in these registers: they are the same ones in each iteration.
+            groups = [registers[first : first + WORD // size] for first in range(0, len(registers), WORD // size)]
+            words = tuple(pack_elements(low, group, size) for group in groups)
+        if words is None:
+            return cls(value, tuple(low.copy(register) for register in registers), None)
+        return cls(value, tuple(low.copy(word) for word in words), size)
+
+    def elements(self, low: Lowering) -> Registers:
+        """The elements, taken out of their words where the code stands; those that nothing reads are dropped later."""
+        if self.size is None:
+            return self.registers
+        element, count = element_of(self.value.type), WORD // self.size
+        return tuple(each for word in self.registers for each in unpack_elements(low, word, count, element, self.size))
+
+    def held(self, low: Lowering, elements: Registers) -> Registers:
+        """The registers that these elements are in as the loop carries them."""
+        if self.size is None:
+            return elements
+        count = WORD // self.size
+        return tuple(
+            pack_elements(low, elements[first : first + count], self.size) for first in range(0, len(elements), count)
+        )
+
+
+def _of_warpgroup(value: SSAValue) -> bool:
+    """Whether a tile lies as products of warpgroups sum."""
+    encoding = register_encoding(value.type)
+    return isinstance(encoding, MmaAttr) and encoding.of_warpgroup
+
+
+def _packed_size(value: SSAValue, op: Operation) -> int | None:
+    """Bytes of a tile's elements, if several fit a register."""
+    element = element_of(value.type)
+    if not is_tile(value) or register_class(element, op) not in ("b16", "b32"):
+        return None
+    size = element_bytes(element, op)
+    return size if size < WORD else None
+
+
+def _words(low: Lowering, registers: Registers, count: int) -> Registers | None:
+    """The words in which all elements are known to be; None if there are others."""
+    words = [low.packed.get(registers[first : first + count]) for first in range(0, len(registers), count)]
+    found = tuple(word for word in words if word is not None)
+    return found if len(found) == len(words) else None

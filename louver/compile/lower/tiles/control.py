@@ -1,0 +1,196 @@
+"""Loops and branches. What decides them is a scalar, the same in all threads, so that no warp divides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from xdsl.dialects import arith, scf
+from xdsl.ir import Block, SSAValue
+
+from louver.analysis.integers import constant_integer
+from louver.compile.lower.tiles.carried import Carried
+from louver.compile.lower.tiles.facts import WHOLE, Facts
+from louver.compile.lower.tiles.numbers import bits_of, signed_type
+from louver.compile.lower.tiles.shared import in_shared
+from louver.compile.lower.tiles.state import Lowering, Registers
+from louver.ir.arith import ExtSIOp
+from louver.ir.tile import (
+    AsyncCopyOp,
+    AsyncWaitOp,
+    AtomicOp,
+    BoxCopiesOp,
+    ConvertLayoutOp,
+    DotOp,
+    LoadOp,
+    LocalStoreOp,
+    StoreOp,
+    WaitBarrierOp,
+)
+from louver.ptx.module import Reg
+
+LowerBlock: TypeAlias = Callable[[Block], None]
+
+
+def _ends(low: Lowering, block: Block) -> list[Registers]:
+    end = block.last_op
+    assert end is not None
+    return [low.values[value] for value in end.operands]
+
+
+def _elements(low: Lowering, carried: Sequence[Carried]) -> list[Registers]:
+    return [each.elements(low) for each in carried]
+
+
+def _carry_on(low: Lowering, carried: Sequence[Carried], block: Block) -> None:
+    """What a loop carries becomes what a block ends with."""
+    ends = [each.held(low, end) for each, end in zip(carried, _ends(low, block), strict=True)]
+    _assign(low, [each.registers for each in carried], ends)
+
+
+def _fresh(low: Lowering, values: Sequence[Registers]) -> list[Registers]:
+    """Registers of their own with these contents."""
+    return [tuple(low.copy(register) for register in registers) for registers in values]
+
+
+def _assign(low: Lowering, to: Sequence[Registers], values: Sequence[Registers]) -> None:
+    """All registers of `to` at once, whatever of them `values` names."""
+    pairs = [pair for group in zip(to, values, strict=True) for pair in zip(*group, strict=True)]
+    moved = [(target, source) for target, source in pairs if target != source]
+    targets = {target for target, _ in moved}
+    moved = [(target, low.copy(source) if source in targets else source) for target, source in moved]
+    for target, source in moved:
+        low.k.mov(source, into=target)
+
+
+def _bind(low: Lowering, values: Sequence[SSAValue], registers: Sequence[Registers]) -> None:
+    low.values.update(zip(values, registers, strict=True))
+
+
+def _may_follow(low: Lowering, *blocks: Block) -> None:
+    """A loop's body may come right after itself: with all its accesses made."""
+    found = [op for block in blocks for op in block.walk()]
+    low.accesses.loads |= any(isinstance(op, LoadOp | AsyncCopyOp | BoxCopiesOp | AtomicOp) for op in found)
+    low.accesses.stores |= any(isinstance(op, StoreOp | AtomicOp) for op in found)
+    exchanges = any(op in low.rooms.exchanges for op in found)
+    takers = [op for op in found if isinstance(op, ConvertLayoutOp | DotOp)]
+    low.accesses.takes |= exchanges or any(in_shared(each) for op in takers for each in op.operands)
+    low.accesses.puts |= any(isinstance(op, WaitBarrierOp) for op in found)
+    puts = [
+        op
+        for op in found
+        if op in low.rooms.exchanges
+        or isinstance(op, AsyncWaitOp | LocalStoreOp)
+        or (isinstance(op, ConvertLayoutOp) and in_shared(op.result))
+    ]
+    low.accesses.puts |= bool(puts)
+    # A branch ends with a fence.
+    low.accesses.unfenced |= any(op.parent_block() in blocks for op in puts)
+
+
+def lower_for(low: Lowering, op: scf.ForOp, lower_block: LowerBlock) -> None:
+    """Count from the lower bound in steps while below the upper one; steps are positive."""
+    k, block = low.k, op.body.block
+    kind = signed_type(bits_of(op.lb.type))
+    number, end, step = low.copy(low.scalar(op.lb)), low.scalar(op.ub), low.scalar(op.step)
+    low.known.has(number, Facts(min(low.known.facts_of(low.scalar(each)).multiple for each in (op.lb, op.step))))
+    carried = [Carried.of(low, value, op) for value in op.iter_args]
+    for index, each in enumerate(carried):
+        if len(each.registers) == 1 and each.size is None and each.registers[0].type in ("b32", "b64"):
+            low.known.has(each.registers[0], Facts(_carried_multiple(low, op, index)))
+    _may_follow(low, block)
+    before = replace(low.accesses)
+    with k.if_(k.setp("lt", kind, number, end), uniform=True), k.loop(uniform=True) as loop:
+        _bind(low, block.args, [(number,), *_elements(low, carried)])
+        lower_block(block)
+        _carry_on(low, carried, block)
+        k.add(number, step, into=number)
+        loop.repeat_if(k.setp("lt", kind, number, end))
+    low.accesses.join(before)
+    _bind(low, op.results, _elements(low, carried))
+
+
+def _carried_multiple(low: Lowering, loop: scf.ForOp, index: int) -> int:
+    """A power of two that divides an integer which a loop carries, whatever it adds to it."""
+    block = loop.body.block
+    first, argument = low.known.facts_of(low.values[loop.iter_args[index]][0]).multiple, block.args[index + 1]
+    end = block.last_op
+    assert end is not None
+    value = end.operands[index]
+    while value is not argument:
+        if not isinstance(value.owner, arith.AddiOp):
+            return 1
+        first = min(first, _multiple(low, value.owner.rhs))
+        value = value.owner.lhs
+    return first
+
+
+def _multiple(low: Lowering, value: SSAValue) -> int:
+    """A power of two that divides an integer, which may not have been lowered yet."""
+    if value in low.values:
+        return low.known.facts_of(low.values[value][0]).multiple
+    match value.owner:
+        case arith.ConstantOp() if (number := constant_integer(value)) is not None:
+            return Facts.of(number).multiple
+        case arith.MuliOp(lhs=lhs, rhs=rhs):
+            return min(_multiple(low, lhs) * _multiple(low, rhs), WHOLE)
+        case arith.AddiOp(lhs=lhs, rhs=rhs) | arith.SubiOp(lhs=lhs, rhs=rhs):
+            return min(_multiple(low, lhs), _multiple(low, rhs))
+        case ExtSIOp(input=narrow):
+            return _multiple(low, narrow)
+        case _:
+            return 1
+
+
+def lower_if(low: Lowering, op: scf.IfOp, lower_block: LowerBlock) -> None:
+    """One region or the other."""
+    k = low.k
+    before = replace(low.accesses)
+    results: list[Registers] = []
+    with k.if_(low.scalar(op.cond), uniform=True) as branch:
+        _lower_branch(low, op.true_region.block, lower_block)
+        results = _fresh(low, _ends(low, op.true_region.block)) if op.results else []
+    after = low.accesses
+    low.accesses = before
+    if op.false_region.blocks:
+        with branch.otherwise():
+            _lower_branch(low, op.false_region.block, lower_block)
+            if op.results:
+                _assign(low, results, _ends(low, op.false_region.block))
+    low.accesses.join(after)
+    _bind(low, op.results, results)
+
+
+def _lower_branch(low: Lowering, block: Block, lower_block: LowerBlock) -> None:
+    """One region of a branch. What it stores for products is fenced there, rather than wherever it may have been taken."""
+    fenced = not low.accesses.unfenced
+    lower_block(block)
+    if fenced and low.multiplies:
+        low.fence()
+
+
+def lower_while(low: Lowering, op: scf.WhileOp, lower_block: LowerBlock) -> None:
+    """The first region, and the second one as long as the first one's condition holds."""
+    k, before, after = low.k, op.before_region.block, op.after_region.block
+    carried = [Carried.of(low, value, op) for value in op.arguments]
+    _may_follow(low, before, after)
+    with k.loop(uniform=True) as loop:
+        _bind(low, before.args, _elements(low, carried))
+        lower_block(before)
+        end = before.last_op
+        assert isinstance(end, scf.ConditionOp)
+        passed = [Carried.of(low, value, op) for value in end.operands[1:]]
+        condition = _condition(low, end)
+        with k.if_(condition, uniform=True):
+            _bind(low, after.args, _elements(low, passed))
+            lower_block(after)
+            _carry_on(low, carried, after)
+        loop.repeat_if(condition)
+    _may_follow(low, before, after)
+    _bind(low, op.results, _elements(low, passed))
+
+
+def _condition(low: Lowering, end: scf.ConditionOp) -> Reg:
+    """A copy, which the second region leaves as it is."""
+    return low.copy(low.scalar(end.condition))

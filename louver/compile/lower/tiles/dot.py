@@ -1,0 +1,181 @@
+"""Products by `Mma`, one for each 16×8 block of sums and step of K; which registers they take follows from the encodings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
+from xdsl.dialects.builtin import Float16Type
+from xdsl.ir import SSAValue
+
+from louver.compile.lower.tiles.numbers import from_f32, to_f32
+from louver.compile.lower.tiles.packing import WORD, pack_elements
+from louver.compile.lower.tiles.state import Lowering, Registers
+from louver.ir.refusal import unsupported
+from louver.ir.tile import DotOp, MmaAttr, element_name
+from louver.ir.tile.encodings import numbers_of
+from louver.ir.tile.layout import Layout
+from louver.ir.tile.metadata import METADATA_ROWS, WORD_ENTRIES, word_columns
+from louver.ir.tile.types import register_encoding, tensor_of
+from louver.isa.fragments import Fragment
+from louver.isa.mma import Mma, legal_k
+from louver.isa.mma_fragments import COLUMNS, ROWS
+from louver.isa.move import Bitcast
+from louver.ptx.module import Reg
+
+Find: TypeAlias = Callable[[int, int], Reg]
+"""The register of thread 0 that holds an element, by its row and column in the product's own order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tile of a product as its instructions see it, the transposed one turned around."""
+
+    registers: Registers
+    layout: Layout
+    transposed: bool
+
+    def at(self, row: int, column: int) -> Reg:
+        """The register that thread 0 has for an element of the blocks; elements beyond a small tile are its own again."""
+        place = (column, row) if self.transposed else (row, column)
+        inside = tuple(at & (size - 1) for at, size in zip(place, self.layout.shape, strict=True))
+        return self.registers[self.layout.register_of(inside)]
+
+    @property
+    def rows(self) -> int:
+        """Of the tile, in the product's order."""
+        return self.layout.shape[1 if self.transposed else 0]
+
+    @property
+    def columns(self) -> int:
+        """Of the tile, in the product's order."""
+        return self.layout.shape[0 if self.transposed else 1]
+
+
+def lower_dot(low: Lowering, op: DotOp) -> Registers:
+    """The sums, in the registers of the dot's encoding."""
+    encoding = cast(MmaAttr, register_encoding(op.d.type))
+    transposed = bool(encoding.transposed.data)
+
+    def operand(value: SSAValue) -> Operand:
+        return Operand(low.values[value], low.layout(value), transposed)
+
+    left, right = (op.b, op.a) if transposed else (op.a, op.b)
+    names = [_product_type(element_name(tensor_of(value).element_type)) for value in (left, right)]
+    a, b = operand(left), operand(right)
+    sparse = op.metadata is not None
+    metadata = None if op.metadata is None else operand(op.metadata)
+    element = tensor_of(op.d).element_type
+    sums = (
+        [to_f32(low, each, element) for each in low.values[op.c]]
+        if isinstance(element, Float16Type)
+        else list(low.values[op.c])
+    )
+    d = "s32" if names[0] in ("s8", "u8") else "f32"
+    product = _instruction(op, names, d, b.rows, sparse)
+    layout = low.layout(op.d)
+    warps = numbers_of(encoding.warps_per_cta)
+    rows = range(0, max(ROWS * warps[0], operand_rows(layout, transposed)), ROWS * warps[0])
+    columns = range(0, max(COLUMNS * warps[1], operand_rows(layout, not transposed)), COLUMNS * warps[1])
+    words: dict[tuple[int, int], Reg] = {}
+    right_words: dict[tuple[int, int], tuple[Reg, ...]] = {}
+    # Step of K by step of K: operands of one are in registers at a time, where the assembler converts them too.
+    for k in range(0, b.rows, product.k):
+        for row in rows:
+            stored = k // 2 if sparse else k
+            a_words = fragment_words(
+                low, lambda r, c, row=row, stored=stored: a.at(row + r, stored + c), product.a_fragment, product.a
+            )
+            extra: tuple[Reg, ...] = ()
+            each = product
+            if metadata is not None:
+                each = _selected(product, k)
+                extra = (metadata_word(low, metadata, row // METADATA_ROWS, k, left, words),)
+            for column in columns:
+                if (column, k) not in right_words:
+                    right_words[column, k] = fragment_words(
+                        low, lambda r, c, k=k, column=column: b.at(k + r, column + c), product.b_fragment, product.b
+                    )
+                _multiply(
+                    low,
+                    each,
+                    (a_words, right_words[column, k], extra),
+                    sums,
+                    _sum_places(layout, transposed, row, column),
+                )
+    return tuple(from_f32(low, each, element) for each in sums) if isinstance(element, Float16Type) else tuple(sums)
+
+
+def operand_rows(layout: Layout, transposed: bool) -> int:
+    """Rows of the sums in the product's order."""
+    return layout.shape[1 if transposed else 0]
+
+
+def _product_type(name: str) -> str:
+    return "tf32" if name == "f32" else name
+
+
+def _instruction(op: DotOp, names: Sequence[str], d: str, k: int, sparse: bool) -> Mma:
+    """The instruction with the most columns of K that the tile has."""
+    fitting = [each for each in legal_k(names[0], sparse) if each <= k]
+    if not fitting:
+        raise unsupported(
+            f"a dot of {names[0]} sums at least {legal_k(names[0], sparse)[0]} elements of K, not {k}", op
+        )
+    return Mma(names[0], names[1], d, fitting[-1], sparse)
+
+
+def _selected(product: Mma, k: int) -> Mma:
+    """With the selector of the product that begins at column `k`."""
+    selector = k // product.k % product.selectors
+    return Mma(product.a, product.b, product.d, product.k, product.sparse, selector)
+
+
+def _multiply(
+    low: Lowering,
+    product: Mma,
+    operands: tuple[tuple[Reg, ...], tuple[Reg, ...], tuple[Reg, ...]],
+    sums: list[Reg],
+    at: Sequence[int],
+) -> None:
+    """Add one product to the sums `at`, in new registers."""
+    a, b, extra = operands
+    results = tuple(low.k.regs(sums[0].type, len(at)))
+    low.k.emit(product, results, a, b, tuple(sums[place] for place in at), *extra)
+    for place, result in zip(at, results, strict=True):
+        sums[place] = result
+
+
+def _sum_places(layout: Layout, transposed: bool, row: int, column: int) -> list[int]:
+    """Which registers the sums of one block are, in the order of the instruction."""
+    tile = Operand(tuple(Reg("b32", number) for number in range(len(layout.registers))), layout, transposed)
+    return [tile.at(row + r, column + c).index for r, c in ((0, 0), (0, 1), (8, 0), (8, 1))]
+
+
+def fragment_words(low: Lowering, find: Find, fragment: Fragment, name: str) -> tuple[Reg, ...]:
+    """The operand's 32-bit registers of one instruction."""
+    rows, columns = fragment.coordinates()
+    count, packed = fragment.registers, fragment.packed
+    return tuple(
+        _packed(low, [find(int(rows[word, part, 0]), int(columns[word, part, 0])) for part in range(packed)], name)
+        for word in range(count)
+    )
+
+
+def _packed(low: Lowering, elements: Sequence[Reg], name: str) -> Reg:
+    """Elements in one register, the first one in the lowest bits."""
+    if name == "tf32":
+        return low.emit(Bitcast("b32"), elements[0])
+    return pack_elements(low, elements, WORD // len(elements))
+
+
+def metadata_word(
+    low: Lowering, metadata: Operand, row: int, k: int, values: SSAValue, known: dict[tuple[int, int], Reg]
+) -> Reg:
+    """The word that the thread supplies for 16 rows and the columns from `k` on."""
+    word = k // word_columns(tensor_of(values).element_type)
+    if (row, word) not in known:
+        halves = [metadata.at(row, WORD_ENTRIES * word + half) for half in (0, 1)]
+        known[row, word] = pack_elements(low, halves, WORD // len(halves))
+    return known[row, word]

@@ -1,0 +1,329 @@
+"""A kernel of register tiles: parameters, each operation in order, and the memory that exchanges need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type
+from xdsl.ir import Attribute, Block, Operation
+
+from louver.analysis.effects import has_no_effect
+from louver.compile.lower.tiles.async_copy import begin_copy, commit_copies, wait_for_copies
+from louver.compile.lower.tiles.atomic import lower_atomic
+from louver.compile.lower.tiles.boxes import lower_boxes, lower_memory
+from louver.compile.lower.tiles.control import lower_for, lower_if, lower_while
+from louver.compile.lower.tiles.decompress import lower_decompression
+from louver.compile.lower.tiles.dot import lower_dot
+from louver.compile.lower.tiles.exchange import lower_conversion, lower_gather
+from louver.compile.lower.tiles.facts import Facts
+from louver.compile.lower.tiles.memory import lower_load, lower_store
+from louver.compile.lower.tiles.numbers import bits_of, compute, extended, from_f32, is_integer
+from louver.compile.lower.tiles.order import order_by_demand
+from louver.compile.lower.tiles.pairs import paired
+from louver.compile.lower.tiles.reduce import lower_reduction, returned
+from louver.compile.lower.tiles.scan import lower_scan
+from louver.compile.lower.tiles.shapes import (
+    lower_constant,
+    lower_join,
+    lower_move,
+    lower_range,
+    lower_splat,
+    lower_split,
+)
+from louver.compile.lower.tiles.shared import in_shared, put_tile, take_tile
+from louver.compile.lower.tiles.state import Lowering, Registers, Rooms, element_of, register_class
+from louver.compile.lower.tiles.sums import Made, derived, summed
+from louver.compile.lower.tiles.warpgroup_dot import lower_warpgroup_dot
+from louver.compile.plan.encode.anchors import is_tile
+from louver.compile.plan.encode.unit import by_warpgroups
+from louver.compile.signature import kernel_name
+from louver.compile.tile_signature import ArgumentParameter, BoxParameter
+from louver.ir.refusal import unsupported
+from louver.ir.tile import (
+    AsyncCommitOp,
+    AsyncCopyOp,
+    AsyncWaitOp,
+    AtomicCASOp,
+    AtomicRMWOp,
+    BoxCopiesOp,
+    BroadcastOp,
+    CombiningOp,
+    ConvertLayoutOp,
+    DecompressOp,
+    DotOp,
+    EvenBarriersOp,
+    ExpandDimsOp,
+    FuncOp,
+    GatherOp,
+    GetNumProgramsOp,
+    GetProgramIdOp,
+    InitBarriersOp,
+    JoinOp,
+    LoadOp,
+    LocalAllocOp,
+    LocalStoreOp,
+    MakeRangeOp,
+    ReduceOp,
+    ReduceReturnOp,
+    ReshapeOp,
+    ReturnOp,
+    ScanOp,
+    ScanReturnOp,
+    SlotOp,
+    SplatOp,
+    SplitOp,
+    StoreOp,
+    TransOp,
+    WaitBarrierOp,
+)
+from louver.ir.tile.multiples import has_known_addresses
+from louver.ir.tile.syntax import AXES
+from louver.isa.floating import Fma
+from louver.isa.instruction import LANES
+from louver.isa.targets import Target
+from louver.ptx.builder import KernelBuilder
+from louver.ptx.module import Block as PtxBlock
+from louver.ptx.module import Kernel, Module, Param, Reg
+
+_EXCHANGES = (
+    ConvertLayoutOp,
+    DecompressOp,
+    DotOp,
+    ReduceOp,
+    ScanOp,
+    GatherOp,
+    scf.YieldOp,
+    scf.ConditionOp,
+    ReturnOp,
+)
+"""What may need other threads, or ends a block, so that products are done before."""
+
+_MOVES = (ExpandDimsOp, BroadcastOp, TransOp, ReshapeOp)
+
+
+def lower_tiles(
+    function: FuncOp, parameters: Sequence[ArgumentParameter | BoxParameter], warps: int, target: Target, rooms: Rooms
+) -> Module:
+    """The function as a PTX module, one kernel. parameters: of its arguments, in order. warps: of a CTA. rooms: by `place_shared`.
+
+    Refuses, with operation and source line, what has no lowering.
+    """
+    params = tuple(Param(each.name, each.type) for each in parameters)
+    name = kernel_name(function.sym_name.data, [each.name for each in parameters])
+    k = KernelBuilder(name, params, threads=warps * LANES)
+    low = Lowering(k, warps, PtxBlock(), target, rooms)
+    low.in_chunks = has_known_addresses(function)
+    lowering = _Kernel(low)
+    return Module(target.name, [lowering.run(function, parameters)])
+
+
+def _multiplies(op: Operation) -> bool:
+    """Whether warpgroups multiply in an operation, or in its regions."""
+    return any(isinstance(each, DotOp) and by_warpgroups(each) for each in op.walk())
+
+
+def _fused(low: Lowering, op: Operation, columns: list[Registers]) -> list[Registers]:
+    """The operands of a sum; of one with a scaled product of a dot, both factors and the other term, which are summed exactly.
+
+    The tensor cores round such sums as they like: one rounding less is one of their own.
+    """
+    if not isinstance(op, arith.AddfOp) or not isinstance(element_of(op.result.type), Float32Type):
+        return columns
+    for index, value in enumerate(op.operands):
+        product = value.owner
+        if (
+            isinstance(product, arith.MulfOp)
+            and value.has_one_use()
+            and product.parent is op.parent
+            and _scales_a_dot(product)
+        ):
+            return [*(low.values[factor] for factor in product.operands), columns[1 - index]]
+    return columns
+
+
+def _scales_a_dot(op: Operation | Block) -> bool:
+    """Whether an operation multiplies a dot's sums, by whatever factors."""
+    return isinstance(op, arith.MulfOp) and any(
+        isinstance(factor.owner, DotOp) or _scales_a_dot(factor.owner) for factor in op.operands
+    )
+
+
+class _Kernel:
+    """The lowering of one kernel."""
+
+    def __init__(self, low: Lowering) -> None:
+        self.low = low
+
+    def run(self, function: FuncOp, parameters: Sequence[ArgumentParameter | BoxParameter]) -> Kernel:
+        """The kernel, complete."""
+        low = self.low
+        for value, parameter in zip(function.body.block.args, parameters, strict=True):
+            with low.k.inside(low.prologue):
+                low.values[value] = (self._argument(value.type, parameter, function),)
+        operations = list(function.body.block.ops)
+        last = max((place for place, op in enumerate(operations) if _multiplies(op)), default=-1)
+        for place, op in enumerate(operations):
+            low.multiplies = place <= last
+            self._operation(op)
+        kernel = low.k.finish()
+        kernel.body.nodes[0:0] = low.prologue.nodes
+        order_by_demand(kernel.body)
+        kernel.dynamic_shared = low.rooms.bytes
+        return kernel
+
+    def _argument(self, type_: Attribute, parameter: ArgumentParameter | BoxParameter, function: FuncOp) -> Reg:
+        low = self.low
+        if isinstance(parameter, BoxParameter):
+            return low.k.map_address(parameter.name)
+        register = low.k.ld_param(parameter.name)
+        if isinstance(type_, Float16Type | BFloat16Type):
+            return from_f32(low, register, type_)
+        if is_integer(type_):
+            bits = bits_of(type_)
+            if bits == 1:
+                return low.k.setp("ne", "u32", low.k.and_(register, 1), 0)
+            register = extended(low, register, type_)
+        register_class(type_, function)
+        if register.type in ("b32", "b64") and parameter.multiple > 1:
+            low.known.has(register, Facts(parameter.multiple))
+        return register
+
+    def _block(self, block: Block) -> None:
+        for op in block.ops:
+            self._operation(op)
+
+    def _operation(self, op: Operation) -> None:
+        low = self.low
+        if low.pending and not self._goes_on(op):
+            low.finish_products()
+        match op:
+            case ReturnOp() | scf.YieldOp() | scf.ConditionOp() | ReduceReturnOp() | ScanReturnOp():
+                pass
+            case scf.ForOp():
+                lower_for(low, op, self._block)
+            case scf.IfOp():
+                lower_if(low, op, self._block)
+            case scf.WhileOp():
+                lower_while(low, op, self._block)
+            case StoreOp():
+                lower_store(low, op)
+            case LocalStoreOp():
+                put_tile(low, op)
+            case ConvertLayoutOp() if in_shared(op.result):
+                put_tile(low, op)
+            case BoxCopiesOp() | WaitBarrierOp() | EvenBarriersOp():
+                lower_boxes(low, op)
+            case AsyncCommitOp():
+                commit_copies(low)
+            case AsyncWaitOp():
+                wait_for_copies(low, op)
+            case AtomicRMWOp() | AtomicCASOp():
+                before = lower_atomic(low, op)
+                if before is not None:
+                    low.values[op.result] = before
+            case SplitOp():
+                low.values[op.first], low.values[op.second] = lower_split(low, op)
+            case ReduceOp():
+                found = lower_reduction(low, op, self._combine)
+                low.values.update(zip(op.result, found, strict=True))
+            case ScanOp():
+                found = lower_scan(low, op, self._combine)
+                low.values.update(zip(op.result, found, strict=True))
+            case _:
+                low.values[op.results[0]] = self._value(op)
+
+    def _goes_on(self, op: Operation) -> bool:
+        """Whether an operation may be done while products of warpgroups are under way: it neither reads sums nor has an effect on them."""
+        if isinstance(op, DotOp) and by_warpgroups(op):
+            return True
+        if any(isinstance(each.owner, DotOp) for each in op.operands):
+            return False
+        if isinstance(op, ConvertLayoutOp) and in_shared(op.src):
+            return True
+        return isinstance(op, AsyncCopyOp | AsyncCommitOp | BoxCopiesOp | LoadOp | LocalStoreOp) or (
+            has_no_effect(op) and not op.regions and not isinstance(op, _EXCHANGES)
+        )
+
+    def _value(self, op: Operation) -> Registers:
+        """The registers of an operation's only result."""
+        low = self.low
+        match op:
+            case arith.ConstantOp():
+                return lower_constant(low, op)
+            case GetProgramIdOp() | GetNumProgramsOp():
+                register = "ctaid" if isinstance(op, GetProgramIdOp) else "nctaid"
+                return (low.k.special(f"%{register}.{AXES[op.axis.value.data]}"),)
+            case MakeRangeOp():
+                return lower_range(low, op)
+            case SplatOp():
+                return lower_splat(low, op)
+            case LoadOp():
+                return lower_load(low, op)
+            case DotOp() if by_warpgroups(op):
+                return lower_warpgroup_dot(low, op)
+            case DotOp():
+                return lower_dot(low, op)
+            case DecompressOp():
+                return lower_decompression(low, op)
+            case LocalAllocOp() | SlotOp() | InitBarriersOp():
+                return lower_memory(low, op)
+            case TransOp() if in_shared(op.result):
+                return low.values[op.src]
+            case AsyncCopyOp():
+                return begin_copy(low, op)
+            case ConvertLayoutOp() if in_shared(op.src):
+                return take_tile(low, op)
+            case ConvertLayoutOp():
+                return lower_conversion(low, op)
+            case GatherOp():
+                return lower_gather(low, op)
+            case JoinOp():
+                return lower_join(low, op)
+            case _ if isinstance(op, _MOVES):
+                return lower_move(low, op)
+            case _ if len(op.results) == 1 and not op.regions:
+                return self._elements(op)
+            case _:
+                raise unsupported(f"{op.name} is not computed on tiles in registers", op)
+
+    def _elements(self, op: Operation) -> Registers:
+        """An operation on each element; a scalar operand, such as a condition, is the same for all."""
+        low = self.low
+        for value in (*op.operands, *op.results):
+            register_class(element_of(value.type), op)
+        count = len(low.layout(op.results[0]).registers) if is_tile(op.results[0]) else 1
+        given = [low.values[operand] for operand in op.operands]
+        columns = [
+            registers if is_tile(operand) else registers * count
+            for operand, registers in zip(op.operands, given, strict=True)
+        ]
+        if is_tile(op.results[0]) and (together := paired(low, op, columns)) is not None:
+            return together
+        columns = _fused(low, op, columns)
+        known: dict[tuple[Reg, ...], Reg] = {}
+        made: Made = {}
+        found: list[Reg] = []
+        for operands in zip(*columns, strict=True):
+            # A tile that repeats elements is computed once for each of them.
+            if operands not in known:
+                known[operands] = self._element(op, operands, made)
+            found.append(known[operands])
+        return tuple(found)
+
+    def _element(self, op: Operation, operands: tuple[Reg, ...], made: Made) -> Reg:
+        low = self.low
+        if len(operands) == len(op.operands) + 1:
+            return low.emit(Fma(), *operands)
+        found = summed(low, op, operands, made)
+        if found is None:
+            found = compute(low, op, operands)
+            derived(low, op, operands, found)
+        return found
+
+    def _combine(self, op: CombiningOp, elements: Sequence[Reg]) -> tuple[Reg, ...]:
+        """The region of a reduction or scan on the elements of two halves."""
+        low, block = self.low, op.combine.block
+        low.values.update(zip(block.args, ((each,) for each in elements), strict=True))
+        self._block(block)
+        return tuple(low.scalar(value) for value in returned(op))

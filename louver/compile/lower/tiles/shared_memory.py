@@ -1,0 +1,181 @@
+"""Where tiles and exchanges stand in shared memory: in one place what is not needed at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, Operation, SSAValue
+
+from louver.compile.lower.tiles.exchange import conversion_of, exchange_plan
+from louver.compile.lower.tiles.shared import in_shared, slot_bytes, tile_of
+from louver.compile.lower.tiles.state import Rooms, element_of, register_class
+from louver.compile.plan.encode.anchors import is_tile
+from louver.compile.plan.encode.exchange_plan import ExchangePlan, Means
+from louver.ir.refusal import unsupported
+from louver.ir.tile import (
+    AsyncCopyOp,
+    AsyncWaitOp,
+    AtomicCASOp,
+    AtomicRMWOp,
+    ConvertLayoutOp,
+    FuncOp,
+    GatherOp,
+    InitBarriersOp,
+    LocalAllocOp,
+    ReduceOp,
+    ScanOp,
+)
+from louver.ir.tile.boxes import BARRIER_BYTES
+from louver.ir.tile.layout import LANE_BITS, Layout
+from louver.ir.tile.types import register_encoding, tensor_of
+from louver.isa.instruction import LANES, REGISTER_BITS
+from louver.isa.swizzle import BANK_LINE
+from louver.isa.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Room that is wanted from one operation to another, by their numbers, both included."""
+
+    what: SSAValue | Operation
+    bytes: int
+    alignment: int
+    first: int
+    last: int
+
+    def meets(self, other: _Wanted) -> bool:
+        """Whether both are wanted at the same time."""
+        return self.first <= other.last and other.first <= self.last
+
+
+def place_shared(function: FuncOp, target: Target) -> Rooms:
+    """Places of all tiles and exchanges of a function with encodings. Refuses an exchange that is too large; tiles may take too much."""
+    limit = target.max_shared_bytes
+    wanted = list(_Walk(function, Means.of(target)).wanted())
+    placed: list[tuple[_Wanted, int]] = []
+    for each in sorted(wanted, key=lambda one: -one.bytes):
+        start = 0
+        for other, at in sorted(placed, key=lambda pair: pair[1]):
+            if each.meets(other) and start < at + other.bytes and at < start + each.bytes:
+                start = -(-(at + other.bytes) // each.alignment) * each.alignment
+        placed.append((each, start))
+    staged = {each.what: start for each, start in placed if isinstance(each.what, SSAValue)}
+    exchanges = {each.what: start for each, start in placed if isinstance(each.what, Operation)}
+    for each, _ in placed:
+        if isinstance(each.what, Operation) and each.bytes > limit:
+            raise unsupported(
+                f"tiles are exchanged through {limit} bytes of shared memory, not {each.bytes}: choose smaller blocks",
+                each.what,
+            )
+    reused = frozenset(
+        each.what
+        for each, start in placed
+        for other, at in placed
+        if isinstance(each.what, SSAValue)
+        and not each.meets(other)
+        and start < at + other.bytes
+        and at < start + each.bytes
+    )
+    size = max((start + each.bytes for each, start in placed), default=0)
+    return Rooms(staged, exchanges, reused, size)
+
+
+class _Walk:
+    """The operations of a function, numbered in order. ends: the number of the last one inside of each."""
+
+    def __init__(self, function: FuncOp, means: Means) -> None:
+        self.operations = list(function.body.walk())
+        self.numbers = {op: number for number, op in enumerate(self.operations)}
+        self.ends = {op: self.numbers[op] + sum(1 for _ in op.walk()) - 1 for op in self.operations}
+        self.waits = [self.numbers[op] for op in self.operations if isinstance(op, AsyncWaitOp)]
+        self.means = means
+
+    def wanted(self) -> Iterator[_Wanted]:
+        """What is wanted, and while."""
+        for op, number in self.numbers.items():
+            if isinstance(op, InitBarriersOp):
+                # Barriers are what they are until the kernel ends.
+                yield _Wanted(op.result, op.count.value.data * BARRIER_BYTES, BANK_LINE, 0, len(self.operations))
+            elif isinstance(op, ConvertLayoutOp | LocalAllocOp) and in_shared(op.result):
+                tile = tile_of(op.result, op)
+                size = op.slots.value.data * slot_bytes(op) if isinstance(op, LocalAllocOp) else tile.bytes
+                yield _Wanted(op.result, size, tile.swizzle.repeat, number, self._last(op.result))
+            elif size := exchange_bytes(op, self.means):
+                yield _Wanted(op, size, BANK_LINE, number, self.ends[op])
+
+    def _last(self, tile: SSAValue) -> int:
+        """The number of the last operation that needs a tile, by whatever name."""
+        home, last = tile.owner.parent_block() if isinstance(tile.owner, Operation) else None, 0
+        pending, seen = [tile], {tile}
+        while pending:
+            for use in pending.pop().uses:
+                last = max(last, self._end(use.operation, home))
+                names = [name for name in _names(use.operation, use.index) if name not in seen]
+                seen.update(names)
+                pending += names
+        return last
+
+    def _end(self, op: Operation, home: Block | None) -> int:
+        """The number of the last operation that a use of a tile of block `home` may still be under way at."""
+        last, outer = self.ends[op], op
+        while outer.parent_block() is not home and (parent := outer.parent_op()) is not None:
+            outer = parent
+            last = self.ends[outer]
+        if any(isinstance(each, AsyncCopyOp) for each in outer.walk()):
+            # Copies are under way until a wait; the loop that reads boxes waits for each.
+            last = next((number for number in self.waits if number > last), len(self.operations))
+        return last
+
+
+def _names(op: Operation, index: int) -> list[SSAValue]:
+    """What else the operand of this index, a tile in shared memory, is called by an operation."""
+    match op:
+        case scf.ForOp() if index >= 3:
+            return [op.body.block.args[index - 2], op.results[index - 3]]
+        case scf.YieldOp():
+            parent = op.parent_op()
+            inner = [parent.body.block.args[index + 1]] if isinstance(parent, scf.ForOp) else []
+            return [*inner, parent.results[index]] if parent is not None else []
+        case _:
+            return [result for result in op.results if in_shared(result)]
+
+
+def exchange_bytes(op: Operation, means: Means) -> int:
+    """Shared memory that the elements of an operation take to change threads."""
+    match op:
+        case ConvertLayoutOp() if not in_shared(op.src) and not in_shared(op.result):
+            found = conversion_of(op, _layout(op.src), _layout(op.result), means)
+            return found.memory.bytes if isinstance(found, ExchangePlan) else 0
+        case AtomicRMWOp() | AtomicCASOp() if op.result.first_use is not None:
+            layout = _layout(op.result) if is_tile(op.result) else Layout((), (), ((),) * LANE_BITS, ())
+            return exchange_plan(op, layout, layout, means).memory.bytes if layout.repeats else 0
+        case GatherOp():
+            return _layout(op.src).size * _register_bytes(op.src, op)
+        case ReduceOp() | ScanOp():
+            return _combined_bytes(op)
+        case _:
+            return 0
+
+
+def _combined_bytes(op: ReduceOp | ScanOp) -> int:
+    """An element of each thread and total, of the widest operand. Totals of a scan are those of blocks, at first each a register's."""
+    layout, axis = _layout(op.srcs[0]), op.axis.value.data
+    if not any(step[axis] for step in layout.warp):
+        return 0
+    totals = 1 << sum(isinstance(op, ScanOp) or not step[axis] for step in layout.register)
+    return totals * layout.warps * LANES * max(_register_bytes(each, op) for each in op.srcs)
+
+
+def _register_bytes(value: SSAValue, op: Operation) -> int:
+    """Bytes of a register of a tile; booleans are exchanged as numbers."""
+    kind = register_class(element_of(value.type), op)
+    return REGISTER_BITS["b32" if kind == "pred" else kind] // 8
+
+
+def _layout(value: SSAValue) -> Layout:
+    tensor = tensor_of(value)
+    encoding = register_encoding(tensor)
+    assert encoding is not None
+    return encoding.layout(tensor.get_shape())

@@ -1,0 +1,159 @@
+"""Tiles between registers and shared memory, in the ways of `louver.compile.plan.encode.shared_access`: by vectors, or as matrices.
+
+Every step of a layout is a power of two, so that an address is an exclusive or of what each bit of a thread's and a register's number
+adds: a part of the thread, once a kernel, and constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, cast
+
+from xdsl.dialects.builtin import Float32Type
+from xdsl.ir import Attribute, Operation
+
+from louver.compile.lower.tiles.numbers import extended, is_integer
+from louver.compile.lower.tiles.packing import pack_elements, unpack_elements
+from louver.compile.lower.tiles.state import Lowering, register_class
+from louver.compile.plan.encode.shared_access import WORD, Memory, Way, sums
+from louver.ir.tile.layout import Layout, Steps, Vector
+from louver.isa.bytes import LoadByte, StoreByte
+from louver.isa.convert import ConvertInteger
+from louver.isa.instruction import RegType
+from louver.isa.matrix import LoadMatrix, StoreMatrix
+from louver.isa.memory import Load, Store
+from louver.isa.move import Bitcast
+from louver.ptx.module import Address, Reg
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A tile in shared memory, as a thread sees it. base: the address of its first element, without `start` bytes before that.
+
+    weights: of the bits of the thread's number, in bytes. bases: addresses by the bits of `address` that they have already.
+    """
+
+    low: Lowering
+    tile: Memory
+    base: Reg
+    start: int
+    weights: tuple[int, ...]
+    bases: dict[int, Reg] = field(default_factory=dict[int, Reg])
+
+    @classmethod
+    def at(cls, low: Lowering, tile: Memory, start: int, thread: Steps) -> Place:
+        """A tile so many bytes on. thread: steps of the bits of the thread's number."""
+        weights = tuple(map(tile.offset, thread))
+        return cls(low, tile, low.staged_address(weights), start, weights)
+
+    def moved(self, by: Reg) -> Place:
+        """So many bytes further on."""
+        return replace(self, base=self.low.k.add(self.base, by), bases={})
+
+    def address(self, place: Vector) -> Address:
+        """Of the element that is so much further on than the thread's first.
+
+        What thread and constant both change are chunks of a line, whose addresses are multiples of a line's bytes without them.
+        """
+        constant, reach = self.tile.offset(place), 0
+        for weight in self.weights:
+            reach |= weight
+        both = constant & reach
+        if both not in self.bases:
+            self.bases[both] = self.low.k.xor(self.base, both) if both else self.base
+        return Address(self.bases[both], self.start + constant - both)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The registers of a tile that move together: all, or those from a place on that differ by no step of `apart`."""
+
+    first: Vector
+    apart: Steps = ()
+
+    @classmethod
+    def whole(cls, layout: Layout) -> Part:
+        """All of them."""
+        return cls((0,) * len(layout.shape))
+
+
+def put(place: Place, layout: Layout, way: Way, part: Part, registers: Mapping[Vector, Reg], guard: Reg | None) -> None:
+    """Registers, by the places of their elements, to shared memory. guard: where a thread's own elements are stored."""
+    low, size = place.low, place.tile.size
+    for first in sums(way.rest(layout, part.apart), part.first):
+        groups = [[registers[at] for at in sums(way.inside, matrix)] for matrix in sums(way.at_once, first)]
+        if way.matrices:
+            words = tuple(_word(low, elements, size) for elements in groups)
+            low.k.emit(StoreMatrix(way.transposed, cast("Literal[1, 2, 4]", len(words))), place.address(first), words)
+        else:
+            _store(low, place.address(first), groups[0], size, guard)
+
+
+def take(place: Place, layout: Layout, way: Way, part: Part, element: Attribute, op: Operation) -> dict[Vector, Reg]:
+    """The registers of the elements from shared memory, by their places."""
+    low, size, found = place.low, place.tile.size, dict[Vector, Reg]()
+    for first in sums(way.rest(layout, part.apart), part.first):
+        if not way.matrices:
+            kind = register_class(element, op)
+            loaded = _load(low, place.address(first), 1 << len(way.inside), element, kind, size)
+            found.update(zip(sums(way.inside, first), loaded, strict=True))
+            continue
+        words = low.k.regs("b32", 1 << len(way.at_once))
+        load = LoadMatrix(way.transposed, cast("Literal[1, 2, 4]", len(words)))
+        low.k.emit(load, tuple(words), place.address(first))
+        for word, matrix in zip(words, sums(way.at_once, first), strict=True):
+            places = sums(way.inside, matrix)
+            found.update(zip(places, _elements(low, word, len(places), element, size), strict=True))
+    return found
+
+
+def _word(low: Lowering, elements: Sequence[Reg], size: int) -> Reg:
+    """Elements in a register of 32 bits."""
+    if len(elements) > 1:
+        return pack_elements(low, elements, size)
+    return low.emit(Bitcast("b32"), elements[0]) if elements[0].type == "f32" else elements[0]
+
+
+def _elements(low: Lowering, word: Reg, count: int, element: Attribute, size: int) -> Sequence[Reg]:
+    """The elements of a register, each as a tile has it."""
+    if count > 1:
+        return unpack_elements(low, word, count, element, size)
+    return [low.emit(Bitcast("f32"), word) if isinstance(element, Float32Type) else word]
+
+
+def _store(low: Lowering, address: Address, elements: Sequence[Reg], size: int, guard: Reg | None) -> None:
+    """Neighbours, by one store."""
+    k, count = low.k, len(elements)
+    if size < WORD and count * size >= WORD:
+        each = WORD // size
+        elements = [pack_elements(low, elements[number : number + each], size) for number in range(0, count, each)]
+    elif count > 1 and size < WORD:
+        elements = [pack_elements(low, elements, size)]
+    elif size < WORD and elements[0].type == "b32":
+        elements = [k.low_half(elements[0])]
+    if count * size == 1:
+        k.emit(StoreByte("shared"), address, elements[0], guard=guard)
+    else:
+        vector = cast("Literal[1, 2, 4]", len(elements))
+        values = elements[0] if vector == 1 else tuple(elements)
+        k.emit(Store("shared", elements[0].type, vector), address, values, guard=guard)
+
+
+def _load(low: Lowering, address: Address, count: int, element: Attribute, kind: RegType, size: int) -> Sequence[Reg]:
+    """Neighbours, by one load, each as a tile has it."""
+    if count > 1 or size >= WORD:
+        wide: RegType = kind if size >= WORD else "b32" if count * size >= WORD else "b16"
+        words = low.k.regs(wide, count if size >= WORD else max(1, count * size // WORD))
+        load = Load("shared", wide, cast("Literal[1, 2, 4]", len(words)))
+        low.k.emit(load, words[0] if len(words) == 1 else tuple(words), address)
+        each = count // len(words)
+        return (
+            words
+            if size >= WORD
+            else [one for word in words for one in unpack_elements(low, word, each, element, size)]
+        )
+    narrow = is_integer(element)
+    result = low.k.reg("b16" if narrow else kind)
+    low.k.emit(LoadByte("shared") if size == 1 else Load("shared", result.type), result, address)
+    return [extended(low, low.emit(ConvertInteger("u32", "u16"), result), element) if narrow else result]

@@ -1,0 +1,191 @@
+"""Integers and addresses as sums with a constant: arithmetic that makes one register for all elements that differ by constants.
+
+Each element has its own register still, which a plain addition gives; those that nothing reads the assembler drops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeAlias, cast
+
+from xdsl.dialects import arith
+from xdsl.ir import Operation
+
+from louver.compile.lower.tiles.facts import WHOLE, Facts, Sum
+from louver.compile.lower.tiles.numbers import bits_of, element_bytes, is_integer
+from louver.compile.lower.tiles.state import Lowering, element_of
+from louver.ir import arith as ours
+from louver.ir.comparisons import SelectOp
+from louver.ir.tile import AddPtrOp, PointerType
+from louver.isa.convert import ConvertInteger
+from louver.isa.instruction import REGISTER_BITS, RegType
+from louver.isa.scalar import MultiplyWide
+from louver.ptx.module import Reg
+
+Made: TypeAlias = dict[Hashable, Reg]
+"""Registers made for one operation, by what they are."""
+
+
+def summed(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made) -> Reg | None:
+    """An integer or address as a sum with a constant; None for other operations, and where that is not known."""
+    rule = _RULES.get(type(op))
+    if rule is None or any(register.type not in ("b32", "b64") for register in operands) or _is_short(op):
+        return None
+    return rule(low, op, operands, made)
+
+
+def _is_short(op: Operation) -> bool:
+    """Whether it is on integers of 8 or 16 bits, which are extended after each operation."""
+    elements = [element_of(value.type) for value in (*op.operands, *op.results)]
+    return any(is_integer(element) and bits_of(element) not in (32, 64) for element in elements)
+
+
+def _once(made: Made, key: Hashable, make: Callable[[], Reg]) -> Reg:
+    if key not in made:
+        made[key] = make()
+    return made[key]
+
+
+def plus_constant(low: Lowering, base: Reg | None, constant: int, kind: RegType, made: Made) -> Reg:
+    """The register of a sum."""
+    bits = REGISTER_BITS[kind]
+    constant = (constant + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
+    if base is None:
+        return low.constant(constant, kind)
+    if constant == 0:
+        return base
+
+    def make() -> Reg:
+        found = low.k.add(base, constant) if constant > 0 else low.k.sub(base, -constant)
+        low.known.is_sum(found, base, constant)
+        return found
+
+    return _once(made, (base, constant), make)
+
+
+def _added(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made) -> Reg:
+    a, b = (low.known.sum_of(each) for each in operands)
+    minus = isinstance(op, arith.SubiOp)
+    constant = a.constant - b.constant if minus else a.constant + b.constant
+    if a.base is None or b.base is None:
+        base = a.base or b.base
+        if minus and a.base is None and b.base is not None:
+            zero = low.constant(0, operands[0].type)
+            # What is left of a period is another rest once it is negated.
+            facts = Facts(_of(low, b.base).multiple)
+            base = _once(made, ("-", b.base), lambda: _with(low, low.k.sub(zero, cast(Reg, b.base)), facts))
+    else:
+        one, other = a.base, b.base
+
+        def make() -> Reg:
+            facts = _of(low, one).plus(_of(low, other))
+            if minus:
+                facts = Facts(min(_of(low, one).multiple, _of(low, other).multiple))
+            return _with(low, low.k.sub(one, other) if minus else low.k.add(one, other), facts)
+
+        base = _once(made, ("-" if minus else "+", one, other), make)
+    return plus_constant(low, base, constant, operands[0].type, made)
+
+
+def _of(low: Lowering, base: Reg | None) -> Facts:
+    return Facts() if base is None else low.known.facts_of(base)
+
+
+def _with(low: Lowering, register: Reg, facts: Facts) -> Reg:
+    if facts != Facts():
+        low.known.has(register, facts)
+    return register
+
+
+def _multiplied(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made) -> Reg | None:
+    a, b = (low.known.sum_of(each) for each in operands)
+    if a.base is not None and b.base is not None:
+        return None
+    (factor, other) = (a.constant, b) if a.base is None else (b.constant, a)
+    if factor == 0 or other.base is None:
+        return plus_constant(low, None, factor * other.constant, operands[0].type, made)
+    kind, base = operands[0].type, other.base
+
+    def make() -> Reg:
+        by = low.constant(factor, kind)
+        return _with(low, low.k.mul_lo(base, by), low.known.facts_of(base).scaled(factor))
+
+    product = base if factor == 1 else _once(made, ("*", base, factor), make)
+    return plus_constant(low, product, factor * other.constant, kind, made)
+
+
+def _extended(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made) -> Reg | None:
+    (register,) = operands
+    found = low.known.sum_of(register)
+    if found.base is None:
+        return plus_constant(low, None, found.constant, "b64", made) if found.constant >= 0 else None
+    base, facts = found.base, low.known.facts_of(found.base)
+    if found.constant and not facts.takes(found.constant):
+        return None
+    # A rest by the whole period would be one of 64 bits.
+    kept = facts if facts.period < WHOLE or facts.most < WHOLE // 2 else Facts(facts.multiple)
+    wide = _once(made, ("wide", base), lambda: _with(low, low.emit(ConvertInteger("s64", "s32"), base), kept))
+    return plus_constant(low, wide, found.constant, "b64", made)
+
+
+def _moved(low: Lowering, op: AddPtrOp, operands: Sequence[Reg], made: Made) -> Reg:
+    """An address so many elements on. Offsets of 32 bits do not wrap."""
+    size = element_bytes(cast(PointerType, element_of(op.ptr.type)).pointee, op)
+    pointer, offset = (low.known.sum_of(each) for each in operands)
+    constant = pointer.constant + offset.constant * size
+    if pointer.base is None or offset.base is None:
+        return plus_constant(low, pointer.base or offset.base, constant, "b64", made)
+    base, by = pointer.base, offset.base
+
+    def make() -> Reg:
+        if by.type == "b64":
+            found = low.k.mad_lo(by, size, base)
+        else:
+            found = low.emit(MultiplyWide("s32", add=True), by, size, base)
+        multiple = min(low.known.facts_of(by).multiple * (size & -size), low.known.facts_of(base).multiple)
+        return _with(low, found, Facts(multiple))
+
+    return plus_constant(low, _once(made, ("at", base, by), make), constant, "b64", made)
+
+
+_Rule: TypeAlias = Callable[[Lowering, Any, Sequence[Reg], Made], "Reg | None"]
+
+_RULES: dict[type[Operation], _Rule] = {
+    arith.AddiOp: _added,
+    arith.SubiOp: _added,
+    arith.MuliOp: _multiplied,
+    ours.ExtSIOp: _extended,
+    AddPtrOp: _moved,
+}
+
+
+def derived(low: Lowering, op: Operation, operands: Sequence[Reg], result: Reg) -> None:
+    """Keep what follows for the result of an operation that is no sum with a constant."""
+    if result.type not in ("b32", "b64"):
+        return
+    facts = [low.known.facts_of(each) for each in operands if each.type in ("b32", "b64")]
+    found: Facts | None = None
+    match op:
+        case arith.MuliOp():
+            found = facts[0].times(facts[1])
+        case ours.ExtSIOp() | arith.IndexCastOp() if facts:
+            found = Facts(facts[0].multiple)
+        case arith.MinSIOp() | arith.MaxSIOp() | arith.MinUIOp() | arith.MaxUIOp() | arith.RemSIOp() | SelectOp() if (
+            facts
+        ):
+            found = Facts(min(each.multiple for each in facts))
+        case arith.DivSIOp() | arith.DivUIOp() | arith.ShRSIOp() | arith.ShRUIOp():
+            by = low.known.sum_of(operands[1])
+            if by.base is None and by.constant > 0:
+                divisor = by.constant if isinstance(op, arith.DivSIOp | arith.DivUIOp) else 1 << min(by.constant, 63)
+                multiple = facts[0].multiple
+                whole = low.known.sum_of(operands[0])
+                if isinstance(op, arith.DivUIOp) and whole.base is not None and 0 <= whole.constant < divisor:
+                    # What is added to a multiple of the divisor is lost.
+                    multiple = low.known.facts_of(whole.base).multiple
+                if multiple % divisor == 0:
+                    found = Facts(multiple // divisor)
+        case _:
+            pass
+    if found is not None and found != Facts() and low.known.sum_of(result) == Sum(result, 0):
+        low.known.has(result, found)

@@ -1,0 +1,221 @@
+"""In which encodings each tile is wanted.
+
+Stores, dots, reductions and atomic operations want their operands in one encoding each. What these are computed of is wanted
+where they are, back to ranges, constants, scalars and loads, or to a tile that has an encoding by nature and is converted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects import arith, scf
+from xdsl.ir import Block, Operation, SSAValue
+
+from louver.analysis.elementwise import ELEMENTWISE
+from louver.analysis.integers import position
+from louver.compile.plan.encode.anchors import Anchor, Natures, element_bits, is_tile
+from louver.ir.refusal import unsupported
+from louver.ir.tile import (
+    AtomicCASOp,
+    AtomicRMWOp,
+    BroadcastOp,
+    DecompressOp,
+    DotOp,
+    DotOperandAttr,
+    ExpandDimsOp,
+    FuncOp,
+    GatherOp,
+    JoinOp,
+    LinearAttr,
+    LoadOp,
+    MakeRangeOp,
+    MmaAttr,
+    ReduceOp,
+    ReshapeOp,
+    ScanOp,
+    SharedAttr,
+    SliceAttr,
+    SplatOp,
+    SplitOp,
+    StoreOp,
+    TransOp,
+)
+from louver.ir.tile.encodings import DENSE, METADATA, VALUES, Encoding
+from louver.ir.tile.layout import Layout
+from louver.ir.tile.types import tensor_of
+
+SOURCES = (arith.ConstantOp, MakeRangeOp, SplatOp)
+"""Operations that give a tile in any encoding."""
+
+Wanted = list[tuple[SSAValue, Encoding]]
+
+
+class Demands:
+    """The encodings that each tile of a function is wanted in, first wanted first."""
+
+    def __init__(self, function: FuncOp, natures: Natures) -> None:
+        self.natures = natures
+        self._wanted: dict[SSAValue, dict[Encoding, None]] = {}
+        self._pending: list[tuple[SSAValue, Encoding]] = []
+        for op in function.body.walk():
+            self._want(anchored_operands(op, natures))
+        while self._pending:
+            self._spread(*self._pending.pop())
+
+    def of(self, value: SSAValue) -> Sequence[Encoding]:
+        """In which encodings a tile is wanted by its users."""
+        return list(self._wanted.get(value, ()))
+
+    def made(self, value: SSAValue) -> Sequence[Encoding]:
+        """In which encodings a tile is computed: its own one by nature, or all that are wanted."""
+        wanted = self.of(value)
+        if value in self.natures.copied:
+            return [self.natures.copied[value][0]]
+        nature = self.natures.home(value)
+        return [nature] if nature is not None and wanted and self.natures.keeps(value) else wanted
+
+    def carried(self, *places: SSAValue) -> Sequence[Encoding]:
+        """In which encodings a loop or branch passes a tile on, whichever of these places it is wanted in."""
+        found = dict.fromkeys(encoding for place in places for encoding in self.of(place))
+        nature = next((nature for place in places if (nature := self.natures.of(place))), None)
+        return [nature] if found and nature is not None else list(found)
+
+    def _want(self, wanted: Wanted) -> None:
+        for value, encoding in wanted:
+            known = self._wanted.setdefault(value, {})
+            if encoding not in known:
+                known[encoding] = None
+                self._pending.append((value, encoding))
+
+    def _spread(self, value: SSAValue, encoding: Encoding) -> None:
+        nature = self.natures.home(value)
+        if nature is not None and self.natures.keeps(value):
+            encoding = nature
+        if value in self.natures.copied:
+            encoding, _ = self.natures.copied[value]
+        owner = value.owner
+        if isinstance(owner, Block):
+            self._argument(owner, value, encoding)
+        elif isinstance(owner, scf.ForOp):
+            self._want(_passed_by_loop(owner, position(value, owner.results), encoding))
+        elif isinstance(owner, scf.IfOp):
+            index = position(value, owner.results)
+            self._want([(_end(region.block)[index], encoding) for region in owner.regions])
+        elif not isinstance(owner, DotOp | Anchor | scf.WhileOp):
+            self._want(operand_encodings(owner, encoding))
+
+    def _argument(self, block: Block, value: SSAValue, encoding: Encoding) -> None:
+        parent = block.parent_op()
+        if isinstance(parent, scf.ForOp):
+            self._want(_passed_by_loop(parent, position(value, block.args) - 1, encoding))
+
+
+def _passed_by_loop(loop: scf.ForOp, index: int, encoding: Encoding) -> Wanted:
+    return [(loop.iter_args[index], encoding), (_end(loop.body.block)[index], encoding)]
+
+
+def _end(block: Block) -> Sequence[SSAValue]:
+    last = block.last_op
+    assert last is not None
+    return last.operands
+
+
+def anchored_operands(op: Operation, natures: Natures) -> Wanted:
+    """What an operation with an effect, or with an encoding of its own, wants its operands in."""
+    match op:
+        case StoreOp() if is_tile(op.ptr):
+            encoding = natures.stores.get(op) or natures.of(op.value) or natures.of(op.ptr) or natures.default(op.value)
+            return [(operand, encoding) for operand in op.operands]
+        case AtomicRMWOp() | AtomicCASOp() if is_tile(op.ptr):
+            return [(operand, natures.place(op)) for operand in op.operands]
+        case DotOp():
+            return dot_operands(op, natures)
+        case ReduceOp() | ScanOp():
+            return [(operand, natures.source(op)) for operand in op.srcs]
+        case JoinOp():
+            return [(operand, natures.halves(op)) for operand in op.operands]
+        case GatherOp():
+            return [(operand, natures.default(operand)) for operand in op.operands]
+        case scf.WhileOp():
+            before, after = op.before_region.block, op.after_region.block
+            groups = [*zip(op.arguments, before.args, _end(after), strict=True)]
+            groups += [(value, argument) for value, argument in zip(_end(before)[1:], after.args, strict=True)]
+            return [
+                (each, natures.default(group[1]))
+                for group in groups
+                if is_tile(group[1])
+                for each in group
+                if each is not group[1]
+            ]
+        case _:
+            return []
+
+
+def dot_operands(op: DotOp, natures: Natures) -> Wanted:
+    """A dot's operands where its products take them from: registers, or shared memory."""
+    staged = natures.staged
+    return [
+        (value, SharedAttr.along(staged[value]) if value in staged else encoding)
+        for value, encoding in multiplied_operands(op, natures)
+    ]
+
+
+def multiplied_operands(op: DotOp, natures: Natures) -> Wanted:
+    """A dot's operands as its instruction takes them, in its order: a, b, metadata, c."""
+    sums = natures.of(op.d)
+    assert isinstance(sums, MmaAttr)
+    sparse = None if op.sparse_index is None else op.sparse_index.value.data
+    wanted: Wanted = []
+    for index, value in enumerate((op.a, op.b)):
+        if sums.of_warpgroup and value in natures.operands:
+            wanted.append((value, SharedAttr.along(natures.operands[value])))
+            continue
+        encoding = DotOperandAttr.of(index, sums, element_bits(value), VALUES if index == sparse else DENSE)
+        wanted.append((value, encoding))
+    if op.metadata is not None and sparse is not None:
+        wanted.append((op.metadata, DotOperandAttr.of(sparse, sums, 16, METADATA)))
+    return [*wanted, (op.c, sums)]
+
+
+def operand_encodings(op: Operation, encoding: Encoding) -> Wanted:
+    """What an operation wants its tiles in, to give its result in `encoding`. Refuses those that have no rule."""
+    match op:
+        case ExpandDimsOp():
+            return [(op.src, SliceAttr.of(op.axis.value.data, encoding))]
+        case BroadcastOp():
+            return [(op.src, encoding)]
+        case TransOp():
+            order = list(op.order.get_values())
+            back = [order.index(dimension) for dimension in range(len(order))]
+            return [(op.src, LinearAttr.of(_layout(op, op.result, encoding).permuted(back)))]
+        case ReshapeOp():
+            moved = _layout(op, op.result, encoding).reshaped(tensor_of(op.src).get_shape())
+            return [(op.src, LinearAttr.of(moved))]
+        case SplitOp():
+            return [(op.src, LinearAttr.of(_layout(op, op.first, encoding).paired()))]
+        case DecompressOp():
+            return _parts(op, encoding)
+        case LoadOp():
+            return [(operand, encoding) for operand in op.operands if is_tile(operand)]
+        case _ if isinstance(op, SOURCES):
+            return []
+        case _ if isinstance(op, ELEMENTWISE):
+            return [(operand, encoding) for operand in op.operands if is_tile(operand)]
+        case _:
+            raise unsupported(f"{op.name} is not computed on tiles in registers", op)
+
+
+def _parts(op: DecompressOp, encoding: Encoding) -> Wanted:
+    """The parts of a sparse tile: each thread has those of its own elements."""
+    assert op.metadata is not None
+    layout = _layout(op, op.result, encoding)
+    entries = op.parts.entries(layout, tensor_of(op.metadata).get_shape())
+    return [(op.src, LinearAttr.of(op.parts.values(layout))), (op.metadata, LinearAttr.of(entries))]
+
+
+def _layout(op: Operation, value: SSAValue, encoding: Encoding) -> Layout:
+    shape = tensor_of(value).get_shape()
+    try:
+        return encoding.layout(shape)
+    except ValueError as error:
+        raise unsupported(str(error), op) from None

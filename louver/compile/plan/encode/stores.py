@@ -1,0 +1,170 @@
+"""Layouts of loads and stores that are worth an exchange.
+
+Sums of dots lie as the products give them: a lane has 4 or 8 bytes of a row, or of a transposed product single elements. Stores of
+these touch many lines each. So a store may have a layout of its own, in which lanes store 16 bytes side by side, and so may a load. A
+tile is exchanged where it costs least: behind a conversion to fewer bits, and before what is added from memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from xdsl.dialects import arith, scf
+from xdsl.ir import Operation, SSAValue
+
+from louver.analysis.elementwise import ELEMENTWISE
+from louver.analysis.integers import position
+from louver.compile.plan.encode.accesses import Run, run_of
+from louver.compile.plan.encode.anchors import Natures, is_tile, memory_bits
+from louver.compile.plan.encode.demand import Demands
+from louver.compile.plan.encode.exchange_plan import Means, conversion_cost
+from louver.ir.tile import AtomicRMWOp, BlockedAttr, BroadcastOp, DotOp, FuncOp, LinearAttr, LoadOp, SplatOp, StoreOp
+from louver.ir.tile.encodings import Encoding
+from louver.ir.tile.layout import Layout
+from louver.ir.tile.types import tensor_of
+
+GAIN = 32
+"""Turns that an exchange must gain: its addresses, and what waits for it."""
+
+
+@dataclass(slots=True)
+class _Way:
+    """How a tile comes to a layout. cost: in turns of the banks. kept: the tiles that are computed where they are by nature."""
+
+    cost: float
+    kept: list[SSAValue] = field(default_factory=list[SSAValue])
+
+
+def choose_stores(function: FuncOp, natures: Natures) -> None:
+    """Give stores layouts of their own, and say which tiles are exchanged for them. Tiles have natures already."""
+    for op in function.body.walk():
+        if not isinstance(op, StoreOp | AtomicRMWOp) or not is_tile(op.ptr):
+            continue
+        if isinstance(op, AtomicRMWOp) and op.result.first_use is not None:
+            continue
+        run, nature = run_of(op), natures.of(op.value) or natures.of(op.ptr)
+        # Elements that are moved one by one gain too little.
+        if run is None or run.together == 1:
+            continue
+        shape = tensor_of(op.ptr).get_shape()
+        if nature is None:
+            order = (run.along, *(each for each in reversed(range(len(shape))) if each != run.along))
+            natures.store_in(op, BlockedAttr.default(shape, natures.warps, natures.together, order))
+            continue
+        layout = nature.layout(shape)
+        rows = run.rows(layout)
+        way = _Conversion(natures, rows).of(op.value)
+        if run.cost(rows) + way.cost + GAIN < run.cost(layout) + _cost_by_nature(natures, op.value, layout, set()):
+            natures.store_in(op, LinearAttr.of(rows))
+            natures.kept.update((each, encoding) for each in way.kept if (encoding := natures.of(each)) is not None)
+
+
+def choose_loads(function: FuncOp, natures: Natures, demands: Demands) -> bool:
+    """Give loads layouts of their own where those in which they are wanted cost more; returns whether there are any."""
+    found, multiplied = False, _multiplied(function)
+    for op in function.body.walk():
+        if (
+            not isinstance(op, LoadOp)
+            or not is_tile(op.ptr)
+            or natures.of(op.result) is not None
+            or op.result in natures.copied
+        ):
+            continue
+        wanted = demands.of(op.result)
+        run = None if op in multiplied or not wanted else run_of(op)
+        if run is None:
+            continue
+        shape = tensor_of(op.ptr).get_shape()
+        layouts = [encoding.layout(shape) for encoding in wanted]
+        given: list[Encoding] = [*wanted, LinearAttr.of(run.rows(layouts[0]))]
+        costs = [_loaded(run, each.layout(shape), layouts) for each in given]
+        if min(costs) + GAIN < sum(map(run.cost, layouts)):
+            natures.kept[op.result] = given[costs.index(min(costs))]
+            found = True
+    return found
+
+
+def _multiplied(function: FuncOp) -> set[Operation]:
+    """What the operands of dots are made of, which have ways of their own, and all that stands beside dots, which wait for nothing."""
+    dots = [op for op in function.body.walk() if isinstance(op, DotOp)]
+    found = {op for dot in dots if (block := dot.parent_block()) is not None for op in block.ops}
+    pending = [each for dot in dots for each in (dot.a, dot.b, dot.metadata) if each is not None]
+    seen = set[SSAValue]()
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if isinstance(value.owner, Operation):
+            found.add(value.owner)
+            pending += value.owner.operands
+        elif isinstance(loop := value.owner.parent_op(), scf.ForOp) and value is not value.owner.args[0]:
+            pending.append(loop.iter_args[position(value, value.owner.args) - 1])
+    return found
+
+
+def _loaded(run: Run, layout: Layout, wanted: list[Layout]) -> float:
+    return run.cost(layout) + sum(conversion_cost(layout, each, run.size, Means()) for each in wanted)
+
+
+def _cost_by_nature(natures: Natures, value: SSAValue, layout: Layout, seen: set[SSAValue]) -> float:
+    """What the loads cost that a tile is made of, where it is by nature."""
+    if value in seen or natures.keeps(value):
+        return 0
+    seen.add(value)
+    if isinstance(value.owner, LoadOp):
+        return _load_cost(value.owner, layout)
+    return sum(_cost_by_nature(natures, each, layout, seen) for each in _operands(value))
+
+
+def _load_cost(op: LoadOp, layout: Layout) -> float:
+    """The cheaper of a load in a layout, and one in rows with an exchange."""
+    run = run_of(op)
+    if run is None:
+        return 0
+    return min(run.cost(layout), _loaded(run, run.rows(layout), [layout]))
+
+
+def _operands(value: SSAValue) -> Iterator[SSAValue]:
+    """The tiles of one shape that a tile is made of element by element; repeated rows and numbers cost nothing in any layout."""
+    if isinstance(value.owner, ELEMENTWISE):
+        for each in value.owner.operands:
+            if is_tile(each) and not isinstance(each.owner, BroadcastOp | SplatOp | arith.ConstantOp):
+                yield each
+
+
+class _Conversion:
+    """Ways of tiles to one layout."""
+
+    def __init__(self, natures: Natures, rows: Layout) -> None:
+        self.natures = natures
+        self.rows = rows
+        self._known: dict[SSAValue, _Way] = {}
+
+    def of(self, value: SSAValue) -> _Way:
+        """The cheapest one: exchange the tile, or what it is made of."""
+        if value not in self._known:
+            self._known[value] = min(self._ways(value), key=lambda way: way.cost)
+        return self._known[value]
+
+    def _ways(self, value: SSAValue) -> Iterator[_Way]:
+        nature = self.natures.of(value)
+        if nature is not None:
+            layout = nature.layout(self.rows.shape)
+            size = max(8, memory_bits(tensor_of(value).element_type)) // 8
+            exchanged = conversion_cost(layout, self.rows, size, Means())
+            yield _Way(exchanged + _cost_by_nature(self.natures, value, layout, set()), [value])
+        if not self.natures.keeps(value):
+            if isinstance(value.owner, LoadOp):
+                yield _Way(_load_cost(value.owner, self.rows))
+            else:
+                parts = [self.of(each) for each in _operands(value)]
+                yield _Way(sum(part.cost for part in parts), [each for part in parts for each in part.kept])
+
+
+def layouts_of_accesses(function: FuncOp, natures: Natures) -> Demands:
+    """The encodings that tiles are wanted in, with layouts of their own for the accesses that gain by them."""
+    choose_stores(function, natures)
+    demands = Demands(function, natures)
+    return Demands(function, natures) if choose_loads(function, natures, demands) else demands

@@ -1,0 +1,130 @@
+"""Which dots warpgroups multiply, by `wgmma`; `mma` multiplies all others, warp by warp."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import cast
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import Float16Type, Float32Type, IntegerType
+from xdsl.ir import SSAValue
+
+from louver.analysis.integers import is_zero
+from louver.analysis.promotion import promotion
+from louver.ir.tile import DotOp, MmaAttr, SharedAttr, element_name
+from louver.ir.tile.encodings import numbers_of
+from louver.ir.tile.types import register_encoding, tensor_of
+from louver.isa.fragments import ROWS
+from louver.isa.instruction import LANES
+from louver.isa.mma_fragments import COLUMNS
+from louver.isa.targets import WARPS_PER_WARPGROUP
+from louver.isa.wgmma import ACCUMULATORS, TRANSPOSABLE, Wgmma, legal_n
+
+MOST_COLUMNS = 256
+"""Columns of a product, at most."""
+
+MOST_SUMS = 128
+"""Sums of a thread, at most: beside them it has addresses and what it loads."""
+
+PROMOTED_COLUMNS = 128
+"""Columns of a product whose sums are promoted, at most: 64 registers of a thread, beside those of the promoted sums."""
+
+
+def is_transposed(op: DotOp) -> bool:
+    """Whether the product is the transpose of the dot: the instruction's A is the sparse operand."""
+    return op.sparse_index is not None and op.sparse_index.value.data == 1
+
+
+def product_shape(op: DotOp) -> tuple[int, int]:
+    """Rows and columns of the product."""
+    rows, columns = tensor_of(op.d).get_shape()
+    return (columns, rows) if is_transposed(op) else (rows, columns)
+
+
+def warpgroup_encoding(op: DotOp, warps: int, staged: Mapping[SSAValue, int]) -> MmaAttr | None:
+    """The encoding of a dot's sums in products of warpgroups; None where warps multiply it.
+
+    warps: of a CTA. staged: the operands in shared memory, each with the dimension of its neighbours.
+    """
+    if warps % WARPS_PER_WARPGROUP or not multiplies(op, staged):
+        return None
+    rows, columns = product_shape(op)
+    groups = warps // WARPS_PER_WARPGROUP
+    along_rows = min(groups, rows // ROWS)
+    along_columns = groups // along_rows
+    n = min(PROMOTED_COLUMNS if promoted_columns(op) else MOST_COLUMNS, columns // along_columns)
+    if n < COLUMNS or rows * columns > MOST_SUMS * LANES * warps:
+        return None
+    return MmaAttr.of_warpgroups(along_rows, along_columns, n, transposed=is_transposed(op))
+
+
+def by_warpgroups(op: DotOp) -> bool:
+    """Whether warpgroups multiply a dot that has encodings."""
+    sums = register_encoding(op.d.type)
+    return isinstance(sums, MmaAttr) and sums.of_warpgroup
+
+
+def multiplies(op: DotOp, staged: Mapping[SSAValue, int]) -> bool:
+    """Whether warpgroups can multiply a dot's operands, however many there are. The product's A may be in registers if it is dense."""
+    if op.b not in staged or (op.a not in staged and op.sparse_index is not None):
+        return False
+    if not isinstance(tensor_of(op.d).element_type, Float32Type | Float16Type | IntegerType):
+        return False
+    rows, columns = product_shape(op)
+    names = _names(op)
+    if (
+        rows % ROWS
+        or columns < COLUMNS
+        or _sums(op) not in ACCUMULATORS.get(names, ())
+        or COLUMNS not in legal_n(names[0])
+    ):
+        return False
+    if "tf32" in names and op.input_precision is not None and op.input_precision.data != "tf32":
+        return False
+    along_k = staged.get(op.a, 1) == 1 and staged[op.b] == 0
+    if not along_k and any(name not in TRANSPOSABLE for name in names):
+        return False
+    sparse = op.sparse_index is not None
+    product = Wgmma(COLUMNS, *names, _sums(op), sparse)
+    dense = op.a if is_transposed(op) else op.b
+    depth = tensor_of(dense).get_shape()[1 if dense is op.a else 0]
+    return depth % product.k == 0
+
+
+def promoted_columns(op: DotOp) -> int | None:
+    """Columns of K that a product sums before these sums are added to others in f32; None where it adds to them itself."""
+    return promotion(op, _names(op)[0])
+
+
+def held_sums(op: DotOp) -> int:
+    """Sums of the dot's tile in registers at once: twice as many where a loop keeps the total of its steps apart."""
+    apart = is_zero(op.c) and isinstance(op.parent_op(), scf.ForOp)
+    return prod(tensor_of(op.d).get_shape()) * (2 if apart else 1)
+
+
+def warpgroup_instruction(op: DotOp, encoding: MmaAttr) -> Wgmma:
+    """The product that a warpgroup does, the first that a word of metadata serves."""
+    across = [_across(value, k) for value, k in ((op.a, 1), (op.b, 0))]
+    a_across, b_across = reversed(across) if is_transposed(op) else across
+    source = "shared" if isinstance(register_encoding(op.a.type), SharedAttr) else "registers"
+    names, sparse = _names(op), op.sparse_index is not None
+    return Wgmma(encoding.columns, *names, _sums(op), sparse, source, transpose_a=a_across, transpose_b=b_across)
+
+
+def _across(value: SSAValue, k: int) -> bool:
+    """Whether neighbours of a tile in shared memory are not along K, its dimension `k`."""
+    encoding = register_encoding(value.type)
+    return isinstance(encoding, SharedAttr) and numbers_of(encoding.order)[0] != k
+
+
+def _names(op: DotOp) -> tuple[str, str]:
+    """Element types of the product's A and B."""
+    a, b = (element_name(tensor_of(each).element_type) for each in (op.a, op.b))
+    names = (b, a) if is_transposed(op) else (a, b)
+    return cast("tuple[str, str]", tuple("tf32" if name == "f32" else name for name in names))
+
+
+def _sums(op: DotOp) -> str:
+    element = tensor_of(op.d).element_type
+    return "s32" if isinstance(element, IntegerType) else element_name(element)

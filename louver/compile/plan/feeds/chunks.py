@@ -1,0 +1,346 @@
+"""find-chunks: how many neighbouring bytes each load may move together, as an attribute of the load.
+
+    %tile = tt.load %pointers, %mask {louver.chunk = array<i64: 1, 16>}
+
+Along dimension 1 each aligned block of 16 bytes of the tile is 16 bytes in memory, at an address that is a multiple of 16, and its
+elements are masked together. A load without the attribute is made element by element. Copies to shared memory are chosen by it.
+Valid tile IR without block pointers in (after split-addresses); the attribute is all that changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import DenseArrayBase, FixedBitwidthType, i64
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+
+from louver.analysis.effects import has_no_effect
+from louver.analysis.integers import constant_integer, position
+from louver.ir.arith import ExtSIOp, ExtUIOp, TruncIOp
+from louver.ir.comparisons import CmpiOp, SelectOp
+from louver.ir.tile import (
+    AddPtrOp,
+    BroadcastOp,
+    ExpandDimsOp,
+    FuncOp,
+    GetNumProgramsOp,
+    GetProgramIdOp,
+    LoadOp,
+    MakeRangeOp,
+    PointerType,
+    SplatOp,
+    TransOp,
+)
+from louver.ir.tile.types import as_tensor, tensor_of
+from louver.isa.async_copy import CopyBytes
+
+CHUNK = "louver.chunk"
+"""The attribute: the dimension of neighbours, and bytes."""
+
+WHOLE = 1 << 32
+"""The multiple that 0 is taken to be."""
+
+_DIVISIONS = (arith.DivSIOp, arith.DivUIOp, arith.FloorDivSIOp, arith.ShRUIOp, arith.ShRSIOp)
+_RESTS = (arith.RemSIOp, arith.RemUIOp)
+
+
+def find_chunks(function: FuncOp, multiples: Sequence[int]) -> None:
+    """In place. multiples: the power of two that each argument is a multiple of: of bytes for addresses."""
+    runs = Runs(dict(zip(function.body.block.args, multiples, strict=True)))
+    for op in function.body.walk():
+        if isinstance(op, LoadOp) and as_tensor(op.ptr.type) is not None:
+            found = max((runs.chunk(op, each), -each) for each in range(len(tensor_of(op.ptr).get_shape())))
+            if found[0]:
+                op.attributes[CHUNK] = DenseArrayBase.from_list(i64, [-found[1], found[0]])
+
+
+def chunk_of(load: LoadOp, dimension: int) -> int:
+    """Bytes that a load moves together along a dimension; 0 where it moves single elements."""
+    found = load.attributes.get(CHUNK)
+    if not isinstance(found, DenseArrayBase):
+        return 0
+    along, size = (int(each) for each in found.get_values())
+    return size if along == dimension else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The values of a block of neighbours: the first, and each `step` more than the one before. multiple: of the first, a power of two."""
+
+    step: int
+    multiple: int
+
+    @classmethod
+    def of(cls, number: int) -> Run:
+        """Of one number everywhere."""
+        return cls(0, _power(number))
+
+    def meets(self, other: Run) -> Run | None:
+        """What holds of both."""
+        return Run(self.step, min(self.multiple, other.multiple)) if self.step == other.step else None
+
+
+def _power(number: int) -> int:
+    """The greatest power of two that divides a number."""
+    return min(number & -number, WHOLE) if number else WHOLE
+
+
+Key = tuple[SSAValue, int, int]
+"""A value, a dimension of it, and the length of blocks along it."""
+
+
+class Runs:
+    """Integers and pointers of a function in blocks of neighbours, by induction over its loops. multiples: of its arguments."""
+
+    def __init__(self, multiples: Mapping[SSAValue, int]) -> None:
+        self.multiples = multiples
+        self._known: dict[Key, Run | None] = {}
+
+    def chunk(self, load: LoadOp, dimension: int) -> int:
+        """The most bytes of a load along a dimension that one copy may move; 0 if there is no such copy."""
+        tensor = tensor_of(load.ptr)
+        assert isinstance(tensor.element_type, PointerType)
+        size = _bytes(tensor.element_type.pointee)
+        for bytes_ in sorted(get_args(CopyBytes), reverse=True) if size else ():
+            count = bytes_ // size
+            if count < 1 or tensor.get_shape()[dimension] % count:
+                continue
+            run = self.of(load.ptr, dimension, count)
+            together = load.mask is None or self.same(load.mask, dimension, count)
+            # An element is where its type may be.
+            aligned = count == 1 or (run is not None and run.step == size and run.multiple % bytes_ == 0)
+            if aligned and together:
+                return bytes_
+        return 0
+
+    def of(self, value: SSAValue, dimension: int, count: int) -> Run | None:
+        """A tile's values in each aligned block of `count` neighbours along a dimension, a scalar's in any; None if they are no run."""
+        key = (value, 0, 1) if as_tensor(value.type) is None else (value, dimension, count)
+        if key not in self._known:
+            self._known[key] = self._found(*key)
+        return self._known[key]
+
+    def same(self, value: SSAValue, dimension: int, count: int) -> bool:
+        """Whether conditions are one and the same in each aligned block of neighbours."""
+        owner = value.owner
+        if as_tensor(value.type) is None or count == 1:
+            return True
+        match owner:
+            case arith.ConstantOp():
+                return constant_integer(value) is not None
+            case SplatOp():
+                return True
+            case ExpandDimsOp(src=source) | BroadcastOp(src=source):
+                inner = _inside(owner, dimension)
+                return inner is None or self.same(source, inner, count)
+            case arith.AndIOp() | arith.OrIOp() | arith.XOrIOp():
+                return all(self.same(each, dimension, count) for each in owner.operands)
+            case CmpiOp(lhs=left, rhs=right):
+                return self._compared(owner.name_of_predicate[-2:], (left, right), dimension, count)
+            case _:
+                return False
+
+    def _compared(self, predicate: str, sides: tuple[SSAValue, SSAValue], dimension: int, count: int) -> bool:
+        left, right = (self.of(each, dimension, count) for each in sides)
+        if left is None or right is None:
+            return False
+        if left.step == right.step == 0:
+            return True
+        # Neighbours that begin at a multiple of their number are all below another multiple of it, or none is.
+        moving, fixed = (left, right) if predicate in ("lt", "ge") else (right, left)
+        compares = predicate in ("lt", "ge", "gt", "le") and fixed.step == 0 and moving.step > 0
+        return compares and _stays(moving, count) and fixed.multiple % (moving.step * count) == 0
+
+    def _found(self, value: SSAValue, dimension: int, count: int) -> Run | None:
+        owner = value.owner
+        if isinstance(owner, Block):
+            return self._argument(owner, value, dimension, count)
+        run = self._of_operation(owner, value, dimension, count)
+        # A single element is a run of its own.
+        return run or (Run(0, 1) if count == 1 else None)
+
+    def _argument(self, block: Block, value: SSAValue, dimension: int, count: int) -> Run | None:
+        loop = block.parent_op()
+        assert isinstance(value, BlockArgument)
+        if isinstance(loop, scf.ForOp):
+            if value.index == 0:
+                lower, step = (self.of(each, dimension, count) for each in (loop.lb, loop.step))
+                return lower and step and lower.meets(step)
+            return self._carried(loop, value.index - 1, value, dimension, count)
+        return Run(0, self.multiples.get(value, 1)) if count == 1 else None
+
+    def _carried(self, loop: scf.ForOp, index: int, value: SSAValue, dimension: int, count: int) -> Run | None:
+        """What the first value is, if each is that after one that is: by induction, weaker until it holds."""
+        end = loop.body.block.last_op
+        assert end is not None
+        found = self.of(loop.iter_args[index], dimension, count)
+        while found is not None:
+            known = dict(self._known)
+            self._known[value, dimension, count] = found
+            following = self.of(end.operands[index], dimension, count)
+            after = following and found.meets(following)
+            if after == found:
+                break
+            self._known, found = known, after
+        return found
+
+    def _of_operation(self, op: Operation, value: SSAValue, dimension: int, count: int) -> Run | None:
+        match op:
+            case arith.ConstantOp():
+                number = constant_integer(value)
+                return None if number is None else Run.of(number)
+            case MakeRangeOp():
+                start = _power(op.start.value.data)
+                return (
+                    Run(1, min(start, count))
+                    if count > 1
+                    else Run(0, 1 if op.result.type.get_shape()[0] > 1 else start)
+                )
+            case SplatOp():
+                return self.of(op.src, 0, 1)
+            case ExpandDimsOp() | BroadcastOp() | TransOp():
+                inner = _inside(op, dimension)
+                return self.of(op.src, 0, 1) if inner is None else self.of(op.src, inner, count)
+            case scf.ForOp():
+                return self._carried_out(op, position(value, op.results), dimension, count)
+            case scf.IfOp():
+                ends = [region.block.last_op for region in op.regions]
+                index = position(value, op.results)
+                left, right = (self.of(end.operands[index], dimension, count) for end in ends if end is not None)
+                return left and right and left.meets(right)
+            case SelectOp(cond=condition, lhs=left, rhs=right):
+                one, other = self.of(left, dimension, count), self.of(right, dimension, count)
+                return one.meets(other) if one and other and self.same(condition, dimension, count) else None
+            case _ if op.operands and has_no_effect(op) and _by_element(op):
+                runs = [run for each in op.operands if (run := self.of(each, dimension, count)) is not None]
+                return self._computed(op, runs, dimension, count) if len(runs) == len(op.operands) else None
+            case _:
+                return None
+
+    def _carried_out(self, loop: scf.ForOp, index: int, dimension: int, count: int) -> Run | None:
+        end = loop.body.block.last_op
+        assert end is not None
+        left, right = (self.of(each, dimension, count) for each in (loop.iter_args[index], end.operands[index]))
+        return left and right and left.meets(right)
+
+    def _computed(self, op: Operation, runs: Sequence[Run], dimension: int, count: int) -> Run | None:
+        """Of an operation on elements that are runs."""
+        first, last = runs[0], runs[-1]
+        multiple = min(first.multiple, last.multiple)
+        match op:
+            case arith.AddiOp():
+                return Run(first.step + last.step, multiple)
+            case arith.SubiOp():
+                return Run(first.step - last.step, multiple)
+            case arith.MuliOp():
+                return self._product(op, first, last)
+            case AddPtrOp():
+                pointer = _element(op.ptr)
+                assert isinstance(pointer, PointerType)
+                size = _bytes(pointer.pointee)
+                if not _stays(last, count):
+                    return None
+                return Run(first.step + last.step * size, min(first.multiple, _power(last.multiple * size)))
+            case ExtSIOp() | ExtUIOp():
+                return first if _stays(first, count) else None
+            case TruncIOp() | arith.IndexCastOp():
+                return first
+            case _ if isinstance(op, _RESTS):
+                # A block of neighbours wraps as one, if the rows that wrap are whole blocks.
+                whole = first.step == 0 or (_stays(first, count) and last.multiple % (first.step * count) == 0)
+                if last.step or not whole or not (first.step == 0 or _counts(op.operands[0])):
+                    return None
+                return Run(first.step, multiple)
+            case _ if isinstance(op, _DIVISIONS):
+                return self._quotient(op, first, last, dimension, count)
+            case arith.MinSIOp() | arith.MaxSIOp() | arith.MinUIOp() | arith.MaxUIOp():
+                return Run(0, multiple) if first.step == last.step == 0 else None
+            case _:
+                return Run(0, 1) if all(run.step == 0 for run in runs) else None
+
+    def _product(self, op: arith.MuliOp, first: Run, last: Run) -> Run | None:
+        multiple = min(first.multiple * last.multiple, WHOLE)
+        for run, by in ((first, op.rhs), (last, op.lhs)):
+            factor = _number(by)
+            if factor is not None:
+                return Run(run.step * factor, multiple)
+        return Run(0, multiple) if first.step == last.step == 0 else None
+
+    def _quotient(self, op: Operation, first: Run, last: Run, dimension: int, count: int) -> Run | None:
+        if first.step or last.step:
+            return None
+        by, whole, added = _number(op.operands[1]), first.multiple, op.operands[0].owner
+        if by is None or by < 1:
+            return Run(0, 1)
+        by = 1 << by if isinstance(op, arith.ShRUIOp | arith.ShRSIOp) else by
+        if isinstance(op, arith.DivUIOp) and isinstance(added, arith.AddiOp):
+            # What is added to a multiple of the divisor is lost.
+            more, before = _number(added.rhs), self.of(added.lhs, dimension, count)
+            if more is not None and 0 <= more < by and before is not None and before.step == 0:
+                whole = max(whole, before.multiple)
+        return Run(0, whole // by if whole % by == 0 else 1)
+
+
+def _stays(run: Run, count: int) -> bool:
+    """Whether the values of a block are in one aligned block of integers, so that they do not wrap in between."""
+    return run.step == 0 or (run.step > 0 and run.step & (run.step - 1) == 0 and run.multiple % (run.step * count) == 0)
+
+
+def _inside(op: Operation, dimension: int) -> int | None:
+    """The dimension of an operation's source that is the result's `dimension`; None where the source has one element along it."""
+    match op:
+        case ExpandDimsOp():
+            axis = op.axis.value.data
+            return None if dimension == axis else dimension - (dimension > axis)
+        case TransOp():
+            return int(list(op.order.get_values())[dimension])
+        case BroadcastOp():
+            return None if tensor_of(op.src).get_shape()[dimension] == 1 else dimension
+        case _:
+            raise AssertionError(op.name)
+
+
+def _by_element(op: Operation) -> bool:
+    """Whether an operation is on the elements of tiles of one shape."""
+    tiles = [tensor.get_shape() for value in (*op.operands, *op.results) if (tensor := as_tensor(value.type))]
+    return not op.regions and len(op.results) == 1 and len(set(tiles)) <= 1
+
+
+def _element(value: SSAValue) -> object:
+    tensor = as_tensor(value.type)
+    return value.type if tensor is None else tensor.element_type
+
+
+def _bytes(element: object) -> int:
+    """Bytes of an element in memory; 0 for those that are not whole bytes."""
+    if isinstance(element, PointerType):
+        return 8
+    return element.bitwidth // 8 if isinstance(element, FixedBitwidthType) else 0
+
+
+def _number(value: SSAValue) -> int | None:
+    """The constant that an integer is, or each element of a tile."""
+    while isinstance(value.owner, SplatOp | BroadcastOp | ExpandDimsOp | ExtSIOp):
+        value = value.owner.operands[0]
+    return constant_integer(value)
+
+
+def _counts(value: SSAValue) -> bool:
+    """Whether integers are not negative: sums and products of numbers of programs, ranges, and constants."""
+    match value.owner:
+        case MakeRangeOp() | GetProgramIdOp() | GetNumProgramsOp():
+            return True
+        case arith.ConstantOp():
+            return (constant_integer(value) or 0) >= 0
+        case Block() as block:
+            loop = block.parent_op()
+            return isinstance(loop, scf.ForOp) and value is block.args[0] and _counts(loop.lb)
+        case arith.AddiOp() | arith.MuliOp() | SplatOp() | BroadcastOp() | ExpandDimsOp() | ExtSIOp() as op:
+            return all(map(_counts, op.operands))
+        case arith.RemSIOp() | arith.DivSIOp() as op:
+            return _counts(op.lhs) and (isinstance(op, arith.RemSIOp) or _counts(op.rhs))
+        case _:
+            return False

@@ -1,0 +1,69 @@
+"""Which loads may be copied to shared memory: what stands where nothing is loaded, and what takes their tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr
+from xdsl.ir import Block, Operation, SSAValue
+
+from louver.analysis.integers import is_zero
+from louver.compile.decompose.expand_blocks import METADATA_PADDING
+from louver.compile.plan.feeds.steps_ahead import Feeds
+from louver.ir.tile import AddPtrOp, AtomicRMWOp, BroadcastOp, ExpandDimsOp, FuncOp, LoadOp, SplatOp, StoreOp
+
+
+def only_user(value: SSAValue) -> Operation | None:
+    """What takes a value; None for none or several."""
+    return next(iter(value.uses)).operation if value.has_one_use() else None
+
+
+def addresses(load: LoadOp) -> list[SSAValue]:
+    """What a copy in a load's place is told."""
+    if load.box is not None:
+        return [load.box, *load.place]
+    return [each for each in (load.ptr, load.mask) if each is not None]
+
+
+def may_be_copied(load: LoadOp, feeds: Feeds) -> bool:
+    """Whether nothing is said of caches, and elements that are not loaded are zeros, or codes of which any legal ones will do."""
+    if load.cache is not None or load.evict is not None or load.is_volatile is not None:
+        return False
+    if load.box is not None or feeds == "boxes":
+        return load.box is not None
+    return gives_zeros(load) or (is_padding(load.other) and array_of(load.ptr) is not None)
+
+
+def is_padding(value: SSAValue | None) -> bool:
+    """Whether a tile is of the codes that stand for metadata outside of its tensor. The values there are zeros."""
+    owner = None if value is None else value.owner
+    if not isinstance(owner, arith.ConstantOp) or not isinstance(owner.value, DenseIntOrFPElementsAttr):
+        return False
+    return set(owner.value.iter_values()) == {METADATA_PADDING}
+
+
+def array_of(pointer: SSAValue) -> SSAValue | None:
+    """The argument that pointers are made of by adding to it; None if there is no such."""
+    while not isinstance(pointer.owner, Block):
+        match pointer.owner:
+            case AddPtrOp(ptr=inner) | SplatOp(src=inner) | BroadcastOp(src=inner) | ExpandDimsOp(src=inner):
+                pointer = inner
+            case _:
+                return None
+    return pointer if isinstance(pointer.owner.parent_op(), FuncOp) else None
+
+
+def is_unchanged(load: LoadOp, loop: scf.ForOp, apart: Container[SSAValue]) -> bool:
+    """Whether a loop stores to no memory that a load may read. apart: arrays that share no memory with others."""
+    array = array_of(load.ptr)
+    stored = [array_of(op.ptr) for op in loop.body.walk() if isinstance(op, StoreOp | AtomicRMWOp)]
+    return all(
+        array is not None and other is not None and array is not other and (array in apart or other in apart)
+        for other in stored
+    )
+
+
+def gives_zeros(load: LoadOp) -> bool:
+    """Whether elements that are not loaded are zeros, or nothing reads them."""
+    return load.other is None or is_zero(load.other)

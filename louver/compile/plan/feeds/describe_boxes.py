@@ -1,0 +1,232 @@
+"""describe-boxes: loads in loops that bring a box of an array say which one, so that ring-copies may have a bulk copy bring it.
+
+A load is a box if the addresses of its tile are rows of neighbours, and its mask the array's edges: elements outside of a box are
+zeros. A tensor map is made by the launch, so that sizes and strides are what it can compute. Addresses and masks stay: where a loop
+has no ring, or the target no bulk copies, the load is as it was.
+
+Valid tile IR without sparse types, descriptors and block pointers in (after expand-blocks), valid tile IR out. The function gets a
+descriptor argument for each tensor map, behind the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import gcd
+from typing import cast
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import FixedBitwidthType, TensorType
+from xdsl.ir import SSAValue
+from xdsl.rewriter import Rewriter
+
+from louver.analysis.access import Access, Dimension, access
+from louver.analysis.atoms import Iteration, Part
+from louver.analysis.number_text import number_text
+from louver.analysis.polynomial import ONE, Monomial, Polynomial
+from louver.compile.canonical.describe_tiles import Describer
+from louver.compile.decompose.expand_blocks import metadata_loads
+from louver.compile.tile_signature import ArgumentParameter, BoxParameter
+from louver.ir.refusal import UnsupportedKernelError
+from louver.ir.tile import DescriptorType, DotOp, FuncOp, LoadOp, TransOp
+from louver.ir.tile.shared import SharedLayout
+from louver.ir.tile.types import tensor_of
+from louver.isa.targets import TENSOR_MAP_MAX_BOX
+from louver.isa.tensormap import COPY_CHUNK
+
+KNOWN_STRIDE = 8
+"""Strides are known to be multiples of so many elements, or of descriptors; whether they are whole chunks is for the launch to check."""
+
+
+def describe_boxes(function: FuncOp, parameters: Sequence[ArgumentParameter]) -> tuple[BoxParameter, ...]:
+    """In place. parameters: of the function's arguments, in order. Returns those of the arguments that are added."""
+    boxes = _Boxes(function, parameters)
+    metadata = metadata_loads(function)
+    for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
+        for load in [op for op in loop.body.block.ops if isinstance(op, LoadOp) and _is_multiplied(op)]:
+            try:
+                boxes.describe(load, metadata=load in metadata)
+            except UnsupportedKernelError:
+                # It is no box.
+                continue
+    boxes.finish()
+    return tuple(boxes.found)
+
+
+def used_boxes(function: FuncOp, boxes: Sequence[BoxParameter]) -> tuple[BoxParameter, ...]:
+    """The boxes that a function copies, whose arguments are its last ones; the others' arguments are erased."""
+    block, attributes = function.body.block, function.argument_attributes
+    first = len(block.args) - len(boxes)
+    idle = [index for index in range(first, len(block.args)) if block.args[index].first_use is None]
+    for index in reversed(idle):
+        block.erase_arg(block.args[index])
+        del attributes[index]
+    function.take_types()
+    function.argument_attributes = attributes
+    return tuple(each for index, each in enumerate(boxes, first) if index not in idle)
+
+
+def _is_multiplied(load: LoadOp) -> bool:
+    """Whether a tile, or its transpose, is an operand of dots and nothing else."""
+    uses = list(load.result.uses)
+    if len(uses) == 1 and isinstance(uses[0].operation, TransOp):
+        uses = list(uses[0].operation.result.uses)
+    return bool(uses) and all(isinstance(use.operation, DotOp) for use in uses)
+
+
+@dataclass(slots=True)
+class _Boxes:
+    """One function's. found: parameters, and the arguments that stand for them."""
+
+    function: FuncOp
+    parameters: Sequence[ArgumentParameter]
+    found: dict[BoxParameter, SSAValue] = field(default_factory=dict["BoxParameter", SSAValue])
+    describer: Describer = field(init=False)
+    given: Mapping[SSAValue, ArgumentParameter] = field(init=False)
+    names: Mapping[SSAValue, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.describer = Describer.of(self.function)
+        self.given = dict(zip(self.function.body.block.args, self.parameters, strict=True))
+        self.names = {value: each.number for value, each in self.given.items()}
+
+    def describe(self, load: LoadOp, *, metadata: bool) -> None:
+        """Say which box a load brings. Raises UnsupportedKernelError for what is no tile, and leaves other loads that are none."""
+        found = self._metadata(load) if metadata else self.describer.access(load)
+        parameter = self.given.get(found.base)
+        if parameter is None or parameter.multiple % COPY_CHUNK or len(found.dimensions) != 2 or load.box is not None:
+            return
+        self.describer.check_rows(load, found)
+        contiguous = [each for each in found.dimensions if each.stride == Polynomial.number(1)]
+        if len(contiguous) != 1:
+            return
+        columns = contiguous[0]
+        rows = next(each for each in found.dimensions if each is not columns)
+        element = tensor_of(load.result).element_type
+        assert isinstance(element, FixedBitwidthType)
+        size = element.bitwidth // 8
+        fits = columns.extent * size >= COPY_CHUNK and rows.extent <= TENSOR_MAP_MAX_BOX
+        if not fits or self._multiple(columns.first) * size % COPY_CHUNK:
+            return
+        if not all(_begins_inside(each) for each in found.dimensions) or columns.wrapped:
+            return
+        box = self._parameter(parameter, (columns, rows), found, size)
+        if box is None:
+            return
+        entry = [] if found.entry is None else [found.entry.index]
+        indices = self.describer.descriptors
+        place = [indices.first(each, load) for each in (*entry, rows.first, columns.first)]
+        assert not any(isinstance(each, int) for each in place)
+        block = TensorType(element, [*(1 for _ in entry), rows.extent, columns.extent])
+        new = load.found_in(
+            self._argument(box, DescriptorType(block)), [each for each in place if isinstance(each, SSAValue)]
+        )
+        new.location, new.result.name_hint = load.location, load.result.name_hint
+        Rewriter.replace_op(load, new)
+
+    def _metadata(self, load: LoadOp) -> Access:
+        """What metadata is outside of its tensor is of no account, as long as it is legal codes: nothing bounds it."""
+        tile = tensor_of(load.result)
+        return access(self.describer.affine.pointer(load.ptr), tile.get_shape(), [], load, repeats=False)
+
+    def _parameter(
+        self, array: ArgumentParameter, ordered: tuple[Dimension, Dimension], found: Access, size: int
+    ) -> BoxParameter | None:
+        columns, rows = ordered
+        strides = [rows.stride, *([] if found.entry is None else [found.entry.stride])]
+        if any(self._multiple(each) % KNOWN_STRIDE for each in strides):
+            return None
+        texts = [number_text(each, self.names) for each in strides]
+        sizes = (None, None) if array.part == "metadata" else self._sizes(columns, rows, found)
+        if None in texts or sizes is None or (array.part == "metadata" and found.entry is not None):
+            return None
+        layout = SharedLayout((rows.extent, columns.extent), 1, size)
+        box = (layout.swizzle.width // size, rows.extent, *([] if found.entry is None else [1]))
+        return BoxParameter(
+            self._name(array.name),
+            array.argument,
+            array.part,
+            size,
+            sizes,
+            tuple(text for text in texts if text is not None),
+            box,
+            layout.swizzle.span,
+        )
+
+    def _sizes(self, columns: Dimension, rows: Dimension, found: Access) -> tuple[str | None, ...] | None:
+        """Of the tensor, None as far as the array goes; None together for what is no box."""
+        inner, along = self._end(columns), self._end(rows)
+        if inner is None or (along is None and (rows.size is not None or found.entry is not None)):
+            return None
+        return (inner, along) if found.entry is None else (inner, along, None)
+
+    def _end(self, each: Dimension) -> str | None:
+        """Where a dimension ends: at its size, or where the loop's last tile does. None for what a launch cannot compute."""
+        end = each.size
+        if end is None:
+            end = Polynomial.number(each.extent)
+            for monomial, factor in each.first:
+                steps = self._steps(monomial)
+                if steps is None:
+                    return None
+                end += steps * Polynomial.number(factor)
+        return number_text(end, self.names)
+
+    def _steps(self, monomial: Monomial) -> Polynomial | None:
+        """The most that part of an index is: 1 for a number, and a loop's last number of an iteration."""
+        if monomial == ONE:
+            return Polynomial.number(1)
+        (atom, power), *others = monomial
+        times = self.describer.affine.times(atom.loop) if isinstance(atom, Iteration) else None
+        return None if times is None or others or power != 1 else times - Polynomial.number(1)
+
+    def _name(self, array: str) -> str:
+        name = f"{array}_box"
+        while any(each.name == name for each in self.parameters):
+            name += "_"
+        return name
+
+    def _argument(self, box: BoxParameter, type_: DescriptorType) -> SSAValue:
+        """The argument of a tensor map: the same for all loads of the same boxes."""
+        block = self.function.body.block
+        for known, argument in self.found.items():
+            if replace(known, name=box.name) == box and argument.type == type_:
+                return argument
+        named = [each.name for each in self.found]
+        while box.name in named:
+            box = replace(box, name=f"{box.name}_")
+        argument = self.found[box] = block.insert_arg(type_, len(block.args))
+        argument.name_hint = box.name
+        return argument
+
+    def finish(self) -> None:
+        """The function's own type and attributes, with what was added."""
+        function, given = self.function, len(self.parameters)
+        attributes = function.argument_attributes
+        function.take_types()
+        function.argument_attributes = [*attributes, *({} for _ in self.found)]
+        function.name_arguments({given + index: each.name for index, each in enumerate(self.found)})
+
+    def _multiple(self, value: Polynomial) -> int:
+        """A number that divides a value, as far as is known."""
+        found = 0
+        for monomial, factor in value:
+            term = abs(factor)
+            for atom, power in monomial:
+                term *= self._atom(atom) ** power
+            found = gcd(found, term)
+        return found
+
+    def _atom(self, atom: object) -> int:
+        if isinstance(atom, Part):
+            whole = self._multiple(atom.whole)
+            return whole // atom.by if whole % atom.by == 0 and whole else 1
+        parameter = self.given.get(cast(SSAValue, atom)) if isinstance(atom, SSAValue) else None
+        if parameter is None:
+            return 1
+        return COPY_CHUNK if parameter.part == "stride" else parameter.multiple
+
+
+def _begins_inside(each: Dimension) -> bool:
+    """Whether no tile begins below 0, where a box is zeros; a mask may leave that out."""
+    return each.floored or all(factor > 0 for _, factor in each.first)

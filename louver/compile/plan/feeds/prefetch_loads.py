@@ -1,0 +1,156 @@
+"""prefetch-loads: what a loop's dots multiply is loaded one step before it is multiplied.
+
+    first = load at the loop's first number                  if there is one
+    for i … iter_args(…, tile = first):
+        … tile goes to shared memory …
+        next = load at i + step                              if there is such a number
+        … products of tile …
+        yield …, next
+
+Memory answers while the products before are summed. A tile waits in registers, so that only so much may wait beside the sums: `KEPT_BYTES`.
+
+Valid tile IR in, without sparse types, block pointers and descriptors, with encodings or without; valid tile IR out. What is loaded is the same. What a load adds up beyond the
+loop's end is an address that nothing is read from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import FixedBitwidthType, ModuleOp
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.rewriter import Rewriter
+
+from louver.compile.plan.feeds.ring_copies import goes_to_ring
+from louver.compile.plan.feeds.staged_operands import staged_operands
+from louver.compile.plan.feeds.steps_ahead import Feeds, Sources, computed_again, loaded_again, move_up, only_loads
+from louver.compile.rewrite.insert import carrying, insert, insert_before
+from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir.comparisons import CmpiOp
+from louver.ir.tile import DotOp, FuncOp, LoadOp
+from louver.ir.tile.types import as_tensor
+from louver.isa.instruction import LANES
+
+KEPT_BYTES = 448
+"""Of each thread, for sums and for what a loop loads ahead: 112 registers of 255, beside operands and addresses."""
+
+
+def prefetch_loads(module: ModuleOp, warps: int, *, rings: Feeds | None = None) -> None:
+    """In place; the module is verified after it. warps: of a CTA. rings: what ring-copies, which follows, takes; None for nothing.
+
+    Of innermost loops that only load and compute, and have dots with operands that go through shared memory: loads of scalars, and those
+    that dots multiply, if all fit `KEPT_BYTES` beside sums. A load stays whose address hangs on what the loop loads or sums.
+    """
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
+        staged = staged_operands(function)
+        for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
+            block = loop.body.block
+            dots = [op for op in block.ops if isinstance(op, DotOp)]
+            if not any(value in staged for dot in dots for value in (dot.a, dot.b)) or not only_loads(loop):
+                continue
+            multiplied = _multiplied(dots)
+            loads = [
+                op
+                for op in block.ops
+                if isinstance(op, LoadOp)
+                and (op in multiplied or as_tensor(op.result.type) is None)
+                and not (rings is not None and goes_to_ring(loop, op, rings))
+                and Sources(loop, op.operands, repeated=False).known_ahead
+            ]
+            kept = sum(map(_tile_bytes, [*(load.result for load in loads), *(dot.d for dot in dots)]))
+            if loads and kept <= KEPT_BYTES * LANES * warps:
+                _load_ahead(loop, loads)
+        remove_dead(function)
+    module.verify()
+
+
+def _multiplied(dots: Sequence[DotOp]) -> set[Operation]:
+    """The loads of tiles of which operands are made."""
+    found: set[Operation] = set()
+    for dot in dots:
+        for operand in (dot.a, dot.b, *([] if dot.metadata is None else [dot.metadata])):
+            found |= _loads_of(operand, dot.parent_block()) or set()
+    return found
+
+
+def _loads_of(operand: SSAValue, block: Block | None) -> set[Operation] | None:
+    """The loads of a block that a tile is made of; None for what must wait for a dot or a reduction there."""
+    found: set[Operation] = set()
+    seen: set[SSAValue] = set()
+    pending = [operand]
+    while pending:
+        value = pending.pop()
+        owner = value.owner
+        if value in seen or not isinstance(owner, Operation) or owner.parent_block() is not block:
+            continue
+        seen.add(value)
+        if isinstance(owner, LoadOp):
+            if as_tensor(owner.result.type) is not None:
+                found.add(owner)
+        elif isinstance(owner, DotOp) or owner.regions:
+            return None
+        else:
+            pending += owner.operands
+    return found
+
+
+def _tile_bytes(tile: SSAValue) -> int:
+    tensor = as_tensor(tile.type)
+    element = tile.type if tensor is None else tensor.element_type
+    assert isinstance(element, FixedBitwidthType)
+    return (1 if tensor is None else prod(tensor.get_shape())) * element.bitwidth // 8
+
+
+def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:
+    """The loop with these loads of its body a step ahead of it."""
+    block, end = loop.body.block, loop.body.block.last_op
+    assert isinstance(end, scf.YieldOp)
+    sources = Sources(loop, [each for load in loads for each in load.operands], repeated=False)
+    made, varying = sources.made, sources.varying
+    move_up(block, (set(made) - varying).union(sources.stepped))
+    # By then the tiles of this step have gone to shared memory, and left their registers.
+    dot = next(op for op in block.ops if isinstance(op, DotOp))
+
+    runs = insert_before(loop, CmpiOp(loop.lb, loop.ub, "slt"))
+    starts = dict[SSAValue, SSAValue](zip(block.args, (loop.lb, *loop.iter_args), strict=True))
+    first = _loads_at(loop, loads, made, starts, runs)
+
+    # The next number may wrap. What is left does not: it is 1 at least and, read without a sign, fits its bits.
+    number = block.args[0]
+    left = insert(dot, arith.SubiOp(loop.ub, number), loop).results[0]
+    goes_on = insert(dot, CmpiOp(loop.step, left, "ult"), loop).results[0]
+    following = insert(dot, arith.AddiOp(number, loop.step), loop).results[0]
+    following.name_hint = number.name_hint
+    ends = dict[SSAValue, SSAValue](zip(block.args, (following, *end.operands), strict=True))
+    ahead = _loads_at(dot, loads, [op for op in made if op in varying], ends, goes_on)
+    _carry(loop, loads, first, ahead)
+
+
+def _loads_at(
+    before: Operation,
+    loads: Sequence[LoadOp],
+    made: Iterable[Operation],
+    known: dict[SSAValue, SSAValue],
+    guard: SSAValue,
+) -> list[SSAValue]:
+    """What loads give, made again before an operation where `guard` holds. known: what stands there for values of the body."""
+    computed_again(before, made, known, guard)
+    return [loaded_again(before, load, known, guard) for load in loads]
+
+
+def _carry(loop: scf.ForOp, loads: Sequence[LoadOp], first: Sequence[SSAValue], ahead: Sequence[SSAValue]) -> None:
+    """The loop, which carries what was loaded ahead in the place of its loads."""
+    block, end = loop.body.block, loop.body.block.last_op
+    assert isinstance(end, scf.YieldOp)
+    for load in loads:
+        tile = block.insert_arg(load.result.type, len(block.args))
+        tile.name_hint = load.result.name_hint
+        load.result.replace_all_uses_with(tile)
+        Rewriter.erase_op(load)
+    new = carrying(loop, [*loop.iter_args, *first], [*end.operands, *ahead])
+    for before, after in zip(loop.results, new.results, strict=False):
+        after.name_hint = before.name_hint
+        before.replace_all_uses_with(after)
+    Rewriter.erase_op(loop)

@@ -1,0 +1,424 @@
+"""ring-copies: tiles that a loop multiplies as they are loaded are copied to shared memory some steps before, into slots that take turns.
+
+    for i:                                     copy steps 0 … s-2 into slots 0 … s-2
+        put load(i) into shared memory         for i, read, fill:
+        … products …                   ⟶           wait for the copies of step i, in slot `read`
+                                                   copy step i + s - 1 into slot `fill`
+                                                   … products of slot `read` …
+                                                   fill, read = read, read + 1 (0 behind the last slot)
+
+Boxes (describe-boxes) are copied by one thread: they arrive at the slot's barrier, which waits for their bytes, in phases 0 and 1 in turn.
+Other tiles are copied by all threads, in groups that each thread waits for. Threads meet once a step, between the wait and the copy:
+then all products that read the free slot have been done.
+Where a loop stores, only arrays are copied from that share no memory with those it stores to.
+A tile that the user's loop loads a step ahead and carries goes the same way: its first one is copied before the loop.
+Valid tile IR with encodings in (after assign-encodings), valid tile IR out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from louver.analysis.effects import has_no_effect
+from louver.analysis.integers import position
+from louver.compile.lower.tiles.shared import in_shared, tile_of
+from louver.compile.lower.tiles.shared_memory import exchange_bytes
+from louver.compile.plan.encode.exchange_plan import Means
+from louver.compile.plan.encode.unit import by_warpgroups
+from louver.compile.plan.feeds.chunks import chunk_of
+from louver.compile.plan.feeds.copied_loads import (
+    addresses,
+    array_of,
+    gives_zeros,
+    is_unchanged,
+    may_be_copied,
+    only_user,
+)
+from louver.compile.plan.feeds.next_copies import begin_next, loop_around
+from louver.compile.plan.feeds.steps_ahead import (
+    Feeds,
+    Sources,
+    guarded_mask,
+    made_again,
+    move_up,
+    next_step,
+    only_loads,
+)
+from louver.compile.rewrite.insert import carrying, insert, integer
+from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir.comparisons import CmpiOp, SelectOp
+from louver.ir.tile import (
+    AsyncCommitOp,
+    AsyncCopyOp,
+    AsyncWaitOp,
+    BoxCopiesOp,
+    ConvertLayoutOp,
+    DotOp,
+    EvenBarriersOp,
+    FuncOp,
+    InitBarriersOp,
+    LoadOp,
+    LocalAllocOp,
+    SharedAttr,
+    SlotOp,
+    TransOp,
+    WaitBarrierOp,
+)
+from louver.ir.tile.boxes import BARRIER_BYTES
+from louver.ir.tile.multiples import apart_of
+from louver.ir.tile.types import AnyTensor, register_encoding, tensor_of
+
+MOST_SLOTS = 8
+"""Slots of a ring, at most: so many steps but one are under way while one is multiplied."""
+
+
+ENOUGH_SLOTS = 4
+"""Slots with which a ring's copies are in time. A tile's first copies begin early only where so many are left."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """A tile on its way to shared memory. load: brings it. turn: transposes it, where it is. put: its conversion.
+
+    elsewhere: an address of legal codes, for metadata. chunk: bytes that a thread copies at once, of tiles that are no boxes. first: the
+    load of the first step's tile, where the loop loads the next step's.
+    """
+
+    load: LoadOp
+    turn: TransOp | None
+    put: ConvertLayoutOp
+    elsewhere: SSAValue | None
+    chunk: int
+    first: LoadOp | None
+
+    @property
+    def memory(self) -> AnyTensor:
+        """The tile in shared memory as it is loaded: a transpose has its dimensions the other way around."""
+        put = tensor_of(self.put.result)
+        encoding = register_encoding(put)
+        assert isinstance(encoding, SharedAttr)
+        return put if self.turn is None else TensorType(put.element_type, put.get_shape()[::-1], encoding.turned())
+
+
+def ring_copies(
+    module: ModuleOp, rooms: Sequence[int], means: Means, most: int = MOST_SLOTS, feeds: Feeds = "any"
+) -> None:
+    """In place; the module is verified after it.
+
+    rooms: bytes of shared memory for the slots of a loop: the first that has room for two is taken. means: of
+    exchanges, which keep room of their own beside slots. most: slots of a ring.
+    """
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
+        apart = apart_of(function)
+        for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op, stores=True)]:
+            loads = [op for op in loop.body.block.ops if isinstance(op, LoadOp) and is_unchanged(op, loop, apart)]
+            tiles = [found for op in loads if (found := _tile(loop, op, feeds))]
+            if not tiles:
+                continue
+            if not all(each.first for each in tiles):
+                tiles = [each for each in tiles if each.first is None]
+            size = BARRIER_BYTES + sum(tile_of(each.put.result, each.put).bytes for each in tiles)
+            taken = sum(
+                op.slots.value.data * tile_of(op.result, op).bytes
+                for op in function.body.walk()
+                if isinstance(op, LocalAllocOp)
+            )
+
+            def slots(scope: scf.ForOp, size: int = size, taken: int = taken) -> int:
+                """Slots while all that is in a loop has its room."""
+                free = [room - taken - max(exchange_bytes(op, means) for op in scope.walk()) for room in rooms]
+                return min(most, next((room // size for room in free if room >= 2 * size), 0))
+
+            around = loop_around(loop, [each.load for each in tiles], apart)
+            if around is not None and slots(around) < min(ENOUGH_SLOTS, slots(loop)):
+                around = None
+            count = slots(loop if around is None else around)
+            if count:
+                _Ring(loop, tiles, count, around).make()
+        remove_dead(function)
+    module.verify()
+
+
+def goes_to_ring(loop: scf.ForOp, load: LoadOp, feeds: Feeds) -> bool:
+    """Whether this pass will copy what a load brings, where there is room."""
+    return _tile(loop, load, feeds) is not None
+
+
+def _tile(loop: scf.ForOp, load: LoadOp, feeds: Feeds) -> _Tile | None:
+    """A load of a loop whose tile nothing but shared memory takes; zeros, or any legal codes, stand where it loads nothing."""
+    tile, first = load.result, None
+    if isinstance(end := only_user(tile), scf.YieldOp):
+        index = position(tile, end.operands)
+        tile, first = loop.body.block.args[index + 1], loop.iter_args[index].owner
+        if not isinstance(first, LoadOp) or loop.results[index].first_use or not _goes_into(first, loop):
+            return None
+    user = only_user(tile)
+    turn = user if isinstance(user, TransOp) else None
+    put = user if turn is None else only_user(turn.result)
+    if not isinstance(put, ConvertLayoutOp) or not in_shared(put.result):
+        return None
+    along = tile_of(put.result, put).fast
+    along = along if turn is None else 1 - along
+    chunk = 0 if load.box is not None else chunk_of(load, along)
+    both = [load] if first is None else [load, first]
+    if any((each.box is None) != (load.box is None) or not may_be_copied(each, feeds) for each in both):
+        return None
+    if load.box is None and (not chunk or any(chunk_of(each, along) != chunk for each in both)):
+        return None
+    if not Sources(loop, addresses(load), repeated=True).known_ahead:
+        return None
+    elsewhere = next((array_of(each.ptr) for each in both if not gives_zeros(each)), None)
+    return _Tile(load, turn, put, elsewhere, chunk, first)
+
+
+def _goes_into(load: LoadOp, loop: scf.ForOp) -> bool:
+    """Whether a load may be made right before a loop instead: nothing in between has another effect."""
+    between: Operation | None = load.next_op if load.parent is loop.parent else None
+    while between is not None and between is not loop:
+        if not isinstance(between, LoadOp) and not has_no_effect(between):
+            return False
+        between = between.next_op
+    return between is loop
+
+
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    """Slots for tiles of a loop, which are copied `slots - 1` steps ahead of it. like: an operation with their source line.
+
+    around: the loop whose next iteration's first copies begin right behind this loop; None where each iteration begins its own.
+    """
+
+    loop: scf.ForOp
+    tiles: Sequence[_Tile]
+    slots: int
+    around: scf.ForOp | None
+
+    @property
+    def like(self) -> Operation:
+        return self.tiles[0].load
+
+    @property
+    def boxes(self) -> bool:
+        """Whether any tile is a box."""
+        return any(each.load.box is not None for each in self.tiles)
+
+    @property
+    def gathers(self) -> bool:
+        """Whether any tile comes another way."""
+        return any(each.load.box is None for each in self.tiles)
+
+    def make(self) -> None:
+        """Rewrite the loop."""
+        loop, slots = self.loop, self.slots
+        block, end = loop.body.block, cast(scf.YieldOp, loop.body.block.last_op)
+        sources = Sources(loop, [value for each in self.tiles for value in addresses(each.load)], repeated=True)
+        number = block.args[0]
+        home = self.around or loop
+        memory = [insert(home, LocalAllocOp(each.memory, slots), each.put).results[0] for each in self.tiles]
+        barriers = insert(_outermost(loop), InitBarriersOp(slots), self.like).results[0] if self.boxes else None
+
+        known, goes_on, begun = self._first_steps(sources, memory, barriers)
+        # The step that is so many further on is copied from values of its own that are as far ahead.
+        loads = [each.load for each in self.tiles]
+        shadows = [number, *sources.carried]
+        given = [*(known[each] for each in shadows), goes_on]
+        given += [integer(loop, each) for each in (0, slots - 1, *([] if barriers is None else [0]))]
+        ahead = [block.insert_arg(each.type, len(block.args)) for each in given]
+        following = dict[SSAValue, SSAValue](zip(shadows, ahead, strict=False))
+        goes_on, read, fill, *phase = ahead[len(shadows) :]
+        fixed = set(sources.made) - sources.varying
+        move_up(block, fixed)
+        first = next(op for op in block.ops if op not in fixed)
+        current = self._slot(first, memory, barriers, read)
+        if self.gathers:
+            insert(first, AsyncWaitOp(slots - 2), self.like)
+        if current.barrier is not None:
+            insert(first, WaitBarrierOp(current.barrier, phase[0]), self.like)
+        turns = self._turned(first, read, phase)
+        dot = _first_product(block)
+        # No branch stands between products and what waits for them.
+        made = [op for op in sources.made if op in sources.varying]
+        here = made_again(first if dot is None else dot, made, following, goes_on)
+        if dot is not None:
+            first = dot.next_op or end
+            if only_loads(loop):
+                _load_behind(block, first)
+            _take_behind(dot)
+        into = self._slot(first, memory, barriers, fill)
+        self._begin(first, into, loads, here, goes_on, free=dot is not None)
+        goes_on = next_step(first, loop, sources, following, here, goes_on)
+        for each, tile in zip(self.tiles, current.tiles, strict=True):
+            tile.name_hint = each.load.result.name_hint
+            if each.first is not None:
+                index = position(each.load.result, end.operands)
+                end.operands[index] = block.args[index + 1]
+            _read(each, tile)
+        ends = [*end.operands, *(following[each] for each in shadows), goes_on, *turns]
+        new = carrying(loop, [*loop.iter_args, *given], ends)
+        if self.gathers:
+            insert(loop, AsyncWaitOp(0), self.like)
+        if barriers is not None and _runs_again(loop):
+            read, _, odd = new.results[-3:]
+            insert(loop, EvenBarriersOp(barriers, read, odd, slots), loop)
+        if self.around is not None:
+            begin_next(self.around, loop, begun)
+        for before, after in zip(loop.results, new.results, strict=False):
+            after.name_hint = before.name_hint
+            before.replace_all_uses_with(after)
+        Rewriter.erase_op(loop)
+
+    def _first_steps(
+        self, sources: Sources, memory: Sequence[SSAValue], barriers: SSAValue | None
+    ) -> tuple[dict[SSAValue, SSAValue], SSAValue, list[BoxCopiesOp]]:
+        """Copy the first steps before the loop, as far as there are so many.
+
+        Returns what stands for values of the body in the step that comes next, whether there is that one, and the copies of boxes.
+        """
+        loop, block = self.loop, self.loop.body.block
+        begun: list[BoxCopiesOp] = []
+        known = dict[SSAValue, SSAValue](zip(block.args, (loop.lb, *loop.iter_args), strict=True))
+        goes_on = insert(loop, CmpiOp(loop.lb, loop.ub, "slt"), self.like).results[0]
+        loads = [each.load for each in self.tiles]
+        firsts = [each.first for each in self.tiles if each.first is not None]
+        for slot in range(self.slots - 1):
+            into = self._slot(loop, memory, barriers, integer(loop, slot))
+            if firsts and slot == 0:
+                begun += self._begin(loop, into, firsts, {}, goes_on)
+                continue
+            here = made_again(loop, sources.made, known, goes_on)
+            begun += self._begin(loop, into, loads, here, goes_on)
+            goes_on = next_step(loop, loop, sources, known, here, goes_on)
+        return known, goes_on, begun
+
+    def _slot(self, before: Operation, memory: Sequence[SSAValue], barriers: SSAValue | None, index: SSAValue) -> _Slot:
+        """The slot of that number."""
+        like = self.like
+        barrier = None
+        if barriers is not None:
+            size = integer(before, BARRIER_BYTES)
+            offset = insert(before, arith.MuliOp(index, size), like).results[0]
+            barrier = insert(before, arith.AddiOp(barriers, offset), like).results[0]
+        return _Slot(tuple(insert(before, SlotOp(each, index), like).results[0] for each in memory), barrier)
+
+    def _begin(
+        self,
+        before: Operation,
+        slot: _Slot,
+        loads: Sequence[LoadOp],
+        known: Mapping[SSAValue, SSAValue],
+        goes_on: SSAValue,
+        *,
+        free: bool = False,
+    ) -> list[BoxCopiesOp]:
+        """Begin the copies of a step, by these loads, where `goes_on` holds; returns those of boxes.
+
+        known: what stands there for values of the loop's body.
+        """
+        begun: list[BoxCopiesOp] = []
+        boxes = [
+            (load.box, load.place, tile) for load, tile in zip(loads, slot.tiles, strict=True) if load.box is not None
+        ]
+        if slot.barrier is not None:
+            places = [known.get(index, index) for _, place, _ in boxes for index in place]
+            descriptors, tiles = [box for box, _, _ in boxes], [tile for _, _, tile in boxes]
+            begun.append(BoxCopiesOp(descriptors, places, tiles, slot.barrier, goes_on, free=free))
+            insert(before, begun[0], self.like)
+        for each, load, tile in zip(self.tiles, loads, slot.tiles, strict=True):
+            if load.box is None:
+                mask = guarded_mask(before, load, known, goes_on)
+                pointers = known.get(load.ptr, load.ptr)
+                copy = AsyncCopyOp(pointers, tile, mask, each.elsewhere, chunk=each.chunk, free=free)
+                insert(before, copy, each.load).results[0].name_hint = each.load.result.name_hint
+        if self.gathers:
+            insert(before, AsyncCommitOp(), self.like)
+        return begun
+
+    def _turned(self, before: Operation, read: SSAValue, phase: Sequence[SSAValue]) -> list[SSAValue]:
+        """The numbers of the slots to read and to fill in the next step, and the phase of that to read."""
+        like, one = self.like, integer(before, 1)
+        next_one = insert(before, arith.AddiOp(read, one), like).results[0]
+        wraps = insert(before, CmpiOp(next_one, integer(before, self.slots), "eq"), like).results[0]
+        found = [insert(before, SelectOp(wraps, integer(before, 0), next_one), like).results[0], read]
+        for each in phase:
+            other = insert(before, arith.XOrIOp(each, one), like).results[0]
+            found.append(insert(before, SelectOp(wraps, other, each), like).results[0])
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A slot: each tile's memory in it, and the barrier of its boxes, if there are such."""
+
+    tiles: tuple[SSAValue, ...]
+    barrier: SSAValue | None
+
+
+def _outermost(op: Operation) -> Operation:
+    """The operation of the function's own block that an operation is in."""
+    parent = op.parent_op()
+    while parent is not None and not isinstance(parent, FuncOp):
+        op, parent = parent, parent.parent_op()
+    return op
+
+
+def _runs_again(op: Operation) -> bool:
+    """Whether an operation is in a loop."""
+    parent = op.parent_op()
+    while parent is not None and not isinstance(parent, scf.ForOp | scf.WhileOp):
+        parent = parent.parent_op()
+    return parent is not None
+
+
+def _load_behind(block: Block, place: Operation) -> None:
+    """Move what is loaded for the next step to a place behind the products: the fence before them waits for all loads."""
+    for op in list(block.ops):
+        if op is place:
+            return
+        if isinstance(op, LoadOp) and isinstance(only_user(op.result), scf.YieldOp):
+            op.detach()
+            Rewriter.insert_op(op, InsertPoint.before(place))
+
+
+def _take_behind(dot: DotOp) -> None:
+    """Move what is not needed before the products, tiles that are taken from shared memory too, behind them."""
+    behind: set[Operation] = set()
+    place, op = dot.next_op, dot.prev_op
+    assert place is not None
+    while op is not None:
+        before, users = op.prev_op, [use.operation for result in op.results for use in result.uses]
+        if has_no_effect(op) and users and all(user in behind or _follows(user, dot) for user in users):
+            op.detach()
+            Rewriter.insert_op(op, InsertPoint.before(place))
+            behind.add(op)
+            place = op
+        op = before
+
+
+def _follows(op: Operation, other: Operation) -> bool:
+    """Whether an operation of the same block comes behind another one."""
+    return op.parent is other.parent and not op.is_before_in_block(other) and op is not other
+
+
+def _first_product(block: Block) -> DotOp | None:
+    """The first dot, if warpgroups do it: the copies come behind it, since threads meet before it."""
+    dot = next((op for op in block.ops if isinstance(op, DotOp)), None)
+    return dot if dot is not None and by_warpgroups(dot) else None
+
+
+def _read(tile: _Tile, slot: SSAValue) -> None:
+    """Products take the tile from a slot."""
+    if tile.turn is None:
+        Rewriter.replace_op(tile.put, [], [slot])
+    else:
+        properties = dict(tile.turn.properties)
+        turned = TransOp.create(operands=[slot], result_types=[tile.put.result.type], properties=properties)
+        Rewriter.replace_op(tile.put, [], [insert(tile.put, turned, tile.turn).results[0]])
+        Rewriter.erase_op(tile.turn)
+    Rewriter.erase_op(tile.load)

@@ -1,0 +1,230 @@
+"""split-addresses: pointers of an access are made where it is, of a scalar and of rows and columns that are small.
+
+A tensor of pointers takes two registers an element. Carried by a loop, or made before it, it fills a thread's registers. So
+carried pointers and indices that a loop moves on by one amount become a scalar that it carries, and what they were before it;
+and each load and store gets pointers of its own, right before it: base, plus what changes along some dimensions, plus what changes
+along others, each added to a tile that is one element long along the rest. Only those are alive in between.
+
+Valid tile IR without block pointers in (after expand-blocks), valid tile IR out. Offsets of pointers, 32 bits or 64, are added up in
+any order: they do not wrap, or the pointer would be 2^31 elements outside of its array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, IntegerType, ModuleOp, i64
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.rewriter import Rewriter
+
+from louver.analysis.effects import has_no_effect
+from louver.compile.rewrite.insert import carrying, insert_before
+from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir.arith import ExtSIOp
+from louver.ir.tile import (
+    AddPtrOp,
+    AtomicOp,
+    BroadcastOp,
+    ExpandDimsOp,
+    FuncOp,
+    LoadOp,
+    PointerType,
+    SplatOp,
+    StoreOp,
+)
+from louver.ir.tile.multiples import has_known_addresses
+from louver.ir.tile.types import AnyTensor, as_tensor, tensor_of
+
+
+def split_addresses(module: ModuleOp) -> None:
+    """In place; the module is verified after it."""
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
+        wide = has_known_addresses(function)
+        # Inner loops first: what one adds to a pointer is then a scalar in the one around it.
+        for loop in reversed([op for op in function.body.walk() if isinstance(op, scf.ForOp)]):
+            _carry_scalars(loop)
+        for op in list(function.body.walk()):
+            if isinstance(op, LoadOp | StoreOp | AtomicOp) and as_tensor(op.ptr.type) is not None:
+                _split(op, wide=wide)
+        remove_dead(function)
+    module.verify()
+
+
+# --- carried pointers ----------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """What a loop carries as a scalar. index: among what it carries. steps: scalars that each iteration adds."""
+
+    index: int
+    steps: tuple[SSAValue, ...]
+
+
+def _carry_scalars(loop: scf.ForOp) -> None:
+    """The loop with scalars in the place of pointers and indices that all move on by one amount."""
+    end = cast(scf.YieldOp, loop.body.block.last_op)
+    moved = [found for index in range(len(loop.iter_args)) if (found := _steps(loop, end, index)) is not None]
+    if not moved:
+        return
+    block, given, ends = loop.body.block, list(loop.iter_args), list(end.operands)
+    starts: dict[int, SSAValue] = {}
+    for each in moved:
+        argument = block.args[each.index + 1]
+        scalar = _scalar_type(tensor_of(argument))
+        starts[each.index] = given[each.index]
+        given[each.index] = insert_before(loop, arith.ConstantOp(IntegerAttr(0, cast(Any, scalar))))
+        carried = block.insert_arg(scalar, each.index + 2)
+        carried.name_hint = argument.name_hint
+        first = cast(Operation, block.first_op)
+        argument.replace_all_uses_with(_plus(first, starts[each.index], carried))
+        block.erase_arg(argument)
+        total: SSAValue = carried
+        for step in each.steps:
+            wide = step if step.type == scalar else insert_before(end, ExtSIOp(step, scalar))
+            total = insert_before(end, arith.AddiOp(total, wide))
+        ends[each.index] = total
+    new = carrying(loop, given, ends)
+    for index, (before, after) in enumerate(zip(loop.results, new.results, strict=True)):
+        after.name_hint = before.name_hint
+        before.replace_all_uses_with(_plus(loop, starts[index], after) if index in starts else after)
+    Rewriter.erase_op(loop)
+
+
+def _plus(before: Operation, start: SSAValue, scalar: SSAValue) -> SSAValue:
+    """A tensor of pointers or integers with a scalar added to each."""
+    by = insert_before(before, SplatOp(scalar, tensor_of(start).get_shape()))
+    pointers = isinstance(tensor_of(start).element_type, PointerType)
+    return insert_before(before, AddPtrOp(start, by) if pointers else arith.AddiOp(start, by))
+
+
+def _scalar_type(tensor: AnyTensor) -> Attribute:
+    """Of what is added to the elements of a tensor: elements of 64 bits for pointers."""
+    return i64 if isinstance(tensor.element_type, PointerType) else tensor.element_type
+
+
+def _steps(loop: scf.ForOp, end: scf.YieldOp, index: int) -> _Moved | None:
+    """How a loop moves on a tensor of pointers, or of integers; None where its elements do not move together."""
+    argument, value = loop.body.block.args[index + 1], end.operands[index]
+    tensor = as_tensor(argument.type)
+    if tensor is None or not isinstance(tensor.element_type, PointerType | IntegerType):
+        return None
+    steps: list[SSAValue] = []
+    while value is not argument:
+        match value.owner:
+            case AddPtrOp(ptr=ptr, offset=offset):
+                value, step = ptr, _uniform(offset)
+            case arith.AddiOp(lhs=lhs, rhs=rhs):
+                step, value = _uniform(rhs), lhs
+                if step is None:
+                    step, value = _uniform(lhs), rhs
+            case _:
+                return None
+        if step is None:
+            return None
+        steps.append(step)
+    return _Moved(index, tuple(steps)) if steps else None
+
+
+def _uniform(value: SSAValue) -> SSAValue | None:
+    """The scalar that every element of a tensor of integers is; None where they differ."""
+    match value.owner:
+        case SplatOp(src=scalar):
+            return scalar
+        case BroadcastOp(src=source) | ExpandDimsOp(src=source):
+            return _uniform(source)
+        case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as numbers) if numbers.is_splat():
+            number, element = next(iter(numbers.iter_values())), tensor_of(value).element_type
+            return insert_before(value.owner, arith.ConstantOp(IntegerAttr(cast(Any, number), cast(Any, element))))
+        case _:
+            return None
+
+
+# --- pointers of one access ----------------------------------------------------------------------------------------
+def _split(op: LoadOp | StoreOp | AtomicOp, *, wide: bool) -> None:
+    """Pointers of its own for an access, unless they are no sums. wide: whether chunks are moved, so that a thread has few pointers."""
+    base, terms = _sum_of(op.ptr)
+    if base is None or not terms:
+        return
+    rank = len(tensor_of(op.ptr).get_shape())
+    pointer = base
+    groups: dict[tuple[int, ...], list[SSAValue]] = {}
+    scalars: list[SSAValue] = []
+    loop = op.parent_op()
+    for term in terms:
+        scalar = _uniform(term)
+        if scalar is None:
+            narrow = _narrow(term)
+            groups.setdefault(tensor_of(narrow).get_shape(), []).append(narrow)
+        elif wide and isinstance(loop, scf.ForOp) and varies(scalar, loop.body.block):
+            scalars.append(scalar)
+        else:
+            pointer = insert_before(op, AddPtrOp(pointer, scalar))
+    # Columns come last, so that neighbours differ in the last sum alone.
+    order = sorted(groups, key=lambda shape: [-size for size in reversed(shape)], reverse=True)
+    place: SSAValue = pointer
+    reached = [1] * rank
+    for shape in order:
+        reached = [max(pair) for pair in zip(reached, shape, strict=True)]
+        place = _repeated(op, place, reached)
+        for term in groups[shape]:
+            place = insert_before(op, AddPtrOp(place, _repeated(op, term, reached)))
+        # What a loop moves on comes behind the rows, whose pointers are then the same in each step.
+        while scalars:
+            place = insert_before(op, AddPtrOp(place, insert_before(op, SplatOp(scalars.pop(0), reached))))
+    op.operands[0] = _repeated(op, place, tensor_of(op.ptr).get_shape())
+
+
+def varies(value: SSAValue, block: Block) -> bool:
+    """Whether a value may be another one each time that a loop's body, `block`, runs."""
+    if isinstance(value.owner, Block):
+        return value.owner is block
+    if value.owner.parent_block() is not block:
+        return False
+    return not has_no_effect(value.owner) or any(varies(each, block) for each in value.owner.operands)
+
+
+def _repeated(op: Operation, value: SSAValue, shape: Sequence[int]) -> SSAValue:
+    """A scalar or a tile, repeated to a shape."""
+    tensor = as_tensor(value.type)
+    if tensor is None:
+        return insert_before(op, SplatOp(value, shape))
+    return value if tensor.get_shape() == tuple(shape) else insert_before(op, BroadcastOp(value, shape))
+
+
+def _sum_of(value: SSAValue) -> tuple[SSAValue | None, list[SSAValue]]:
+    """A tensor of pointers as a scalar one and the tensors of integers that are added to it; None if it is no such sum."""
+    match value.owner:
+        case SplatOp(src=base):
+            return base, []
+        case AddPtrOp(ptr=ptr, offset=offset):
+            base, terms = _sum_of(ptr)
+            return base, [*terms, *_terms(offset)]
+        case BroadcastOp(src=source):
+            base, terms = _sum_of(source)
+            shape, owner = tensor_of(value).get_shape(), value.owner
+            return base, [insert_before(owner, BroadcastOp(term, shape)) for term in terms]
+        case ExpandDimsOp(src=source):
+            base, terms = _sum_of(source)
+            axis, owner = value.owner.axis.value.data, value.owner
+            return base, [insert_before(owner, ExpandDimsOp(term, axis)) for term in terms]
+        case _:
+            return None, []
+
+
+def _terms(offset: SSAValue) -> list[SSAValue]:
+    """The tensors whose sum an offset is."""
+    match offset.owner:
+        case arith.AddiOp(lhs=lhs, rhs=rhs):
+            return [*_terms(lhs), *_terms(rhs)]
+        case BroadcastOp(src=source) if isinstance(source.owner, arith.AddiOp):
+            shape, owner = tensor_of(offset).get_shape(), offset.owner
+            return [insert_before(owner, BroadcastOp(term, shape)) for term in _terms(source)]
+        case _:
+            return [offset]
+
+
+def _narrow(term: SSAValue) -> SSAValue:
+    """What a tile repeats."""
+    return _narrow(term.owner.src) if isinstance(term.owner, BroadcastOp) else term

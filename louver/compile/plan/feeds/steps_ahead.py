@@ -1,0 +1,200 @@
+"""A loop's loads some steps before they are needed: what their addresses are computed of, and the same computed for a later step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, cast
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import IntegerAttr
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from louver.analysis.effects import has_no_effect, takes_any
+from louver.analysis.integers import position
+from louver.compile.rewrite.insert import insert
+from louver.ir.comparisons import CmpiOp, SelectOp
+from louver.ir.tile import AtomicRMWOp, DotOp, LoadOp, LocalStoreOp, SplatOp, StoreOp
+from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding
+
+Feeds: TypeAlias = Literal["any", "boxes"]
+"""Which tiles are copied ahead of a loop: all that can be in any way, or boxes alone."""
+
+
+class Sources:
+    """What some values are computed of in one iteration. repeated: they are needed several steps ahead, not just one.
+
+    made: operations of the loop, in order. varying: those of them that may give something else in each iteration. carried: the
+    arguments that they, and the next values of these, depend on. stepped: operations that compute these next values, in order.
+    known_ahead: whether all of it can be computed before the iteration.
+    """
+
+    def __init__(self, loop: scf.ForOp, values: Iterable[SSAValue], *, repeated: bool) -> None:
+        block, end = loop.body.block, loop.body.block.last_op
+        assert end is not None
+        made, found = computed(values, block)
+        carried = dict.fromkeys(found)
+        stepped: set[Operation] = set()
+        pending = list(carried)
+        while pending:
+            more, reached = computed([end.operands[position(pending.pop(), block.args) - 1]], block)
+            stepped |= more
+            if repeated:
+                pending += [each for each in reached if each not in carried]
+                carried |= dict.fromkeys(reached)
+        self.carried = list(carried)
+        self.made = [op for op in block.ops if op in made]
+        self.stepped = [op for op in block.ops if op in stepped]
+        self.varying = varying(self.made, block)
+        self.known_ahead = all(is_pure(op) for op in (*made, *stepped))
+
+
+def computed(values: Iterable[SSAValue], block: Block) -> tuple[set[Operation], list[SSAValue]]:
+    """The operations of a block that values are computed by, back to its arguments, and those of these that a loop carries."""
+    made: set[Operation] = set()
+    carried: dict[SSAValue, None] = {}
+    pending = list(values)
+    while pending:
+        value = pending.pop()
+        owner = value.owner
+        if owner is block:
+            if value is not block.args[0]:
+                carried[value] = None
+        elif isinstance(owner, Operation) and owner.parent_block() is block and owner not in made:
+            made.add(owner)
+            pending += taken(owner)
+    return made, list(carried)
+
+
+def taken(op: Operation) -> list[SSAValue]:
+    """The values that an operation takes from outside, in its regions too."""
+    inside = set(op.walk())
+    return [value for each in inside for value in each.operands if value.owner not in inside]
+
+
+def varying(made: Iterable[Operation], block: Block) -> set[Operation]:
+    """Those of the operations, which are in order, that may compute something else in each iteration."""
+    found: set[Operation] = set()
+    for op in made:
+        if any(operand.owner is block or operand.owner in found for operand in taken(op)):
+            found.add(op)
+    return found
+
+
+def is_pure(op: Operation) -> bool:
+    """Whether an operation is done at once: no load, no product, no reduction, and no branch with anything else in it."""
+    if isinstance(op, scf.IfOp):
+        return all(is_pure(each) for region in op.regions for block in region.blocks for each in block.ops)
+    return has_no_effect(op) and not op.regions and not isinstance(op, DotOp | LoadOp)
+
+
+def only_loads(loop: scf.ForOp, *, stores: bool = False) -> bool:
+    """Whether nothing in a loop has an effect on global memory but loads, whose order does not matter then, and no loop is in it.
+
+    stores: whether stores, and atomic operations whose results nothing reads, may be in it too, in branches as well.
+    """
+    for op in loop.body.block.walk():
+        if isinstance(op, LoadOp):
+            if op.is_volatile is not None:
+                return False
+        elif stores and isinstance(op, StoreOp | AtomicRMWOp):
+            if any(result.first_use for result in op.results):
+                return False
+        elif isinstance(op, scf.IfOp):
+            if not stores and not is_pure(op):
+                return False
+        elif isinstance(op, scf.ForOp | scf.WhileOp) or not (has_no_effect(op) or isinstance(op, LocalStoreOp)):
+            return False
+    return True
+
+
+def move_up(block: Block, early: set[Operation]) -> None:
+    """Move operations to the top of a block, in their order."""
+    top = next(op for op in block.ops if op not in early)
+    for op in [op for op in block.ops if op in early]:
+        op.detach()
+        Rewriter.insert_op(op, InsertPoint.before(top))
+
+
+def computed_again(
+    before: Operation, made: Iterable[Operation], known: dict[SSAValue, SSAValue], guard: SSAValue
+) -> None:
+    """Operations once more, before an operation. known: what stands there for values of the loop's body; their results are added.
+
+    guard: where it does not hold, nothing reads the results, and divisions are by 1.
+    """
+    for op in made:
+        new = op.clone(known)
+        Rewriter.insert_op(new, InsertPoint.before(before))
+        for each, old in zip(new.walk(), op.walk(), strict=True):
+            each.location = old.location
+            if not takes_any(each):
+                each.operands[1] = _where(guard, each.operands[1], each, old)
+
+
+def made_again(
+    before: Operation, made: Sequence[Operation], known: Mapping[SSAValue, SSAValue], goes_on: SSAValue
+) -> dict[SSAValue, SSAValue]:
+    """`known`, and what these operations give where it stands for the values of the loop's body."""
+    here = dict(known)
+    computed_again(before, made, here, goes_on)
+    return here
+
+
+def next_step(
+    before: Operation,
+    loop: scf.ForOp,
+    sources: Sources,
+    known: dict[SSAValue, SSAValue],
+    here: Mapping[SSAValue, SSAValue],
+    goes_on: SSAValue,
+) -> SSAValue:
+    """Move `known` on by one iteration; returns whether there is that one. here: `known` and what has been made of it."""
+    block, end = loop.body.block, cast(scf.YieldOp, loop.body.block.last_op)
+    number = block.args[0]
+    like = sources.made[-1] if sources.made else end
+    # What is left does not wrap while there is a step: it is 1 at least and, read without a sign, fits its bits.
+    left = insert(before, arith.SubiOp(loop.ub, known[number]), like).results[0]
+    more = insert(before, CmpiOp(loop.step, left, "ult"), like).results[0]
+    again = insert(before, arith.AndIOp(goes_on, more), like).results[0]
+    inner = made_again(before, [op for op in sources.stepped if op.results[0] not in here], here, goes_on)
+    for each in sources.carried:
+        value = end.operands[position(each, block.args) - 1]
+        known[each] = inner.get(value, value)
+    known[number] = insert(before, arith.AddiOp(known[number], loop.step), like).results[0]
+    return again
+
+
+def _where(guard: SSAValue, value: SSAValue, before: Operation, like: Operation) -> SSAValue:
+    """An integer, or a tile of them, where `guard` holds, else 1: what may be divided by, or shifted by."""
+    tensor = as_tensor(value.type)
+    number = IntegerAttr(1, cast(Any, value.type if tensor is None else tensor.element_type))
+    one = insert(before, arith.ConstantOp(number), like).results[0]
+    if tensor is not None:
+        one = insert(before, splat(one, tensor), like).results[0]
+    return insert(before, SelectOp(guard, value, one), like).results[0]
+
+
+def splat(value: SSAValue, like: AnyTensor) -> SplatOp:
+    """A scalar as a tile, of the shape and encoding of another one."""
+    return SplatOp(value, like.get_shape(), register_encoding(like))
+
+
+def loaded_again(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
+    """A load once more, where `guard` holds. Elements are undefined where there is nothing to load: nothing reads them."""
+    other = None if load.other is None else known.get(load.other, load.other)
+    new = LoadOp(known.get(load.ptr, load.ptr), guarded_mask(before, load, known, guard), other)
+    new.properties |= {name: value for name, value in load.properties.items() if name != "operandSegmentSizes"}
+    new.attributes = dict(load.attributes)
+    insert(before, new, load)
+    new.result.name_hint = load.result.name_hint
+    return new.result
+
+
+def guarded_mask(before: Operation, load: LoadOp, known: Mapping[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
+    """The mask of a load where it is done only if `guard` holds."""
+    pointers = as_tensor(load.ptr.type)
+    mask = guard if pointers is None else insert(before, splat(guard, pointers), load).results[0]
+    if load.mask is None:
+        return mask
+    return insert(before, arith.AndIOp(known.get(load.mask, load.mask), mask), load).results[0]

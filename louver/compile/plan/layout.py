@@ -1,0 +1,181 @@
+"""Where the tiles of a stage stand in shared memory: boxes, swizzles and the offsets that each product reads.
+
+One record for the sparse operand's values and one for the dense operand; the generator turns them into bulk copies and
+products, the signature into tensor maps.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from louver.compile.plan.schedule import Schedule
+from louver.formats.dtypes import element_type
+from louver.isa.prepack import WORDS, columns_per_load
+from louver.isa.targets import WARPGROUP_THREADS
+from louver.isa.tensormap import SwizzleBytes
+
+SPAN = 128
+"""Widest swizzle span in bytes: a box's inner dimension never exceeds it."""
+
+STAGED_BYTES = 32
+"""Bytes of columns that are staged together, two 16-byte pieces of a line: a chunk's columns are made of such."""
+
+BLOCK_ROWS = 64
+"""Rows of sums that a warpgroup holds in one set of accumulators."""
+
+STAGED_WORDS = 64
+"""Columns of 32-bit results staged at a time: two chunks then take what one of 16-bit results takes at the widest tile."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperandLayout:
+    """One operand's tile in a stage.
+
+    box: elements a copy moves, innermost first. copies: boxes a stage. copy_step: how far the coordinates of consecutive
+    copies lie apart, in elements, innermost first. swizzle: span in bytes. element_bytes: bytes of an element.
+    major: "k" (K contiguous) or "mn".
+    """
+
+    box: tuple[int, int]
+    copies: int
+    copy_step: tuple[int, int]
+    swizzle: SwizzleBytes
+    element_bytes: int
+    major: Literal["k", "mn"]
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes of one copy."""
+        return self.box[0] * self.box[1] * self.element_bytes
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the operand's tile in a stage."""
+        return self.box_bytes * self.copies
+
+
+def values_layout(schedule: Schedule, element: str) -> OperandLayout:
+    """The sparse operand's values: K-major, half of tile_k elements a row."""
+    size = element_type(element).bits // 8
+    inner = schedule.tile_k // 2
+    span = inner * size
+    if span not in (32, 64, 128):
+        raise ValueError(f"a row of stored values must fill a swizzle span of 32, 64 or 128 bytes, got {span}")
+    return OperandLayout((inner, schedule.tile_m), 1, (0, 0), span, size, "k")
+
+
+def dense_layout(schedule: Schedule, element: str, major: Literal["k", "mn"]) -> OperandLayout:
+    """The dense operand: boxes of one swizzle span, side by side along K (K-major) or along N (MN-major)."""
+    size = element_type(element).bits // 8
+    if major == "k":
+        inner = min(schedule.tile_k, SPAN // size)
+        return OperandLayout(
+            (inner, schedule.tile_n), schedule.tile_k // inner, (inner, 0), _span(inner * size), size, "k"
+        )
+    if size != 2:
+        raise ValueError(f"wgmma transposes 16-bit operands only, got {element}: give the dense operand K-major")
+    inner = min(schedule.tile_n, SPAN // size)
+    if schedule.tile_n % inner or inner * size not in (32, 64, 128):
+        raise ValueError(
+            f"an N-major dense tile is made of whole swizzle spans: tile_n must be 16, 32 or a multiple of 64, "
+            f"got {schedule.tile_n}"
+        )
+    return OperandLayout(
+        (inner, schedule.tile_k), schedule.tile_n // inner, (inner, 0), _span(inner * size), size, "mn"
+    )
+
+
+def metadata_words(schedule: Schedule, element: str) -> int:
+    """Metadata words that a thread loads at a time, for 64 rows, and finds together in the prepacked array: the four of a
+    16-byte load from global memory, or those of one K step where a stage holds them.
+    """
+    if schedule.metadata == "global":
+        return WORDS
+    return schedule.tile_k * WORDS // columns_per_load(element)
+
+
+def metadata_bytes(schedule: Schedule, element: str) -> int:
+    """Bytes of metadata in a stage, all rows of the tile; 0 where stages hold none."""
+    if schedule.metadata == "global":
+        return 0
+    return schedule.tile_m // 64 * WARPGROUP_THREADS * 4 * metadata_words(schedule, element)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLayout:
+    """How warpgroups stage an output: chunks of `rows` rows of m by `columns` columns of n, in turn, each in one of `buffers`.
+    A chunk's rows are those of 64 rows of sums: 64, or 32 of a gated product.
+
+    box: elements that a copy sends, innermost first. swizzle: span in bytes, which is a staged line. element_bytes: bytes of
+    an element. warpgroups: those that store, each with buffers of its own.
+    """
+
+    rows: int
+    columns: int
+    box: tuple[int, int]
+    swizzle: SwizzleBytes
+    element_bytes: int
+    buffers: int
+    warpgroups: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the staging area."""
+        return self.rows * self.columns * self.element_bytes * self.buffers * self.warpgroups
+
+
+def output_layout(schedule: Schedule, element: str, *, transposed: bool, gated: bool = False) -> OutputLayout:
+    """The staged output: boxes of lines along n, one for each row, or (transposed) of lines along m, one for each column.
+
+    A tile is staged `schedule.staging` columns at a time; by default 8- and 16-bit results at once and 32-bit results
+    64 columns at a time. There are two buffers where there is more than one chunk. gated: two rows of sums make one of the
+    output. Raises ValueError for tiles and chunks that are not made of what is staged together, see `staged_columns`.
+    """
+    size = element_type(element).bytes
+    least = staged_columns(element, transposed=transposed, gated=gated)
+    if least is None:
+        raise ValueError(f"gated products store {element} along their rows directly, got a bulk store")
+    if schedule.tile_n % least:
+        raise ValueError(
+            f"bulk stores of {element} take tiles of a multiple of {least} columns, got {schedule.tile_n}: store directly"
+        )
+    columns = schedule.staging or (math.gcd(schedule.tile_n, STAGED_WORDS) if size == 4 else schedule.tile_n)
+    if columns % least:
+        raise ValueError(
+            f"{element} is staged in multiples of {least} columns, got staging {columns}: stage more at a time"
+        )
+    rows = BLOCK_ROWS // (2 if gated else 1)
+    if transposed:
+        span = min(SPAN, rows * size)
+        box = (span // size, columns)
+    else:
+        span = math.gcd(SPAN, columns * size)
+        box = (span // size, rows)
+    buffers = min(2, schedule.blocks * schedule.tile_n // columns)
+    return OutputLayout(rows, columns, box, _span(span), size, buffers, schedule.consumers)
+
+
+def staged_columns(element: str, *, transposed: bool, gated: bool) -> int | None:
+    """Columns of which a staged chunk has a multiple; None where results are not staged.
+
+    Of a gated product a warp has 8 rows of 16: the four matrices of an instruction are of twice as many columns, and the 8
+    bytes of a column of 8-bit results are no piece of 16.
+    """
+    size = element_type(element).bytes
+    if gated and size < 4:
+        return None if transposed and size == 1 else 2 * STAGED_BYTES // size
+    return STAGED_BYTES // size
+
+
+def stageable(tile_n: int, element: str, *, transposed: bool, gated: bool = False) -> bool:
+    """Whether bulk stores take tiles of that many columns."""
+    least = staged_columns(element, transposed=transposed, gated=gated)
+    return least is not None and tile_n % least == 0
+
+
+def _span(size: int) -> SwizzleBytes:
+    if size not in (32, 64, 128):
+        raise ValueError(f"a box's inner dimension must fill a swizzle span of 32, 64 or 128 bytes, got {size}")
+    return size

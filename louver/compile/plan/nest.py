@@ -1,0 +1,421 @@
+"""Tile IR -> product nest: read what a kernel computes by following values back from its store.
+
+Neither names nor the order of operations matter. What is not understood is refused with the operation and its source
+line; nothing is dropped silently.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeAlias, cast
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from louver.analysis.promotion import promotion
+from louver.compile.canonical.fuse_gated_pair import GATED_MARK
+from louver.compile.conditions import conditions
+from louver.compile.plan.read_epilogue import Axes, Axis, EpilogueReader, find_sum
+from louver.compile.plan.trace import ONLY, Block, Chosen, Position, Trace
+from louver.formats.pattern import Pattern
+from louver.ir.product import (
+    ADDED,
+    Accumulator,
+    Apply,
+    Argument,
+    Batch,
+    Cast,
+    Constant,
+    EntryIndex,
+    Expression,
+    Load,
+    LoadMatrix,
+    LoadScalar,
+    LoadVector,
+    Number,
+    ProductNest,
+    Quotient,
+    Size,
+    Split,
+    Store,
+    halved,
+    walk,
+)
+from louver.ir.refusal import UnsupportedKernelError, unsupported
+from louver.ir.tile import (
+    DescriptorLoadOp,
+    DescriptorReduceOp,
+    DescriptorStoreOp,
+    DotOp,
+    FuncOp,
+    ReshapeOp,
+    StoreOp,
+    TransOp,
+    element_name,
+)
+from louver.ir.tile.function import text_of
+from louver.ir.tile.types import tensor_of
+
+__all__ = [
+    "Accumulator",
+    "Apply",
+    "Argument",
+    "Batch",
+    "Cast",
+    "Constant",
+    "EntryIndex",
+    "Expression",
+    "Load",
+    "LoadMatrix",
+    "LoadScalar",
+    "LoadVector",
+    "Number",
+    "ProductNest",
+    "Quotient",
+    "Size",
+    "Store",
+    "UnsupportedKernelError",
+    "read_nest",
+    "walk",
+]
+
+
+def read_nest(module: ModuleOp) -> ProductNest:
+    """The product that the module's only kernel computes.
+
+    Understood: one descriptor store of an epilogue over a sum of products; the sum is a loop over all of K, from zeros,
+    of a dot of two descriptor loads (transposed or not), of which the left one may be sparse; each program has the tile
+    at its number times the tile size, along two axes of the grid. Arrays may have entries of a batch along a first dimension;
+    the third axis of the grid then numbers them. Which of the left operand's entries a tile takes may be read from an array instead,
+    by the tile's number along one axis; nothing else then has entries.
+    Raises UnsupportedKernelError, which names the operation, for anything else.
+    """
+    function = _kernel(module)
+    _refuse_decomposed(function)
+    trace = Trace(function)
+    store = _only_store(function)
+    trace.explained.add(store)
+    source = _stored(trace, store)
+    total, transposed, gated = find_sum(source, store)
+    product = _read_sum(trace, total)
+    rows, m = product.a.extent, product.m
+    if gated:
+        # Two rows of the sum make one of the output.
+        rows = halved(rows)
+        m = replace(m, scale=m.scale // 2)
+    positions: dict[Axis, Position] = {"m": m, "n": product.n}
+    extents: dict[Axis, Size] = {"m": rows, "n": product.b.extent}
+    axes: Axes = ("n", "m") if transposed else ("m", "n")
+    place = trace.block(store.desc, store.offsets, store)
+    if isinstance(place.entry, Chosen):
+        raise unsupported(f"{place.entry.argument} numbers the entries of a sparse operand, and of nothing else", store)
+    epilogue = EpilogueReader(trace, total, positions, extents, place.entry, place.batch).read(source, axes, store)
+    _check_batch(product, place, store)
+    target = place.view
+    stored = [extents[axis] for axis in axes if axis]
+    if not all(trace.same(size, extent) for size, extent in zip(target.sizes, stored, strict=True)):
+        raise unsupported("the stored tensor must have the product's sizes", store)
+    if [trace.position(offset, store) for offset in place.offsets] != [positions[axis] for axis in axes if axis]:
+        raise unsupported("a tile must be stored where its operands were read", store)
+    trace.require_all_explained()
+    tile_m, tile_n = tensor_of(total).get_shape()
+    stated = conditions(function)
+    _check_split(stated.split, store, epilogue)
+    return ProductNest(
+        name=function.sym_name.data,
+        arguments=trace.arguments,
+        a=replace(product.a, gated=_gated_pair(function, trace, product.a)),
+        b=product.b,
+        tile_m=tile_m,
+        tile_n=tile_n,
+        tile_k=product.tile_k,
+        promoted=product.promoted,
+        accumulator=element_name(tensor_of(total).element_type),
+        epilogue=epilogue,
+        store=Store(target.argument, target.element, target.strides[0], transposed, place.batch, _adds(store)),
+        gated=gated,
+        equal=tuple(sorted({*trace.equal, *stated.equal})),
+        at_most=tuple(sorted(trace.at_most)),
+        multiples=stated.multiples,
+        programs=stated.programs,
+        split=stated.split,
+        positive=stated.positive,
+        guarded=stated.guarded,
+        rows_apart=stated.rows_apart,
+    )
+
+
+def _check_split(split: Split | None, store: Writing, epilogue: Expression) -> None:
+    """What programs that share K store of their sums adds up to what one stores of the whole."""
+    if split is None or split.programs == 1:
+        return
+    if isinstance(store, DescriptorStoreOp):
+        raise unsupported(
+            "programs that share K add their sums to memory (tl.atomic_add), they do not store them", store
+        )
+    if not adds_up(epilogue):
+        raise unsupported(
+            "programs that share K multiply their sums by the same factors and add them: what else an epilogue does to a part of "
+            "a sum it does not do to the whole",
+            store,
+        )
+
+
+def adds_up(epilogue: Expression) -> bool:
+    """Whether an epilogue of two sums, added, is but for rounding that of their sum: it has factors and conversions alone."""
+    match epilogue:
+        case Accumulator():
+            return True
+        case Apply("multiply", operands):
+            whole = [each for each in operands if any(isinstance(node, Accumulator) for node in walk(each))]
+            return len(whole) == 1 and adds_up(whole[0])
+        case Apply("negate", (operand,)):
+            return adds_up(operand)
+        case Apply("add" | "subtract", operands):
+            return all(map(adds_up, operands))
+        case Cast(operand, to):
+            # Numbers that are rounded to integers add up to others.
+            return to != "s32" and adds_up(operand)
+        case _:
+            return False
+
+
+def _kernel(module: ModuleOp) -> FuncOp:
+    ops = list(module.body.ops)
+    kernels = [op for op in ops if isinstance(op, FuncOp) and op.is_public]
+    others = [op for op in ops if op not in kernels]
+    if others:
+        raise unsupported("a module holds one public kernel and nothing else", others[0])
+    if len(kernels) != 1:
+        raise unsupported(
+            f"a module holds one public kernel; there are {len(kernels)}", kernels[1] if kernels else module
+        )
+    if len(kernels[0].body.blocks) != 1:
+        raise unsupported("a kernel has one block, and structured control flow in it", kernels[0])
+    return kernels[0]
+
+
+Writing: TypeAlias = DescriptorStoreOp | DescriptorReduceOp
+
+
+def _only_store(function: FuncOp) -> Writing:
+    stores = [op for op in function.body.walk() if isinstance(op, Writing | StoreOp)]
+    if len(stores) != 1:
+        raise unsupported(f"a kernel stores once; there are {len(stores)} stores", stores[1] if stores else function)
+    store = stores[0]
+    if isinstance(store, StoreOp):
+        raise unsupported("a kernel stores through a descriptor (tt.descriptor_store)", store)
+    if store.parent_op() is not function:
+        raise unsupported("the store must stand outside of loops and branches", store)
+    return store
+
+
+def _adds(store: Writing) -> bool:
+    """Whether a store adds to what is there."""
+    if isinstance(store, DescriptorStoreOp):
+        return False
+    if store.kind.data != "add":
+        raise unsupported(
+            f"a product is stored, or added to what is there, not combined with it by {store.kind.data}", store
+        )
+    element = element_name(tensor_of(store.src).element_type)
+    if element not in ADDED:
+        raise unsupported(
+            f"sums in memory are of {', '.join(ADDED)}, not {element}: convert the tile before it is added", store
+        )
+    return True
+
+
+def _stored(trace: Trace, store: Writing) -> SSAValue:
+    """The matrix that is stored, before it becomes an entry of a batch."""
+    op = store.src.owner
+    if len(store.offsets) != 3 or not isinstance(op, ReshapeOp):
+        return store.src
+    if tensor_of(op.result).get_shape() != (1, *tensor_of(op.src).get_shape()):
+        raise unsupported("an entry of a batch is stored as a matrix with a first dimension of one element", op)
+    trace.explained.add(op)
+    return op.src
+
+
+def _check_batch(product: _Sum, place: Block, store: Operation) -> None:
+    """The entry of each operand that has any is the output's, of batches of one size."""
+    if product.a.index is not None and (product.b.batch or place.batch):
+        raise unsupported(
+            f"{product.a.index.argument} numbers the entries of a sparse operand, and nothing else has any", store
+        )
+    entries = [(each.batch, entry) for each, entry in ((product.a, product.a_entry), (product.b, product.b_entry))]
+    own = [(batch.extent, entry) for batch, entry in entries if batch is not None and batch.index is None]
+    expected = [] if place.batch is None else [(place.batch.extent, place.entry)]
+    if set(own) != set(expected):
+        raise unsupported("a batch has one size and one number of the entry, for operands and output alike", store)
+    if place.entry is not None and place.entry in (product.m.axis, product.n.axis):
+        raise unsupported("entries of a batch and tiles must be numbered by different axes of the grid", store)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """The sum of products: its operands, where a tile of each starts, and how much of K one step takes.
+
+    a_entry, b_entry: the axis of the grid that numbers their entries of a batch.
+    """
+
+    a: Load
+    b: Load
+    m: Position
+    n: Position
+    tile_k: int
+    a_entry: int | None
+    b_entry: int | None
+    promoted: int | None
+
+
+def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
+    loop = trace.definition(total, trace.function)
+    assert isinstance(loop, scf.ForOp)
+    if len(loop.iter_args) != 1:
+        raise unsupported("the loop over K carries the accumulator and nothing else", loop)
+    if not trace.is_zero(loop.iter_args[0]):
+        raise unsupported("the sum of products must start at a constant of zeros", loop)
+    dot = _read_step(trace, loop)
+    (tile_m, tile_k), (_, tile_n) = tensor_of(dot.a).get_shape(), tensor_of(dot.b).get_shape()
+    a, m, a_entry = _read_operand(trace, loop, dot.a, dot, k_dimension=1)
+    b, n, b_entry = _read_operand(trace, loop, dot.b, dot, k_dimension=0)
+    if b.pattern is not None:
+        raise unsupported("the sparse operand of a dot must be the left one", dot)
+    precision = "tf32" if dot.input_precision is None else dot.input_precision.data
+    if a.element == "f32" and precision != "tf32":
+        raise unsupported("a product of f32 multiplies as tf32: say input_precision='tf32'", dot)
+    if a.pattern is not None and Pattern.parse(a.pattern).length > 1:
+        raise unsupported(f"products of vectors, {a.pattern}, have no kernel yet: prune single elements to 2:4", dot)
+    _check_starts(trace, dot, (m, a.extent, tile_m), (n, b.extent, tile_n))
+    if m.axis is not None and m.axis == n.axis:
+        raise unsupported("rows and columns of tiles must be numbered by different axes of the grid", dot)
+    if isinstance(b_entry, Chosen):
+        raise unsupported(f"{b_entry.argument} numbers the entries of a sparse operand, and not of a dense one", dot)
+    if isinstance(a_entry, Chosen):
+        a, a_entry = _numbered(a, a_entry, m, n, dot), None
+    if not trace.same(a.depth, b.depth):
+        raise unsupported(f"both operands must have the same K, not {a.depth} and {b.depth}", dot)
+    _check_loop(trace, loop, a.depth, tile_k)
+    return _Sum(a, replace(b, depth=a.depth), m, n, tile_k, a_entry, b_entry, promotion(dot, a.element))
+
+
+def _numbered(a: Load, entry: Chosen, m: Position, n: Position, dot: DotOp) -> Load:
+    """The operand, with the array that numbers its entries by the tiles along one axis."""
+    axes: dict[int | None, Axis] = {m.axis: "m", n.axis: "n"}
+    along = axes.get(entry.axis)
+    if along is None or a.batch is None:
+        raise unsupported(f"{entry.argument} has an entry's number for each tile along an axis of the product", dot)
+    return replace(a, batch=replace(a.batch, index=EntryIndex(entry.argument, entry.element, along)))
+
+
+def _check_starts(trace: Trace, dot: DotOp, *axes: tuple[Position, Size, int]) -> None:
+    """Tiles follow each other, or one is all there is."""
+    for start, extent, tile in axes:
+        if start == ONLY and not trace.within(extent, tile):
+            raise unsupported(f"the only tile along an axis has all of it: at most {tile} elements, not {extent}", dot)
+    scales, tiles = ("×".join(map(str, sizes)) for sizes in zip(*((s.scale or t, t) for s, _, t in axes), strict=True))
+    if scales != tiles:
+        raise unsupported(f"tiles of {tiles} must start at multiples of it, not of {scales}", dot)
+
+
+def _check_loop(trace: Trace, loop: scf.ForOp, depth: Size, tile_k: int) -> None:
+    """Refuse a loop over part of K."""
+    first, end, step = (_described(trace, each, loop) for each in (loop.lb, loop.ub, loop.step))
+    if first == 0 and step == tile_k and end is not None and _ends_at(trace, end, depth, tile_k):
+        return
+    given = ["a number that is computed" if each is None else str(each) for each in (first, end, step)]
+    raise unsupported(
+        f"the loop over K must run from 0 to {depth} in steps of {tile_k}, not from {given[0]} to {given[1]} in steps of {given[2]}: "
+        "a warpgroup product sums all of K, and register tiles sum part of it",
+        loop,
+    )
+
+
+def _described(trace: Trace, value: SSAValue, loop: scf.ForOp) -> Size | None:
+    """A bound of a loop as a size; None for one that is none."""
+    try:
+        return trace.size(value, loop)
+    except UnsupportedKernelError:
+        return None
+
+
+def _ends_at(trace: Trace, end: Size, depth: Size, step: int) -> bool:
+    """Whether a loop to `end` goes through all of K: the last step may go on beyond it, where zeros are read."""
+    if isinstance(end, int) and isinstance(depth, int):
+        return -(-end // step) == -(-depth // step)
+    if isinstance(end, int):
+        return trace.within(depth, -(-end // step) * step)
+    return trace.same(end, depth)
+
+
+def _gated_pair(function: FuncOp, trace: Trace, a: Load) -> tuple[str, str] | None:
+    """The user's arguments that the sparse operand is made of, where `fuse_gated_pair` made one of two."""
+    for name, attributes in zip(trace.names.values(), function.argument_attributes, strict=True):
+        pair = attributes.get(GATED_MARK)
+        if name == a.argument and isinstance(pair, ArrayAttr):
+            gate, up = map(text_of, cast("ArrayAttr[Attribute]", pair))
+            return gate, up
+    return None
+
+
+def _refuse_decomposed(function: FuncOp) -> None:
+    for op in function.body.walk():
+        if isinstance(op, DotOp) and op.metadata is not None:
+            raise unsupported(
+                "a kernel is compiled from sparse types, not from values and metadata: give it as it was before "
+                "decompose-sparse-tensors",
+                op,
+            )
+
+
+def _read_step(trace: Trace, loop: scf.ForOp) -> DotOp:
+    """The loop's dot, which adds to the accumulator itself or is added to it."""
+    partial = loop.body.block.args[1]
+    end = loop.body.block.last_op
+    assert isinstance(end, scf.YieldOp)
+    trace.explained.add(end)
+    step = trace.definition(end.arguments[0], end)
+    if isinstance(step, DotOp) and step.c is partial:
+        return step
+    if isinstance(step, arith.AddfOp | arith.AddiOp) and partial in (step.lhs, step.rhs):
+        dot = trace.definition(step.rhs if step.lhs is partial else step.lhs, step)
+        if isinstance(dot, DotOp) and trace.is_zero(dot.c):
+            return dot
+    raise unsupported("a step over K adds one dot to the accumulator", step)
+
+
+def _read_operand(
+    trace: Trace, loop: scf.ForOp, value: SSAValue, user: Operation, k_dimension: int
+) -> tuple[Load, Position, int | Chosen | None]:
+    """An operand of the dot, whose dimension `k_dimension` is summed, where its tile starts along the other one, and the axis
+    of the grid that numbers its entries, or what else does.
+    """
+    op = trace.without_entry(value, user)
+    while isinstance(op, TransOp):
+        k_dimension = 1 - k_dimension
+        op = trace.without_entry(op.src, op)
+    if not isinstance(op, DescriptorLoadOp):
+        raise unsupported("an operand of a dot must be loaded through a descriptor", op)
+    if op.parent_op() is not loop:
+        raise unsupported("an operand of a dot must be loaded in the loop over K", op)
+    block = trace.block(op.desc, op.offsets, op)
+    if block.offsets[k_dimension] is not loop.body.block.args[0]:
+        raise unsupported("an operand of a dot must be read at the loop's position along K", op)
+    position = trace.position(block.offsets[1 - k_dimension], op)
+    return _load(block, k_dimension), position, block.entry
+
+
+def _load(block: Block, k_dimension: int) -> Load:
+    view = block.view
+    return Load(
+        argument=view.argument,
+        element=view.element,
+        pattern=view.pattern,
+        extent=view.sizes[1 - k_dimension],
+        depth=view.sizes[k_dimension],
+        stride=view.strides[0],
+        k_major=k_dimension == 1,
+        batch=block.batch,
+    )

@@ -1,0 +1,297 @@
+"""Tile IR -> epilogue: what is computed for each element between the sum of products and the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr
+from xdsl.ir import BlockArgument, Operation, SSAValue
+
+from louver.compile.plan.trace import Position, Trace
+from louver.formats.gated import GATE_ROWS
+from louver.ir.arith import FPToSIOp, SIToFPOp
+from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
+from louver.ir.elementwise import choice_of, step_of
+from louver.ir.product import (
+    Accumulator,
+    Apply,
+    Batch,
+    Cast,
+    Constant,
+    Expression,
+    LoadMatrix,
+    LoadScalar,
+    LoadVector,
+    Number,
+    Size,
+)
+from louver.ir.refusal import unsupported
+from louver.ir.tile import (
+    BroadcastOp,
+    ClampFOp,
+    DescriptorLoadOp,
+    ExpandDimsOp,
+    FpToFpOp,
+    LoadOp,
+    PointerType,
+    ReshapeOp,
+    SplatOp,
+    SplitOp,
+    TransOp,
+    element_name,
+)
+from louver.ir.tile.types import as_tensor, tensor_of
+
+EXACT = 1 << 24
+"""Integers below it are exact in f32, and f32 of a larger one is no smaller: comparisons with them hold as for integers."""
+
+Axis = Literal["m", "n"]
+Axes = tuple[Axis | None, ...]
+"""Which axis of the product each dimension of a tensor runs along; None where it has one element for all of them."""
+
+
+class Part(NamedTuple):
+    """One of the two parts of a gated sum: the sum, which part, and the operations that take it out."""
+
+    total: SSAValue
+    number: Literal[0, 1]
+    operations: tuple[Operation, ...]
+
+
+def gated_part(value: SSAValue) -> Part | None:
+    """What `value` [M / 2, N] is if it is every other block of 8 rows of a sum [M, N]; None otherwise.
+
+    As Triton writes it: reshape to [M/16, 2, 8, N], permute to [M/16, 8, N, 2], split, reshape to [M/2, N].
+    """
+    join = value.owner
+    split = join.src.owner if isinstance(join, ReshapeOp) else None
+    turn = split.src.owner if isinstance(split, SplitOp) else None
+    divide = turn.src.owner if isinstance(turn, TransOp) else None
+    if not (isinstance(join, ReshapeOp) and isinstance(split, SplitOp) and isinstance(turn, TransOp)):
+        return None
+    if not isinstance(divide, ReshapeOp) or not isinstance(divide.src.owner, scf.ForOp):
+        return None
+    rows, columns = tensor_of(divide.src).get_shape()
+    blocks = (rows // (2 * GATE_ROWS), 2, GATE_ROWS, columns)
+    if tensor_of(divide.result).get_shape() != blocks or turn.order.get_values() != (0, 2, 3, 1):
+        return None
+    if tensor_of(value).get_shape() != (rows // 2, columns):
+        return None
+    return Part(divide.src, 0 if join.src is split.first else 1, (join, split, turn, divide))
+
+
+class Source(NamedTuple):
+    """Where a store's value comes from: the loop result, whether it is transposed on the way, and whether it is gated."""
+
+    total: SSAValue
+    transposed: bool
+    gated: bool
+
+
+def find_sum(value: SSAValue, store: Operation) -> Source:
+    """The sum that `value` [rows, columns] is computed from."""
+    found: dict[Source, None] = {}
+    seen: set[tuple[SSAValue, bool]] = set()
+    pending = [(value, False)]
+    while pending:
+        item = pending.pop()
+        if item in seen:
+            continue
+        seen.add(item)
+        current, transposed = item
+        op = current.owner
+        part = gated_part(current)
+        if part is not None:
+            found[Source(part.total, transposed, True)] = None
+        elif isinstance(op, scf.IfOp):
+            raise unsupported(
+                "a branch of an epilogue computes, and neither reads nor writes memory, nor divides integers", op
+            )
+        elif isinstance(op, scf.ForOp):
+            found[Source(current, transposed, False)] = None
+        elif isinstance(op, Operation):
+            flips = isinstance(op, TransOp)
+            pending += [(operand, transposed != flips) for operand in op.operands if _is_matrix(operand)]
+    if len(found) != 1:
+        raise unsupported(
+            f"a store must have one sum of products as source, in one orientation; there are {len(found)}", store
+        )
+    return next(iter(found))
+
+
+def _is_matrix(value: SSAValue) -> bool:
+    tensor = as_tensor(value.type)
+    return tensor is not None and tensor.get_num_dims() == 2
+
+
+@dataclass(frozen=True, slots=True)
+class EpilogueReader:
+    """Reads expressions over `total`, the sum of products.
+
+    positions and extents: where a tile of the output starts along each axis, and the output's size there. entry, batch: of a
+    batch, the axis of the grid that numbers the output's entries, and these.
+    """
+
+    trace: Trace
+    total: SSAValue
+    positions: dict[Axis, Position]
+    extents: dict[Axis, Size]
+    entry: int | None = None
+    batch: Batch | None = None
+    known: dict[tuple[SSAValue, Axes], Expression] = field(default_factory=dict[tuple[SSAValue, Axes], Expression])
+
+    def read(self, value: SSAValue, axes: Axes, user: Operation) -> Expression:
+        """The expression of a tensor whose dimensions run along `axes`."""
+        found = self.known.get((value, axes))
+        if found is None:
+            found = self.known[value, axes] = self._read(value, axes, user)
+        return found
+
+    def _read(self, value: SSAValue, axes: Axes, user: Operation) -> Expression:
+        if value is self.total:
+            return Accumulator()
+        part = gated_part(value)
+        if part is not None and part.total is self.total:
+            self.trace.explained.update(part.operations)
+            return Accumulator(part.number)
+        op = self.trace.without_entry(value, user)
+        step = step_of(op)
+        if step is not None:
+            return Apply(step, tuple(self.read(operand, axes, op) for operand in op.operands))
+        match op:
+            case FpToFpOp():
+                if op.rounding is not None and op.rounding.data != "rtne":
+                    raise unsupported("an epilogue rounds to nearest even (rtne)", op)
+                return Cast(self.read(op.src, axes, op), element_name(tensor_of(op.result).element_type))
+            case arith.ExtFOp() | arith.TruncFOp() | SIToFPOp() | FPToSIOp():
+                return Cast(self.read(op.input, axes, op), element_name(tensor_of(op.result).element_type))
+            case TransOp():
+                order = op.order.get_values()
+                return self.read(op.src, tuple(axes[order.index(i)] for i in range(len(order))), op)
+            case BroadcastOp():
+                return self.read(op.src, _before_broadcast(op, axes), op)
+            case ExpandDimsOp():
+                axis = op.axis.value.data
+                return self.read(op.src, axes[:axis] + axes[axis + 1 :], op)
+            case SplatOp():
+                return self._scalar(op)
+            case SelectOp():
+                return self._choice(op, axes)
+            case ClampFOp():
+                return self._clamped(op, axes)
+            case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as numbers):
+                return _constant(numbers, op)
+            case DescriptorLoadOp():
+                return self._vector(op, axes) if len(axes) == 1 else self._matrix(op, axes)
+            case _:
+                raise unsupported("an epilogue applies elementwise steps, casts and broadcasts", op)
+
+    def _branch(self, op: SelectOp, axes: Axes) -> Expression:
+        """A choice by one number for all elements."""
+        if element_name(tensor_of(op.result).element_type) != "f32":
+            raise unsupported("what one number chooses from is f32: convert it before", op)
+        values = {value: self.read(value, axes, op) for value in (op.lhs, op.rhs)}
+        if op.cond in self.trace.names:
+            flag = Number(self.trace.names[op.cond])
+            return Apply.of("where_equal", flag, Constant(0.0, "f32"), values[op.rhs], values[op.lhs])
+        comparison = self.trace.definition(op.cond, op)
+        found = choice_of(comparison, op) if isinstance(comparison, CmpfOp | CmpiOp) else None
+        if found is None:
+            raise unsupported("an epilogue chooses by one comparison of numbers", comparison)
+        step, (one, other, chosen, rest) = found
+        compared = (self._number(each, comparison) for each in (one, other))
+        return Apply.of(step, *compared, values[chosen], values[rest])
+
+    def _number(self, value: SSAValue, user: Operation) -> Expression:
+        """A side of a comparison of two numbers: an argument or a constant, exact in f32."""
+        integer = self.trace.constant(value)
+        if integer is not None and abs(integer) < EXACT:
+            return Constant(float(integer), "f32")
+        if isinstance(user, CmpiOp):
+            others = [operand for operand in user.operands if operand is not value]
+            if value not in self.trace.names or not others or self.trace.constant(others[0]) is None:
+                raise unsupported(f"an integer argument is compared with a constant below {EXACT}", user)
+            return Number(self.trace.names[value])
+        if isinstance(value.owner, arith.ConstantOp) and isinstance(value.owner.value, FloatAttr):
+            self.trace.explained.add(value.owner)
+            return Constant(value.owner.value.value.data, element_name(value.type))
+        if str(value.type) != "f32":
+            raise unsupported("numbers that an epilogue chooses by are f32 or integers", user)
+        return self._loaded(value, user)
+
+    def _scalar(self, op: SplatOp) -> Expression:
+        """One number for all elements: an f32 argument, or what a pointer argument points to."""
+        return self._loaded(op.src, op)
+
+    def _loaded(self, value: SSAValue, op: Operation) -> Expression:
+        names = self.trace.names
+        if isinstance(value, BlockArgument):
+            if value not in names or str(value.type) != "f32":
+                raise unsupported("a number in an epilogue is an f32 argument or is loaded through one", op)
+            return Number(names[value])
+        load = self.trace.definition(value, op)
+        if not isinstance(load, LoadOp) or load.ptr not in names or not isinstance(load.ptr.type, PointerType):
+            raise unsupported("a number in an epilogue is an f32 argument or is loaded through one", load)
+        if load.mask is not None:
+            raise unsupported("a number in an epilogue is loaded without a mask", load)
+        return LoadScalar(names[load.ptr], element_name(load.ptr.type.pointee))
+
+    def _choice(self, op: SelectOp, axes: Axes) -> Expression:
+        if as_tensor(op.cond.type) is None:
+            return self._branch(op, axes)
+        comparison = self.trace.definition(op.cond, op)
+        found = choice_of(comparison, op) if isinstance(comparison, CmpfOp) else None
+        if found is None:
+            raise unsupported("an epilogue chooses by one comparison of floating-point numbers", comparison)
+        name, operands = found
+        return Apply(name, tuple(self.read(operand, axes, comparison) for operand in operands))
+
+    def _clamped(self, op: ClampFOp, axes: Axes) -> Expression:
+        x, low, high = (self.read(operand, axes, op) for operand in (op.x, op.low, op.high))
+        number = "" if op.propagate_nan.data == "all" else "_number"
+        return Apply.of(f"minimum{number}", Apply.of(f"maximum{number}", x, low), high)
+
+    def _vector(self, op: DescriptorLoadOp, axes: Axes) -> LoadVector:
+        axis = axes[0]
+        if axis is None:
+            raise unsupported("an epilogue reads vectors along one axis of the product", op)
+        view = self.trace.view(op.desc, op)
+        if view.pattern is not None:
+            raise unsupported("an epilogue reads dense vectors", op)
+        if not self.trace.same(view.sizes[0], self.extents[axis]):
+            raise unsupported(f"a vector along {axis} must have the product's size there, {self.extents[axis]}", op)
+        if self.trace.position(op.offsets[0], op) != self.positions[axis]:
+            raise unsupported(f"a vector along {axis} must be read where the tile starts", op)
+        return LoadVector(view.argument, view.element, axis)
+
+    def _matrix(self, op: DescriptorLoadOp, axes: Axes) -> LoadMatrix:
+        along: list[Axis] = [axis for axis in axes if axis is not None]
+        if len(axes) != 2 or sorted(along) != ["m", "n"]:
+            raise unsupported("an epilogue reads vectors, and arrays of the output's shape", op)
+        view, offsets, batch, entry = self.trace.block(op.desc, op.offsets, op)
+        whole = all(self.trace.same(size, self.extents[axis]) for size, axis in zip(view.sizes, along, strict=True))
+        if view.pattern is not None or not whole:
+            raise unsupported("an array that an epilogue reads is dense and has the output's sizes", op)
+        own = None if batch is None else batch.extent
+        if (own, entry) != (None if self.batch is None else self.batch.extent, self.entry):
+            raise unsupported("an array that an epilogue reads has the entries of the output's batch", op)
+        if [self.trace.position(offset, op) for offset in offsets] != [self.positions[axis] for axis in along]:
+            raise unsupported("an array that an epilogue reads must be read where the tile is stored", op)
+        return LoadMatrix(view.argument, view.element, view.strides[0], along == ["n", "m"], batch)
+
+
+def _constant(numbers: DenseIntOrFPElementsAttr, op: Operation) -> Constant:
+    values = set(numbers.iter_values())
+    if len(values) != 1:
+        raise unsupported("a constant in an epilogue is one number for all elements", op)
+    (value,) = values
+    if isinstance(value, tuple):
+        raise unsupported("a constant in an epilogue is a real number", op)
+    return Constant(float(value), element_name(numbers.get_element_type()))
+
+
+def _before_broadcast(op: BroadcastOp, axes: Axes) -> Axes:
+    source, result = tensor_of(op.src).get_shape(), tensor_of(op.result).get_shape()
+    return tuple(None if size == 1 and to != 1 else axis for size, to, axis in zip(source, result, axes, strict=True))

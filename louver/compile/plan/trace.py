@@ -1,0 +1,304 @@
+"""Reading tile IR backwards: what a value is, and which operations that explains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, cast
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr
+from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.traits import is_side_effect_free
+
+from louver.compile.canonical.descriptors import EVERY
+from louver.compile.canonical.host_descriptors import own_sizes
+from louver.ir.arith import ExtSIOp, TruncIOp
+from louver.ir.product import Argument, Batch, Programs, Quotient, Size, multiplied
+from louver.ir.refusal import unsupported
+from louver.ir.tile import (
+    AddPtrOp,
+    FuncOp,
+    GetNumProgramsOp,
+    GetProgramIdOp,
+    Index,
+    LoadOp,
+    MakeTensorDescriptorOp,
+    PointerType,
+    ReshapeOp,
+    ReturnOp,
+    element_name,
+    sparse_encoding,
+)
+from louver.ir.tile.types import tensor_of
+
+PAD_ZERO = 1
+"""A descriptor's `padding` that reads zeros outside the tensor. Source: Triton's PaddingOption."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The first element of a tile: the program's number along a grid axis times `scale` elements.
+
+    axis: None where there is one tile, which starts at 0; its scale is 0.
+    """
+
+    axis: int | None
+    scale: int
+
+
+ONLY = Position(None, 0)
+"""Where the only tile along a dimension starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A descriptor: the argument it describes, element type, pattern, and per dimension size, stride and block (elements)."""
+
+    argument: str
+    element: str
+    pattern: str | None
+    sizes: tuple[Size, ...]
+    strides: tuple[Size, ...]
+    block: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """An entry of a batch that is read from memory: the element of `argument`, "s32" or "s64", at the program's number along an axis
+    of the grid.
+    """
+
+    argument: str
+    element: Literal["s32", "s64"]
+    axis: int
+
+
+class Block(NamedTuple):
+    """A block of a matrix that is loaded or stored: the matrix, the block's first element along its rows and in a row.
+
+    entry: of a batch, the axis of the grid whose program number says which entry, or what else does; None without a batch.
+    """
+
+    view: View
+    offsets: tuple[Index, ...]
+    batch: Batch | None
+    entry: int | Chosen | None
+
+
+@dataclass(slots=True)
+class Trace:
+    """A kernel being read.
+
+    explained: the operations that have been understood so far. equal: sizes that were taken for equal so far, because the
+    caller gives each descriptor its own. at_most: sizes that were taken to be no larger than a number.
+    """
+
+    function: FuncOp
+    names: dict[SSAValue, str] = field(init=False)
+    explained: set[Operation] = field(default_factory=set[Operation])
+    equal: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    at_most: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+
+    def __post_init__(self) -> None:
+        self.names = self.function.argument_names
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """The kernel's arguments in order."""
+        return tuple(Argument(name, str(value.type)) for value, name in self.names.items())
+
+    def require_all_explained(self) -> None:
+        """Refuse the kernel if an operation that nothing explained has an effect."""
+        for op in self.function.body.walk():
+            if op not in self.explained and not isinstance(op, ReturnOp) and not is_side_effect_free(op):
+                raise unsupported("every effect of a kernel must belong to its product", op)
+
+    def definition(self, value: SSAValue, user: Operation) -> Operation:
+        """The operation that defines `value`, now explained; `user` is named if there is none."""
+        if isinstance(value, BlockArgument):
+            raise unsupported(f"operand %{value.name_hint or value.index} must come from an operation", user)
+        op = cast(Operation, value.owner)
+        self.explained.add(op)
+        return op
+
+    def constant(self, index: Index) -> int | None:
+        """The integer that `index` always is, or None."""
+        if isinstance(index, int):
+            return index
+        if isinstance(index.owner, arith.ConstantOp) and isinstance(index.owner.value, IntegerAttr):
+            self.explained.add(index.owner)
+            return index.owner.value.value.data
+        return None
+
+    def is_zero(self, value: SSAValue) -> bool:
+        """Whether `value` is a tensor constant of zeros."""
+        op = value.owner
+        if not isinstance(op, arith.ConstantOp) or not isinstance(op.value, DenseIntOrFPElementsAttr):
+            return False
+        self.explained.add(op)
+        return not any(op.value.iter_values())
+
+    def size(self, index: Index, user: Operation) -> Size:
+        """A size or stride: a product of arguments and constants, widened or not, an argument divided by a constant, or a constant."""
+        constant = self.constant(index)
+        if constant is not None:
+            return constant
+        value = cast(SSAValue, index)
+        if isinstance(value.owner, arith.DivSIOp | arith.DivUIOp):
+            divisor, whole = self.constant(value.owner.rhs), value.owner.lhs
+            if divisor is not None and divisor > 0 and whole in self.names:
+                self.explained.add(value.owner)
+                return Quotient(self.names[whole], divisor)
+        return self._multiplied(value, user)
+
+    def _multiplied(self, value: SSAValue, user: Operation) -> Size:
+        """A product of arguments and constants, or of a number of programs and constants."""
+        factor = 1
+        names: list[str] = []
+        axes: list[int] = []
+        pending = [value]
+        while pending:
+            each = pending.pop()
+            constant = self.constant(each)
+            if each in self.names:
+                names.append(self.names[each])
+            elif isinstance(each.owner, arith.MuliOp | ExtSIOp):
+                self.explained.add(each.owner)
+                pending += each.owner.operands
+            elif isinstance(each.owner, GetNumProgramsOp):
+                self.explained.add(each.owner)
+                axes.append(each.owner.axis.value.data)
+            elif constant is not None and constant > 0:
+                factor *= constant
+            else:
+                rule = "sizes and strides must be arguments or constants, or products of these"
+                raise unsupported(rule, self._culprit(value, user))
+        if not axes:
+            return multiplied(names, factor)
+        if names or len(axes) > 1:
+            rule = "a size by the grid is a constant times its programs along one axis"
+            raise unsupported(rule, self._culprit(value, user))
+        return Programs(axes[0], factor)
+
+    def same(self, one: Size, other: Size) -> bool:
+        """Whether two sizes are equal, or one of them is a tensor's own, which a launch then finds equal to the other."""
+        if one == other:
+            return True
+        described = {self.names[value] for value in own_sizes(self.function)}
+        if one not in described and other not in described:
+            return False
+        self.equal.add((min(str(one), str(other)), max(str(one), str(other))))
+        return True
+
+    def within(self, size: Size, most: int) -> bool:
+        """Whether a size is at most a number; of an argument that is for the launch to find."""
+        if isinstance(size, str):
+            self.at_most.add((size, most))
+        return isinstance(size, str) or (isinstance(size, int) and size <= most)
+
+    def position(self, index: Index, user: Operation) -> Position:
+        """A tile's first element: a program number times a constant, or 0."""
+        if self.constant(index) == 0:
+            return ONLY
+        product = None if isinstance(index, int) else index.owner
+        if isinstance(product, arith.MuliOp):
+            for program, scale in ((product.lhs, product.rhs), (product.rhs, product.lhs)):
+                constant = self.constant(scale)
+                if isinstance(program.owner, GetProgramIdOp) and constant is not None:
+                    self.explained |= {product, program.owner}
+                    return Position(program.owner.axis.value.data, constant)
+        culprit = user if isinstance(index, int) else self._culprit(index, user)
+        raise unsupported(
+            "a tile starts at a program's number times a constant, or is the only one and starts at 0", culprit
+        )
+
+    def view(self, descriptor: SSAValue, user: Operation) -> View:
+        """What a descriptor describes."""
+        op = self.definition(descriptor, user)
+        if not isinstance(op, MakeTensorDescriptorOp):
+            raise unsupported("a descriptor must be made by tt.make_tensor_descriptor", op)
+        if op.padding is not None and op.padding.value.data != PAD_ZERO:
+            raise unsupported("a descriptor must read zeros outside its tensor", op)
+        if op.base not in self.names:
+            raise unsupported("a descriptor's base must be an argument", op)
+        strides = tuple(self.size(step, op) for step in op.steps)
+        if strides[-1] != 1:
+            raise unsupported("a descriptor's last stride must be the constant 1", op)
+        encoding = sparse_encoding(op.block)
+        return View(
+            self.names[op.base],
+            element_name(cast(PointerType, op.base.type).pointee),
+            None if encoding is None else encoding.format.pattern,
+            tuple(self.size(size, op) for size in op.sizes),
+            strides,
+            op.block.get_shape(),
+        )
+
+    def block(self, descriptor: SSAValue, offsets: tuple[Index, ...], user: Operation) -> Block:
+        """What `user` reads or writes at `offsets`: a first dimension with blocks of one is a batch's."""
+        view = self.view(descriptor, user)
+        if len(offsets) != 3:
+            return Block(view, offsets, None, None)
+        if view.block[0] != 1:
+            raise unsupported("a block of three dimensions has one entry of a batch", user)
+        batch = Batch(None if view.sizes[0] == EVERY else view.sizes[0], view.strides[0])
+        matrix = View(view.argument, view.element, view.pattern, view.sizes[1:], view.strides[1:], view.block[1:])
+        return Block(matrix, offsets[1:], batch, self._entry(offsets[0], user))
+
+    def without_entry(self, value: SSAValue, user: Operation) -> Operation:
+        """The operation that defines a matrix, before a reshape that drops a first dimension of one element."""
+        op = self.definition(value, user)
+        if isinstance(op, ReshapeOp) and tensor_of(op.src).get_shape() == (1, *tensor_of(op.result).get_shape()):
+            return self.definition(op.src, op)
+        return op
+
+    def _entry(self, index: Index, user: Operation) -> int | Chosen:
+        """The axis of the grid whose program number `index` is, or what is read at one."""
+        if not isinstance(index, int):
+            value = self._without_width(index)
+            if isinstance(value.owner, LoadOp):
+                return self._chosen(value.owner)
+            axis = self._program(value)
+            if axis is not None:
+                return axis
+        raise unsupported(
+            "the entry of a batch is a program's number, or what an array has at one (tl.load(ids + tl.program_id(0)))",
+            user,
+        )
+
+    def _chosen(self, load: LoadOp) -> Chosen:
+        """What a load of one number reads: one for each tile along an axis of the grid."""
+        address = load.ptr.owner
+        element = str(load.result.type)
+        if (
+            isinstance(address, AddPtrOp)
+            and address.ptr in self.names
+            and element in ("i32", "i64")
+            and not (load.mask or load.is_volatile)
+        ):
+            axis = self._program(self._without_width(address.offset))
+            if axis is not None:
+                self.explained |= {load, address}
+                return Chosen(self.names[address.ptr], "s32" if element == "i32" else "s64", axis)
+        raise unsupported(
+            "an entry of a batch is read, unmasked, from an array of 32 or 64 bits a number, which has one for each tile along an axis: "
+            "tl.load(ids + pid), where pid is the tile's number",
+            load,
+        )
+
+    def _program(self, value: SSAValue) -> int | None:
+        """The axis of the grid whose program number `value` is; None for anything else."""
+        if not isinstance(value.owner, GetProgramIdOp):
+            return None
+        self.explained.add(value.owner)
+        return value.owner.axis.value.data
+
+    def _without_width(self, value: SSAValue) -> SSAValue:
+        """The value before it was given more bits, or fewer: a number of entries or tiles fits either."""
+        while isinstance(value.owner, ExtSIOp | TruncIOp):
+            self.explained.add(value.owner)
+            value = value.owner.operands[0]
+        return value
+
+    def _culprit(self, value: SSAValue, user: Operation) -> Operation:
+        return user if isinstance(value, BlockArgument) else cast(Operation, value.owner)

@@ -1,0 +1,119 @@
+"""A polynomial as operations: the number that it stands for, computed where it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import IntegerAttr, IntegerType, i64
+from xdsl.ir import Block, Operation, SSAValue
+
+from louver.analysis.atoms import Iteration, Part
+from louver.analysis.polynomial import Monomial, Polynomial
+from louver.compile.rewrite.insert import insert
+from louver.ir.arith import ExtSIOp, TruncIOp
+from louver.ir.refusal import unsupported
+from louver.ir.tile import FuncOp
+
+Integer: TypeAlias = IntegerType[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """Makes numbers before an operation, at the source line of `like`.
+
+    known: what values of the kernel are. places: of values, in the kernel's order.
+    """
+
+    before: Operation
+    like: Operation
+    known: Mapping[SSAValue, Polynomial]
+    places: Mapping[SSAValue, int]
+
+    def value(self, polynomial: Polynomial, type_: Integer) -> SSAValue:
+        """Its value. Refuses what cannot be computed there."""
+        found = self._known(polynomial)
+        return self._sum(polynomial, type_) if found is None else self._as(found, type_)
+
+    def _known(self, polynomial: Polynomial) -> SSAValue | None:
+        for value, known in self.known.items():
+            if known == polynomial and isinstance(value.type, IntegerType) and dominates(value, self.before):
+                return value
+        return None
+
+    def _sum(self, polynomial: Polynomial, type_: Integer) -> SSAValue:
+        total: SSAValue | None = None
+        for monomial, factor in sorted(polynomial, key=self._term_place):
+            product = self._number(factor, type_) if factor != 1 or not monomial else None
+            for atom, power in sorted(monomial, key=lambda each: self._place(each[0])):
+                for _ in range(power):
+                    value = self._as(self._atom(atom), type_)
+                    product = value if product is None else self._made(arith.MuliOp(value, product))
+            assert product is not None
+            total = product if total is None else self._made(arith.AddiOp(total, product))
+        return self._number(0, type_) if total is None else total
+
+    def _atom(self, atom: Hashable) -> SSAValue:
+        match atom:
+            case SSAValue() if dominates(atom, self.before):
+                return atom
+            case Iteration(loop) if dominates(number := loop.body.block.args[0], self.before):
+                first, step = self._as(loop.lb, i64), self._as(loop.step, i64)
+                return self._made(arith.DivSIOp(self._made(arith.SubiOp(self._as(number, i64), first)), step))
+            case Part(whole, by):
+                return self._made(arith.DivSIOp(self.value(whole, i64), self._number(by, i64)))
+            case _:
+                raise unsupported("where a tile starts and ends is known where it is loaded or stored", self.like)
+
+    def _term_place(self, term: tuple[Monomial, int]) -> tuple[object, ...]:
+        """Terms are a set: what is made of them has an order of its own, the same in every run."""
+        monomial, factor = term
+        return (sorted((self._place(atom), power) for atom, power in monomial), factor)
+
+    def _place(self, atom: Hashable) -> tuple[object, ...]:
+        match atom:
+            case SSAValue():
+                return (0, self.places[atom])
+            case Iteration(loop):
+                return (1, self.places[loop.body.block.args[0]])
+            case Part(whole, by):
+                return (2, by, sorted(map(self._term_place, whole)))
+            case _:
+                raise AssertionError(f"no number: {atom}")
+
+    def _as(self, value: SSAValue, type_: Integer) -> SSAValue:
+        given = cast(Integer, value.type)
+        if given == type_:
+            return value
+        wider = given.width.data < type_.width.data
+        return self._made(ExtSIOp(value, type_) if wider else TruncIOp(value, type_))
+
+    def _number(self, value: int, type_: Integer) -> SSAValue:
+        return self._made(arith.ConstantOp(IntegerAttr(value, type_)))
+
+    def _made(self, op: Operation) -> SSAValue:
+        return insert(self.before, op, self.like).results[0]
+
+
+def places(function: FuncOp) -> dict[SSAValue, int]:
+    """Where each value of a kernel stands in it."""
+    found: list[SSAValue] = list(function.body.block.args)
+    for op in function.body.walk():
+        found += [
+            *op.results,
+            *(argument for region in op.regions for block in region.blocks for argument in block.args),
+        ]
+    return {value: place for place, value in enumerate(found)}
+
+
+def dominates(value: SSAValue, op: Operation) -> bool:
+    """Whether `value` is known wherever `op` runs."""
+    home = value.owner if isinstance(value.owner, Block) else value.owner.parent
+    inner: Operation | None = op
+    while inner is not None and inner.parent is not home:
+        inner = inner.parent_op()
+    if inner is None:
+        return False
+    return isinstance(value.owner, Block) or value.owner.is_before_in_block(inner)

@@ -1,0 +1,213 @@
+"""What a launch of a kernel of register tiles must bind, parameter by parameter.
+
+Plain data, so that it is stored beside the cubin and a warm start needs no IR. The grid is the caller's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+from louver.isa.tensormap import SwizzleBytes
+
+Part: TypeAlias = Literal["value", "address", "values", "metadata", "size", "stride"]
+"""What of an argument of the user's kernel a parameter is."""
+
+ParameterType: TypeAlias = Literal["u32", "u64", "f32"]
+"""PTX types of parameters."""
+
+_TYPES: dict[Part, tuple[ParameterType, ...]] = {
+    "value": ("u32", "u64", "f32"),
+    "address": ("u64",),
+    "values": ("u64",),
+    "metadata": ("u64",),
+    "size": ("u32",),
+    "stride": ("u64",),
+}
+_DIMENSIONS: tuple[Part, ...] = ("size", "stride")
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentParameter:
+    """One parameter of the compiled kernel.
+
+    name: as PTX has it. argument: the user's argument that it is of.
+    part: "value", a number: its low 32 or 64 bits, or as f32; "address", of a dense array; "values" and "metadata", the addresses
+    of a sparse tensor's two arrays, [M, K/2] without a gap between rows and `louver.isa.prepack.metadata_rows`; "size" and
+    "stride" of dimension `dimension` of an argument that is a descriptor, in elements, of a sparse tensor those of the dense one.
+    type: PTX's. element: of the array behind an address, as tile IR names it (such as "f16", "i32"), or of the number; of metadata,
+    the element type of the products that it is laid out for.
+    multiple: what the kernel takes for granted that the parameter is a multiple of; a power of two.
+    """
+
+    name: str
+    argument: str
+    part: Part
+    dimension: int | None
+    type: ParameterType
+    element: str
+    multiple: int = 1
+
+    def __post_init__(self) -> None:
+        if self.part not in _TYPES:
+            raise ValueError(f"parts of an argument are {', '.join(_TYPES)}, got {self.part!r}")
+        if self.type not in _TYPES[self.part]:
+            raise ValueError(f"the type of a {self.part} is {' or '.join(_TYPES[self.part])}, got {self.type!r}")
+        if self.multiple < 1 or self.multiple & (self.multiple - 1):
+            raise ValueError(f"parameters are multiples of powers of two, got {self.multiple}")
+        if (self.dimension is not None) != (self.part in _DIMENSIONS):
+            raise ValueError(
+                f"sizes and strides, and nothing else, have a dimension, got {self.part}, {self.dimension}"
+            )
+
+    @property
+    def number(self) -> str:
+        """The name of a call's number that a parameter which is no address is."""
+        part = {"size": "shape", "stride": "stride"}.get(self.part)
+        return self.argument if part is None else f"{self.argument}.{part}.{self.dimension}"
+
+
+@dataclass(frozen=True, slots=True)
+class BoxParameter:
+    """A tensor map over an array of an argument, of which the kernel copies boxes; dimensions innermost first, in elements.
+
+    part: "address", "values" or "metadata", as of an `ArgumentParameter`. sizes: texts, see `louver.analysis.number_text`; None where the
+    kernel does not bound the array. strides: of all dimensions but the first, texts too.
+    """
+
+    name: str
+    argument: str
+    part: Part
+    element_bytes: int
+    sizes: tuple[str | None, ...]
+    strides: tuple[str, ...]
+    box: tuple[int, ...]
+    swizzle: SwizzleBytes
+
+    def __post_init__(self) -> None:
+        if self.part not in ("address", "values", "metadata"):
+            raise ValueError(f"boxes are of an array, got {self.part!r} of {self.argument!r}")
+        if len(self.sizes) != len(self.box) or len(self.strides) + 1 != len(self.box):
+            raise ValueError(f"a box has a size for each dimension, and strides but for the first, got {self}")
+
+    @property
+    def type(self) -> Literal["tensormap"]:
+        """PTX's."""
+        return "tensormap"
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> BoxParameter:
+        """The parameter that a signature's `to_json` wrote."""
+        fields: dict[str, Any] = {**facts, **{name: tuple(facts[name]) for name in ("sizes", "strides", "box")}}
+        return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseView:
+    """How a kernel describes a sparse argument, its sizes as texts, see `louver.user.sizes`.
+
+    columns: dense elements of a row that are read, from the first on. sizes: of the other dimensions: matrices, where there is a
+    batch, and rows. The first one is None where the kernel does not bound it, or by a number that no launch knows. strides: dense
+    elements between neighbours along the same dimensions.
+    """
+
+    argument: str
+    columns: str
+    sizes: tuple[str | None, ...]
+    strides: tuple[str, ...]
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> SparseView:
+        """The view that a signature's `to_json` wrote."""
+        return cls(facts["argument"], facts["columns"], tuple(facts["sizes"]), tuple(facts["strides"]))
+
+
+@dataclass(frozen=True, slots=True)
+class DenseView:
+    """What a kernel's descriptors and masks say of a dense argument: sizes and strides of all dimensions, in elements, as texts."""
+
+    argument: str
+    sizes: tuple[str, ...]
+    strides: tuple[str, ...]
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> DenseView:
+        """The view that a signature's `to_json` wrote."""
+        return cls(facts["argument"], tuple(facts["sizes"]), tuple(facts["strides"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Steps of programs or of a loop along a row: (end - first) / by of them, rounded up. step: elements. step, end: sizes as texts."""
+
+    step: str
+    end: str
+    first: int = 0
+    by: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How many elements of each row, or how many rows, of a sparse argument a kernel reads: `least` without steps, and each count's
+    steps but the first.
+    """
+
+    argument: str
+    of: Literal["columns", "rows"]
+    least: int
+    counts: tuple[Count, ...]
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> Reach:
+        """The reach that a signature's `to_json` wrote."""
+        return cls(facts["argument"], facts["of"], facts["least"], tuple(Count(**each) for each in facts["counts"]))
+
+
+@dataclass(frozen=True, slots=True)
+class TileSignature:
+    """A compiled kernel of register tiles as its launch sees it. shared_bytes: dynamic shared memory of a CTA.
+
+    boxes: tensor maps, which come behind the other parameters.
+
+    views, dense_views, reaches: what the kernel takes for granted of its arguments, which a launch must check. multiples: arguments, and what
+    each is a multiple of, so that sparse tiles begin where metadata can be read. rows_apart: arguments that are sparse along their last axis
+    but one, and the strides, as texts, that the kernel gives the dense tensor's rows.
+    """
+
+    kernel: str
+    parameters: tuple[ArgumentParameter, ...]
+    threads: int
+    shared_bytes: int
+    views: tuple[SparseView, ...] = ()
+    dense_views: tuple[DenseView, ...] = ()
+    reaches: tuple[Reach, ...] = ()
+    multiples: tuple[tuple[str, int], ...] = ()
+    rows_apart: tuple[tuple[str, str], ...] = ()
+    boxes: tuple[BoxParameter, ...] = ()
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The user's arguments, in order."""
+        return tuple(dict.fromkeys(each.argument for each in self.parameters))
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """The sparse arguments, and the element types that their metadata is laid out for."""
+        return tuple((each.argument, each.element) for each in self.parameters if each.part == "metadata")
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values that `from_json` reads back."""
+        return {**asdict(self), "parameters": [asdict(each) for each in self.parameters]}
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> TileSignature:
+        """The signature that `to_json` wrote."""
+        fields: dict[str, Any] = {**facts, "parameters": tuple(ArgumentParameter(**p) for p in facts["parameters"])}
+        fields["views"] = tuple(SparseView.from_json(view) for view in facts["views"])
+        fields["dense_views"] = tuple(DenseView.from_json(view) for view in facts["dense_views"])
+        fields["reaches"] = tuple(Reach.from_json(each) for each in facts["reaches"])
+        fields["multiples"] = tuple((name, of) for name, of in facts["multiples"])
+        fields["rows_apart"] = tuple((name, text) for name, text in facts["rows_apart"])
+        fields["boxes"] = tuple(BoxParameter.from_json(each) for each in facts["boxes"])
+        return cls(**fields)

@@ -1,0 +1,378 @@
+"""What a GEMM-shaped kernel computes, as values: the operands, the tile, the epilogue and the store.
+
+`louver.compile.plan.nest.read_nest` reads tile IR into a `ProductNest`; the generator writes schedule IR from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Quotient:
+    """A size: the kernel argument of that name divided by a constant, rounded down."""
+
+    argument: str
+    divisor: int
+
+    def __str__(self) -> str:
+        return f"{self.argument}/{self.divisor}"
+
+
+@dataclass(frozen=True, slots=True)
+class Multiple:
+    """A size: a constant times the kernel arguments of these names, in alphabetical order, so that equal products are one."""
+
+    arguments: tuple[str, ...]
+    factor: int
+
+    def __post_init__(self) -> None:
+        if not self.arguments or list(self.arguments) != sorted(self.arguments) or self.factor < 1:
+            raise ValueError(
+                f"a multiple has a factor of at least 1 and sorted names, got {self.factor} and {self.arguments}"
+            )
+
+    def __str__(self) -> str:
+        return "*".join([str(self.factor)] * (self.factor > 1) + list(self.arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """A size that nothing in the kernel says: as many programs as its launch has along an axis of the grid, times a constant."""
+
+    axis: int
+    factor: int
+
+    def __str__(self) -> str:
+        return f"{self.factor}*programs {'xyz'[self.axis]}"
+
+
+Size: TypeAlias = str | int | Quotient | Multiple | Programs
+"""A size or stride in elements: the name of the kernel argument that holds it, a product, a part of such, a multiple of the grid, or
+a constant.
+"""
+
+
+def multiplied(names: Sequence[str], factor: int) -> Size:
+    """The product of arguments, by their names, and a constant of at least 1."""
+    if not names:
+        return factor
+    return names[0] if len(names) == 1 and factor == 1 else Multiple(tuple(sorted(names)), factor)
+
+
+def halved(size: Size) -> Size:
+    """Half a size, rounded down."""
+    match size:
+        case int():
+            return size // 2
+        case str():
+            return Quotient(size, 2)
+        case Multiple(arguments, factor) if factor % 2 == 0:
+            return multiplied(arguments, factor // 2)
+        case Programs(axis, factor) if factor % 2 == 0:
+            return Programs(axis, factor // 2)
+        case _:
+            return Quotient(str(size), 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A kernel argument: its name, and its type as tile IR prints it (such as `!tt.ptr<f16>` or `i32`)."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class EntryIndex:
+    """Which entry each tile takes, read from memory: tile t along an axis of the product takes entry number t of `argument`, whose
+    elements are "s32" or "s64".
+    """
+
+    argument: str
+    element: Literal["s32", "s64"]
+    axis: Literal["m", "n"]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Entries of an array along a first axis. extent: how many; None where the kernel does not say it: as many as the tensor has.
+    stride: elements between neighbours, of a sparse operand dense ones. index: what says the entry of a tile, None for the
+    number of the product in a batch.
+    """
+
+    extent: Size | None
+    stride: Size
+    index: EntryIndex | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """An operand of the product, read tile by tile from global memory.
+
+    argument: the pointer's name. element: element type's name. pattern: "2:4" for a sparse operand (along K), or None.
+    extent: elements along the axis that is not summed (M or N). depth: elements along K. stride: elements between
+    neighbours along the axis that is not contiguous; for a sparse operand extent, depth and stride count dense elements.
+    k_major: K is contiguous, otherwise M or N. batch: its entries, None for one that all products of a batch share.
+    gated: the two arguments of the user's kernel, gate and up, of which `louver.gated` makes this operand; None for one.
+    """
+
+    argument: str
+    element: str
+    pattern: str | None
+    extent: Size
+    depth: Size
+    stride: Size
+    k_major: bool
+    batch: Batch | None = None
+    gated: tuple[str, str] | None = None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The arguments of the user's kernel that it is made of."""
+        return (self.argument,) if self.gated is None else self.gated
+
+    @property
+    def index(self) -> EntryIndex | None:
+        """What says which of its entries a tile takes, if an array does."""
+        return None if self.batch is None else self.batch.index
+
+
+ADDED = ("f32", "f16", "bf16", "s32")
+"""Element types that a store may add to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Where the result goes: a row-major [M, N] matrix, or [N, M] when `transposed`; `stride` is its row pitch in elements.
+
+    batch: its entries, None for one product. add: it is added to what is there, each element in one piece, so that several
+    launches at a time may add to one matrix.
+    """
+
+    argument: str
+    element: str
+    stride: Size
+    transposed: bool
+    batch: Batch | None = None
+    add: bool = False
+
+    def __post_init__(self) -> None:
+        if self.add and self.element not in ADDED:
+            raise ValueError(
+                f"sums in memory are of {', '.join(ADDED)}, got {self.element}: convert the tile before it is added"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """The sum of products, in the nest's accumulator type.
+
+    part: of a gated product, whose output has half of the sum's rows, which one of the two sums that meet in an output: 0 or 1.
+    Output row 8i + r has row 16i + r of the sums as part 0 and row 16i + 8 + r as part 1.
+    """
+
+    part: Literal[0, 1] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number. Equal to another one of the same bits only: 0 and -0, which compare equal, are two."""
+
+    value: float
+    element: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and self._facts == other._facts
+
+    def __hash__(self) -> int:
+        return hash(self._facts)
+
+    @property
+    def _facts(self) -> tuple[str, str]:
+        return self.value.hex(), self.element
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """An argument of the kernel, passed by value as f32. Integers are only compared with numbers that f32 tells apart."""
+
+    argument: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadScalar:
+    """The one element that a pointer argument points to."""
+
+    argument: str
+    element: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadVector:
+    """Element m ("m") or n ("n") of a contiguous vector argument with as many elements as that axis of the output has; zero
+    beyond it.
+    """
+
+    argument: str
+    element: str
+    axis: Literal["m", "n"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadMatrix:
+    """Element (m, n) of an array argument of the output's sizes; zero outside.
+
+    transposed: it is stored as [N, M]. stride: its row pitch in elements. batch: its entries, as the output has them.
+    """
+
+    argument: str
+    element: str
+    stride: Size
+    transposed: bool
+    batch: Batch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """An elementwise step or choice (`louver.isa.elementwise`) of operands of one element type, rounded to it; integers are
+    only added, and wrap.
+    """
+
+    step: str
+    operands: tuple[Expression, ...]
+
+    @classmethod
+    def of(cls, step: str, *operands: Expression) -> Apply:
+        """The step on these operands."""
+        return cls(step, operands)
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """The operand converted to element type `to`: to nearest even, of floats to integers towards zero."""
+
+    operand: Expression
+    to: str
+
+
+Leaf: TypeAlias = Accumulator | Constant | Number | LoadScalar | LoadVector | LoadMatrix
+
+Expression: TypeAlias = Leaf | Apply | Cast
+"""What is computed for each element (m, n) of the output, from the sum of products."""
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """The expression's nodes, operands before users, left before right; a node that is used twice comes twice."""
+    match expression:
+        case Apply(operands=operands):
+            for operand in operands:
+                yield from walk(operand)
+        case Cast(operand):
+            yield from walk(operand)
+        case _:
+            pass
+    yield expression
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How the user's programs share K: along an axis of the grid they are numbered, and what they add up is the sum.
+
+    axis: the grid's. programs: how many there must be, a number or the name of an argument that says it, or "programs z" for any
+    number; None where it is for the chunks to say: `chunk` elements each, together all of K, and each a multiple of `multiple`.
+    """
+
+    axis: int
+    programs: str | int | None
+    chunk: str | int | None = None
+    multiple: int = 1
+
+    def __post_init__(self) -> None:
+        if (self.programs is None) == (self.chunk is None):
+            raise ValueError(f"K is split among programs or into chunks, got {self.programs!r} and {self.chunk!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class ProductNest:
+    """A kernel that computes each tile of an output as epilogue(sum over K of a · b).
+
+    name: the function's. arguments: in order. a: [M, K]; b: [K, N] in index order, whatever its layout.
+    m, n, k: the product's sizes. tile_m, tile_n, tile_k: elements. accumulator: element type of the sum, which starts
+    at zero. epilogue: its element type is the store's. gated: the output has M / 2 rows, see `Accumulator`. In a batch the
+    output and at least one operand have entries. Where an array says which entry of `a` a tile takes, nothing else has any.
+    What a launch must check: equal: pairs of sizes, arguments or numbers as text, that are equal: descriptors that come as arguments
+    have sizes of their own. at_most: sizes that are no larger than a number: the kernel goes through so much and no further.
+    multiples: arguments that are multiples of a number: the kernel stores whole tiles, unmasked.
+    positive: arguments above 0: sizes, and addresses of arrays, for which the kernel has a branch if they are 0.
+    guarded: programs that have no tile do nothing. rows_apart: sparse arguments whose dense rows, [K, N], are so far apart. programs: how the user's programs number the tiles. None: the grid has one program for each tile. 0: programs go from tile
+    to tile, whatever their number. n: by n tiles, so that the grid has n programs, or one a tile.
+    split: how programs share K, None where each sums all of it.
+    promoted: the columns of K that tensor cores sum before f32 additions take over, at most; None for all of K.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    a: Load
+    b: Load
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    accumulator: str
+    epilogue: Expression
+    store: Store
+    gated: bool = False
+    equal: tuple[tuple[str, str], ...] = ()
+    promoted: int | None = None
+    at_most: tuple[tuple[str, int], ...] = ()
+    multiples: tuple[tuple[str, int], ...] = ()
+    programs: int | None = None
+    split: Split | None = None
+    positive: tuple[str, ...] = ()
+    guarded: bool = False
+    rows_apart: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.a.depth != self.b.depth:
+            raise ValueError(f"both operands must have one K, got {self.a.depth!r} and {self.b.depth!r}")
+        if self.a.index is not None and (self.b.batch, self.store.batch) != (None, None):
+            raise ValueError(
+                f"operands whose entries an array numbers are part of no other batch, got {self.b.batch} and {self.store.batch} of b "
+                "and the output"
+            )
+        batches = [each.batch for each in (self.a, self.b, self.store) if each.batch is not None]
+        extents = {each.extent for each in batches if each.index is None}
+        if len(extents) > 1 or (self.store.batch is None) != (not extents):
+            raise ValueError(
+                f"a batch has one size, and the output has its entries, got {self.a.batch}, {self.b.batch} and "
+                f"{self.store.batch} of a, b and the output"
+            )
+        for size in (self.tile_m, self.tile_n, self.tile_k):
+            if size < 1:
+                raise ValueError(f"tile sizes are at least 1, got {self.tile_m}×{self.tile_n}×{self.tile_k}")
+
+    @property
+    def m(self) -> Size:
+        """Rows of the product."""
+        return self.a.extent
+
+    @property
+    def n(self) -> Size:
+        """Columns of the product."""
+        return self.b.extent
+
+    @property
+    def k(self) -> Size:
+        """Elements summed."""
+        return self.a.depth
+
+
+def require_sparse(nest: ProductNest) -> None:
+    """Raises ValueError unless the left operand is one that schedules are for."""
+    if nest.a.pattern != "2:4" or not nest.a.k_major:
+        raise ValueError(
+            f"the left operand must be 2:4 sparse with K contiguous, got pattern {nest.a.pattern} and "
+            f"{'K' if nest.a.k_major else 'M'} contiguous: mark the argument sparse"
+        )

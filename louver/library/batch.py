@@ -1,0 +1,134 @@
+"""Where a request's arrays lie: which of their axes are a batch, and which make the rows of matrices.
+
+A matmul's leading axes are a batch. In a linear product with one weight all leading axes count tokens, and where one stride
+walks them in every array there is no batch. Else some of the outer ones become the batch, so that views are read and written
+in place; or the tokens are copied first, where entries would be small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from louver.frontend.problem import Batch, BLayout
+from louver.library.dense import DenseMatrix, Stored, axes_of, matrices, merged, stored
+from louver.library.launch import Rows, rows_in_place
+from louver.library.request import Request
+from louver.runtime.arrays import ArrayView
+
+LEAST_TOKENS = 128
+"""Tokens of an entry from which on a batch is worth more than a copy: narrower tiles multiply at a lower rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A request's arrays as matrices.
+
+    dense: the operand as it lies, whose entries may be more than one axis. n, batch: N of each product, and how many there
+    are. own: whether each of them has a dense operand of its own. kind: as `Problem.batch`.
+    """
+
+    dense: DenseMatrix
+    out: Stored
+    c: Stored | None
+    n: int
+    batch: int
+    own: bool
+    kind: Batch | None
+
+    def in_place(self, layout: BLayout) -> Rows | None:
+        """The dense operand's rows where they are, None where a copy is needed."""
+        return rows_in_place(self.dense, layout) if self.dense.n == self.n else None
+
+    def regrouped(self, copied: Rows) -> Rows:
+        """A copy of the dense operand, its rows divided among the products."""
+        if not self.own or self.dense.n == self.n:
+            return copied
+        return Rows(
+            copied.address,
+            copied.inner,
+            self.n,
+            copied.pitch,
+            copied.element_bytes,
+            copied.owner,
+            self.batch,
+            self.n * copied.pitch if self.batch > 1 else 0,
+        )
+
+
+def placed(request: Request, out: ArrayView) -> Placement:
+    """How a kernel finds the request's arrays. Raises ValueError for an output or `c` that none can walk."""
+    if request.kind == "matmul":
+        return _at(request, out, len(out.shape) - 2)
+    weights = request.weights
+    if weights:
+        return _at(request, out, len(weights))
+    return _tokens(request, out)
+
+
+def _tokens(request: Request, out: ArrayView) -> Placement:
+    """A linear product with one weight: the first of the ways to divide its tokens that reads x in place, or a copy of x."""
+    epilogue = request.fused.epilogue
+    along_tokens = epilogue.dense_bias is not None or epilogue.dense_scale == "column"
+    # What is read along the tokens is shared by a batch, so that all tokens must be one axis.
+    most = 1 if along_tokens else max(1, len(out.shape) - 1)
+    ways = [leading for leading in range(most) if _fits(request, out, leading)]
+    if not ways:
+        raise _unwalkable(request, out)
+    for leading in ways:
+        found = _at(request, out, leading)
+        small = ways[0] == 0 < leading and found.n < LEAST_TOKENS
+        if not small and found.in_place("k_major") is not None:
+            return found
+    return _at(request, out, ways[0])
+
+
+def _fits(request: Request, out: ArrayView, leading: int) -> bool:
+    c = request.fused.arrays.get("c")
+    return stored(out, leading, "out") is not None and (c is None or stored(c, leading, "c") is not None)
+
+
+def _at(request: Request, out: ArrayView, leading: int) -> Placement:
+    """The placement with so many leading axes of the output as the batch."""
+    c = request.fused.arrays.get("c")
+    result, added = stored(out, leading, "out"), None if c is None else stored(c, leading, "c")
+    if result is None or (c is not None and added is None):
+        raise _unwalkable(request, out)
+    dense = _dense(request, leading)
+    batch = prod(out.shape[:leading])
+    n = prod(out.shape[leading:-1]) if request.kind == "linear" else out.shape[-1]
+    # One operand repeated by strides of 0 is one that all share.
+    own = len(request.dense.shape) > 2 and not (request.weights and all(stride == 0 for _, stride in dense.entries))
+    kind: Batch | None = None
+    if batch > 1:
+        kind = "dense" if not request.weights else "both" if own else "sparse"
+    if not own:
+        dense = DenseMatrix(dense.array, dense.k, dense.n, dense.k_stride, dense.n_stride)
+    return Placement(dense, result, added, n, batch, own, kind)
+
+
+def _dense(request: Request, leading: int) -> DenseMatrix:
+    x = request.dense
+    if request.kind == "matmul":
+        return matrices(x, k_axis=-2)
+    *outer, (k, step) = axes_of(x)
+    if request.weights:
+        leading = len(outer) - 1
+    entries, tokens = merged(outer[:leading]), merged(outer[leading:])
+    if len(tokens) > 1:
+        # Only a copy can read them: any axes will do, in this order.
+        *entries, tokens = (*merged(outer)[:-1], (merged(outer)[-1],))
+    count, stride = tokens[0] if tokens else (1, k)
+    return DenseMatrix(x, k, count, step, stride, tuple(entries))
+
+
+def _unwalkable(request: Request, out: ArrayView) -> ValueError:
+    c = request.fused.arrays.get("c")
+    also = "" if c is None else f" and of c {list(c.strides)}"
+    what = (
+        "tokens are one axis, or a batch and an axis of tokens," if request.kind == "linear" else "a batch is one axis,"
+    )
+    return ValueError(
+        f"{what} each walked by one stride in out and c, got shape {list(out.shape)} with strides of out {list(out.strides)}"
+        f"{also}: make them contiguous"
+    )

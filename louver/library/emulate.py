@@ -1,0 +1,130 @@
+"""Running a compiled product on the emulator, with its arguments bound as a launch binds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.compile.plan.layout import metadata_words
+from louver.compile.products import CompiledProduct
+from louver.compile.signature import batch_pitch_name, parameter_name, pitch_name
+from louver.emulator import Argument, GlobalMemory, Latest, Order, Report, run
+from louver.formats.dtypes import element_type, raw_bits
+from louver.formats.tensor import SparseTensor, row_pitch
+from louver.frontend.epilogue import ROW_VECTORS
+from louver.ir.product import LoadMatrix, LoadScalar, LoadVector, Number, walk
+from louver.library.launch import Rows
+from louver.library.operand import prepacked
+from louver.library.reference import Reads
+
+Array = NDArray[Any]
+
+GAP = 3
+"""Elements between the rows of arrays that the epilogue reads: they need no alignment."""
+
+
+def emulate(
+    compiled: CompiledProduct,
+    s: SparseTensor,
+    dense: Array,
+    bias: Array | None = None,
+    reads: Reads | None = None,
+    *,
+    gap: int = GAP,
+    sm_count: int = 132,
+    order: Order = Latest(),  # noqa: B008 - frozen
+) -> tuple[Array, Report]:
+    """The product's PTX on the CPU: its output, and what the run did.
+
+    s: [M, K]. dense: [N, K] or, with an N-major dense operand, [K, N]. bias: [M]. reads: what else the epilogue reads, by its
+    options' names, `c` like the output, with `gap` elements more between its rows. sm_count: SMs to pretend, which bounds the grid.
+    The output is [M, N], or [N, M] where the product stores it transposed ("linear"); with M / 2 for M if it is gated. Of a batch
+    the output, `c` and the operands that have entries have them along a first axis. A store that adds adds to zeros.
+    Raises EmulationError for a misuse found, ValueError for operands that are not the product's.
+    """
+    nest, store = compiled.nest, compiled.nest.store
+    m, k = s.shape[-2:]
+    entries = _entries(compiled, s, dense)
+    k_axis = (1 if nest.b.k_major else 0) + dense.ndim - 2
+    if dense.shape[k_axis] != k:
+        raise ValueError(f"axis {k_axis} of the dense operand must have K = {k} elements, got {list(dense.shape)}")
+    n = dense.shape[-1] * dense.shape[-2] // k
+    rows = m // 2 if nest.gated else m
+    shape = (n, rows) if store.transposed else (rows, n)
+    memory = GlobalMemory()
+    output = element_type(store.element)
+    # Bulk copies need a row pitch of whole chunks; direct stores are given rows without a gap, the harder case.
+    pitch = row_pitch(shape[1], output) if compiled.schedule.store == "bulk" else shape[1] * output.bytes
+    whole = np.zeros((entries, shape[0], pitch // output.bytes), output.numpy)
+    result = memory.add("d", whole, initialised=store.add)
+    values = s.values.reshape(*s.shape[:-2], m, s.kept)
+    maps = {"a": _rows(memory, "a", values), "b": _rows(memory, "b", dense)}
+    maps["d"] = Rows(result.address, shape[1], shape[0], pitch, output.bytes, result, entries, shape[0] * pitch)
+    words = prepacked(s, metadata_words(compiled.schedule, s.dtype.name))
+    pointers = {"metadata": memory.add("metadata", words, writable=False), "d": result}
+    given = dict(reads or {}) | ({} if bias is None else {"bias": bias})
+    elements = pitch // output.bytes
+    sizes = {"M": m, "N": n, "K": k, "pitch": elements, "batch": entries, "batch_pitch": shape[0] * elements}
+    numbers: dict[str, float] = {}
+    for node in dict.fromkeys(walk(nest.epilogue)):
+        match node:
+            case LoadMatrix(argument):
+                wide = shape[1] + gap
+                sizes |= {pitch_name(argument): wide, batch_pitch_name(argument): shape[0] * wide}
+                part = _with_gaps(np.ascontiguousarray(given[argument]), gap)
+            case LoadVector(argument) | LoadScalar(argument):
+                part = _vector(argument, given, gated=nest.gated)
+            case Number(argument):
+                numbers[parameter_name(argument)] = float(given[argument])
+                continue
+            case _:
+                continue
+        pointers[parameter_name(argument)] = memory.add(argument, part, writable=False)
+    arguments: dict[str, Argument] = {
+        **compiled.signature.bind(lambda each: maps[each.operand].tensor_map(each), pointers, sizes, numbers)
+    }
+    grid = compiled.signature.grid(m, n, sm_count, entries)
+    report = run(compiled.kernel, grid, arguments, memory=memory, order=order)
+    y = result.array[:, :, : shape[1]]
+    return y if store.batch is not None else y[0], report
+
+
+def _entries(compiled: CompiledProduct, s: SparseTensor, dense: Array) -> int:
+    """The size of the batch, 1 without one."""
+    found: set[int] = set()
+    for name, shape, batch in (("s", s.shape, compiled.nest.a.batch), ("dense", dense.shape, compiled.nest.b.batch)):
+        if len(shape) != (2 if batch is None else 3):
+            axes = "two axes" if batch is None else "three axes, the first one with the batch's entries"
+            raise ValueError(f"{name} must have {axes} for this product, got shape {list(shape)}")
+        found |= set() if batch is None else {shape[0]}
+    if len(found) > 1:
+        raise ValueError(f"a batch has one size, got {sorted(found)}")
+    return found.pop() if found else 1
+
+
+def _with_gaps(matrix: Array, gap: int) -> Array:
+    gaps = [(0, 0)] * (matrix.ndim - 1) + [(0, gap)]
+    return np.pad(matrix.view(f"u{matrix.itemsize}"), gaps).view(matrix.dtype)
+
+
+def _vector(name: str, given: Mapping[str, Array | float], *, gated: bool) -> Array:
+    """A vector or scalar of the epilogue: vectors along the rows of a gated product are passed as two halves."""
+    whole = np.ascontiguousarray(given[name.removesuffix("_up")])
+    if gated and name.removesuffix("_up") in ROW_VECTORS and whole.size > 1:
+        return np.ascontiguousarray(np.split(whole, 2)[name.endswith("_up")])
+    return np.atleast_1d(whole)
+
+
+def _rows(memory: GlobalMemory, name: str, matrix: Array) -> Rows:
+    """A matrix, or those of a batch, in emulated memory with the row pitch that tensor maps need."""
+    rows, inner = matrix.shape[-2:]
+    entries = matrix.shape[0] if matrix.ndim == 3 else 1
+    element = element_type(matrix.dtype)
+    pitch = row_pitch(inner, element)
+    padded = np.zeros((*matrix.shape[:-1], pitch // element.bytes), element.bits_dtype)
+    padded[..., :inner] = raw_bits(np.ascontiguousarray(matrix))
+    allocation = memory.add(name, padded, writable=False)
+    return Rows(allocation.address, inner, rows, pitch, element.bytes, allocation, entries, rows * pitch)

@@ -1,0 +1,85 @@
+"""Running a kernel of register tiles on the emulator, its arguments given by the user's names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.compile.tile_signature import ArgumentParameter
+from louver.compile.tiles import CompiledTiles
+from louver.emulator import Allocation, GlobalMemory, Latest, Order, Report, run
+from louver.emulator import Argument as Bound
+from louver.formats.tensor import SparseTensor
+from louver.library.boxes import tensor_map
+from louver.library.operand import tile_metadata, tile_values
+
+Array: TypeAlias = NDArray[Any]
+
+TileArgument: TypeAlias = "Array | SparseTensor | int | float"
+"""An argument of the user's: a dense array, a sparse tensor, a number."""
+
+
+def emulate_tiles(
+    compiled: CompiledTiles,
+    grid: Sequence[int],
+    arguments: Mapping[str, TileArgument],
+    *,
+    order: Order = Latest(),  # noqa: B008 - frozen
+    uninitialised: Sequence[str] = (),
+) -> Report:
+    """Run the kernel for each program of `grid` (x first); what it stores is in the arrays given, which are contiguous.
+
+    arguments: by the user's names. A descriptor's array gives its sizes and strides. uninitialised: arrays that the kernel must not
+    read before it has written them. Raises ValueError for arguments that do not fit, EmulationError for a misuse found.
+    """
+    wanted = compiled.signature.arguments
+    if set(wanted) != set(arguments):
+        raise ValueError(f"the kernel's arguments are {', '.join(wanted)}, got {', '.join(arguments)}")
+    memory = GlobalMemory()
+    known: dict[tuple[str, str], Allocation] = {}
+    bound: dict[str, Bound] = {}
+    numbers: dict[str, int | float] = {
+        f"programs {axis}": count for axis, count in zip("xyz", (*grid, 1, 1), strict=False)
+    }
+    for parameter in compiled.signature.parameters:
+        given = arguments[parameter.argument]
+        if parameter.part in ("address", "values", "metadata"):
+            key = (parameter.argument, parameter.part)
+            if key not in known:
+                known[key] = _allocate(memory, parameter, given, parameter.argument not in uninitialised)
+            bound[parameter.name] = known[key]
+        else:
+            bound[parameter.name] = numbers[parameter.number] = _number(parameter, given)
+    for box in compiled.signature.boxes:
+        array = known[box.argument, box.part]
+        bound[box.name] = tensor_map(box, array.address, array.size, numbers)
+    return run(compiled.kernel, tuple(grid), bound, memory=memory, order=order)
+
+
+def _allocate(memory: GlobalMemory, parameter: ArgumentParameter, given: TileArgument, initialised: bool) -> Allocation:
+    sparse = parameter.part != "address"
+    if sparse != isinstance(given, SparseTensor):
+        what = "a sparse tensor" if sparse else "a dense array"
+        raise ValueError(f"{parameter.argument!r} is {what}, got {type(given).__name__}")
+    if isinstance(given, SparseTensor):
+        array = tile_values(given) if parameter.part == "values" else tile_metadata(given, parameter.element)
+        return memory.add(parameter.name, array, writable=False)
+    if not isinstance(given, np.ndarray) or not given.flags.c_contiguous:
+        raise ValueError(f"{parameter.argument!r} is a contiguous array, got {type(given).__name__}: pass a copy")
+    return memory.add(parameter.name, given, initialised=initialised, writable=given.flags.writeable)
+
+
+def _number(parameter: ArgumentParameter, given: TileArgument) -> int | float:
+    if parameter.dimension is not None:
+        if isinstance(given, int | float):
+            raise ValueError(f"{parameter.argument!r} is an array, got {given}")
+        shape = given.shape
+        if parameter.part == "size":
+            return int(shape[parameter.dimension])
+        return int(np.prod(shape[parameter.dimension + 1 :], dtype=np.int64))
+    if not isinstance(given, int | float | np.number):
+        raise ValueError(f"{parameter.argument!r} is a number, got {type(given).__name__}")
+    return float(given) if parameter.type == "f32" else int(given)

@@ -1,0 +1,91 @@
+"""Running a checked request on a device: operands brought into a layout that the kernel reads, a kernel chosen, one launch."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+
+from louver.compile.plan.schedule import Schedule
+from louver.frontend.problem import BLayout, Problem
+from louver.library.batch import placed
+from louver.library.dense import DenseMatrix
+from louver.library.launch import copied_rows, output_rows
+from louver.library.request import Request, default_layout
+from louver.library.state import TensorState
+from louver.library.tuned import decide
+from louver.library.warm import Placed
+from louver.runtime.arrays import ArrayView, view
+from louver.runtime.device import Device, device, require_device
+from louver.runtime.driver import device_context
+from louver.runtime.memory import DeviceArray
+
+
+def run(
+    state: TensorState, request: Request, out: ArrayView, *, n: int | None = None, batch: int | None = None
+) -> Placed | None:
+    """Compute into `out`, [..., M, N] for "matmul", [..., M] for "linear", in the order of its stream.
+
+    n, batch: N and the number of products to choose the kernel for; the request's own by default. Host arrays go through device
+    memory and are waited for. Returns what was launched if it can be launched again: None when an array was copied first.
+    """
+    if out.device is None:
+        _run_host(state, request, out)
+        return None
+    # A thread that has not used the GPU yet has no context; one is made current here rather than call by call.
+    with device_context(out.device):
+        return _run_device(state, request, out, n, batch)
+
+
+def _run_device(
+    state: TensorState, request: Request, out: ArrayView, n: int | None, batch: int | None
+) -> Placed | None:
+    at = placed(request, out)
+    layout = layout_of(request, at.dense)
+    result = output_rows(at.out)
+    place, stream = device(out.device or 0), out.stream or 0
+    problem = request.problem(layout, at.kind)
+    m, k = request.s.shape[-2:]
+    schedule = schedule_for(
+        problem, m, n or at.n, k, place, aligned_output=result.bulk_writable, batch=batch or at.batch
+    )
+    launcher = state.launcher(request.s, problem, schedule, place.ordinal, stream)
+    in_place = at.in_place(layout)
+    rows = at.regrouped(copied_rows(at.dense, layout, place.ordinal, stream)) if in_place is None else in_place
+    fused = request.fused.placed(at.c)
+    launcher.bound(at.n, rows, result, fused.bind(fused.places), stream)()
+    if in_place is None:
+        return None
+    # What is kept for the next call must not keep the caller's arrays.
+    return Placed(launcher, at.n, rows.moved(rows.address), result.moved(result.address), fused)
+
+
+def layout_of(request: Request, dense: DenseMatrix) -> BLayout:
+    """The layout that the kernel reads the dense operand in, copied first if it must be."""
+    return default_layout(request.kind, request.dense.element) if dense.layout == "n_major" else "k_major"
+
+
+@functools.lru_cache(maxsize=1024)
+def schedule_for(
+    problem: Problem, m: int, n: int, k: int, place: Device, *, aligned_output: bool, batch: int = 1
+) -> Schedule:
+    """The schedule of a product `a [m, k] @ b [k, n]`, or a batch of them, on a device: measured before, or the model's."""
+    return decide(problem, m, n, k, place, aligned_output=aligned_output, batch=batch).schedule
+
+
+def _run_host(state: TensorState, request: Request, out: ArrayView) -> None:
+    if out.host is None:
+        raise ValueError("a host output has a NumPy view")
+    place = require_device()
+
+    def uploaded(array: ArrayView) -> ArrayView:
+        return view(DeviceArray.of(array.to_numpy(), ordinal=place.ordinal))
+
+    result = DeviceArray.empty(out.shape, out.element, ordinal=place.ordinal)
+    run(
+        state,
+        replace(request, dense=uploaded(request.dense), fused=request.fused.moved(uploaded), out=None),
+        view(result),
+    )
+    np.copyto(out.host, result.numpy())

@@ -1,0 +1,245 @@
+"""Plans: a product fixed for one sparse tensor, called with little host time."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from louver.formats.dtypes import ElementType, element_type
+from louver.formats.gated import GatedTensor
+from louver.formats.tensor import SparseTensor
+from louver.frontend.epilogue import Activation
+from louver.frontend.problem import Batch, BLayout, Kind, Problem
+from louver.library.batch import placed
+from louver.library.dense import matrices
+from louver.library.execute import layout_of, run
+from louver.library.fused import Given, Target, fuse, given_of, place_name
+from louver.library.host import by_reference, usable_device
+from louver.library.prepare import batch_of, check_kind, make_ready, size_range
+from louver.library.request import (
+    Accumulate,
+    Request,
+    check_sparse,
+    default_layout,
+    operand_view,
+    output_element,
+    output_rows_of,
+    output_shape,
+    problem,
+    request,
+)
+from louver.library.state import TensorState
+from louver.library.warm import WarmCalls
+from louver.runtime.arrays import ArrayView, view
+from louver.runtime.device import Device
+from louver.runtime.device import device as device_of
+
+_CHANGING = ("dense_bias", "dense_scale", "c", "alpha", "beta")
+"""Options that a plan's calls may give anew."""
+
+
+class Plan:
+    """A product of one sparse tensor on one device, made by `louver.plan`. It keeps tensor, operand and options.
+
+    problem: what its kernel computes, the layout of the dense operand and the element types included. n, batch, activation: as
+    planned. device: where; None for the reference path on the host. Threads may share a plan. A CUDA graph that captured a call
+    reads the operand, and the options' arrays, on each replay: keep the plan, or the sparse tensor and the arrays, as long as the
+    graph; numbers are those of the captured call.
+    """
+
+    def __init__(
+        self,
+        s: SparseTensor,
+        n: int,
+        batch: int,
+        solved: Problem,
+        given: Given,
+        activation: Activation | None,
+        place: Device | None,
+    ) -> None:
+        self.problem = solved
+        self.n = n
+        self.batch = batch
+        self.activation: Activation | None = activation
+        self.device = place
+        self._s = s
+        self._given = given
+        self._state = s.derived.of(TensorState)
+        self._warm = WarmCalls()
+
+    @property
+    def layout(self) -> BLayout:
+        """How the dense operand is read, in place."""
+        return self.problem.b_layout
+
+    def __call__(
+        self,
+        x: Any,
+        out: Any = None,
+        *,
+        dense_bias: Any = None,
+        dense_scale: Any = None,
+        c: Any = None,
+        alpha: float | None = None,
+        beta: float | None = None,
+    ) -> Any:
+        """Compute into `out` and return it; without one, into a new array of x's kind.
+
+        x: [..., K] in a linear plan, [K, N] in a matmul plan, in a batch [..., K, N], on the plan's device, of any N, 0 included;
+        a plan for a batch takes any size of it but 1. It is read in place: rows of unit stride in the plan's layout, address, row
+        pitch and what lies between entries of a batch multiples of 16 bytes. With `out` nothing is allocated; the work goes to
+        the caller's current stream, nothing is waited for, and the call may be captured into a CUDA graph.
+        The options take the place of those that the plan was made with, and must ask for the same epilogue: they are what
+        changes with x. Raises ValueError or TypeError with the rule, before anything is launched.
+        """
+        given = self._given
+        if not (dense_bias is None and dense_scale is None and c is None and alpha is None and beta is None):
+            changed = zip(_CHANGING, (dense_bias, dense_scale, c, alpha, beta), strict=True)
+            given = given._replace(**{name: value for name, value in changed if value is not None})
+        y = self._warm.launch(None, x, given, out)
+        return self._checked(x, given, out) if y is None else y
+
+    def _checked(self, x: Any, given: Given, out: Any) -> Any:
+        solved = self.problem
+        element = element_type(solved.out)
+        asked = request(
+            solved.kind, self._s, x, given, self.activation, out, element, solved.accumulate, like=solved.epilogue
+        )
+        self._check_kind(asked)
+        made = asked.made(out)
+        if asked.empty:
+            return made
+        result = view(made) if asked.out is None else asked.out
+        self._check_place(asked, result)
+        if self.device is None:
+            return by_reference(asked, made)
+        launched = run(self._state, asked, result, n=self.n, batch=self.batch)
+        if launched is not None:
+            self._warm.keep(None, (x, given, out), asked, result, launched)
+        return made
+
+    def _check_kind(self, asked: Request) -> None:
+        solved, fused = self.problem, asked.fused
+        ordinal = _ordinal(self.device)
+        if asked.dense.device != ordinal:
+            raise ValueError(
+                f"the plan is for arrays on {place_name(ordinal)}, got one on "
+                f"{place_name(asked.dense.device)}: make another plan"
+            )
+        if asked.dense.element.name != solved.b:
+            raise ValueError(
+                f"the plan is for dense operands of {solved.b}, got {asked.dense.element}: make another plan, with like=x"
+            )
+        bias = None if solved.bias is None else solved.bias_element
+        if (fused.epilogue, fused.bias) != (solved.epilogue, bias):
+            raise ValueError(
+                f"the plan is for {solved.epilogue} and a bias of {bias}, got options for {fused.epilogue} and a bias of "
+                f"{fused.bias}: make another plan"
+            )
+
+    def _check_place(self, asked: Request, out: ArrayView) -> None:
+        at, planned = placed(asked, out), self.problem.batch
+        if at.kind != planned:
+            raise ValueError(
+                f"the plan is for {_entries_text(planned)}, got {_entries_text(at.kind)}: make another plan, with batch=…"
+            )
+        if at.in_place(self.layout) is None or layout_of(asked, at.dense) != self.layout:
+            raise ValueError(
+                f"a plan reads its dense operand in place, {self.layout} with address and row pitch multiples of 16 bytes, "
+                f"got shape {list(asked.dense.shape)}, strides {list(asked.dense.strides)} and address "
+                f"{asked.dense.address:#x}: pad the rows, or call louver.{asked.kind}, which copies"
+            )
+
+    def __repr__(self) -> str:
+        (m, k), solved = self._s.shape[-2:], self.problem
+        place = "the host, by the reference path" if self.device is None else self.device
+        return f"Plan({solved.kind} {m}×{k} {solved.a}, n={self.n}, {self.layout}, to {solved.out}, on {place})"
+
+
+def plan(
+    kind: Kind,
+    s: SparseTensor,
+    n: int,
+    *,
+    bias: Any = None,
+    out_dtype: object = None,
+    like: Any = None,
+    layout: BLayout | None = None,
+    dense_bias: Any = None,
+    scale: Any = None,
+    dense_scale: Any = None,
+    c: Any = None,
+    out_scale: Any = None,
+    alpha: float | None = None,
+    beta: float | None = None,
+    activation: Activation | None = None,
+    accumulate: Accumulate = "auto",
+    batch: int | None = None,
+) -> Plan:
+    """Fix operand, problem and kernel of a product, for calls with little host time.
+
+    `p = louver.plan("linear", s, n=256, like=x)`, then `p(x, out=y)`.
+
+    kind: "linear" or "matmul". n: N (tokens or columns) that the kernel is chosen for, 0 or more; calls may have any N.
+    out_dtype: as in `louver.matmul`. like: an array as calls will have it, which gives the device, the element type and, for
+    "matmul", the layout; by default the current device and s's element type. layout: of a matmul's b, "n_major" (row-major [K, N], the
+    default for 16-bit types) or "k_major" (its transpose). batch: how many dense operands there are, as in `prepare`; by default
+    as many as `like` or s has; of a linear plan with one weight, whose tokens are one axis otherwise, a batch's entries are what
+    a second stride walks. bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta, activation, accumulate: as in
+    `louver.matmul`, arrays on the device, for N = n (c [n, out] or [out, n]); the calls read the arrays anew, and may give others.
+    Compiles and uploads what calls with aligned and other outputs need. Without a GPU the plan is for arrays on the host, keeps to
+    the same rules, and computes by the reference path, which it says once. Raises ValueError or TypeError for arguments that no
+    product has, RuntimeError while the stream of `like` is being captured.
+    """
+    check_kind(kind, layout)
+    check_sparse(s, accumulate)
+    n, _ = size_range((n, n))
+    example = None if like is None else operand_view(kind, s, like)
+    if example is not None:
+        output_shape(kind, s, example)
+    place = _place_of(example)
+    dense = s.dtype if example is None else example.element
+    chosen = _layout(kind, dense, example, layout)
+    if batch is None and example is not None and kind == "matmul":
+        batch = prod(example.shape[:-2])
+    count, entries = batch_of(s, batch)
+    given = given_of(bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta)
+    outputs = output_rows_of(s)
+    leading = s.shape[:-2] or ((count,) if entries else ())
+    shape = (*leading, n, outputs) if kind == "linear" else (*leading, outputs, n)
+    fused = fuse(Target(kind, s, shape, n, _ordinal(place), isinstance(s, GatedTensor)), given, activation)
+    element = output_element(out_dtype, s.dtype, dense, fused.epilogue)
+    solved = problem(kind, s, dense, chosen, element, fused.bias, fused.epilogue, accumulate, entries)
+    if place is not None:
+        make_ready(s, (max(n, 1),), solved, place, count, 0 if example is None else example.stream or 0)
+    return Plan(s, n, count, solved, given, activation, place)
+
+
+def _place_of(example: ArrayView | None) -> Device | None:
+    """The device of the plan's arrays, None for the host, where no device can be used."""
+    if example is not None and example.device is not None:
+        return device_of(example.device)
+    found = usable_device()
+    if found is not None and example is not None:
+        raise ValueError("plans are for arrays on a device, got an array on the host as the example: move it there")
+    return found
+
+
+def _ordinal(place: Device | None) -> int | None:
+    return None if place is None else place.ordinal
+
+
+def _layout(kind: Kind, dense: ElementType, example: ArrayView | None, layout: BLayout | None) -> BLayout:
+    if kind == "linear":
+        return "k_major"
+    if layout is not None or example is None:
+        return layout or default_layout(kind, dense)
+    found = matrices(example, k_axis=-2).layout
+    if found == "copy":
+        raise ValueError(f"a plan reads b in place, got an example without unit stride: {list(example.strides)}")
+    return found
+
+
+def _entries_text(entries: Batch | None) -> str:
+    own = {"dense": "dense operands", "sparse": "sparse operands", "both": "operands of both kinds"}
+    return "single products" if entries is None else f"a batch of {own[entries]}"

@@ -1,0 +1,149 @@
+"""Making everything ready ahead: kernels compiled and loaded, operands uploaded, for all calls that a range of N will make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from math import prod
+from typing import cast
+
+from louver.formats.gated import GatedTensor
+from louver.formats.given import integer
+from louver.formats.tensor import SparseTensor
+from louver.frontend.epilogue import NO_EPILOGUE, Epilogue
+from louver.frontend.problem import MAX_SIZE, Batch, BLayout, Kind, Problem
+from louver.library.configure import TILE_N
+from louver.library.execute import schedule_for
+from louver.library.request import Accumulate, check_sparse, default_layout, output_element, problem
+from louver.library.state import TensorState
+from louver.runtime.copy2d import load_copies
+from louver.runtime.device import Device, require_device
+from louver.runtime.device import device as device_of
+
+TILES = 64
+"""Columns in whose multiples schedules see an N beyond the narrow tiles: they count tiles, of widths that are multiples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What is to be made ready: products of a problem on a device, in batches of `batch`, with N from `low` to `high`."""
+
+    low: int
+    high: int
+    problem: Problem
+    place: Device
+    batch: int
+
+
+def preparation(
+    s: SparseTensor,
+    n: int | tuple[int, int] = (1, 8192),
+    *,
+    kind: Kind = "linear",
+    bias: bool = False,
+    out_dtype: object = None,
+    layout: BLayout | None = None,
+    device: int | None = None,
+    epilogue: object = NO_EPILOGUE,
+    accumulate: Accumulate = "auto",
+    batch: int | None = None,
+) -> Preparation:
+    """The products of `s` that calls with N in a range will use.
+
+    n: one N, or the least and the greatest, 0 included. kind, bias (whether there will be one), out_dtype, layout, accumulate: as in
+    `louver.plan`. device: ordinal, by default the current one's. epilogue: which other options there will be; that a weight is
+    gated need not be said. batch: how many dense operands there are, each with its product: by default as many as
+    s [..., M, K] has matrices, else 1; with a batch of matrices 1 stands for one operand that they share.
+    Raises ValueError or TypeError for arguments that no product has, NoDeviceError without a GPU.
+    """
+    check_kind(kind, layout)
+    check_sparse(s, accumulate)
+    low, high = size_range(n)
+    if not isinstance(epilogue, Epilogue):
+        raise TypeError(f"epilogue is a louver.Epilogue, got {type(epilogue).__name__}")
+    chosen = layout or default_layout(kind, s.dtype)
+    steps = replace(epilogue, gated=isinstance(s, GatedTensor))
+    element = output_element(out_dtype, s.dtype, s.dtype, steps)
+    count, entries = batch_of(s, batch)
+    addend = "auto" if bias else None
+    wanted = problem(kind, s, s.dtype, chosen, element, addend, steps, accumulate, entries)
+    place = (
+        require_device() if device is None else device_of(integer(device, "device is an ordinal, 0 for the first GPU"))
+    )
+    return Preparation(low, high, wanted, place, count)
+
+
+def prepare(s: SparseTensor, wanted: Preparation) -> None:
+    """Compile, load and upload ahead, so that calls may be captured. Kernels come from the cache on disk where they have been
+    compiled before.
+    """
+    make_ready(s, _classes(wanted.low, wanted.high), wanted.problem, wanted.place, wanted.batch)
+    load_copies(wanted.place.ordinal, s.dtype.bytes)
+
+
+def make_ready(
+    s: SparseTensor, sizes: Iterable[int], solved: Problem, place: Device, batch: int, stream: int = 0
+) -> None:
+    """Make the launchers that calls of a problem with these N will use, with aligned and with other outputs."""
+    state = s.derived.of(TensorState)
+    m, k = s.shape[-2:]
+    schedules = {
+        # In order, so that kernels are compiled from the narrowest tile to the widest.
+        schedule_for(solved, m, n, k, place, aligned_output=aligned, batch=batch): None
+        for n in sizes
+        for aligned in (True, False)
+    }
+    for schedule in schedules:
+        state.launcher(s, solved, schedule, place.ordinal, stream)
+
+
+def batch_of(s: SparseTensor, batch: int | None) -> tuple[int, Batch | None]:
+    """How many products to choose kernels for, and which operands have an entry for each, for so many dense operands."""
+    weights = prod(s.shape[:-2])
+    given = weights if batch is None else _count("batch", batch)
+    if weights > 1 and given not in (1, weights):
+        raise ValueError(f"batch is 1 or {weights}, as many as s has matrices, got {given}")
+    if weights == 1:
+        return max(given, 1), None if given == 1 else "dense"
+    return weights, "both" if given > 1 else "sparse"
+
+
+def check_kind(kind: object, layout: object) -> None:
+    """Raises ValueError unless there is such a product, of a dense operand in this layout."""
+    for name, value in (("kind", kind), ("layout", layout)):
+        if not isinstance(value, str | None):
+            raise TypeError(f"{name} is a text, got {type(value).__name__}")
+    if kind not in ("linear", "matmul"):
+        raise ValueError(f"kind is 'linear' or 'matmul', got {kind!r}")
+    if layout not in (None, "k_major", "n_major"):
+        raise ValueError(f"layout is 'k_major' or 'n_major', got {layout!r}")
+    if kind == "linear" and layout == "n_major":
+        raise ValueError("linear takes tokens as [N, K] with K contiguous, got layout 'n_major': use matmul")
+
+
+def size_range(n: object) -> tuple[int, int]:
+    """The least and the greatest of one N or of a pair. Raises TypeError or ValueError unless products have such N."""
+    pair = cast("tuple[object, ...]", n) if isinstance(n, tuple | list) else (n, n)
+    if len(pair) != 2:
+        raise ValueError(f"n is one number or a pair, from least to greatest, got {len(pair)} numbers")
+    low, high = (_count("n", each) for each in pair)
+    if low > high:
+        raise ValueError(f"n is one number or a pair, from least to greatest, got {low} to {high}")
+    return low, high
+
+
+def _count(name: str, value: object) -> int:
+    rule = f"{name} is an integer from 0 to {MAX_SIZE:,}"
+    number = integer(value, rule)
+    if not 0 <= number <= MAX_SIZE:
+        raise ValueError(f"{rule}, got {number}")
+    return number
+
+
+def _classes(low: int, high: int) -> Iterator[int]:
+    """One N for each class of a range whose members all get one schedule; products without columns need none."""
+    n = max(low, 1)
+    while n <= high:
+        last = next((width for width in TILE_N if n <= width < TILES), -(-n // TILES) * TILES)
+        yield min(last, high)
+        n = last + 1

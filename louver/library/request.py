@@ -1,0 +1,212 @@
+"""What a caller asks of a product, checked: the one place that every way into a product goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+from louver.formats.dtypes import ElementType, ElementTypeError, element_type
+from louver.formats.gated import GatedTensor
+from louver.formats.given import shown
+from louver.formats.tensor import SparseTensor
+from louver.frontend.epilogue import NO_EPILOGUE, Activation, Epilogue
+from louver.frontend.problem import PRODUCTS, Batch, BLayout, Kind, Problem, modes_of
+from louver.isa.wgmma import TRANSPOSABLE
+from louver.library.dense import check_output, named_view
+from louver.library.fused import Fused, Given, Target, fuse
+from louver.runtime.arrays import ArrayView, empty_like_kind
+
+Accumulate = Literal["auto", "f32", "f16", "fast", "promoted", "s32"]
+"""Ways to accumulate, see `louver.frontend.problem.modes_of`."""
+
+SPARSE = tuple(dict.fromkeys(a for a, _ in PRODUCTS))
+"""Element types of the sparse operand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A product of `s` with `dense`, checked.
+
+    dense: the caller's array, of any number of leading axes. fused: the epilogue's options. element, shape: of the output.
+    out: the caller's output, None to make one. accumulate: one of `Accumulate`.
+    """
+
+    kind: Kind
+    s: SparseTensor
+    dense: ArrayView
+    fused: Fused
+    element: ElementType
+    shape: tuple[int, ...]
+    out: ArrayView | None
+    accumulate: str = "auto"
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """The leading axes of a batch of sparse matrices, none of one matrix."""
+        return self.s.shape[:-2]
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to compute: no tokens, no columns, or a batch of none."""
+        return 0 in self.shape
+
+    def made(self, out: Any) -> Any:
+        """The caller's output, or a new array of the dense operand's kind."""
+        return empty_like_kind(self.dense, self.shape, self.element) if out is None else out
+
+    def problem(self, layout: BLayout, batch: Batch | None) -> Problem:
+        """The problem that a kernel solves, the dense operand in this layout."""
+        fused = self.fused
+        return problem(
+            self.kind,
+            self.s,
+            self.dense.element,
+            layout,
+            self.element,
+            fused.bias,
+            fused.epilogue,
+            self.accumulate,
+            batch,
+        )
+
+
+def request(
+    kind: Kind,
+    s: SparseTensor,
+    x: Any,
+    given: Given,
+    activation: Activation | None,
+    out: Any,
+    out_dtype: Hashable,
+    accumulate: str = "auto",
+    like: Epilogue | None = None,
+) -> Request:
+    """Check the arguments of `matmul` or `linear`. Raises ValueError or TypeError with the rule that is broken.
+
+    like: the epilogue that is expected, see `Target`.
+    """
+    check_sparse(s, accumulate)
+    dense = operand_view(kind, s, x)
+    shape = output_shape(kind, s, dense)
+    n = prod(shape[len(s.shape) - 2 : -1]) if kind == "linear" else shape[-1]
+    fused = fuse(Target(kind, s, shape, n, dense.device, isinstance(s, GatedTensor), like), given, activation)
+    outputs = PRODUCTS[s.dtype.name, dense.element.name]
+    target = None if out is None else named_view("out", out, outputs)
+    wanted = target.element if out_dtype is None and target is not None else out_dtype
+    element = output_element(wanted, s.dtype, dense.element, fused.epilogue)
+    if target is not None:
+        read = tuple(array for name, array in fused.arrays.items() if name != "c")
+        check_output(target, shape, element, (dense, *read), fused.arrays.get("c"))
+    return Request(kind, s, dense, fused, element, shape, target, accumulate)
+
+
+def output_rows_of(s: SparseTensor) -> int:
+    """Outputs for each dense column: the sparse rows, or half of them for a gated pair."""
+    return s.shape[-2] // 2 if isinstance(s, GatedTensor) else s.shape[-2]
+
+
+def check_sparse(s: object, accumulate: object = "auto") -> None:
+    """Raises TypeError or ValueError unless `s` is a matrix, or a batch of them, that products take."""
+    if not isinstance(s, SparseTensor):
+        raise TypeError(f"s must be a louver.SparseTensor, got {type(s).__name__}: use louver.compress(w, '2:4')")
+    if str(s.pattern) != "2:4":
+        raise ValueError(f"products take the pattern 2:4, got {s.pattern}")
+    if len(s.shape) < 2 or s.axis != len(s.shape) - 1:
+        raise ValueError(
+            f"s must be [..., M, K], sparse along its last axis, got shape {list(s.shape)}, axis {s.axis}: a weight [K, M] that "
+            "is sparse along its rows multiplies from the right, x @ s"
+        )
+    if 0 in s.shape:
+        raise ValueError(f"s must have at least one row and one column, got shape {list(s.shape)}")
+    if s.dtype.name not in SPARSE:
+        raise ValueError(
+            f"products take {', '.join(SPARSE[:-1])} and {SPARSE[-1]}, got {s.dtype}: convert the weight before "
+            "compress, as w.astype(np.float16) does, or by `louver prune --compressed --dtype f16`"
+        )
+    modes = modes_of(s.dtype.name)
+    if not isinstance(accumulate, str) or accumulate not in ("auto", *modes):
+        known = " or ".join(f'"{mode}"' for mode in ("auto", *modes))
+        raise ValueError(f"accumulate must be {known} for {s.dtype}, got {shown(accumulate)}")
+
+
+def operand_view(kind: Kind, s: SparseTensor, x: Any) -> ArrayView:
+    """The dense operand. Raises TypeError for what is no array, ValueError unless products take its element type with s's."""
+    name = "x" if kind == "linear" else "b"
+    dense = named_view(name, x, [b for a, b in PRODUCTS if a == s.dtype.name])
+    if (s.dtype.name, dense.element.name) not in PRODUCTS:
+        raise ValueError(
+            f"{name} and s must have one element type, got {dense.element} and {s.dtype}: convert one (8-bit floats mix, and "
+            "so do 8-bit integers)"
+        )
+    return dense
+
+
+def output_element(
+    out_dtype: object, s: ElementType, dense: ElementType, epilogue: Epilogue = NO_EPILOGUE
+) -> ElementType:
+    """The output's element type: the one named, else the operands' default, of those that the epilogue can store.
+
+    Raises ValueError for one that products of these operands do not write.
+    """
+    outputs = [name for name in PRODUCTS[s.name, dense.name] if name != "s32" or not epilogue.floating]
+    try:
+        return element_type(outputs[0] if out_dtype is None else out_dtype, outputs)
+    except ElementTypeError as error:
+        steps = (
+            " with an epilogue, which computes in f32,"
+            if epilogue.floating and "s32" in PRODUCTS[s.name, dense.name]
+            else ""
+        )
+        raise ValueError(
+            f"out_dtype must be {', '.join(outputs)}{steps} for operands of {s} and {dense}, got {error.given}"
+        ) from None
+
+
+def default_layout(kind: Kind, dense: ElementType) -> BLayout:
+    """How row-major data is read: tokens K-major, a matmul's operand N-major, unless the tensor cores cannot transpose it."""
+    return "n_major" if kind == "matmul" and dense.name in TRANSPOSABLE else "k_major"
+
+
+def problem(
+    kind: Kind,
+    s: SparseTensor,
+    dense: ElementType,
+    layout: BLayout,
+    out: ElementType,
+    bias: str | None,
+    epilogue: Epilogue = NO_EPILOGUE,
+    accumulate: str = "auto",
+    batch: Batch | None = None,
+) -> Problem:
+    """The problem of a product of `s`, its dense operand in this layout. bias: its element type, "auto", or None for none."""
+    return Problem(
+        kind=kind,
+        a=s.dtype.name,
+        b=dense.name,
+        out=out.name,
+        accumulate=accumulate,
+        b_layout=layout,
+        bias=None if bias is None else "row",
+        bias_element=bias or "auto",
+        epilogue=epilogue,
+        batch=batch,
+    )
+
+
+def output_shape(kind: Kind, s: SparseTensor, dense: ArrayView) -> tuple[int, ...]:
+    """The output's shape. Raises ValueError for a dense operand that does not fit the sparse one."""
+    m, k, weights = output_rows_of(s), s.shape[-1], s.shape[:-2]
+    shape = dense.shape
+    if not weights and kind == "linear":
+        if not shape or shape[-1] != k:
+            raise ValueError(f"x must be [..., K] with K = {k}, got shape {list(shape)}")
+        return (*shape[:-1], m)
+    k_axis = -1 if kind == "linear" else -2
+    if len(shape) < 2 or shape[k_axis] != k or (weights and shape[:-2] not in ((), weights)):
+        name, axes = ("x", "N, K") if kind == "linear" else ("b", "K, N")
+        one = f"[{axes}] or [{', '.join(map(str, weights))}, {axes}]" if weights else f"[..., {axes}]"
+        raise ValueError(f"{name} must be {one} with K = {k}, got shape {list(shape)}")
+    batch = weights or shape[:-2]
+    return (*batch, shape[-2], m) if kind == "linear" else (*batch, m, shape[-1])

@@ -1,0 +1,88 @@
+"""What has been made for a sparse tensor: operands on devices, launchers, warm calls. The tensor keeps it (`derived`)."""
+
+from __future__ import annotations
+
+import threading
+
+from louver.compile.plan.layout import metadata_words
+from louver.compile.plan.schedule import Schedule
+from louver.formats.tensor import SparseTensor
+from louver.frontend.problem import Problem, accumulator_of
+from louver.library.compiled import is_loaded, loaded
+from louver.library.launch import Launcher
+from louver.library.operand import DeviceOperand, TileOperand, upload, upload_tiles, with_words
+from louver.library.warm import WarmCalls
+from louver.runtime.driver import is_capturing
+
+
+class TensorState:
+    """What has been made for one sparse tensor, `s.derived.of(TensorState)`. It does not keep the tensor."""
+
+    def __init__(self) -> None:
+        self.warm = WarmCalls()
+        self._operands: dict[tuple[int, int], DeviceOperand] = {}
+        self._tiles: dict[tuple[int, str], TileOperand] = {}
+        self._launchers: dict[tuple[Problem, Schedule, int], Launcher] = {}
+        self._lock = threading.Lock()
+
+    def refresh(self, s: SparseTensor) -> None:
+        """Write the tensor's values to where they are on devices, after all that reads them and before anything that will."""
+        with self._lock:
+            # Operands that differ in their metadata share their values.
+            for operand in {each.values: each for each in self._operands.values()}.values():
+                operand.refresh(s)
+            for tiles in self._tiles.values():
+                tiles.refresh(s)
+
+    def launcher(self, s: SparseTensor, problem: Problem, schedule: Schedule, ordinal: int, stream: int) -> Launcher:
+        """A product of `s`, the state's own tensor, on a device; compiled, loaded and uploaded the first time.
+
+        Raises RuntimeError when something is missing and `stream`, where the launch will go, is being captured.
+        """
+        key = (problem, schedule, ordinal)
+        found = self._launchers.get(key)
+        if found is None:
+            place = (ordinal, metadata_words(schedule, s.dtype.name))
+            if not (place in self._operands and is_loaded(*key)) and is_capturing(stream):
+                usual = accumulator_of(problem.a)
+                sums = "" if problem.accumulate == usual else f", accumulate={problem.accumulate!r}"
+                epilogue = f", epilogue=louver.{problem.epilogue!r}" if problem.epilogue.floating else ""
+                batch = {None: "", "dense": ", batch=…", "both": "", "sparse": ", batch=1"}[problem.batch]
+                raise RuntimeError(
+                    "a product must be compiled and its operand uploaded before its stream is captured: call "
+                    f"louver.prepare(s, n=…, kind={problem.kind!r}, bias={problem.bias is not None}, "
+                    f"out_dtype={problem.out!r}, layout={problem.b_layout!r}{batch}{sums}{epilogue}) before the capture"
+                )
+            found = self._launchers.setdefault(key, Launcher(loaded(*key), self.operand(s, *place), s.shape))
+        return found
+
+    def has_tiles(self, ordinal: int, element: str) -> bool:
+        """Whether `tiles` has been uploaded already."""
+        return (ordinal, element) in self._tiles
+
+    def tiles(self, s: SparseTensor, ordinal: int, element: str) -> TileOperand:
+        """The operand of kernels of register tiles, its metadata for products of `element`."""
+        with self._lock:
+            found = self._tiles.get((ordinal, element))
+            if found is None:
+                found = self._tiles[ordinal, element] = upload_tiles(s, ordinal, element)
+            return found
+
+    def has_operand(self, ordinal: int, words: int) -> bool:
+        """Whether `operand` has been uploaded already."""
+        return (ordinal, words) in self._operands
+
+    def operand(self, s: SparseTensor, ordinal: int, words: int) -> DeviceOperand:
+        """The operand with so many words a load of metadata; one upload of the values serves all."""
+        with self._lock:
+            found = self._operands.get((ordinal, words))
+            if found is None:
+                other = next((operand for (place, _), operand in self._operands.items() if place == ordinal), None)
+                found = upload(s, ordinal, words) if other is None else with_words(other, s, words)
+                self._operands[ordinal, words] = found
+            return found
+
+
+def state_of(s: object) -> TensorState | None:
+    """The tensor's state, None before there is one, and for what is no tensor."""
+    return s.derived.find(TensorState) if isinstance(s, SparseTensor) else None

@@ -1,0 +1,174 @@
+"""Schedules that were measured: kept by device, problem and size class, used while they fit this Louver, never trusted.
+
+Entries come from the user's cache directory, where `louver tune` puts them, one file each, or from a table in the package.
+Whatever is missing, of another version, unreadable or not legal any more is passed over with a reason, and the model in
+`configure` chooses.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from louver.compile.plan.schedule import Schedule
+from louver.frontend.problem import Problem
+from louver.isa.targets import target
+from louver.library.configure import choose
+from louver.library.tuned_entry import Entry, Place, Sizes, UnusableEntryError, place_of, problem_facts, size_class
+from louver.runtime.cache import cache_directory
+from louver.runtime.device import Device
+from louver.runtime.folder import OwnFolder
+
+SCHEMA = 1
+"""Version of the files' form."""
+
+Origin: TypeAlias = Literal["tuned", "table", "model"]
+"""Where a schedule comes from: measured on this machine, from the package's table, or computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The schedule that a product runs with, where it comes from, and why not from a better place ("" where it does)."""
+
+    schedule: Schedule
+    origin: Origin
+    reason: str
+
+
+def decide(
+    problem: Problem, m: int, n: int, k: int, place: Device, *, aligned_output: bool, batch: int = 1
+) -> Decision:
+    """The schedule of `a [m, k] @ b [k, n]` on a device: tuned here, else from the package's table, else the model's.
+
+    batch: how many such products there are. An entry is for all sizes of its classes, and for a batch of them, for which the model
+    takes the tile that it takes for the size measured: how full the last wave of SMs is decides on the tile.
+    """
+    machine = target(place.target)
+    alone = problem if problem.batch is None else replace(problem, batch=None)
+    wanted = place_of(alone, m, n, k, place.name, aligned_output=aligned_output)
+    chosen = choose(problem, m, n, machine, place.sm_count, aligned_output=aligned_output, batch=batch)
+    reasons: list[str] = []
+    for origin, look in _SOURCES.items():
+        try:
+            entry = look(wanted)
+            if entry is None:
+                reasons.append(f"no entry ({origin})")
+                continue
+            if entry.shape is not None:
+                there = choose(alone, *entry.shape[:2], machine, place.sm_count, aligned_output=aligned_output)
+                _check_tile(there, chosen, entry.shape)
+            return Decision(entry.usable(problem, machine), origin, "; ".join(reasons))
+        except UnusableEntryError as error:
+            reasons.append(f"entry passed over ({origin}): {error}")
+    return Decision(chosen, "model", "; ".join(reasons))
+
+
+def _check_tile(there: Schedule, here: Schedule, shape: Sizes) -> None:
+    tiles = [(schedule.tile_m, schedule.tile_n) for schedule in (there, here)]
+    if tiles[0] != tiles[1]:
+        measured, wanted = (f"{rows}×{columns}" for rows, columns in tiles)
+        raise UnusableEntryError(
+            f"measured at {shape[0]}×{shape[1]}×{shape[2]}, whose tiles fill the SMs otherwise (the model takes {measured} "
+            f"there and {wanted} here): tune this size"
+        )
+
+
+def keep(entry: Entry) -> Path:
+    """Write an entry whole, or not at all, in place of the one before; any number of processes may. Raises OSError."""
+    folder, name = _folder(), f"{entry.place.key}.json"
+    text = json.dumps({"schema": SCHEMA, **asdict(entry)}, indent=1, ensure_ascii=False)
+    folder.write(name, text.encode())
+    return folder.path / name
+
+
+def kept() -> Iterator[tuple[Path, Entry | UnusableEntryError]]:
+    """Every entry of the user's directory, or why it cannot be read."""
+    folder = _folder()
+    try:
+        names = sorted(name for name in folder.files() if name.endswith(".json"))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        yield folder.path, UnusableEntryError(f"the folder cannot be read: {error.strerror or error}")
+        return
+    for name in names:
+        try:
+            entry = _read(name)
+        except UnusableEntryError as error:
+            yield folder.path / name, error
+        else:
+            if entry is not None:
+                yield folder.path / name, entry
+
+
+@functools.cache
+def tables() -> tuple[Entry, ...]:
+    """The entries that the package brings along."""
+    folder = files("louver.library").joinpath("tables")
+    found = sorted((each for each in folder.iterdir() if each.name.endswith(".json")), key=lambda each: each.name)
+    return tuple(entry for each in found for entry in read_table(each.read_text(encoding="utf-8")))
+
+
+def read_table(text: str) -> Iterator[Entry]:
+    """The entries of a table: a device, and rows of a problem's fields, the sizes that it covers and a schedule's fields."""
+    table = json.loads(text)
+    for row in table["entries"]:
+        facts = problem_facts(Problem(**row["problem"]))
+        for m, n, k in row["sizes"]:
+            sizes = (size_class(m), size_class(n), size_class(k))
+            place = Place(table["device"], facts, sizes, row["aligned_output"])
+            yield Entry(place, row["schedule"], shape=(m, n, k))
+
+
+def _in_table(wanted: Place) -> Entry | None:
+    return next((entry for entry in tables() if entry.place == wanted), None)
+
+
+def _in_directory(wanted: Place) -> Entry | None:
+    entry = _read(f"{wanted.key}.json")
+    if entry is not None and entry.place != wanted:
+        raise UnusableEntryError("it is for another place than its name says")
+    return entry
+
+
+_SOURCES: Mapping[Origin, Callable[[Place], Entry | None]] = {"tuned": _in_directory, "table": _in_table}
+
+
+def _read(name: str) -> Entry | None:
+    try:
+        text = _folder().read(name).decode()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UnusableEntryError(f"it cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise UnusableEntryError(f"it cannot be read: {error}") from error
+    try:
+        facts = json.loads(text)
+        if facts.pop("schema") != SCHEMA:
+            raise UnusableEntryError("its form is of another version: run louver tune again")
+        place = facts.pop("place")
+        shape = facts.pop("shape")
+        return Entry(
+            Place(place["device"], place["problem"], _sizes(place["sizes"]), bool(place["aligned_output"])),
+            shape=None if shape is None else _sizes(shape),
+            **facts,
+        )
+    except UnusableEntryError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UnusableEntryError(f"it is damaged ({type(error).__name__}: {error}): run louver tune again") from error
+
+
+def _sizes(given: Any) -> Sizes:
+    m, n, k = (int(size) for size in given)
+    return m, n, k
+
+
+def _folder() -> OwnFolder:
+    return OwnFolder(cache_directory())

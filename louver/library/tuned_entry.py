@@ -1,0 +1,129 @@
+"""A measured schedule as a record that says by name what it is for, and whether this Louver can use it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Any, TypeAlias, cast
+
+from louver.compile.plan.schedule import Schedule
+from louver.frontend.problem import Problem
+from louver.isa.targets import Target
+from louver.library.configure import deepest
+from louver.ptx.assembler import ptxas_version
+from louver.runtime.cache import source_hash
+
+LEAST_CLASS = 8
+"""The smallest size class; the narrowest tile is as wide."""
+
+HALVES_FROM = 128
+"""Classes from here on are powers of two and the middles between them; below, powers of two alone."""
+
+Sizes: TypeAlias = tuple[int, int, int]
+
+
+class UnusableEntryError(ValueError):
+    """An entry that cannot be used here; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What an entry is for. device: its name. problem: as `problem_facts` has it. sizes: classes of M, N and K.
+
+    aligned_output: whether bulk copies may write the output.
+    """
+
+    device: str
+    problem: Mapping[str, Any]
+    sizes: Sizes
+    aligned_output: bool
+
+    @property
+    def key(self) -> str:
+        """64 hexadecimal digits that stand for the place."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A measured schedule. microseconds: of a launch; model: of the model's choice beside it. shape: M, N, K measured, None where nobody knows.
+
+    louver, ptxas: hash of the source and version of the assembler that it was measured with, "" in a package's table.
+    """
+
+    place: Place
+    schedule: Mapping[str, Any]
+    microseconds: float | None = None
+    model: float | None = None
+    shape: Sizes | None = None
+    louver: str = ""
+    ptxas: str = ""
+
+    def usable(self, problem: Problem, machine: Target) -> Schedule:
+        """The schedule, if this Louver can run it. Raises UnusableEntryError with the reason."""
+        known = {field.name for field in fields(Schedule)}
+        unknown = sorted(set(self.schedule) - known)
+        if unknown:
+            raise UnusableEntryError(f"it names fields that schedules do not have: {', '.join(unknown)}")
+        if self.louver and self.louver != source_hash():
+            raise UnusableEntryError("it was measured with another version of Louver: run louver tune again")
+        if self.ptxas and self.ptxas != ptxas_version():
+            raise UnusableEntryError(
+                f"it was measured with ptxas {self.ptxas}, not {ptxas_version()}: run louver tune again"
+            )
+        try:
+            schedule = Schedule(**self.schedule)
+            most = deepest(problem, schedule, machine).stages
+        except (TypeError, ValueError) as error:
+            raise UnusableEntryError(f"its schedule is not legal: {error}") from error
+        if schedule.store == "bulk" and not self.place.aligned_output:
+            raise UnusableEntryError("its schedule stores in bulk, which the output's alignment forbids")
+        if schedule.stages > most:
+            raise UnusableEntryError(f"its schedule has {schedule.stages} stages, where {most} fit")
+        return schedule
+
+
+def size_class(size: int) -> int:
+    """The least class that holds `size`: 8, 16, …, 128, 192, 256, 384, …"""
+    if size < 1:
+        raise ValueError(f"sizes are at least 1, got {size}")
+    top = max(LEAST_CLASS, 1 << (size - 1).bit_length())
+    middle = top // 4 * 3
+    return middle if top > HALVES_FROM and size <= middle else top
+
+
+def problem_facts(problem: Problem) -> dict[str, Any]:
+    """A problem by the names of its fields, as JSON has it."""
+    return json.loads(json.dumps({f.name: getattr(problem, f.name) for f in fields(problem)}, default=_by_name))
+
+
+def place_of(problem: Problem, m: int, n: int, k: int, device: str, *, aligned_output: bool) -> Place:
+    """Where the entry of a product `a [m, k] @ b [k, n]` on a device is kept."""
+    sizes = (size_class(m), size_class(n), size_class(k))
+    return Place(device, problem_facts(problem), sizes, aligned_output)
+
+
+def status(entry: Entry, machine: Target) -> str:
+    """Why an entry is passed over; "" for one in use."""
+    try:
+        entry.usable(problem_of(entry.place), machine)
+    except UnusableEntryError as error:
+        return str(error)
+    return ""
+
+
+def problem_of(place: Place) -> Problem:
+    """The problem of a place, as far as its fields are plain values. Raises UnusableEntryError."""
+    plain = {name: value for name, value in place.problem.items() if value is None or isinstance(value, str)}
+    try:
+        return Problem(**cast("dict[str, Any]", plain))
+    except (TypeError, ValueError) as error:
+        raise UnusableEntryError(f"its problem is none of this Louver's: {error}") from error
+
+
+def _by_name(part: Any) -> Any:
+    if is_dataclass(part) and not isinstance(part, type):
+        return {"type": type(part).__name__, **{f.name: getattr(part, f.name) for f in fields(part)}}
+    raise TypeError(f"a problem is made of JSON values and dataclasses of them, got {type(part).__name__}")

@@ -1,0 +1,144 @@
+"""Who takes part: a name and a call for each, over the same operands.
+
+A ladder of schedules is more contenders of this kind: one for each `Schedule`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import louver
+from louver.measure.operands import Operands
+from louver.measure.protocol import Protocol
+
+if TYPE_CHECKING:
+    from louver.library.request import Accumulate
+
+REFUSALS = (RuntimeError, ValueError)
+"""What PyTorch raises where a library refuses a product."""
+
+DENSE_CALLS: Mapping[tuple[str, str], str] = {
+    ("f16", "f16"): "torch.mm",
+    ("bf16", "bf16"): "torch.mm",
+    ("e4m3", "f16"): "torch._scaled_mm",
+    ("s8", "s32"): "torch._int_mm",
+}
+"""PyTorch's dense product by cuBLAS, by element types of operands and result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to compute the product.
+
+    call: launches it with operand set `index % sets` and returns the result. order: "tokens" for a result [N, M], "rows"
+    for [M, N]. details: facts for the record.
+    """
+
+    name: str
+    call: Callable[[int], Any]
+    order: str
+    details: dict[str, Any]
+
+    def result(self, index: int) -> Any:
+        """The result as [N, M]."""
+        y = self.call(index)
+        return y if self.order == "tokens" else y.t()
+
+
+def ours(operands: Operands) -> Contender:
+    """`louver.linear`, writing to a given output, and accumulating as the problem says."""
+    x, sparse, y = operands.x, operands.sparse, operands.y
+    accumulate = cast("Accumulate", operands.problem.accumulate)
+
+    def call(index: int) -> Any:
+        return louver.linear(x, sparse[index % operands.sets], out=y, accumulate=accumulate)
+
+    return Contender("ours", call, "tokens", {})
+
+
+def cublas(torch: Any, operands: Operands) -> Contender:
+    """Dense `x @ w.T` with the pruned weights, zeros and all, by the call that `DENSE_CALLS` names, to a given output.
+
+    e4m3 has scales of 1, and cuBLAS's fast accumulation unless our product's sums are promoted.
+    Raises ValueError where PyTorch has no call for the problem's element types.
+    """
+    problem = operands.problem
+    name = DENSE_CALLS.get((problem.dtype, problem.out))
+    if name is None:
+        raise ValueError(f"PyTorch has no dense product of {problem.dtype} that writes {problem.out}")
+    multiply = _dense_product(torch, name, operands)
+    transposed = [weight.t() for weight in operands.dense]
+    return Contender("cublas", lambda index: multiply(transposed[index % operands.sets]), "tokens", {"call": name})
+
+
+def _dense_product(torch: Any, name: str, operands: Operands) -> Callable[[Any], Any]:
+    x, y = operands.x, operands.y
+    match name:
+        case "torch._scaled_mm":
+            one = torch.ones((), device="cuda")
+            scales = {"scale_a": one, "scale_b": one}
+            fast = operands.problem.accumulate != "promoted"
+            return lambda w: torch._scaled_mm(x, w, **scales, out_dtype=y.dtype, use_fast_accum=fast, out=y)
+        case "torch._int_mm":
+            return lambda w: torch._int_mm(x, w, out=y)
+        case _:
+            return lambda w: torch.mm(x, w, out=y)
+
+
+class CuSparseLt:
+    """cuSPARSELt through PyTorch. Raises RuntimeError where PyTorch has been built without it."""
+
+    def __init__(self, torch: Any, operands: Operands) -> None:
+        self._torch = torch
+        self._operands = operands
+        self._b = operands.x.t()
+        problem = operands.problem
+        self._options = {} if problem.out == problem.dtype else {"out_dtype": operands.y.dtype}
+        self._weights = [torch._cslt_compress(weight) for weight in operands.dense]
+
+    def contender(self, algorithm: int, *, transposed: bool) -> Contender:
+        """One algorithm. transposed: the result comes as [N, M], `linear`'s layout."""
+
+        def call(index: int) -> Any:
+            weight = self._weights[index % len(self._weights)]
+            return self._torch._cslt_sparse_mm(
+                weight, self._b, alg_id=algorithm, transpose_result=transposed, **self._options
+            )
+
+        name = f"cusparselt {algorithm}{' transposed' if transposed else ''}"
+        details = {"algorithm": algorithm, "transposed": transposed}
+        return Contender(name, call, "tokens" if transposed else "rows", details)
+
+    def algorithms(self, most: int) -> Iterator[int]:
+        """The algorithms' ids, which the library does not say: they count up to the first that is refused.
+
+        Asked in the library's own output order: with 0.8.0 some algorithms end in an illegal instruction when asked for a
+        transposed result, which takes the whole process's GPU context with it.
+        """
+        for algorithm in range(most):
+            try:
+                self.contender(algorithm, transposed=False).call(0)
+            except RuntimeError:
+                return
+            # A failure inside a kernel shows here, and is no refusal.
+            self._torch.cuda.synchronize()
+            yield algorithm
+
+    def searched(self) -> int:
+        """The pick of the library's own search."""
+        return int(self._torch._cslt_sparse_mm_search(self._weights[0], self._b, **self._options))
+
+
+def cusparselt_candidates(
+    library: CuSparseLt, seconds: Callable[[Contender], float], protocol: Protocol
+) -> tuple[list[Contender], int]:
+    """The contenders worth a burst, and how many algorithms there are. seconds: a short timing of a contender."""
+    if protocol.most_algorithms == 1:
+        return [library.contender(0, transposed=t) for t in (True, False)], 1
+    known = library.algorithms(protocol.most_algorithms)
+    timed = {a: seconds(library.contender(a, transposed=False)) for a in known}
+    fastest = sorted(timed, key=lambda algorithm: timed[algorithm])[: protocol.algorithms]
+    picks = list(dict.fromkeys([*fastest, library.searched(), 0]))
+    return [library.contender(a, transposed=t) for a in picks for t in (True, False)], len(timed)

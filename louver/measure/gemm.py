@@ -1,0 +1,194 @@
+"""One problem measured: every contender verified, then timed in bursts and, if asked, under sustained load."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from louver.measure.contenders import REFUSALS, Contender, CuSparseLt, cublas, cusparselt_candidates, ours
+from louver.measure.graph import ESTIMATE_REPLAYS, capture, prepare
+from louver.measure.n_major import NMajor, measure_n_major
+from louver.measure.operands import Operands, make_operands
+from louver.measure.problems import GemmProblem
+from louver.measure.protocol import Protocol, interleave, median, spread
+from louver.measure.report.gemm import CONTENDERS, GemmRow
+from louver.measure.sustained import Sustained, sustain
+from louver.measure.verify import verify
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A problem's times and what else is recorded of it.
+
+    notes: by contender. sustained: by contender, maybe empty. n_major: of 8-bit operands. seconds: what measuring took, by
+    phase.
+    """
+
+    row: GemmRow
+    notes: Mapping[str, Mapping[str, Any]]
+    sustained: Mapping[str, Sustained]
+    n_major: NMajor | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def flops(self) -> float:
+        """Operations of the product, zeros counted."""
+        return 2.0 * math.prod(self.row.shape)
+
+    def to_json(self) -> dict[str, Any]:
+        """A row of the record, in the schema of `louver.measure.report.gemm`."""
+        times = {f"{name}_us": self.row.times_us.get(name) for name in CONTENDERS}
+        base = {
+            "shape": list(self.row.shape),
+            "dtype": self.row.dtype,
+            "out": self.row.out,
+            "product": self.row.product,
+            "accumulate": self.row.accumulate,
+        }
+        sustained = {name: taken.to_json(self.flops) for name, taken in self.sustained.items()}
+        more = {} if self.n_major is None else {"n_major": self.n_major.to_json()}
+        notes = {name: dict(facts) for name, facts in self.notes.items()}
+        return {
+            **base,
+            **times,
+            "notes": notes,
+            "sustained": sustained,
+            **more,
+            "measuring_seconds": dict(self.seconds),
+        }
+
+
+def measure(torch: Any, problem: GemmProblem, protocol: Protocol, *, sustained: bool = False) -> Measurement:
+    """Measure a problem on the current device.
+
+    A vendor's contender that fails or is wrong is left out, and its note says why.
+    Raises ArithmeticError when our own result is wrong: there is nothing to time then.
+    """
+    phases = _Phases()
+    with phases.phase("operands"):
+        operands = make_operands(torch, problem, protocol.sets(problem.compressed_bytes))
+    notes: dict[str, dict[str, Any]] = {}
+    with phases.phase("verify"):
+        contenders = _own(torch, operands, notes)
+    with phases.phase("libraries"):
+        contenders |= _vendors(torch, operands, protocol, notes)
+    with phases.phase("bursts"):
+        loads = {name: prepare(torch, c.call, operands.sets, protocol) for name, c in contenders.items()}
+        bursts = {name: load.burst for name, load in loads.items()}
+        times = interleave(bursts, protocol.rounds, lambda: time.sleep(protocol.pause_seconds))
+    winners = pick_winners(times)
+    for name, winner in winners.items():
+        facts = {"spread": round(spread(times[winner]), 4), "bursts_us": [round(t * 1e6, 3) for t in times[winner]]}
+        notes.setdefault(name, {}).update(contenders[winner].details | facts)
+    taken = {name: round(median(times[w]) * 1e6, 3) for name, w in winners.items()}
+    row = GemmRow(problem.shape, problem.dtype, "linear", taken, problem.out, problem.accumulate)
+    with phases.phase("sustained"):
+        long = {name: sustain(torch, loads[w], protocol) for name, w in winners.items()} if sustained else {}
+    with phases.phase("n_major"):
+        turned = (
+            measure_n_major(torch, operands, protocol) if problem.bits == 8 and problem.accumulate == "auto" else None
+        )
+    return Measurement(row, notes, long, turned, phases.seconds)
+
+
+class _Phases:
+    """What each part of a measurement takes, in seconds."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def phase(self, name: str) -> Generator[None]:
+        begin = time.perf_counter()
+        yield
+        self.seconds[name] = round(time.perf_counter() - begin, 2)
+
+
+def pick_winners(times: Mapping[str, tuple[float, ...]]) -> dict[str, str]:
+    """For each column of the record, the contender with the least median: a library may take part more than once."""
+    winners: dict[str, str] = {}
+    for name in sorted(times, key=lambda name: median(times[name])):
+        winners.setdefault(name.split()[0], name)
+    return {name: winners[name] for name in CONTENDERS if name in winners}
+
+
+def _own(torch: Any, operands: Operands, notes: dict[str, dict[str, Any]]) -> dict[str, Contender]:
+    contender = ours(operands)
+    worst = 0.0
+    for index in range(operands.sets):
+        operands.poison()
+        agreement = verify(torch, operands, index, contender.result(index))
+        if not agreement.ok:
+            raise ArithmeticError(
+                f"louver.linear is wrong for {operands.problem}, weight {index}: {agreement.violations} sampled "
+                f"elements are out of bounds, the worst {agreement.worst:.3g} times"
+            )
+        worst = max(worst, agreement.worst)
+    notes["ours"] = {"error_over_bound": round(worst, 4)}
+    return {contender.name: contender}
+
+
+def _vendors(
+    torch: Any, operands: Operands, protocol: Protocol, notes: dict[str, dict[str, Any]]
+) -> dict[str, Contender]:
+    libraries: dict[str, Callable[[], dict[str, Contender]]] = {
+        "cublas": lambda: _right(torch, operands, [cublas(torch, operands)], notes),
+        "cusparselt": lambda: _cusparselt(torch, operands, protocol, notes),
+    }
+    found: dict[str, Contender] = {}
+    for name, contenders in libraries.items():
+        try:
+            found |= contenders()
+        except REFUSALS as error:
+            notes.setdefault(name, {})["failed"] = _first_line(error)
+    return found
+
+
+def _cusparselt(
+    torch: Any, operands: Operands, protocol: Protocol, notes: dict[str, dict[str, Any]]
+) -> dict[str, Contender]:
+    launches = -(-protocol.launches // operands.sets) * operands.sets
+
+    def short(contender: Contender) -> float:
+        return capture(torch, contender.call, launches).seconds(ESTIMATE_REPLAYS)
+
+    def rank(contender: Contender) -> float:
+        graph = capture(torch, contender.call, launches)
+        replays = protocol.rank_replays(graph.seconds(1) * launches)
+        time.sleep(protocol.pause_seconds)
+        return graph.seconds(replays)
+
+    candidates, known = cusparselt_candidates(CuSparseLt(torch, operands), short, protocol)
+    notes["cusparselt"] = {"algorithms": known}
+    right = _right(torch, operands, candidates, notes)
+    times = {name: rank(contender) for name, contender in right.items()}
+    finalists = sorted(times, key=lambda name: times[name])[: protocol.finalists]
+    return {name: right[name] for name in finalists}
+
+
+def _right(
+    torch: Any, operands: Operands, contenders: list[Contender], notes: dict[str, dict[str, Any]]
+) -> dict[str, Contender]:
+    """Those of the contenders that do not refuse, and whose result for the first weight is right."""
+    right: dict[str, Contender] = {}
+    for contender in contenders:
+        operands.poison()
+        try:
+            agreement = verify(torch, operands, 0, contender.result(0))
+        except REFUSALS as error:
+            why = {f"failed: {contender.name}": _first_line(error)}
+        else:
+            if agreement.ok:
+                right[contender.name] = contender
+                continue
+            why = {f"wrong: {contender.name}": agreement.worst}
+        notes.setdefault(contender.name.split()[0], {}).update(why)
+    return right
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

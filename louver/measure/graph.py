@@ -1,0 +1,72 @@
+"""Work captured in CUDA graphs and timed by events."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from louver.measure.protocol import Protocol
+
+ESTIMATE_REPLAYS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A captured graph and its number of launches."""
+
+    torch: Any
+    graph: Any
+    launches: int
+
+    def seconds(self, replays: int) -> float:
+        """Seconds of a launch, over `replays` timed replays that follow an untimed one."""
+        cuda = self.torch.cuda
+        begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+        self.graph.replay()
+        begin.record()
+        for _ in range(replays):
+            self.graph.replay()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) * 1e-3 / (replays * self.launches)
+
+
+def capture(torch: Any, call: Callable[[int], object], launches: int) -> Graph:
+    """Capture `call(0)`, `call(1)`, … `call(launches - 1)`. Whatever `call` makes on first use must exist already."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for index in range(launches):
+            call(index)
+    torch.cuda.synchronize()
+    return Graph(torch, graph, launches)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A contender's work, ready to be timed. estimate: seconds of one launch, from a short run."""
+
+    graph: Graph
+    estimate: float
+    protocol: Protocol
+
+    def burst(self) -> float:
+        """Seconds of a launch in one burst."""
+        return self.graph.seconds(self.protocol.burst_replays(self.estimate * self.graph.launches))
+
+    def replays_for(self, seconds: float) -> int:
+        """Replays that last about `seconds`."""
+        return max(1, math.ceil(seconds / (self.estimate * self.graph.launches)))
+
+
+def prepare(torch: Any, call: Callable[[int], object], sets: int, protocol: Protocol) -> Load:
+    """Warm `call` up over all its operand sets, then capture as many launches as the protocol asks for."""
+    for index in range(sets):
+        call(index)
+    torch.cuda.synchronize()
+    short = capture(torch, call, -(-protocol.launches // sets) * sets)
+    estimate = short.seconds(ESTIMATE_REPLAYS)
+    launches = protocol.graph_launches(estimate, sets)
+    graph = short if launches == short.launches else capture(torch, call, launches)
+    return Load(graph, estimate, protocol)

@@ -1,0 +1,296 @@
+"""Users' kernels on the GPU: by `louver.jit` with sparse tensors, by stock Triton with the dense arrays, and by cuBLAS.
+
+A form is measured at one of its large sizes by a task, in a process of its own choice (`workers`). What needs no GPU is done beside
+other tasks; the rest when the process has the GPU for itself.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import louver
+from louver.isa.targets import target
+from louver.measure.forms import Call, Form, bind, compressed
+from louver.measure.graph import Load, prepare
+from louver.measure.machine import TARGET, forbid_short_sums
+from louver.measure.protocol import Protocol, interleave, median, spread
+from louver.measure.workers import Turn
+from louver.ptx.sass import DisassemblerMissingError, count_products, disassemble
+from louver.runtime.cache import KernelRecord
+from louver.user.arguments import bind as bind_call
+from louver.user.arguments import classify
+from louver.user.compiled import UncleanKernelError, Wanted, apart_of, compile_wanted, ctas_of, multiples_of, record_of
+from louver.user.dense import for_triton
+from louver.user.facts import ProductFacts
+from louver.user.hints import REGISTER_TILES, Hints
+from louver.user.retile import SM_COUNT, product_sizes, schedule_of, sized
+from louver.user.sizes import with_grid
+from louver.user.source import TritonSource
+
+OPTIONS = ((4, 3), (4, 4), (8, 3), (8, 4))
+"""num_warps and num_stages of the dense kernel, of which the fastest counts."""
+
+PROTOCOL = Protocol(burst_seconds=0.03, pause_seconds=0.02)
+
+DESCRIPTION = (
+    "The same kernel with its sparse arguments compressed by louver.jit, and with them dense by Triton, at one tile; Triton's best of "
+    f"num_warps and num_stages {', '.join(map(str, OPTIONS))}. cuBLAS by PyTorch where the kernel is one product. Results at small "
+    "sizes are compared with float64, at large ones with Triton's dense result. CUDA graphs in bursts of "
+    f"{PROTOCOL.burst_seconds:g} s by turns, medians of {PROTOCOL.rounds} rounds; one set of operands, so that what fits stays in the "
+    "L2 cache. Compiling: from the kernel to a cubin with an empty cache, other compilers running beside; the first call adds loading "
+    "and uploading."
+)
+
+_PTX_PRODUCT = re.compile(r"\b(wgmma\.mma_async|mma)(\.sp)?\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One of a form's large sizes. general: by register tiles, whatever the kernel is."""
+
+    file: Path
+    form: str
+    size: int
+    general: bool = False
+
+
+def load_forms(path: Path) -> dict[str, Form]:
+    """The forms of a Python file by name; none for a file without `FORMS`. A file in a package is imported as its module.
+
+    Raises ValueError for what is no such file, and for names that stand twice.
+    """
+    path = path.resolve()
+    if path.suffix != ".py" or not path.is_file():
+        raise ValueError(f"a file of forms is a Python file with a tuple FORMS, got {path}")
+    names, folder = [path.stem], path.parent
+    while (folder / "__init__.py").is_file():
+        names, folder = [folder.name, *names], folder.parent
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    module = import_module(".".join(names))
+    if Path(str(module.__file__)) != path:
+        raise ValueError(f"files of forms have names of their own, got {path} beside {module.__file__}: rename one")
+    forms: Sequence[Form] = getattr(module, "FORMS", ())
+    found = {form.name: form for form in forms}
+    if len(found) < len(forms):
+        raise ValueError(f"forms of a file have names of their own, got two of one name in {path}")
+    return found
+
+
+def describe(form: Form, size: int) -> dict[str, Any]:
+    """What a row says of its call."""
+    sizes = form.large[size]
+    return {
+        "form": form.name,
+        "kind": form.kind,
+        "tile": list(sizes.tile.values()),
+        "sizes": [sizes.m, sizes.n, sizes.k],
+    }
+
+
+def measure(task: Task, turn: Turn) -> tuple[dict[str, Any], bool]:
+    """A row, and whether this process can measure more: CUDA's errors stay. See `louver.measure.report.kernels` for the keys.
+
+    A kernel that Louver refuses is a row with the message as `refused`; any other failure is one with `failed`.
+    """
+    torch: Any = import_module("torch")
+    row: dict[str, Any] = {}
+    try:
+        _measure(torch, task, turn, row)
+    except (ValueError, UncleanKernelError) as error:
+        row["refused"] = str(error)
+    except Exception as error:  # one form never stops the run
+        row["failed"] = f"{type(error).__name__}: {error}"
+    try:
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+    except RuntimeError:
+        return row, False
+    return row, True
+
+
+def _measure(torch: Any, task: Task, turn: Turn, row: dict[str, Any]) -> None:
+    form = load_forms(task.file)[task.form]
+    hints = {"family": REGISTER_TILES} if task.general else {}
+    seed = zlib.crc32(form.name.encode())
+    small, large = (compressed(form.call(seed, sizes)) for sizes in (form.small, form.large[task.size]))
+    dense = form.call(seed, form.large[task.size])
+    expected = small.expected()
+    row["grid"] = list(large.grid)
+    # The small kernel first: it loads the compiler.
+    _compile(form, small, hints)
+    begin = time.perf_counter()
+    wanted, record = _compile(form, large, hints)
+    row["compile_s"] = round(time.perf_counter() - begin, 3)
+    row["family"] = REGISTER_TILES if record.launch["facts"] is None else "product"
+    row |= {name: record.resources[name] for name in ("registers", "spilled_bytes")}
+    row["unit"] = _products(wanted, record)
+    ready = _compile_dense(torch, form, dense)
+
+    turn()
+
+    def on_device(array: NDArray[Any]) -> Any:
+        # NumPy has no name that PyTorch knows for bf16 and 8-bit floats: the bytes go over as integers.
+        same = torch.from_numpy(array.view(f"i{array.itemsize}"))
+        return same.cuda().view(getattr(torch, array.dtype.name))
+
+    ours = louver.jit(form.kernel, **hints)
+    known, outs = bind(small, sparse=False, place=on_device)
+    ours[small.grid](**known)
+    for name, right in expected.items():
+        _check(f"{name} at small sizes", outs[name].double(), on_device(right.astype(np.float64)), form.tolerance)
+    known, outs = bind(large, sparse=False, place=on_device)
+    begin = time.perf_counter()
+    ours[large.grid](**known)
+    torch.cuda.synchronize()
+    row["first_call_s"] = round(row["compile_s"] + time.perf_counter() - begin, 3)
+    theirs, results = bind(dense, sparse=False, place=on_device)
+
+    def compare() -> None:
+        for name in expected:
+            _check(f"{name} beside Triton's", outs[name].double(), results[name].double(), form.tolerance)
+
+    loads = _dense_loads(torch, form, dense, theirs, results, ready, compare, row)
+    loads["louver"] = prepare(torch, lambda _: ours[large.grid](**known), 1, PROTOCOL)
+    if dense.library is not None:
+        forbid_short_sums(torch)
+        product = dense.library
+        loads["cublas"] = prepare(torch, lambda _: product(theirs), 1, PROTOCOL)
+    bursts: dict[str, Callable[[], float]] = {name: load.burst for name, load in loads.items()}
+    times = interleave(bursts, PROTOCOL.rounds, lambda: time.sleep(PROTOCOL.pause_seconds))
+    row |= {f"{name}_us": round(median(taken) * 1e6, 2) for name, taken in times.items()}
+    row |= {f"{name}_spread": round(spread(taken), 4) for name, taken in times.items()}
+    row["tflops"] = round(large.operations / row["louver_us"] * 1e-6, 1)
+    if "triton" in times:
+        row["times_dense"] = round(row["triton_us"] / row["louver_us"], 3)
+
+
+def _compile(form: Form, call: Call, hints: Mapping[str, Any]) -> tuple[Wanted, KernelRecord]:
+    """Our kernel, in the cache on disk for the launch."""
+    source = TritonSource(form.kernel)
+    known, _ = bind(call, sparse=False)
+    given, _ = bind_call(source.name, source.parameters, (), known)
+    bound = classify(source.parameters, given)
+    marks = multiples_of(bound), apart_of(bound), ctas_of(call.grid, SM_COUNT)
+    wanted = Wanted(
+        source, bound.kind, Hints.of(hints), "bulk", TARGET, *marks, sized=sized(bound, call.grid, SM_COUNT)
+    )
+    record = record_of(wanted)
+    if record.launch["facts"] is None:
+        return wanted, record
+    facts = ProductFacts.from_json(record.launch["facts"])
+    sizes = product_sizes(facts, with_grid(bound.numbers, call.grid))
+    schedule = schedule_of(facts, sizes, target(TARGET), SM_COUNT, aligned_output=True)
+    if schedule is None or asdict(schedule) == record.launch["schedule"]:
+        return wanted, record
+    wanted = replace(wanted, schedule=schedule)
+    return wanted, record_of(wanted)
+
+
+def _products(wanted: Wanted, record: KernelRecord) -> dict[str, int]:
+    """Matrix products in the machine code by unit, such as `HGMMA.SP`; in the PTX, such as `wgmma.sp`, where it cannot be read."""
+    try:
+        return dict(count_products(disassemble(record.cubin)))
+    except DisassemblerMissingError:
+        found = _PTX_PRODUCT.findall(compile_wanted(wanted).made.ptx)
+        return dict(Counter(unit.partition(".")[0] + sparse for unit, sparse in found))
+
+
+def _compile_dense(torch: Any, form: Form, call: Call) -> dict[tuple[int, int], str | None]:
+    """Triton's kernels for all options; for each why there is none, or None."""
+    import triton
+
+    def memory(size: int, alignment: int, stream: int | None) -> Any:
+        return torch.empty(size, dtype=torch.int8, device="cuda")
+
+    triton.set_allocator(memory)
+
+    def on_host(array: NDArray[Any]) -> Any:
+        return torch.from_numpy(array.view(f"i{array.itemsize}")).view(getattr(torch, array.dtype.name))
+
+    known, _ = bind(call, sparse=False, place=on_host)
+    native = {name: for_triton(name, value) for name, value in known.items()}
+    found: dict[tuple[int, int], str | None] = {}
+    for warps, stages in OPTIONS:
+        try:
+            form.kernel.warmup(grid=call.grid, **native, num_warps=warps, num_stages=stages)
+            found[warps, stages] = None
+        except Exception as error:  # whatever Triton's compiler raises
+            found[warps, stages] = f"{type(error).__name__}: {error}"
+    return found
+
+
+def _dense_loads(
+    torch: Any,
+    form: Form,
+    call: Call,
+    known: Mapping[str, Any],
+    outs: Mapping[str, Any],
+    ready: Mapping[tuple[int, int], str | None],
+    compare: Callable[[], None],
+    row: dict[str, Any],
+) -> dict[str, Load]:
+    """Triton's best, as "triton"; the row says with which options, or why there is none. Options with another result than ours are left
+    out, if there are such with the same; else this raises ArithmeticError.
+    """
+    native = {name: for_triton(name, value) for name, value in known.items()}
+    blank = {name: out.clone() for name, out in outs.items()}
+    found: list[tuple[float, str, Load]] = []
+    wrong: dict[str, ArithmeticError] = {}
+    reasons = dict(ready)
+    for (warps, stages), reason in ready.items():
+        if reason is not None:
+            continue
+        options = {"num_warps": warps, "num_stages": stages}
+
+        def launch(_: int, options: dict[str, int] = options) -> None:
+            form.kernel[call.grid](**native, **options)
+
+        for name, out in outs.items():
+            out.copy_(blank[name])
+        try:
+            launch(0)
+            torch.cuda.synchronize()
+        except Exception as error:  # too much shared memory, say
+            reasons[warps, stages] = f"{type(error).__name__}: {error}"
+            continue
+        try:
+            compare()
+        except ArithmeticError as error:
+            wrong[f"num_warps={warps}, num_stages={stages}"] = error
+            continue
+        load = prepare(torch, launch, 1, PROTOCOL)
+        found.append((load.burst(), f"num_warps={warps}, num_stages={stages}", load))
+    if wrong and not found:
+        raise next(iter(wrong.values()))
+    if wrong:
+        # Those that agree are evidence that these are wrong, not ours.
+        row["triton_wrong"] = list(wrong)
+    if not found:
+        row["triton"] = next(reason for reason in reasons.values() if reason is not None)
+        return {}
+    _, row["options"], load = min(found, key=lambda each: each[0])
+    return {"triton": load}
+
+
+def _check(what: str, got: Any, right: Any, tolerance: float) -> None:
+    """Raises ArithmeticError unless two arrays on the device agree, as parts of the greatest result and of each."""
+    greatest = right.abs().max()
+    over = ((got - right).abs() - tolerance * right.abs()).max() / greatest
+    # A comparison with NaN is false.
+    if not over <= tolerance:
+        raise ArithmeticError(
+            f"{what} is wrong: off by {float(over):.2e} of the greatest result, beyond {tolerance:.2e} of its own"
+        )

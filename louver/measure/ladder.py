@@ -1,0 +1,138 @@
+"""The ladder: from a plain schedule to ours, one field at a time, beside the worklog that went the first part of the way.
+
+The worklog (Croqtile, 2:4 products on an H800 PCIe, 2026) claims a speed after each of its steps, which are several rungs
+here. Its e4m3 kernels sum in f16; these sum in f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from louver.compile.plan.schedule import Schedule
+from louver.measure.problems import GemmProblem
+from louver.measure.protocol import Protocol
+from louver.measure.schedules import time_schedules
+
+SHAPE = (4096, 8192, 8192)
+"""M, N, K of the worklog's products."""
+
+TILE = ("tile_m", "tile_n", "consumers", "pingpong")
+"""Fields that are one change: as few of the others fit together."""
+
+QUICK = Protocol(rounds=2, burst_seconds=0.02, pause_seconds=0.01, rotation_bytes=50_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One schedule of the ladder. change: what differs from the rung below. claim: the worklog's TFLOP/s at this point."""
+
+    change: str
+    schedule: Schedule
+    claim: float | None = None
+
+
+Step = tuple[Mapping[str, Any], float | None]
+"""Fields that change, and the worklog's claim when they have."""
+
+BASELINE = Schedule(tile_m=64, tile_n=256, tile_k=64, consumers=1, stages=1, raster=1, specialized=False, in_flight=0)
+"""One warpgroup that copies, waits, multiplies and waits; tiles in the order of the rows."""
+
+OURS: tuple[Step, ...] = (
+    ({"metadata": "global"}, None),
+    ({"stages": 4}, None),  # room for the staged results
+    ({"store": "bulk"}, None),
+    ({"raster": 16}, None),
+    ({"l2": "values"}, None),
+    ({"values": "registers"}, None),
+    ({"values": "shared"}, None),
+    ({"tile_m": 192, "tile_n": 192, "consumers": 3}, None),
+    ({"tile_m": 128, "tile_n": 128, "consumers": 2, "pingpong": True}, None),
+    ({"tile_m": 128, "tile_n": 256, "consumers": 2, "pingpong": False}, None),
+    ({"staging": 128}, None),
+    ({"cluster": 2}, None),
+    ({"multicast": "values"}, None),
+)
+"""Beyond the worklog. What does not pay is on the ladder too, with a rung back where others follow; `staging` makes the library's
+choice for f16.
+"""
+
+CLAIMED_BASELINE: Mapping[str, float] = {"e4m3": 430.0, "f16": 457.0}
+
+STEPS: Mapping[str, tuple[Step, ...]] = {
+    "e4m3": (
+        ({"specialized": True}, None),
+        ({"stages": 2}, None),
+        ({"tile_m": 128, "consumers": 2}, 586.0),
+        ({"tile_k": 128}, 718.0),
+        ({"metadata": "barrier"}, None),
+        ({"in_flight": 1}, None),
+        ({"stages": 3}, 1401.0),
+        ({"stages": 5}, None),
+        *OURS,
+    ),
+    "f16": (
+        ({"specialized": True}, None),
+        ({"stages": 3}, None),
+        ({"tile_m": 128, "consumers": 2}, 531.0),
+        ({"stages": 2}, None),  # three of the wider steps do not fit
+        ({"tile_k": 128}, None),
+        ({"metadata": "stage"}, 784.0),
+        ({"in_flight": 1}, None),
+        ({"tile_k": 64}, None),
+        ({"stages": 5}, None),
+        *OURS,
+    ),
+}
+"""Changes from rung to rung, by the operands' element type."""
+
+
+def change_between(below: Schedule, above: Schedule) -> str:
+    """What differs, in words. Raises ValueError unless it is one field, or the tile."""
+    names = [f.name for f in fields(Schedule) if getattr(below, f.name) != getattr(above, f.name)]
+    if names and set(names) <= set(TILE):
+        return f"tile {above.tile_m}×{above.tile_n}, {above.consumers} consumers{' in turn' if above.pingpong else ''}"
+    if len(names) != 1:
+        raise ValueError(
+            f"a rung differs from the one below by one field, or by {', '.join(TILE)}, got {', '.join(names) or 'none'}: "
+            "give each change a rung of its own"
+        )
+    return f"{names[0]} {getattr(above, names[0])}"
+
+
+def climb(baseline: Schedule, steps: Sequence[Step], claim: float | None = None) -> tuple[Rung, ...]:
+    """The rungs from `baseline` up. claim: the worklog's for it. Raises ValueError for a step that is not one change."""
+    rungs = [Rung("baseline", baseline, claim)]
+    for change, claimed in steps:
+        schedule = replace(rungs[-1].schedule, **change)
+        rungs.append(Rung(change_between(rungs[-1].schedule, schedule), schedule, claimed))
+    return tuple(rungs)
+
+
+def ladder(dtype: str) -> tuple[Rung, ...]:
+    """The ladder of an element type. Raises ValueError for one that the worklog has none for."""
+    if dtype not in STEPS:
+        raise ValueError(f"the ladder is for {' or '.join(STEPS)}, got {dtype!r}")
+    return climb(BASELINE, STEPS[dtype], CLAIMED_BASELINE[dtype])
+
+
+def measure_ladder(torch: Any, dtype: str, protocol: Protocol, shape: tuple[int, int, int] = SHAPE) -> dict[str, Any]:
+    """Time a ladder's rungs side by side: JSON values, in the schema of `louver.measure.report.ladder`.
+
+    Raises ArithmeticError when a rung computes wrongly; each is compared with float64 before it is timed.
+    """
+    gemm = GemmProblem(*shape, dtype)
+    rungs = ladder(dtype)
+    times = time_schedules(torch, gemm, {str(index): rung.schedule for index, rung in enumerate(rungs)}, protocol)
+    found = [_row(rung, times[str(index)]) for index, rung in enumerate(rungs)]
+    return {"dtype": dtype, "out": gemm.out, "shape": list(shape), "rungs": found}
+
+
+def _row(rung: Rung, seconds: float) -> dict[str, Any]:
+    return {
+        "change": rung.change,
+        "us": round(seconds * 1e6, 3),
+        "claim_tflops": rung.claim,
+        "schedule": asdict(rung.schedule),
+    }

@@ -1,0 +1,88 @@
+"""8-bit products whose dense operand has N contiguous: what the transposing copy costs, apart from the product."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import louver
+from louver.measure.graph import prepare
+from louver.measure.operands import Operands
+from louver.measure.protocol import Protocol, interleave, median
+from louver.measure.verify import verify
+from louver.runtime.copy2d import copy_matrix
+
+
+@dataclass(frozen=True, slots=True)
+class NMajor:
+    """`louver.matmul(s, b)` with 8-bit b [K, N] whose rows are contiguous, which tensor cores cannot read.
+
+    copy_us: microseconds of the copy to [N, K]; product_us: of the product that reads it. copied_bytes: K·N, of the operand.
+    """
+
+    copy_us: float
+    product_us: float
+    copied_bytes: int
+
+    @property
+    def share(self) -> float:
+        """The copy's part of the whole, 0 to 1."""
+        return self.copy_us / (self.copy_us + self.product_us)
+
+    @property
+    def gigabytes_per_second(self) -> float:
+        """What the copy moves, read and written."""
+        return 2 * self.copied_bytes / self.copy_us * 1e-3
+
+    def to_json(self) -> dict[str, float]:
+        """The record."""
+        return {
+            "copy_us": round(self.copy_us, 3),
+            "product_us": round(self.product_us, 3),
+            "copy_gigabytes_per_second": round(self.gigabytes_per_second, 1),
+        }
+
+
+def measure_n_major(torch: Any, operands: Operands, protocol: Protocol) -> NMajor:
+    """Time copy and product in turns, by bursts. Raises ArithmeticError when a result is wrong."""
+    problem = operands.problem
+    k_major = operands.x.t()
+    # PyTorch turns bytes of any 8-bit type.
+    n_major = operands.x.view(torch.uint8).t().contiguous().view(operands.x.dtype)
+    product = torch.empty(problem.m, problem.n, dtype=operands.y.dtype, device=operands.y.device)
+    for b in (n_major, k_major):
+        replace(operands, y=product).poison()
+        louver.matmul(operands.sparse[0], b, out=product)
+        agreement = verify(torch, operands, 0, product.t())
+        if not agreement.ok:
+            raise ArithmeticError(
+                f"louver.matmul is wrong for {problem}, strides {list(b.stride())}: {agreement.violations} sampled elements "
+                f"are out of bounds, the worst {agreement.worst:.3g} times"
+            )
+    turned = torch.empty_like(operands.x)
+    calls: dict[str, tuple[Callable[[int], object], int]] = {
+        "copy": (lambda _: _turn(torch, n_major, turned), 1),
+        "product": (lambda i: louver.matmul(operands.sparse[i % operands.sets], k_major, out=product), operands.sets),
+    }
+    loads = {name: prepare(torch, call, sets, protocol) for name, (call, sets) in calls.items()}
+    bursts = {name: load.burst for name, load in loads.items()}
+    times = interleave(bursts, protocol.rounds, lambda: time.sleep(protocol.pause_seconds))
+    us = {name: median(taken) * 1e6 for name, taken in times.items()}
+    return NMajor(us["copy"], us["product"], problem.k * problem.n)
+
+
+def _turn(torch: Any, source: Any, target: Any) -> None:
+    """Copy [K, N] with rows contiguous to [N, K], as products do it."""
+    inner, rows = source.shape
+    copy_matrix(
+        source=source.data_ptr(),
+        shape=(rows, inner),
+        strides=(1, rows),
+        element_bytes=1,
+        destination=target.data_ptr(),
+        pitch=inner,
+        ordinal=target.device.index,
+        stream=torch.cuda.current_stream().cuda_stream,
+    )

@@ -1,0 +1,145 @@
+"""A benchmark's record of products: ours beside the vendor's libraries, on one machine, in one process.
+
+The file is JSON:
+`{"schema": 1, "kind": "gemm", "device": …, "versions": {…}, "protocol": …, "rows": [{"shape": [M, N, K], "dtype": "f16",
+"out": "f16", "product": "linear", "ours_us": 1.0, "cublas_us": 1.0, "cusparselt_us": null,
+"sustained": {"ours": {"us": 1.0, "clock_mhz": 1400.0, "power_w": 690.0}, …}}, …]}`; `sustained` may be left out.
+M is rows of the sparse weight, N tokens. `dtype` is the operands' type, `out` the result's, `dtype` where it is left out.
+A time that was not taken is null. `accumulate` is how our product accumulates, "auto" where it is left out; rows of different
+ways are kept in different files. Rows and header may hold more.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+SCHEMA = 1
+CONTENDERS = ("ours", "cublas", "cusparselt")
+LABELS: Mapping[str, str] = {"ours": "Louver 2:4", "cublas": "cuBLAS dense", "cusparselt": "cuSPARSELt 2:4"}
+
+
+def types_of(dtype: str, out: str | None, accumulate: str = "auto") -> str:
+    """Element types of operands and result in words: "f16", or "s8→s32" where they differ, and how our product accumulates
+    unless as usual: "e4m3→f16, promoted". out: None for `dtype`.
+    """
+    types = dtype if out in (None, dtype) else f"{dtype}→{out}"
+    return types if accumulate == "auto" else f"{types}, {ACCUMULATED.get(accumulate, accumulate)}"
+
+
+ACCUMULATED: Mapping[str, str] = {"f16": "sums in f16", "promoted": "promoted"}
+"""Ways to accumulate in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class GemmRow:
+    """One problem. shape: (M, N, K) in elements. times_us: microseconds by contender, absent where not taken.
+
+    out: the result's element type, None for the operands', `dtype`. accumulate: how our product accumulates.
+    """
+
+    shape: tuple[int, int, int]
+    dtype: str
+    product: str
+    times_us: Mapping[str, float]
+    out: str | None = None
+    accumulate: str = "auto"
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != 3 or min(self.shape) < 1:
+            raise ValueError(f"shape is [M, N, K], each at least 1, got {list(self.shape)}")
+        for name, time in self.times_us.items():
+            if not (math.isfinite(time) and time > 0):
+                raise ValueError(f"{name}_us is a positive number of microseconds or null, got {time}")
+
+    @property
+    def types(self) -> str:
+        """The element types in words, see `types_of`."""
+        return types_of(self.dtype, self.out, self.accumulate)
+
+    def tflops(self, contender: str) -> float | None:
+        """Dense-equivalent TFLOP/s: 2·M·N·K over the time, zeros counted; None when it was not timed."""
+        time = self.times_us.get(contender)
+        return None if time is None else 2 * math.prod(self.shape) / time * 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class SustainedRow:
+    """A contender of a row under sustained load. us: microseconds of a launch. clock_mhz, power_w: means, None if unread."""
+
+    row: GemmRow
+    contender: str
+    us: float
+    clock_mhz: float | None
+    power_w: float | None
+
+    def __post_init__(self) -> None:
+        for name, value in (("us", self.us), ("clock_mhz", self.clock_mhz), ("power_w", self.power_w)):
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name} of sustained {self.contender} is a positive number, got {value}")
+
+    @property
+    def tflops(self) -> float:
+        """Dense-equivalent TFLOP/s."""
+        return 2 * math.prod(self.row.shape) / self.us * 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class GemmRecord:
+    """A whole file. versions: name to version, the driver and ptxas among them. protocol: how the times were taken."""
+
+    device: str
+    versions: Mapping[str, str]
+    protocol: str
+    rows: tuple[GemmRow, ...]
+    sustained: tuple[SustainedRow, ...] = ()
+
+
+def read_gemm(path: Path) -> GemmRecord:
+    """Read and check a record. Raises ValueError with the file's name and the rule that it breaks."""
+    try:
+        data: Any = json.loads(path.read_text(encoding="utf-8"))
+        return _record(data)
+    except KeyError as error:
+        raise ValueError(
+            f"{path.name}: a gemm record needs {error}: see louver/measure/report/gemm.py for the schema"
+        ) from error
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path.name}: not a gemm record: {error}") from error
+
+
+def _record(data: Any) -> GemmRecord:
+    if not isinstance(data, dict):
+        raise ValueError(f"a record is a JSON object, got {type(data).__name__}")
+    header = cast("dict[str, Any]", data)
+    if header["schema"] != SCHEMA or header["kind"] != "gemm":
+        raise ValueError(f"expected schema {SCHEMA} and kind 'gemm', got {header['schema']} and {header['kind']!r}")
+    versions = {str(name): str(version) for name, version in header["versions"].items()}
+    rows = tuple(_row(row) for row in header["rows"])
+    pairs = zip(rows, header["rows"], strict=True)
+    sustained = tuple(taken for row, found in pairs for taken in _sustained(row, found.get("sustained", {})))
+    return GemmRecord(str(header["device"]), versions, str(header["protocol"]), rows, sustained)
+
+
+def _row(row: Mapping[str, Any]) -> GemmRow:
+    m, n, k = (int(size) for size in row["shape"])
+    taken = {name: float(row[f"{name}_us"]) for name in CONTENDERS if row.get(f"{name}_us") is not None}
+    dtype = str(row["dtype"])
+    usual = {"product": "linear", "out": dtype, "accumulate": "auto"}
+    product, out, accumulate = (str(row.get(name, value)) for name, value in usual.items())
+    return GemmRow((m, n, k), dtype, product, taken, out, accumulate)
+
+
+def _sustained(row: GemmRow, found: Mapping[str, Mapping[str, Any]]) -> list[SustainedRow]:
+    def number(value: Any) -> float | None:
+        return None if value is None else float(value)
+
+    return [
+        SustainedRow(row, name, float(taken["us"]), number(taken.get("clock_mhz")), number(taken.get("power_w")))
+        for name, taken in found.items()
+        if name in CONTENDERS
+    ]

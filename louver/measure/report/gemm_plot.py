@@ -1,0 +1,111 @@
+"""A benchmark's record of products as one picture: bars beside the vendor's libraries, and where that is under the roofs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+from louver.formats.dtypes import element_type
+from louver.measure.report.canvas import COLORS, INK, MUTED, clean, figure, write
+from louver.measure.report.gemm import CONTENDERS, LABELS, GemmRecord, GemmRow
+from louver.measure.report.gemm_table import mean_factor
+from louver.measure.report.roofline import ROOFS
+from louver.measure.report.roofline_plot import draw_roofline
+
+WIDTH = 13.0
+ROW_HEIGHT = 3.2
+ROOF_HEIGHT = 3.9
+FOOT_COLUMNS = 250
+"""Characters of a line below the panels."""
+
+
+def plot_gemm(record: GemmRecord, path: Path, title: str = "2:4 products beside the vendor's libraries") -> Path:
+    """Dense-equivalent TFLOP/s by problem, one panel for each kind of element types, one row for each operand width.
+
+    Below them, for devices in `ROOFS`, each width's roofline. Returns `path`.
+    Raises ValueError without rows and ModuleNotFoundError without Matplotlib.
+    """
+    if not record.rows:
+        raise ValueError("a plot of products needs at least one row, got none: run the benchmark first")
+    widths = list(dict.fromkeys(_bits(row) for row in record.rows))
+    roof = ROOFS.get(record.device)
+    heights = [ROW_HEIGHT] * len(widths) + ([ROOF_HEIGHT] if roof else [])
+    made = figure(WIDTH, sum(heights) + 1.1)
+    bands = made.subfigures(len(heights) + 2, 1, height_ratios=[0.55, *heights, 0.55])
+    _head(bands[0], title, bool(record.sustained))
+    for band, bits in zip(bands[1:], widths, strict=False):
+        _bars(band, record, [row for row in record.rows if _bits(row) == bits])
+    if roof is not None:
+        band = bands[1 + len(widths)]
+        for axes, bits in zip(_panels(band, len(widths), bottom=0.14), widths, strict=True):
+            draw_roofline(axes, record, roof, bits)
+    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
+    foot = fill(f"{record.device}; {versions}. {record.protocol}", FOOT_COLUMNS)
+    bands[-1].text(0.012, 0.9, foot, fontsize=6.5, color=MUTED, va="top", linespacing=1.35)
+    return write(made, path)
+
+
+def _bits(row: GemmRow) -> int:
+    return element_type(row.dtype).bits
+
+
+def _head(band: Any, title: str, sustained: bool) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    band.text(0.012, 0.62, title, fontsize=14, color=INK, weight="bold", va="center")
+    marks: list[Any] = [Patch(color=COLORS[name], label=LABELS[name]) for name in CONTENDERS]
+    if sustained:
+        dot: dict[str, Any] = {"marker": "o", "markerfacecolor": "white", "markeredgecolor": INK, "linestyle": "none"}
+        marks.append(Line2D([], [], label="sustained, where power is the limit", **dot))
+    band.legend(handles=marks, loc="center right", bbox_to_anchor=(0.99, 0.62), ncols=4, frameon=False, fontsize=9)
+
+
+def _panels(band: Any, count: int, bottom: float) -> list[Any]:
+    axes = band.subplots(1, count, squeeze=False)
+    band.subplots_adjust(left=0.06, right=0.99, top=0.9, bottom=bottom, wspace=0.13)
+    return list(axes[0])
+
+
+def _bars(band: Any, record: GemmRecord, rows: Sequence[GemmRow]) -> None:
+    """A row of panels that share their scale."""
+    kinds = list(dict.fromkeys(row.types for row in rows))
+    panels = _panels(band, len(kinds), bottom=0.2)
+    top = max((row.tflops(name) or 0.0) for row in rows for name in CONTENDERS)
+    for index, (axes, types) in enumerate(zip(panels, kinds, strict=True)):
+        _gemm_panel(axes, record, [row for row in rows if row.types == types], types)
+        axes.set_ylim(0, 1.12 * top)
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+        axes.tick_params(labelleft=not index)
+    panels[0].set_ylabel("dense-equivalent TFLOP/s", fontsize=8, color=INK)
+
+
+def _gemm_panel(axes: Any, record: GemmRecord, rows: Sequence[GemmRow], types: str) -> None:
+    width = 0.82 / len(CONTENDERS)
+    for index, contender in enumerate(CONTENDERS):
+        for place, row in enumerate(rows):
+            at, height = place + (index - 1) * width, row.tflops(contender)
+            if height is None:
+                continue
+            axes.bar(at, height, width * 0.92, color=COLORS[contender])
+            dense = row.tflops("cublas")
+            if contender == "ours" and dense:
+                axes.annotate(f"{height / dense:.2f}×", (at, height), ha="center", va="bottom", fontsize=6.5, color=INK)
+            for taken in record.sustained:
+                if taken.row is row and taken.contender == contender:
+                    axes.plot(
+                        at, taken.tflops, "o", markersize=4.2, markerfacecolor="white", markeredgecolor=INK, mew=0.8
+                    )
+    axes.set_title(types, fontsize=10, color=INK, weight="bold", loc="left")
+    axes.set_title(_means(rows), fontsize=8, color=MUTED, loc="right")
+    clean(axes, grid="y")
+    labels = ["\n×".join(str(size) for size in row.shape) for row in rows]
+    axes.set_xticks(range(len(rows)), labels, fontsize=7)
+
+
+def _means(rows: Sequence[GemmRow]) -> str:
+    """Our geometric means over the libraries, in words."""
+    means = {name: mean_factor(rows, name) for name in CONTENDERS[1:]}
+    return ", ".join(f"{mean:.2f}× {LABELS[name].split()[0]}" for name, mean in means.items() if mean is not None)

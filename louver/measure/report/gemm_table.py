@@ -1,0 +1,50 @@
+"""A benchmark's record of products as a terminal table: TFLOP/s, factors over the libraries, geometric means."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from louver.measure.report.gemm import CONTENDERS, LABELS, GemmRecord, GemmRow
+from louver.measure.report.table import Column, Table
+
+NONE = "–"
+
+
+def factor(row: GemmRow, over: str) -> float | None:
+    """Our speed over a contender's; None where one of the two was not timed."""
+    ours, other = row.times_us.get("ours"), row.times_us.get(over)
+    return None if ours is None or other is None else other / ours
+
+
+def geomean(factors: Sequence[float]) -> float:
+    """The geometric mean of positive numbers. Raises ValueError without any."""
+    if not factors or min(factors) <= 0:
+        raise ValueError(f"a geometric mean needs positive numbers, at least one, got {list(factors)}")
+    return math.exp(math.fsum(map(math.log, factors)) / len(factors))
+
+
+def mean_factor(rows: Sequence[GemmRow], over: str) -> float | None:
+    """Geometric mean of our factors over a contender, over the rows that have one; None without any."""
+    found = [value for value in (factor(row, over) for row in rows) if value is not None]
+    return geomean(found) if found else None
+
+
+def gemm_table(record: GemmRecord, title: str) -> Table:
+    """The rows by element types, each kind closed by its geometric means."""
+    speeds = [Column(f"{LABELS[contender]} TFLOP/s", right=True) for contender in CONTENDERS]
+    factors = [Column(f"× {LABELS[over]}", right=True) for over in CONTENDERS[1:]]
+    shown: list[tuple[str, ...]] = []
+    for types in dict.fromkeys(row.types for row in record.rows):
+        rows = [row for row in record.rows if row.types == types]
+        for row in rows:
+            numbers = [_number(row.tflops(contender), ".0f") for contender in CONTENDERS]
+            numbers += [_number(factor(row, over), ".2f") for over in CONTENDERS[1:]]
+            shown.append(("×".join(map(str, row.shape)), types, *numbers))
+        means = [_number(mean_factor(rows, over), ".2f") for over in CONTENDERS[1:]]
+        shown.append(("geomean", types, *[""] * len(CONTENDERS), *means))
+    return Table(title, (Column("M×N×K", right=True), Column("type"), *speeds, *factors), shown)
+
+
+def _number(value: float | None, form: str) -> str:
+    return NONE if value is None else format(value, form)

@@ -1,0 +1,171 @@
+"""The record of users' kernels beside Triton's dense ones.
+
+The file is JSON:
+`{"schema": 1, "kind": "kernels", "device": …, "versions": {…}, "date": …, "protocol": …, "general": false, "rows": […], "summary": {…}}`.
+A row has `form`, `kind`, `tile` [M, N, K] and `sizes` [M, N, K], and either `refused` or `failed`, a message, or `louver_us` and
+`louver_spread`, the same for `triton` and `cublas` where they ran, `times_dense` (Triton's time over ours), `options` of Triton's best,
+`tflops`, `grid`, `family`, `unit` (matrix products in the code by name), `registers`, `spilled_bytes`, `compile_s`, `first_call_s`.
+`general`: every kernel ran by register tiles.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from louver.measure.report.gemm import SCHEMA
+from louver.measure.report.table import NAME, Column, Table
+
+NONE = "–"
+WARPGROUP = "GMMA.SP"
+"""How sparse products of a warpgroup end in machine code, whatever their type."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """A call. us: microseconds by contender. problem: why there are none."""
+
+    form: str
+    kind: str
+    tile: tuple[int, int, int]
+    us: Mapping[str, float]
+    unit: Mapping[str, int]
+    problem: str | None = None
+
+    def __post_init__(self) -> None:
+        if ("louver" in self.us) == (self.problem is not None):
+            raise ValueError(f"{self.label} has times or a message, got {dict(self.us)} and {self.problem!r}")
+        if any(not (math.isfinite(each) and each > 0) for each in self.us.values()):
+            raise ValueError(f"times are positive numbers of microseconds, got {dict(self.us)}")
+
+    @property
+    def label(self) -> str:
+        """Form and tile."""
+        return f"{self.form} {'×'.join(map(str, self.tile))}"
+
+    @property
+    def times_dense(self) -> float | None:
+        """Triton's time over ours, None where either is missing."""
+        return self.us["triton"] / self.us["louver"] if {"triton", "louver"} <= set(self.us) else None
+
+    @property
+    def tile_class(self) -> str:
+        """Tiles that are compared together."""
+        m, n, _ = self.tile
+        return "128×128 and more" if min(m, n) >= 128 else "64×64" if m == n == 64 else "other tiles"
+
+    @property
+    def units(self) -> str:
+        """The units, sparse ones first."""
+        return ", ".join(sorted(self.unit, key=lambda name: (not name.upper().endswith(".SP"), name))) or NONE
+
+
+@dataclass(frozen=True, slots=True)
+class KernelsRecord:
+    """A whole file."""
+
+    device: str
+    versions: Mapping[str, str]
+    protocol: str
+    general: bool
+    rows: tuple[KernelRow, ...]
+
+
+def row_of(found: Mapping[str, Any]) -> KernelRow:
+    """A row from its JSON values. Of one that failed after it was timed, the message counts."""
+    problem = found.get("refused", found.get("failed"))
+    names = () if problem is not None else ("louver", "triton", "cublas")
+    us = {name: float(found[f"{name}_us"]) for name in names if f"{name}_us" in found}
+    m, n, k = (int(size) for size in found["tile"])
+    return KernelRow(str(found["form"]), str(found["kind"]), (m, n, k), us, found.get("unit", {}), problem)
+
+
+def read_kernels(path: Path) -> KernelsRecord:
+    """Read and check a record. Raises ValueError with the file's name and the rule that it breaks."""
+    try:
+        data = cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
+        if data["schema"] != SCHEMA or data["kind"] != "kernels":
+            raise ValueError(f"expected schema {SCHEMA} and kind 'kernels', got {data['schema']} and {data['kind']!r}")
+        versions = {str(name): str(version) for name, version in data["versions"].items()}
+        rows = tuple(map(row_of, data["rows"]))
+        return KernelsRecord(str(data["device"]), versions, str(data["protocol"]), bool(data["general"]), rows)
+    except KeyError as error:
+        raise ValueError(
+            f"{path.name}: a kernels record needs {error}: see louver/measure/report/kernels.py for the schema"
+        ) from error
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path.name}: not a kernels record: {error}") from error
+
+
+def summarize(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of a record's rows: geometric and least times Triton's dense speed by group, and forms counted."""
+    rows = [row_of(each) for each in found]
+    groups = {"all": rows}
+    groups |= _grouped(rows, lambda row: row.kind) | _grouped(rows, lambda row: row.tile_class)
+    means = {name: _mean(each) for name, each in groups.items()}
+    forms = _grouped(rows, lambda row: row.form)
+    refused = {each["form"] for each in found if "refused" in each}
+    failed = {each["form"] for each in found if "failed" in each} - refused
+    accepted = [each for name, each in forms.items() if name not in refused | failed]
+    return {
+        "times_dense": {name: mean for name, mean in means.items() if mean is not None},
+        "forms": len(forms),
+        "accepted": len(accepted),
+        "refused": len(refused),
+        "failed": len(failed),
+        "sparse_by_warpgroup": sum(
+            all(any(WARPGROUP in unit for unit in row.unit) for row in each) for each in accepted
+        ),
+    }
+
+
+def _grouped(rows: Iterable[KernelRow], key: Callable[[KernelRow], str]) -> dict[str, list[KernelRow]]:
+    found: dict[str, list[KernelRow]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
+
+
+def _mean(rows: Iterable[KernelRow]) -> dict[str, float | int] | None:
+    """Calls that were timed beside Triton's, their geometric mean and the least; None without any."""
+    speeds = [row.times_dense for row in rows if row.times_dense is not None]
+    if not speeds:
+        return None
+    mean = math.exp(sum(map(math.log, speeds)) / len(speeds))
+    return {"calls": len(speeds), "mean": round(mean, 3), "least": round(min(speeds), 3)}
+
+
+def kernels_tables(found: Sequence[Mapping[str, Any]], title: str) -> list[Table | str]:
+    """The calls, fastest first; means by group; each message in a line."""
+    rows = [row_of(each) for each in found]
+    timed = sorted((row for row in rows if row.problem is None), key=lambda row: -(row.times_dense or 0))
+    names = (Column("form", least=NAME), Column("tile"), Column("kind"), Column("units", least=NAME))
+    numbers = ("µs", "Triton µs", "cuBLAS µs", "× Triton")
+    cells = [
+        (
+            row.form,
+            "×".join(map(str, row.tile)),
+            row.kind,
+            row.units,
+            *(f"{row.us[name]:.1f}" if name in row.us else NONE for name in ("louver", "triton", "cublas")),
+            NONE if row.times_dense is None else f"{row.times_dense:.2f}",
+        )
+        for row in timed
+    ]
+    summary = summarize(found)
+    means = [
+        (name, str(each["calls"]), f"{each['mean']:.2f}", f"{each['least']:.2f}")
+        for name, each in summary["times_dense"].items()
+    ]
+    columns = (Column("calls", right=True), Column("× Triton, geometric mean", right=True), Column("least", right=True))
+    counts = (
+        f"{summary['forms']} forms: {summary['accepted']} accepted and right, {summary['sparse_by_warpgroup']} of them by sparse "
+        f"warpgroup products; {summary['refused']} refused, {summary['failed']} failed"
+    )
+    messages = [f"{row.label}: {row.problem}" for row in rows if row.problem is not None]
+    table = Table(title, (*names, *(Column(name, right=True) for name in numbers)), cells)
+    return [table, Table("", (Column("group"), *columns), means), counts, *messages]

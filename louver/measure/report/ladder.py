@@ -1,0 +1,135 @@
+"""The ladder's record: schedules from a plain one to ours, each one change from the one below, and what the worklog claims.
+
+The file is JSON:
+`{"schema": 1, "kind": "ladder", "device": …, "versions": {…}, "protocol": …, "ladders": [{"dtype": "e4m3", "out": "f16",
+"shape": [M, N, K], "rungs": [{"change": "baseline", "us": 1.0, "claim_tflops": 430.0, "schedule": {…}}, …]}, …]}`.
+A claim that there is none of is null. The first rung is the baseline.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from louver.formats.dtypes import element_type
+from louver.measure.report.gemm import SCHEMA, types_of
+from louver.measure.report.roofline import DATASHEET
+from louver.measure.report.table import NAME, Column, Table
+
+NONE = "–"
+
+CLAIMS = (
+    'Claims are from the worklog "How to optimize a Croqtile 2:4 sparse GEMM" (April 2026): TFLOP/s that its author measured '
+    "at the same step on an H800 PCIe, not reproduced here."
+)
+"""Where the claims in a record come from, for tables and pictures."""
+
+
+@dataclass(frozen=True, slots=True)
+class LadderRung:
+    """A schedule measured. change: from the one below. us: microseconds of a launch. claim: the worklog's TFLOP/s here."""
+
+    change: str
+    us: float
+    claim: float | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.us) and self.us > 0):
+            raise ValueError(f"us is a positive number of microseconds, got {self.us}")
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """The rungs of one element type at one shape, (M, N, K) in elements."""
+
+    dtype: str
+    out: str
+    shape: tuple[int, int, int]
+    rungs: tuple[LadderRung, ...]
+
+    def __post_init__(self) -> None:
+        if not self.rungs:
+            raise ValueError("a ladder has at least its baseline, got no rungs")
+
+    @property
+    def title(self) -> str:
+        """Shape and types."""
+        return f"{'×'.join(map(str, self.shape))} {types_of(self.dtype, self.out)}"
+
+    def tflops(self, rung: LadderRung) -> float:
+        """Dense-equivalent TFLOP/s."""
+        return 2 * math.prod(self.shape) / rung.us * 1e-6
+
+    def gain(self, rung: LadderRung) -> float:
+        """Speed over the baseline's, less 1."""
+        return self.rungs[0].us / rung.us - 1
+
+    def efficiency(self, rung: LadderRung, device: str) -> float | None:
+        """Part of the data sheet's 2:4 peak; None for a device whose data sheet is not known."""
+        peak = DATASHEET.get(device, {}).get(element_type(self.dtype).bits)
+        return None if peak is None else self.tflops(rung) / peak
+
+
+@dataclass(frozen=True, slots=True)
+class LadderRecord:
+    """A whole file. versions: name to version. protocol: how the times were taken."""
+
+    device: str
+    versions: Mapping[str, str]
+    protocol: str
+    ladders: tuple[Ladder, ...]
+
+
+def ladder_of(found: Mapping[str, Any]) -> Ladder:
+    """A ladder from its JSON values."""
+    m, n, k = (int(size) for size in found["shape"])
+    rungs = tuple(LadderRung(str(r["change"]), float(r["us"]), r.get("claim_tflops")) for r in found["rungs"])
+    return Ladder(str(found["dtype"]), str(found["out"]), (m, n, k), rungs)
+
+
+def read_ladder(path: Path) -> LadderRecord:
+    """Read and check a record. Raises ValueError with the file's name and the rule that it breaks."""
+    try:
+        header = cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
+        if header["schema"] != SCHEMA or header["kind"] != "ladder":
+            raise ValueError(
+                f"expected schema {SCHEMA} and kind 'ladder', got {header['schema']} and {header['kind']!r}"
+            )
+        versions = {str(name): str(version) for name, version in header["versions"].items()}
+        ladders = tuple(ladder_of(found) for found in header["ladders"])
+        return LadderRecord(str(header["device"]), versions, str(header["protocol"]), ladders)
+    except KeyError as error:
+        raise ValueError(
+            f"{path.name}: a ladder record needs {error}: see louver/measure/report/ladder.py for the schema"
+        ) from error
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path.name}: not a ladder record: {error}") from error
+
+
+def ladder_tables(ladders: Sequence[Ladder], device: str) -> list[Table | str]:
+    """The rungs of each ladder from the baseline up; `CLAIMS` below them where there are any."""
+    tables: list[Table | str] = [_table(ladder, device) for ladder in ladders]
+    claimed = any(rung.claim is not None for ladder in ladders for rung in ladder.rungs)
+    return [*tables, CLAIMS] if claimed else tables
+
+
+def _table(ladder: Ladder, device: str) -> Table:
+    numbers = ("TFLOP/s", "Δ vs baseline", "HW efficiency", "worklog's claim TFLOP/s")
+    rows: list[tuple[str, ...]] = []
+    for rung in ladder.rungs:
+        part = ladder.efficiency(rung, device)
+        rows.append(
+            (
+                rung.change,
+                f"{ladder.tflops(rung):.0f}",
+                "" if rung is ladder.rungs[0] else f"{ladder.gain(rung):+.0%}",
+                NONE if part is None else f"{part:.1%}",
+                "" if rung.claim is None else f"{rung.claim:.0f}",
+            )
+        )
+    columns = (Column("change", least=NAME), *(Column(name, right=True) for name in numbers))
+    return Table(f"{ladder.title}, 2:4, dense-equivalent, bursts on {device}", columns, rows)

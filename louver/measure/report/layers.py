@@ -1,0 +1,106 @@
+"""What pruning and compressing did to each weight, as records, a terminal table, Markdown and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from louver.measure.report.table import NAME, Column, Table
+from louver.measure.report.text import shown
+
+HEADINGS = ("tensor", "shape", "type", "dense", "stored", "ratio", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRow:
+    """One weight.
+
+    shape: [rows, columns] in elements. dtype: the stored element type. dense_bytes: its size dense, in that type.
+    stored_bytes: its size as it is written, dense or compressed.
+    error: relative Frobenius error of pruning, ‖w − pruned‖ / ‖w‖ (0 for a zero weight).
+    """
+
+    name: str
+    shape: tuple[int, int]
+    dtype: str
+    dense_bytes: int
+    stored_bytes: int
+    error: float
+
+    def __post_init__(self) -> None:
+        if self.dense_bytes < 0 or self.stored_bytes < 0:
+            raise ValueError(f"sizes are not negative, got {self.dense_bytes} and {self.stored_bytes} bytes")
+        if not self.error >= 0:
+            raise ValueError(f"{self.name}: the error is a number from 0, got {self.error}: the weight may hold NaN")
+
+    @property
+    def ratio(self) -> float:
+        """Dense bytes over stored bytes."""
+        return self.dense_bytes / self.stored_bytes if self.stored_bytes else 1.0
+
+
+def total(rows: Sequence[LayerRow]) -> tuple[int, int, float]:
+    """Dense bytes, stored bytes, and the root mean square of the rows' errors, weighted by their elements."""
+    dense = sum(row.dense_bytes for row in rows)
+    stored = sum(row.stored_bytes for row in rows)
+    weights = [row.shape[0] * row.shape[1] for row in rows]
+    squares = sum(weight * row.error**2 for weight, row in zip(weights, rows, strict=True))
+    return dense, stored, (squares / sum(weights)) ** 0.5 if sum(weights) else 0.0
+
+
+def cells(row: LayerRow) -> tuple[str, ...]:
+    """A row as text, in the order of `HEADINGS`."""
+    return (
+        row.name,
+        f"{row.shape[0]}×{row.shape[1]}",
+        row.dtype,
+        size_text(row.dense_bytes),
+        size_text(row.stored_bytes),
+        f"{row.ratio:.2f}×",
+        f"{row.error:.4f}",
+    )
+
+
+def _total_cells(rows: Sequence[LayerRow]) -> tuple[str, ...]:
+    dense, stored, error = total(rows)
+    ratio = f"{dense / stored:.2f}×" if stored else "–"
+    return (f"{len(rows)} tensors", "", "", size_text(dense), size_text(stored), ratio, f"{error:.4f}")
+
+
+def layers_table(rows: Sequence[LayerRow], title: str) -> Table:
+    """The rows and their total, for a terminal."""
+    columns = tuple(
+        Column(name, right=name not in ("tensor", "type"), least=NAME if name == "tensor" else 0) for name in HEADINGS
+    )
+    return Table(title, columns, [cells(row) for row in rows], footer=_total_cells(rows))
+
+
+def layers_markdown(rows: Sequence[LayerRow]) -> str:
+    """The rows and their total as a Markdown table."""
+    lines = [markdown_line(HEADINGS), markdown_line(("---", "---:", "---", "---:", "---:", "---:", "---:"))]
+    lines += [markdown_line(cells(row)) for row in rows]
+    lines.append(markdown_line(tuple(f"**{cell}**" if cell else "" for cell in _total_cells(rows))))
+    return "\n".join(lines) + "\n"
+
+
+def layers_json(rows: Sequence[LayerRow]) -> dict[str, Any]:
+    """The rows and their total as JSON values."""
+    dense, stored, error = total(rows)
+    return {
+        "tensors": [asdict(row) for row in rows],
+        "total": {"dense_bytes": dense, "stored_bytes": stored, "error": error},
+    }
+
+
+def size_text(size: int) -> str:
+    """Bytes with a binary unit."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}"
+    return f"{size} B"
+
+
+def markdown_line(row: Sequence[str]) -> str:
+    """One line of a Markdown table."""
+    return "| " + " | ".join(shown(cell).replace("|", "\\|") for cell in row) + " |"

@@ -1,0 +1,69 @@
+"""What became of each product that was run and checked, as records, a terminal table, Markdown and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from louver.measure.report.layers import markdown_line
+from louver.measure.report.table import Column, Table
+
+HEADINGS = ("product", "M×N×K", "ran on", "seconds", "within the bound")
+
+MOST_LINES = 10
+"""Kinds of products that a terminal shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductRow:
+    """One product, checked against float64.
+
+    shape: (M, N, K): rows of the sparse weight, tokens, inner size. path: what ran it ("GPU", "reference", "emulator").
+    seconds: wall time of the call, copies included. worst: the greatest error over its bound. That is near 1 for a right
+    product, since rounding to the output's type is most of the bound. ok: no error is over its bound.
+    """
+
+    name: str
+    shape: tuple[int, int, int]
+    path: str
+    seconds: float
+    worst: float
+    ok: bool
+
+
+def cells(row: ProductRow) -> tuple[str, ...]:
+    """A row as text, in the order of `HEADINGS`."""
+    shape = "×".join(str(size) for size in row.shape)
+    return (row.name, shape, row.path, f"{row.seconds:.3f}", "yes" if row.ok else "NO")
+
+
+def products_table(rows: Sequence[ProductRow], title: str) -> Table:
+    """A line for all products of one shape that ran on one path, for a terminal; shapes past `MOST_LINES` are counted."""
+    kinds: dict[tuple[tuple[int, int, int], str], list[ProductRow]] = {}
+    for row in rows:
+        kinds.setdefault((row.shape, row.path), []).append(row)
+    lines = [_kind_cells(same) for same in list(kinds.values())[:MOST_LINES]]
+    if len(kinds) > MOST_LINES:
+        lines.append((f"{len(kinds) - MOST_LINES} more", "", "", "", ""))
+    columns = tuple(Column(name, right=name != "ran on") for name in ("M×N×K", "products", *HEADINGS[2:]))
+    return Table(title, columns, lines)
+
+
+def _kind_cells(rows: Sequence[ProductRow]) -> tuple[str, ...]:
+    """Products of one shape and path as one row."""
+    good = sum(row.ok for row in rows)
+    _, shape, path, _, _ = cells(rows[0])
+    within = "all" if good == len(rows) else f"{good} of {len(rows)}"
+    return (shape, str(len(rows)), path, f"{sum(row.seconds for row in rows):.3f}", within)
+
+
+def products_markdown(rows: Sequence[ProductRow]) -> str:
+    """The rows as a Markdown table."""
+    lines = [markdown_line(HEADINGS), markdown_line(("---", "---:", "---", "---:", "---"))]
+    return "\n".join(lines + [markdown_line(cells(row)) for row in rows]) + "\n"
+
+
+def products_json(rows: Sequence[ProductRow]) -> list[dict[str, Any]]:
+    """The rows as JSON values."""
+    return [asdict(row) for row in rows]

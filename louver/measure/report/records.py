@@ -1,0 +1,38 @@
+"""Records of every kind, drawn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+from louver.measure.report.gemm import read_gemm
+from louver.measure.report.kernels import read_kernels
+from louver.measure.report.ladder import read_ladder
+
+
+def draw(record: Path, picture: Path) -> Path:
+    """Draw a benchmark's JSON record as a PNG; returns `picture`.
+
+    Raises ValueError with the rule that the record breaks and ModuleNotFoundError without Matplotlib.
+    """
+    from louver.measure.report.gemm_plot import plot_gemm
+    from louver.measure.report.kernels_plot import plot_kernels
+    from louver.measure.report.ladder_plot import plot_ladder
+
+    match _kind(record):
+        case "ladder":
+            return plot_ladder(read_ladder(record), picture)
+        case "kernels":
+            return plot_kernels(read_kernels(record), picture)
+        case _:
+            return plot_gemm(read_gemm(record), picture)
+
+
+def _kind(record: Path) -> str | None:
+    """The kind that a record says that it is, None where it says nothing."""
+    try:
+        data: Any = json.loads(record.read_text(encoding="utf-8"))
+    except ValueError:
+        return None
+    return cast("dict[str, Any]", data).get("kind") if isinstance(data, dict) else None

@@ -1,0 +1,61 @@
+"""How fast a product can be on a device: the tensor cores' peak, the same at the clock that power allows, and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from louver.formats.dtypes import element_type
+from louver.measure.report.gemm import GemmRow, SustainedRow
+
+
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """A device's ceilings.
+
+    sms: streaming multiprocessors. clock_mhz: the greatest clock. flops_per_clock: of an SM with 2:4 operands, counted
+    dense, by bits of an operand's element. bytes_per_second: of memory, as a copy reads and writes. watts: the power limit.
+    """
+
+    sms: int
+    clock_mhz: float
+    flops_per_clock: Mapping[int, int]
+    bytes_per_second: float
+    watts: float
+
+    def peak(self, bits: int, clock_mhz: float | None = None) -> float:
+        """Dense-equivalent TFLOP/s of 2:4 products at a clock, the greatest by default."""
+        return self.sms * self.flops_per_clock[bits] * (clock_mhz or self.clock_mhz) * 1e-6
+
+    def ridge(self, bits: int) -> float:
+        """FLOP a byte from which on memory is not the limit at the greatest clock."""
+        return self.peak(bits) * 1e12 / self.bytes_per_second
+
+
+ROOFS: Mapping[str, Roof] = {"NVIDIA H200": Roof(132, 1980.0, {16: 8192, 8: 16384}, 4.3e12, 700.0)}
+"""By the device's name. Sources: NVIDIA's H200 data sheet (132 SMs, 700 W); a measured copy of memory."""
+
+
+DATASHEET: Mapping[str, Mapping[int, float]] = {"NVIDIA H200": {16: 1979.0, 8: 3958.0}}
+"""TFLOP/s of 2:4 products by the device's name and bits of an operand's element, as NVIDIA's data sheet has them."""
+
+
+def intensity(row: GemmRow, contender: str) -> float:
+    """Dense-equivalent FLOP for each byte that must move at least once: both operands and the result.
+
+    A 2:4 weight moves half of its values and one bit of indices an element, dense cuBLAS's moves whole.
+    """
+    m, n, k = row.shape
+    bits = element_type(row.dtype).bits
+    weight_bits = bits if contender == "cublas" else bits // 2 + 1
+    out_bits = element_type(row.out or row.dtype).bits
+    return 2 * m * n * k * 8 / (m * k * weight_bits + n * k * bits + m * n * out_bits)
+
+
+def capped_clock(rows: Sequence[SustainedRow]) -> float | None:
+    """The mean clock, MHz, at which 2:4 products ran for seconds, ours where they were read; None where none were."""
+    for contender in ("ours", "cusparselt"):
+        clocks = [row.clock_mhz for row in rows if row.contender == contender and row.clock_mhz is not None]
+        if clocks:
+            return sum(clocks) / len(clocks)
+    return None

@@ -1,0 +1,101 @@
+"""Sentence embeddings by pruned weights beside those by the stored ones, as records, a terminal table, Markdown and JSON.
+
+Embeddings are [2·n, width], each of length 1. Sentences i and i + n say the same: they are paraphrases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.measure.report.layers import markdown_line
+from louver.measure.report.table import Column, Table
+
+HEADINGS = ("weights", "kept", "mean cosine", "least", "rank corr.", "finds paraphrase")
+
+F32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceRow:
+    """What one set of weights makes of the sentences.
+
+    weights: the pattern, or the type of dense weights. kept: part of each layer's elements that stays, 0 to 1.
+    mean_cosine, least_cosine: of each sentence's embeddings by these weights and by the stored ones.
+    rank_correlation: Spearman's, of the similarities of all pairs of sentences by these weights and by the stored ones.
+    found: sentences whose paraphrase is the nearest of all others; sentences: how many there are.
+    """
+
+    weights: str
+    kept: float
+    mean_cosine: float
+    least_cosine: float
+    rank_correlation: float
+    found: int
+    sentences: int
+
+
+def sentence_row(weights: str, kept: float, embeddings: F32, stored: F32) -> SentenceRow:
+    """Measure embeddings [2·n, width] beside those by the stored weights. Raises ValueError for other shapes."""
+    if embeddings.shape != stored.shape or stored.ndim != 2 or len(stored) % 2:
+        raise ValueError(f"embeddings are two arrays [2·n, width], got {embeddings.shape} and {stored.shape}")
+    cosines = np.einsum("sw,sw->s", embeddings, stored)
+    ranks = [pair_similarities(found).argsort().argsort() for found in (embeddings, stored)]
+    correlation: Any = np.corrcoef(np.stack(ranks))
+    return SentenceRow(
+        weights,
+        kept,
+        float(cosines.mean()),
+        float(cosines.min()),
+        float(correlation[0, 1]),
+        int(finds_paraphrase(embeddings).sum()),
+        len(stored),
+    )
+
+
+def pair_similarities(embeddings: F32) -> F32:
+    """Cosine of every two different sentences, each pair once: [2·n · (2·n - 1) / 2]."""
+    similarity: F32 = embeddings @ embeddings.T
+    return similarity[np.triu_indices(len(embeddings), 1)]
+
+
+def finds_paraphrase(embeddings: F32) -> NDArray[np.bool_]:
+    """Whether the nearest of all other sentences is the paraphrase: [2·n]."""
+    similarity = embeddings @ embeddings.T
+    np.fill_diagonal(similarity, -np.inf)
+    return similarity.argmax(axis=1) == np.roll(np.arange(len(embeddings)), len(embeddings) // 2)
+
+
+def in_words(row: SentenceRow, stored: SentenceRow) -> str:
+    """What pruning cost, in a sentence."""
+    return (
+        f"With {row.weights} weights (by magnitude, not retrained), {row.found} of {row.sentences} sentences find their "
+        f"paraphrase; with the stored weights, {stored.found}."
+    )
+
+
+def cells(row: SentenceRow) -> tuple[str, ...]:
+    """A row as text, in the order of `HEADINGS`."""
+    cosines = (f"{number:.3f}" for number in (row.mean_cosine, row.least_cosine, row.rank_correlation))
+    return (row.weights, f"{row.kept:.0%}", *cosines, f"{row.found} of {row.sentences}")
+
+
+def sentences_table(rows: Sequence[SentenceRow], title: str) -> Table:
+    """The rows, for a terminal."""
+    columns = tuple(Column(name, right=name != "weights") for name in HEADINGS)
+    return Table(title, columns, [cells(row) for row in rows])
+
+
+def sentences_markdown(rows: Sequence[SentenceRow]) -> str:
+    """The rows as a Markdown table."""
+    lines = [markdown_line(HEADINGS), markdown_line(("---", *["---:"] * (len(HEADINGS) - 1)))]
+    return "\n".join(lines + [markdown_line(cells(row)) for row in rows]) + "\n"
+
+
+def sentences_json(rows: Sequence[SentenceRow]) -> list[dict[str, Any]]:
+    """The rows as JSON values."""
+    return [asdict(row) for row in rows]

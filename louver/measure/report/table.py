@@ -1,0 +1,104 @@
+"""The one look of all tables: columns where they fit, else one record a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from louver.measure.report.text import cells, fold, shown
+
+NAME = 16
+"""Least width, in cells, of a column of names or sentences: less is hard to read."""
+
+GAP = "  "
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """right: cells end at the right, as numbers do. least: cells that a narrower text may be folded to; 0: it is not folded."""
+
+    heading: str
+    right: bool = False
+    least: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of text below a title. The first column says what a row is of. footer: a last row, of totals."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: Sequence[Sequence[str]]
+    footer: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        for row in self._all_rows():
+            if len(row) != len(self.columns):
+                raise ValueError(f"a row has {len(self.columns)} cells, got {len(row)}: {list(row)}")
+
+    def lines(self, width: int | None = None, encoding: str = "utf-8") -> Iterator[str]:
+        """The table in lines of at most `width` cells, of any length without one, in characters of `encoding`."""
+        if self.title:
+            yield from paragraph(self.title, width, encoding)
+        headings = [shown(column.heading, encoding) for column in self.columns]
+        rows = [[shown(cell, encoding) for cell in row] for row in self._all_rows()]
+        widths = self._widths([headings, *rows], width)
+        if widths is None:
+            yield from _records(headings, rows, width or 0)
+            return
+        rule = shown("─", encoding) * (sum(widths) + len(GAP) * (len(widths) - 1))
+        yield from self._line(headings, widths)
+        yield rule
+        for index, row in enumerate(rows):
+            if self.footer is not None and index == len(rows) - 1:
+                yield rule
+            yield from self._line(row, widths)
+
+    def _all_rows(self) -> Iterator[Sequence[str]]:
+        yield from self.rows
+        if self.footer is not None:
+            yield self.footer
+
+    def _widths(self, rows: Sequence[Sequence[str]], width: int | None) -> list[int] | None:
+        """The columns' widths, None where `width` is too little. Columns that fold share what is left over."""
+        natural = [max(map(cells, column)) for column in zip(*rows, strict=True)]
+        if width is None:
+            return natural
+        widths = [min(size, column.least or size) for size, column in zip(natural, self.columns, strict=True)]
+        room = width - len(GAP) * (len(widths) - 1) - sum(widths)
+        if room < 0:
+            return None
+        order = sorted(range(len(widths)), key=lambda index: natural[index] - widths[index])
+        for count, index in enumerate(order):
+            extra = min(natural[index] - widths[index], room // (len(order) - count))
+            widths[index] += extra
+            room -= extra
+        return widths
+
+    def _line(self, row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+        folded = (fold(cell, width) for cell, width in zip(row, widths, strict=True))
+        for texts in zip_longest(*folded, fillvalue=""):
+            parts: list[str] = []
+            for column, text, width in zip(self.columns, texts, widths, strict=True):
+                padding = " " * (width - cells(text))
+                parts.append(padding + text if column.right else text + padding)
+            yield GAP.join(parts).rstrip()
+
+
+def _records(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    for index, (name, *values) in enumerate(rows):
+        if index:
+            yield ""
+        yield from fold(name, width)
+        for heading, value in zip(headings[1:], values, strict=True):
+            if value:
+                first, *more = fold(f"{heading}: {value}", width - 2 * len(GAP))
+                yield GAP + first
+                yield from (2 * GAP + line for line in more)
+
+
+def paragraph(text: str, width: int | None = None, encoding: str = "utf-8") -> Iterator[str]:
+    """Text in lines of at most `width` cells."""
+    line = shown(text, encoding)
+    yield from [line] if width is None else fold(line, width)

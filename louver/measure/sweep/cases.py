@@ -1,0 +1,129 @@
+"""The sweep's cases: random products of every kind, in groups that share their kernels, biased towards the edges of tiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from louver.formats.dtypes import element_type
+from louver.frontend.problem import PRODUCTS
+from louver.measure.sweep.options import Rng, Setting, draw_options, is_rounding
+
+EDGES = (1, 2, 7, 8, 9, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1024, 1025)
+LARGE = ((4096, 4096, 4096), (8192, 1000, 4096), (1000, 8192, 8192), (14336, 513, 2048), (300, 300, 65536))
+"""(M, N, K) of some cases, one in `LARGE_EVERY`."""
+
+LARGE_EVERY = 60
+LARGEST_SIZE = 4096
+WIDTHS = ((1, 64), (65, 128), (129, LARGEST_SIZE))
+"""Ranges of N, of which a group has one: others have other kernels."""
+
+GROUP = 12
+"""Cases of a group."""
+
+GATED_ROWS = 8
+"""Rows of which a gated product's halves are multiples."""
+
+LAYOUTS = ("k_major", "n_major", "strided")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What decides a kernel. forms: options with their forms. layout: of the dense operand: K or N contiguous, or neither.
+
+    narrowest, widest: the range of N.
+    """
+
+    setting: Setting
+    layout: str
+    narrowest: int
+    widest: int
+    forms: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One product of a group.
+
+    m, n, k: sizes. batch: of the n tokens, as a leading axis of its own; 0 for none. dense_offset, dense_gap, out_offset,
+    out_gap: elements from an aligned address, and unused ones at the end of each row. exact: small integers, held to the
+    bit; else normal data, held to the bound. seed: of the data.
+    """
+
+    group: Group
+    m: int
+    n: int
+    k: int
+    batch: int
+    dense_offset: int
+    dense_gap: int
+    out_offset: int
+    out_gap: int
+    exact: bool
+    seed: int
+
+
+def cases(count: int, seed: int) -> Iterator[Case]:
+    """`count` cases, group by group, always the same for a seed and the same options."""
+    rng = np.random.default_rng(seed)
+    for first in range(0, count, GROUP):
+        group = _group(rng, first // GROUP)
+        for index in range(first, min(first + GROUP, count)):
+            yield _case(rng, group, index)
+
+
+def _group(rng: Rng, index: int) -> Group:
+    operands = _OPERANDS[index % len(_OPERANDS)]
+    kind = ("linear", "matmul")[index // len(_OPERANDS) % 2]
+    setting = Setting(kind, *operands, str(rng.choice(PRODUCTS[operands])))
+    layout = str(rng.choice(LAYOUTS, p=[0.45, 0.45, 0.1]))
+    narrowest, widest = WIDTHS[int(rng.integers(len(WIDTHS)))]
+    return Group(setting, layout, narrowest, widest, draw_options(rng, setting))
+
+
+_OPERANDS = [("f16", "f16"), ("bf16", "bf16"), ("e4m3", "e4m3"), ("s8", "s8"), ("f16", "f16"), ("bf16", "bf16")] + [
+    pair for pair in PRODUCTS if element_type(pair[0]).bits == 8
+]
+"""Sparse and dense operand of one group after the other: every pair, the common ones more often."""
+
+
+def _case(rng: Rng, group: Group, index: int) -> Case:
+    wide = group.widest == LARGEST_SIZE
+    if index % LARGE_EVERY == LARGE_EVERY - 1 and wide:
+        m, n, k = LARGE[index // LARGE_EVERY % len(LARGE)]
+    else:
+        m, n, k = _size(rng), int(np.clip(_size(rng), group.narrowest, group.widest)), _size(rng)
+    if "gated" in group.forms:
+        m = -(-m // (2 * GATED_ROWS)) * 2 * GATED_ROWS
+    viewed, padded = rng.random() < 0.4, rng.random() < 0.5
+    return Case(
+        group=group,
+        m=m,
+        n=n,
+        k=k,
+        batch=_divisor(rng, n) if group.setting.kind == "linear" and rng.random() < 0.25 else 0,
+        dense_offset=int(rng.integers(0, 17)) if viewed else 0,
+        dense_gap=int(rng.integers(0, 33)) if viewed else 0,
+        out_offset=int(rng.choice([0, 0, 1, 8])) if padded else 0,
+        out_gap=int(rng.integers(0, 17)) if padded else 0,
+        exact=bool(index % 2) and not is_rounding(group.forms),
+        seed=int(rng.integers(1 << 31)),
+    )
+
+
+def _size(rng: Rng) -> int:
+    """Log-uniform, or an edge of a tile, or next to a multiple of 64."""
+    how = rng.random()
+    if how < 0.3:
+        return int(rng.choice(EDGES))
+    if how < 0.45:
+        return int(64 * rng.integers(1, 33) + rng.integers(-1, 2))
+    return round(math.exp(rng.uniform(0, math.log(LARGEST_SIZE))))
+
+
+def _divisor(rng: Rng, n: int) -> int:
+    divisors = [d for d in range(1, min(n, 64) + 1) if n % d == 0]
+    return divisors[int(rng.integers(len(divisors)))]

@@ -1,0 +1,148 @@
+"""One case run and compared."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import louver
+from louver.formats.dtypes import element_type
+from louver.formats.tensor import SparseTensor
+from louver.isa.wgmma import INTEGER
+from louver.measure.sweep.buffers import Poisoned, poisoned, to_device
+from louver.measure.sweep.cases import Case
+from louver.measure.sweep.expected import limits, product
+from louver.measure.sweep.options import BY_NAME, Draft, has_views, is_floating
+
+REFUSALS = (RuntimeError, ValueError, TypeError)
+"""What counts as a wrong outcome, not as a broken sweep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """worst: greatest error over its bound, 0 for exact data. wrong: what is wrong, or ""."""
+
+    case: Case
+    worst: float
+    wrong: str
+
+
+def checked(torch: Any, place: str, case: Case) -> Outcome:
+    """`check`; an exception is an outcome too."""
+    try:
+        return check(torch, place, case)
+    except REFUSALS as error:
+        return Outcome(case, math.inf, f"{type(error).__name__}: {str(error)[:300]}")
+
+
+def check(torch: Any, place: str, case: Case) -> Outcome:
+    """Run a case on a device, compare, and look at what lies around its output."""
+    setting, rng = case.group.setting, np.random.default_rng(case.seed)
+    a, s = _weights(rng, case)
+    b = to_device(torch, _draw(rng, (case.k, case.n), setting.b, exact=case.exact), place)
+    rows = case.m // 2 if "gated" in case.group.forms else case.m
+    out = _output(torch, place, case, rows)
+    mode = case.group.forms.get("accumulate", "auto")
+    expected = product(torch, to_device(torch, a, place).double(), b.double(), setting.a, mode)
+
+    def placed(array: NDArray[Any], element: str) -> tuple[Any, Any]:
+        given = to_device(torch, np.asarray(array).astype(element_type(element).numpy), place)
+        return given, given.double()
+
+    views = has_views(case.group.forms)
+    draft = Draft(
+        rng, setting, rows, case.n, case.exact, placed, expected, out.view if views else _shaped(case, out.view)
+    )
+    if setting.a in INTEGER and is_floating(case.group.forms):
+        expected.to_f32()
+    for name, form in case.group.forms.items():
+        BY_NAME[name].apply(draft, form)
+    dense = _dense(torch, place, case, b)
+    if draft.weights:
+        s = louver.compress(a.reshape(draft.weights, -1, case.k), "2:4")
+    if draft.batch:
+        dense = draft.divided(dense)
+    elif not views:
+        dense = _shaped(case, dense)
+    if setting.kind == "linear":
+        louver.linear(dense, s, out=draft.result, **draft.arguments)
+    else:
+        louver.matmul(s, dense, out=draft.result, **draft.arguments)
+    return _compare(case, draft, out)
+
+
+def _compare(case: Case, draft: Draft, out: Poisoned) -> Outcome:
+    name = case.group.setting.out
+    y = (out.view.T if case.group.setting.kind == "linear" else out.view).double()
+    if case.exact:
+        ends = limits(name)
+        clipped = draft.expected.value.clip(*ends)
+        whole = clipped.round() if name == "s8" else clipped
+        wrong = int((y.clip(*ends) != whole.to(out.view.dtype).double()).sum())
+        worst, problem = (math.inf, f"{wrong} elements differ") if wrong else (0.0, "")
+    else:
+        ratio = draft.expected.ratio(y, name)
+        worst, wrong = float(ratio.max()), int((ratio > 1).sum())
+        problem = f"{wrong} elements beyond the bound, worst {worst:.3g} times" if wrong else ""
+    outside = out.written_outside()
+    if outside:
+        problem = f"{problem}; {outside} elements written outside the output".removeprefix("; ")
+    return Outcome(case, worst, problem)
+
+
+def _weights(rng: np.random.Generator, case: Case) -> tuple[NDArray[Any], SparseTensor]:
+    """The weight [M, K] with its zeros, and compressed; of a gated product the gate's rows before up's."""
+    a = louver.prune(_draw(rng, (case.m, case.k), case.group.setting.a, exact=case.exact), "2:4")
+    if "gated" not in case.group.forms:
+        return a, louver.compress(a, "2:4")
+    gate, up = (louver.compress(half, "2:4") for half in np.split(a, 2))
+    library: Any = louver
+    return a, library.gated(gate, up)
+
+
+LARGEST_INTEGER = {"e4m3": 2, "e5m2": 2}
+"""Of exact data, 4 for other types: sums of 8-bit floats have about 14 bits."""
+
+
+def _draw(rng: np.random.Generator, shape: tuple[int, int], element: str, *, exact: bool) -> NDArray[Any]:
+    numpy = element_type(element).numpy
+    if exact:
+        most = LARGEST_INTEGER.get(element, 4)
+        return rng.integers(0 if element == "u8" else -most, most + 1, shape, np.int8).astype(numpy)
+    if element in INTEGER:
+        return rng.integers(np.iinfo(numpy).min, np.iinfo(numpy).max + 1, shape).astype(numpy)
+    return rng.standard_normal(shape, np.float32).astype(numpy)
+
+
+def _dense(torch: Any, place: str, case: Case, b: Any) -> Any:
+    """`b` [K, N] in the case's layout, x [N, K] for linear."""
+    layout, step = case.group.layout, 2 if case.group.layout == "strided" else 1
+    inner = case.k if layout == "k_major" else case.n
+    pitch = inner * step + case.dense_gap
+    strides = (step, pitch) if layout == "k_major" else (pitch, step)
+    made = poisoned(torch, place, case.group.setting.b, (case.k, case.n), strides, case.dense_offset)
+    made.bits.copy_(b.view(made.bits.dtype))
+    return made.view.T if case.group.setting.kind == "linear" else made.view
+
+
+def _output(torch: Any, place: str, case: Case, rows: int) -> Poisoned:
+    shape = (case.n, rows) if case.group.setting.kind == "linear" else (rows, case.n)
+    return poisoned(torch, place, case.group.setting.out, shape, (shape[1] + case.out_gap, 1), case.out_offset)
+
+
+def _shaped(case: Case, array: Any) -> Any:
+    """Tokens with the case's leading axis, if it has one."""
+    return array.unflatten(0, (case.batch, -1)) if case.batch else array
+
+
+def described(case: Case) -> dict[str, Any]:
+    """A case as JSON."""
+    group, setting = case.group, case.group.setting
+    sizes = {"m": case.m, "n": case.n, "k": case.k, "batch": case.batch}
+    gaps = {name: getattr(case, name) for name in ("dense_offset", "dense_gap", "out_offset", "out_gap")}
+    kind = {"kind": setting.kind, "a": setting.a, "b": setting.b, "out": setting.out, "layout": group.layout}
+    return {**kind, **sizes, **gaps, "options": dict(group.forms), "exact": case.exact, "seed": case.seed}

@@ -1,0 +1,88 @@
+"""Find the best schedule of a problem on the GPU at hand, and keep it for later calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from louver.compile.plan.schedule import Schedule
+from louver.isa.targets import target
+from louver.library.configure import choose
+from louver.library.execute import schedule_for
+from louver.library.tuned import keep
+from louver.library.tuned_entry import Entry, place_of, size_class
+from louver.measure.protocol import Protocol
+from louver.measure.tune_run import Task, set_up
+from louver.measure.tune_search import Found, neighbours, search
+from louver.ptx.assembler import ptxas_version
+from louver.runtime.cache import source_hash
+from louver.runtime.device import Device
+
+PROTOCOL = Protocol(rounds=3)
+"""Bursts of each schedule: fewer than for a record, as only the order matters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What was found for a task. refused: schedules that were left out, and why."""
+
+    task: Task
+    found: Found
+    refused: dict[Schedule, str]
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast as the model's choice the best one is."""
+        times = self.found.times
+        return times[self.found.base] / times[self.found.best]
+
+
+def tune(torch: Any, task: Task, place: Device, protocol: Protocol = PROTOCOL) -> Tuned:
+    """Search from the model's choice. Raises ArithmeticError when a schedule computes wrongly."""
+    machine = target(place.target)
+    aligned = task.aligned_output
+    base = choose(task.problem, task.m, task.n, machine, place.sm_count, aligned_output=aligned)
+    bench = set_up(torch, task, place, protocol)
+
+    def around(schedule: Schedule) -> Iterator[Schedule]:
+        return neighbours(task.problem, schedule, task.n, machine, aligned=aligned)
+
+    return Tuned(task, search(base, around, bench.measure), bench.refused)
+
+
+def entry_of(tuned: Tuned, place: Device) -> Entry:
+    """The entry that keeps what was found."""
+    task, found = tuned.task, tuned.found
+    wanted = partial(place_of, task.problem, task.m, task.n, task.k, place.name)
+    return Entry(
+        wanted(aligned_output=task.aligned_output),
+        asdict(found.best),
+        round(found.times[found.best] * 1e6, 3),
+        round(found.times[found.base] * 1e6, 3),
+        (task.m, task.n, task.k),
+        source_hash(),
+        ptxas_version(),
+    )
+
+
+def tune_and_keep(torch: Any, tasks: Iterable[Task], place: Device, protocol: Protocol = PROTOCOL) -> Iterator[Tuned]:
+    """Tune each task and keep its entry; calls that follow in this process use it. Raises OSError if it cannot be kept."""
+    for task in tasks:
+        tuned = tune(torch, task, place, protocol)
+        keep(entry_of(tuned, place))
+        schedule_for.cache_clear()
+        torch.cuda.empty_cache()
+        yield tuned
+
+
+def classes_between(low: int, high: int) -> Iterator[int]:
+    """One N for each size class of a range: the class itself, or the range's end in the last."""
+    if not 1 <= low <= high:
+        raise ValueError(f"N is at least 1, a range from least to greatest, got {low} to {high}")
+    n = low
+    while n <= high:
+        top = size_class(n)
+        yield min(top, high)
+        n = top + 1

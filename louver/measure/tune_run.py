@@ -1,0 +1,214 @@
+"""Schedules of one problem on the GPU at hand: compiled side by side, checked, timed in turns."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from louver.compile.plan.schedule import Schedule
+from louver.formats.dtypes import element_type
+from louver.formats.tensor import SparseTensor
+from louver.frontend.epilogue import NO_EPILOGUE
+from louver.frontend.problem import Problem
+from louver.isa.tensormap import COPY_CHUNK
+from louver.library.compiled import record_of
+from louver.library.fused import NOTHING_BOUND, Bound
+from louver.library.launch import Rows
+from louver.library.numerics import accumulation, compare
+from louver.library.state import TensorState
+from louver.measure.graph import prepare
+from louver.measure.operands import NEVER, converted, prune24, torch_dtype
+from louver.measure.protocol import Protocol, interleave, median
+from louver.measure.verify import SAMPLE, in_f16_range
+from louver.runtime.arrays import view
+from louver.runtime.device import Device
+from louver.runtime.driver import is_capturing
+
+K_MULTIPLE = 16
+"""What K is rounded up to: rows of any operand are then whole 16-byte chunks, and no schedule cares."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A problem of sizes M, N and K to find the best schedule for; its epilogue is a bias at most."""
+
+    problem: Problem
+    m: int
+    n: int
+    k: int
+
+    def __post_init__(self) -> None:
+        if min(self.m, self.n, self.k) < 1:
+            raise ValueError(f"sizes are at least 1, got {self.m}x{self.n}x{self.k}")
+        if self.problem.epilogue != NO_EPILOGUE:
+            raise ValueError(
+                f"schedules are tuned for products with a bias at most, got {self.problem.epilogue}: the model chooses for it"
+            )
+
+    @property
+    def aligned_output(self) -> bool:
+        """Whether bulk copies may write a contiguous output."""
+        inner = self.m if self.problem.kind == "linear" else self.n
+        return inner * element_type(self.problem.out).bytes % COPY_CHUNK == 0
+
+    def __str__(self) -> str:
+        problem = self.problem
+        return f"{problem.kind} {self.m}×{self.n}×{self.k} {problem.a}×{problem.b}→{problem.out} {problem.b_layout}"
+
+
+@dataclass(slots=True)
+class Bench:
+    """Operands of a task and the schedules that were measured on them.
+
+    x: [N, K], y: the output as the product writes it, poisoned before each check. dense, sparse: the same weights.
+    refused: why a schedule is left out.
+    """
+
+    torch: Any
+    task: Task
+    place: Device
+    protocol: Protocol
+    x: Any
+    operand: Any
+    y: Any
+    bias: Any
+    dense: tuple[Any, ...]
+    sparse: tuple[SparseTensor, ...]
+    refused: dict[Schedule, str] = field(default_factory=dict[Schedule, str])
+    _states: list[TensorState] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._states = [TensorState() for _ in self.sparse]
+
+    def measure(self, schedules: Sequence[Schedule]) -> Mapping[Schedule, float]:
+        """Seconds of a launch of each schedule that compiles. Raises ArithmeticError when one computes wrongly."""
+        self.refused.update(_compile(self.task.problem, schedules, self.place.target))
+        runs = {schedule: self._call(schedule) for schedule in schedules if schedule not in self.refused}
+        for schedule, call in runs.items():
+            self._verify(schedule, call)
+        sets = len(self.sparse)
+        bursts = {str(i): prepare(self.torch, call, sets, self.protocol).burst for i, call in enumerate(runs.values())}
+        times = interleave(bursts, self.protocol.rounds, lambda: time.sleep(self.protocol.pause_seconds))
+        return {schedule: median(times[str(i)]) for i, schedule in enumerate(runs)}
+
+    def _call(self, schedule: Schedule) -> Any:
+        problem, n = self.task.problem, self.task.n
+        made = [
+            state.launcher(s, problem, schedule, self.place.ordinal, 0)
+            for state, s in zip(self._states, self.sparse, strict=True)
+        ]
+        dense, result = _rows(self.operand), _rows(self.y)
+        bound = NOTHING_BOUND if self.bias is None else Bound({"bias": int(self.bias.data_ptr())})
+        packs = [launcher.arguments(n, dense, result, bound) for launcher in made]
+
+        def call(index: int) -> None:
+            at = index % len(made)
+            made[at].kernel.launch(made[at].grid(n), packs[at], self.torch.cuda.current_stream().cuda_stream)
+
+        return call
+
+    def _verify(self, schedule: Schedule, call: Any) -> None:
+        """A sample of tokens against float64, by the library's bound."""
+        torch, problem, k = self.torch, self.task.problem, self.x.shape[1]
+        self.y.fill_(_poison(problem.out))
+        call(0)
+        generator = torch.Generator(device="cuda").manual_seed(0)
+        tokens = torch.randint(self.task.n, (SAMPLE,), generator=generator, device="cuda")
+        x, weight = self.x.float()[tokens].double(), self.dense[0].double()
+        reference, magnitude = x @ weight.t(), x.abs() @ weight.abs().t()
+        if self.bias is not None:
+            reference, magnitude = reference + self.bias.double(), magnitude + self.bias.double().abs()
+        y = self.y.double() if problem.kind == "linear" else self.y.double().t()
+        got, wanted = (part.cpu().numpy() for part in (y[tokens], reference))
+        if problem.out == "f16":
+            got, wanted = in_f16_range(got), in_f16_range(wanted)
+        accumulate = accumulation(problem.a, problem.accumulate)
+        agreement = compare(got, wanted, np.asarray(magnitude.cpu().numpy()), k, problem.out, accumulate)
+        if not agreement.ok:
+            raise ArithmeticError(
+                f"{schedule} computes wrongly: {self.task}, {agreement.violations} results out of bounds, the worst by "
+                f"{agreement.worst:.3g} times its bound"
+            )
+
+
+def set_up(torch: Any, task: Task, place: Device, protocol: Protocol) -> Bench:
+    """Draw the operands. Raises RuntimeError while torch's stream is being captured."""
+    if is_capturing(torch.cuda.current_stream().cuda_stream):
+        raise RuntimeError(
+            "tuning times kernels, which a stream's capture forbids: call louver.prepare(s, n=…, tune=True) before it"
+        )
+    problem, m, n = task.problem, task.m, task.n
+    k = -(-task.k // K_MULTIPLE) * K_MULTIPLE
+    generator = torch.Generator(device="cuda").manual_seed(0)
+
+    def draw(rows: int, columns: int, dtype: str) -> Any:
+        normal = torch.randn(rows, columns, generator=generator, device="cuda")
+        if dtype == "u8":
+            normal = normal.abs()
+        return converted(torch, normal, dtype)
+
+    weight_bytes = m * k * (element_type(problem.a).bits // 2 + 1) // 8
+    weights = [prune24(torch, draw(m, k, problem.a)) for _ in range(protocol.sets(weight_bytes))]
+    x = draw(n, k, problem.b)
+    shape = (n, m) if problem.kind == "linear" else (m, n)
+    return Bench(
+        torch,
+        task,
+        place,
+        protocol,
+        x,
+        x if problem.b_layout == "k_major" else _padded(torch, x.t()),
+        torch.empty(*shape, dtype=torch_dtype(torch, problem.out), device="cuda"),
+        None if problem.bias is None else draw(1, m, problem.bias_element)[0].contiguous(),
+        tuple(weight.dense for weight in weights),
+        tuple(weight.compressed(torch, problem.a) for weight in weights),
+    )
+
+
+def _poison(out: str) -> float:
+    """What no product gives; of 8-bit integers, which all are given, the one that is rarest."""
+    if element_type(out).floating:
+        return math.nan
+    return NEVER if out == "s32" else -128
+
+
+def _padded(torch: Any, rows: Any) -> Any:
+    """The same matrix with rows of whole 16-byte chunks."""
+    count, inner = rows.shape
+    whole = COPY_CHUNK // rows.element_size()
+    padded = torch.zeros(count, -(-inner // whole) * whole, dtype=rows.dtype, device="cuda")
+    padded[:, :inner] = rows
+    return padded[:, :inner]
+
+
+def _rows(tensor: Any) -> Rows:
+    """A torch matrix whose rows are contiguous."""
+    array = view(tensor)
+    rows, inner = array.shape
+    width = array.element.bytes
+    return Rows(array.address, inner, rows, max(array.strides[0], inner) * width, width, tensor)
+
+
+def _compile(problem: Problem, schedules: Sequence[Schedule], name: str) -> dict[Schedule, str]:
+    """Compile side by side into the cache, a kernel takes half a second; why not, where one does not compile."""
+    if not schedules:
+        return {}
+    count = len(schedules)
+    with ProcessPoolExecutor(min(count, os.cpu_count() or 1)) as pool:
+        reasons = pool.map(_refusal, [problem] * count, schedules, [name] * count)
+        return {schedule: reason for schedule, reason in zip(schedules, reasons, strict=True) if reason}
+
+
+def _refusal(problem: Problem, schedule: Schedule, name: str) -> str:
+    try:
+        record_of(problem, schedule, name)
+    except (ValueError, RuntimeError) as error:
+        return str(error)
+    return ""

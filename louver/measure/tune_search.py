@@ -1,0 +1,137 @@
+"""Which schedules to try next: the best so far, changed by one thing, until nothing is faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from louver.compile.plan.schedule import Schedule
+from louver.frontend.problem import Problem
+from louver.isa.targets import Target
+from louver.library.configure import MAX_STAGES, deepest
+from louver.library.tuned_entry import size_class
+
+TOGETHER = (
+    (128, 256, 2),
+    (128, 192, 2),
+    (128, 128, 2),
+    (128, 64, 2),
+    (128, 32, 2),
+    (128, 16, 2),
+    (128, 8, 2),
+    (256, 128, 2),
+    (256, 192, 2),
+    (192, 192, 3),
+    (256, 256, 4),
+    (256, 256, 2),
+    (64, 256, 1),
+    (64, 128, 1),
+)
+"""Tiles that all consumer warpgroups work on, and how many there are."""
+
+IN_TURN = ((128, 128, 2), (64, 256, 2), (128, 192, 2), (128, 256, 2), (128, 64, 2))
+"""Tiles of which each of two warpgroups has one. The wider ones fit the registers with sums in f16."""
+
+TILES: tuple[Mapping[str, int | None], ...] = tuple(
+    {"tile_m": m, "tile_n": n, "consumers": consumers, "pingpong": pingpong, "staging": None}
+    for pingpong, shapes in ((False, TOGETHER), (True, IN_TURN))
+    for m, n, consumers in shapes
+)
+"""Tiles and the warpgroups that share them or take them in turn: one change, as few of the others fit together. Columns staged at
+a time go by the tile.
+"""
+
+CLUSTERS: tuple[Mapping[str, Any], ...] = (
+    {"cluster": 1, "multicast": "dense"},
+    {"cluster": 2, "multicast": "dense"},
+    {"cluster": 2, "multicast": "values"},
+)
+"""Which CTAs share what: one change, as one of the fields means nothing without the other."""
+
+NUMBERS: Mapping[str, tuple[int | None, ...]] = {
+    "tile_k": (64, 128),
+    "raster": (4, 8, 12, 16, 24, 32),
+    "staging": (None, 32, 48, 64, 96, 128),
+    "stages": tuple(range(2, MAX_STAGES + 1)),
+}
+"""Values of the fields that are numbers. A field that is a choice of names or a yes and no tries all; others stay."""
+
+APART = ("specialized", "cluster", "multicast", "pingpong")
+"""Fields that the search does not change alone: a schedule without a producer differs by more than one thing, and is for
+comparison; for the others see `TILES` and `CLUSTERS`.
+"""
+
+GAIN = 0.005
+"""Part of the time that a change must save to be taken: less is noise."""
+
+ROUNDS = 4
+"""Searches from a better schedule at most."""
+
+Measure = Callable[[Sequence[Schedule]], Mapping[Schedule, float]]
+"""Seconds of each schedule that runs, measured side by side; those that do not run are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The end of a search. times: seconds by schedule, of the last time that it was measured."""
+
+    best: Schedule
+    base: Schedule
+    times: Mapping[Schedule, float]
+
+
+def neighbours(problem: Problem, schedule: Schedule, n: int, machine: Target, *, aligned: bool) -> Iterator[Schedule]:
+    """Schedules that differ from one by a single thing and fit the target, as deep as they can be unless depth is the thing.
+
+    n: columns of the product; tiles wider than its class are left out. aligned: whether bulk stores are allowed.
+    """
+    seen = {schedule}
+    for change in _changes():
+        if change.get("tile_n", 0) > max(64, size_class(n)) or (change.get("store") == "bulk" and not aligned):
+            continue
+        try:
+            changed = replace(schedule, **change)
+            full = deepest(problem, changed, machine)
+        except ValueError:
+            continue
+        if "stages" not in change:
+            changed = full
+        if changed not in seen and changed.stages <= full.stages:
+            seen.add(changed)
+            yield changed
+
+
+def search(base: Schedule, around: Callable[[Schedule], Iterator[Schedule]], measure: Measure) -> Found:
+    """Go from `base` to the fastest of its neighbours, and on from there. Raises ValueError when `base` does not run."""
+    best, times = base, dict[Schedule, float]()
+    for _ in range(ROUNDS):
+        fresh = [schedule for schedule in around(best) if schedule not in times]
+        taken = measure([best, *fresh])
+        if best not in taken:
+            raise ValueError(f"a search begins with a schedule that runs, got {best}")
+        times.update(taken)
+        fastest = min(taken, key=lambda schedule: taken[schedule])
+        if taken[fastest] > (1 - GAIN) * taken[best]:
+            break
+        best = fastest
+    if best != base:
+        # Times of different rounds do not compare: the clock drifts.
+        times.update(measure([base, best]))
+        best = best if times[best] < times[base] else base
+    return Found(best, base, times)
+
+
+def _changes() -> Iterator[Mapping[str, Any]]:
+    yield from TILES
+    yield from CLUSTERS
+    hints = get_type_hints(Schedule)
+    for field in fields(Schedule):
+        for value in () if field.name in APART else _values(field.name, hints[field.name]):
+            yield {field.name: value}
+
+
+def _values(name: str, hint: Any) -> Sequence[Any]:
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    return (False, True) if hint is bool else NUMBERS.get(name, ())

@@ -1,1 +1,0 @@
-"""The compiler's steps, tile IR to PTX: one file each."""

@@ -1,7 +1,0 @@
-"""Schedule IR -> PTX."""
-
-from __future__ import annotations
-
-from louver.passes.lower.kernel import lower
-
-__all__ = ["lower"]

@@ -1,0 +1,139 @@
+"""The order in which the families are tried, for `louver compile` and `louver.jit` alike, and what is read how often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+
+from louver.cli.commands.stages import user_source
+from louver.compile import choose_family
+from louver.compile.choose_family import Choice, Reading, compile_kernel, only
+from louver.frontend.ttir import read_ttir
+from louver.ir.refusal import UnsupportedKernelError
+from louver.user.compiled import Wanted, compile_wanted
+from louver.user.hints import Hints
+from support.jit import kept_source, tile_source
+from support.triton.cases import kept
+from support.triton.tile_cases import kept_tiles
+
+CHOICE = Choice(lambda nest: pytest.fail("nothing is scheduled here"))  # type: ignore[arg-type, return-value]
+
+
+@dataclass
+class Tried:
+    """What was tried, as "product 1 b": the family, how many ones are left to the launch, and which. takes: what does not refuse."""
+
+    takes: str = ""
+    attempts: list[str] = field(default_factory=list)
+    names: dict[ModuleOp, str] = field(default_factory=dict)
+    read: list[str] = field(default_factory=list)
+
+    def product(self, module: ModuleOp, schedule: Any, target: str) -> Any:
+        return self._try("product", module)
+
+    def tiles(self, module: ModuleOp, target: str, *, warps: int | None, boxes: bool) -> Any:
+        return self._try("tiles", module)
+
+    def _try(self, family: str, module: ModuleOp) -> Any:
+        attempt = f"{family} {self.names[module]}"
+        self.attempts.append(attempt)
+        if attempt != self.takes:
+            raise UnsupportedKernelError(f"no {attempt}", "op", None)
+        return SimpleNamespace()
+
+    def readings(self, ones: int) -> Iterator[Reading]:
+        for which in {0: [""], 1: [" a", " b"], 2: [" ab"], 3: []}[ones]:
+            yield lambda which=which: self._read(f"{ones}{which}")
+
+    def _read(self, name: str) -> ModuleOp:
+        module = ModuleOp([])
+        self.names[module] = name
+        self.read.append(name)
+        return module
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> Tried:
+    made = Tried()
+    monkeypatch.setattr(choose_family, "compile_tile_ir", made.product)
+    monkeypatch.setattr(choose_family, "compile_tiles", made.tiles)
+    return made
+
+
+ORDER = ["product 0", "product 1 a", "product 1 b", "tiles 0", "product 2 ab"]
+UNALIGNED = ["tiles 0", "tiles 1 a", "tiles 1 b", "tiles 2 ab"]
+
+
+@pytest.mark.parametrize("taken", ORDER)
+def test_a_product_comes_first_and_several_ones_last(tried: Tried, taken: str) -> None:
+    tried.takes = taken
+    made = compile_kernel(tried.readings, CHOICE)
+    assert tried.attempts == ORDER[: ORDER.index(taken) + 1]
+    assert made.refusal == ("no product 0, got: op" if taken == "tiles 0" else None)
+
+
+@pytest.mark.parametrize("taken", UNALIGNED)
+def test_a_call_that_is_no_product_s_tries_none(tried: Tried, taken: str) -> None:
+    tried.takes = taken
+    made = compile_kernel(tried.readings, replace(CHOICE, refused="rows that are not aligned"))
+    assert tried.attempts == UNALIGNED[: UNALIGNED.index(taken) + 1]
+    assert made.refusal == "rows that are not aligned"
+
+
+def test_what_neither_takes_has_both_reasons(tried: Tried) -> None:
+    with pytest.raises(UnsupportedKernelError, match="^no tiles 0, got: op") as caught:
+        compile_kernel(tried.readings, CHOICE)
+    assert caught.value.__notes__ == ["As a warpgroup product it is refused too: no product 0, got: op"]
+    assert tried.attempts == ORDER
+
+
+def test_fixed_fields_of_a_schedule_rule_tiles_out(tried: Tried) -> None:
+    tried.takes = "tiles 0"
+    with pytest.raises(UnsupportedKernelError, match="^no product 0, got: op") as caught:
+        compile_kernel(tried.readings, replace(CHOICE, fixed=("stages", "store")))
+    assert caught.value.__notes__[0].startswith("The hints stages, store are a product's: without them")
+    assert tried.attempts == ORDER[:3]
+
+
+def test_each_reading_is_made_once_and_only_when_it_is_wanted(tried: Tried) -> None:
+    tried.takes = "tiles 0"
+    compile_kernel(tried.readings, CHOICE)
+    assert tried.read == ["0", "1 a", "1 b"]
+    tried.read.clear()
+    compile_kernel(only(lambda: tried._read("0")), CHOICE)
+    assert tried.read == ["0"]
+
+
+def test_what_cannot_be_read_is_the_error(tried: Tried) -> None:
+    def refused() -> ModuleOp:
+        raise UnsupportedKernelError("tile IR has no such operation", "op", None)
+
+    with pytest.raises(UnsupportedKernelError, match="^tile IR has no such operation, got: op") as caught:
+        compile_kernel(only(refused), CHOICE)
+    assert not tried.attempts and not hasattr(caught.value, "__notes__")
+
+
+def test_the_command_and_jit_choose_by_this_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And come to the same text, of a kernel of each family."""
+    asked: list[Choice] = []
+
+    def choose(readings: Any, choice: Choice) -> Any:
+        asked.append(choice)
+        return compile_kernel(readings, choice)
+
+    monkeypatch.setattr(choose_family, "compile_kernel", choose)
+    monkeypatch.setattr("louver.cli.commands.stages.compile_kernel", choose)
+    for source, text in (
+        (kept_source("made_descriptors"), kept("made_descriptors", "3.6")),
+        (tile_source("dot_f16"), kept_tiles("dot_f16")),
+    ):
+        kind: Any = SimpleNamespace(signature=(), constexprs=(), sparse=(), ones=())
+        jitted = compile_wanted(Wanted(source, kind, Hints(), "bulk", "sm_90a"))
+        printed = user_source(lambda text=text: read_ttir(text), "sm_90a").compiled()  # type: ignore[misc]
+        assert jitted.made.ptx == printed.made.ptx and jitted.refusal == printed.refusal
+    assert len(asked) == 4

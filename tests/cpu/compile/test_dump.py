@@ -1,0 +1,68 @@
+"""What passes write where LOUVER_DUMP names a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from louver.compile import tiles as compile_tiles
+from louver.compile.choose_family import Choice, compile_kernel, only
+from louver.compile.products import PASSES, compile_tile_ir
+from louver.frontend.ttir import read_ttir
+from louver.ir.refusal import UnsupportedKernelError
+from support.triton.products import SCHEDULE, compiled
+from support.triton.texts import changed
+from support.triton.tile_cases import kept_tiles
+
+
+def test_every_pass_writes_a_file_of_its_name_and_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOUVER_DUMP", str(tmp_path))
+    product = compiled("grouped_pointers")
+    (folder,) = tmp_path.iterdir()
+    assert folder.name.startswith("grouped_pointers-")
+    files = sorted(folder.iterdir())
+    assert [file.stem for file in files] == [f"{number:02}-{name}" for number, name in enumerate(PASSES)]
+    assert files[-1].read_text(encoding="utf-8").rstrip() == product.ptx.rstrip()
+    texts = {file.stem[3:]: file.read_text(encoding="utf-8") for file in files}
+    assert "#tt.sparse" not in texts["tile-ir"] and "#tt.sparse" in texts["propagate-sparsity"]
+    assert "tt.descriptor_load" in texts["describe-tiles"] and "sched.kernel" in texts["generate-schedule"]
+    assert "ProductNest" in texts["read-nest"]
+
+
+def test_a_refused_kernel_leaves_what_was_made_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOUVER_DUMP", str(tmp_path))
+    module = changed("made_descriptors", (r"tt.descriptor_store .*", ""))
+    with pytest.raises(UnsupportedKernelError):
+        compile_tile_ir(module, SCHEDULE)
+    (folder,) = tmp_path.iterdir()
+    names = [file.stem[3:] for file in sorted(folder.iterdir())]
+    assert names and names == list(PASSES[: len(names)]) and "read-nest" not in names
+
+
+def test_nothing_is_written_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOUVER_DUMP", raising=False)
+    monkeypatch.chdir(tmp_path)
+    compiled("made_descriptors")
+    assert not list(tmp_path.iterdir())
+
+
+def test_dumping_again_replaces_whole_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOUVER_DUMP", str(tmp_path / "new"))
+    for _ in range(2):
+        compiled("made_descriptors")
+    (folder,) = (tmp_path / "new").iterdir()
+    assert len(list(folder.iterdir())) == len(PASSES)
+
+
+def test_register_tiles_write_beside_what_refused_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOUVER_DUMP", str(tmp_path))
+    made = compile_kernel(only(lambda: read_ttir(kept_tiles("two_dots"))), Choice(lambda _: SCHEDULE)).made
+    (folder,) = tmp_path.iterdir()
+    files = sorted(file.name for file in folder.iterdir())
+    tiles = [file for file in files if file.startswith("tiles-")]
+    assert [file.rpartition(".")[0] for file in tiles] == [
+        f"tiles-{number:02}-{name}" for number, name in enumerate(compile_tiles.PASSES)
+    ]
+    assert files[0] == "00-tile-ir.mlir" and "lower-to-ptx" not in "".join(files)
+    assert (folder / tiles[-1]).read_text(encoding="utf-8").rstrip() == made.ptx.rstrip()

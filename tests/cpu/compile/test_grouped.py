@@ -1,0 +1,157 @@
+"""Products whose sparse operand is a batch, of which an array has an entry for each tile: how they are read, scheduled and refused."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from xdsl.utils.exceptions import VerifyException
+
+from louver.compile.canonical.canonicalize import canonicalize
+from louver.compile.plan.nest import read_nest
+from louver.compile.products import CompiledProduct, compile_tile_ir
+from louver.compile.signature import PointerParameter, SizeParameter
+from louver.frontend.ttir import read_ttir
+from louver.ir.context import parse_ir
+from louver.ir.product import Batch, EntryIndex, LoadVector, ProductNest, walk
+from louver.ir.refusal import UnsupportedKernelError
+from louver.isa.targets import SM_90A
+from louver.library.configure import choose_for_nest
+from support.golden import Golden
+from support.triton.cases import kept
+from support.triton.grouped import GROUPED
+from support.triton.texts import changed_text, nest
+
+POINTERS, LEFT = "expert_pointers", "weights_left"
+
+ENTRIES = {
+    POINTERS: Batch(None, "stride_e", EntryIndex("ids", "s32", "n")),
+    "expert_groups": Batch(None, "stride_e", EntryIndex("ids", "s32", "n")),
+    LEFT: Batch("E", nest(LEFT).a.batch.stride, EntryIndex("ids", "s32", "n")),  # type: ignore[union-attr]
+    "rows_numbered": Batch("E", nest(LEFT).a.batch.stride, EntryIndex("ids", "s32", "m")),  # type: ignore[union-attr]
+}
+
+
+def compiled(text: str, **fixed: object) -> CompiledProduct:
+    return compile_tile_ir(
+        read_ttir(text), lambda each: choose_for_nest(each, SM_90A, aligned_output=True, fixed=fixed)
+    )
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_an_array_says_the_entry(name: str) -> None:
+    found = nest(name)
+    assert found.a.index is not None and found.a.index.argument == "ids"
+    assert found == nest(name, version="3.9")
+    assert found.a.batch == ENTRIES.get(name, found.a.batch)
+    assert found.b.batch is None and found.store.batch is None
+    assert str(nest(name).a.batch.stride) in ("stride_e", "K*N", "N*K", "N*stride_w", "stride_w*N")  # type: ignore[union-attr]
+
+
+def test_an_epilogue_reads_vectors_along_the_tokens() -> None:
+    assert [node for node in walk(nest("expert_groups").epilogue) if isinstance(node, LoadVector)] == [
+        LoadVector("scale", "f32", "n")
+    ]
+
+
+def test_canonical_and_schedule_ir_are_golden(golden: Golden) -> None:
+    module = canonicalize(read_ttir(kept(POINTERS, "3.6")))
+    golden.check(f"canonical/{POINTERS}.mlir", str(module))
+    text = compiled(kept(POINTERS, "3.6"), stages=3).text("sched")
+    golden.check("sched/experts.mlir", text)
+    assert str(parse_ir(text)) + "\n" == text
+
+
+def test_signature_and_loads() -> None:
+    made = compiled(kept(POINTERS, "3.6"))
+    assert {PointerParameter("ids", "s32"), SizeParameter("entries", 32)} <= set(made.signature.parameters)
+    # The producer's first and next tile, the consumers' first and next one.
+    assert made.ptx.count("ld.global.nc.b32") == 4
+    wide = compiled(kept("wide_numbers", "3.6"))
+    assert wide.nest.a.index == EntryIndex("ids", "s64", "n")
+    assert wide.ptx.count("ld.global.nc.b64") == 4
+
+
+def test_an_array_may_be_called_as_a_parameter_of_the_kernel() -> None:
+    text = kept(POINTERS, "3.6").replace("%ids", "%entries").replace('"ids"', '"entries"')
+    assert PointerParameter("own_entries", "s32") in compiled(text).signature.parameters
+
+
+MASK = (r"tt.load %expert :", "tt.load %expert, %yes :"), (r"(    %block = )", r"    %yes = arith.constant true\n\1")
+DENSE = [
+    (r"tt.make_tensor_descriptor %x, \[%M, %K\], \[%w_tiles_3, %c1_i64\] : <f16>, <tensor<64x64xf16>>",
+     "tt.make_tensor_descriptor %x, [%E, %M, %K], [%w_tiles_2, %w_tiles_3, %c1_i64] : <f16>, <tensor<1x64x64xf16>>"),
+    (r"%total_10 = tt.descriptor_load %x_tiles\[%total_9, %k\] : !tt.tensordesc<tensor<64x64xf16>> -> tensor<64x64xf16>",
+     "%whole = tt.descriptor_load %x_tiles[%expert_0, %total_9, %k] : !tt.tensordesc<tensor<1x64x64xf16>> -> tensor<1x64x64xf16>\n"
+     "      %total_10 = tt.reshape %whole : tensor<1x64x64xf16> -> tensor<64x64xf16>"),
+]  # fmt: skip
+OUTPUT = [
+    (r"tt.make_tensor_descriptor %y, \[%N, %M\], \[%y_tiles, %c1_i64\] : <f16>, <tensor<128x64xf16>>",
+     "tt.make_tensor_descriptor %y, [%E, %N, %M], [%w_tiles_2, %y_tiles, %c1_i64] : <f16>, <tensor<1x128x64xf16>>"),
+    (r"tt.descriptor_store %y_tiles_5\[%n_1, %0\], %1 : !tt.tensordesc<tensor<128x64xf16>>, tensor<128x64xf16>",
+     "%2 = tt.reshape %1 : tensor<128x64xf16> -> tensor<1x128x64xf16>\n    tt.descriptor_store %y_tiles_5[%expert_0, %n_1, %0], "
+     "%2 : !tt.tensordesc<tensor<1x128x64xf16>>, tensor<1x128x64xf16>"),
+]  # fmt: skip
+LAYERS = [
+    (each[0], each[1].replace("%expert_0", "%layer")) for each in OUTPUT
+] + [(r"(    %block = )", r"    %layer = tt.get_program_id z : i32\n\1")]  # fmt: skip
+UNMASKED = "an entry of a batch is read, unmasked, from an array of 32 or 64 bits a number"
+
+REFUSED = {
+    "a mask": (list(MASK), UNMASKED),
+    "not at a tile's number": ([(r"tt.addptr %ids, %block", "tt.addptr %ids, %M")], UNMASKED),
+    "at its first row": (
+        [(r"tt.addptr %ids, %block", "tt.addptr %ids, %first"), (r"(    %expert = )", r"    %first = arith.muli %block, %c64_i32 : i32\n\1")],
+        UNMASKED,
+    ),
+    "volatile": ([(r"tt.load %expert :", "tt.load %expert {isVolatile = true} :")], UNMASKED),
+    "along no axis of the product": (
+        [(r"tt.addptr %ids, %block", "tt.addptr %ids, %z"), (r"(    %expert = )", r"    %z = tt.get_program_id z : i32\n\1")],
+        "ids has an entry's number for each tile along an axis of the product",
+    ),
+    "an argument": ([(r"%expert_0, %n_1", "%E, %n_1")], "the entry of a batch is a program's number, or what an array has at one"),
+    "a dense operand's": (DENSE, "ids numbers the entries of a sparse operand, and not of a dense one"),
+    "the output's": (OUTPUT, "ids numbers the entries of a sparse operand, and of nothing else"),
+    "beside a batch": (LAYERS, "ids numbers the entries of a sparse operand, and nothing else has any"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", REFUSED)
+def test_other_entries_are_refused_at_their_line(change: str) -> None:
+    changes, message = REFUSED[change]
+    with pytest.raises(UnsupportedKernelError, match=re.escape(message)):
+        nest(LEFT, *changes)
+
+
+def test_entries_of_numbers_of_other_widths_are_refused() -> None:
+    text = changed_text(
+        POINTERS,
+        (r"%expert_4, %stride_e", "%wide, %stride_e"),
+        (r"(    %m = )", r"    %wide = arith.extsi %expert_4 : i16 to i32\n\1"),
+    )
+    text = text.replace("ptr<i32>", "ptr<i16>")
+    with pytest.raises(UnsupportedKernelError, match=UNMASKED):
+        read_nest(canonicalize(read_ttir(text)))
+
+
+def test_a_nest_has_no_other_entries() -> None:
+    found = nest(POINTERS)
+    fields = {name: getattr(found, name) for name in ProductNest.__dataclass_fields__}
+    for part in ("b", "store"):
+        with pytest.raises(ValueError, match="operands whose entries an array numbers are part of no other batch"):
+            ProductNest(**fields | {part: replace(fields[part], batch=Batch("E", "stride"))})
+
+
+def test_values_of_several_entries_are_not_shared() -> None:
+    with pytest.raises(
+        ValueError, match="CTAs of a cluster share values of one entry, and ids has an entry for each tile along N"
+    ):
+        compiled(kept(POINTERS, "3.6"), cluster=2, multicast="values")
+    compiled(kept("rows_numbered", "3.6"), cluster=2, multicast="values")
+
+
+def test_tiles_are_numbered_along_an_axis() -> None:
+    text = compiled(kept(POINTERS, "3.6")).text("sched")
+    with pytest.raises(VerifyException, match='an array of entries is along "m" or "n"'):
+        parse_ir(text.replace('along "n"', 'along "k"')).verify()

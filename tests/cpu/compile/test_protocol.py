@@ -1,0 +1,432 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, UnitAttr, i32
+from xdsl.irdl import IRDLOperation, irdl_op_definition
+from xdsl.utils.exceptions import VerifyException
+
+from louver.compile.check.check import check_protocol
+from louver.compile.check.refuse import ProtocolError
+from louver.compile.generate.assign import assign_shared_memory
+from louver.compile.generate.generate import generate
+from louver.compile.lower.products.kernel import lower
+from louver.compile.plan.nest import read_nest
+from louver.compile.plan.schedule import Schedule
+from louver.frontend.builder import build_tile_ir
+from louver.frontend.problem import Problem, Tile
+from louver.ir.sched import ops, staged
+from louver.isa.targets import SM_90A
+from louver.library.configure import TILE_N, choose
+from louver.library.tuned import tables
+from louver.library.tuned_entry import problem_of
+from louver.measure.tune_search import neighbours
+from louver.ptx.printer import print_module
+
+MANY = 1 << 20
+PROBLEMS = {
+    "f16": Problem("linear"),
+    "bf16-n-major": Problem("matmul", a="bf16", b="bf16", out="bf16", b_layout="n_major"),
+    "e4m3": Problem("linear", "e4m3", "e4m3", "f16", bias="row"),
+    "s8": Problem("matmul", "s8", "s8", "s32"),
+    "f16-sums": Problem("linear", accumulate="f16"),
+    "promoted": Problem("linear", "e4m3", "e4m3", accumulate="promoted"),
+}
+
+
+def assigned(problem: Problem, schedule: Schedule) -> ModuleOp:
+    tile = Tile(schedule.tile_m, schedule.tile_n, schedule.tile_k)
+    module = generate(read_nest(build_tile_ir(problem, tile)), schedule, SM_90A)
+    assign_shared_memory(module, SM_90A)
+    return module
+
+
+def schedules(problem: Problem) -> Iterator[Schedule]:
+    """All that the model chooses, and what a search tries around the choice for the widest tile."""
+    for n in TILE_N:
+        for aligned in (False, True):
+            chosen = choose(problem, MANY, n, SM_90A, 132, aligned_output=aligned)
+            yield chosen
+            if n == TILE_N[-1]:
+                yield from neighbours(problem, chosen, n, SM_90A, aligned=aligned)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_every_configuration_of_the_model_and_of_the_search_keeps_the_rules(name: str) -> None:
+    problem = PROBLEMS[name]
+    checked: set[Schedule] = set()
+    for schedule in schedules(problem):
+        key = replace(schedule, raster=16)
+        if key in checked:
+            continue
+        checked.add(key)
+        try:
+            module = assigned(problem, schedule)
+        except (ValueError, VerifyException):
+            continue  # not every neighbour can be generated
+        check_protocol(module)
+    assert len(checked) > 10
+
+
+def test_every_schedule_of_the_package_s_tables_keeps_the_rules() -> None:
+    checked: set[tuple[Problem, Schedule]] = set()
+    for entry in tables():
+        problem = problem_of(entry.place)
+        schedule = entry.usable(problem, SM_90A)
+        if (problem, schedule) not in checked:
+            checked.add((problem, schedule))
+            check_protocol(assigned(problem, schedule))
+    assert checked
+
+
+def test_the_check_costs_milliseconds() -> None:
+    module = assigned(PROBLEMS["f16"], Schedule(stages=4))
+    times: list[float] = []
+    for _ in range(5):
+        begin = time.process_time()
+        check_protocol(module)
+        times.append(time.process_time() - begin)
+    assert min(times) < 0.05
+
+
+# What is done to schedule IR, and the rule that it then breaks. Each is given the kernel.
+
+BASE = Schedule(stages=4)
+CLUSTER = Schedule(stages=4, cluster=2)
+VALUES = Schedule(stages=4, cluster=2, multicast="values", metadata="stage")
+STAGE = Schedule(stages=4, metadata="stage")
+BARRIER = Schedule(stages=4, metadata="barrier")
+TURNS = Schedule(tile_n=128, stages=4, pingpong=True)
+ALONE = Schedule(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0)
+
+
+def found(kernel: ops.KernelOp, kind: type[Any], index: int = 0, role: str = "") -> Any:
+    inside = [op for op in kernel.walk() if isinstance(op, ops.RoleOp) and op.sym_name.data == role]
+    return [op for op in (inside[0] if role else kernel).walk() if isinstance(op, kind)][index]
+
+
+def drop(kind: type[Any], index: int = 0, role: str = "") -> Callable[[ops.KernelOp], None]:
+    return lambda kernel: found(kernel, kind, index, role).detach()
+
+
+def barriers(kernel: ops.KernelOp, name: str) -> ops.BarriersOp:
+    return next(op for op in kernel.walk() if isinstance(op, ops.BarriersOp) and op.sym_name.data == name)
+
+
+def set_number(kind: type[Any], field: str, value: int, index: int = 0) -> Callable[[ops.KernelOp], None]:
+    return lambda kernel: setattr(found(kernel, kind, index), field, ops.i32_attr(value))
+
+
+def add(name: str, field: str, more: int) -> Callable[[ops.KernelOp], None]:
+    def change(kernel: ops.KernelOp) -> None:
+        op = barriers(kernel, name)
+        setattr(op, field, ops.i32_attr(getattr(op, field).value.data + more))
+
+    return change
+
+
+def swap_sets(kernel: ops.KernelOp) -> None:
+    for op in kernel.walk():
+        if isinstance(op, ops.MmaOp):
+            op.set = ops.i32_attr(1 - op.set.value.data)
+
+
+def refill_in_use(kernel: ops.KernelOp) -> None:
+    """The set of the products in flight, before they are waited for."""
+    wait = found(kernel, ops.MmaWaitOp)
+    copy = next(op for op in kernel.walk() if isinstance(op, ops.LoadMetadataOp) and op.parent is wait.parent).clone()
+    copy.set = found(kernel, ops.MmaOp).set
+    wait.parent.insert_op_before(copy, wait)
+
+
+def one_set(kernel: ops.KernelOp) -> None:
+    for op in kernel.walk():
+        if isinstance(op, staged.ReadMetadataOp | ops.MmaOp):
+            op.set = ops.i32_attr(0)
+
+
+def expect_twice(kernel: ops.KernelOp) -> None:
+    op = found(kernel, ops.ExpectOp)
+    op.parent.insert_op_before(op.clone(), op)
+
+
+def release_twice(kernel: ops.KernelOp) -> None:
+    op = found(kernel, ops.ReleaseOp)
+    op.parent.insert_op_after(op.clone(), op)
+
+
+def invite_first(kernel: ops.KernelOp) -> None:
+    op = found(kernel, ops.InviteOp)
+    op.detach()
+    acquire = found(kernel, ops.AcquireOp)
+    acquire.parent.insert_op_before(op, acquire)
+
+
+def pass_first(kernel: ops.KernelOp) -> None:
+    op = found(kernel, ops.PassTurnOp)
+    op.detach()
+    take = found(kernel, ops.TakeTurnOp)
+    take.parent.insert_op_after(op, take)
+
+
+def together(kernel: ops.KernelOp) -> None:
+    found(kernel, ops.TilesOp, role="consumer").in_turn = None
+
+
+def overlap(kernel: ops.KernelOp) -> None:
+    ring = next(op for op in kernel.walk() if isinstance(op, ops.RingOp) and op.sym_name.data == "b")
+    ring.offset = ops.i32_attr(ring.offset.value.data - 1024)
+
+
+MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
+    "no wait for a stage": (BASE, drop(ops.WaitOp), "reads a stage only after its bytes have arrived, got stage 0"),
+    "no acquire": (BASE, drop(ops.AcquireOp), "only when it knows that the one before has ended|has been waited for"),
+    "no release": (
+        BASE,
+        drop(ops.ReleaseOp, 1),
+        "every wait ends, got ones that do not, for phase . of stage . of @empty",
+    ),
+    "no expect": (
+        BASE,
+        drop(ops.ExpectOp),
+        "every wait ends, .* stage 0 of @full with 0 of 1 arrivals and 40960 of 40960 bytes",
+    ),
+    "expected twice": (
+        BASE,
+        expect_twice,
+        "a phase gets the arrivals and the bytes that it counts, no more, got 2 of 1",
+    ),
+    "released twice": (BASE, release_twice, "a phase counts all that arrive|knows that the one before|no more"),
+    "too few bytes": (BASE, add("full", "transaction_bytes", -16), "bytes that it counts, no more"),
+    "too many bytes": (BASE, add("full", "transaction_bytes", 16), "every wait ends, .* of @full .* of 40976 bytes"),
+    "too few arrivals": (BASE, add("empty", "arrivals", -4), "before has ended|counts all that arrive"),
+    "too many arrivals": (BASE, add("empty", "arrivals", 4), "every wait ends, .* of @empty .* 8 of 12 arrivals"),
+    "no wait for products": (BASE, drop(ops.MmaWaitOp), "released only after the wait that retires the products"),
+    "waits for one group less": (
+        BASE,
+        set_number(ops.MmaWaitOp, "pending", 2),
+        "released only after the wait that retires",
+    ),
+    "released a step early": (BASE, set_number(ops.ReleaseOp, "lag", 0), "released only after the wait that retires"),
+    "released a step late": (
+        BASE,
+        set_number(ops.ReleaseOp, "lag", 2),
+        "a phase counts all that arrive in it, so that it ends after the last of them",
+    ),
+    "the other set": (
+        BASE,
+        swap_sets,
+        "reads the metadata and the values of its own step, got nothing in metadata set 1",
+    ),
+    "a set refilled in use": (
+        BASE,
+        refill_in_use,
+        "refilled only after the wait .* in flight that read metadata set 0",
+    ),
+    "metadata of another step": (
+        BASE,
+        set_number(ops.LoadMetadataOp, "ahead", 0, 1),
+        "its own step, got those of tile 0",
+    ),
+    "metadata from the middle of a load": (
+        BASE,
+        set_number(ops.LoadMetadataOp, "ahead", 2, 1),
+        "begins at a multiple of the 4 steps that it covers, got step 2: sched.load_metadata",
+    ),
+    "no fence": (BASE, drop(ops.MmaFenceOp), "only after a fence that follows other accesses"),
+    "no commit": (BASE, drop(ops.MmaCommitOp), "released only after the wait that retires"),
+    "a copy is missing": (BASE, drop(ops.BulkLoadOp), "every wait ends, .* of @full"),
+    "a copy in the wrong place": (
+        BASE,
+        set_number(ops.BulkLoadOp, "offset", 1024),
+        "fill the 8192 bytes of a stage side",
+    ),
+    "rings overlap": (BASE, overlap, "rings and barriers lie apart in shared memory, got bytes 0 to 32768 for @a"),
+    "metadata: no wait": (BARRIER, drop(ops.WaitOp), "reads a stage only after its bytes .* of @metadata with no wait"),
+    "metadata: no expect": (BARRIER, drop(ops.ExpectOp), "every wait ends, .* of @metadata_full with 0 of 1 arrivals"),
+    "metadata: no copy": (BARRIER, drop(staged.CopyMetadataOp), "every wait ends, .* of @metadata_full .* 0 of 1024"),
+    "metadata: not read": (BARRIER, drop(staged.ReadMetadataOp), "its own step, got nothing in metadata set 0"),
+    "metadata: the other set": (
+        BARRIER,
+        set_number(staged.ReadMetadataOp, "set", 1),
+        "its own step, got nothing in metadata set 0",
+    ),
+    "metadata: a set refilled in use": (BARRIER, one_set, "refilled only after the wait .* metadata set 0"),
+    "metadata: with the operands, no wait": (STAGE, drop(ops.WaitOp), "reads a stage only after its bytes"),
+    "metadata: with the operands, no copy": (STAGE, drop(staged.CopyMetadataOp), "every wait ends, .* of @full"),
+    "alone: no acquire": (ALONE, drop(ops.AcquireOp, 1), "only when it knows that the one before has ended"),
+    "alone: no release": (ALONE, drop(ops.ReleaseOp), "every wait ends, .* of @empty"),
+    "alone: no wait for products": (ALONE, drop(ops.MmaWaitOp), "released only after the wait that retires"),
+    "alone: no wait": (ALONE, drop(ops.WaitOp), "reads a stage only after its bytes have arrived"),
+    "alone: a group left running": (ALONE, set_number(ops.MmaWaitOp, "pending", 1), "released only after the wait"),
+    "cluster: no wait": (CLUSTER, drop(ops.WaitOp, 1), "reads a stage only after its bytes have arrived"),
+    "cluster: half the arrivals": (CLUSTER, add("empty", "arrivals", -4), "before has ended|counts all that arrive"),
+    "cluster: no acquire": (CLUSTER, drop(ops.AcquireOp), "has been waited for|knows that the one before"),
+    "cluster: not invited": (CLUSTER, drop(ops.InviteOp), "every wait ends, .* of @invited with 0 of 1 arrivals"),
+    "cluster: uninvited": (CLUSTER, drop(ops.WaitOp), "knows that the one before|has been waited for"),
+    "cluster: invited too early": (CLUSTER, invite_first, "has been waited for|knows that the one before"),
+    "turns: not taken": (TURNS, drop(ops.TakeTurnOp), "waits for a phase only when it knows that the one before"),
+    "turns: not passed": (TURNS, drop(ops.PassTurnOp), "every wait ends, .* of @turn with 0 of 4 arrivals"),
+    "turns: passed too early": (TURNS, pass_first, "waits for a phase only when it knows that the one before"),
+    "turns: a warp's arrival too few": (TURNS, add("turn", "arrivals", -1), "no more, got 4 of 3"),
+    "turns: stages of another tile": (TURNS, together, "a phase ends only after all have gone on"),
+    "values: uninvited": (VALUES, drop(ops.WaitOp), "knows that the one before|has been waited for"),
+    "values: no metadata": (VALUES, drop(staged.CopyMetadataOp), "every wait ends, .* of @full"),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_broken_schedule_is_refused(name: str) -> None:
+    schedule, change, message = MUTATIONS[name]
+    module = assigned(PROBLEMS["f16"], schedule)
+    check_protocol(module)
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    change(kernel)
+    with pytest.raises(ValueError, match=message):
+        check_protocol(module)
+
+
+PROMOTED = Schedule(tile_n=128, tile_k=128, stages=4)
+
+
+def flip_fresh(index: int) -> Callable[[ops.KernelOp], None]:
+    def change(kernel: ops.KernelOp) -> None:
+        op = found(kernel, ops.MmaOp, index)
+        op.fresh = None if op.fresh else UnitAttr()
+
+    return change
+
+
+def promote_twice(kernel: ops.KernelOp) -> None:
+    op = found(kernel, ops.PromoteOp)
+    op.parent.insert_op_after(op.clone(), op)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (flip_fresh(0), "after a promotion begins anew, .* got one of block 0 that adds to what was promoted before"),
+        (flip_fresh(1), "no other one does, got one of block 0 that drops sums that are not promoted"),
+        (drop(ops.PromoteOp), "no other one does, got one of block 0 that drops sums that are not promoted"),
+        (drop(ops.PromoteOp, -1), "drops sums that are not promoted|all sums are promoted before the store"),
+        (drop(ops.ClearOp), "sums are promoted once, to cleared ones, got none that the tile has cleared"),
+        (promote_twice, "sums are promoted once, to cleared ones, got no sums since the last promotion"),
+        (drop(ops.MmaWaitOp, 1), "released only after the wait|read only after the wait that retires all products"),
+        (drop(ops.MmaFenceOp, 1), "only after a fence that follows other accesses"),
+    ],
+)
+def test_sums_are_promoted_once_each(change: Callable[[ops.KernelOp], None], message: str) -> None:
+    module = assigned(PROBLEMS["promoted"], PROMOTED)
+    check_protocol(module)
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    change(kernel)
+    with pytest.raises(ProtocolError, match=message):
+        check_protocol(module)
+
+
+def last_before_store(kernel: ops.KernelOp) -> None:
+    waits = [op for op in kernel.walk() if isinstance(op, ops.MmaWaitOp) and op.pending.value.data == 0]
+    for op in waits:
+        op.pending = ops.i32_attr(1)
+
+
+def test_accumulators_are_stored_after_all_products() -> None:
+    module = assigned(PROBLEMS["f16"], BASE)
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    last_before_store(kernel)
+    for op in [op for op in kernel.walk() if isinstance(op, ops.ReleaseOp)]:
+        op.detach()
+    with pytest.raises(ProtocolError, match="read only after the wait that retires all products|every wait ends"):
+        check_protocol(module)
+
+
+def test_a_staging_area_is_nobody_else_s() -> None:
+    module = assigned(PROBLEMS["e4m3"], Schedule(tile_k=128, stages=4, store="bulk"))
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    found(kernel, ops.BulkStoreOp).ring = StringAttr("b")
+    with pytest.raises(ProtocolError, match="a staging area is filled by its stores alone, got copies into @b"):
+        check_protocol(module)
+
+
+def test_errors_name_the_operation_its_role_and_step() -> None:
+    module = assigned(PROBLEMS["f16"], BASE)
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    found(kernel, ops.WaitOp).detach()
+    with pytest.raises(ProtocolError) as caught:
+        check_protocol(module)
+    assert "sched.mma" in caught.value.operation
+    assert "(role @consumer, tile 0, step 0)" in caught.value.operation
+
+
+def test_metadata_of_constant_steps_begins_there() -> None:
+    module = assigned(PROBLEMS["f16"], BASE)
+    (kernel,) = module.body.block.ops
+    step = found(kernel, ops.LoadMetadataOp, -1).step.owner
+    step.value = IntegerAttr(8, i32)
+    loads = [line for line in print_module(lower(module, SM_90A.name)).splitlines() if "ld.global.v4.b32" in line]
+    assert loads[0].endswith("+4096];"), "the third load of 2,048 bytes"
+    step.value = IntegerAttr(2, i32)
+    with pytest.raises(ValueError, match="multiple of the 4 steps that it covers, got 2: .*sched.load_metadata"):
+        lower(module, SM_90A.name)
+
+
+def test_an_operation_without_a_rule_is_not_passed_over() -> None:
+    @irdl_op_definition
+    class Nap(IRDLOperation):
+        name = "sched.nap"
+        assembly_format = "attr-dict"
+
+    module = assigned(PROBLEMS["f16"], BASE)
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    wait = found(kernel, ops.WaitOp)
+    wait.parent.insert_op_before(Nap(), wait)
+    with pytest.raises(ValueError, match=r"the check has no rule for sched.nap"):
+        check_protocol(module)
+
+
+def test_memory_is_assigned_before_the_check() -> None:
+    schedule = BASE
+    nest = read_nest(build_tile_ir(PROBLEMS["f16"], Tile(schedule.tile_m, schedule.tile_n, schedule.tile_k)))
+    with pytest.raises(ValueError, match="shared memory is assigned before the check, got none for @a"):
+        check_protocol(generate(nest, schedule, SM_90A))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda op: setattr(op, "slot", ops.i32_attr(op.slot.value.data ^ 1)),
+            "in flight that read slot|of its own step",
+        ),
+        (lambda op: op.detach(), "of its own step, got"),
+    ],
+    ids=["another slot", "none"],
+)
+def test_values_in_registers_are_those_of_their_step(change: Callable[[Any], None], message: str) -> None:
+    module = assigned(PROBLEMS["f16"], Schedule(stages=4, values="registers"))
+    check_protocol(module)
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    loads = [op for op in kernel.walk() if op.name == "sched.load_values"]
+    change(loads[-1])
+    with pytest.raises(ProtocolError, match=message):
+        check_protocol(module)
+
+
+def test_pipeline_runs_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    from louver.compile import products as pipeline
+
+    seen: list[ModuleOp] = []
+    monkeypatch.setattr(pipeline, "check_protocol", seen.append)
+    compiled = pipeline.compile_product(PROBLEMS["f16"], BASE)
+    assert seen == [compiled.sched]

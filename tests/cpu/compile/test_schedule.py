@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from louver.compile.plan.schedule import Schedule, register_split
+from louver.isa.targets import SM_90A
+
+
+def test_default_fills_whole_warpgroups() -> None:
+    schedule = Schedule()
+    assert schedule.threads == 384
+    assert schedule.blocks == 1
+
+
+def test_of_two_that_take_turns_each_has_a_whole_tile() -> None:
+    schedule = Schedule(tile_m=128, tile_n=128, pingpong=True)
+    assert schedule.threads == 384
+    assert (schedule.sharing, schedule.blocks) == (1, 2)
+    assert Schedule(tile_m=64, pingpong=True).blocks == 1
+
+
+def test_without_a_producer_one_warpgroup_is_all_there_is() -> None:
+    schedule = Schedule(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0)
+    assert schedule.threads == 128
+    assert replace(schedule, specialized=True).threads == 256
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"tile_m": 96}, "multiple of 64 × consumers = 128, got 96"),
+        ({"tile_m": 384, "consumers": 3}, "at most 256"),
+        ({"tile_n": 12}, "multiple of 8, at most 256, got 12"),
+        ({"tile_n": 264}, "multiple of 8, at most 256, got 264"),
+        ({"tile_k": 96}, "64 or 128, got 96"),
+        ({"stages": 1}, "at least 2 stages.* got 1 and 'shared'"),
+        ({"stages": 1, "in_flight": 0, "values": "registers"}, "at least 2 stages.* got 0 and 'registers'"),
+        ({"specialized": False}, "consumers is 1 and stages 1, got 2 and 5"),
+        ({"specialized": False, "consumers": 1, "stages": 2, "in_flight": 0}, "got 1 and 2"),
+        ({"specialized": 0}, "specialized is True or False, got 0"),
+        ({"metadata": "ring"}, '"global", "stage" or "barrier", got \'ring\''),
+        ({"l2": "dense"}, 'l2 is "even" or "values", got \'dense\''),
+        ({"in_flight": 2}, "in_flight is 0 or 1 groups of products, got 2"),
+        ({"in_flight": True}, "in_flight is 0 or 1 groups of products, got True"),
+        ({"stages": 0}, "stages must be a positive integer"),
+        ({"pingpong": 1}, "pingpong is True or False, got 1"),
+        ({"pingpong": True, "consumers": 3, "tile_m": 192}, "pingpong is for 2 consumers, got 3"),
+        ({"pingpong": True, "tile_m": 96}, "multiple of 64 × consumers = 64, got 96"),
+        ({"cluster": 3}, "cluster is 1 or 2"),
+        ({"multicast": "values"}, "in clusters of 2 CTAs, got 'values' and cluster 1"),
+        ({"multicast": "metadata", "cluster": 2}, 'multicast is "dense", or "values" .* got \'metadata\''),
+        ({"consumers": 5, "tile_m": 320}, "at most 256"),
+        ({"raster": 0}, "raster must be a positive integer"),
+        ({"staging": 96}, "staging divides tile_n, 256, got 96"),
+        ({"staging": 0}, "staging divides tile_n, 256, got 0"),
+        ({"tile_n": 64.0}, "tile_n must be a positive integer"),
+    ],
+)
+def test_illegal_schedules_name_the_rule(change: dict[str, object], rule: str) -> None:
+    with pytest.raises(ValueError, match=rule):
+        replace(Schedule(), **change)
+
+
+@pytest.mark.parametrize(("consumers", "tile_m"), [(1, 64), (2, 128), (3, 192), (4, 256)])
+def test_register_split_fits_the_register_file(consumers: int, tile_m: int) -> None:
+    producer, consumer = register_split(Schedule(tile_m=tile_m, consumers=consumers), SM_90A)
+    assert producer % 8 == 0 and consumer % 8 == 0
+    assert producer >= 24 and consumer <= 256
+    assert 128 * (producer + consumers * consumer) <= SM_90A.registers_per_sm
+    # A CTA has what its threads begin with: 96 registers each of 640 threads leave 4,096 of the SM's to nobody.
+    entry = SM_90A.registers_per_sm // (128 * (1 + consumers)) // 8 * 8
+    assert producer + consumers * consumer <= (1 + consumers) * entry

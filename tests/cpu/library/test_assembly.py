@@ -1,0 +1,249 @@
+"""What the assembler makes of the library's kernels: no lost performance, no spill, and the instructions they stand for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import get_args
+
+import pytest
+
+from louver.compile.plan.schedule import Schedule
+from louver.compile.products import compile_product
+from louver.frontend.epilogue import Epilogue
+from louver.frontend.problem import PRODUCTS, BLayout, Problem
+from louver.isa.targets import SM_90A
+from louver.isa.wgmma import FP8, INTEGER
+from louver.library.configure import MIN_N_MAJOR, TILE_N, choose
+from louver.ptx.assembler import assemble
+from louver.ptx.sass import disassemble, opcodes
+from support.fused import EPILOGUES, FULL
+
+pytestmark = pytest.mark.sampled(7)
+
+MANY = 1 << 16
+"""Rows enough that no tile is made narrower to keep SMs busy."""
+
+TALL = (2816, 2304)
+"""M and N of which tiles of 256×192 make one wave of an H200's SMs, and those of 128×256 one and a half."""
+
+Product = tuple[Problem, Schedule]
+
+
+def every_product() -> list[Product]:
+    """Every kernel that `choose` can ask for."""
+    problems = [
+        Problem(kind, dtype, dtype, out, b_layout=layout, bias=bias)
+        for kind, layout, bias in _forms()
+        for dtype in ("f16", "bf16")
+        for out in ("f16", "bf16", "f32")
+    ]
+    return [
+        (problem, schedule)
+        for problem in problems
+        for schedule in dict.fromkeys(
+            choose(problem, m, n, SM_90A, 132, aligned_output=aligned)
+            for m, n in (*((MANY, width) for width in TILE_N), TALL)
+            for aligned in (False, True)
+        )
+    ]
+
+
+EIGHT_BITS = {
+    **{(a, b): "QGMMA.SP.64x{n}x64.F32." + f"{a.upper()}.{b.upper()}" for a in FP8 for b in FP8},
+    **{(a, b): "IGMMA.SP.64x{n}x64." + f"{a.upper()}.{b.upper()}" for a in INTEGER for b in INTEGER},
+}
+"""The product that each mix of 8-bit types becomes, for a tile of width n."""
+
+
+def eight_bit_products() -> list[Product]:
+    """Every mix of 8-bit types, output and store, on the tiles that `choose` gives to many and to few columns."""
+    problems = [
+        Problem(kind, a, b, out, bias="row" if kind == "linear" else None)
+        for a, b in EIGHT_BITS
+        for out in PRODUCTS[a, b]
+        for kind in ("linear", "matmul")
+    ]
+    return [
+        (problem, schedule)
+        for problem in problems
+        for schedule in dict.fromkeys(
+            choose(problem, m, n, SM_90A, 132, aligned_output=aligned)
+            for m, n in ((MANY, 16), (MANY, 256), TALL)
+            for aligned in (False, True)
+        )
+    ]
+
+
+def shown(product: Product) -> bool:
+    """Each mix, output, width and store, but not each of them with every other; the widest tiles more often."""
+    problem, schedule = product
+    outputs = PRODUCTS[problem.a, problem.b]
+    turn = (list(EIGHT_BITS).index((problem.a, problem.b)) + (problem.kind == "linear")) % len(outputs)
+    same = problem.a == problem.b and problem.a in ("e4m3", "s8")
+    return outputs[turn] == problem.out or (same and schedule.tile_n >= 192)
+
+
+def _forms() -> list[tuple[str, BLayout, str | None]]:
+    linear = [("linear", "k_major", bias) for bias in (None, "row")]
+    return [*linear, *(("matmul", layout, None) for layout in get_args(BLayout))]
+
+
+def name(product: Product) -> str:
+    problem, schedule = product
+    bias = "-bias" if problem.bias else ""
+    return f"{problem.kind}{bias}-{problem.b_layout}-{problem.a}-{problem.b}-{problem.out}-n{schedule.tile_n}-{schedule.store}"
+
+
+def representative(product: Product) -> bool:
+    """Every tile width, form, store and output once or twice; the widest tiles, which are shortest of registers, more often."""
+    problem, schedule = product
+    turn = (schedule.tile_n.bit_length() + len(problem.kind) + (schedule.store == "bulk")) % 3
+    output = ("f16", "bf16", "f32")[turn]
+    biased_if_linear = (problem.bias is not None) == (problem.kind == "linear")
+    wide = schedule.tile_n >= 192 and problem.a == "bf16" and problem.out in ("bf16", "f32")
+    return biased_if_linear and (wide or (problem.a == "f16" and problem.out == output))
+
+
+def marked(products: list[Product], default: Callable[[Product], bool]) -> list[object]:
+    return [
+        pytest.param(*product, id=name(product), marks=() if default(product) else pytest.mark.slow)
+        for product in products
+    ]
+
+
+@pytest.mark.parametrize(("problem", "schedule"), marked(every_product(), representative))
+def test_kernels_assemble_cleanly(problem: Problem, schedule: Schedule) -> None:
+    check_assembly(problem, schedule, f"HGMMA.SP.64x{schedule.tile_n}x32.F32")
+
+
+@pytest.mark.parametrize(("problem", "schedule"), marked(eight_bit_products(), shown))
+def test_kernels_of_8_bit_types_assemble_cleanly(problem: Problem, schedule: Schedule) -> None:
+    check_assembly(problem, schedule, EIGHT_BITS[problem.a, problem.b].format(n=schedule.tile_n))
+
+
+def fused_products() -> list[Product]:
+    """Every epilogue on the widest tiles, for each width of output element that a product may have, and both stores."""
+    problems = [
+        Problem(kind, a, a, out, bias="row", epilogue=epilogue)
+        for epilogue in EPILOGUES.values()
+        for kind in ("linear", "matmul")
+        for a, out in (("bf16", "bf16"), ("s8", "s8"), ("e4m3", "f32"))
+    ]
+    return [
+        (problem, schedule)
+        for problem in problems
+        for schedule in dict.fromkeys(
+            choose(problem, m, n, SM_90A, 132, aligned_output=aligned)
+            for m, n in ((MANY, 256), TALL)
+            for aligned in (False, True)
+        )
+    ]
+
+
+def fused_name(product: Product) -> str:
+    problem, _ = product
+    return f"{next(key for key, epilogue in EPILOGUES.items() if epilogue == problem.epilogue)}-{name(product)}"
+
+
+def fused_shown(product: Product) -> bool:
+    """The longest epilogues, and those that read arrays."""
+    return product[0].epilogue in (FULL, EPILOGUES["c-f16"], EPILOGUES["gelu-tanh"], EPILOGUES["gated-scaled"])
+
+
+@pytest.mark.parametrize(
+    ("problem", "schedule"),
+    [
+        pytest.param(*product, id=fused_name(product), marks=() if fused_shown(product) else pytest.mark.slow)
+        for product in fused_products()
+    ],
+)
+def test_fused_epilogues_assemble_cleanly(problem: Problem, schedule: Schedule) -> None:
+    assembly = assemble(compile_product(problem, schedule).ptx)
+    assert assembly.clean, (assembly.kernels, [warning.text for warning in assembly.warnings])
+
+
+READS = ("bias", "scale", "dense_scale", "dense_bias")
+
+
+@pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
+@pytest.mark.parametrize("left_out", [*READS, "all"])
+@pytest.mark.parametrize(("a", "out"), [("bf16", "bf16"), ("e4m3", "f32"), ("s8", "f16")])
+@pytest.mark.parametrize("kind", ["linear", "matmul"])
+def test_all_that_may_be_read_beside_the_tallest_tile(kind: str, a: str, out: str, left_out: str, gated: bool) -> None:
+    """All vectors but one, or C instead of them."""
+    if gated and left_out == "all":
+        pytest.skip("a gated product adds no c")
+    reads = {"scale": "row", "dense_scale": "column", "dense_bias": "f32"}
+    given = {"c": "f32"} if left_out == "all" else {name: how for name, how in reads.items() if name != left_out}
+    epilogue = Epilogue(alpha=True, activation="gelu", gated=gated, out_scale="tensor", **given)
+    bias = None if left_out in ("bias", "all") else "row"
+    problem = Problem(kind, a, a, out, bias=bias, epilogue=epilogue)
+    schedule = choose(problem, *TALL, SM_90A, 132, aligned_output=True)
+    assert schedule.tile_n == 192
+    assembly = assemble(compile_product(problem, schedule).ptx)
+    assert assembly.clean, (assembly.kernels, [warning.text for warning in assembly.warnings])
+
+
+@pytest.mark.parametrize("aligned", [False, True], ids=["direct", "bulk"])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem("linear", "bf16", "bf16", "bf16", bias="row", batch="dense"),
+        Problem("matmul", "f16", "f16", "f32", b_layout="n_major", batch="both"),
+        Problem("matmul", "e4m3", "e4m3", "bf16", batch="sparse", epilogue=EPILOGUES["c-f16"]),
+        pytest.param(Problem("linear", "s8", "s8", "s32", batch="both"), marks=pytest.mark.slow),
+        pytest.param(Problem("linear", "f16", "f16", "f32", batch="dense", epilogue=FULL), marks=pytest.mark.slow),
+    ],
+    ids=lambda problem: f"{problem.kind}-{problem.batch}-{problem.a}-{problem.out}",
+)
+def test_batches_assemble_cleanly_on_the_widest_tiles(problem: Problem, aligned: bool) -> None:
+    schedule = choose(problem, MANY, 256, SM_90A, 132, aligned_output=aligned)
+    assembly = assemble(compile_product(problem, schedule).ptx)
+    assert assembly.clean, (assembly.kernels, [warning.text for warning in assembly.warnings])
+
+
+def check_assembly(problem: Problem, schedule: Schedule, sparse: str) -> None:
+    """Assembled without remarks, all of its products are those named `sparse`."""
+    assembly = assemble(compile_product(problem, schedule).ptx)
+    assert not [warning.text for warning in assembly.warnings]
+    assert assembly.clean, assembly.kernels
+    sass = disassemble(assembly.cubin)
+    found = opcodes(sass)
+    # Two products of 64 bytes of K a step: eight in the main loop's body, two in the rest.
+    assert sum(count for opcode, count in found.items() if opcode.startswith(sparse)) >= 10
+    assert not [opcode for opcode in found if "GMMA" in opcode and not opcode.startswith(sparse)]
+    assert {opcode.split(".")[1] for opcode in found if opcode.startswith("USETMAXREG")} == {"DEALLOC", "TRY_ALLOC"}
+    assert any(opcode.startswith("UTMALDG") for opcode in found)
+    for limit, most in registers_by_role(sass):
+        assert most < limit, "a role uses a register that setmaxnreg has taken from it"
+
+
+def registers_by_role(sass: str) -> list[tuple[int, int]]:
+    """What each setmaxnreg leaves a warp, and the highest register in the code from there to the next one."""
+    _, *roles = re.split(r"USETMAXREG\.", sass)
+    limits = [int(re.search(r"0x[0-9a-f]+", role.partition(";")[0])[0], 16) for role in roles]
+    return [(limit, max(map(int, re.findall(r"\bR(\d+)\b", role)))) for limit, role in zip(limits, roles, strict=True)]
+
+
+def test_the_default_set_has_every_8_bit_mix_output_and_store() -> None:
+    chosen = [product for product in eight_bit_products() if shown(product)]
+    assert {(problem.a, problem.b) for problem, _ in chosen} == set(EIGHT_BITS)
+    assert {schedule.store for _, schedule in chosen} == {"direct", "bulk"}
+    assert {schedule.tile_n for _, schedule in chosen} == {16, 192, 256}
+    for pair in EIGHT_BITS:
+        chosen_of_kind = {p.out for p, _ in chosen if (p.a in FP8) == (pair[0] in FP8)}
+        assert chosen_of_kind == set(PRODUCTS[pair])
+
+
+def test_the_default_set_has_every_width_and_store() -> None:
+    chosen = [product for product in every_product() if representative(product)]
+    assert {schedule.tile_n for _, schedule in chosen} == {*TILE_N, 192}
+    assert {(problem.kind, problem.b_layout, bool(problem.bias)) for problem, _ in chosen} == {
+        ("linear", "k_major", True),
+        ("matmul", "k_major", False),
+        ("matmul", "n_major", False),
+    }
+    assert {schedule.store for _, schedule in chosen} == {"direct", "bulk"}
+    assert {problem.out for problem, _ in chosen} == {"f16", "bf16", "f32"}
+    assert min(s.tile_n for p, s in every_product() if p.b_layout == "n_major") == MIN_N_MAJOR

@@ -1,0 +1,42 @@
+"""Tensor maps of boxes: sizes and strides of a call, and arrays that bulk copies cannot read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from louver.compile.tile_signature import BoxParameter
+from louver.isa.tensormap import TensorMap
+from louver.library.boxes import tensor_map
+
+BOX = BoxParameter("x_box", "x", "address", 2, ("K", None), ("S",), (64, 32), 128)
+
+
+def test_rows_that_nothing_bounds_end_with_the_array() -> None:
+    # The last row is shorter than its pitch.
+    held = 2 * (9 * 64 + 48)
+    found = tensor_map(BOX, 4096, held, {"K": 48, "S": 64})
+    assert found == TensorMap(4096, 2, (48, 10), (128,), (64, 32), 128)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "address", "rule"),
+    [
+        ({"K": 48, "S": 63}, 4096, "strides are multiples of 16 bytes"),
+        ({"K": 48, "S": 64}, 4098, "the address must be a multiple of 16 bytes"),
+        ({"K": 0, "S": 64}, 4096, "each dimension has 1 to"),
+        ({"K": 64, "S": 64}, 4096, "boxes of 'x' reach 640 elements, got an array of 624"),
+        ({"K": 48, "S": 0}, 4096, "strides are multiples of 16 bytes under 2.40, got 0"),
+    ],
+)
+def test_what_bulk_copies_cannot_read_is_an_error(numbers: dict[str, int], address: int, rule: str) -> None:
+    with pytest.raises(ValueError, match=rule):
+        tensor_map(BOX, address, 2 * (9 * 64 + 48), numbers)
+
+
+def test_codes_follow_metadata() -> None:
+    """A tile that begins in the tensor never reaches what is no code, nor leaves the array."""
+    metadata = replace(BOX, part="metadata", sizes=(None, None))
+    found = tensor_map(metadata, 4096, 2 * ((5 + 16) * 64 + 1024), {"S": 64})
+    assert found.shape == (64 + 1024, 5 + 16)

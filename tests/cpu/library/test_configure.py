@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from louver.compile.plan.nest import read_nest
+from louver.compile.plan.schedule import Schedule
+from louver.compile.products import compile_product
+from louver.formats.dtypes import element_type
+from louver.frontend.builder import build_tile_ir
+from louver.frontend.epilogue import Epilogue
+from louver.frontend.problem import Problem, Tile
+from louver.ir.product import ProductNest
+from louver.isa.targets import SM_90A
+from louver.library.configure import MAX_STAGES, MIN_N_MAJOR, TILE_N, choose, choose_for_nest, deepest
+from louver.library.waves import MARGIN, SPEED, narrowed, wave_time, waves
+
+
+def nest_of(problem: Problem, *tile: int) -> ProductNest:
+    return read_nest(build_tile_ir(problem, Tile(*tile)))
+
+
+K_MAJOR, N_MAJOR = Problem("matmul"), Problem("matmul", b_layout="n_major")
+MANY = 1 << 20
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 16, 17, 33, 64, 65, 129, 256, 257, 5000])
+def test_the_narrowest_tile_that_holds_n(n: int) -> None:
+    tile_n = choose(K_MAJOR, MANY, n, SM_90A, 132).tile_n
+    assert tile_n in TILE_N
+    assert tile_n >= min(n, TILE_N[-1])
+    assert all(width < n for width in TILE_N if width < tile_n)
+
+
+@pytest.mark.parametrize("n", [1, 8, 63, 64, 65, 300])
+def test_n_major_tiles_hold_whole_swizzle_spans(n: int) -> None:
+    assert choose(N_MAJOR, MANY, n, SM_90A, 132).tile_n >= MIN_N_MAJOR
+
+
+def test_tiles_are_narrower_where_sms_would_idle() -> None:
+    assert choose(K_MAJOR, 128, 256, SM_90A, 132).tile_n == 64
+    assert choose(K_MAJOR, 128, 256, SM_90A, 1).tile_n == 256
+    assert choose(K_MAJOR, MANY, 256, SM_90A, 132).tile_n == 256
+    assert choose(Problem("matmul", batch="both"), 128, 256, SM_90A, 132, batch=132).tile_n == 256
+
+
+BENCHMARKS = ((4096, 8192), (4096, 4096), (8192, 8192), (6144, 8192), (28672, 4096), (4096, 1024))
+"""M and N of the products that are measured most."""
+
+
+TALLER = {16: ((8192, 8192), (6144, 8192), (28672, 4096)), 8: ((6144, 8192),)}
+"""Those of them whose last wave leaves few SMs idle in tiles of 256×192, by bits of an element."""
+
+
+@pytest.mark.parametrize(("m", "n"), BENCHMARKS)
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "e4m3", "s8"])
+def test_products_that_fill_the_sms_take_large_tiles(dtype: str, m: int, n: int) -> None:
+    chosen = choose(Problem("linear", dtype, dtype, "f16"), m, n, SM_90A, 132, aligned_output=True)
+    taller = (m, n) in TALLER[element_type(dtype).bits]
+    assert (chosen.tile_m, chosen.tile_n) == ((256, 192) if taller else (128, 256))
+    assert chosen.stages == 4
+
+
+def test_tall_tiles_are_for_bulk_stores_and_sums_of_one_kind() -> None:
+    def tile(problem: Problem, *, aligned: bool = True, batch: int = 1, m: int = 6144) -> tuple[int, int]:
+        chosen = choose(problem, m, 8192, SM_90A, 132, aligned_output=aligned, batch=batch)
+        return chosen.tile_m, chosen.tile_n
+
+    assert tile(Problem("linear")) == (256, 192)
+    assert tile(Problem("linear", batch="both"), batch=2, m=3072) == (256, 192)
+    assert tile(Problem("matmul", b_layout="n_major", batch="both", out="f32"), batch=2, m=3072) == (256, 192)
+    assert tile(Problem("linear"), aligned=False) == (128, 256)
+    assert tile(Problem("linear", out="e4m3")) == (128, 256)
+    assert tile(Problem("linear", epilogue=Epilogue(c="f16", activation="gelu"))) == (256, 192)
+    assert tile(Problem("linear", bias="row", epilogue=Epilogue(c="f16"))) == (128, 256)
+    assert tile(Problem("linear", accumulate="f16")) == (256, 256)
+    assert tile(Problem("linear", "e4m3", "e4m3", "f16", accumulate="promoted"))[0] == 128
+
+
+@pytest.mark.parametrize(("problem", "m"), [(Problem("linear"), 28672), (Problem("linear", "s8", "s8", "f32"), 57344)])
+def test_a_lone_column_of_tiles_asks_nothing_of_the_l2_cache(problem: Problem, m: int) -> None:
+    """There the values are read once, and the dense operand by every tile: to keep the values would be the wrong way round."""
+    for n, columns in ((192, 1), (256, 1), (384, 2), (512, 2)):
+        chosen = choose(problem, m, n, SM_90A, 132, aligned_output=True)
+        assert -(-n // chosen.tile_n) == columns
+        assert chosen.l2 == ("even" if columns == 1 else "values")
+    assert choose(problem, m, 192, SM_90A, 132, aligned_output=True).tile_m == 256
+
+
+def test_waves_count_half_of_what_the_last_one_leaves_idle() -> None:
+    assert waves(1, 132) == waves(132, 132) == 1
+    assert waves(264, 132) == 2
+    assert waves(132 + 66, 132) == 1.75
+    assert waves(132 + 1, 132) == pytest.approx(1.5, abs=0.01)
+
+
+@pytest.mark.parametrize(("m", "n"), [(1024, 1024), (2048, 512), (1024, 256), (512, 2048)])
+def test_small_products_are_spread_over_more_sms(m: int, n: int) -> None:
+    chosen = choose(K_MAJOR, m, n, SM_90A, 132)
+    tiles = -(-m // chosen.tile_m) * -(-n // chosen.tile_n)
+    assert -(-m // 128) * -(-n // 256) < tiles <= 132
+
+
+@pytest.mark.parametrize("sms", [1, 2, 14, 78, 132, 10_000])
+@pytest.mark.parametrize("rows", [1, 3, 32, 65, 133, 1000])
+def test_the_model_of_waves(rows: int, sms: int) -> None:
+    for n in (1, 64, 65, 200, 257, 1000, 4096):
+        widest = next((width for width in TILE_N if width >= n), TILE_N[-1])
+        width = narrowed(widest, TILE_N, rows, n, sms)
+        assert width in TILE_N and width <= widest
+        if widest < 64:
+            assert width == widest
+            continue
+        times = {each: wave_time(each, rows, n, sms) for each in SPEED if each <= widest}
+        assert times[width] == min(times.values()) or width == widest
+        assert times[width] <= min(times.values()) / (1 - MARGIN)
+        # More SMs never take longer, and one SM has no use for narrow tiles.
+        assert wave_time(width, rows, n, sms + 1) <= times[width]
+        assert sms > 1 or n % 256 or width == widest
+
+
+def test_bulk_stores_only_where_the_output_allows() -> None:
+    assert choose(K_MAJOR, MANY, 256, SM_90A, 132).store == "direct"
+    assert choose(K_MAJOR, MANY, 256, SM_90A, 132, aligned_output=True).store == "bulk"
+
+
+@pytest.mark.parametrize("kind", ["linear", "matmul"])
+@pytest.mark.parametrize(
+    ("operand", "out", "least"), [("s8", "s32", 8), ("f16", "f32", 8), ("bf16", "f16", 16), ("e4m3", "e4m3", 32)]
+)
+def test_every_width_of_output_is_stored_in_bulk(kind: str, operand: str, out: str, least: int) -> None:
+    problem = Problem(kind, operand, operand, out)
+    for n in TILE_N:
+        schedule = choose(problem, MANY, n, SM_90A, 132, aligned_output=True)
+        assert schedule.tile_n == n
+        assert schedule.store == ("bulk" if n >= least else "direct")
+
+
+@pytest.mark.parametrize(
+    "problem", [Problem("linear", "s8", "s8", "s32"), Problem("matmul", out="f32"), K_MAJOR], ids=["s32", "f32", "f16"]
+)
+def test_staging_costs_one_stage(problem: Problem) -> None:
+    direct = choose(problem, MANY, 256, SM_90A, 132)
+    assert choose(problem, MANY, 256, SM_90A, 132, aligned_output=True).stages == direct.stages - 1
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        K_MAJOR,
+        N_MAJOR,
+        Problem("linear", bias="row"),
+        Problem("linear", "s8", "s8", "s32"),
+        Problem("matmul", "e4m3", "e4m3", "e4m3"),
+    ],
+    ids=["k", "n", "linear", "s32", "e4m3"],
+)
+def test_the_ring_is_as_deep_as_shared_memory_holds(problem: Problem) -> None:
+    deeper = 0
+    for n, aligned in itertools.product(TILE_N, (False, True)):
+        schedule = choose(problem, MANY, n, SM_90A, 132, aligned_output=aligned)
+        assert 2 <= schedule.stages <= MAX_STAGES
+        assert compile_product(problem, schedule).signature.shared_bytes <= SM_90A.max_shared_bytes
+        if schedule.stages < MAX_STAGES:
+            deeper += 1
+            with pytest.raises(ValueError, match="shared memory"):
+                compile_product(problem, replace(schedule, stages=schedule.stages + 1))
+    assert deeper
+
+
+def test_a_tile_that_does_not_fit_is_refused() -> None:
+    small = replace(SM_90A, max_shared_bytes=64 << 10)
+    with pytest.raises(ValueError, match="two stages of .* do not fit the 65536 bytes .* use a smaller tile"):
+        deepest(K_MAJOR, Schedule(tile_n=256), small)
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        K_MAJOR,
+        N_MAJOR,
+        Problem("linear", bias="row"),
+        Problem("linear", "s8", "s8", "s32"),
+        Problem("matmul", "e4m3", "e4m3", "f16"),
+        Problem("linear", accumulate="f16"),
+        Problem("linear", epilogue=Epilogue(activation="gelu")),
+        Problem("linear", epilogue=Epilogue(activation="silu", gated=True)),
+    ],
+    ids=lambda problem: f"{problem.kind} {problem.a} {problem.accumulate} {problem.epilogue.activation}",
+)
+def test_a_user_s_kernel_gets_the_library_s_schedule(problem: Problem, aligned: bool) -> None:
+    for n in (64, 512):
+        expected = choose(problem, MANY, n, SM_90A, 132, aligned_output=aligned)
+        found = nest_of(problem, expected.tile_m, expected.tile_n, expected.tile_k)
+        assert choose_for_nest(found, SM_90A, aligned_output=aligned) == expected
+
+
+@pytest.mark.parametrize(
+    ("tile", "consumers"), [((64, 256), 1), ((128, 256), 2), ((192, 192), 3), ((256, 128), 2), ((320, 64), None)]
+)
+def test_warpgroups_go_by_the_user_s_tile(tile: tuple[int, int], consumers: int | None) -> None:
+    nest = nest_of(K_MAJOR, *tile, 64)
+    if consumers is None:
+        with pytest.raises(ValueError, match="tile_m"):
+            choose_for_nest(nest, SM_90A, aligned_output=True)
+    else:
+        assert choose_for_nest(nest, SM_90A, aligned_output=True).consumers == consumers
+
+
+def test_fields_that_the_user_fixes_are_kept_and_the_rest_goes_by_them() -> None:
+    nest = nest_of(K_MAJOR, 256, 64, 64)
+    assert choose_for_nest(nest, SM_90A, aligned_output=False, fixed={"consumers": 4}).consumers == 4
+    fixed = choose_for_nest(nest, SM_90A, aligned_output=True, fixed={"store": "direct", "cluster": 2})
+    assert (fixed.store, fixed.cluster) == ("direct", 2)
+    assert fixed.stages == choose_for_nest(nest, SM_90A, aligned_output=False).stages
+    assert choose_for_nest(nest, SM_90A, aligned_output=True, fixed={"stages": 3}).stages == 3
+    alone = {"specialized": False, "consumers": 1, "in_flight": 0}
+    assert choose_for_nest(nest_of(K_MAJOR, 64, 64, 64), SM_90A, aligned_output=False, fixed=alone).stages == 1
+    with pytest.raises(ValueError, match="tile_m must be a multiple of 64 × consumers"):
+        choose_for_nest(nest, SM_90A, aligned_output=False, fixed={"consumers": 3})

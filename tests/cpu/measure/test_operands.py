@@ -1,0 +1,134 @@
+"""Operands and their verification, with PyTorch on the CPU in the place of the GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import louver
+from louver.formats.dtypes import element_type
+from louver.measure.operands import INT8_MOST, make_operands, prune24
+from louver.measure.problems import GemmProblem
+from louver.measure.verify import in_f16_range, verify
+
+KINDS = [("f16", "f16"), ("bf16", "bf16"), ("e4m3", "f16"), ("s8", "f16"), ("s8", "s32")]
+
+
+class OnCpu:
+    """PyTorch, whatever device is asked for."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._torch, name)
+
+    def Generator(self, device: str) -> Any:
+        return self._torch.Generator()
+
+    def randn(self, *shape: int, device: str, **options: Any) -> Any:
+        return self._torch.randn(*shape, **options)
+
+    def randint(self, *limits: Any, device: str, **options: Any) -> Any:
+        return self._torch.randint(*limits, **options)
+
+    def empty(self, *shape: int, device: str, **options: Any) -> Any:
+        return self._torch.empty(*shape, **options)
+
+
+@pytest.fixture(scope="module")
+def torch() -> Any:
+    return OnCpu(pytest.importorskip("torch"))
+
+
+def product(torch: Any, operands: Any, index: int) -> Any:
+    """The right result, rounded once."""
+    exact = operands.x.double() @ operands.dense[index].double().t()
+    return exact.to(operands.y.dtype)
+
+
+@pytest.mark.parametrize(("dtype", "out"), KINDS)
+def test_both_forms_hold_the_same_bits(torch: Any, dtype: str, out: str) -> None:
+    operands = make_operands(torch, GemmProblem(64, 32, 224, dtype, out), sets=2)
+    for dense, sparse in zip(operands.dense, operands.sparse, strict=True):
+        bits = dense.view(torch.uint8).numpy()
+        assert sparse.dtype.name == dtype
+        assert np.array_equal(sparse.dense().view(np.uint8), bits)
+        # Normal numbers cut to integers are 0 now and then.
+        assert louver.check(sparse.dense(), "2:4", exact=dtype != "s8").ok
+        assert np.count_nonzero(bits) > 0.45 * bits.size
+    assert not np.array_equal(operands.sparse[0].values, operands.sparse[1].values)
+    assert operands.x.shape == (32, 224)
+    assert operands.y.shape == (32, 64)
+
+
+def test_integers_fill_their_range_evenly_signed(torch: Any) -> None:
+    x = make_operands(torch, GemmProblem(32, 512, 512, "s8", "s32"), sets=1).x.double()
+    assert x.abs().max() == INT8_MOST
+    assert abs(float(x.mean())) < 0.5
+    assert 28 < float(x.std()) < 31
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float8_e4m3fn", "int8"])
+def test_pruning_keeps_the_two_greatest(torch: Any, dtype: str) -> None:
+    weight = torch.tensor([[1, -4, 3, 2, -8, 7, 6, -5]], dtype=torch.float32).to(getattr(torch, dtype))
+    pruned = prune24(torch, weight)
+    assert pruned.dense.dtype == pruned.values.dtype == weight.dtype
+    assert pruned.dense.float().tolist() == [[0, -4, 3, 0, -8, 7, 0, 0]]
+    assert pruned.values.float().tolist() == [[-4, 3, -8, 7]]
+    assert pruned.indices.tolist() == [[0b0100_1001]]
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "e4m3", "s8"])
+def test_pruning_and_compressing_are_the_librarys(torch: Any, dtype: str) -> None:
+    """On few distinct values, so that most groups hold equal magnitudes, zeros and zeros of either sign."""
+    weight = torch.randint(-3, 4, (48, 352), device="cpu").float()
+    weight[::3] *= -1
+    weight = weight.to(getattr(torch, element_type(dtype).numpy.name))
+    given = weight.view(torch.uint8).numpy().view(element_type(dtype).numpy)
+    found = prune24(torch, weight)
+    assert np.array_equal(found.dense.view(torch.uint8).numpy(), louver.prune(given, "2:4").view(np.uint8))
+    compressed = found.compressed(torch, dtype)
+    compressed.validate()
+    assert np.array_equal(compressed.dense().view(np.uint8), found.dense.view(torch.uint8).numpy())
+
+
+@pytest.mark.parametrize(("dtype", "out"), KINDS)
+def test_verification_accepts_the_right_weight_only(torch: Any, dtype: str, out: str) -> None:
+    operands = make_operands(torch, GemmProblem(64, 48, 416, dtype, out), sets=2)
+    y = product(torch, operands, 1)
+    assert verify(torch, operands, 1, y).ok
+    assert not verify(torch, operands, 0, y).ok
+    operands.poison()
+    assert verify(torch, operands, 1, operands.y).violations == 32 * 64
+
+
+def test_integers_are_exact_to_the_last_bit(torch: Any) -> None:
+    """Sums beyond 2^24 differ by one where f32 would see no difference."""
+    operands = make_operands(torch, GemmProblem(32, 16, 4096, "s8", "s32"), sets=1)
+    operands.x.fill_(127)
+    operands.dense[0][:, ::2] = 127
+    y = product(torch, operands, 0)
+    assert int(y.min()) > 2**24
+    assert verify(torch, operands, 0, y).ok
+    y[:, 7] += 1
+    assert not verify(torch, operands, 0, y).ok
+
+
+@pytest.mark.parametrize("beyond", [np.inf, 65504.0])
+def test_beyond_the_range_of_f16_either_end_is_right(torch: Any, beyond: float) -> None:
+    operands = make_operands(torch, GemmProblem(64, 32, 8192, "s8", "f16"), sets=1)
+    y = product(torch, operands, 0)
+    out_of_range = y.isinf()
+    assert out_of_range.any()
+    y[out_of_range] = y[out_of_range].sign() * beyond
+    assert verify(torch, operands, 0, y).ok
+    y[out_of_range] *= -1
+    assert not verify(torch, operands, 0, y).ok
+
+
+def test_the_range_of_f16_has_no_place_for_nan() -> None:
+    found = in_f16_range(np.array([np.inf, -np.inf, 70000.0, 1.5, np.nan]))
+    assert np.array_equal(found, [65504.0, -65504.0, 65504.0, 1.5, np.nan], equal_nan=True)

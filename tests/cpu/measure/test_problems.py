@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+
+from louver.cli.commands.bench import problems
+from louver.measure.host import problems as host_problems
+from louver.measure.problems import QUICK, SHAPES, SUSTAINED, GemmProblem, parse_dtypes, parse_shapes
+
+
+def test_the_compressed_weight_is_nine_sixteenths_of_a_dense_one() -> None:
+    assert GemmProblem(64, 16, 128, "f16").compressed_bytes * 16 == 64 * 128 * 2 * 9
+
+
+@pytest.mark.parametrize("dtype", ["e4m3", "s8"])
+def test_a_compressed_8_bit_weight_has_five_bits_an_element(dtype: str) -> None:
+    assert GemmProblem(64, 16, 96, dtype).compressed_bytes * 8 == 64 * 96 * 5
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dtype", "rule"),
+    [
+        ((0, 16, 16), "f16", "at least 1"),
+        ((16, 16, 8), "f16", "multiples of 16"),
+        ((16, 16, 16), "f32", "f16, bf16, e4m3, s8"),
+        ((64, 16, 48), "e4m3", "M and K of 32 for e4m3"),
+        ((48, 16, 64), "s8", "M and K of 32 for s8"),
+        ((64, 24, 64), "s8", "multiples of 16"),
+    ],
+)
+def test_refuses_what_cannot_be_compared(sizes: tuple[int, int, int], dtype: str, rule: str) -> None:
+    with pytest.raises(ValueError, match=rule):
+        GemmProblem(*sizes, dtype)
+
+
+def test_results_have_a_type_that_libraries_write() -> None:
+    assert [GemmProblem(32, 16, 32, dtype).out for dtype in ("f16", "bf16", "e4m3", "s8")] == [
+        "f16",
+        "bf16",
+        "f16",
+        "f16",
+    ]
+    assert str(GemmProblem(32, 16, 64, "s8", "s32")) == "32×16×64 s8→s32"
+    for dtype, out in (("f16", "f32"), ("e4m3", "s32"), ("bf16", "f16")):
+        with pytest.raises(ValueError, match=f"results of {dtype} are measured as .* got '{out}'"):
+            GemmProblem(32, 16, 64, dtype, out)
+
+
+def test_reads_lists() -> None:
+    assert parse_shapes("16x32x64, 128x16x256") == ((16, 32, 64), (128, 16, 256))
+    assert parse_dtypes("bf16, f16") == ("bf16", "f16")
+    assert parse_dtypes("int8,e4m3, s8") == ("s8", "e4m3", "s8")
+
+
+@pytest.mark.parametrize("text", ["", "16x32", "16x32x64x1", "16xax64", "16x-32x64", "16×32×64"])
+def test_refuses_what_is_no_shape(text: str) -> None:
+    with pytest.raises(ValueError, match="a shape is MxNxK"):
+        parse_shapes(text)
+
+
+def test_refuses_unknown_types() -> None:
+    with pytest.raises(ValueError, match="got 'f32'"):
+        parse_dtypes("f16,f32")
+
+
+def test_integers_are_measured_with_either_result() -> None:
+    found = [str(problem) for problem in problems("e4m3,int8", "32x16x64", quick=False)]
+    assert found == ["32×16×64 e4m3→f16", "32×16×64 s8→f16", "32×16×64 s8→s32"]
+    assert [(p.dtype, p.out) for p in host_problems(("f16", "s8"))] == [("f16", "f16"), ("s8", "f16"), ("s8", "s32")]
+
+
+def test_options_choose_problems() -> None:
+    everything = problems("f16,bf16", None, quick=False)
+    assert [problem.shape for problem in everything] == [*SHAPES, *SHAPES]
+    assert [str(problem) for problem in problems("bf16", "32x16x64", quick=False)] == ["32×16×64 bf16"]
+    assert tuple(problem.shape for problem in problems("f16", None, quick=True)) == QUICK
+    assert set(SUSTAINED) <= set(SHAPES)
+    with pytest.raises(ValueError, match="not both"):
+        problems("f16", "32x16x64", quick=True)

@@ -1,0 +1,269 @@
+"""What the sweep draws and expects; its cases run by the reference path where PyTorch is installed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import louver
+from louver.frontend.problem import PRODUCTS
+from louver.measure.sweep.cases import GATED_ROWS, GROUP, Case, Group, cases
+from louver.measure.sweep.check import check, checked, described
+from louver.measure.sweep.expected import Expected, limits, product
+from louver.measure.sweep.options import (
+    BY_NAME,
+    OPTIONS,
+    Draft,
+    Setting,
+    available,
+    draw_options,
+    has_views,
+    is_rounding,
+)
+from louver.measure.sweep.pool import Sweep, counts
+
+SMALL = 2_000_000
+"""Products of sizes that the reference path takes in no time."""
+
+
+def plain(**changes: Any) -> Case:
+    group = Group(Setting("linear", "f16", "f16", "f16"), "k_major", 1, 64)
+    return replace(Case(group, 37, 22, 100, 0, 0, 0, 0, 0, exact=False, seed=5), **changes)
+
+
+def small(count: int) -> list[Case]:
+    return [case for case in cases(count, 3) if case.m * case.n * case.k < SMALL]
+
+
+def test_cases_repeat_and_differ_by_seed() -> None:
+    found = [described(case) for case in cases(50, 1)]
+    assert found == [described(case) for case in cases(50, 1)]
+    assert found != [described(case) for case in cases(50, 2)]
+
+
+def test_every_pair_of_types_product_and_layout_takes_part() -> None:
+    groups = [next(found).group for _, found in itertools.groupby(cases(3000, 0), key=lambda case: id(case.group))]
+    assert len(groups) == 3000 // GROUP
+    settings = {(group.setting.kind, group.setting.a, group.setting.b) for group in groups}
+    assert settings == {(kind, *pair) for kind in ("linear", "matmul") for pair in PRODUCTS}
+    assert {group.layout for group in groups} == {"k_major", "n_major", "strided"}
+    for group in groups:
+        assert group.setting.out in PRODUCTS[group.setting.a, group.setting.b]
+
+
+def test_cases_stay_in_the_range_of_their_group() -> None:
+    for case in cases(3000, 0):
+        assert min(case.m, case.n, case.k) >= 1
+        assert case.group.narrowest <= case.n <= max(case.group.widest, 8192)
+        assert case.batch == 0 or (case.n % case.batch == 0 and case.group.setting.kind == "linear")
+        if "gated" in case.group.forms:
+            assert case.m % (2 * GATED_ROWS) == 0
+        assert not (case.exact and is_rounding(case.group.forms))
+
+
+def test_options_go_together(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("louver.measure.sweep.options.available", lambda *_: True)
+    seen: set[str] = set()
+    for _ in range(2000):
+        a, b = list(PRODUCTS)[int(rng.integers(len(PRODUCTS)))]
+        setting = Setting("matmul", a, b, str(rng.choice(PRODUCTS[a, b])))
+        forms = draw_options(rng, setting)
+        seen |= set(forms)
+        assert list(forms) == [option.name for option in OPTIONS if option.name in forms]
+        for name, form in forms.items():
+            assert form in BY_NAME[name].forms(setting)
+            assert not set(BY_NAME[name].without) & set(forms)
+        if setting.out == "s32":
+            assert not any(BY_NAME[name].floating for name in forms)
+        if "integer bias" in forms:
+            assert a in ("s8", "u8") and not any(BY_NAME[name].floating for name in forms)
+    assert seen == {option.name for option in OPTIONS}
+
+
+def test_options_wait_for_the_library() -> None:
+    assert available(BY_NAME["bias"], "linear")
+    unknown = replace(BY_NAME["bias"], keywords=("no_such_keyword",))
+    assert not available(unknown, "linear")
+    assert not available(replace(BY_NAME["bias"], names=("no_such_name",)), "linear")
+
+
+def activation(name: str, x: float) -> float:
+    tanh = math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+    return {
+        "relu": max(x, 0.0),
+        "silu": x / (1 + math.exp(-x)),
+        "gelu": x * math.erfc(-x * math.sqrt(0.5)) / 2,
+        "gelu_tanh": x * (1 + tanh) / 2,
+    }[name]
+
+
+@pytest.mark.parametrize("name", ["relu", "silu", "gelu", "gelu_tanh"])
+def test_activations_are_their_definitions_and_bound_what_f32_gives(name: str, rng: np.random.Generator) -> None:
+    x = rng.normal(0, 3, (40, 50))
+    expected = Expected(np, x.copy(), np.zeros_like(x))
+    expected.activate(name)
+    exact = np.vectorize(lambda value: activation(name, value))(x)
+    assert np.allclose(expected.value, exact, rtol=1e-9, atol=1e-12)
+    assert (expected.error <= 1e-4 * (1 + abs(x)) ** 3 * (abs(exact) + abs(x))).all()
+    moved = np.vectorize(lambda value: activation(name, value))(x + 1e-3)
+    around = Expected(np, x.copy(), np.full_like(x, 1e-3))
+    around.activate(name)
+    assert (abs(moved - around.value) <= around.error * 1.0001).all()
+
+
+def test_a_chain_of_steps_bounds_f32_and_finds_a_wrong_factor(rng: np.random.Generator) -> None:
+    a, b = rng.standard_normal((30, 64), np.float32), rng.standard_normal((64, 20), np.float32)
+    scale, bias = rng.standard_normal((30, 1), np.float32), rng.standard_normal((1, 20), np.float32)
+    expected = product(np, a.astype(float), b.astype(float), "f16", "auto")
+    expected.multiply(scale.astype(float))
+    expected.add(bias.astype(float))
+    expected.multiply(0.7)
+    got = (scale * (a @ b) + bias) * np.float32(0.7)
+    assert expected.ratio(got.astype(float), "f32").max() <= 1
+    assert expected.ratio(got * (1 + 1e-4), "f32").max() > 1
+    assert expected.ratio(got.astype(np.float16).astype(float), "f16").max() <= 1
+    got[3, 4] = np.nan
+    assert expected.ratio(got, "f32").max() == np.inf
+
+
+def test_a_gated_pair_is_the_product_of_its_halves() -> None:
+    value = np.array([[1.0, -2.0], [0.5, 3.0], [4.0, 5.0], [-6.0, 7.0]])
+    expected = Expected(np, value, np.zeros_like(value))
+    expected.gate("relu")
+    assert expected.value.tolist() == [[4.0, 0.0], [-3.0, 21.0]]
+
+
+def test_results_beyond_the_range_may_be_its_end() -> None:
+    big = Expected(np, np.array([[1e6, -1e6, 500.0, 0.6]]), np.zeros((1, 4)))
+    assert big.ratio(np.array([[np.inf, -65504.0, 500.0, 0.6]]), "f16").max() <= 1
+    assert big.ratio(np.array([[-np.inf, -65504.0, 500.0, 0.6]]), "f16").max() > 1
+    assert big.ratio(np.array([[127.0, -128.0, 127.0, 1.0]]), "s8").max() <= 1
+    assert big.ratio(np.array([[127.0, -128.0, 126.0, 1.0]]), "s8").max() > 1
+    assert big.ratio(np.array([[127.0, -128.0, 127.0, 0.0]]), "s8").max() > 1
+    assert limits("f32") == (-np.inf, np.inf)
+
+
+def test_integers_reach_one_further_below_zero() -> None:
+    low = Expected(np, np.array([[-128.0, -300.0, -128.0]]), np.zeros((1, 3)))
+    assert low.ratio(np.array([[-128.0, -128.0, -128.0]]), "s8").max() <= 1
+    assert low.ratio(np.array([[-128.0, -128.0, -127.0]]), "s8").max() > 1
+    assert limits("s8") == (-128.0, 127.0)
+
+
+def test_exact_sums_allow_no_error() -> None:
+    sums = Expected(np, np.array([[3.0, 4.0]]), np.zeros((1, 2)))
+    assert sums.ratio(np.array([[3.0, 4.0]]), "s32").max() == 0
+    assert sums.ratio(np.array([[3.0, 5.0]]), "s32").max() == np.inf
+
+
+@pytest.fixture(scope="module")
+def torch() -> Any:
+    return pytest.importorskip("torch")
+
+
+@pytest.mark.filterwarnings("ignore:louver computes by the reference path")
+def test_the_reference_path_is_right_in_every_case(torch: Any) -> None:
+    found = [checked(torch, "cpu", case) for case in small(GROUP * 24)]
+    assert len(found) > 100
+    assert [(described(outcome.case), outcome.wrong) for outcome in found if outcome.wrong] == []
+    assert 0 < max(outcome.worst for outcome in found) <= 1
+    taken = counts(outcome.case for outcome in found)
+    assert sum(taken["kind"].values()) == len(found)
+    assert Sweep(tuple(found), 3, 1.5).to_json()["wrong"] == 0
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("value", "element"),
+        ("unwritten", "element"),
+        ("outside", "1 elements written outside"),
+        ("refusal", "ValueError: no"),
+    ],
+)
+def test_faults_are_found(torch: Any, monkeypatch: pytest.MonkeyPatch, fault: str, says: str, exact: bool) -> None:
+    def faulty(x: Any, s: Any, out: Any, **_: Any) -> None:
+        if fault == "refusal":
+            raise ValueError("no")
+        whole = torch.from_numpy(s.dense().astype(np.float64))
+        before = out[3, 5].clone()
+        out.copy_((x.double() @ whole.T).to(out.dtype))
+        if fault == "value":
+            out[3, 5] += 1
+        if fault == "unwritten":
+            out[3, 5] = before
+        if fault == "outside":
+            out.as_strided((1,), (1,), out.storage_offset() - 1).fill_(0)
+
+    monkeypatch.setattr(louver, "linear", faulty)
+    outcome = checked(torch, "cpu", plain(exact=exact))
+    assert says in outcome.wrong
+    monkeypatch.setattr(louver, "linear", lambda x, s, out, **_: fault_free(torch, x, s, out))
+    assert check(torch, "cpu", plain(exact=exact)).wrong == ""
+
+
+def fault_free(torch: Any, x: Any, s: Any, out: Any) -> None:
+    out.copy_((x.double() @ torch.from_numpy(s.dense().astype(np.float64)).T).to(out.dtype))
+
+
+def test_every_option_changes_the_call_and_the_expectation(rng: np.random.Generator) -> None:
+    def place(array: Any, _: str) -> tuple[Any, Any]:
+        return np.asarray(array), np.asarray(array, np.float64)
+
+    for option in (option for option in OPTIONS if not option.views):
+        setting = Setting("matmul", "s8" if option.name == "integer bias" else "f16", "f16", "f32")
+        for form in option.forms(setting):
+            if form.endswith("in place"):
+                continue
+            value = rng.standard_normal((8, 6))
+            draft = Draft(
+                rng, setting, 4 if option.name == "gated" else 8, 6, False, place,
+                Expected(np, value.copy(), np.zeros_like(value)), np.zeros((8, 6)),
+            )  # fmt: skip
+            option.apply(draft, form)
+            assert draft.arguments, option.name
+            changed = draft.expected.value.shape != value.shape or not np.array_equal(draft.expected.value, value)
+            assert changed is (option.name != "accumulate")
+
+
+class Axes:
+    """What views ask of a PyTorch tensor, on NumPy."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def unflatten(self, axis: int, sizes: tuple[int, int]) -> Axes:
+        shape = self.array.shape
+        return Axes(self.array.reshape(*shape[:axis], *sizes, *shape[axis + 1 :]))
+
+    def movedim(self, source: int, to: int) -> Axes:
+        return Axes(np.moveaxis(self.array, source, to))
+
+
+@pytest.mark.parametrize("kind", ["linear", "matmul"])
+@pytest.mark.parametrize("name", ["batch", "weights"])
+def test_views_divide_the_output_and_nothing_else(rng: np.random.Generator, kind: str, name: str) -> None:
+    shape = (12, 30) if kind == "linear" else (30, 12)
+    y = np.arange(360).reshape(shape)
+    draft = Draft(
+        rng, Setting(kind, "f16", "f16", "f32"), 30, 12, False, lambda a, _: (a, a), Expected(np, y, y), Axes(y)
+    )
+    assert has_views({name: "entries"})
+    BY_NAME[name].apply(draft, "entries")
+    entries = draft.batch or draft.weights
+    assert entries > 1 and not draft.arguments and (draft.batch == 0) == (name == "weights")
+    m, n = (30, 12 // entries) if name == "batch" else (30 // entries, 12)
+    got = draft.result.array
+    assert got.shape == ((entries, n, m) if kind == "linear" else (entries, m, n))
+    for entry in range(entries):
+        if name == "weights":
+            part = y[:, entry * m : (entry + 1) * m] if kind == "linear" else y[entry * m : (entry + 1) * m]
+        else:
+            part = y[entry::entries] if kind == "linear" else y[:, entry * n : (entry + 1) * n]
+        np.testing.assert_array_equal(got[entry], part)

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import louver
+from louver.compile.plan.schedule import Schedule
+from louver.compile.products import CompiledProduct, compile_product
+from louver.emulator import Order
+from louver.emulator.removal import ORDERS, removals, survey, undetected, work_removals
+from louver.formats.dtypes import element_type
+from louver.frontend.problem import Problem
+from louver.isa.targets import SM_90A
+from louver.isa.wgmma import Wgmma
+from louver.library import reference
+from louver.library.emulate import emulate
+from louver.ptx.assembler import assemble
+from louver.ptx.module import Inst, Kernel, Module
+from louver.ptx.printer import print_module
+
+pytestmark = pytest.mark.sampled(7)
+
+# One of each structure: what is stored how, one CTA or a cluster, a ring that wraps early or late, who feeds it with what.
+# The first one runs fastest.
+STRUCTURES = {
+    "promoted": (
+        Problem("linear", "e4m3", "e4m3", "f32", accumulate="promoted"),
+        Schedule(tile_n=16, tile_k=128, stages=3),
+        1,
+    ),
+    "direct": (Problem("linear", bias="row"), Schedule(tile_n=16, stages=3), 1),
+    "bulk": (Problem("linear"), Schedule(tile_n=16, stages=3, store="bulk"), 1),
+    "cluster": (Problem("matmul"), Schedule(tile_n=64, stages=2, cluster=2, store="bulk"), 2),
+    "cluster-along-n": (Problem("matmul"), Schedule(tile_n=16, stages=2, cluster=2, multicast="values"), 2),
+    "chunks": (Problem("linear", out="f32"), Schedule(tile_n=48, stages=2, store="bulk", staging=16), 1),
+    "two-blocks": (Problem("matmul", b_layout="n_major"), Schedule(tile_m=256, tile_n=64, tile_k=128, stages=2), 1),
+    "registers": (Problem("linear"), Schedule(tile_n=16, stages=3, values="registers"), 1),
+    "alone": (Problem("linear"), Schedule(64, 16, 64, 1, 1, specialized=False, in_flight=0), 1),
+    "ping-pong": (Problem("linear"), Schedule(64, 16, stages=3, pingpong=True), 1),
+    "ping-pong-bulk": (Problem("linear"), Schedule(128, 16, stages=2, pingpong=True, store="bulk"), 1),
+    "metadata-in-the-stage": (Problem("linear"), Schedule(tile_n=16, stages=3, metadata="stage", in_flight=0), 1),
+    "metadata-on-its-own-barrier": (
+        Problem("matmul"),
+        Schedule(tile_n=64, tile_k=128, stages=2, cluster=2, metadata="barrier"),
+        2,
+    ),
+    "shared-metadata": (
+        Problem("matmul"),
+        Schedule(tile_n=16, stages=3, cluster=2, multicast="values", metadata="stage"),
+        2,
+    ),
+}
+
+
+UNNOTICED = {"alone": "wgmma.fence"}
+"""Removals that the PTX ISA allows, by structure. ptxas asks for these: without them it serializes the products."""
+
+
+def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator, count: int = 2):
+    """A function that runs a kernel in place of the compiled one, on `count` problems, and checks the results bit for bit.
+
+    Each has two tiles a CTA. The first has two rounds of the main loop and all steps of the rest, the second a few of them.
+    K ends within the last product of the last step, so that every product of a step multiplies data.
+    """
+    problems = []
+    schedule = compiled.schedule
+    # Of tiles taken in turn, two for each warpgroup.
+    m, n = (4 if schedule.pingpong else 2) * schedule.tile_m, schedule.tile_n
+    if schedule.multicast == "values":
+        n *= schedule.cluster
+    else:
+        m *= schedule.cluster
+    round_steps = 512 // schedule.tile_k
+    columns = next(n.op.k for n in compiled.kernel.body.walk() if isinstance(n, Inst) and isinstance(n.op, Wgmma))
+    for steps in (3 * round_steps - 1, 3)[:count]:
+        k = schedule.tile_k * steps - columns + 8
+        numpy = element_type(compiled.nest.a.element).numpy
+        w = rng.integers(-4, 5, (m, k)).astype(numpy)
+        s = louver.compress(louver.prune(w, "2:4"), "2:4")
+        x = rng.integers(-4, 5, (n, k)).astype(numpy)
+        has_bias = any(parameter.name == "bias" for parameter in compiled.signature.parameters)
+        bias = rng.integers(-4, 5, m).astype(np.float16) if has_bias else None
+        y = reference.product(s.dense(), x.T, bias, element_type(compiled.nest.store.element).numpy)
+        dense = x if compiled.nest.b.k_major else np.ascontiguousarray(x.T)
+        problems.append((s, dense, bias, y.T if compiled.nest.store.transposed else y))
+
+    def attempt(kernel: Kernel, order: Order) -> None:
+        changed = replace(compiled, module=Module(compiled.module.target, [kernel]))
+        for s, dense, bias, expected in problems:
+            got, _ = emulate(changed, s, dense, bias, sm_count=sms, order=order)
+            assert np.array_equal(got, expected), "the result is wrong"
+
+    return attempt
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_every_wait_fence_and_arrival_is_needed_and_its_absence_noticed(name: str, rng: np.random.Generator) -> None:
+    problem, schedule, sms = STRUCTURES[name]
+    compiled = compile_product(problem, schedule)
+    outcomes = survey(compiled.kernel, attempts(compiled, sms, rng))
+    assert len(outcomes) >= 30
+    missed = undetected(outcomes)
+    assert not [str(removal) for removal in missed if UNNOTICED.get(name, "none") not in removal.what]
+    if name in UNNOTICED:
+        assert missed and not serialized(compiled.kernel)
+        bare = compiled.kernel
+        for position in sorted((removal.position for removal in missed), reverse=True):
+            bare = next(removal.kernel for removal in removals(bare) if removal.position == position)
+        assert serialized(bare)
+
+
+def serialized(kernel: Kernel) -> bool:
+    """Whether ptxas says that it serializes the kernel's products."""
+    remarks = assemble(print_module(Module(SM_90A.name, [kernel])), SM_90A.name).warnings
+    return any("serialized" in remark.text for remark in remarks)
+
+
+@pytest.mark.sampled(len(STRUCTURES))
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_every_product_load_and_store_is_needed(name: str, rng: np.random.Generator) -> None:
+    problem, schedule, sms = STRUCTURES[name]
+    compiled = compile_product(problem, schedule)
+    outcomes = survey(compiled.kernel, attempts(compiled, sms, rng, 1), ORDERS[:1], work_removals)
+    assert sum("wgmma.mma_async" in outcome.removal.what for outcome in outcomes) >= 2 * (512 // schedule.tile_k) - 1
+    assert not [str(removal) for removal in undetected(outcomes)]

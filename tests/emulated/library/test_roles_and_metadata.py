@@ -1,0 +1,118 @@
+"""Schedules without a producer, with metadata in the ring, and that wait for every step's products, on the emulator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from louver.compile.plan.schedule import Schedule
+from louver.compile.products import compile_product
+from louver.emulator import Earliest, Latest, Order, Seeded
+from louver.frontend.problem import Problem
+from louver.library.emulate import emulate
+from support.products import assert_exact, operands
+
+pytestmark = pytest.mark.sampled(6)
+
+ALONE = Schedule(tile_m=64, tile_n=32, consumers=1, stages=1, specialized=False, in_flight=0)
+STAGE = Schedule(tile_n=32, stages=3, metadata="stage")
+BARRIER = Schedule(tile_n=32, stages=3, metadata="barrier")
+
+SCHEDULES = {
+    "alone": ALONE,
+    "alone-wide-step": replace(ALONE, tile_k=128),
+    "alone-two-blocks": replace(ALONE, tile_m=128),
+    "alone-stage": replace(ALONE, metadata="stage"),
+    "alone-barrier": replace(ALONE, metadata="barrier", tile_k=128),
+    "one-stage": replace(ALONE, specialized=True),
+    "drained": Schedule(tile_n=32, stages=3, in_flight=0),
+    "drained-registers": Schedule(tile_n=32, stages=2, in_flight=0, values="registers"),
+    "stage": STAGE,
+    "stage-wide-step": replace(STAGE, tile_k=128, stages=2),
+    "stage-two-blocks": replace(STAGE, tile_m=256, stages=2),
+    "stage-drained": replace(STAGE, in_flight=0),
+    "stage-bulk": replace(STAGE, tile_n=64, store="bulk"),
+    "stage-registers": replace(STAGE, values="registers"),
+    "barrier": BARRIER,
+    "barrier-wide-step": replace(BARRIER, tile_k=128, stages=2),
+    "barrier-two-blocks": replace(BARRIER, tile_m=256, tile_k=128, stages=2),
+    "barrier-drained": replace(BARRIER, in_flight=0, stages=2),
+    "barrier-cluster": replace(BARRIER, tile_n=64, cluster=2),
+    "ping-pong": Schedule(tile_m=64, tile_n=32, stages=3, pingpong=True),
+    "ping-pong-two-blocks": Schedule(tile_n=32, stages=2, tile_k=128, pingpong=True, store="bulk"),
+    "ping-pong-stage": replace(STAGE, pingpong=True),
+    "ping-pong-drained": Schedule(tile_m=64, tile_n=48, stages=2, in_flight=0, pingpong=True),
+    "ping-pong-registers": Schedule(tile_m=64, tile_n=32, stages=3, values="registers", pingpong=True),
+    "ping-pong-cluster": replace(BARRIER, tile_m=64, tile_n=64, cluster=2, pingpong=True),
+    "ping-pong-cluster-values": replace(STAGE, cluster=2, multicast="values", pingpong=True),
+    "stage-cluster-values": replace(STAGE, cluster=2, multicast="values"),
+    "barrier-cluster-values": replace(BARRIER, cluster=2, multicast="values", tile_k=128),
+    "barrier-three-consumers": replace(BARRIER, tile_m=192, tile_n=48, consumers=3),
+    "barrier-registers": replace(BARRIER, values="registers"),
+}
+
+TYPED = (
+    "ping-pong",
+    "alone",
+    "alone-barrier",
+    "drained",
+    "stage",
+    "stage-wide-step",
+    "barrier-two-blocks",
+    "barrier-cluster",
+)
+"""Those that run with every kind of element."""
+
+
+def check(
+    rng: np.random.Generator, problem: Problem, sizes: tuple[int, int, int], schedule: Schedule, order: Order
+) -> None:
+    given = operands(rng, *sizes, problem.a, dense=problem.b, bias=problem.bias_element)
+    dense = given.b.T if problem.b_layout == "k_major" else given.b
+    bias = given.bias if problem.bias else None
+    y, report = emulate(compile_product(problem, schedule), given.s, dense, bias, sm_count=2, order=order)
+    assert report.products > 0
+    assert_exact(y.T if problem.kind == "linear" else y, given, bias=problem.bias is not None)
+
+
+TYPES = {"f16": ("f16", "f16"), "fp8": ("e4m3", "e5m2"), "int8": ("s8", "u8")}
+CASES = [(name, types) for name in SCHEDULES for types in (TYPES if name in TYPED else ["f16"])]
+
+
+@pytest.mark.parametrize(("name", "types"), CASES)
+def test_every_structure_and_type(rng: np.random.Generator, name: str, types: str) -> None:
+    a, b = TYPES[types]
+    # Several tiles and rounds of the ring a CTA; rows of whole chunks for the bulk stores; tails of M, N and K.
+    problem = Problem("linear", a, b, "f16", bias="row" if a != "s8" else None)
+    check(rng, problem, (264, 72, 1220), SCHEDULES[name], Seeded(7))
+
+
+@pytest.mark.parametrize("k", [1, 63, 65, 129, 257, 513])
+@pytest.mark.parametrize("order", [Earliest(), Latest()], ids=["earliest", "latest"])
+@pytest.mark.parametrize("name", ["alone", "stage", "barrier-wide-step", "ping-pong", "stage-cluster-values"])
+def test_every_tail_of_k(rng: np.random.Generator, name: str, k: int, order: Order) -> None:
+    check(rng, Problem("matmul", out="f32"), (65, 9, k), replace(SCHEDULES[name], tile_n=16), order)
+
+
+@pytest.mark.parametrize("m", [1, 65, 200])
+@pytest.mark.parametrize("name", ["alone", "stage-two-blocks", "barrier-cluster"])
+def test_every_tail_of_m(rng: np.random.Generator, name: str, m: int) -> None:
+    check(rng, Problem("matmul"), (m, 40, 130), SCHEDULES[name], Seeded(m))
+
+
+@pytest.mark.parametrize("name", ["alone", "stage", "barrier"])
+def test_a_dense_operand_that_is_contiguous_along_n(rng: np.random.Generator, name: str) -> None:
+    schedule = replace(SCHEDULES[name], tile_n=64)
+    check(rng, Problem("matmul", b_layout="n_major"), (130, 72, 328), schedule, Seeded(1))
+
+
+@pytest.mark.parametrize("multicast", ["dense", "values"])
+def test_dense_operands_contiguous_along_n_in_clusters(
+    rng: np.random.Generator, multicast: Literal["dense", "values"]
+) -> None:
+    """Descriptors of such operands use all fields, into which a CTA's rank, part of its addresses, must not leak."""
+    problem = Problem("matmul", b_layout="n_major")
+    check(rng, problem, (264, 136, 200), Schedule(tile_n=128, stages=3, cluster=2, multicast=multicast), Seeded(7))

@@ -1,0 +1,103 @@
+"""Schedules without a producer, with metadata in the ring, that wait for every step's products, in clusters that share either
+operand, and whose warpgroups take tiles in turn, on the device.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from louver.compile.plan.schedule import Schedule
+from louver.frontend.problem import Problem
+from louver.isa.targets import SM_90A
+from louver.library.configure import deepest
+from louver.library.fused import NOTHING_BOUND
+from louver.library.launch import Rows
+from louver.library.state import TensorState
+from support.device_products import guarded, to_numpy, to_torch
+from support.products import assert_exact, operands
+
+pytestmark = pytest.mark.sampled(2)
+
+ALONE = Schedule(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0)
+STAGE = Schedule(stages=2, metadata="stage")
+BARRIER = Schedule(stages=2, metadata="barrier")
+
+SCHEDULES = {
+    "alone": ALONE,
+    "alone-wide-step": replace(ALONE, tile_k=128),
+    "alone-barrier": replace(ALONE, metadata="barrier"),
+    "one-stage": replace(ALONE, specialized=True),
+    "drained": Schedule(stages=2, in_flight=0),
+    "stage": STAGE,
+    "stage-wide-step": replace(STAGE, tile_k=128),
+    "stage-two-blocks": replace(STAGE, tile_m=256, tile_n=128),
+    "stage-bulk": replace(STAGE, store="bulk"),
+    "barrier": BARRIER,
+    "barrier-wide-step-drained": replace(BARRIER, tile_k=128, in_flight=0),
+    "barrier-cluster": replace(BARRIER, cluster=2),
+    "cluster": Schedule(stages=2, cluster=2, store="bulk"),
+    "cluster-values": Schedule(stages=2, cluster=2, multicast="values", store="bulk"),
+    "stage-cluster-values": replace(STAGE, cluster=2, multicast="values"),
+    "barrier-cluster-values": replace(BARRIER, cluster=2, multicast="values"),
+    "ping-pong": Schedule(tile_m=64, stages=2, pingpong=True),
+    "ping-pong-two-blocks": Schedule(tile_n=128, stages=2, pingpong=True, store="bulk"),
+    "ping-pong-stage": replace(STAGE, tile_n=128, pingpong=True, store="bulk"),
+    "ping-pong-drained": Schedule(tile_n=128, stages=2, in_flight=0, pingpong=True),
+    "ping-pong-cluster": Schedule(tile_n=128, stages=2, cluster=2, pingpong=True, store="bulk"),
+    "ping-pong-cluster-values": replace(BARRIER, tile_n=128, cluster=2, multicast="values", pingpong=True),
+    "barrier-three-consumers": replace(BARRIER, tile_m=192, tile_n=192, consumers=3),
+    "barrier-registers": replace(BARRIER, values="registers"),
+}
+
+
+@pytest.mark.parametrize("k", [1328, 72])
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("dtype", ["f16", "e4m3", "s8"])
+def test_every_structure(rng: np.random.Generator, name: str, dtype: str, k: int) -> None:
+    """Several tiles a CTA; no size a multiple of a tile's; rows of whole chunks for the bulk stores; K steps that turn the ring, and
+    fewer than it holds.
+    """
+    m, n = 3216, 2576
+    problem = Problem("linear", dtype, dtype, "f16")
+    given = operands(rng, m, n, k, dtype)
+    # One tensor has metadata in both forms, one after the other.
+    state, target, x = TensorState(), guarded((n, m), "f16"), to_torch(given.b.T)
+    torch: Any = sys.modules["torch"]
+    for schedule in (deepest(problem, SCHEDULES[name], SM_90A), Schedule(tile_n=128, stages=3)):
+        target.view.fill_(float("nan"))
+        launcher = state.launcher(given.s, problem, schedule, 0, 0)
+        pack = launcher.arguments(n, rows_of(x), rows_of(target.view), NOTHING_BOUND)
+        for _ in range(3):
+            launcher.kernel.launch(launcher.grid(n), pack, torch.cuda.current_stream().cuda_stream)
+        assert_exact(to_numpy(target.view).T, given, bias=False)
+    target.assert_untouched()
+
+
+@pytest.mark.parametrize(
+    "name", ["stage", "cluster", "cluster-values", "barrier-cluster", "ping-pong-two-blocks", "ping-pong-cluster"]
+)
+def test_dense_operands_contiguous_along_n(rng: np.random.Generator, name: str) -> None:
+    m, n, k = 3216, 2576, 1320
+    given = operands(rng, m, n, k)
+    target, b = guarded((m, n), "f16"), to_torch(given.b)
+    problem = Problem("matmul", b_layout="n_major")
+    schedule = deepest(problem, SCHEDULES[name], SM_90A)
+    launcher = TensorState().launcher(given.s, problem, schedule, 0, 0)
+    pack = launcher.arguments(n, rows_of(b), rows_of(target.view), NOTHING_BOUND)
+    torch: Any = sys.modules["torch"]
+    for _ in range(3):
+        launcher.kernel.launch(launcher.grid(n), pack, torch.cuda.current_stream().cuda_stream)
+    assert_exact(to_numpy(target.view), given, bias=False)
+    target.assert_untouched()
+
+
+def rows_of(tensor: Any) -> Rows:
+    """A torch matrix with contiguous rows."""
+    rows, inner = tensor.shape
+    size = tensor.element_size()
+    return Rows(tensor.data_ptr(), inner, rows, tensor.stride(0) * size, size, tensor)

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from louver.measure.sweep.cases import GROUP, cases
+from louver.measure.sweep.check import checked, described
+
+GROUPS = 8
+SMALL = 300_000_000
+
+
+@pytest.fixture(scope="module")
+def torch() -> Any:
+    return pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_a_group_of_the_sweep_is_right(torch: Any, group: int) -> None:
+    wanted = list(cases(GROUP * GROUPS, 11))[group * GROUP : (group + 1) * GROUP]
+    found = [checked(torch, "cuda", case) for case in wanted if case.m * case.n * case.k < SMALL]
+    assert len(found) > 3
+    assert [(described(outcome.case), outcome.wrong) for outcome in found if outcome.wrong] == []
