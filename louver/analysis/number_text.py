@@ -13,10 +13,11 @@ from xdsl.dialects import arith
 from xdsl.ir import Operation, SSAValue
 
 from louver.analysis.atoms import Part
+from louver.analysis.index_numbers import literal
 from louver.analysis.integers import constant_integer
 from louver.analysis.polynomial import Polynomial
 from louver.ir.arith import ExtSIOp, TruncIOp
-from louver.ir.tile import GetNumProgramsOp
+from louver.ir.tile import GetNumProgramsOp, Index
 from louver.ir.tile.syntax import AXES
 
 
@@ -103,3 +104,27 @@ def _read(words: Iterator[str], numbers: Mapping[str, int | float]) -> int:
     if word.lstrip("-").isdigit():
         return int(word)
     return int(numbers[word.replace(":", " ")])
+
+
+def size_text(index: Index, names: Mapping[SSAValue, str]) -> str | None:
+    """A size or stride, as `louver.user.sizes` reads it: factors joined by *, or an argument / a number or / another one."""
+    number = literal(index)
+    if number is not None or isinstance(index, int):
+        return str(number)
+    match index.owner:
+        case ExtSIOp(input=value) | TruncIOp(input=value):
+            return size_text(value, names)
+        case GetNumProgramsOp(axis=axis):
+            return f"programs {'xyz'[axis.value.data]}"
+        case arith.MuliOp(lhs=left, rhs=right):
+            factors = [size_text(each, names) for each in (left, right)]
+            if None in factors or any("/" in str(each) for each in factors):
+                return None
+            return "*".join(sorted(factor for each in factors for factor in str(each).split("*")))
+        case arith.DivSIOp(lhs=whole, rhs=by):
+            name, divisor = size_text(whole, names), size_text(by, names)
+            if name is None or divisor is None or not {"*", "/"}.isdisjoint(name + divisor) or divisor == "0":
+                return None
+            return f"{name}/{divisor}"
+        case _:
+            return names.get(index)

@@ -6,6 +6,7 @@ branches, atomic sums. Every tile lies in registers, where its encoding says.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -33,6 +34,7 @@ from louver.compile.decompose.multiply_kept import multiply_kept
 from louver.compile.decompose.sparse_views import read_views
 from louver.compile.dump import Dump
 from louver.compile.lower.tiles import lower_tiles, place_shared
+from louver.compile.lower.tiles.shared_memory import exchange_bytes
 from louver.compile.plan.encode import assign_encodings, choose_warps
 from louver.compile.plan.encode.exchange_plan import Means
 from louver.compile.plan.feeds.chunks import find_chunks
@@ -291,7 +293,8 @@ def _encoded(
         prefetch_loads(encoded, warps, rings=feeds if slots else None)
     dump.write("prefetch-loads", encoded)
     if wide and slots:
-        ring_copies(encoded, rooms, Means.of(machine), slots, feeds)
+        exchanged = functools.partial(exchange_bytes, means=Means.of(machine))
+        ring_copies(encoded, rooms, exchanged, slots, feeds)
     dump.write("ring-copies", encoded)
     return encoded
 

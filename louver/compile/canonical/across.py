@@ -13,8 +13,8 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.index_numbers import literal
+from louver.analysis.number_text import size_text
 from louver.compile.conditions import require_rows_apart
-from louver.compile.decompose.sparse_views import size_text
 from louver.compile.rewrite.insert import insert_before
 from louver.frontend.transposed import LENGTH
 from louver.ir.arith import ExtSIOp

@@ -12,7 +12,7 @@ from xdsl.dialects import arith
 from xdsl.ir import Operation, SSAValue
 
 from louver.analysis.alignment import multiple_if
-from louver.analysis.index_numbers import literal
+from louver.analysis.number_text import size_text
 from louver.compile.canonical.descriptors import EVERY
 from louver.compile.decompose.memory import Axes, contiguous_axes, require_multiples
 from louver.compile.tile_signature import SparseView
@@ -20,7 +20,6 @@ from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.refusal import unsupported
 from louver.ir.tile import (
     FuncOp,
-    GetNumProgramsOp,
     Index,
     MakeTensorDescriptorOp,
     MakeTensorPtrOp,
@@ -112,27 +111,3 @@ def sum_text(index: Index, names: Mapping[SSAValue, str]) -> str | None:
             return None if None in terms else "+".join(map(str, terms))
         case _:
             return size_text(index, names)
-
-
-def size_text(index: Index, names: Mapping[SSAValue, str]) -> str | None:
-    """A size or stride, as `louver.user.sizes` reads it: factors joined by *, or an argument / a number or / another one."""
-    number = literal(index)
-    if number is not None or isinstance(index, int):
-        return str(number)
-    match index.owner:
-        case ExtSIOp(input=value) | TruncIOp(input=value):
-            return size_text(value, names)
-        case GetNumProgramsOp(axis=axis):
-            return f"programs {'xyz'[axis.value.data]}"
-        case arith.MuliOp(lhs=left, rhs=right):
-            factors = [size_text(each, names) for each in (left, right)]
-            if None in factors or any("/" in str(each) for each in factors):
-                return None
-            return "*".join(sorted(factor for each in factors for factor in str(each).split("*")))
-        case arith.DivSIOp(lhs=whole, rhs=by):
-            name, divisor = size_text(whole, names), size_text(by, names)
-            if name is None or divisor is None or not {"*", "/"}.isdisjoint(name + divisor) or divisor == "0":
-                return None
-            return f"{name}/{divisor}"
-        case _:
-            return names.get(index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from xdsl.dialects.builtin import I32, IntegerAttr, TensorType, UnitAttr, i32
+from xdsl.dialects.builtin import I32, FixedBitwidthType, IntegerAttr, TensorType, UnitAttr, i32
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
@@ -24,7 +24,7 @@ from xdsl.traits import MemoryAllocEffect, MemoryReadEffect, MemoryWriteEffect, 
 from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.tile.pointers import PointerType
-from louver.ir.tile.shared import SharedAttr
+from louver.ir.tile.shared import SharedAttr, SharedLayout
 from louver.ir.tile.types import AnyTensor, as_tensor, loaded_type, register_encoding, tensor_of
 
 
@@ -174,3 +174,22 @@ class AsyncWaitOp(IRDLOperation):
     def verify_(self) -> None:
         if self.num.value.data < 0:
             raise VerifyException(f"a wait leaves 0 or more groups pending, got {self.num.value.data}")
+
+
+def in_shared(value: SSAValue) -> bool:
+    """Whether a tile is in shared memory."""
+    return isinstance(register_encoding(value.type), SharedAttr)
+
+
+def tile_of(value: SSAValue) -> SharedLayout:
+    """Where the elements of a tile in shared memory stand."""
+    tensor = tensor_of(value)
+    encoding, element = register_encoding(tensor), tensor.element_type
+    assert isinstance(encoding, SharedAttr) and isinstance(element, FixedBitwidthType)
+    return encoding.place(tensor.get_shape(), element.size)
+
+
+def slot_bytes(op: LocalAllocOp) -> int:
+    """From a slot to the next one, which begins as the pattern of its swizzle does."""
+    tile = tile_of(op.result)
+    return -(-tile.bytes // tile.swizzle.repeat) * tile.swizzle.repeat

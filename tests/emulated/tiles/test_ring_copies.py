@@ -9,7 +9,6 @@ import pytest
 
 import louver
 from louver.compile import tiles as pipeline
-from louver.compile.lower.tiles.shared import in_shared
 from louver.compile.plan.feeds.ring_copies import MOST_SLOTS
 from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.emulator import Seeded
@@ -18,6 +17,7 @@ from louver.emulator.removal import survey, undetected
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, BoxCopiesOp, ConvertLayoutOp, LocalAllocOp, WaitBarrierOp
+from louver.ir.tile.staging import in_shared
 from louver.isa.targets import target
 from louver.library.emulate_tiles import emulate_tiles
 from louver.ptx.module import Kernel, Module

@@ -6,9 +6,10 @@ from typing import cast
 
 from louver.compile.lower.tiles.memory import each_of
 from louver.compile.lower.tiles.neighbours import base_of
-from louver.compile.lower.tiles.shared import place_of, tile_of
+from louver.compile.lower.tiles.shared import place_of
 from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.ir.tile import AsyncCopyOp, AsyncWaitOp
+from louver.ir.tile.staging import tile_of
 from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait, CopyBytes
 from louver.ptx.module import Address
 
@@ -20,7 +21,7 @@ def begin_copy(low: Lowering, op: AsyncCopyOp) -> Registers:
     if op.free is None:
         low.begin_copy()
     low.values[op.result] = low.values[op.slot]
-    tile, place = tile_of(op.result, op), place_of(low, op.result, op, layout.thread)
+    tile, place = tile_of(op.result), place_of(low, op.result, op, layout.thread)
     owner, masks = low.owner(layout), each_of(low, op.mask, len(pointers))
     copy = AsyncCopy(cast("CopyBytes", op.chunk.value.data))
     assert all(step[tile.fast] * tile.size % copy.size == 0 for step in layout.thread)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from xdsl.ir import SSAValue
 
-from louver.compile.lower.tiles.shared import lower_slot, tile_of
+from louver.compile.lower.tiles.shared import lower_slot
 from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.ir.tile import BoxCopiesOp, EvenBarriersOp, InitBarriersOp, LocalAllocOp, SlotOp, WaitBarrierOp
 from louver.ir.tile.boxes import BARRIER_BYTES
+from louver.ir.tile.staging import tile_of
 from louver.isa.barrier import MbarrierInit
 from louver.isa.sync import FenceProxyAsync
 from louver.ptx.module import Address, Imm
@@ -71,7 +72,7 @@ def _copy_boxes(low: Lowering, op: BoxCopiesOp) -> None:
     if op.free is None:
         _begin_boxes(low)
     low.accesses.loads = True
-    tiles = [tile_of(slot, op) for slot in op.slots]
+    tiles = [tile_of(slot) for slot in op.slots]
     barrier, start = _place(low, op.barrier), low.staged_address(())
     condition = low.both(low.scalar(op.pred), low.first_thread)
     assert condition is not None

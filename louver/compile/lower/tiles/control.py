@@ -13,7 +13,6 @@ from louver.analysis.integers import constant_integer
 from louver.compile.lower.tiles.carried import Carried
 from louver.compile.lower.tiles.facts import WHOLE, Facts
 from louver.compile.lower.tiles.numbers import bits_of, signed_type
-from louver.compile.lower.tiles.shared import in_shared
 from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.ir.arith import ExtSIOp
 from louver.ir.tile import (
@@ -28,6 +27,7 @@ from louver.ir.tile import (
     StoreOp,
     WaitBarrierOp,
 )
+from louver.ir.tile.staging import in_shared
 from louver.ptx.module import Reg
 
 LowerBlock: TypeAlias = Callable[[Block], None]

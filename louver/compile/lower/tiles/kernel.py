@@ -31,7 +31,7 @@ from louver.compile.lower.tiles.shapes import (
     lower_splat,
     lower_split,
 )
-from louver.compile.lower.tiles.shared import in_shared, put_tile, take_tile
+from louver.compile.lower.tiles.shared import put_tile, take_tile
 from louver.compile.lower.tiles.state import Lowering, Registers, Rooms, element_of, register_class
 from louver.compile.lower.tiles.sums import Made, derived, summed
 from louver.compile.lower.tiles.warpgroup_dot import lower_warpgroup_dot
@@ -78,6 +78,7 @@ from louver.ir.tile import (
     WaitBarrierOp,
 )
 from louver.ir.tile.multiples import has_known_addresses
+from louver.ir.tile.staging import in_shared
 from louver.ir.tile.syntax import AXES
 from louver.isa.floating import Fma
 from louver.isa.instruction import LANES

@@ -4,25 +4,12 @@ from __future__ import annotations
 
 from xdsl.ir import Operation, SSAValue
 
-from louver.compile.lower.tiles.numbers import element_bytes
 from louver.compile.lower.tiles.staging import Part, Place, put, take
 from louver.compile.lower.tiles.state import Lowering, Registers, element_of
 from louver.compile.plan.encode.shared_access import best_way
-from louver.ir.tile import ConvertLayoutOp, LocalAllocOp, LocalStoreOp, SharedAttr, SlotOp
+from louver.ir.tile import ConvertLayoutOp, LocalAllocOp, LocalStoreOp, SlotOp
 from louver.ir.tile.layout import Steps
-from louver.ir.tile.shared import SharedLayout
-from louver.ir.tile.types import register_encoding, tensor_of
-
-
-def in_shared(value: SSAValue) -> bool:
-    """Whether a tile is in shared memory."""
-    return isinstance(register_encoding(value.type), SharedAttr)
-
-
-def slot_bytes(op: LocalAllocOp) -> int:
-    """From a slot to the next one, which begins as the pattern of its swizzle does."""
-    tile = tile_of(op.result, op)
-    return -(-tile.bytes // tile.swizzle.repeat) * tile.swizzle.repeat
+from louver.ir.tile.staging import slot_bytes, tile_of
 
 
 def lower_slot(low: Lowering, op: SlotOp) -> Registers:
@@ -39,24 +26,16 @@ def lower_slot(low: Lowering, op: SlotOp) -> Registers:
     return (place,)
 
 
-def tile_of(value: SSAValue, op: Operation) -> SharedLayout:
-    """Where the elements of a tile in shared memory stand."""
-    tensor = tensor_of(value)
-    encoding = register_encoding(tensor)
-    assert isinstance(encoding, SharedAttr)
-    return encoding.place(tensor.get_shape(), element_bytes(tensor.element_type, op))
-
-
 def place_of(low: Lowering, value: SSAValue, op: Operation, thread: Steps) -> Place:
     """A tile that is in shared memory. thread: steps of the bits of the thread's number."""
     start = low.known.sum_of(low.scalar(value))
-    place = Place.at(low, tile_of(value, op), start.constant, thread)
+    place = Place.at(low, tile_of(value), start.constant, thread)
     return place if start.base is None else place.moved(start.base)
 
 
 def put_tile(low: Lowering, op: ConvertLayoutOp | LocalStoreOp) -> None:
     """A tile from registers to shared memory: to its own place, or to a slot."""
-    layout, tile = low.layout(op.src), tile_of(op.result, op)
+    layout, tile = low.layout(op.src), tile_of(op.result)
     registers = dict(zip(layout.registers, low.values[op.src], strict=True))
     low.begin_put(op.result, free=isinstance(op, LocalStoreOp) and op.free is not None)
     if isinstance(op, LocalStoreOp):
@@ -70,7 +49,7 @@ def put_tile(low: Lowering, op: ConvertLayoutOp | LocalStoreOp) -> None:
 
 def take_tile(low: Lowering, op: ConvertLayoutOp) -> Registers:
     """A tile from shared memory to registers, as its encoding says."""
-    layout, tile = low.layout(op.result), tile_of(op.src, op)
+    layout, tile = low.layout(op.result), tile_of(op.src)
     low.begin_take()
     way = best_way(layout, tile)
     place = place_of(low, op.src, op, (*way.lanes(layout), *layout.warp))

@@ -9,7 +9,6 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.compile.lower.tiles.exchange import conversion_of, exchange_plan
-from louver.compile.lower.tiles.shared import in_shared, slot_bytes, tile_of
 from louver.compile.lower.tiles.state import Rooms, element_of, register_class
 from louver.compile.plan.encode.anchors import is_tile
 from louver.compile.plan.encode.exchange_plan import ExchangePlan, Means
@@ -29,6 +28,7 @@ from louver.ir.tile import (
 )
 from louver.ir.tile.boxes import BARRIER_BYTES
 from louver.ir.tile.layout import LANE_BITS, Layout
+from louver.ir.tile.staging import in_shared, slot_bytes, tile_of
 from louver.ir.tile.types import register_encoding, tensor_of
 from louver.isa.instruction import LANES, REGISTER_BITS
 from louver.isa.swizzle import BANK_LINE
@@ -99,7 +99,7 @@ class _Walk:
                 # Barriers are what they are until the kernel ends.
                 yield _Wanted(op.result, op.count.value.data * BARRIER_BYTES, BANK_LINE, 0, len(self.operations))
             elif isinstance(op, ConvertLayoutOp | LocalAllocOp) and in_shared(op.result):
-                tile = tile_of(op.result, op)
+                tile = tile_of(op.result)
                 size = op.slots.value.data * slot_bytes(op) if isinstance(op, LocalAllocOp) else tile.bytes
                 yield _Wanted(op.result, size, tile.swizzle.repeat, number, self._last(op.result))
             elif size := exchange_bytes(op, self.means):

@@ -13,7 +13,6 @@ from xdsl.ir import Block, SSAValue
 from louver.analysis.integers import is_zero
 from louver.compile.lower.tiles.dot import Operand, fragment_words, metadata_word
 from louver.compile.lower.tiles.packing import WORD, pack_elements, unpack_elements
-from louver.compile.lower.tiles.shared import tile_of
 from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.compile.plan.encode.unit import promoted_columns, warpgroup_instruction
 from louver.ir.tile import DotOp, MmaAttr
@@ -21,6 +20,7 @@ from louver.ir.tile.encodings import numbers_of
 from louver.ir.tile.layout import LANE_BITS
 from louver.ir.tile.metadata import METADATA_ROWS
 from louver.ir.tile.shared import SharedLayout
+from louver.ir.tile.staging import tile_of
 from louver.ir.tile.types import register_encoding, tensor_of
 from louver.isa.descriptor import describe
 from louver.isa.fragments import ROWS
@@ -91,7 +91,7 @@ def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
                     if metadata is not None:
                         each = replace(product, selector=k // product.k % product.metadata_map.selectors)
                         extra = (metadata_word(low, metadata, row // METADATA_ROWS, k, left, words),)
-                    dense = _part(low, b, column, k, tile_of(right, op).size)
+                    dense = _part(low, b, column, k, tile_of(right).size)
                     adds = low.constant(k > first or not (anew or apart), "pred")
                     group.append((each, (taken, parts(row, k), dense, *extra, adds)))
                 if promoted is not None:
@@ -129,7 +129,7 @@ def _left(
     transposed = value is op.b
     if product.a_source == "shared":
         matrix = _matrix(low, op, value, k_dimension=0 if transposed else 1, rows=(ROWS, groups, WARP_BITS))
-        size = tile_of(value, op).size
+        size = tile_of(value).size
         return lambda row, k: _part(low, matrix, row, k * product.k_stored // product.k, size)
     a = Operand(low.values[value], low.layout(value), transposed)
     known: dict[tuple[int, int], tuple[Reg, ...]] = {}
@@ -165,11 +165,11 @@ def _sums(low: Lowering, op: DotOp, packed: int) -> Registers:
 
 def _matrix(low: Lowering, op: DotOp, value: SSAValue, *, k_dimension: int, rows: tuple[int, int, int]) -> _Matrix:
     """An operand. rows: a product's own rows (columns, of B), how many warpgroups share out such, and the first bit of their number."""
-    tile = _swizzled(tile_of(value, op), k_dimension)
+    tile = _swizzled(tile_of(value), k_dimension)
     each, count, first = rows
     steps = [0] * (LANE_BITS + first)
     for bit in range(count.bit_length() - 1):
-        line, byte = (each << bit, 0) if tile.major == "k" else (0, (each << bit) * tile_of(value, op).size)
+        line, byte = (each << bit, 0) if tile.major == "k" else (0, (each << bit) * tile_of(value).size)
         steps.append(describe(tile, 0, line, byte).start)
     code = describe(tile, 0).encode()
     start = low.k.shr(low.k.add(low.staged_address(()), low.scalar(value)), 4)

@@ -21,7 +21,6 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.integers import position
-from louver.compile.lower.tiles.shared import in_shared
 from louver.compile.plan.feeds.ring_copies import goes_to_ring
 from louver.compile.plan.feeds.steps_ahead import (
     Feeds,
@@ -38,6 +37,7 @@ from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.comparisons import CmpiOp
 from louver.ir.tile import ConvertLayoutOp, DotOp, FuncOp, LoadOp, LocalAllocOp, LocalStoreOp, TransOp
 from louver.ir.tile.encodings import Encoding
+from louver.ir.tile.staging import in_shared
 from louver.ir.tile.types import register_encoding, tensor_of
 
 

@@ -17,7 +17,7 @@ Valid tile IR with encodings in (after assign-encodings), valid tile IR out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -28,9 +28,6 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.effects import has_no_effect
 from louver.analysis.integers import position
-from louver.compile.lower.tiles.shared import in_shared, tile_of
-from louver.compile.lower.tiles.shared_memory import exchange_bytes
-from louver.compile.plan.encode.exchange_plan import Means
 from louver.compile.plan.encode.unit import by_warpgroups
 from louver.compile.plan.feeds.chunks import chunk_of
 from louver.compile.plan.feeds.copied_loads import (
@@ -73,6 +70,7 @@ from louver.ir.tile import (
 )
 from louver.ir.tile.boxes import BARRIER_BYTES
 from louver.ir.tile.multiples import apart_of
+from louver.ir.tile.staging import in_shared, tile_of
 from louver.ir.tile.types import AnyTensor, register_encoding, tensor_of
 
 MOST_SLOTS = 8
@@ -108,12 +106,16 @@ class _Tile:
 
 
 def ring_copies(
-    module: ModuleOp, rooms: Sequence[int], means: Means, most: int = MOST_SLOTS, feeds: Feeds = "any"
+    module: ModuleOp,
+    rooms: Sequence[int],
+    exchanged: Callable[[Operation], int],
+    most: int = MOST_SLOTS,
+    feeds: Feeds = "any",
 ) -> None:
     """In place; the module is verified after it.
 
-    rooms: bytes of shared memory for the slots of a loop: the first that has room for two is taken. means: of
-    exchanges, which keep room of their own beside slots. most: slots of a ring.
+    rooms: bytes of shared memory for the slots of a loop: the first that has room for two is taken. exchanged: bytes
+    that an operation takes to exchange elements, beside the slots. most: slots of a ring.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
         apart = apart_of(function)
@@ -124,16 +126,16 @@ def ring_copies(
                 continue
             if not all(each.first for each in tiles):
                 tiles = [each for each in tiles if each.first is None]
-            size = BARRIER_BYTES + sum(tile_of(each.put.result, each.put).bytes for each in tiles)
+            size = BARRIER_BYTES + sum(tile_of(each.put.result).bytes for each in tiles)
             taken = sum(
-                op.slots.value.data * tile_of(op.result, op).bytes
+                op.slots.value.data * tile_of(op.result).bytes
                 for op in function.body.walk()
                 if isinstance(op, LocalAllocOp)
             )
 
             def slots(scope: scf.ForOp, size: int = size, taken: int = taken) -> int:
                 """Slots while all that is in a loop has its room."""
-                free = [room - taken - max(exchange_bytes(op, means) for op in scope.walk()) for room in rooms]
+                free = [room - taken - max(map(exchanged, scope.walk())) for room in rooms]
                 return min(most, next((room // size for room in free if room >= 2 * size), 0))
 
             around = loop_around(loop, [each.load for each in tiles], apart)
@@ -164,7 +166,7 @@ def _tile(loop: scf.ForOp, load: LoadOp, feeds: Feeds) -> _Tile | None:
     put = user if turn is None else only_user(turn.result)
     if not isinstance(put, ConvertLayoutOp) or not in_shared(put.result):
         return None
-    along = tile_of(put.result, put).fast
+    along = tile_of(put.result).fast
     along = along if turn is None else 1 - along
     chunk = 0 if load.box is not None else chunk_of(load, along)
     both = [load] if first is None else [load, first]

@@ -12,7 +12,7 @@ from louver.measure.report.records import draw
 from support.pictures import Picture
 
 RECORDS = sorted(
-    path.with_suffix(".json") for path in (Path(__file__).parents[3] / "benchmarks" / "results").rglob("*.png")
+    path.with_suffix(".json") for path in (Path(__file__).parents[4] / "benchmarks" / "results").rglob("*.png")
 )
 
 
