@@ -86,7 +86,8 @@ class BoxCopiesOp(IRDLOperation):
     """Begin to copy a block of each descriptor to its slot, if `pred` holds; elements outside of the tensors are zeros.
 
     places: indices of the blocks' first elements, all of a descriptor's before the next one's. All bytes arrive at `barrier`, which waits
-    for them. free: all threads have met since any of them read what the slots held.
+    for them. free: all threads have met since any of them read what the slots held. apart: the kernel has stored nothing to the boxes'
+    arrays since copies that are not marked so.
     """
 
     name = "ttng.async_tma_copy_global_to_local"
@@ -96,6 +97,7 @@ class BoxCopiesOp(IRDLOperation):
     barrier = operand_def(i32)
     pred = operand_def(i1)
     free = opt_prop_def(UnitAttr)
+    apart = opt_prop_def(UnitAttr)
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
     irdl_options = (AttrSizedOperandSegments(as_property=True), ParsePropInAttrDict())
     assembly_format = (
@@ -111,8 +113,9 @@ class BoxCopiesOp(IRDLOperation):
         pred: SSAValue,
         *,
         free: bool = False,
+        apart: bool = False,
     ) -> None:
-        properties = {"free": UnitAttr()} if free else {}
+        properties = {name: UnitAttr() for name, holds in (("free", free), ("apart", apart)) if holds}
         super().__init__(operands=[boxes, places, slots, barrier, pred], properties=properties)
 
     @property

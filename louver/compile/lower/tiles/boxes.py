@@ -70,7 +70,7 @@ def _copy_boxes(low: Lowering, op: BoxCopiesOp) -> None:
     """One thread announces the bytes and copies, row by row as far as the swizzle's span goes."""
     k = low.k
     if op.free is None:
-        _begin_boxes(low)
+        _begin_boxes(low, apart=op.apart is not None)
     low.accesses.loads = True
     tiles = [tile_of(slot) for slot in op.slots]
     barrier, start = _place(low, op.barrier), low.staged_address(())
@@ -87,11 +87,12 @@ def _copy_boxes(low: Lowering, op: BoxCopiesOp) -> None:
                 k.bulk_tensor_load(destination, low.scalar(box), [first, *reversed(outer)], barrier)
 
 
-def _begin_boxes(low: Lowering) -> None:
+def _begin_boxes(low: Lowering, *, apart: bool) -> None:
     """What threads stored before, to arrays or where the slots are now, bulk copies see after a fence of each thread, once they have met."""
-    stored, unfenced = low.accesses.stores, low.accesses.unfenced
+    stored, unfenced = low.accesses.unseen and not apart, low.accesses.unfenced
     if stored:
         low.k.emit(FenceProxyAsync("global"))
+        low.accesses.unseen = False
     low.fence()
     if stored or unfenced or low.accesses.takes or low.accesses.puts:
         low.barrier(fenced=False)

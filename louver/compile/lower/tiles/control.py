@@ -72,7 +72,9 @@ def _may_follow(low: Lowering, *blocks: Block) -> None:
     """A loop's body may come right after itself: with all its accesses made."""
     found = [op for block in blocks for op in block.walk()]
     low.accesses.loads |= any(isinstance(op, LoadOp | AsyncCopyOp | BoxCopiesOp | AtomicOp) for op in found)
-    low.accesses.stores |= any(isinstance(op, StoreOp | AtomicOp) for op in found)
+    stores = any(isinstance(op, StoreOp | AtomicOp) for op in found)
+    low.accesses.stores |= stores
+    low.accesses.unseen |= stores
     exchanges = any(op in low.rooms.exchanges for op in found)
     takers = [op for op in found if isinstance(op, ConvertLayoutOp | DotOp)]
     low.accesses.takes |= exchanges or any(in_shared(each) for op in takers for each in op.operands)

@@ -83,7 +83,7 @@ class Accesses:
 
     loads, stores: of global memory. takes, puts: of staged tiles in shared memory, loads, and stores or copies that have arrived.
     unfenced: staged tiles that were stored or copied since the last proxy fence, which products of warpgroups do not see yet; a
-    meeting alone does not change that.
+    meeting alone does not change that. unseen: stores to global memory since the last fence for bulk copies; the same holds for it.
     """
 
     loads: bool = False
@@ -91,6 +91,7 @@ class Accesses:
     takes: bool = False
     puts: bool = False
     unfenced: bool = False
+    unseen: bool = False
 
     def join(self, other: Accesses) -> None:
         """These and the others may have been made."""
@@ -99,6 +100,7 @@ class Accesses:
         self.takes |= other.takes
         self.puts |= other.puts
         self.unfenced |= other.unfenced
+        self.unseen |= other.unseen
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +282,7 @@ class Lowering:
         if fenced and self.multiplies:
             self.fence()
         self.k.barrier_sync(0, self.threads)
-        self.accesses = Accesses(unfenced=self.accesses.unfenced)
+        self.accesses = Accesses(unfenced=self.accesses.unfenced, unseen=self.accesses.unseen)
 
     def finish_products(self) -> None:
         """Products of warpgroups that are under way are done: their sums may be read, and what they read written."""
@@ -306,7 +308,7 @@ class Lowering:
         """Before a store: what the program loads before, in any thread, has been loaded."""
         if self.accesses.stores or self.accesses.loads:
             self.barrier()
-        self.accesses.stores = True
+        self.accesses.stores = self.accesses.unseen = True
 
     def begin_take(self) -> None:
         """Before a staged tile is loaded: what the threads have put there is there."""

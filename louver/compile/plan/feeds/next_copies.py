@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import IntegerAttr, i1
+from xdsl.dialects.builtin import IntegerAttr, UnitAttr, i1
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
@@ -93,6 +93,8 @@ def begin_next(around: scf.ForOp, loop: Operation, begun: Sequence[BoxCopiesOp])
         here = made_again(place, sources.made, values, guard)
         for op in begun:
             there = insert(place, arith.AndIOp(guard, here.get(op.pred, op.pred)), op).results[0]
-            insert(place, op.clone({**here, op.pred: there}), op)
+            new = insert(place, op.clone({**here, op.pred: there}), op)
+            if place is loop:
+                new.properties["apart"] = UnitAttr()
     for op in begun:
         Rewriter.erase_op(op)

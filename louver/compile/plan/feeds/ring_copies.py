@@ -254,7 +254,7 @@ class _Ring:
                 _load_behind(block, first)
             _take_behind(dot)
         into = self._slot(first, memory, barriers, fill)
-        self._begin(first, into, loads, here, goes_on, free=dot is not None)
+        self._begin(first, into, loads, here, goes_on, inside=True, free=dot is not None)
         goes_on = next_step(first, loop, sources, following, here, goes_on)
         for each, tile in zip(self.tiles, current.tiles, strict=True):
             tile.name_hint = each.load.result.name_hint
@@ -317,11 +317,12 @@ class _Ring:
         known: Mapping[SSAValue, SSAValue],
         goes_on: SSAValue,
         *,
+        inside: bool = False,
         free: bool = False,
     ) -> list[BoxCopiesOp]:
         """Begin the copies of a step, by these loads, where `goes_on` holds; returns those of boxes.
 
-        known: what stands there for values of the loop's body.
+        known: what stands there for values of the loop's body. inside: whether it is done in the loop.
         """
         begun: list[BoxCopiesOp] = []
         boxes = [
@@ -330,7 +331,8 @@ class _Ring:
         if slot.barrier is not None:
             places = [known.get(index, index) for _, place, _ in boxes for index in place]
             descriptors, tiles = [box for box, _, _ in boxes], [tile for _, _, tile in boxes]
-            begun.append(BoxCopiesOp(descriptors, places, tiles, slot.barrier, goes_on, free=free))
+            copies = BoxCopiesOp(descriptors, places, tiles, slot.barrier, goes_on, free=free, apart=inside)
+            begun.append(copies)
             insert(before, begun[0], self.like)
         for each, load, tile in zip(self.tiles, loads, slot.tiles, strict=True):
             if load.box is None:
