@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from xdsl.dialects import arith, scf
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.integers import constant_integer
 from louver.compile.lower.tiles.carried import Carried
@@ -87,8 +87,18 @@ def _may_follow(low: Lowering, *blocks: Block) -> None:
         or (isinstance(op, ConvertLayoutOp) and in_shared(op.result))
     ]
     low.accesses.puts |= bool(puts)
-    # A branch ends with a fence.
-    low.accesses.unfenced |= any(op.parent_block() in blocks for op in puts)
+    # Where warpgroups multiply, a branch ends with a fence.
+    low.accesses.unfenced |= any(not low.multiplies or not _in_branch(op, blocks) for op in puts)
+
+
+def _in_branch(op: Operation, blocks: Sequence[Block]) -> bool:
+    """Whether an operation in one of the blocks is in a branch there."""
+    outer: Operation | None = op
+    while outer is not None and outer.parent_block() not in blocks:
+        outer = outer.parent_op()
+        if isinstance(outer, scf.IfOp):
+            return True
+    return False
 
 
 def lower_for(low: Lowering, op: scf.ForOp, lower_block: LowerBlock) -> None:

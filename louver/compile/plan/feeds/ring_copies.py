@@ -397,7 +397,12 @@ def _take_behind(dot: DotOp) -> None:
     assert place is not None
     while op is not None:
         before, users = op.prev_op, [use.operation for result in op.results for use in result.uses]
-        if has_no_effect(op) and users and all(user in behind or _follows(user, dot) for user in users):
+        if (
+            has_no_effect(op)
+            and not isinstance(op, scf.IfOp)
+            and users
+            and all(user in behind or _follows(user, dot) for user in users)
+        ):
             op.detach()
             Rewriter.insert_op(op, InsertPoint.before(place))
             behind.add(op)
