@@ -31,7 +31,7 @@ from louver.ptx.sass import DisassemblerMissingError, count_products, disassembl
 from louver.runtime.cache import KernelRecord
 from louver.user.arguments import bind as bind_call
 from louver.user.arguments import classify
-from louver.user.compiled import UncleanKernelError, Wanted, apart_of, compile_wanted, multiples_of, record_of
+from louver.user.compiled import UncleanKernelError, Wanted, apart_of, compile_wanted, ctas_of, multiples_of, record_of
 from louver.user.dense import for_triton
 from louver.user.facts import ProductFacts
 from louver.user.hints import REGISTER_TILES, Hints
@@ -183,7 +183,7 @@ def _compile(form: Form, call: Call, hints: Mapping[str, Any]) -> tuple[Wanted, 
     known, _ = bind(call, sparse=False)
     given, _ = bind_call(source.name, source.parameters, (), known)
     bound = classify(source.parameters, given)
-    marks = multiples_of(bound), apart_of(bound)
+    marks = multiples_of(bound), apart_of(bound), ctas_of(call.grid, SM_COUNT)
     wanted = Wanted(
         source, bound.kind, Hints.of(hints), "bulk", TARGET, *marks, sized=sized(bound, call.grid, SM_COUNT)
     )

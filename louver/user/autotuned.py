@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from louver.runtime.adapters import make_wait
+from louver.runtime.device import device
 from louver.runtime.driver import is_capturing
 from louver.user.arguments import Call, canonical, plain
-from louver.user.compiled import Variant, Wanted, apart_of, is_loaded, multiples_of, target_of
+from louver.user.compiled import Variant, Wanted, apart_of, ctas_of, is_loaded, multiples_of, target_of
 from louver.user.config_outcomes import explain_candidates
 from louver.user.decorated_call import Given
 from louver.user.decorators import Candidate, Layers
@@ -251,7 +252,8 @@ class AutotunedKernel(JitKernel):
                 candidate.run_hook()
                 call, hints = self._bound(candidate, given)
                 sizes = grid_sizes(grid, call.given)
-                wanted = Wanted(self._source, call.kind, hints, "bulk", target, multiples_of(call), apart_of(call))
+                marks = multiples_of(call), apart_of(call), ctas_of(sizes, device(given.ordinal).sm_count)
+                wanted = Wanted(self._source, call.kind, hints, "bulk", target, *marks)
                 if wanted.key not in without:
                     found.append(self._ready(candidate, call, hints, sizes, given))
             except Exception as error:

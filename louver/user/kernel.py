@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from louver.runtime.adapters import make_wait
 from louver.user.arguments import Call, bind, classify, plain
-from louver.user.compiled import Variant, Wanted, apart_of, compile_wanted, multiples_of
+from louver.user.compiled import Variant, Wanted, apart_of, compile_wanted, ctas_of, multiples_of
 from louver.user.dense import launch_dense
 from louver.user.device_and_stream import place
 from louver.user.explanation import Explanation
@@ -149,6 +149,7 @@ class JitKernel:
             TARGET,
             multiples_of(call),
             apart_of(call),
+            ctas_of(grid, SM_COUNT),
             schedule=None if hints.schedule else schedule,
             sized=sized(call, grid, SM_COUNT),
         )

@@ -20,7 +20,17 @@ from louver.runtime.tensormap import encode
 from louver.user.arguments import Call
 from louver.user.bind_product import Matrix, PartError, ProductCall, bind_product, check_alignment, check_direct
 from louver.user.bind_tiles import ADDRESSES, UnmappableError, check_tiles, number, tensor_maps
-from louver.user.compiled import UserKernel, Variant, Wanted, apart_of, is_loaded, loaded, multiples_of, target_of
+from louver.user.compiled import (
+    UserKernel,
+    Variant,
+    Wanted,
+    apart_of,
+    ctas_of,
+    is_loaded,
+    loaded,
+    multiples_of,
+    target_of,
+)
 from louver.user.gated_pairs import is_made
 from louver.user.gated_pairs import operand as operand_of
 from louver.user.hints import Hints
@@ -50,8 +60,8 @@ def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], o
     """
     with device_context(ordinal):
         target = target_of(ordinal)
-        marks = multiples_of(call), apart_of(call)
         sm_count = device(ordinal).sm_count
+        marks = multiples_of(call), apart_of(call), ctas_of(grid, sm_count)
         wanted = Wanted(source, call.kind, hints, "bulk", target, *marks, sized=sized(call, grid, sm_count))
         kernel = _loaded(wanted, ordinal, stream)
         if kernel.facts is None:

@@ -29,7 +29,7 @@ def with_room(kernel: CompiledKernel, assembly: Assembly, warps: int | None) -> 
     if not isinstance(made, CompiledTiles) or spilled(assembly):
         return kernel, assembly
     for wanted in WARPS_OF_SM:
-        ctas = min(wanted // warps_of(made), made.ctas_by_shared)
+        ctas = min(wanted // warps_of(made), made.ctas_by_shared, made.ctas or wanted)
         registers = assembly.kernels[0].registers * made.signature.threads * ctas
         if ctas <= 1 or registers <= made.target.registers_per_sm:
             break
@@ -50,7 +50,7 @@ def _with_warps(kernel: CompiledKernel, assembly: Assembly) -> tuple[CompiledKer
     """A kernel with twice as many warps while that spills fewer registers."""
     made = kernel.made
     while isinstance(made, CompiledTiles) and spilled(assembly) and 2 * warps_of(made) <= MOST_WARPS:
-        wider = compile_tiles(made.tile, made.target.name, warps=2 * warps_of(made), boxes=made.boxes)
+        wider = compile_tiles(made.tile, made.target.name, warps=2 * warps_of(made), boxes=made.boxes, ctas=made.ctas)
         tried = assemble(wider.ptx, made.target.name)
         if spilled(tried) >= spilled(assembly):
             break
