@@ -42,14 +42,13 @@ from louver.ir.tile.types import register_encoding, tensor_of
 
 
 def make_ahead(module: ModuleOp, feeds: Feeds) -> None:
-    """In place; the module is verified after it. Loops with stores, and operands that hang on a dot or a reduction, are left."""
+    """In place. Loops with stores, and operands that hang on a dot or a reduction, are left."""
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op)]:
             puts = [op for op in loop.body.block.ops if isinstance(op, ConvertLayoutOp) and _is_made(loop, op, feeds)]
             if puts:
                 _make_ahead(loop, puts)
         remove_dead(function)
-    module.verify()
 
 
 def _is_made(loop: scf.ForOp, put: ConvertLayoutOp, feeds: Feeds) -> bool:

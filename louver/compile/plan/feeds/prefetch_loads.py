@@ -38,7 +38,7 @@ KEPT_BYTES = 448
 
 
 def prefetch_loads(module: ModuleOp, warps: int, *, rings: Feeds | None = None) -> None:
-    """In place; the module is verified after it. warps: of a CTA. rings: what ring-copies, which follows, takes; None for nothing.
+    """In place. warps: of a CTA. rings: what ring-copies, which follows, takes; None for nothing.
 
     Of innermost loops that only load and compute, and have dots with operands that go through shared memory: loads of scalars, and those
     that dots multiply, if all fit `KEPT_BYTES` beside sums. A load stays whose address hangs on what the loop loads or sums.
@@ -63,7 +63,6 @@ def prefetch_loads(module: ModuleOp, warps: int, *, rings: Feeds | None = None) 
             if loads and kept <= KEPT_BYTES * LANES * warps:
                 _load_ahead(loop, loads)
         remove_dead(function)
-    module.verify()
 
 
 def _multiplied(dots: Sequence[DotOp]) -> set[Operation]:

@@ -88,7 +88,7 @@ class _Tile:
 
 
 def ring_copies(module: ModuleOp, rooms: Sequence[int], most: int = MOST_SLOTS, feeds: Feeds = "any") -> None:
-    """In place; the module is verified after it.
+    """In place.
 
     rooms: bytes of shared memory for the slots of a loop: the first that has room for two is taken. most: slots of a ring.
     """
@@ -111,7 +111,6 @@ def ring_copies(module: ModuleOp, rooms: Sequence[int], most: int = MOST_SLOTS, 
             if slots:
                 _Ring(loop, tiles, min(most, slots)).make()
         remove_dead(function)
-    module.verify()
 
 
 def goes_to_ring(loop: scf.ForOp, load: LoadOp, feeds: Feeds) -> bool:
