@@ -127,5 +127,5 @@ def compile_tile_ir(
 
 def compile_product(problem: Problem, schedule: Schedule, target_name: str = "sm_90a") -> CompiledProduct:
     """A library product, by way of tile IR."""
-    tile = Tile(schedule.tile_m, schedule.tile_n, schedule.tile_k)
+    tile = Tile(schedule.tile.m, schedule.tile.n, schedule.tile.k)
     return compile_tile_ir(build_tile_ir(problem, tile), schedule, target_name)

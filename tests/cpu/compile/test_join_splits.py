@@ -108,7 +108,9 @@ def test_what_is_no_shared_sum_is_refused(name: str, changes: list[tuple[str, st
 def test_what_is_refused_runs_by_register_tiles() -> None:
     """A bound of the sum is none of its parts: each program computes its own."""
     text = changed_text("split_chunks", (r"arith.mulf %total(\w*), ", r"arith.maximumf %total\1, "))
-    made = compile_kernel(only(lambda: read_ttir(text)), Choice(lambda nest: Schedule(128, 64, 64)))
+    made = compile_kernel(
+        only(lambda: read_ttir(text)), Choice(lambda nest: Schedule.of(tile_m=128, tile_n=64, tile_k=64))
+    )
     assert isinstance(made.made, CompiledTiles) and "programs that share K" in str(made.refusal)
 
 
