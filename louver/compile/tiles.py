@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import Literal
 
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IndexType, IntegerType, ModuleOp
@@ -38,12 +37,14 @@ from louver.compile.lower.tiles import lower_tiles, place_shared
 from louver.compile.lower.tiles.state import Rooms
 from louver.compile.passes import COPY, Pass, State, names, on_module, run_passes
 from louver.compile.plan.encode import assign_encodings, choose_warps
+from louver.compile.plan.encode.unit import held_sums
 from louver.compile.plan.feeds.chunks import find_chunks
 from louver.compile.plan.feeds.describe_boxes import describe_boxes, used_boxes
 from louver.compile.plan.feeds.hoist_invariants import hoist_invariants
 from louver.compile.plan.feeds.make_ahead import make_ahead
 from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
 from louver.compile.plan.feeds.ring_copies import MOST_SLOTS, ring_copies
+from louver.compile.plan.feeds.sink_conversions import sink_conversions
 from louver.compile.plan.feeds.split_addresses import split_addresses
 from louver.compile.plan.feeds.steps_ahead import Feeds
 from louver.compile.signature import RESERVED
@@ -60,7 +61,6 @@ from louver.ir.refusal import unsupported
 from louver.ir.tile import DescriptorType, DotOp, FuncOp, PointerType, element_name
 from louver.ir.tile.aliases import text_with_aliases
 from louver.ir.tile.multiples import has_known_addresses, multiples_of
-from louver.ir.tile.types import tensor_of
 from louver.isa.instruction import LANES
 from louver.isa.targets import Target, target
 from louver.ptx.module import Kernel, Module
@@ -146,7 +146,8 @@ class TilesState(State):
     """A kernel of register tiles between two passes, and what the passes before found.
 
     warps: of a CTA; 0 until one chooses. boxes: whether bulk copies may bring tiles. way: of operands. arguments, parameters, views, dense_views: of the
-    kernel's arguments. dense: why dots of sparse tiles are dense products. maps: tensor maps that boxes need.
+    kernel's arguments. dense: why dots of sparse tiles are dense products. maps: tensor maps that boxes need. ring_rooms: bytes that
+    rings may take, best first.
     """
 
     target: Target
@@ -159,6 +160,7 @@ class TilesState(State):
     dense_views: tuple[DenseView, ...] = ()
     dense: tuple[str, ...] = ()
     maps: tuple[BoxParameter, ...] = ()
+    ring_rooms: tuple[int, ...] = ()
     rooms: Rooms = field(init=False)
     lowered: Module = field(init=False)
 
@@ -211,7 +213,17 @@ def _find_chunks(state: TilesState) -> None:
 
 def _choose_warps(state: TilesState) -> object:
     state.warps = state.warps or choose_warps(state.kernel, warpgroups=state.target.has("wgmma.sp"))
-    return state.warps
+    state.ring_rooms = _ring_rooms(state)
+    return state.warps, state.ring_rooms
+
+
+def _ring_rooms(state: TilesState) -> tuple[int, ...]:
+    """Bytes of shared memory for rings, best first: shared by as many CTAs as their registers let fit an SM, then by fewer."""
+    machine = state.target
+    sums = sum(held_sums(op) for op in state.kernel.body.walk() if isinstance(op, DotOp))
+    most = machine.registers_per_sm // (sums + OTHER_REGISTERS * LANES * state.warps)
+    whole = machine.max_shared_bytes + CTA_SHARED_BYTES
+    return tuple(whole // ctas - CTA_SHARED_BYTES for ctas in range(max(1, most), 0, -1))
 
 
 def _assign_encodings(state: TilesState) -> None:
@@ -237,16 +249,7 @@ def _prefetch_loads(state: TilesState) -> None:
 
 def _ring_copies(state: TilesState) -> None:
     if state.wide and state.way.slots:
-        ring_copies(state.module, _ring_rooms(state), state.way.slots, state.way.feeds)
-
-
-def _ring_rooms(state: TilesState) -> tuple[int, ...]:
-    """Bytes of shared memory for rings, best first: shared by as many CTAs as their registers let fit an SM, then by fewer."""
-    machine = state.target
-    sums = sum(prod(tensor_of(op.d).get_shape()) for op in state.kernel.body.walk() if isinstance(op, DotOp))
-    most = machine.registers_per_sm // (sums + OTHER_REGISTERS * LANES * state.warps)
-    whole = machine.max_shared_bytes + CTA_SHARED_BYTES
-    return tuple(whole // ctas - CTA_SHARED_BYTES for ctas in range(max(1, most), 0, -1))
+        ring_copies(state.module, state.ring_rooms, state.way.slots, state.way.feeds)
 
 
 def _drop_boxes(state: TilesState) -> None:
@@ -295,6 +298,7 @@ DESCRIBE: tuple[Pass[TilesState], ...] = (
 ENCODE: tuple[Pass[TilesState], ...] = (
     Pass("assign-encodings", _assign_encodings),
     Pass("hoist-invariants", _hoist_invariants),
+    on_module(sink_conversions),
     Pass("make-ahead", _make_ahead),
     Pass("prefetch-loads", _prefetch_loads),
     Pass("ring-copies", _ring_copies),
