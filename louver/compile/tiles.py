@@ -46,7 +46,6 @@ from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
 from louver.compile.plan.feeds.ring_copies import MOST_SLOTS, ring_copies
 from louver.compile.plan.feeds.sink_conversions import sink_conversions
 from louver.compile.plan.feeds.split_addresses import split_addresses
-from louver.compile.plan.feeds.steps_ahead import Feeds
 from louver.compile.signature import RESERVED
 from louver.compile.tile_signature import (
     ArgumentParameter,
@@ -125,18 +124,15 @@ class CompiledTiles:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How operands of dots reach them. staged: through shared memory. feeds: which come by a ring. slots: of it; 0 for no ring."""
+    """How operands of dots reach them. staged: through shared memory. slots: of the ring that copies them; 0 for no ring."""
 
     staged: bool
-    feeds: Feeds
     slots: int
 
 
 WAYS = (
-    *(Way(True, "any", slots) for slots in (MOST_SLOTS, 3, 2)),
-    *(Way(True, "boxes", slots) for slots in (MOST_SLOTS, 3, 2)),
-    Way(True, "any", 0),
-    Way(False, "any", 0),
+    *(Way(True, slots) for slots in (MOST_SLOTS, 3, 2, 0)),
+    Way(False, 0),
 )
 """Ways of operands, best first; the last one has room for every kernel."""
 
@@ -239,17 +235,17 @@ def _hoist_invariants(state: TilesState) -> None:
 
 def _make_ahead(state: TilesState) -> None:
     if state.wide and state.way.slots:
-        make_ahead(state.module, state.way.feeds)
+        make_ahead(state.module)
 
 
 def _prefetch_loads(state: TilesState) -> None:
     if state.wide:
-        prefetch_loads(state.module, state.warps, rings=state.way.feeds if state.way.slots else None)
+        prefetch_loads(state.module, state.warps, rings=state.way.slots > 0)
 
 
 def _ring_copies(state: TilesState) -> None:
     if state.wide and state.way.slots:
-        ring_copies(state.module, state.ring_rooms, state.way.slots, state.way.feeds)
+        ring_copies(state.module, state.ring_rooms, state.way.slots)
 
 
 def _drop_boxes(state: TilesState) -> None:
@@ -331,8 +327,6 @@ def compile_tiles(
     decomposed = plain.module
     run_passes(DESCRIBE, plain, dump)
     for way in WAYS:
-        if way.feeds == "boxes" and not plain.maps:
-            continue
         state = replace(plain, way=way)
         run_passes(ENCODE, state, dump)
         if state.rooms.bytes <= machine.max_shared_bytes:

@@ -31,7 +31,7 @@ from louver.analysis.integers import position
 from louver.compile.plan.encode.unit import by_warpgroups
 from louver.compile.plan.feeds.chunks import chunk_of
 from louver.compile.plan.feeds.copied_loads import addresses, array_of, gives_zeros, may_be_copied, only_user
-from louver.compile.plan.feeds.steps_ahead import Feeds, Sources, computed_again, guarded_mask, move_up, only_loads
+from louver.compile.plan.feeds.steps_ahead import Sources, computed_again, guarded_mask, move_up, only_loads
 from louver.compile.rewrite.insert import carrying, insert, integer
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.comparisons import CmpiOp, SelectOp
@@ -87,7 +87,7 @@ class _Tile:
         return put if self.turn is None else TensorType(put.element_type, put.get_shape()[::-1], encoding.turned())
 
 
-def ring_copies(module: ModuleOp, rooms: Sequence[int], most: int = MOST_SLOTS, feeds: Feeds = "any") -> None:
+def ring_copies(module: ModuleOp, rooms: Sequence[int], most: int = MOST_SLOTS) -> None:
     """In place.
 
     rooms: bytes of shared memory for the slots of a loop: the first that has room for two is taken. most: slots of a ring.
@@ -96,7 +96,7 @@ def ring_copies(module: ModuleOp, rooms: Sequence[int], most: int = MOST_SLOTS, 
         apart = apart_of(function)
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op, stores=True)]:
             loads = [op for op in loop.body.block.ops if isinstance(op, LoadOp) and _is_unchanged(op, loop, apart)]
-            tiles = [found for op in loads if (found := _tile(loop, op, feeds))]
+            tiles = [found for op in loads if (found := _tile(loop, op))]
             if not tiles:
                 continue
             if not all(each.first for each in tiles):
@@ -113,12 +113,12 @@ def ring_copies(module: ModuleOp, rooms: Sequence[int], most: int = MOST_SLOTS, 
         remove_dead(function)
 
 
-def goes_to_ring(loop: scf.ForOp, load: LoadOp, feeds: Feeds) -> bool:
+def goes_to_ring(loop: scf.ForOp, load: LoadOp) -> bool:
     """Whether this pass will copy what a load brings, where there is room."""
-    return _tile(loop, load, feeds) is not None
+    return _tile(loop, load) is not None
 
 
-def _tile(loop: scf.ForOp, load: LoadOp, feeds: Feeds) -> _Tile | None:
+def _tile(loop: scf.ForOp, load: LoadOp) -> _Tile | None:
     """A load of a loop whose tile nothing but shared memory takes; zeros, or any legal codes, stand where it loads nothing."""
     tile, first = load.result, None
     if isinstance(end := only_user(tile), scf.YieldOp):
@@ -135,7 +135,7 @@ def _tile(loop: scf.ForOp, load: LoadOp, feeds: Feeds) -> _Tile | None:
     along = along if turn is None else 1 - along
     chunk = 0 if load.box is not None else chunk_of(load, along)
     both = [load] if first is None else [load, first]
-    if any((each.box is None) != (load.box is None) or not may_be_copied(each, feeds) for each in both):
+    if any((each.box is None) != (load.box is None) or not may_be_copied(each) for each in both):
         return None
     if load.box is None and (not chunk or any(chunk_of(each, along) != chunk for each in both)):
         return None
