@@ -24,6 +24,7 @@ from louver.compile.canonical.canonicalize import (
 )
 from louver.compile.canonical.fold_sums import fold_sums
 from louver.compile.canonical.propagate_sparsity import encoding_of
+from louver.compile.canonical.shape_loads import shape_loads
 from louver.compile.conditions import conditions
 from louver.compile.decompose.decompose_sparse_tensors import decompose_sparse_tensors
 from louver.compile.decompose.dense_views import read_dense_views
@@ -75,6 +76,9 @@ MAX_WARPS = 32
 OTHER_REGISTERS = 64
 """Registers of a thread beside sums: addresses, loads a step ahead."""
 
+SM_WARPS = 16
+"""Warps that share an SM, at most: where there are more, copies are too few steps ahead."""
+
 CTA_SHARED_BYTES = 1024
 """Shared memory that the system takes of each CTA (CUDA C++ Programming Guide, compute capability 8 and newer)."""
 
@@ -103,6 +107,12 @@ class CompiledTiles:
     def kernel(self) -> Kernel:
         """The kernel, as the emulator runs it."""
         return self.module.kernels[0]
+
+    @property
+    def ctas_by_shared(self) -> int:
+        """How many CTAs share an SM at most for their shared memory."""
+        whole = self.target.max_shared_bytes + CTA_SHARED_BYTES
+        return whole // (self.kernel.dynamic_shared + CTA_SHARED_BYTES)
 
     def with_ctas(self, count: int) -> CompiledTiles:
         """The same for so many CTAs on an SM at once: the assembler gives each thread no more registers than these leave it."""
@@ -214,10 +224,10 @@ def _choose_warps(state: TilesState) -> object:
 
 
 def _ring_rooms(state: TilesState) -> tuple[int, ...]:
-    """Bytes of shared memory for rings, best first: shared by as many CTAs as their registers let fit an SM, then by fewer."""
+    """Bytes of shared memory for rings, best first: shared by as many CTAs as their registers and warps let fit an SM, then by fewer."""
     machine = state.target
     sums = sum(held_sums(op) for op in state.kernel.body.walk() if isinstance(op, DotOp))
-    most = machine.registers_per_sm // (sums + OTHER_REGISTERS * LANES * state.warps)
+    most = min(machine.registers_per_sm // (sums + OTHER_REGISTERS * LANES * state.warps), SM_WARPS // state.warps)
     whole = machine.max_shared_bytes + CTA_SHARED_BYTES
     return tuple(whole // ctas - CTA_SHARED_BYTES for ctas in range(max(1, most), 0, -1))
 
@@ -266,6 +276,7 @@ def _lower(state: TilesState) -> object:
 DECOMPOSE: tuple[Pass[TilesState], ...] = (
     COPY,
     COUNT_LOOPS,
+    on_module(shape_loads),
     on_module(fold_sums),
     PROPAGATE_SPARSITY,
     DROP_ASSUMPTIONS,
