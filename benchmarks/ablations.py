@@ -143,7 +143,7 @@ def measure(torch: Any, gemm: GemmProblem, protocol: Protocol) -> tuple[dict[str
         single = statistics.median(_single(torch, call) for _ in range(LAUNCHES))
         load_ = prepare(torch, call, operands.sets, protocol)
         rows.append(Taken(part, single, sustain(torch, load_, protocol)).row(gemm, place))
-    return {name: getattr(schedule, name) for name in schedule.__dataclass_fields__}, rows
+    return schedule.flat(), rows
 
 
 def _call(

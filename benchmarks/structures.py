@@ -9,7 +9,7 @@ without a GPU.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,10 +41,10 @@ WALKERS = 2
 
 POISON = 0xA5
 
-WIDE = Schedule(stages=2)
+WIDE = Schedule.of(stages=2)
 """16-bit operands."""
 
-SHORT = Schedule(tile_k=128, stages=2)
+SHORT = Schedule.of(tile_k=128, stages=2)
 """8-bit operands, whose steps have twice the columns."""
 
 
@@ -57,7 +57,7 @@ class Structure:
 
 
 def _of(problem: Problem, base: Schedule, **changes: Any) -> Structure:
-    return Structure(problem, replace(base, **changes))
+    return Structure(problem, base.changed(**changes))
 
 
 F16, F32 = Problem("linear"), Problem("linear", out="f32")
@@ -140,7 +140,7 @@ def run(structure: Structure) -> int:
     x, y = DeviceArray.of(np.ascontiguousarray(placed)), DeviceArray.of(poisoned)
     launcher = TensorState().launcher(s, problem, schedule, 0, 0)
     pack = launcher.arguments(N, _rows(x), _rows(y), NOTHING_BOUND)
-    launcher.kernel.launch(WALKERS * schedule.cluster, pack)
+    launcher.kernel.launch(WALKERS * schedule.order.cluster, pack)
     return differing(y.numpy(), oriented)
 
 

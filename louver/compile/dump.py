@@ -25,7 +25,7 @@ class Dump:
     """Where a kernel's passes write. folder: None where they write nothing. passes: all of them, in order. prefix: of files' names."""
 
     folder: Path | None
-    passes: tuple[str, ...]
+    passes: tuple[str, ...] = ()
     prefix: str = ""
 
     @classmethod
@@ -33,7 +33,7 @@ class Dump:
         """The dump of a kernel's compilation, as the environment has it now."""
         named = os.environ.get(VARIABLE)
         if not named:
-            return cls(None, tuple(passes), prefix)
+            return NOWHERE
         kernels = [op.sym_name.data for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]
         digest = hashlib.sha256(str(module).encode()).hexdigest()[:8]
         return cls(Path(named).expanduser() / f"{kernels[0] if kernels else 'module'}-{digest}", tuple(passes), prefix)
@@ -50,3 +50,7 @@ class Dump:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text if text.endswith("\n") else text + "\n")
         Path(part).replace(path)
+
+
+NOWHERE = Dump(None)
+"""A dump that writes nothing."""

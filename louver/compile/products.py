@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from xdsl.dialects.builtin import ModuleOp
 
-from louver.compile.canonical.canonicalize import CANONICAL, canonicalize
+from louver.compile.canonical.canonicalize import CANONICAL
 from louver.compile.check.check import check_protocol
 from louver.compile.dump import Dump
 from louver.compile.generate.assign import assign_shared_memory
 from louver.compile.generate.generate import generate
 from louver.compile.lower.products import lower
+from louver.compile.passes import COPY, Pass, State, names, run_passes
 from louver.compile.plan.nest import read_nest
 from louver.compile.plan.schedule import Schedule
 from louver.compile.read_signature import read_signature
@@ -58,18 +59,51 @@ class CompiledProduct:
                 return self.ptx
 
 
-PASSES = (
-    "tile-ir",
-    *CANONICAL,
-    # Detecting sparse operands and choosing sparse or dense by cost come here, before a kernel is read as a product.
-    "read-nest",
-    # The instruction family is chosen here, by the schedule.
-    "generate-schedule",
-    "assign-shared-memory",
-    "check-protocol",
-    "lower-to-ptx",
+@dataclass(slots=True)
+class ProductState(State):
+    """A product between two passes. choose: its schedule. nest: what the kernel computes. schedule: how. lowered: to PTX."""
+
+    target: Target
+    choose: Callable[[ProductNest], Schedule]
+    nest: ProductNest = field(init=False)
+    schedule: Schedule = field(init=False)
+    lowered: Module = field(init=False)
+
+
+def _read_nest(state: ProductState) -> object:
+    state.nest = read_nest(state.module)
+    return state.nest
+
+
+def _choose_schedule(state: ProductState) -> object:
+    state.schedule = state.choose(state.nest)
+    return state.schedule
+
+
+def _generate(state: ProductState) -> None:
+    state.module = generate(state.nest, state.schedule, state.target)
+
+
+def _lower(state: ProductState) -> object:
+    state.lowered = lower(state.module, state.target.name)
+    return print_module(state.lowered)
+
+
+READ: tuple[Pass[ProductState], ...] = (COPY, *CANONICAL)
+"""To tile IR as the library would have written it."""
+
+GENERATE: tuple[Pass[ProductState], ...] = (
+    Pass("read-nest", _read_nest),
+    Pass("choose-schedule", _choose_schedule),
+    Pass("generate-schedule", _generate),
+    Pass("assign-shared-memory", lambda state: assign_shared_memory(state.module, state.target)),
+    Pass("check-protocol", lambda state: check_protocol(state.module)),
+    Pass("lower-to-ptx", _lower),
 )
-"""Every pass, in order, after what the frontend made."""
+"""To PTX, by way of schedule IR."""
+
+PASSES = (*READ, *GENERATE)
+"""Every pass, in order; `LOUVER_DUMP` has each write what it made."""
 
 
 def compile_tile_ir(
@@ -82,25 +116,16 @@ def compile_tile_ir(
     machine = target(target_name)
     if not machine.has("wgmma.sp"):
         raise ValueError(f"products are scheduled for sm_90a, got {target_name}: it has no warpgroup products")
-    dump = Dump.of(tile_ir, PASSES)
-    dump.write("tile-ir", tile_ir)
-    nest = read_nest(canonicalize(tile_ir, dump.write))
-    dump.write("read-nest", nest)
-    chosen = schedule(nest) if callable(schedule) else schedule
-    sched = generate(nest, chosen, machine)
-    dump.write("generate-schedule", sched)
-    assign_shared_memory(sched, machine)
-    sched.verify()
-    dump.write("assign-shared-memory", sched)
-    check_protocol(sched)
-    dump.write("check-protocol", sched)
-    module = lower(sched, machine.name)
-    ptx = print_module(module)
-    dump.write("lower-to-ptx", ptx)
-    return CompiledProduct(chosen, machine, tile_ir, nest, sched, module, ptx, read_signature(sched))
+    state = ProductState(tile_ir, machine, schedule if callable(schedule) else lambda _: schedule)
+    dump = Dump.of(tile_ir, names(PASSES))
+    run_passes(READ, state, dump)
+    run_passes(GENERATE, state, dump)
+    sched, lowered = state.module, state.lowered
+    ptx, signature = print_module(lowered), read_signature(sched)
+    return CompiledProduct(state.schedule, machine, tile_ir, state.nest, sched, lowered, ptx, signature)
 
 
 def compile_product(problem: Problem, schedule: Schedule, target_name: str = "sm_90a") -> CompiledProduct:
     """A library product, by way of tile IR."""
-    tile = Tile(schedule.tile_m, schedule.tile_n, schedule.tile_k)
+    tile = Tile(schedule.tile.m, schedule.tile.n, schedule.tile.k)
     return compile_tile_ir(build_tile_ir(problem, tile), schedule, target_name)

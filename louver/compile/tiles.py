@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IndexType, IntegerType, ModuleOp
 from xdsl.ir import Attribute
 from xdsl.transforms.common_subexpression_elimination import cse
 
-from louver.compile.canonical.across import turn_across
-from louver.compile.canonical.canonicalize import drop_assumptions
-from louver.compile.canonical.count_loops import count_loops
+from louver.compile.canonical.canonicalize import (
+    COUNT_LOOPS,
+    DROP_ASSUMPTIONS,
+    JOIN_EQUAL_INTEGERS,
+    MAKE_HOST_DESCRIPTORS,
+    PROPAGATE_SPARSITY,
+    TURN_ACROSS,
+)
 from louver.compile.canonical.fold_sums import fold_sums
-from louver.compile.canonical.host_descriptors import make_host_descriptors
 from louver.compile.canonical.join_choices import join_choices
-from louver.compile.canonical.join_equal_integers import join_equal_integers
-from louver.compile.canonical.propagate_sparsity import encoding_of, propagate_sparsity
+from louver.compile.canonical.propagate_sparsity import encoding_of
 from louver.compile.canonical.shape_loads import shape_loads
 from louver.compile.conditions import conditions
 from louver.compile.decompose.decompose_sparse_tensors import decompose_sparse_tensors
@@ -35,6 +38,8 @@ from louver.compile.decompose.sparse_views import read_views
 from louver.compile.dump import Dump
 from louver.compile.lower.tiles import lower_tiles, place_shared
 from louver.compile.lower.tiles.shared_memory import exchange_bytes
+from louver.compile.lower.tiles.state import Rooms
+from louver.compile.passes import COPY, Pass, State, names, on_module, run_passes
 from louver.compile.plan.encode import assign_encodings, choose_warps
 from louver.compile.plan.encode.exchange_plan import Means
 from louver.compile.plan.encode.unit import held_sums
@@ -46,9 +51,16 @@ from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
 from louver.compile.plan.feeds.ring_copies import MOST_SLOTS, ring_copies
 from louver.compile.plan.feeds.sink_conversions import sink_conversions
 from louver.compile.plan.feeds.split_addresses import split_addresses
-from louver.compile.plan.feeds.steps_ahead import Feeds
 from louver.compile.signature import RESERVED
-from louver.compile.tile_signature import ArgumentParameter, BoxParameter, ParameterType, Part, TileSignature
+from louver.compile.tile_signature import (
+    ArgumentParameter,
+    BoxParameter,
+    DenseView,
+    ParameterType,
+    Part,
+    SparseView,
+    TileSignature,
+)
 from louver.ir.refusal import unsupported
 from louver.ir.tile import DescriptorType, DotOp, FuncOp, PointerType, element_name
 from louver.ir.tile.aliases import text_with_aliases
@@ -126,33 +138,197 @@ class CompiledTiles:
                 return self.ptx
 
 
-PASSES = (
-    "count-loops",
-    "shape-loads",
-    "fold-sums",
-    "propagate-sparsity",
-    "drop-assumptions",
-    "join-equal-integers",
-    "make-host-descriptors",
-    "turn-across",
-    "describe-sparse-tiles",
-    "decompose-sparse-tensors",
-    "multiply-kept",
-    "expand-blocks",
-    "exact-dots",
-    "eliminate-common-subexpressions",
-    "join-choices",
-    "describe-boxes",
-    "split-addresses",
-    "find-chunks",
-    "assign-encodings",
-    "hoist-invariants",
-    "sink-conversions",
-    "make-ahead",
-    "prefetch-loads",
-    "ring-copies",
-    "lower-tiles",
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How operands of dots reach them. staged: through shared memory. slots: of the ring that copies them; 0 for no ring."""
+
+    staged: bool
+    slots: int
+
+
+WAYS = (
+    *(Way(True, slots) for slots in (MOST_SLOTS, 4, 3, 2, 0)),
+    Way(False, 0),
 )
+"""Ways of operands, best first; the last one has room for every kernel."""
+
+
+@dataclass(slots=True)
+class TilesState(State):
+    """A kernel of register tiles between two passes, and what the passes before found.
+
+    warps: of a CTA; 0 until one chooses. boxes: whether bulk copies may bring tiles. ctas: of a launch that share an SM at most; None for any
+    number. way: of operands. arguments, parameters, views, dense_views: of the
+    kernel's arguments. dense: why dots of sparse tiles are dense products. maps: tensor maps that boxes need. ring_rooms: bytes that
+    rings may take, best first.
+    """
+
+    target: Target
+    warps: int
+    boxes: bool
+    ctas: int | None
+    way: Way = WAYS[0]
+    arguments: Sequence[Group] = ()
+    parameters: tuple[ArgumentParameter, ...] = ()
+    views: tuple[SparseView, ...] = ()
+    dense_views: tuple[DenseView, ...] = ()
+    dense: tuple[str, ...] = ()
+    maps: tuple[BoxParameter, ...] = ()
+    ring_rooms: tuple[int, ...] = ()
+    rooms: Rooms = field(init=False)
+    lowered: Module = field(init=False)
+
+    @property
+    def wide(self) -> bool:
+        """Whether neighbours are moved together. Elements that are moved one by one wait in a register each, and leave none for what
+        could wait there for a loop.
+        """
+        return self.way.staged and has_known_addresses(self.kernel)
+
+
+def _read_arguments(state: TilesState) -> object:
+    state.arguments = argument_groups(state.kernel)
+    return state.arguments
+
+
+def _read_parameters(state: TilesState) -> object:
+    state.parameters = tuple(read_parameters(state.kernel, state.arguments))
+    state.views, state.dense_views = read_views(state.kernel), read_dense_views(state.kernel)
+    return state.parameters, state.views, state.dense_views
+
+
+def _decompose(state: TilesState) -> None:
+    state.module = decompose_sparse_tensors(state.module, whole_rows=True)
+
+
+def _multiply_kept(state: TilesState) -> None:
+    multiplied = multiply_kept(state.kernel)
+    state.dense = multiplied.dense
+    layouts = [multiplied.layouts.get(argument) for argument in state.kernel.body.block.args]
+    state.parameters = tuple(
+        each if layout is None else replace(each, element=element_name(layout))
+        for each, layout in zip(state.parameters, layouts, strict=True)
+    )
+
+
+def _expand_blocks(state: TilesState) -> None:
+    state.module = expand_blocks(state.module)
+
+
+def _describe_boxes(state: TilesState) -> None:
+    if state.boxes and state.target.bulk_copies:
+        state.maps = describe_boxes(state.kernel, state.parameters)
+
+
+def _find_chunks(state: TilesState) -> None:
+    if has_known_addresses(state.kernel):
+        find_chunks(state.kernel, [*(each.multiple for each in state.parameters), *(1 for _ in state.maps)])
+
+
+def _choose_warps(state: TilesState) -> object:
+    state.warps = state.warps or choose_warps(state.kernel, warpgroups=state.target.has("wgmma.sp"))
+    state.ring_rooms = _ring_rooms(state)
+    return state.warps, state.ring_rooms
+
+
+def _ring_rooms(state: TilesState) -> tuple[int, ...]:
+    """Bytes of shared memory for rings, best first: shared by as many CTAs as registers and warps let fit an SM, then by fewer."""
+    machine = state.target
+    sums = sum(held_sums(op) for op in state.kernel.body.walk() if isinstance(op, DotOp))
+    most = min(machine.registers_per_sm // (sums + OTHER_REGISTERS * LANES * state.warps), SM_WARPS // state.warps)
+    most = most if state.ctas is None else min(most, state.ctas)
+    whole = machine.max_shared_bytes + CTA_SHARED_BYTES
+    return tuple(whole // ctas - CTA_SHARED_BYTES for ctas in range(max(1, most), 0, -1))
+
+
+def _assign_encodings(state: TilesState) -> None:
+    way, warpgroups = state.way, state.target.has("wgmma.sp")
+    copied = state.wide and way.slots > 0
+    state.module = assign_encodings(state.module, state.warps, staged=way.staged, warpgroups=warpgroups, copied=copied)
+
+
+def _hoist_invariants(state: TilesState) -> None:
+    if state.wide:
+        hoist_invariants(state.module)
+
+
+def _make_ahead(state: TilesState) -> None:
+    if state.wide and state.way.slots:
+        make_ahead(state.module)
+
+
+def _prefetch_loads(state: TilesState) -> None:
+    if state.wide:
+        prefetch_loads(state.module, state.warps, rings=state.way.slots > 0)
+
+
+def _ring_copies(state: TilesState) -> None:
+    if state.wide and state.way.slots:
+        exchanged = functools.partial(exchange_bytes, means=Means.of(state.target))
+        ring_copies(state.module, state.ring_rooms, exchanged, state.way.slots)
+
+
+def _drop_boxes(state: TilesState) -> None:
+    state.maps = used_boxes(state.kernel, state.maps)
+
+
+def _place_shared(state: TilesState) -> object:
+    state.rooms = place_shared(state.kernel, state.target)
+    return state.rooms
+
+
+def _lower(state: TilesState) -> object:
+    parameters = [*state.parameters, *state.maps]
+    state.lowered = lower_tiles(state.kernel, parameters, state.warps, state.target, state.rooms)
+    return print_module(state.lowered)
+
+
+DECOMPOSE: tuple[Pass[TilesState], ...] = (
+    COPY,
+    COUNT_LOOPS,
+    on_module(shape_loads),
+    on_module(fold_sums),
+    PROPAGATE_SPARSITY,
+    DROP_ASSUMPTIONS,
+    JOIN_EQUAL_INTEGERS,
+    Pass("read-arguments", _read_arguments),
+    MAKE_HOST_DESCRIPTORS,
+    TURN_ACROSS,
+    on_module(describe_sparse_tiles),
+    Pass("read-parameters", _read_parameters),
+    Pass("decompose-sparse-tensors", _decompose),
+    Pass("multiply-kept", _multiply_kept),
+)
+"""To tile IR without sparse types."""
+
+DESCRIBE: tuple[Pass[TilesState], ...] = (
+    Pass("expand-blocks", _expand_blocks),
+    on_module(exact_dots),
+    Pass("eliminate-common-subexpressions", lambda state: cse(state.module)),
+    on_module(join_choices),
+    Pass("describe-boxes", _describe_boxes),
+    on_module(split_addresses),
+    Pass("find-chunks", _find_chunks),
+    Pass("choose-warps", _choose_warps),
+)
+"""To tile IR of pointers and masks, where each load says how its tile may be moved."""
+
+ENCODE: tuple[Pass[TilesState], ...] = (
+    Pass("assign-encodings", _assign_encodings),
+    Pass("hoist-invariants", _hoist_invariants),
+    on_module(sink_conversions),
+    Pass("make-ahead", _make_ahead),
+    Pass("prefetch-loads", _prefetch_loads),
+    Pass("ring-copies", _ring_copies),
+    Pass("drop-boxes", _drop_boxes),
+    Pass("place-shared", _place_shared),
+)
+"""To tile IR with an encoding for each tile, its operands fed in one of `WAYS`."""
+
+LOWER: tuple[Pass[TilesState], ...] = (Pass("lower-tiles", _lower),)
+"""To PTX."""
+
+PASSES = (*DECOMPOSE, *DESCRIBE, *ENCODE, *LOWER)
 """Every pass, in order; `LOUVER_DUMP` has each write what it made, its name behind "tiles"."""
 
 
@@ -164,7 +340,7 @@ def compile_tiles(
     boxes: bool = True,
     ctas: int | None = None,
 ) -> CompiledTiles:
-    """Tile IR to PTX, by `PASSES`.
+    """Tile IR to PTX, by `PASSES`. Operands come in the first of `WAYS` for which there is room in shared memory.
 
     warps: of a CTA, a power of two; None leaves it to the kernel's dots. boxes: whether bulk copies may bring tiles.
     ctas: of a launch that share an SM at most; None for as many as registers let fit. Raises UnsupportedKernelError, with operation and source
@@ -173,165 +349,35 @@ def compile_tiles(
     machine = target(target_name)
     if warps is not None and (not 1 <= warps <= MAX_WARPS or warps & (warps - 1)):
         raise ValueError(f"a kernel has a power of two of warps, 1 to {MAX_WARPS}, got {warps}")
-    dump = Dump.of(tile_ir, PASSES, "tiles-")
-    dense = tile_ir.clone()
-    count_loops(dense)
-    dump.write("count-loops", dense)
-    shape_loads(dense)
-    dump.write("shape-loads", dense)
-    if has_known_addresses(_kernel(dense)):
-        fold_sums(dense)
-    dump.write("fold-sums", dense)
-    propagate_sparsity(dense)
-    dump.write("propagate-sparsity", dense)
-    drop_assumptions(dense)
-    dump.write("drop-assumptions", dense)
-    join_equal_integers(dense)
-    dump.write("join-equal-integers", dense)
-    groups = argument_groups(_kernel(dense))
-    make_host_descriptors(dense)
-    dump.write("make-host-descriptors", dense)
-    turn_across(dense)
-    dump.write("turn-across", dense)
-    dense_views = read_dense_views(_kernel(dense))
-    describe_sparse_tiles(dense)
-    dense.verify()
-    dump.write("describe-sparse-tiles", dense)
-    parameters = read_parameters(_kernel(dense), groups)
-    views = read_views(_kernel(dense))
-    decomposed = decompose_sparse_tensors(dense, whole_rows=True)
-    taken = conditions(_kernel(decomposed))
-    dump.write("decompose-sparse-tensors", decomposed)
-    multiplied = multiply_kept(_kernel(decomposed))
-    decomposed.verify()
-    dump.write("multiply-kept", decomposed)
-    for index, argument in enumerate(_kernel(decomposed).body.block.args):
-        if argument in multiplied.layouts:
-            parameters[index] = replace(parameters[index], element=element_name(multiplied.layouts[argument]))
-    plain = expand_blocks(decomposed)
-    dump.write("expand-blocks", plain)
-    exact_dots(plain)
-    dump.write("exact-dots", plain)
-    cse(plain)
-    dump.write("eliminate-common-subexpressions", plain)
-    join_choices(plain)
-    dump.write("join-choices", plain)
-    maps = describe_boxes(_kernel(plain), parameters) if boxes and machine.bulk_copies else ()
-    plain.verify()
-    dump.write("describe-boxes", plain)
-    split_addresses(plain)
-    dump.write("split-addresses", plain)
-    if has_known_addresses(_kernel(plain)):
-        find_chunks(_kernel(plain), [*(each.multiple for each in parameters), *(1 for _ in maps)])
-    dump.write("find-chunks", plain)
-    count = choose_warps(_kernel(plain), warpgroups=machine.has("wgmma.sp")) if warps is None else warps
-    encoded, module, maps = _lowered(plain, (parameters, maps), count, machine, dump, ctas)
-    ptx = print_module(module)
-    dump.write("lower-tiles", ptx)
-    kernel = module.kernels[0]
+    dump = Dump.of(tile_ir, names(PASSES), "tiles-")
+    plain = TilesState(tile_ir, machine, warps or 0, boxes, ctas)
+    run_passes(DECOMPOSE, plain, dump)
+    decomposed = plain.module
+    run_passes(DESCRIBE, plain, dump)
+    for way in WAYS:
+        state = replace(plain, way=way)
+        run_passes(ENCODE, state, dump)
+        if state.rooms.bytes <= machine.max_shared_bytes:
+            break
+    else:
+        raise AssertionError("a kernel without copies and staged tiles has room")
+    run_passes(LOWER, state, dump)
+    ptx, kernel, taken = print_module(state.lowered), state.lowered.kernels[0], conditions(state.kernel)
     signature = TileSignature(
         kernel.name,
-        tuple(parameters),
+        state.parameters,
         kernel.threads,
         kernel.dynamic_shared,
-        views,
-        dense_views,
+        state.views,
+        state.dense_views,
         taken.reaches,
         taken.multiples,
         taken.rows_apart,
-        maps,
+        state.maps,
     )
     return CompiledTiles(
-        machine, tile_ir, decomposed, encoded, module, ptx, signature, dense=multiplied.dense, boxes=boxes, ctas=ctas
+        machine, tile_ir, decomposed, state.module, state.lowered, ptx, signature, state.dense, boxes, ctas
     )
-
-
-Parameters: TypeAlias = tuple[Sequence[ArgumentParameter], Sequence[BoxParameter]]
-"""Of arguments, and of the boxes behind them."""
-
-_FEEDS: tuple[tuple[bool, Feeds, int], ...] = (
-    *((True, "any", slots) for slots in (MOST_SLOTS, 4, 3, 2)),
-    *((True, "boxes", slots) for slots in (MOST_SLOTS, 4, 3, 2)),
-    (True, "any", 0),
-    (False, "any", 0),
-)
-"""Ways of operands, best first: whether they go through shared memory, which come by a ring, and its slots."""
-
-
-def _lowered(
-    plain: ModuleOp, parameters: Parameters, warps: int, machine: Target, dump: Dump, ctas: int | None
-) -> tuple[ModuleOp, Module, tuple[BoxParameter, ...]]:
-    """The kernel with encodings, and as PTX, with the boxes that it copies: the first way of operands that is possible.
-
-    Operands of dots are copied to shared memory, into as many slots as there is room for, else brought there by way of registers, and
-    last not brought there at all.
-    """
-    arguments, boxes = parameters
-    rooms_of_rings = _ring_rooms(_kernel(plain), warps, machine, ctas)
-    for staged, feeds, slots in _FEEDS:
-        if feeds == "boxes" and not boxes:
-            continue
-        encoded = _encoded(plain, warps, machine, dump, rooms_of_rings, staged=staged, feeds=feeds, slots=slots)
-        used = used_boxes(_kernel(encoded), boxes)
-        rooms = place_shared(_kernel(encoded), machine)
-        if rooms.bytes <= machine.max_shared_bytes:
-            return encoded, lower_tiles(_kernel(encoded), [*arguments, *used], warps, machine, rooms), used
-    raise AssertionError("a kernel without copies and staged tiles has room")
-
-
-def _encoded(
-    plain: ModuleOp,
-    warps: int,
-    machine: Target,
-    dump: Dump,
-    rooms: Sequence[int],
-    *,
-    staged: bool,
-    feeds: Feeds,
-    slots: int,
-) -> ModuleOp:
-    """With an encoding for each tile. rooms: for rings. staged: whether operands of dots go through shared memory. slots: of copies that bring them."""
-    # Elements that are moved one by one wait in a register each, and leave none for what could wait there for a loop.
-    wide = staged and has_known_addresses(_kernel(plain))
-    encoded = assign_encodings(
-        plain, warps, staged=staged, warpgroups=machine.has("wgmma.sp"), copied=wide and slots > 0
-    )
-    dump.write("assign-encodings", encoded)
-    if wide:
-        hoist_invariants(encoded)
-    dump.write("hoist-invariants", encoded)
-    sink_conversions(encoded)
-    dump.write("sink-conversions", encoded)
-    if wide and slots:
-        make_ahead(encoded, feeds)
-    dump.write("make-ahead", encoded)
-    if wide:
-        prefetch_loads(encoded, warps, rings=feeds if slots else None)
-    dump.write("prefetch-loads", encoded)
-    if wide and slots:
-        exchanged = functools.partial(exchange_bytes, means=Means.of(machine))
-        ring_copies(encoded, rooms, exchanged, slots, feeds)
-    dump.write("ring-copies", encoded)
-    return encoded
-
-
-def _ring_rooms(function: FuncOp, warps: int, machine: Target, ctas: int | None) -> tuple[int, ...]:
-    """Bytes of shared memory for rings, best first: shared by as many CTAs as registers and warps let fit an SM, then by fewer.
-
-    ctas: how many of a launch share an SM at most; None for any number.
-    """
-    sums = sum(held_sums(op) for op in function.body.walk() if isinstance(op, DotOp))
-    most = min(machine.registers_per_sm // (sums + OTHER_REGISTERS * LANES * warps), SM_WARPS // warps)
-    most = most if ctas is None else min(most, ctas)
-    whole = machine.max_shared_bytes + CTA_SHARED_BYTES
-    return tuple(whole // ctas - CTA_SHARED_BYTES for ctas in range(max(1, most), 0, -1))
-
-
-def _kernel(module: ModuleOp) -> FuncOp:
-    kernels = [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]
-    if len(kernels) != 1:
-        raise ValueError(f"a module holds one kernel, got {len(kernels)}: compile one kernel at a time")
-    return kernels[0]
 
 
 Group = tuple[str, Part, int | None]

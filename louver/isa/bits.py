@@ -56,28 +56,6 @@ class ExtractField(Pure):
 
 
 @dataclass(frozen=True, slots=True)
-class InsertField(Pure):
-    """`bfi.b32 d, a, b, position, length`: b with its bits position … position + length - 1 taken from a's lowest ones."""
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d, a, b, position, length."""
-        return _inputs("a", "b", "position", "length")
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "bfi.b32"
-
-    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
-        a, b, position, length = inputs
-        shift = np.minimum(position & 0xFF, BITS).astype(np.uint64)
-        mask = _mask(length & 0xFF) << shift
-        return (((a.astype(np.uint64) << shift & mask) | (b & ~mask)).astype(np.uint32),)
-
-
-@dataclass(frozen=True, slots=True)
 class PermuteBytes(Pure):
     """`prmt.b32 d, a, b, selector`: byte i of d is the byte of {b, a} (a's are 0 to 3) that nibble i of the selector names.
 

@@ -347,25 +347,3 @@ class ConvertInteger(Pure):
         to, source = (_WIDTH[kind] for kind in INTEGER_CONVERSIONS[self.to, self.source])
         sign = "i" if self.source[0] == "s" else "u"
         return (inputs[0].view(f"{sign}{source // 8}").astype(f"{sign}{to // 8}").view(f"u{to // 8}"),)
-
-
-@dataclass(frozen=True, slots=True)
-class SaturateInteger(Pure):
-    """`cvt.sat.s8.s32 d, a` (or u8): clamped to the range of 8 bits, and extended by its sign to 32."""
-
-    to: Literal["s8", "u8"]
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d, a."""
-        return _out("b32"), Operand("a", "in", "b32")
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return f"cvt.sat.{self.to}.s32"
-
-    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
-        low, high = (-128, 127) if self.to == "s8" else (0, 255)
-        return (np.clip(inputs[0].view(np.int32), low, high).view(np.uint32),)

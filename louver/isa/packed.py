@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from louver.formats.dtypes import element_type
 from louver.isa.convert import HALF_NAN, Half
-from louver.isa.floating import f32_to_odd, fused
+from louver.isa.floating import f32_to_odd
 from louver.isa.instruction import Bits, Operand, Pure, Requirement
 from louver.isa.scalar import FLOATING
 
@@ -63,24 +63,3 @@ class PackedBinary(Pure):
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         """Lane by lane."""
         return (_apply(self.type, FLOATING[self.op], inputs),)
-
-
-@dataclass(frozen=True, slots=True)
-class PackedFma(Pure):
-    """`fma.rn.f16x2 d, a, b, c` (or bf16x2): a · b + c half by half, rounded once."""
-
-    type: Half
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d, a, b, c."""
-        return _operands("a", "b", "c")
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return f"fma.rn.{self.type}x2"
-
-    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
-        return (_apply(self.type, fused, inputs),)

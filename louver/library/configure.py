@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from louver.compile.plan.layout import dense_layout, metadata_bytes, output_layout, stageable, values_layout
@@ -139,31 +139,31 @@ def choose_for(
     least = MIN_N_MAJOR if demand.b_major == "mn" else TILE_N[0]
     widths = [width for width in TILE_N if width >= least]
     tile_n = next((width for width in widths if width >= n), widths[-1])
-    rows = -(-m // Schedule().tile_m) * batch
+    rows = -(-m // Schedule().tile.m) * batch
     tile_n = narrowed(tile_n, widths, rows, n, sm_count)
     if demand.promoted and tile_n > 128:
         tile_n = _promoted_width(n)
     bulk = aligned_output and stageable(tile_n, demand.out, transposed=demand.transposed, gated=demand.gated)
-    schedule = Schedule(tile_n=tile_n, tile_k=demand.step, stages=2, store="bulk" if bulk else "direct")
+    schedule = Schedule.of(tile_n=tile_n, tile_k=demand.step, stages=2, store="bulk" if bulk else "direct")
     if demand.accumulator == "f16" and tile_n == 256 and batch * -(-m // 256) * -(-n // 256) >= sm_count:
         # Sums in f16 take half the registers: twice the rows, and less to load for each.
-        schedule = replace(schedule, tile_m=256, consumers=4)
+        schedule = schedule.changed(tile_m=256, consumers=4)
     elif bulk and tile_n == STREAMED and _tall_pays(demand, m, n, batch, sm_count):
-        schedule = replace(schedule, **TALL)
-    schedule = replace(schedule, **_walk(schedule, bits, columns=n))
+        schedule = schedule.changed(**TALL)
+    schedule = schedule.changed(**_walk(schedule, bits, columns=n))
     if bulk:
-        schedule = replace(schedule, staging=_staging(schedule, demand.out))
+        schedule = schedule.changed(staging=_staging(schedule, demand.out))
     return _deepest(demand, schedule, target)
 
 
 def _walk(schedule: Schedule, bits: int, *, columns: int | None) -> dict[str, Any]:
     """How tiles are walked and what the L2 cache keeps meanwhile. columns: N; None where nobody knows, but it takes many tiles."""
-    if columns is not None and columns <= schedule.tile_n:
+    if columns is not None and columns <= schedule.tile.n:
         # Each value is read once, the dense operand by every tile.
         return {}
     if _is_tall(schedule):
         return {"raster": TALL_RASTER, "l2": "values"}
-    return {"raster": RASTER[bits], "l2": "values"} if schedule.tile_n >= STREAMED else {}
+    return {"raster": RASTER[bits], "l2": "values"} if schedule.tile.n >= STREAMED else {}
 
 
 def _staging(schedule: Schedule, out: str) -> int | None:
@@ -171,15 +171,15 @@ def _staging(schedule: Schedule, out: str) -> int | None:
     size = element_type(out).bytes
     if _is_tall(schedule):
         return TALL_STAGING.get(size)
-    if schedule.tile_n != STREAMED:
+    if schedule.tile.n != STREAMED:
         return None
-    if schedule.consumers == 4:
+    if schedule.roles.consumers == 4:
         return WIDE_STAGING[size]
-    return HALF_STAGING if size == 2 and schedule.consumers == 2 else None
+    return HALF_STAGING if size == 2 and schedule.roles.consumers == 2 else None
 
 
 def _is_tall(schedule: Schedule) -> bool:
-    return {"tile_m": schedule.tile_m, "tile_n": schedule.tile_n} == TALL
+    return {"tile_m": schedule.tile.m, "tile_n": schedule.tile.n} == TALL
 
 
 def _tall_pays(demand: Demand, m: int, n: int, batch: int, sm_count: int) -> bool:
@@ -213,15 +213,15 @@ def choose_for_nest(
     bulk = bulk and stageable(nest.tile_n, element, transposed=transposed, gated=gated)
     schedule = _tiled(nest, given, target)
     walk = _walk(schedule, element_type(nest.b.element).bits, columns=None)
-    schedule = replace(schedule, **{**walk, **given})
+    schedule = schedule.changed(**{**walk, **given})
     if "stages" in given:
-        return replace(schedule, store="bulk") if bulk else schedule
+        return schedule.changed(store="bulk") if bulk else schedule
     demand = Demand.of_nest(nest)
     if not bulk:
         return _deepest(demand, schedule, target)
     try:
         staged = {"store": "bulk", "staging": _staging(schedule, element), **given}
-        return _deepest(demand, replace(schedule, **staged), target)
+        return _deepest(demand, schedule.changed(**staged), target)
     except ValueError:
         # The staging area leaves no room for two stages.
         return _deepest(demand, schedule, target)
@@ -240,8 +240,11 @@ def _tiled(nest: ProductNest, given: Mapping[str, Any], target: Target) -> Sched
     for number in (given["consumers"],) if "consumers" in given else preferred:
         try:
             fields["consumers"] = number
-            schedule = Schedule(
-                nest.tile_m, nest.tile_n, nest.tile_k if nest.tile_k in STEPS else Demand.of_nest(nest).step, **fields
+            schedule = Schedule.of(
+                tile_m=nest.tile_m,
+                tile_n=nest.tile_n,
+                tile_k=nest.tile_k if nest.tile_k in STEPS else Demand.of_nest(nest).step,
+                **fields,
             )
             check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None)
         except ValueError as error:
@@ -262,12 +265,12 @@ def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
 
 def _deepest(demand: Demand, schedule: Schedule, target: Target) -> Schedule:
     check_registers(schedule, demand.accumulator, target, promoted=demand.promoted)
-    if not schedule.specialized:
+    if not schedule.roles.specialized:
         return schedule
     stage = values_layout(schedule, demand.a).bytes + dense_layout(schedule, demand.b, demand.b_major).bytes
     stage += metadata_bytes(schedule, demand.a)
     staging = 0
-    if schedule.store == "bulk":
+    if schedule.store.way == "bulk":
         staging = output_layout(schedule, demand.out, transposed=demand.transposed, gated=demand.gated).bytes
     stages = (target.max_shared_bytes - BARRIER_ROOM - staging) // stage
     if stages < 2:
@@ -275,4 +278,4 @@ def _deepest(demand: Demand, schedule: Schedule, target: Target) -> Schedule:
             f"two stages of {stage} bytes do not fit the {target.max_shared_bytes} bytes of shared memory of "
             f"{target.name}: use a smaller tile"
         )
-    return replace(schedule, stages=min(MAX_STAGES, stages))
+    return schedule.changed(stages=min(MAX_STAGES, stages))

@@ -57,7 +57,7 @@ def emulate(
     memory = GlobalMemory()
     output = element_type(store.element)
     # Bulk copies need a row pitch of whole chunks; direct stores are given rows without a gap, the harder case.
-    pitch = row_pitch(shape[1], output) if compiled.schedule.store == "bulk" else shape[1] * output.bytes
+    pitch = row_pitch(shape[1], output) if compiled.schedule.store.way == "bulk" else shape[1] * output.bytes
     whole = np.zeros((entries, shape[0], pitch // output.bytes), output.numpy)
     result = memory.add("d", whole, initialised=store.add)
     values = s.values.reshape(*s.shape[:-2], m, s.kept)

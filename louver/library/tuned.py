@@ -69,7 +69,7 @@ def decide(
 
 
 def _check_tile(there: Schedule, here: Schedule, shape: Sizes) -> None:
-    tiles = [(schedule.tile_m, schedule.tile_n) for schedule in (there, here)]
+    tiles = [(schedule.tile.m, schedule.tile.n) for schedule in (there, here)]
     if tiles[0] != tiles[1]:
         measured, wanted = (f"{rows}×{columns}" for rows, columns in tiles)
         raise UnusableEntryError(

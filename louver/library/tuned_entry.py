@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, TypeAlias, cast
 
-from louver.compile.plan.schedule import Schedule
+from louver.compile.plan.schedule import FIELDS, Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target
 from louver.library.configure import deepest
@@ -63,8 +63,7 @@ class Entry:
 
     def usable(self, problem: Problem, machine: Target) -> Schedule:
         """The schedule, if this Louver can run it. Raises UnusableEntryError with the reason."""
-        known = {field.name for field in fields(Schedule)}
-        unknown = sorted(set(self.schedule) - known)
+        unknown = sorted(set(self.schedule) - set(FIELDS))
         if unknown:
             raise UnusableEntryError(f"it names fields that schedules do not have: {', '.join(unknown)}")
         if self.louver and self.louver != source_hash():
@@ -74,14 +73,14 @@ class Entry:
                 f"it was measured with ptxas {self.ptxas}, not {ptxas_version()}: run louver tune again"
             )
         try:
-            schedule = Schedule(**self.schedule)
-            most = deepest(problem, schedule, machine).stages
+            schedule = Schedule.of(**self.schedule)
+            most = deepest(problem, schedule, machine).ring.stages
         except (TypeError, ValueError) as error:
             raise UnusableEntryError(f"its schedule is not legal: {error}") from error
-        if schedule.store == "bulk" and not self.place.aligned_output:
+        if schedule.store.way == "bulk" and not self.place.aligned_output:
             raise UnusableEntryError("its schedule stores in bulk, which the output's alignment forbids")
-        if schedule.stages > most:
-            raise UnusableEntryError(f"its schedule has {schedule.stages} stages, where {most} fit")
+        if schedule.ring.stages > most:
+            raise UnusableEntryError(f"its schedule has {schedule.ring.stages} stages, where {most} fit")
         return schedule
 
 

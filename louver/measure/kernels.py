@@ -12,7 +12,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -193,7 +193,7 @@ def _compile(form: Form, call: Call, hints: Mapping[str, Any]) -> tuple[Wanted, 
     facts = ProductFacts.from_json(record.launch["facts"])
     sizes = product_sizes(facts, with_grid(bound.numbers, call.grid))
     schedule = schedule_of(facts, sizes, target(TARGET), SM_COUNT, aligned_output=True)
-    if schedule is None or asdict(schedule) == record.launch["schedule"]:
+    if schedule is None or schedule.flat() == record.launch["schedule"]:
         return wanted, record
     wanted = replace(wanted, schedule=schedule)
     return wanted, record_of(wanted)

@@ -7,10 +7,10 @@ here. Its e4m3 kernels sum in f16; these sum in f32.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
 
-from louver.compile.plan.schedule import Schedule
+from louver.compile.plan.schedule import FIELDS, Schedule
 from louver.measure.problems import GemmProblem
 from louver.measure.protocol import Protocol
 from louver.measure.schedules import time_schedules
@@ -36,7 +36,9 @@ class Rung:
 Step = tuple[Mapping[str, Any], float | None]
 """Fields that change, and the worklog's claim when they have."""
 
-BASELINE = Schedule(tile_m=64, tile_n=256, tile_k=64, consumers=1, stages=1, raster=1, specialized=False, in_flight=0)
+BASELINE = Schedule.of(
+    tile_m=64, tile_n=256, tile_k=64, consumers=1, stages=1, raster=1, specialized=False, in_flight=0
+)
 """One warpgroup that copies, waits, multiplies and waits; tiles in the order of the rows."""
 
 OURS: tuple[Step, ...] = (
@@ -90,22 +92,23 @@ STEPS: Mapping[str, tuple[Step, ...]] = {
 
 def change_between(below: Schedule, above: Schedule) -> str:
     """What differs, in words. Raises ValueError unless it is one field, or the tile."""
-    names = [f.name for f in fields(Schedule) if getattr(below, f.name) != getattr(above, f.name)]
+    before, after = below.flat(), above.flat()
+    names = [name for name in FIELDS if before[name] != after[name]]
     if names and set(names) <= set(TILE):
-        return f"tile {above.tile_m}×{above.tile_n}, {above.consumers} consumers{' in turn' if above.pingpong else ''}"
+        return f"tile {above.tile.m}×{above.tile.n}, {above.roles.consumers} consumers{' in turn' if above.roles.pingpong else ''}"
     if len(names) != 1:
         raise ValueError(
             f"a rung differs from the one below by one field, or by {', '.join(TILE)}, got {', '.join(names) or 'none'}: "
             "give each change a rung of its own"
         )
-    return f"{names[0]} {getattr(above, names[0])}"
+    return f"{names[0]} {after[names[0]]}"
 
 
 def climb(baseline: Schedule, steps: Sequence[Step], claim: float | None = None) -> tuple[Rung, ...]:
     """The rungs from `baseline` up. claim: the worklog's for it. Raises ValueError for a step that is not one change."""
     rungs = [Rung("baseline", baseline, claim)]
     for change, claimed in steps:
-        schedule = replace(rungs[-1].schedule, **change)
+        schedule = rungs[-1].schedule.changed(**change)
         rungs.append(Rung(change_between(rungs[-1].schedule, schedule), schedule, claimed))
     return tuple(rungs)
 
@@ -134,5 +137,5 @@ def _row(rung: Rung, seconds: float) -> dict[str, Any]:
         "change": rung.change,
         "us": round(seconds * 1e6, 3),
         "claim_tflops": rung.claim,
-        "schedule": asdict(rung.schedule),
+        "schedule": rung.schedule.flat(),
     }

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from louver.compile.plan.schedule import Schedule
@@ -87,7 +87,7 @@ def candidates(problem: Problem, m: int, n: int, place: Device, *, only: str = "
     found = {"": base}
     for change in ALTERNATIVES:
         try:
-            changed = replace(base, **change)
+            changed = base.changed(**change)
             if "stages" not in change:
                 changed = deepest(problem, changed, machine)
         except ValueError:

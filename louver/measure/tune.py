@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -58,7 +58,7 @@ def entry_of(tuned: Tuned, place: Device) -> Entry:
     wanted = partial(place_of, task.problem, task.m, task.n, task.k, place.name)
     return Entry(
         wanted(aligned_output=task.aligned_output),
-        asdict(found.best),
+        found.best.flat(),
         round(found.times[found.best] * 1e6, 3),
         round(found.times[found.base] * 1e6, 3),
         (task.m, task.n, task.k),

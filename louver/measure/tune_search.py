@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from louver.compile.plan.schedule import Schedule
+from louver.compile.plan.schedule import FIELDS, Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target
 from louver.library.configure import MAX_STAGES, deepest
@@ -91,13 +91,13 @@ def neighbours(problem: Problem, schedule: Schedule, n: int, machine: Target, *,
         if change.get("tile_n", 0) > max(64, size_class(n)) or (change.get("store") == "bulk" and not aligned):
             continue
         try:
-            changed = replace(schedule, **change)
+            changed = schedule.changed(**change)
             full = deepest(problem, changed, machine)
         except ValueError:
             continue
         if "stages" not in change:
             changed = full
-        if changed not in seen and changed.stages <= full.stages:
+        if changed not in seen and changed.ring.stages <= full.ring.stages:
             seen.add(changed)
             yield changed
 
@@ -125,10 +125,10 @@ def search(base: Schedule, around: Callable[[Schedule], Iterator[Schedule]], mea
 def _changes() -> Iterator[Mapping[str, Any]]:
     yield from TILES
     yield from CLUSTERS
-    hints = get_type_hints(Schedule)
-    for field in fields(Schedule):
-        for value in () if field.name in APART else _values(field.name, hints[field.name]):
-            yield {field.name: value}
+    records = get_type_hints(Schedule)
+    for name, (record, part) in FIELDS.items():
+        for value in () if name in APART else _values(name, get_type_hints(records[record])[part]):
+            yield {name: value}
 
 
 def _values(name: str, hint: Any) -> Sequence[Any]:

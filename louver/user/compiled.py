@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -183,7 +183,7 @@ def build_record(wanted: Wanted) -> KernelRecord:
                 f"epilogue fewer arrays{_without(wanted.hints)}"
             )
         launch["facts"] = ProductFacts.of(made.nest).to_json()
-        launch["schedule"] = asdict(made.schedule)
+        launch["schedule"] = made.schedule.flat()
         launch["metadata_words"] = metadata_words(made.schedule, made.nest.a.element)
     return KernelRecord(
         kernel=made.signature.kernel,
@@ -294,7 +294,7 @@ def _load(wanted: Wanted, ordinal: int) -> UserKernel:
         ordinal=ordinal,
     )
     schedule = record.launch["schedule"]
-    schedule = None if schedule is None else Schedule(**schedule)
+    schedule = None if schedule is None else Schedule.of(**schedule)
     return UserKernel(kernel, signature, product, record.launch["metadata_words"], schedule)
 
 

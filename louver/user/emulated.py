@@ -73,11 +73,11 @@ def emulate(
     schedule = schedule_of(
         facts, (bound.m, bound.n, bound.batch), made.target, sm_count, aligned_output=out.bulk_writable
     )
-    if made.schedule.store == "bulk" and not out.bulk_writable:
+    if made.schedule.store.way == "bulk" and not out.bulk_writable:
         direct = compiled("direct", schedule).made
         assert isinstance(direct, CompiledProduct)
         made = direct
-        check_direct(name, bound, out, made.schedule.store)
+        check_direct(name, bound, out, made.schedule.store.way)
     elif schedule not in (None, made.schedule):
         sized = compiled("bulk", schedule).made
         assert isinstance(sized, CompiledProduct)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from louver.compile.plan.schedule import Schedule
+from louver.compile.plan.schedule import FIELDS, Schedule
 
-FIELDS = tuple(f.name for f in fields(Schedule) if not f.name.startswith("tile_"))
+GIVEN = tuple(name for name in FIELDS if not name.startswith("tile_"))
 """Fields of a schedule that may be given; the tile is the kernel's own."""
 
 TRITON = ("num_warps", "num_stages", "num_ctas")
@@ -35,7 +35,7 @@ class Hints:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Hints:
         """Hints by name."""
-        known = (*FIELDS, *TRITON, "family")
+        known = (*GIVEN, *TRITON, "family")
         unknown = [name for name in given if name not in known]
         if unknown:
             raise ValueError(f"hints are {', '.join(known)}, got {unknown[0]!r}")
@@ -52,7 +52,7 @@ class Hints:
         if warps & (warps - 1):
             raise ValueError(f"num_warps is a power of 2, got {warps}")
         return cls(
-            tuple((name, given[name]) for name in FIELDS if name in given),
+            tuple((name, given[name]) for name in GIVEN if name in given),
             tuple((name, given[name]) for name in TRITON if name in given),
             family,
         )
@@ -79,4 +79,4 @@ class Hints:
 
     def apply(self, schedule: Schedule) -> Schedule:
         """The schedule with the fields that are fixed."""
-        return replace(schedule, **dict(self.schedule))
+        return schedule.changed(**dict(self.schedule))

@@ -14,8 +14,8 @@ from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.emulator import Seeded
 from louver.emulator.order import Order
 from louver.ir.context import parse_ir
-from louver.library.emulate_tiles import emulate_tiles
 from louver.ptx.module import Kernel, Module
+from support.emulate_tiles import emulate_tiles
 
 Array = NDArray[Any]
 

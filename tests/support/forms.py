@@ -18,7 +18,7 @@ from louver.isa.barrier import (
     MbarrierTestWait,
     MbarrierTryWait,
 )
-from louver.isa.bits import ExtractField, InsertField, PermuteBytes
+from louver.isa.bits import ExtractField, PermuteBytes
 from louver.isa.bulk import (
     BulkCommit,
     BulkLoad,
@@ -43,7 +43,6 @@ from louver.isa.convert import (
     PairFromF32,
     RoundToEven,
     RoundWhole,
-    SaturateInteger,
     ToF32,
 )
 from louver.isa.floating import APPROXIMATIONS, Approximate, Fma, Sign, SquareRoot
@@ -62,7 +61,7 @@ from louver.isa.memory import (
     SymbolAddress,
 )
 from louver.isa.move import Bitcast, Move, Pack, Select, Unpack
-from louver.isa.packed import PackedBinary, PackedFma
+from louver.isa.packed import PackedBinary
 from louver.isa.scalar import COMPARE, OPERATIONS, Binary, Compare, MultiplyAdd, MultiplyWide, Not
 from louver.isa.special import SPECIAL, ActiveMask, Elect, ShuffleButterfly, ShuffleIndex, Special
 from louver.isa.sync import (
@@ -99,13 +98,13 @@ def pure_forms() -> Iterator[Pure]:
     for kind in ("b16", "b32", "b64", "f32"):
         yield from (Move(kind), Select(kind))
     yield from (Move("pred"), Pack("b64"), Pack("b32"), Unpack("b64"), Unpack("b32"), Bitcast("b32"), Bitcast("f32"))
-    yield from (Fma(), RoundToEven(), InsertField(), PermuteBytes(), SaturateInteger("s8"), SaturateInteger("u8"))
+    yield from (Fma(), RoundToEven(), PermuteBytes())
     yield from (Sign(op, kind) for op in ("neg", "abs") for kind in ("s32", "s64", "f32"))
     yield from (Approximate(op) for op in APPROXIMATIONS)
     yield from (SquareRoot(), *(RoundWhole(to) for to in WHOLE_ROUNDINGS))
     yield from (ConvertInteger(to, source) for to, source in INTEGER_CONVERSIONS)
     for half in ("f16", "bf16"):
-        yield from (FromF32(half), PairFromF32(half), ToF32(half), PackedFma(half))
+        yield from (FromF32(half), PairFromF32(half), ToF32(half))
         yield from (IntegerToHalf(half, source) for source in ("s32", "u32"))
         yield from (PackedBinary(op, half) for op in ("add", "sub", "mul", "min", "max"))
     for fp8 in ("e4m3", "e5m2"):

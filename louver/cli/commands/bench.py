@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +114,7 @@ def bench_schedules(wanted: Sequence[GemmProblem], out: Path, *, only: str = "")
 
 
 def _rung(rung: Rung) -> dict[str, Any]:
-    return {"change": rung.change, "us": round(rung.seconds * 1e6, 3), "schedule": asdict(rung.schedule)}
+    return {"change": rung.change, "us": round(rung.seconds * 1e6, 3), "schedule": rung.schedule.flat()}
 
 
 def schedules_table(problem: GemmProblem, rungs: Sequence[Rung], title: str) -> Table:

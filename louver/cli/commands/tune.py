@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, cast
 
 from louver.cli.commands.notes import note
-from louver.compile.plan.schedule import Schedule
+from louver.compile.plan.schedule import FIELDS
 from louver.formats.dtypes import element_type
 from louver.formats.regular import Target
 from louver.frontend.problem import PRODUCTS, Kind, Problem
@@ -90,7 +89,7 @@ def run_tune(wanted: Sequence[Task], table: Path | None) -> Result:
 def tuned_cells(tuned: Tuned) -> tuple[str, ...]:
     """One task's result: how much faster than the model's choice, by which fields."""
     found = tuned.found
-    changed = differences(asdict(found.best), asdict(found.base)) or "nothing"
+    changed = differences(found.best.flat(), found.base.flat()) or "nothing"
     times = (f"{found.times[found.best] * 1e6:.1f}", f"{tuned.gain:.3f}")
     return (str(tuned.task), *times, changed, str(len(found.times)), str(len(tuned.refused)))
 
@@ -109,7 +108,7 @@ def tuned_json(tuned: Tuned) -> dict[str, Any]:
         "sizes": [task.m, task.n, task.k],
         "us": round(found.times[found.best] * 1e6, 3),
         "base_us": round(found.times[found.base] * 1e6, 3),
-        "schedule": asdict(found.best),
+        "schedule": found.best.flat(),
         "timed": len(found.times),
         "refused": len(tuned.refused),
     }
@@ -180,7 +179,6 @@ def _cells(entry: dict[str, Any]) -> tuple[str, ...]:
     mode = str(facts.get("accumulate"))
     extras = f" {mode}" if mode in ("f16", "promoted") else ""
     extras += "" if facts.get("bias") is None else " + bias"
-    known = [field.name for field in fields(Schedule)]
-    schedule = " ".join(f"{name}={entry['schedule'][name]}" for name in known if name in entry["schedule"])
+    schedule = " ".join(f"{name}={entry['schedule'][name]}" for name in FIELDS if name in entry["schedule"])
     us = "" if entry["us"] is None else f"{entry['us']:.1f}"
     return (entry["device"], types + extras, "×".join(map(str, entry["sizes"])), schedule, us, state)

@@ -1,14 +1,9 @@
 """canonicalize-kernel: a user's kernel, however it is written, as the library would have written it.
 
-count-loops, propagate-sparsity, require-multiplied, drop-assumptions, make-host-descriptors, turn-across, open-branches, unroll-programs, select-branches,
-join-equal-integers, describe-batches, describe-tiles, join-stores, drop-counters, join-splits, join-tails, count-elements, roll-sums, turn-right-sparse,
-fuse-gated-pair, number-tiles:
-each takes valid tile IR and gives valid tile IR, and leaves alone what is in order already.
+Each pass takes valid tile IR and gives valid tile IR, and leaves alone what is in order already.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.rewriter import Rewriter
@@ -32,6 +27,7 @@ from louver.compile.canonical.roll_sums import roll_sums
 from louver.compile.canonical.select_branches import select_branches
 from louver.compile.canonical.turn_right_sparse import turn_right_sparse
 from louver.compile.canonical.unroll_programs import unroll_programs
+from louver.compile.passes import Pass, State, on_module, run_passes
 from louver.ir.llvm import AssumeOp
 
 _PROMISES = tuple(f"tt.{name}" for name in ("divisibility", "contiguity", "constancy"))
@@ -49,44 +45,42 @@ def drop_assumptions(module: ModuleOp) -> None:
             del op.attributes[name]
 
 
-PASSES: tuple[Callable[[ModuleOp], None], ...] = (
-    count_loops,
-    propagate_sparsity,
-    require_multiplied,
-    drop_assumptions,
-    make_host_descriptors,
-    turn_across,
-    open_branches,
-    unroll_programs,
-    select_branches,
-    join_equal_integers,
-    describe_batches,
-    describe_tiles,
-    join_stores,
-    drop_counters,
-    join_splits,
-    join_tails,
-    count_elements,
-    roll_sums,
-    turn_right_sparse,
-    fuse_gated_pair,
-    number_tiles,
+COUNT_LOOPS = on_module(count_loops)
+PROPAGATE_SPARSITY = on_module(propagate_sparsity)
+DROP_ASSUMPTIONS = on_module(drop_assumptions)
+JOIN_EQUAL_INTEGERS = on_module(join_equal_integers)
+MAKE_HOST_DESCRIPTORS = on_module(make_host_descriptors)
+TURN_ACROSS = on_module(turn_across)
+"""Passes that register tiles have too."""
+
+CANONICAL: tuple[Pass[State], ...] = (
+    COUNT_LOOPS,
+    PROPAGATE_SPARSITY,
+    on_module(require_multiplied),
+    DROP_ASSUMPTIONS,
+    MAKE_HOST_DESCRIPTORS,
+    TURN_ACROSS,
+    on_module(open_branches),
+    on_module(unroll_programs),
+    on_module(select_branches),
+    JOIN_EQUAL_INTEGERS,
+    on_module(describe_batches),
+    on_module(describe_tiles),
+    on_module(join_stores),
+    on_module(drop_counters),
+    on_module(join_splits),
+    on_module(join_tails),
+    on_module(count_elements),
+    on_module(roll_sums),
+    on_module(turn_right_sparse),
+    on_module(fuse_gated_pair),
+    on_module(number_tiles),
 )
 """The passes in order; each rewrites the module in place."""
 
 
-CANONICAL = tuple(each.__name__.replace("_", "-") for each in PASSES)
-"""Their names."""
-
-
-def canonicalize(module: ModuleOp, seen: Callable[[str, ModuleOp], None] | None = None) -> ModuleOp:
-    """A rewritten copy, verified. seen: is shown the module after each pass. Raises UnsupportedKernelError, which names operation
-    and source line.
-    """
-    copy = module.clone()
-    for name, each in zip(CANONICAL, PASSES, strict=True):
-        each(copy)
-        if seen is not None:
-            seen(name, copy)
-    copy.verify()
-    return copy
+def canonicalize(module: ModuleOp) -> ModuleOp:
+    """A rewritten copy, verified. Raises UnsupportedKernelError, which names operation and source line."""
+    state = State(module.clone())
+    run_passes(CANONICAL, state)
+    return state.module

@@ -17,7 +17,7 @@ from xdsl.dialects.builtin import (
     StringAttr,
     TensorType,
 )
-from xdsl.ir import BlockArgument, Operation, Region, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.equal_values import equal, equal_index, equal_indices
@@ -26,7 +26,7 @@ from louver.analysis.integers import constant_integer, is_zero, without_extensio
 from louver.compile.canonical.across import lengths_across
 from louver.compile.canonical.host_descriptors import own_sizes
 from louver.compile.conditions import require_equal, require_multiple
-from louver.compile.rewrite.insert import insert, insert_before, integer
+from louver.compile.rewrite.insert import begin_with, end_with, insert, insert_before, integer
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.formats.gated import GATE_ROWS
 from louver.ir.refusal import unsupported
@@ -217,8 +217,7 @@ def _looped(loop: scf.ForOp, one: _Step, two: _Step, descriptor: SSAValue, shape
     if last.addition is not None:
         add = arith.AddfOp if isinstance(last.addition, arith.AddfOp) else arith.AddiOp
         value = insert_before(end, add(partial, value))
-    insert(end, scf.YieldOp(value), end)
-    Rewriter.erase_op(end)
+    end_with(block, [value])
     for op in (one.addition, two.addition, one.dot, two.dot):
         if op is not None:
             Rewriter.erase_op(op)
@@ -226,9 +225,7 @@ def _looped(loop: scf.ForOp, one: _Step, two: _Step, descriptor: SSAValue, shape
         if op.result.first_use is None:
             Rewriter.erase_op(op)
     block.erase_arg(block.args[2])
-    body = Region()
-    loop.body.move_blocks(body)
-    total = insert_before(loop, scf.ForOp(loop.lb, loop.ub, loop.step, [zeros], body))
+    total = begin_with(loop, [zeros]).results[0]
     total.name_hint = partial.name_hint
     return total
 

@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from louver.compile.canonical.propagate_sparsity import encoding_of
 from louver.compile.decompose.memory import Axes, Parts, part_types
 from louver.compile.decompose.operations import decompose_operation
+from louver.compile.rewrite.insert import begin_with, end_with, insert
 from louver.ir.refusal import unsupported
 from louver.ir.tile import (
     AdvanceOp,
@@ -162,10 +163,7 @@ class _Decomposition:
                 self._split_argument(block, index + 1, part.axes, loop)
         self._block(block)
         self._end(block, loop, carried)
-        body = Region()
-        loop.body.move_blocks(body)
-        new = scf.ForOp(loop.lb, loop.ub, loop.step, self._expanded(loop.iter_args), body)
-        self._settle(loop, new, carried)
+        self._settle(loop, begin_with(loop, self._expanded(loop.iter_args)), carried)
 
     def _branch(self, branch: scf.IfOp) -> None:
         regions: list[Region] = []
@@ -184,6 +182,8 @@ class _Decomposition:
         end = regions[0].block.last_op
         assert end is not None
         new = scf.IfOp(branch.cond, [value.type for value in end.operands], regions[0], regions[1])
+        new.attributes = dict(branch.attributes)
+        insert(branch, new, branch)
         self._settle(branch, new, carried)
 
     def _end(self, block: Block, op: Operation, carried: Sequence[Parts | None]) -> None:
@@ -193,9 +193,7 @@ class _Decomposition:
         for before, after in zip(carried, [self.parts.get(value) for value in end.operands], strict=True):
             if (before is None) != (after is None) or (before and after and before.axes != after.axes):
                 raise unsupported("what a loop or branch passes on is sparse along one dimension each time", op)
-        new = scf.YieldOp(*self._expanded(end.operands))
-        new.location = end.location
-        Rewriter.replace_op(end, new, [])
+        end_with(block, self._expanded(end.operands))
 
     def _expanded(self, values: Sequence[SSAValue]) -> list[SSAValue]:
         """The values, each sparse one as its two parts."""
@@ -203,9 +201,7 @@ class _Decomposition:
         return [each for value, part in pairs for each in ((part.values, part.metadata) if part else (value,))]
 
     def _settle(self, old: Operation, new: Operation, carried: Sequence[Parts | None]) -> None:
-        """Put `new` in the place of `old`, whose results it has, two for each sparse one."""
-        new.attributes, new.location = dict(old.attributes), old.location
-        Rewriter.insert_op(new, InsertPoint.before(old))
+        """Let `new` stand for `old`, whose results it has, two for each sparse one."""
         results = iter(new.results)
         for result, part in zip(old.results, carried, strict=True):
             first = next(results)

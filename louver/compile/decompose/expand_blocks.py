@@ -21,10 +21,11 @@ from xdsl.dialects.builtin import (
     TensorType,
     i64,
 )
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.integers import position
+from louver.compile.rewrite.insert import begin_with, end_with
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.arith import ExtSIOp
 from louver.ir.comparisons import CmpiOp
@@ -65,12 +66,11 @@ METADATA_PADDING = PADDING_CODE * 0x1111
 
 
 def expand_blocks(module: ModuleOp) -> ModuleOp:
-    """A rewritten copy, verified. Refuses, with operation and line, block pointers that a branch chooses or a loop changes."""
+    """A rewritten copy. Refuses, with operation and line, block pointers that a branch chooses or a loop changes."""
     copy = module.clone()
     for function in [op for op in copy.body.ops if isinstance(op, FuncOp)]:
         _Expansion(function).run()
         remove_dead(function)
-    copy.verify()
     return copy
 
 
@@ -239,9 +239,7 @@ class _Expansion:
                 raise unsupported(
                     "a loop moves a block pointer in one tensor: make another one for another tensor", loop
                 )
-        new_end = scf.YieldOp(*self._spread(end.operands))
-        new_end.location = end.location
-        Rewriter.replace_op(end, new_end, [])
+        end_with(block, self._spread(end.operands))
         for op in [op for op in self.replaced if op.parent is block]:
             # What made the pointers of this body has no users left, and its operands' arguments go.
             self.replaced.remove(op)
@@ -249,11 +247,7 @@ class _Expansion:
             op.drop_all_references()
         for argument in reversed(before):
             block.erase_arg(argument)
-        body = Region()
-        loop.body.move_blocks(body)
-        new = scf.ForOp(loop.lb, loop.ub, loop.step, self._spread(loop.iter_args), body)
-        new.attributes, new.location = dict(loop.attributes), loop.location
-        Rewriter.insert_op(new, InsertPoint.before(loop))
+        new = begin_with(loop, self._spread(loop.iter_args))
         results = iter(new.results)
         for result, view in zip(loop.results, given, strict=True):
             if view is not None:

@@ -35,17 +35,17 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
     A tile of the schedule need not be the kernel's: each element of the output is computed once, whatever the tile, as a sum over all of
     K, whose operands end in zeros.
     """
-    if nest.a.index is not None and (nest.tile_m, nest.tile_n) != (schedule.tile_m, schedule.tile_n):
+    if nest.a.index is not None and (nest.tile_m, nest.tile_n) != (schedule.tile.m, schedule.tile.n):
         raise ValueError(
             f"an array says what each tile of the kernel reads, so that the schedule's tile is the same, got {nest.tile_m}×{nest.tile_n} "
-            f"and {schedule.tile_m}×{schedule.tile_n}"
+            f"and {schedule.tile.m}×{schedule.tile.n}"
         )
     require_sparse(nest)
     check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None)
-    if nest.promoted is not None and nest.promoted < schedule.tile_k:
+    if nest.promoted is not None and nest.promoted < schedule.tile.k:
         raise ValueError(
             f"sums are promoted once a K step at most, got {nest.promoted} columns (max_num_imprecise_acc) and tile_k "
-            f"{schedule.tile_k}: promote less often, or use a smaller tile_k"
+            f"{schedule.tile.k}: promote less often, or use a smaller tile_k"
         )
     major = "k" if nest.b.k_major else "mn"
     plan = Generation(
@@ -55,15 +55,15 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         values_layout(schedule, nest.a.element),
         dense_layout(schedule, nest.b.element, major),
         None
-        if schedule.store == "direct"
+        if schedule.store.way == "direct"
         else output_layout(schedule, nest.store.element, transposed=nest.store.transposed, gated=nest.gated),
         Wgmma(
-            n=schedule.tile_n,
+            n=schedule.tile.n,
             a=nest.a.element,
             b=nest.b.element,
             d=nest.accumulator,
             sparse=True,
-            a_source=schedule.values,
+            a_source=schedule.ring.values,
             transpose_b=major == "mn",
         ),
     )
@@ -73,8 +73,10 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
             'dense operand (multicast="dense"), or use no cluster'
         )
     shared = plan.b.box[1] // 8 if plan.b.major == "k" else plan.b.copies
-    if plan.shares("dense") and shared % schedule.cluster:
-        raise ValueError(f"the dense tile cannot be shared by {schedule.cluster} CTAs: tile_n is {schedule.tile_n}")
+    if plan.shares("dense") and shared % schedule.order.cluster:
+        raise ValueError(
+            f"the dense tile cannot be shared by {schedule.order.cluster} CTAs: tile_n is {schedule.tile.n}"
+        )
     return ModuleOp([_kernel(plan)])
 
 
@@ -83,9 +85,9 @@ def _parameters(plan: Generation) -> dict[str, Attribute]:
     a_box, b_box = list(plan.a.box), list(plan.b.box)
     # A multicast splits boxes by rows; an MN-major tile is shared out by whole boxes.
     if plan.shares("values"):
-        a_box[1] //= plan.schedule.cluster
+        a_box[1] //= plan.schedule.order.cluster
     elif plan.shares("dense") and plan.b.major == "k":
-        b_box[1] //= plan.schedule.cluster
+        b_box[1] //= plan.schedule.order.cluster
     types: dict[str, Attribute] = {
         "a_map": MapType.of("a", _entry_box(a_box, nest.a.batch), plan.a.element_bytes, plan.a.swizzle),
         "b_map": MapType.of("b", _entry_box(b_box, nest.b.batch), plan.b.element_bytes, plan.b.swizzle),
@@ -125,28 +127,28 @@ def _kernel(plan: Generation) -> ops.KernelOp:
         argument.name_hint = name
     values: dict[str, SSAValue] = dict(zip(types, body.args, strict=True))
     with ImplicitBuilder(body):
-        _ring("a", schedule.stages, plan.a.bytes)
-        _ring("b", schedule.stages, plan.b.bytes)
+        _ring("a", schedule.ring.stages, plan.a.bytes)
+        _ring("b", schedule.ring.stages, plan.b.bytes)
         if plan.d is not None:
             _ring("d", 1, plan.d.bytes)
         if plan.staged:
-            _ring("metadata", schedule.stages, metadata_bytes(schedule, plan.mma.a))
+            _ring("metadata", schedule.ring.stages, metadata_bytes(schedule, plan.mma.a))
         for name, count in _barriers(schedule).items():
             ops.BarriersOp(properties={"sym_name": StringAttr(name), "stages": ops.i32_attr(count)})
-        if schedule.specialized:
+        if schedule.roles.specialized:
             producer, consumer = register_split(schedule, plan.target)
             _role("producer", 0, 1, producer, True, _producer(plan, values))
-            _role("consumer", 1, schedule.consumers, consumer, False, _consumer(plan, values))
+            _role("consumer", 1, schedule.roles.consumers, consumer, False, _consumer(plan, values))
         else:
             _role("consumer", 0, 1, None, False, _consumer(plan, values))
     return ops.KernelOp(
         properties={
             "sym_name": StringAttr(kernel_name(plan.nest.name, types)),
             "params": ArrayAttr([StringAttr(name) for name in types]),
-            "threads": ops.i32_attr(schedule.threads),
-            "cluster": ops.i32_attr(schedule.cluster),
+            "threads": ops.i32_attr(schedule.roles.threads),
+            "cluster": ops.i32_attr(schedule.order.cluster),
             **({"along_n": UnitAttr()} if plan.shares("values") else {}),
-            "tile": ArrayAttr([ops.i32_attr(size) for size in (schedule.tile_m, schedule.tile_n, schedule.tile_k)]),
+            "tile": ArrayAttr([ops.i32_attr(size) for size in (schedule.tile.m, schedule.tile.n, schedule.tile.k)]),
             "mma": WgmmaAttr.of(plan.mma),
         },
         regions=[Region(body)],
@@ -156,11 +158,13 @@ def _kernel(plan: Generation) -> ops.KernelOp:
 def _barriers(schedule: Schedule) -> dict[str, int]:
     """The barriers' names, and how many there are of each: one for every stage, or for every warpgroup that takes turns."""
     names = ["full", "empty"]
-    if schedule.metadata == "barrier":
+    if schedule.ring.metadata == "barrier":
         names.append("metadata_full")
-    if schedule.cluster > 1:
+    if schedule.order.cluster > 1:
         names.append("invited")
-    return dict.fromkeys(names, schedule.stages) | ({TURN: schedule.consumers} if schedule.pingpong else {})
+    return dict.fromkeys(names, schedule.ring.stages) | (
+        {TURN: schedule.roles.consumers} if schedule.roles.pingpong else {}
+    )
 
 
 def _ring(name: str, stages: int, size: int) -> None:
@@ -202,7 +206,7 @@ def _tiles(
     ahead: list[Region],
 ) -> None:
     """The walk over tiles. more: its further properties."""
-    properties: dict[str, Attribute] = {"raster": ops.i32_attr(plan.schedule.raster), **more}
+    properties: dict[str, Attribute] = {"raster": ops.i32_attr(plan.schedule.order.raster), **more}
     index = plan.nest.a.index
     numbers: list[SSAValue] = []
     if index is not None:
@@ -224,17 +228,17 @@ def _tile_block(plan: Generation) -> Block:
 def _fill_stage(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
     """Copies of one step's operands. What a CTA loads for itself alone it begins before it waits for the others' invitation."""
     ops.AcquireOp(properties={"barriers": StringAttr("empty")})
-    if plan.schedule.metadata == "barrier":
+    if plan.schedule.ring.metadata == "barrier":
         ops.ExpectOp(properties={"barriers": StringAttr(plan.metadata_barriers)})
     ops.ExpectOp(properties={"barriers": StringAttr("full")})
     own, shared = [_fill_sparse], [_fill_dense]
-    if plan.schedule.multicast == "values":
+    if plan.schedule.order.multicast == "values":
         own, shared = shared, own
-    if plan.schedule.cluster > 1:
+    if plan.schedule.order.cluster > 1:
         ops.InviteOp(properties={"barriers": StringAttr("invited")})
     for fill in own:
         fill(plan, values, tile, step)
-    if plan.schedule.cluster > 1:
+    if plan.schedule.order.cluster > 1:
         ops.WaitOp(properties={"barriers": StringAttr("invited")})
     for fill in shared:
         fill(plan, values, tile, step)
@@ -247,21 +251,21 @@ def _fill_sparse(plan: Generation, values: dict[str, SSAValue], tile: Sequence[S
         _copy_metadata(plan, values, tile, step)
     share = None
     if plan.shares("values"):
-        rows = plan.a.box[1] // plan.schedule.cluster
+        rows = plan.a.box[1] // plan.schedule.order.cluster
         share = (1, rows, rows * plan.a.box[0] * plan.a.element_bytes)
     kept = arith.MuliOp(step, constant(plan.a.box[0])).result
     own = [] if plan.nest.a.batch is None else entry
-    _bulk_load(values["a_map"], [kept, m, *own], "a", 0, share, "last" if plan.schedule.l2 == "values" else None)
+    _bulk_load(values["a_map"], [kept, m, *own], "a", 0, share, "last" if plan.schedule.order.l2 == "values" else None)
 
 
 def _fill_dense(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
     _, n, *entry = tile
     own = [] if plan.nest.b.batch is None else entry
-    evict = "first" if plan.schedule.l2 == "values" else None
-    k = arith.MuliOp(step, constant(plan.schedule.tile_k)).result
+    evict = "first" if plan.schedule.order.l2 == "values" else None
+    k = arith.MuliOp(step, constant(plan.schedule.tile.k)).result
     k_major = plan.b.major == "k"
     share = _dense_share(plan)
-    copies = plan.b.copies if share is None or k_major else plan.b.copies // plan.schedule.cluster
+    copies = plan.b.copies if share is None or k_major else plan.b.copies // plan.schedule.order.cluster
     for copy in range(copies):
         moving = k if k_major else n
         if copy:
@@ -288,7 +292,7 @@ Share: TypeAlias = tuple[int, int, int]
 
 
 def _dense_share(plan: Generation) -> Share | None:
-    cluster = plan.schedule.cluster
+    cluster = plan.schedule.order.cluster
     if not plan.shares("dense"):
         return None
     if plan.b.major == "k":
@@ -324,11 +328,11 @@ def _consumer(plan: Generation, values: dict[str, SSAValue]) -> Block:
         tile = _tile_block(plan)
         ahead = [] if plan.staged else [_ahead(plan, values)]
         with ImplicitBuilder(tile):
-            multiply(plan, values, None if plan.schedule.specialized else _own_copies(plan, values, tile))
+            multiply(plan, values, None if plan.schedule.roles.specialized else _own_copies(plan, values, tile))
             if ahead:
                 ops.NextTileOp()
             _store(plan, values, tile.args)
-        _tiles(plan, values, {"in_turn": UnitAttr()} if plan.schedule.pingpong else {}, tile, ahead)
+        _tiles(plan, values, {"in_turn": UnitAttr()} if plan.schedule.roles.pingpong else {}, tile, ahead)
     return role
 
 
@@ -369,6 +373,6 @@ def _store(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValu
         "element": StringAttr(plan.nest.store.element),
         "columns": ops.i32_attr(plan.d.columns),
     }
-    if plan.schedule.l2 == "values":
+    if plan.schedule.order.l2 == "values":
         properties["evict"] = StringAttr("first")
     ops.BulkStoreOp(operands=[values["d_map"], m, n, own], properties=properties, regions=[Region(body)])

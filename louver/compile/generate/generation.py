@@ -36,7 +36,7 @@ class Generation:
     @property
     def words(self) -> int:
         """Metadata words a lane needs for a K step of one block of 64 rows."""
-        return self.schedule.tile_k // self.word_columns
+        return self.schedule.tile.k // self.word_columns
 
     @property
     def steps_per_load(self) -> int:
@@ -46,7 +46,7 @@ class Generation:
     @property
     def products(self) -> int:
         """Products along K of a step."""
-        return self.schedule.tile_k // self.mma.k
+        return self.schedule.tile.k // self.mma.k
 
     @property
     def unroll(self) -> int:
@@ -58,24 +58,24 @@ class Generation:
         """Steps whose sums are promoted together, of which a round of the main loop has whole groups; 0 without promotion."""
         if self.nest.promoted is None:
             return 0
-        steps = min(self.nest.promoted // self.schedule.tile_k, self.unroll)
+        steps = min(self.nest.promoted // self.schedule.tile.k, self.unroll)
         return 1 << steps.bit_length() - 1
 
     @property
     def staged(self) -> bool:
         """Whether stages hold the metadata of their step."""
-        return self.schedule.metadata != "global"
+        return self.schedule.ring.metadata != "global"
 
     @property
     def metadata_barriers(self) -> str:
         """The barriers that say that a stage's metadata has arrived."""
-        return "metadata_full" if self.schedule.metadata == "barrier" else "full"
+        return "metadata_full" if self.schedule.ring.metadata == "barrier" else "full"
 
     def shares(self, operand: Literal["dense", "values"]) -> bool:
         """Whether the CTAs of a cluster share each tile of that operand."""
-        return self.schedule.cluster > 1 and self.schedule.multicast == operand
+        return self.schedule.order.cluster > 1 and self.schedule.order.multicast == operand
 
     @property
     def in_registers(self) -> bool:
         """Whether products read the values in registers."""
-        return self.schedule.values == "registers"
+        return self.schedule.ring.values == "registers"

@@ -54,17 +54,17 @@ Fill = Callable[[SSAValue], None]
 
 def multiply(plan: Generation, values: dict[str, SSAValue], fill: Fill | None) -> None:
     """All K steps of a tile: the main loop, what is left of a round of it, and the wait for the last products."""
-    if plan.schedule.pingpong:
+    if plan.schedule.roles.pingpong:
         ops.TakeTurnOp(properties={"barriers": StringAttr(TURN)})
     if plan.group:
         ops.ClearOp()
     _steps(plan, values, fill, plan.unroll, plan.group)
     # Any step of the rest may be the last, so each is promoted by itself.
     _steps(plan, values, fill, plan.unroll - 1, min(plan.group, 1), partial=True)
-    if plan.schedule.pingpong:
+    if plan.schedule.roles.pingpong:
         # The other warpgroup's first products follow the last ones that are in flight here.
         ops.PassTurnOp(properties={"barriers": StringAttr(TURN)})
-    if plan.schedule.in_flight and not plan.group:
+    if plan.schedule.ring.in_flight and not plan.group:
         _retire(0, 1)
 
 
@@ -97,13 +97,13 @@ def _step(
     """
     register_set, part = (index % SETS, 0) if plan.staged else divmod(index, plan.steps_per_load)
     begins, ends = (index % group == 0, index % group == group - 1) if group else (False, False)
-    in_flight = plan.schedule.in_flight
+    in_flight = plan.schedule.ring.in_flight
     if fill is not None:
         fill(arith.AddiOp(step, constant(index)).result if index else step)
     if plan.staged:
         ops.WaitOp(properties={"barriers": StringAttr(plan.metadata_barriers)})
         staged.ReadMetadataOp(properties={"ring": StringAttr("metadata"), "set": ops.i32_attr(register_set)})
-    if not plan.staged or plan.schedule.metadata == "barrier":
+    if not plan.staged or plan.schedule.ring.metadata == "barrier":
         ops.WaitOp(properties={"barriers": StringAttr("full")})
     if plan.in_registers:
         # The products that read this slot last were waited for in the step before.

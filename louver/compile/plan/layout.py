@@ -59,31 +59,31 @@ class OperandLayout:
 def values_layout(schedule: Schedule, element: str) -> OperandLayout:
     """The sparse operand's values: K-major, half of tile_k elements a row."""
     size = element_type(element).bits // 8
-    inner = schedule.tile_k // 2
+    inner = schedule.tile.k // 2
     span = inner * size
     if span not in (32, 64, 128):
         raise ValueError(f"a row of stored values must fill a swizzle span of 32, 64 or 128 bytes, got {span}")
-    return OperandLayout((inner, schedule.tile_m), 1, (0, 0), span, size, "k")
+    return OperandLayout((inner, schedule.tile.m), 1, (0, 0), span, size, "k")
 
 
 def dense_layout(schedule: Schedule, element: str, major: Literal["k", "mn"]) -> OperandLayout:
     """The dense operand: boxes of one swizzle span, side by side along K (K-major) or along N (MN-major)."""
     size = element_type(element).bits // 8
     if major == "k":
-        inner = min(schedule.tile_k, SPAN // size)
+        inner = min(schedule.tile.k, SPAN // size)
         return OperandLayout(
-            (inner, schedule.tile_n), schedule.tile_k // inner, (inner, 0), _span(inner * size), size, "k"
+            (inner, schedule.tile.n), schedule.tile.k // inner, (inner, 0), _span(inner * size), size, "k"
         )
     if size != 2:
         raise ValueError(f"wgmma transposes 16-bit operands only, got {element}: give the dense operand K-major")
-    inner = min(schedule.tile_n, SPAN // size)
-    if schedule.tile_n % inner or inner * size not in (32, 64, 128):
+    inner = min(schedule.tile.n, SPAN // size)
+    if schedule.tile.n % inner or inner * size not in (32, 64, 128):
         raise ValueError(
             f"an N-major dense tile is made of whole swizzle spans: tile_n must be 16, 32 or a multiple of 64, "
-            f"got {schedule.tile_n}"
+            f"got {schedule.tile.n}"
         )
     return OperandLayout(
-        (inner, schedule.tile_k), schedule.tile_n // inner, (inner, 0), _span(inner * size), size, "mn"
+        (inner, schedule.tile.k), schedule.tile.n // inner, (inner, 0), _span(inner * size), size, "mn"
     )
 
 
@@ -91,16 +91,16 @@ def metadata_words(schedule: Schedule, element: str) -> int:
     """Metadata words that a thread loads at a time, for 64 rows, and finds together in the prepacked array: the four of a
     16-byte load from global memory, or those of one K step where a stage holds them.
     """
-    if schedule.metadata == "global":
+    if schedule.ring.metadata == "global":
         return WORDS
-    return schedule.tile_k * WORDS // columns_per_load(element)
+    return schedule.tile.k * WORDS // columns_per_load(element)
 
 
 def metadata_bytes(schedule: Schedule, element: str) -> int:
     """Bytes of metadata in a stage, all rows of the tile; 0 where stages hold none."""
-    if schedule.metadata == "global":
+    if schedule.ring.metadata == "global":
         return 0
-    return schedule.tile_m // 64 * WARPGROUP_THREADS * 4 * metadata_words(schedule, element)
+    return schedule.tile.m // 64 * WARPGROUP_THREADS * 4 * metadata_words(schedule, element)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class OutputLayout:
 def output_layout(schedule: Schedule, element: str, *, transposed: bool, gated: bool = False) -> OutputLayout:
     """The staged output: boxes of lines along n, one for each row, or (transposed) of lines along m, one for each column.
 
-    A tile is staged `schedule.staging` columns at a time; by default 8- and 16-bit results at once and 32-bit results
+    A tile is staged `schedule.store.staging` columns at a time; by default 8- and 16-bit results at once and 32-bit results
     64 columns at a time. There are two buffers where there is more than one chunk. gated: two rows of sums make one of the
     output. Raises ValueError for tiles and chunks that are not made of what is staged together, see `staged_columns`.
     """
@@ -137,11 +137,11 @@ def output_layout(schedule: Schedule, element: str, *, transposed: bool, gated: 
     least = staged_columns(element, transposed=transposed, gated=gated)
     if least is None:
         raise ValueError(f"gated products store {element} along their rows directly, got a bulk store")
-    if schedule.tile_n % least:
+    if schedule.tile.n % least:
         raise ValueError(
-            f"bulk stores of {element} take tiles of a multiple of {least} columns, got {schedule.tile_n}: store directly"
+            f"bulk stores of {element} take tiles of a multiple of {least} columns, got {schedule.tile.n}: store directly"
         )
-    columns = schedule.staging or (math.gcd(schedule.tile_n, STAGED_WORDS) if size == 4 else schedule.tile_n)
+    columns = schedule.store.staging or (math.gcd(schedule.tile.n, STAGED_WORDS) if size == 4 else schedule.tile.n)
     if columns % least:
         raise ValueError(
             f"{element} is staged in multiples of {least} columns, got staging {columns}: stage more at a time"
@@ -153,8 +153,8 @@ def output_layout(schedule: Schedule, element: str, *, transposed: bool, gated: 
     else:
         span = math.gcd(SPAN, columns * size)
         box = (span // size, rows)
-    buffers = min(2, schedule.blocks * schedule.tile_n // columns)
-    return OutputLayout(rows, columns, box, _span(span), size, buffers, schedule.consumers)
+    buffers = min(2, schedule.blocks * schedule.tile.n // columns)
+    return OutputLayout(rows, columns, box, _span(span), size, buffers, schedule.roles.consumers)
 
 
 def staged_columns(element: str, *, transposed: bool, gated: bool) -> int | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from louver.isa.targets import Target
 
@@ -11,105 +12,54 @@ STEPS = (64, 128)
 """Columns of K that a stage may hold: whole metadata words, and rows of stored values within the widest swizzle span."""
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """A warp-specialized, TMA-fed, multi-stage schedule.
+def _positive(**values: Any) -> None:
+    for name, value in values.items():
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be a positive integer, got {value!r}")
 
-    tile_m, tile_n: output elements of a CTA (m along the sparse rows). tile_k: dense K elements of a stage, 64 or 128.
-    consumers: warpgroups that multiply, each tile_m / consumers rows. pingpong: two of them take whole tiles in turn instead, so
-    that one stores its tile while the other multiplies. stages: depth of the shared-memory ring.
-    cluster: CTAs that share each tile of one operand by multicast, `multicast`: "dense", then they stand along M, or "values" of
-    the sparse operand (and metadata, if stages hold it), then along N. raster: tiles along M walked before the next column of
-    tiles. store: "direct" writes results from registers, for any output; "bulk" stages them in shared
-    memory and sends them by bulk copies, for outputs whose address, row pitch and row bytes are multiples of 16.
-    staging: columns that a warpgroup stages at a time for a bulk store; None lets `layout.output_layout` choose.
-    values: "shared": products read the sparse operand's values in the ring; "registers": each warp loads its part of them from
-    the ring first, which leaves the products' own way to shared memory to the dense operand.
-    specialized: a warpgroup of its own feeds the ring; False: one warpgroup does all in turn (copies, waits, multiplies, waits).
-    metadata: "global": words go from global memory straight to registers, 256 columns at a time, ahead of their products;
-    "stage": by bulk copies into the stage, with its operands; "barrier": the same on barriers of their own, so that they are in
-    registers before the operands arrive.
-    l2: "even": no wish; "values": the L2 cache keeps the sparse operand, which every column of tiles reads again, before the dense
-    one and, with bulk stores, the output, which pass by.
-    in_flight: groups of products (one a step) still running when the next step begins; a stage is released when its group has
-    ended, so `in_flight` steps later.
+
+def _one_of(name: str, value: Any, allowed: tuple[Any, ...], said: str) -> None:
+    if type(value) is not type(allowed[0]) or value not in allowed:
+        raise ValueError(f"{name} is {said}, got {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Output elements of a CTA, m along the sparse rows, and k: dense K elements of a stage."""
+
+    m: int = 128
+    n: int = 256
+    k: int = 64
+
+    def __post_init__(self) -> None:
+        _positive(tile_m=self.m, tile_n=self.n, tile_k=self.k)
+        if self.m > 256:
+            raise ValueError(f"tile_m is at most 256 (a tensor map's box), got {self.m}")
+        if self.n % 8 or self.n > 256:
+            raise ValueError(f"tile_n is a multiple of 8, at most 256, got {self.n}")
+        if self.k not in STEPS:
+            raise ValueError(f"tile_k is 64 or 128, got {self.k}")
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Warpgroups of a CTA. consumers: those that multiply.
+
+    specialized: another one feeds the ring; False: one warpgroup does all in turn (copies, waits, multiplies, waits). pingpong: two
+    consumers take whole tiles in turn, so that one stores its tile while the other multiplies; else all share each tile by rows.
     """
 
-    tile_m: int = 128
-    tile_n: int = 256
-    tile_k: int = 64
     consumers: int = 2
-    stages: int = 5
-    cluster: Literal[1, 2] = 1
-    raster: int = 16
-    store: Literal["direct", "bulk"] = "direct"
-    staging: int | None = None
-    values: Literal["shared", "registers"] = "shared"
     specialized: bool = True
-    metadata: Literal["global", "stage", "barrier"] = "global"
-    in_flight: Literal[0, 1] = 1
-    multicast: Literal["dense", "values"] = "dense"
-    l2: Literal["even", "values"] = "even"
     pingpong: bool = False
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type == "int" and (not isinstance(value, int) or value < 1):
-                raise ValueError(f"{field.name} must be a positive integer, got {value!r}")
-        if self.tile_m % (64 * self.sharing):
-            raise ValueError(
-                f"each consumer warpgroup takes whole blocks of 64 rows: tile_m must be a multiple of "
-                f"64 × consumers = {64 * self.sharing}, got {self.tile_m}"
-            )
-        if self.tile_m > 256:
-            raise ValueError(f"tile_m is at most 256 (a tensor map's box), got {self.tile_m}")
-        if self.tile_n % 8 or self.tile_n > 256:
-            raise ValueError(f"tile_n is a multiple of 8, at most 256, got {self.tile_n}")
-        if self.tile_k not in STEPS:
-            raise ValueError(f"tile_k is 64 or 128, got {self.tile_k}")
-        if self.store not in ("direct", "bulk"):
-            raise ValueError(f'store is "direct" or "bulk", got {self.store!r}')
-        if self.staging is not None and (self.staging < 1 or self.tile_n % self.staging):
-            raise ValueError(f"staging divides tile_n, {self.tile_n}, got {self.staging}")
-        if self.values not in ("shared", "registers"):
-            raise ValueError(f'values is "shared" or "registers", got {self.values!r}')
-        if self.consumers not in (1, 2, 3, 4):
-            raise ValueError(f"consumers is 1 to 4 warpgroups, got {self.consumers}")
-        for name in ("specialized", "pingpong"):
-            if type(getattr(self, name)) is not bool:
-                raise ValueError(f"{name} is True or False, got {getattr(self, name)!r}")
-        if self.metadata not in ("global", "stage", "barrier"):
-            raise ValueError(f'metadata is "global", "stage" or "barrier", got {self.metadata!r}')
-        if type(self.in_flight) is not int or self.in_flight not in (0, 1):
-            raise ValueError(f"in_flight is 0 or 1 groups of products, got {self.in_flight!r}")
-        if self.l2 not in ("even", "values"):
-            raise ValueError(f'l2 is "even" or "values", got {self.l2!r}')
-        self._check_sharing()
-        self._check_depth()
-
-    def _check_sharing(self) -> None:
-        if self.cluster not in (1, 2):
-            raise ValueError(f"cluster is 1 or 2 CTAs, got {self.cluster}")
-        if self.multicast not in ("dense", "values") or (self.multicast != "dense" and self.cluster == 1):
-            raise ValueError(
-                'multicast is "dense", or "values" in clusters of 2 CTAs, '
-                f"got {self.multicast!r} and cluster {self.cluster}"
-            )
+        _one_of("consumers", self.consumers, (1, 2, 3, 4), "1 to 4 warpgroups")
+        for name, value in (("specialized", self.specialized), ("pingpong", self.pingpong)):
+            if type(value) is not bool:
+                raise ValueError(f"{name} is True or False, got {value!r}")
         if self.pingpong and self.consumers != 2:
             raise ValueError(f"pingpong is for 2 consumers, got {self.consumers}")
-
-    def _check_depth(self) -> None:
-        if not self.specialized and (self.consumers, self.stages) != (1, 1):
-            raise ValueError(
-                "without a producer one warpgroup copies, waits and multiplies in turn: consumers is 1 and stages 1, got "
-                f"{self.consumers} and {self.stages}"
-            )
-        if self.stages == 1 and (self.in_flight, self.values) != (0, "shared"):
-            raise ValueError(
-                "a ring needs at least 2 stages, so that a copy can run ahead; with 1 nothing is left in flight and values "
-                f'are read in shared memory: in_flight 0 and values "shared", got {self.in_flight} and {self.values!r}'
-            )
 
     @property
     def threads(self) -> int:
@@ -121,10 +71,150 @@ class Schedule:
         """Consumer warpgroups that work on one tile together."""
         return 1 if self.pingpong else self.consumers
 
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """How operands reach their products. stages: depth of the ring in shared memory.
+
+    in_flight: groups of products (one a step) still running when the next step begins; a stage is released when its group has ended,
+    so `in_flight` steps later. values: "shared": products read the sparse operand's values in the ring; "registers": each warp loads
+    its part of them from the ring first, which leaves the products' own way to shared memory to the dense operand.
+    metadata: "global": words go from global memory straight to registers, 256 columns at a time, ahead of their products; "stage": by
+    bulk copies into the stage, with its operands; "barrier": the same on barriers of their own, so that they are in registers before
+    the operands arrive.
+    """
+
+    stages: int = 5
+    in_flight: Literal[0, 1] = 1
+    values: Literal["shared", "registers"] = "shared"
+    metadata: Literal["global", "stage", "barrier"] = "global"
+
+    def __post_init__(self) -> None:
+        _positive(stages=self.stages)
+        _one_of("in_flight", self.in_flight, (0, 1), "0 or 1 groups of products")
+        _one_of("values", self.values, ("shared", "registers"), '"shared" or "registers"')
+        _one_of("metadata", self.metadata, ("global", "stage", "barrier"), '"global", "stage" or "barrier"')
+        if self.stages == 1 and (self.in_flight, self.values) != (0, "shared"):
+            raise ValueError(
+                "a ring needs at least 2 stages, so that a copy can run ahead; with 1 nothing is left in flight and values "
+                f'are read in shared memory: in_flight 0 and values "shared", got {self.in_flight} and {self.values!r}'
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """How results reach memory. way: "direct" writes them from registers, for any output; "bulk" stages them in shared memory and
+    sends them by bulk copies, for outputs whose address, row pitch and row bytes are multiples of 16.
+
+    staging: columns that a warpgroup stages at a time for a bulk store; None lets `layout.output_layout` choose.
+    """
+
+    way: Literal["direct", "bulk"] = "direct"
+    staging: int | None = None
+
+    def __post_init__(self) -> None:
+        _one_of("store", self.way, ("direct", "bulk"), '"direct" or "bulk"')
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Which tiles run beside and after each other. raster: tiles along M walked before the next column of tiles.
+
+    cluster: CTAs that share each tile of one operand by multicast, `multicast`: "dense", then they stand along M, or "values" of the
+    sparse operand (and metadata, if stages hold it), then along N. l2: "even": no wish; "values": the L2 cache keeps the sparse operand,
+    which every column of tiles reads again, before the dense one and, with bulk stores, the output, which pass by.
+    """
+
+    raster: int = 16
+    cluster: Literal[1, 2] = 1
+    multicast: Literal["dense", "values"] = "dense"
+    l2: Literal["even", "values"] = "even"
+
+    def __post_init__(self) -> None:
+        _positive(raster=self.raster)
+        _one_of("cluster", self.cluster, (1, 2), "1 or 2 CTAs")
+        _one_of("l2", self.l2, ("even", "values"), '"even" or "values"')
+        if self.multicast not in ("dense", "values") or (self.multicast != "dense" and self.cluster == 1):
+            raise ValueError(
+                'multicast is "dense", or "values" in clusters of 2 CTAs, '
+                f"got {self.multicast!r} and cluster {self.cluster}"
+            )
+
+
+FIELDS: Mapping[str, tuple[str, str]] = {
+    "tile_m": ("tile", "m"),
+    "tile_n": ("tile", "n"),
+    "tile_k": ("tile", "k"),
+    "consumers": ("roles", "consumers"),
+    "stages": ("ring", "stages"),
+    "cluster": ("order", "cluster"),
+    "raster": ("order", "raster"),
+    "store": ("store", "way"),
+    "staging": ("store", "staging"),
+    "values": ("ring", "values"),
+    "specialized": ("roles", "specialized"),
+    "metadata": ("ring", "metadata"),
+    "in_flight": ("ring", "in_flight"),
+    "multicast": ("order", "multicast"),
+    "l2": ("order", "l2"),
+    "pingpong": ("roles", "pingpong"),
+}
+"""A schedule's fields as hints, tables and records name them: which record has each, and under which name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A warp-specialized schedule with a ring of stages that bulk copies fill: a chain of records, each of one concern."""
+
+    tile: Tile = Tile()
+    roles: Roles = Roles()
+    ring: Ring = Ring()
+    store: Store = Store()
+    order: Order = Order()
+
+    def __post_init__(self) -> None:
+        rows = 64 * self.roles.sharing
+        if self.tile.m % rows:
+            raise ValueError(
+                f"each consumer warpgroup takes whole blocks of 64 rows: tile_m must be a multiple of "
+                f"64 × consumers = {rows}, got {self.tile.m}"
+            )
+        staging = self.store.staging
+        if staging is not None and (staging < 1 or self.tile.n % staging):
+            raise ValueError(f"staging divides tile_n, {self.tile.n}, got {staging}")
+        if not self.roles.specialized and (self.roles.consumers, self.ring.stages) != (1, 1):
+            raise ValueError(
+                "without a producer one warpgroup copies, waits and multiplies in turn: consumers is 1 and stages 1, got "
+                f"{self.roles.consumers} and {self.ring.stages}"
+            )
+
+    @classmethod
+    def of(cls, **given: Any) -> Schedule:
+        """A schedule by the names of `FIELDS`; the others have their defaults. Raises as `changed` does."""
+        return cls().changed(**given)
+
+    def changed(self, **given: Any) -> Schedule:
+        """The schedule with other values of `FIELDS`. Raises TypeError for an unknown name, ValueError for what does not go together."""
+        unknown = [name for name in given if name not in FIELDS]
+        if unknown:
+            raise TypeError(f"a schedule has the fields {', '.join(FIELDS)}, got {unknown[0]!r}")
+        parts: dict[str, dict[str, Any]] = {}
+        for name, (record, part) in FIELDS.items():
+            if name in given:
+                parts.setdefault(record, {})[part] = given[name]
+        return replace(self, **{name: replace(getattr(self, name), **each) for name, each in parts.items()})
+
+    def flat(self) -> dict[str, Any]:
+        """All values by the names of `FIELDS`, which `of` takes again."""
+        return {name: getattr(getattr(self, record), part) for name, (record, part) in FIELDS.items()}
+
+    def __str__(self) -> str:
+        return f"Schedule({', '.join(f'{name}={value!r}' for name, value in self.flat().items())})"
+
     @property
     def blocks(self) -> int:
         """Blocks of 64 rows that each consumer warpgroup holds."""
-        return self.tile_m // (64 * self.sharing)
+        return self.tile.m // (64 * self.roles.sharing)
 
 
 WORKING_REGISTERS = 24
@@ -133,7 +223,7 @@ WORKING_REGISTERS = 24
 
 def accumulator_registers(schedule: Schedule, accumulator: str, *, promoted: bool) -> int:
     """Registers of a consumer's thread that hold sums of that element type; promoted ones are held beside the others."""
-    columns = schedule.tile_n // (4 if accumulator == "f16" else 2)
+    columns = schedule.tile.n // (4 if accumulator == "f16" else 2)
     return schedule.blocks * columns * (2 if promoted else 1)
 
 
@@ -146,8 +236,8 @@ def check_registers(schedule: Schedule, accumulator: str, target: Target, *, pro
     if needed > min(held, target.registers_per_thread):
         kind = f"promoted {accumulator}" if promoted else accumulator
         raise ValueError(
-            f"a thread of {schedule.consumers} consumer warpgroups has {held} registers, got a tile of {schedule.tile_m}×"
-            f"{schedule.tile_n} whose {kind} sums and the rest need {needed}: use a smaller tile"
+            f"a thread of {schedule.roles.consumers} consumer warpgroups has {held} registers, got a tile of {schedule.tile.m}×"
+            f"{schedule.tile.n} whose {kind} sums and the rest need {needed}: use a smaller tile"
         )
 
 
@@ -157,7 +247,7 @@ def register_split(schedule: Schedule, target: Target) -> tuple[int, int]:
     A CTA begins with as many registers a thread as all of its threads can have, in whole steps; more there are not to share.
     """
     step = target.setmaxnreg_step
-    entry = target.registers_per_sm // schedule.threads // step * step
+    entry = target.registers_per_sm // schedule.roles.threads // step * step
     producer = target.setmaxnreg_min
-    consumer = (entry * (1 + schedule.consumers) - producer) // schedule.consumers
+    consumer = (entry * (1 + schedule.roles.consumers) - producer) // schedule.roles.consumers
     return producer, min(target.setmaxnreg_max, consumer // step * step)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IntegerAttr, i32
-from xdsl.ir import Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 
@@ -40,14 +40,24 @@ def carrying(loop: scf.ForOp, given: Sequence[SSAValue], ends: Sequence[SSAValue
 
     What uses the results of `loop`, which has no body any more, and its removal are left to the caller.
     """
-    end = loop.body.block.last_op
+    end_with(loop.body.block, ends)
+    return begin_with(loop, given)
+
+
+def end_with(block: Block, ends: Sequence[SSAValue]) -> None:
+    """Let the block of a loop or branch end with other values."""
+    end = block.last_op
     assert end is not None
-    new_end = scf.YieldOp(*ends)
-    new_end.location = end.location
-    Rewriter.replace_op(end, new_end, [])
+    new = scf.YieldOp(*ends)
+    new.location = end.location
+    Rewriter.replace_op(end, new, [])
+
+
+def begin_with(loop: scf.ForOp, given: Sequence[SSAValue]) -> scf.ForOp:
+    """A loop with the body of `loop`, before it, that begins with values for the arguments that the body has now."""
     body = Region()
     loop.body.move_blocks(body)
     new = scf.ForOp(loop.lb, loop.ub, loop.step, given, body)
-    new.attributes, new.location = dict(loop.attributes), loop.location
-    Rewriter.insert_op(new, InsertPoint.before(loop))
+    new.attributes = dict(loop.attributes)
+    insert(loop, new, loop)
     return new

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from xdsl.dialects import scf
-from xdsl.ir import Operation, Region, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.ir import Operation, SSAValue
+from xdsl.rewriter import Rewriter
 from xdsl.transforms.dead_code_elimination import is_trivially_dead, would_be_trivially_dead
 
+from louver.compile.rewrite.insert import begin_with, end_with
 from louver.ir.tile import FuncOp
 
 
@@ -38,19 +39,13 @@ def _drop_carried(loop: scf.ForOp) -> None:
     if not idle:
         return
     kept = [index for index in carried if index not in idle]
-    new_end = scf.YieldOp(*(end.operands[index] for index in kept))
-    new_end.location = end.location
-    Rewriter.replace_op(end, new_end, [])
+    end_with(block, [end.operands[index] for index in kept])
     for op in reversed(list(block.ops)):
         if is_trivially_dead(op):
             Rewriter.erase_op(op)
     for index in reversed(idle):
         block.erase_arg(block.args[index + 1])
-    body = Region()
-    loop.body.move_blocks(body)
-    new = scf.ForOp(loop.lb, loop.ub, loop.step, [loop.iter_args[index] for index in kept], body)
-    new.attributes, new.location = dict(loop.attributes), loop.location
-    Rewriter.insert_op(new, InsertPoint.before(loop))
+    new = begin_with(loop, [loop.iter_args[index] for index in kept])
     for index, result in zip(kept, new.results, strict=True):
         result.name_hint = loop.results[index].name_hint
         loop.results[index].replace_all_uses_with(result)

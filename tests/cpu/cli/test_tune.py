@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from conftest import Cli
 
 PLACE = Device(0, "Some GPU", (9, 0), 132, 232448, 60 << 20, 141 << 30, (13, 0))
-BASE, BEST = Schedule(stages=4, store="bulk"), Schedule(stages=4, store="bulk", raster=4)
+BASE, BEST = Schedule.of(stages=4, store="bulk"), Schedule.of(stages=4, store="bulk", raster=4)
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def kept(**changed: Any) -> Path:
     place = place_of(Problem("linear"), 512, 512, 512, "Some GPU", aligned_output=True)
     return keep(
-        replace(Entry(place, asdict(BEST), 9.5, 10.0, (512, 512, 512), source_hash(), ptxas_version()), **changed)
+        replace(Entry(place, BEST.flat(), 9.5, 10.0, (512, 512, 512), source_hash(), ptxas_version()), **changed)
     )
 
 
@@ -116,12 +116,12 @@ def test_tuning_says_what_it_found_and_writes_a_table(
     assert row["sizes"] == [[512, 512, 512], [1024, 512, 512]]
     entries = list(read_table(path.read_text()))
     assert entries[0].place == place_of(Problem("linear"), 512, 512, 512, "Some GPU", aligned_output=True)
-    assert entries[0].schedule == asdict(BEST)
+    assert entries[0].schedule == BEST.flat()
     printed = cli("tune", "--shapes", "512x512x512,1024x512x512", "--json")
     document = json.loads(printed.stdout)
     assert document["kind"] == "tune" and document["device"] == "Some GPU"
     first, second = document["tasks"]
     assert (first["sizes"], second["sizes"]) == ([512, 512, 512], [1024, 512, 512])
     assert (first["us"], first["base_us"], first["timed"], first["refused"]) == (9.0, 10.0, 2, 1)
-    assert first["schedule"] == asdict(BEST) and first["product"] == "linear"
+    assert first["schedule"] == BEST.flat() and first["product"] == "linear"
     assert "no such folder: make it first" in cli.refused("tune", "--table", tmp_path / "none" / "x.json")

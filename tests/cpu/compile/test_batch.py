@@ -80,7 +80,7 @@ def test_a_batch_is_a_problem_of_its_own() -> None:
 
 @pytest.mark.parametrize("store", ["direct", "bulk"])
 def test_signatures_say_what_has_entries(store: str) -> None:
-    schedule = Schedule(tile_n=64, stages=3, store=store)  # type: ignore[arg-type]
+    schedule = Schedule.of(tile_n=64, stages=3, store=store)  # type: ignore[arg-type]
     signature = compile_product(Problem("linear", batch="sparse", epilogue=Epilogue(c="f32")), schedule).signature
     assert Signature.from_json(json.loads(json.dumps(signature.to_json()))) == signature
     names = [parameter.name for parameter in signature.parameters]
@@ -93,5 +93,5 @@ def test_signatures_say_what_has_entries(store: str) -> None:
 
 @pytest.mark.parametrize("cluster", [1, 2])
 def test_products_without_a_batch_are_as_ever(cluster: int) -> None:
-    ptx = compile_product(Problem("linear"), Schedule(tile_n=64, stages=3, cluster=cluster)).ptx  # type: ignore[arg-type]
+    ptx = compile_product(Problem("linear"), Schedule.of(tile_n=64, stages=3, cluster=cluster)).ptx  # type: ignore[arg-type]
     assert "tensor.3d" not in ptx and "batch" not in ptx

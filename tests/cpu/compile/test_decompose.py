@@ -294,7 +294,7 @@ def test_functions_that_are_refused(function: str, rule: str) -> None:
 def test_the_pipeline_reads_the_form_with_sparse_types() -> None:
     made = decomposed((ROOT / "ir/matmul.mlir").read_text())
     with pytest.raises(ValueError, match="a kernel is compiled from sparse types"):
-        compile_tile_ir(made, Schedule(128, 256, 64))
+        compile_tile_ir(made, Schedule.of(tile_m=128, tile_n=256, tile_k=64))
 
 
 def test_block_pointers_of_the_example_have_views_of_both() -> None:

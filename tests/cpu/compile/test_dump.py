@@ -8,6 +8,7 @@ import pytest
 
 from louver.compile import tiles as compile_tiles
 from louver.compile.choose_family import Choice, compile_kernel, only
+from louver.compile.passes import names
 from louver.compile.products import PASSES, compile_tile_ir
 from louver.frontend.ttir import read_ttir
 from louver.ir.refusal import UnsupportedKernelError
@@ -22,7 +23,7 @@ def test_every_pass_writes_a_file_of_its_name_and_number(tmp_path: Path, monkeyp
     (folder,) = tmp_path.iterdir()
     assert folder.name.startswith("grouped_pointers-")
     files = sorted(folder.iterdir())
-    assert [file.stem for file in files] == [f"{number:02}-{name}" for number, name in enumerate(PASSES)]
+    assert [file.stem for file in files] == [f"{number:02}-{name}" for number, name in enumerate(names(PASSES))]
     assert files[-1].read_text(encoding="utf-8").rstrip() == product.ptx.rstrip()
     texts = {file.stem[3:]: file.read_text(encoding="utf-8") for file in files}
     assert "#tt.sparse" not in texts["tile-ir"] and "#tt.sparse" in texts["propagate-sparsity"]
@@ -36,8 +37,8 @@ def test_a_refused_kernel_leaves_what_was_made_before(tmp_path: Path, monkeypatc
     with pytest.raises(UnsupportedKernelError):
         compile_tile_ir(module, SCHEDULE)
     (folder,) = tmp_path.iterdir()
-    names = [file.stem[3:] for file in sorted(folder.iterdir())]
-    assert names and names == list(PASSES[: len(names)]) and "read-nest" not in names
+    found = [file.stem[3:] for file in sorted(folder.iterdir())]
+    assert found and found == list(names(PASSES)[: len(found)]) and "read-nest" not in found
 
 
 def test_nothing_is_written_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +63,7 @@ def test_register_tiles_write_beside_what_refused_them(tmp_path: Path, monkeypat
     files = sorted(file.name for file in folder.iterdir())
     tiles = [file for file in files if file.startswith("tiles-")]
     assert [file.rpartition(".")[0] for file in tiles] == [
-        f"tiles-{number:02}-{name}" for number, name in enumerate(compile_tiles.PASSES)
+        f"tiles-{number:02}-{name}" for number, name in enumerate(names(compile_tiles.PASSES))
     ]
     assert files[0] == "00-tile-ir.mlir" and "lower-to-ptx" not in "".join(files)
     assert (folder / tiles[-1]).read_text(encoding="utf-8").rstrip() == made.ptx.rstrip()

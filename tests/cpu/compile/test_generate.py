@@ -40,51 +40,51 @@ PROBLEMS = {
     "linear-f16-bias": (Problem("linear", bias="row"), Schedule()),
     "matmul-bf16-n-major": (
         Problem("matmul", a="bf16", b="bf16", out="f32", b_layout="n_major"),
-        Schedule(tile_k=128, stages=2, cluster=2),
+        Schedule.of(tile_k=128, stages=2, cluster=2),
     ),
-    "linear-narrow": (Problem("linear", out="f32"), Schedule(tile_n=8, stages=8)),
-    "matmul-cluster": (Problem("matmul"), Schedule(cluster=2, stages=4)),
+    "linear-narrow": (Problem("linear", out="f32"), Schedule.of(tile_n=8, stages=8)),
+    "matmul-cluster": (Problem("matmul"), Schedule.of(cluster=2, stages=4)),
     "linear-cluster-values": (
         Problem("linear", "s8", "s8", "f16"),
-        Schedule(tile_k=128, tile_n=128, cluster=2, multicast="values", metadata="stage", stages=4),
+        Schedule.of(tile_k=128, tile_n=128, cluster=2, multicast="values", metadata="stage", stages=4),
     ),
     "linear-ping-pong": (
         Problem("linear"),
-        Schedule(tile_n=128, stages=4, store="bulk", pingpong=True),
+        Schedule.of(tile_n=128, stages=4, store="bulk", pingpong=True),
     ),
     "linear-fp8-bias": (
         Problem("linear", "e4m3", "e5m2", "bf16", bias="row"),
-        Schedule(tile_k=128, stages=4, store="bulk"),
+        Schedule.of(tile_k=128, stages=4, store="bulk"),
     ),
-    "linear-f32-bulk": (Problem("linear", out="f32"), Schedule(stages=4, store="bulk")),
-    "linear-kept-values": (Problem("linear"), Schedule(tile_n=64, stages=3, store="bulk", l2="values")),
+    "linear-f32-bulk": (Problem("linear", out="f32"), Schedule.of(stages=4, store="bulk")),
+    "linear-kept-values": (Problem("linear"), Schedule.of(tile_n=64, stages=3, store="bulk", l2="values")),
     "linear-alone": (
         Problem("linear"),
-        Schedule(tile_m=64, tile_n=64, consumers=1, stages=1, specialized=False, in_flight=0),
+        Schedule.of(tile_m=64, tile_n=64, consumers=1, stages=1, specialized=False, in_flight=0),
     ),
     "linear-fp8-metadata-barrier": (
         Problem("linear", "e4m3", "e4m3", "f16"),
-        Schedule(tile_k=128, stages=3, metadata="barrier"),
+        Schedule.of(tile_k=128, stages=3, metadata="barrier"),
     ),
     "linear-gated": (
         Problem("linear", bias="row", epilogue=EPILOGUES["gated-scaled"]),
-        Schedule(tile_n=128, stages=3),
+        Schedule.of(tile_n=128, stages=3),
     ),
-    "matmul-fused": (Problem("matmul", out="e4m3", epilogue=FULL), Schedule(tile_n=64, stages=3)),
+    "matmul-fused": (Problem("matmul", out="e4m3", epilogue=FULL), Schedule.of(tile_n=64, stages=3)),
     "matmul-batch": (
         Problem("matmul", out="f32", b_layout="n_major", batch="both"),
-        Schedule(tile_n=64, stages=3, store="bulk"),
+        Schedule.of(tile_n=64, stages=3, store="bulk"),
     ),
     "linear-batch": (
         Problem("linear", bias="row", batch="dense", epilogue=EPILOGUES["c-f16"]),
-        Schedule(tile_n=64, stages=3),
+        Schedule.of(tile_n=64, stages=3),
     ),
-    "matmul-int8": (Problem("matmul", "s8", "u8", "s32", bias="row"), Schedule(tile_n=48, tile_k=128)),
+    "matmul-int8": (Problem("matmul", "s8", "u8", "s32", bias="row"), Schedule.of(tile_n=48, tile_k=128)),
 }
 
 
 def nest_of(problem: Problem, schedule: Schedule) -> ProductNest:
-    return read_nest(build_tile_ir(problem, Tile(schedule.tile_m, schedule.tile_n, schedule.tile_k)))
+    return read_nest(build_tile_ir(problem, Tile(schedule.tile.m, schedule.tile.n, schedule.tile.k)))
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -110,22 +110,22 @@ def test_stages_do_not_overlap_and_bytes_add_up(name: str) -> None:
     spans = [(op.offset.value.data, op.stages.value.data * op.bytes.value.data) for op in rings]
     spans += [(op.offset.value.data, 8 * op.stages.value.data) for op in barriers]
     turns = [op.arrivals.value.data for op in barriers if op.sym_name.data == "turn"]
-    assert turns == [4] * schedule.pingpong
+    assert turns == [4] * schedule.roles.pingpong
     spans.sort()
     for (start, size), (following, _) in zip(spans, spans[1:], strict=False):
         assert start + size <= following
     assert spans[-1][0] + spans[-1][1] == kernel.shared_bytes.value.data
     full = next(op for op in barriers if op.sym_name.data == "full")
     # One row of the sparse tile holds half its columns; the dense tile all of them.
-    stored = schedule.tile_k * (schedule.tile_m // 2 + schedule.tile_n)
+    stored = schedule.tile.k * (schedule.tile.m // 2 + schedule.tile.n)
     expected = stored * element_type(problem.a).bytes
-    if schedule.metadata == "stage":
-        expected += schedule.tile_m * schedule.tile_k // 8
+    if schedule.ring.metadata == "stage":
+        expected += schedule.tile.m * schedule.tile.k // 8
     assert full.transaction_bytes.value.data == expected
     empty = next(op for op in barriers if op.sym_name.data == "empty")
-    assert empty.arrivals.value.data == 4 * schedule.sharing
+    assert empty.arrivals.value.data == 4 * schedule.roles.sharing
     invited = [op.arrivals.value.data for op in barriers if op.sym_name.data == "invited"]
-    assert invited == [schedule.cluster - 1] * (schedule.cluster > 1)
+    assert invited == [schedule.order.cluster - 1] * (schedule.order.cluster > 1)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -157,11 +157,11 @@ def test_grid_is_one_cta_a_tile_and_at_most_one_an_sm() -> None:
 
 def test_a_schedule_has_tiles_of_its_own() -> None:
     nest = nest_of(Problem(), Schedule())
-    assert str(generate(nest, Schedule(tile_n=128), SM_90A)) == str(
-        generate(nest_of(Problem(), Schedule(tile_n=128)), Schedule(tile_n=128), SM_90A)
+    assert str(generate(nest, Schedule.of(tile_n=128), SM_90A)) == str(
+        generate(nest_of(Problem(), Schedule.of(tile_n=128)), Schedule.of(tile_n=128), SM_90A)
     )
-    assert str(generate(nest, Schedule(tile_k=128), SM_90A)) == str(
-        generate(nest_of(Problem(), Schedule(tile_k=128)), Schedule(tile_k=128), SM_90A)
+    assert str(generate(nest, Schedule.of(tile_k=128), SM_90A)) == str(
+        generate(nest_of(Problem(), Schedule.of(tile_k=128)), Schedule.of(tile_k=128), SM_90A)
     )
 
 
@@ -172,14 +172,14 @@ def test_a_dense_left_operand_is_refused() -> None:
 
 
 def test_stages_that_do_not_fit_are_refused() -> None:
-    schedule = Schedule(stages=6)
+    schedule = Schedule.of(stages=6)
     module = generate(nest_of(Problem(), schedule), schedule, SM_90A)
     with pytest.raises(ValueError, match="232448 bytes of shared memory, got a schedule that needs 245"):
         assign_shared_memory(module, SM_90A)
 
 
 def test_an_integer_product_needs_a_legal_width() -> None:
-    problem, schedule = Problem("linear", "s8", "s8", "s32"), Schedule(tile_n=40, tile_k=128)
+    problem, schedule = Problem("linear", "s8", "s8", "s32"), Schedule.of(tile_n=40, tile_k=128)
     with pytest.raises(ValueError, match="8, 16, 24, 32 or a multiple of 16 up to 256, got 40"):
         generate(nest_of(problem, schedule), schedule, SM_90A)
 
@@ -189,7 +189,7 @@ def test_an_integer_product_needs_a_legal_width() -> None:
 )
 def test_bulk_stores_take_tiles_of_32_bytes_of_columns(out: str, tile_n: int, multiple: int) -> None:
     problem = Problem("linear", "e4m3", "e4m3", out)
-    schedule = Schedule(tile_n=tile_n, tile_k=128, stages=2, store="bulk")
+    schedule = Schedule.of(tile_n=tile_n, tile_k=128, stages=2, store="bulk")
     with pytest.raises(ValueError, match=f"{out} take tiles of a multiple of {multiple} columns, got {tile_n}: store"):
         generate(nest_of(problem, schedule), schedule, SM_90A)
 
@@ -197,20 +197,20 @@ def test_bulk_stores_take_tiles_of_32_bytes_of_columns(out: str, tile_n: int, mu
 @pytest.mark.parametrize(("out", "staging", "multiple"), [("f16", 8, 16), ("e4m3", 16, 32), ("f32", 4, 8)])
 def test_staged_columns_are_made_of_32_bytes(out: str, staging: int, multiple: int) -> None:
     problem = Problem("matmul", "e4m3", "e4m3", out)
-    schedule = Schedule(tile_n=64, tile_k=128, stages=2, store="bulk", staging=staging)
+    schedule = Schedule.of(tile_n=64, tile_k=128, stages=2, store="bulk", staging=staging)
     with pytest.raises(ValueError, match=f"{out} is staged in multiples of {multiple} columns, got staging {staging}"):
         generate(nest_of(problem, schedule), schedule, SM_90A)
 
 
 def test_n_major_tiles_are_whole_spans() -> None:
-    schedule = Schedule(tile_n=24)
+    schedule = Schedule.of(tile_n=24)
     with pytest.raises(ValueError, match="whole swizzle spans"):
         generate(nest_of(Problem(b_layout="n_major"), schedule), schedule, SM_90A)
 
 
 @pytest.mark.parametrize(("layout", "tile_n"), [("n_major", 64), ("k_major", 8)])
 def test_a_tile_that_a_cluster_cannot_share_is_refused(layout: str, tile_n: int) -> None:
-    schedule = Schedule(tile_n=tile_n, cluster=2, stages=2)
+    schedule = Schedule.of(tile_n=tile_n, cluster=2, stages=2)
     with pytest.raises(ValueError, match="cannot be shared by 2 CTAs"):
         generate(nest_of(Problem(b_layout=layout), schedule), schedule, SM_90A)
 
@@ -242,7 +242,7 @@ def test_what_one_thread_begins_is_waited_for_next() -> None:
 
 @pytest.mark.parametrize(("dtype", "tile_k", "bytes_"), [("f16", 64, 1024), ("f16", 128, 2048), ("e4m3", 128, 2048)])
 def test_a_stage_holds_the_metadata_of_its_step(dtype: str, tile_k: int, bytes_: int) -> None:
-    schedule = Schedule(tile_k=tile_k, stages=2, metadata="stage")
+    schedule = Schedule.of(tile_k=tile_k, stages=2, metadata="stage")
     module = generate(nest_of(Problem("linear", dtype, dtype, "f16"), schedule), schedule, SM_90A)
     assign_shared_memory(module, SM_90A)
     (kernel,) = module.body.block.ops
@@ -256,9 +256,9 @@ def test_a_stage_holds_the_metadata_of_its_step(dtype: str, tile_k: int, bytes_:
 
 def test_schedules_differ_in_one_field_only_where_they_say_so() -> None:
     base = Schedule()
-    assert replace(base, stages=3) != base
-    assert generate(nest_of(Problem(), base), replace(base, raster=4), SM_90A).is_structurally_equivalent(
-        generate(nest_of(Problem(), base), replace(base, raster=4), SM_90A)
+    assert base.changed(stages=3) != base
+    assert generate(nest_of(Problem(), base), base.changed(raster=4), SM_90A).is_structurally_equivalent(
+        generate(nest_of(Problem(), base), base.changed(raster=4), SM_90A)
     )
 
 
@@ -272,14 +272,14 @@ def test_schedules_differ_in_one_field_only_where_they_say_so() -> None:
 )
 def test_gated_products_that_are_not_staged_say_so(kind: str, out: str, tile_n: int, rule: str) -> None:
     problem = Problem(kind, out=out, epilogue=EPILOGUES["gated"])  # type: ignore[arg-type]
-    schedule = Schedule(tile_n=tile_n, stages=2, store="bulk")
+    schedule = Schedule.of(tile_n=tile_n, stages=2, store="bulk")
     with pytest.raises(ValueError, match=rule):
         generate(nest_of(problem, schedule), schedule, SM_90A)
 
 
 @pytest.mark.parametrize("out", ["f16", "f32", "e4m3"])
 def test_a_gated_product_stages_half_as_many_rows(out: str) -> None:
-    schedule = Schedule(tile_n=128)
+    schedule = Schedule.of(tile_n=128)
     whole = output_layout(schedule, out, transposed=False)
     half = output_layout(schedule, out, transposed=False, gated=True)
     assert half.bytes == whole.bytes // 2
@@ -291,7 +291,7 @@ def test_zeros_of_both_signs_stay_apart() -> None:
     assert zero != negative and zero == Constant(0.0, "f32") and zero != Constant(0.0, "f16")
     nest = read_nest(build_tile_ir(Problem(out="f32"), Tile(128, 256, 64)))
     chosen = Apply.of("where_greater", Accumulator(), zero, Accumulator(), negative)
-    text = str(generate(replace(nest, epilogue=chosen), Schedule(store="direct"), SM_90A))
+    text = str(generate(replace(nest, epilogue=chosen), Schedule.of(store="direct"), SM_90A))
     assert "arith.constant 0.000000e+00 : f32" in text and "arith.constant -0.000000e+00 : f32" in text
 
 

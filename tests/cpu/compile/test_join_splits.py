@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from louver.compile.canonical.canonicalize import PASSES, canonicalize
-from louver.compile.canonical.join_splits import join_splits
+from louver.compile.canonical.canonicalize import CANONICAL, canonicalize
 from louver.compile.choose_family import Choice, compile_kernel, only
 from louver.compile.decompose.expand_blocks import expand_blocks
+from louver.compile.passes import State, names, run_passes
 from louver.compile.plan.nest import adds_up, read_nest
 from louver.compile.plan.schedule import Schedule
 from louver.compile.tiles import CompiledTiles
@@ -67,9 +67,7 @@ def test_joined_programs_sum_all_of_k(rng: np.random.Generator, name: str) -> No
     """Interpreted after the pass, with one program for each tile."""
     call = split_call(rng, name, 136, 72, 400)
     module = read_ttir(kept(name, "3.6"))
-    for each in PASSES[: PASSES.index(join_splits) + 1]:
-        each(module)
-    module.verify()
+    run_passes(CANONICAL[: names(CANONICAL).index("join-splits") + 1], State(module))
     grid = (call.grid[0], 1) if len(call.grid) == 2 else (*call.grid[:2], 1)
     case = SPLITS[name]
     run_kernel(module, grid, {each: value for each, value in call.arguments.items() if each in case.signature})
@@ -110,7 +108,9 @@ def test_what_is_no_shared_sum_is_refused(name: str, changes: list[tuple[str, st
 def test_what_is_refused_runs_by_register_tiles() -> None:
     """A bound of the sum is none of its parts: each program computes its own."""
     text = changed_text("split_chunks", (r"arith.mulf %total(\w*), ", r"arith.maximumf %total\1, "))
-    made = compile_kernel(only(lambda: read_ttir(text)), Choice(lambda nest: Schedule(128, 64, 64)))
+    made = compile_kernel(
+        only(lambda: read_ttir(text)), Choice(lambda nest: Schedule.of(tile_m=128, tile_n=64, tile_k=64))
+    )
     assert isinstance(made.made, CompiledTiles) and "programs that share K" in str(made.refusal)
 
 

@@ -31,10 +31,10 @@ def test_the_widest_tile(
 @pytest.mark.parametrize(
     ("schedule", "columns", "buffers", "size"),
     [
-        (Schedule(staging=32), 32, 2, 2 * 2 * 64 * 32 * 2),
-        (Schedule(staging=256), 256, 1, 2 * 64 * 256 * 2),
-        (Schedule(tile_m=256, tile_n=128), 128, 2, 2 * 2 * 64 * 128 * 2),
-        (Schedule(tile_m=192, tile_n=192, consumers=3), 192, 1, 3 * 64 * 192 * 2),
+        (Schedule.of(staging=32), 32, 2, 2 * 2 * 64 * 32 * 2),
+        (Schedule.of(staging=256), 256, 1, 2 * 64 * 256 * 2),
+        (Schedule.of(tile_m=256, tile_n=128), 128, 2, 2 * 2 * 64 * 128 * 2),
+        (Schedule.of(tile_m=192, tile_n=192, consumers=3), 192, 1, 3 * 64 * 192 * 2),
     ],
 )
 def test_every_warpgroup_has_two_buffers_unless_there_is_one_chunk(
@@ -46,7 +46,7 @@ def test_every_warpgroup_has_two_buffers_unless_there_is_one_chunk(
 
 @pytest.mark.parametrize(("tile_n", "swizzle"), [(16, 32), (32, 64), (48, 32), (64, 128), (96, 64), (192, 128)])
 def test_lines_are_the_widest_span_that_divides_a_row(tile_n: int, swizzle: int) -> None:
-    layout = output_layout(Schedule(tile_n=tile_n), "bf16", transposed=False)
+    layout = output_layout(Schedule.of(tile_n=tile_n), "bf16", transposed=False)
     assert (layout.swizzle, layout.box) == (swizzle, (swizzle // 2, 64))
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,7 +38,7 @@ PROBLEMS = {
 
 
 def assigned(problem: Problem, schedule: Schedule) -> ModuleOp:
-    tile = Tile(schedule.tile_m, schedule.tile_n, schedule.tile_k)
+    tile = Tile(schedule.tile.m, schedule.tile.n, schedule.tile.k)
     module = generate(read_nest(build_tile_ir(problem, tile)), schedule, SM_90A)
     assign_shared_memory(module, SM_90A)
     return module
@@ -60,7 +59,7 @@ def test_every_configuration_of_the_model_and_of_the_search_keeps_the_rules(name
     problem = PROBLEMS[name]
     checked: set[Schedule] = set()
     for schedule in schedules(problem):
-        key = replace(schedule, raster=16)
+        key = schedule.changed(raster=16)
         if key in checked:
             continue
         checked.add(key)
@@ -84,7 +83,7 @@ def test_every_schedule_of_the_package_s_tables_keeps_the_rules() -> None:
 
 
 def test_the_check_costs_milliseconds() -> None:
-    module = assigned(PROBLEMS["f16"], Schedule(stages=4))
+    module = assigned(PROBLEMS["f16"], Schedule.of(stages=4))
     times: list[float] = []
     for _ in range(5):
         begin = time.process_time()
@@ -95,13 +94,13 @@ def test_the_check_costs_milliseconds() -> None:
 
 # What is done to schedule IR, and the rule that it then breaks. Each is given the kernel.
 
-BASE = Schedule(stages=4)
-CLUSTER = Schedule(stages=4, cluster=2)
-VALUES = Schedule(stages=4, cluster=2, multicast="values", metadata="stage")
-STAGE = Schedule(stages=4, metadata="stage")
-BARRIER = Schedule(stages=4, metadata="barrier")
-TURNS = Schedule(tile_n=128, stages=4, pingpong=True)
-ALONE = Schedule(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0)
+BASE = Schedule.of(stages=4)
+CLUSTER = Schedule.of(stages=4, cluster=2)
+VALUES = Schedule.of(stages=4, cluster=2, multicast="values", metadata="stage")
+STAGE = Schedule.of(stages=4, metadata="stage")
+BARRIER = Schedule.of(stages=4, metadata="barrier")
+TURNS = Schedule.of(tile_n=128, stages=4, pingpong=True)
+ALONE = Schedule.of(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0)
 
 
 def found(kernel: ops.KernelOp, kind: type[Any], index: int = 0, role: str = "") -> Any:
@@ -291,7 +290,7 @@ def test_a_broken_schedule_is_refused(name: str) -> None:
         check_protocol(module)
 
 
-PROMOTED = Schedule(tile_n=128, tile_k=128, stages=4)
+PROMOTED = Schedule.of(tile_n=128, tile_k=128, stages=4)
 
 
 def flip_fresh(index: int) -> Callable[[ops.KernelOp], None]:
@@ -348,7 +347,7 @@ def test_accumulators_are_stored_after_all_products() -> None:
 
 
 def test_a_staging_area_is_nobody_else_s() -> None:
-    module = assigned(PROBLEMS["e4m3"], Schedule(tile_k=128, stages=4, store="bulk"))
+    module = assigned(PROBLEMS["e4m3"], Schedule.of(tile_k=128, stages=4, store="bulk"))
     (kernel,) = module.body.block.ops
     assert isinstance(kernel, ops.KernelOp)
     found(kernel, ops.BulkStoreOp).ring = StringAttr("b")
@@ -396,7 +395,7 @@ def test_an_operation_without_a_rule_is_not_passed_over() -> None:
 
 def test_memory_is_assigned_before_the_check() -> None:
     schedule = BASE
-    nest = read_nest(build_tile_ir(PROBLEMS["f16"], Tile(schedule.tile_m, schedule.tile_n, schedule.tile_k)))
+    nest = read_nest(build_tile_ir(PROBLEMS["f16"], Tile(schedule.tile.m, schedule.tile.n, schedule.tile.k)))
     with pytest.raises(ValueError, match="shared memory is assigned before the check, got none for @a"):
         check_protocol(generate(nest, schedule, SM_90A))
 
@@ -413,7 +412,7 @@ def test_memory_is_assigned_before_the_check() -> None:
     ids=["another slot", "none"],
 )
 def test_values_in_registers_are_those_of_their_step(change: Callable[[Any], None], message: str) -> None:
-    module = assigned(PROBLEMS["f16"], Schedule(stages=4, values="registers"))
+    module = assigned(PROBLEMS["f16"], Schedule.of(stages=4, values="registers"))
     check_protocol(module)
     (kernel,) = module.body.block.ops
     assert isinstance(kernel, ops.KernelOp)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from louver.compile.canonical.canonicalize import PASSES
+from louver.compile.canonical.canonicalize import CANONICAL
+from louver.compile.passes import State
 from louver.compile.plan.nest import read_nest
 from louver.frontend.ttir import read_ttir
 from support.random_kernels import GAP, TILE_K, interpreted, numbers, random_kernel
@@ -19,14 +20,14 @@ def test_every_pass_keeps_what_a_kernel_computes(seed: int) -> None:
     expected = numbers(interpreted(module, kernel, kernel.grid))
     assert np.isnan(expected[0, :, -GAP:]).all()
     text = str(module)
-    for each in PASSES:
-        each(module)
+    for each in CANONICAL:
+        each.run(State(module))
         module.verify()
         before, text = text, str(module)
         if text != before:
-            grid = kernel.numbered if each is PASSES[-1] else kernel.grid
+            grid = kernel.numbered if each is CANONICAL[-1] else kernel.grid
             found = numbers(interpreted(module, kernel, grid))
-            np.testing.assert_array_equal(found, expected, err_msg=f"{each.__name__}: {kernel.choices}")
+            np.testing.assert_array_equal(found, expected, err_msg=f"{each.name}: {kernel.choices}")
     nest = read_nest(module)
     assert nest.a.arguments == (("a", "a2") if kernel.choices["pair"] else ("a",))
     assert (nest.tile_k, nest.gated, nest.b.k_major) == (TILE_K, kernel.choices["pair"], kernel.choices["k_major"])

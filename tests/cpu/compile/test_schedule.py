@@ -1,30 +1,28 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from louver.compile.plan.schedule import Schedule, register_split
+from louver.compile.plan.schedule import FIELDS, Schedule, register_split
 from louver.isa.targets import SM_90A
 
 
 def test_default_fills_whole_warpgroups() -> None:
     schedule = Schedule()
-    assert schedule.threads == 384
+    assert schedule.roles.threads == 384
     assert schedule.blocks == 1
 
 
 def test_of_two_that_take_turns_each_has_a_whole_tile() -> None:
-    schedule = Schedule(tile_m=128, tile_n=128, pingpong=True)
-    assert schedule.threads == 384
-    assert (schedule.sharing, schedule.blocks) == (1, 2)
-    assert Schedule(tile_m=64, pingpong=True).blocks == 1
+    schedule = Schedule.of(tile_m=128, tile_n=128, pingpong=True)
+    assert schedule.roles.threads == 384
+    assert (schedule.roles.sharing, schedule.blocks) == (1, 2)
+    assert Schedule.of(tile_m=64, pingpong=True).blocks == 1
 
 
 def test_without_a_producer_one_warpgroup_is_all_there_is() -> None:
-    schedule = Schedule(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0)
-    assert schedule.threads == 128
-    assert replace(schedule, specialized=True).threads == 256
+    schedule = Schedule.of(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0)
+    assert schedule.roles.threads == 128
+    assert schedule.changed(specialized=True).roles.threads == 256
 
 
 @pytest.mark.parametrize(
@@ -60,15 +58,30 @@ def test_without_a_producer_one_warpgroup_is_all_there_is() -> None:
 )
 def test_illegal_schedules_name_the_rule(change: dict[str, object], rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
-        replace(Schedule(), **change)
+        Schedule.of(**change)
 
 
 @pytest.mark.parametrize(("consumers", "tile_m"), [(1, 64), (2, 128), (3, 192), (4, 256)])
 def test_register_split_fits_the_register_file(consumers: int, tile_m: int) -> None:
-    producer, consumer = register_split(Schedule(tile_m=tile_m, consumers=consumers), SM_90A)
+    producer, consumer = register_split(Schedule.of(tile_m=tile_m, consumers=consumers), SM_90A)
     assert producer % 8 == 0 and consumer % 8 == 0
     assert producer >= 24 and consumer <= 256
     assert 128 * (producer + consumers * consumer) <= SM_90A.registers_per_sm
     # A CTA has what its threads begin with: 96 registers each of 640 threads leave 4,096 of the SM's to nobody.
     entry = SM_90A.registers_per_sm // (128 * (1 + consumers)) // 8 * 8
     assert producer + consumers * consumer <= (1 + consumers) * entry
+
+
+def test_fields_by_name_and_records_say_the_same() -> None:
+    schedule = Schedule.of(tile_n=192, stages=3, staging=96, raster=12, consumers=1, store="bulk", metadata="stage")
+    assert (schedule.tile.n, schedule.ring.stages, schedule.store.staging, schedule.order.raster) == (192, 3, 96, 12)
+    assert Schedule.of(**schedule.flat()) == schedule
+    assert set(schedule.flat()) == set(FIELDS) and str(schedule).startswith("Schedule(tile_m=128, tile_n=192, ")
+    records = {name: getattr(schedule, name) for name in Schedule.__dataclass_fields__}
+    named = {(record, each) for record, value in records.items() for each in value.__dataclass_fields__}
+    assert named == set(FIELDS.values()), "every field of a record has a name"
+
+
+def test_an_unknown_field_is_named() -> None:
+    with pytest.raises(TypeError, match="a schedule has the fields tile_m, .*, got 'depth'"):
+        Schedule().changed(stages=3, depth=4)

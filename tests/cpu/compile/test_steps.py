@@ -39,7 +39,7 @@ def nest_of(problem: Problem, *tile: int) -> ProductNest:
 
 
 def schedule_step(found: ProductNest) -> int:
-    return choose_for_nest(found, SM_90A, aligned_output=False).tile_k
+    return choose_for_nest(found, SM_90A, aligned_output=False).tile.k
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_kernel_is_compiled_with_another_step_than_its_own() -> None:
 
     for name, step, scheduled in (("narrow_steps", 32, 64), ("wide_steps", 256, 128), (UNROLLED, 64, 64)):
         product = compile_tile_ir(read_ttir(kept(name, "3.6")), chosen)
-        assert (product.nest.tile_k, product.schedule.tile_k) == (step, scheduled)
+        assert (product.nest.tile_k, product.schedule.tile.k) == (step, scheduled)
 
 
 def test_other_patterns_are_no_product_whatever_the_tile() -> None:

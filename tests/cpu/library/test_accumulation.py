@@ -29,34 +29,34 @@ PROMOTED = Problem("linear", "e4m3", "e4m3", "f16", accumulate="promoted")
 @pytest.mark.parametrize("aligned", [False, True])
 def test_sums_in_f16_take_larger_tiles_where_there_are_many(problem: Problem, aligned: bool) -> None:
     large = choose(problem, 4096, 8192, SM_90A, 132, aligned_output=aligned)
-    assert (large.tile_m, large.tile_n, large.consumers, large.stages) == (256, 256, 4, 4)
+    assert (large.tile.m, large.tile.n, large.roles.consumers, large.ring.stages) == (256, 256, 4, 4)
     few = choose(problem, 1024, 8192, SM_90A, 132, aligned_output=aligned)
-    assert (few.tile_m, few.tile_n, few.consumers) == (128, 256, 2)
-    assert choose(problem, 1 << 16, 64, SM_90A, 132, aligned_output=aligned).tile_n == 64
+    assert (few.tile.m, few.tile.n, few.roles.consumers) == (128, 256, 2)
+    assert choose(problem, 1 << 16, 64, SM_90A, 132, aligned_output=aligned).tile.n == 64
 
 
 @pytest.mark.parametrize("out", ["f16", "f32", "e4m3"])
 def test_every_output_of_larger_tiles_leaves_four_stages(out: str) -> None:
     problem = Problem("linear", "e4m3", "e4m3", out, accumulate="f16")
     schedule = choose(problem, 4096, 8192, SM_90A, 132, aligned_output=True)
-    assert (schedule.tile_m, schedule.store, schedule.stages) == (256, "bulk", 4)
+    assert (schedule.tile.m, schedule.store.way, schedule.ring.stages) == (256, "bulk", 4)
 
 
 def test_promoted_sums_take_narrower_tiles() -> None:
-    assert choose(PROMOTED, 4096, 8192, SM_90A, 132).tile_n == 192
-    assert choose(PROMOTED, 1 << 20, 256, SM_90A, 132).tile_n == 128
-    assert choose(PROMOTED, 4096, 64, SM_90A, 132).tile_n == 64
+    assert choose(PROMOTED, 4096, 8192, SM_90A, 132).tile.n == 192
+    assert choose(PROMOTED, 1 << 20, 256, SM_90A, 132).tile.n == 128
+    assert choose(PROMOTED, 4096, 64, SM_90A, 132).tile.n == 64
 
 
 @pytest.mark.parametrize(
     ("problem", "schedule", "held", "needed"),
     [
-        (PROMOTED, Schedule(128, 256, 128), 240, 280),
-        (PROMOTED, Schedule(256, 128, 128), 240, 280),
-        (PROMOTED, Schedule(192, 192, 128, consumers=3), 160, 216),
-        (Problem("linear"), Schedule(256, 256, consumers=4, stages=2), 112, 152),
-        (Problem("linear"), Schedule(256, 256, stages=2), 240, 280),
-        (Problem("linear"), Schedule(192, 256, consumers=3, stages=2), 160, None),
+        (PROMOTED, Schedule.of(tile_m=128, tile_n=256, tile_k=128), 240, 280),
+        (PROMOTED, Schedule.of(tile_m=256, tile_n=128, tile_k=128), 240, 280),
+        (PROMOTED, Schedule.of(tile_m=192, tile_n=192, tile_k=128, consumers=3), 160, 216),
+        (Problem("linear"), Schedule.of(tile_m=256, tile_n=256, consumers=4, stages=2), 112, 152),
+        (Problem("linear"), Schedule.of(tile_m=256, tile_n=256, stages=2), 240, 280),
+        (Problem("linear"), Schedule.of(tile_m=192, tile_n=256, consumers=3, stages=2), 160, None),
     ],
 )
 def test_sums_that_registers_cannot_hold_are_refused(
@@ -73,7 +73,7 @@ def test_sums_that_registers_cannot_hold_are_refused(
 
 
 def test_registers_of_sums() -> None:
-    schedule = Schedule(256, 128)
+    schedule = Schedule.of(tile_m=256, tile_n=128)
     assert accumulator_registers(schedule, "f32", promoted=False) == 128
     assert accumulator_registers(schedule, "f32", promoted=True) == 256
     assert accumulator_registers(schedule, "f16", promoted=False) == 64
@@ -85,7 +85,7 @@ def test_registers_of_sums() -> None:
 )
 def test_a_round_of_the_main_loop_has_whole_groups(limit: int, tile_k: int, groups: int) -> None:
     """At most as many columns as asked for; what is left of K is promoted step by step."""
-    schedule = Schedule(tile_n=128, tile_k=tile_k)
+    schedule = Schedule.of(tile_n=128, tile_k=tile_k)
     module = generate(read_nest(promoting(limit, tile_k)), schedule, SM_90A)
     main, rest = [op for op in module.walk() if isinstance(op, ops.LoopOp) and _multiplies(op)]
     assert _count(main, ops.PromoteOp) == groups
@@ -99,7 +99,7 @@ def test_sums_are_not_promoted_inside_a_step() -> None:
     with pytest.raises(
         ValueError, match=r"once a K step at most, got 64 columns .* and tile_k 128: promote less often"
     ):
-        generate(read_nest(promoting(64, 128)), Schedule(tile_n=128, tile_k=128), SM_90A)
+        generate(read_nest(promoting(64, 128)), Schedule.of(tile_n=128, tile_k=128), SM_90A)
 
 
 def promoting(limit: int, tile_k: int) -> ModuleOp:
@@ -116,7 +116,10 @@ def _count(loop: ops.LoopOp, kind: type) -> int:
     return sum(isinstance(op, kind) for op in loop.walk())
 
 
-WIDE = [Schedule(256, 256, consumers=4, stages=2, staging=32), Schedule(256, 256, consumers=2, stages=2, staging=32)]
+WIDE = [
+    Schedule.of(tile_m=256, tile_n=256, consumers=4, stages=2, staging=32),
+    Schedule.of(tile_m=256, tile_n=256, consumers=2, stages=2, staging=32),
+]
 
 
 @pytest.mark.parametrize(
@@ -125,8 +128,8 @@ WIDE = [Schedule(256, 256, consumers=4, stages=2, staging=32), Schedule(256, 256
         *((HALF, choose(HALF, 4096, 8192, SM_90A, 132, aligned_output=aligned)) for aligned in (False, True)),
         *((HALF_8, choose(HALF_8, 4096, n, SM_90A, 132, aligned_output=True)) for n in (8192, 16)),
         *((PROMOTED, choose(PROMOTED, 4096, n, SM_90A, 132, aligned_output=n > 256)) for n in (8192, 256, 16)),
-        (PROMOTED, Schedule(192, 128, 128, consumers=3, stages=4, store="bulk")),
-        (PROMOTED, Schedule(128, 128, 128, stages=4, values="registers")),
+        (PROMOTED, Schedule.of(tile_m=192, tile_n=128, tile_k=128, consumers=3, stages=4, store="bulk")),
+        (PROMOTED, Schedule.of(tile_m=128, tile_n=128, tile_k=128, stages=4, values="registers")),
         (Problem("matmul", b_layout="n_major", bias=None, accumulate="f16"), WIDE[0]),
         (Problem("linear", out="f32", bias="row", accumulate="f16"), WIDE[1]),
     ],
@@ -140,8 +143,8 @@ def test_kernels_assemble_cleanly(problem: Problem, schedule: Schedule) -> None:
     kind = "HGMMA" if problem.a == "f16" else "QGMMA"
     size = "F16" if problem.accumulate == "f16" else "F32"
     assert products and all(
-        re.match(rf"{kind}\.SP\.64x{schedule.tile_n}x\d+\.{size}", opcode) for opcode in products
+        re.match(rf"{kind}\.SP\.64x{schedule.tile.n}x\d+\.{size}", opcode) for opcode in products
     ), products
     additions = sum(count for opcode, count in found.items() if opcode.startswith("FADD"))
     if problem.accumulate == "promoted":
-        assert additions >= schedule.tile_n // 2 * 3
+        assert additions >= schedule.tile.n // 2 * 3

@@ -81,7 +81,7 @@ def shown(product: Product) -> bool:
     outputs = PRODUCTS[problem.a, problem.b]
     turn = (list(EIGHT_BITS).index((problem.a, problem.b)) + (problem.kind == "linear")) % len(outputs)
     same = problem.a == problem.b and problem.a in ("e4m3", "s8")
-    return outputs[turn] == problem.out or (same and schedule.tile_n >= 192)
+    return outputs[turn] == problem.out or (same and schedule.tile.n >= 192)
 
 
 def _forms() -> list[tuple[str, BLayout, str | None]]:
@@ -92,16 +92,16 @@ def _forms() -> list[tuple[str, BLayout, str | None]]:
 def name(product: Product) -> str:
     problem, schedule = product
     bias = "-bias" if problem.bias else ""
-    return f"{problem.kind}{bias}-{problem.b_layout}-{problem.a}-{problem.b}-{problem.out}-n{schedule.tile_n}-{schedule.store}"
+    return f"{problem.kind}{bias}-{problem.b_layout}-{problem.a}-{problem.b}-{problem.out}-n{schedule.tile.n}-{schedule.store.way}"
 
 
 def representative(product: Product) -> bool:
     """Every tile width, form, store and output once or twice; the widest tiles, which are shortest of registers, more often."""
     problem, schedule = product
-    turn = (schedule.tile_n.bit_length() + len(problem.kind) + (schedule.store == "bulk")) % 3
+    turn = (schedule.tile.n.bit_length() + len(problem.kind) + (schedule.store.way == "bulk")) % 3
     output = ("f16", "bf16", "f32")[turn]
     biased_if_linear = (problem.bias is not None) == (problem.kind == "linear")
-    wide = schedule.tile_n >= 192 and problem.a == "bf16" and problem.out in ("bf16", "f32")
+    wide = schedule.tile.n >= 192 and problem.a == "bf16" and problem.out in ("bf16", "f32")
     return biased_if_linear and (wide or (problem.a == "f16" and problem.out == output))
 
 
@@ -114,12 +114,12 @@ def marked(products: list[Product], default: Callable[[Product], bool]) -> list[
 
 @pytest.mark.parametrize(("problem", "schedule"), marked(every_product(), representative))
 def test_kernels_assemble_cleanly(problem: Problem, schedule: Schedule) -> None:
-    check_assembly(problem, schedule, f"HGMMA.SP.64x{schedule.tile_n}x32.F32")
+    check_assembly(problem, schedule, f"HGMMA.SP.64x{schedule.tile.n}x32.F32")
 
 
 @pytest.mark.parametrize(("problem", "schedule"), marked(eight_bit_products(), shown))
 def test_kernels_of_8_bit_types_assemble_cleanly(problem: Problem, schedule: Schedule) -> None:
-    check_assembly(problem, schedule, EIGHT_BITS[problem.a, problem.b].format(n=schedule.tile_n))
+    check_assembly(problem, schedule, EIGHT_BITS[problem.a, problem.b].format(n=schedule.tile.n))
 
 
 def fused_products() -> list[Product]:
@@ -180,7 +180,7 @@ def test_all_that_may_be_read_beside_the_tallest_tile(kind: str, a: str, out: st
     bias = None if left_out in ("bias", "all") else "row"
     problem = Problem(kind, a, a, out, bias=bias, epilogue=epilogue)
     schedule = choose(problem, *TALL, SM_90A, 132, aligned_output=True)
-    assert schedule.tile_n == 192
+    assert schedule.tile.n == 192
     assembly = assemble(compile_product(problem, schedule).ptx)
     assert assembly.clean, (assembly.kernels, [warning.text for warning in assembly.warnings])
 
@@ -229,8 +229,8 @@ def registers_by_role(sass: str) -> list[tuple[int, int]]:
 def test_the_default_set_has_every_8_bit_mix_output_and_store() -> None:
     chosen = [product for product in eight_bit_products() if shown(product)]
     assert {(problem.a, problem.b) for problem, _ in chosen} == set(EIGHT_BITS)
-    assert {schedule.store for _, schedule in chosen} == {"direct", "bulk"}
-    assert {schedule.tile_n for _, schedule in chosen} == {16, 192, 256}
+    assert {schedule.store.way for _, schedule in chosen} == {"direct", "bulk"}
+    assert {schedule.tile.n for _, schedule in chosen} == {16, 192, 256}
     for pair in EIGHT_BITS:
         chosen_of_kind = {p.out for p, _ in chosen if (p.a in FP8) == (pair[0] in FP8)}
         assert chosen_of_kind == set(PRODUCTS[pair])
@@ -238,12 +238,12 @@ def test_the_default_set_has_every_8_bit_mix_output_and_store() -> None:
 
 def test_the_default_set_has_every_width_and_store() -> None:
     chosen = [product for product in every_product() if representative(product)]
-    assert {schedule.tile_n for _, schedule in chosen} == {*TILE_N, 192}
+    assert {schedule.tile.n for _, schedule in chosen} == {*TILE_N, 192}
     assert {(problem.kind, problem.b_layout, bool(problem.bias)) for problem, _ in chosen} == {
         ("linear", "k_major", True),
         ("matmul", "k_major", False),
         ("matmul", "n_major", False),
     }
-    assert {schedule.store for _, schedule in chosen} == {"direct", "bulk"}
+    assert {schedule.store.way for _, schedule in chosen} == {"direct", "bulk"}
     assert {problem.out for problem, _ in chosen} == {"f16", "bf16", "f32"}
-    assert min(s.tile_n for p, s in every_product() if p.b_layout == "n_major") == MIN_N_MAJOR
+    assert min(s.tile.n for p, s in every_product() if p.b_layout == "n_major") == MIN_N_MAJOR

@@ -13,7 +13,7 @@ from louver.frontend.problem import Problem
 from louver.library.compiled import build_record
 
 PROBLEM = Problem("linear", out="bf16", bias="row")
-SCHEDULE = Schedule(tile_n=16, stages=4)
+SCHEDULE = Schedule.of(tile_n=16, stages=4)
 
 
 def test_a_record_launches_without_the_pipeline() -> None:
@@ -55,12 +55,12 @@ def test_other_targets_are_refused() -> None:
 
 
 def test_signatures_bound_their_grids() -> None:
-    signature = compile_product(Problem("matmul"), Schedule(tile_n=64, stages=4)).signature
+    signature = compile_product(Problem("matmul"), Schedule.of(tile_n=64, stages=4)).signature
     assert signature.grid(1, 1, 132) == 1
     assert signature.grid(128, 64, 132) == 1
     assert signature.grid(129, 65, 132) == 4
     assert signature.grid(1 << 20, 1 << 20, 132) == 132
-    paired = compile_product(Problem("matmul"), Schedule(tile_n=64, stages=4, cluster=2)).signature
+    paired = compile_product(Problem("matmul"), Schedule.of(tile_n=64, stages=4, cluster=2)).signature
     assert paired.grid(1, 1, 132) == 2
     assert paired.grid(257, 1, 132) == 4
     assert paired.grid(1 << 20, 1 << 20, 131) == 130

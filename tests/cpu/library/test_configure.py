@@ -28,7 +28,7 @@ MANY = 1 << 20
 
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 16, 17, 33, 64, 65, 129, 256, 257, 5000])
 def test_the_narrowest_tile_that_holds_n(n: int) -> None:
-    tile_n = choose(K_MAJOR, MANY, n, SM_90A, 132).tile_n
+    tile_n = choose(K_MAJOR, MANY, n, SM_90A, 132).tile.n
     assert tile_n in TILE_N
     assert tile_n >= min(n, TILE_N[-1])
     assert all(width < n for width in TILE_N if width < tile_n)
@@ -36,14 +36,14 @@ def test_the_narrowest_tile_that_holds_n(n: int) -> None:
 
 @pytest.mark.parametrize("n", [1, 8, 63, 64, 65, 300])
 def test_n_major_tiles_hold_whole_swizzle_spans(n: int) -> None:
-    assert choose(N_MAJOR, MANY, n, SM_90A, 132).tile_n >= MIN_N_MAJOR
+    assert choose(N_MAJOR, MANY, n, SM_90A, 132).tile.n >= MIN_N_MAJOR
 
 
 def test_tiles_are_narrower_where_sms_would_idle() -> None:
-    assert choose(K_MAJOR, 128, 256, SM_90A, 132).tile_n == 64
-    assert choose(K_MAJOR, 128, 256, SM_90A, 1).tile_n == 256
-    assert choose(K_MAJOR, MANY, 256, SM_90A, 132).tile_n == 256
-    assert choose(Problem("matmul", batch="both"), 128, 256, SM_90A, 132, batch=132).tile_n == 256
+    assert choose(K_MAJOR, 128, 256, SM_90A, 132).tile.n == 64
+    assert choose(K_MAJOR, 128, 256, SM_90A, 1).tile.n == 256
+    assert choose(K_MAJOR, MANY, 256, SM_90A, 132).tile.n == 256
+    assert choose(Problem("matmul", batch="both"), 128, 256, SM_90A, 132, batch=132).tile.n == 256
 
 
 BENCHMARKS = ((4096, 8192), (4096, 4096), (8192, 8192), (6144, 8192), (28672, 4096), (4096, 1024))
@@ -59,14 +59,14 @@ TALLER = {16: ((8192, 8192), (6144, 8192), (28672, 4096)), 8: ((6144, 8192),)}
 def test_products_that_fill_the_sms_take_large_tiles(dtype: str, m: int, n: int) -> None:
     chosen = choose(Problem("linear", dtype, dtype, "f16"), m, n, SM_90A, 132, aligned_output=True)
     taller = (m, n) in TALLER[element_type(dtype).bits]
-    assert (chosen.tile_m, chosen.tile_n) == ((256, 192) if taller else (128, 256))
-    assert chosen.stages == 4
+    assert (chosen.tile.m, chosen.tile.n) == ((256, 192) if taller else (128, 256))
+    assert chosen.ring.stages == 4
 
 
 def test_tall_tiles_are_for_bulk_stores_and_sums_of_one_kind() -> None:
     def tile(problem: Problem, *, aligned: bool = True, batch: int = 1, m: int = 6144) -> tuple[int, int]:
         chosen = choose(problem, m, 8192, SM_90A, 132, aligned_output=aligned, batch=batch)
-        return chosen.tile_m, chosen.tile_n
+        return chosen.tile.m, chosen.tile.n
 
     assert tile(Problem("linear")) == (256, 192)
     assert tile(Problem("linear", batch="both"), batch=2, m=3072) == (256, 192)
@@ -84,9 +84,9 @@ def test_a_lone_column_of_tiles_asks_nothing_of_the_l2_cache(problem: Problem, m
     """There the values are read once, and the dense operand by every tile: to keep the values would be the wrong way round."""
     for n, columns in ((192, 1), (256, 1), (384, 2), (512, 2)):
         chosen = choose(problem, m, n, SM_90A, 132, aligned_output=True)
-        assert -(-n // chosen.tile_n) == columns
-        assert chosen.l2 == ("even" if columns == 1 else "values")
-    assert choose(problem, m, 192, SM_90A, 132, aligned_output=True).tile_m == 256
+        assert -(-n // chosen.tile.n) == columns
+        assert chosen.order.l2 == ("even" if columns == 1 else "values")
+    assert choose(problem, m, 192, SM_90A, 132, aligned_output=True).tile.m == 256
 
 
 def test_waves_count_half_of_what_the_last_one_leaves_idle() -> None:
@@ -99,7 +99,7 @@ def test_waves_count_half_of_what_the_last_one_leaves_idle() -> None:
 @pytest.mark.parametrize(("m", "n"), [(1024, 1024), (2048, 512), (1024, 256), (512, 2048)])
 def test_small_products_are_spread_over_more_sms(m: int, n: int) -> None:
     chosen = choose(K_MAJOR, m, n, SM_90A, 132)
-    tiles = -(-m // chosen.tile_m) * -(-n // chosen.tile_n)
+    tiles = -(-m // chosen.tile.m) * -(-n // chosen.tile.n)
     assert -(-m // 128) * -(-n // 256) < tiles <= 132
 
 
@@ -122,8 +122,8 @@ def test_the_model_of_waves(rows: int, sms: int) -> None:
 
 
 def test_bulk_stores_only_where_the_output_allows() -> None:
-    assert choose(K_MAJOR, MANY, 256, SM_90A, 132).store == "direct"
-    assert choose(K_MAJOR, MANY, 256, SM_90A, 132, aligned_output=True).store == "bulk"
+    assert choose(K_MAJOR, MANY, 256, SM_90A, 132).store.way == "direct"
+    assert choose(K_MAJOR, MANY, 256, SM_90A, 132, aligned_output=True).store.way == "bulk"
 
 
 @pytest.mark.parametrize("kind", ["linear", "matmul"])
@@ -134,8 +134,8 @@ def test_every_width_of_output_is_stored_in_bulk(kind: str, operand: str, out: s
     problem = Problem(kind, operand, operand, out)
     for n in TILE_N:
         schedule = choose(problem, MANY, n, SM_90A, 132, aligned_output=True)
-        assert schedule.tile_n == n
-        assert schedule.store == ("bulk" if n >= least else "direct")
+        assert schedule.tile.n == n
+        assert schedule.store.way == ("bulk" if n >= least else "direct")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_every_width_of_output_is_stored_in_bulk(kind: str, operand: str, out: s
 )
 def test_staging_costs_one_stage(problem: Problem) -> None:
     direct = choose(problem, MANY, 256, SM_90A, 132)
-    assert choose(problem, MANY, 256, SM_90A, 132, aligned_output=True).stages == direct.stages - 1
+    assert choose(problem, MANY, 256, SM_90A, 132, aligned_output=True).ring.stages == direct.ring.stages - 1
 
 
 @pytest.mark.parametrize(
@@ -161,19 +161,19 @@ def test_the_ring_is_as_deep_as_shared_memory_holds(problem: Problem) -> None:
     deeper = 0
     for n, aligned in itertools.product(TILE_N, (False, True)):
         schedule = choose(problem, MANY, n, SM_90A, 132, aligned_output=aligned)
-        assert 2 <= schedule.stages <= MAX_STAGES
+        assert 2 <= schedule.ring.stages <= MAX_STAGES
         assert compile_product(problem, schedule).signature.shared_bytes <= SM_90A.max_shared_bytes
-        if schedule.stages < MAX_STAGES:
+        if schedule.ring.stages < MAX_STAGES:
             deeper += 1
             with pytest.raises(ValueError, match="shared memory"):
-                compile_product(problem, replace(schedule, stages=schedule.stages + 1))
+                compile_product(problem, schedule.changed(stages=schedule.ring.stages + 1))
     assert deeper
 
 
 def test_a_tile_that_does_not_fit_is_refused() -> None:
     small = replace(SM_90A, max_shared_bytes=64 << 10)
     with pytest.raises(ValueError, match="two stages of .* do not fit the 65536 bytes .* use a smaller tile"):
-        deepest(K_MAJOR, Schedule(tile_n=256), small)
+        deepest(K_MAJOR, Schedule.of(tile_n=256), small)
 
 
 @pytest.mark.parametrize("aligned", [False, True])
@@ -194,7 +194,7 @@ def test_a_tile_that_does_not_fit_is_refused() -> None:
 def test_a_user_s_kernel_gets_the_library_s_schedule(problem: Problem, aligned: bool) -> None:
     for n in (64, 512):
         expected = choose(problem, MANY, n, SM_90A, 132, aligned_output=aligned)
-        found = nest_of(problem, expected.tile_m, expected.tile_n, expected.tile_k)
+        found = nest_of(problem, expected.tile.m, expected.tile.n, expected.tile.k)
         assert choose_for_nest(found, SM_90A, aligned_output=aligned) == expected
 
 
@@ -207,17 +207,17 @@ def test_warpgroups_go_by_the_user_s_tile(tile: tuple[int, int], consumers: int 
         with pytest.raises(ValueError, match="tile_m"):
             choose_for_nest(nest, SM_90A, aligned_output=True)
     else:
-        assert choose_for_nest(nest, SM_90A, aligned_output=True).consumers == consumers
+        assert choose_for_nest(nest, SM_90A, aligned_output=True).roles.consumers == consumers
 
 
 def test_fields_that_the_user_fixes_are_kept_and_the_rest_goes_by_them() -> None:
     nest = nest_of(K_MAJOR, 256, 64, 64)
-    assert choose_for_nest(nest, SM_90A, aligned_output=False, fixed={"consumers": 4}).consumers == 4
+    assert choose_for_nest(nest, SM_90A, aligned_output=False, fixed={"consumers": 4}).roles.consumers == 4
     fixed = choose_for_nest(nest, SM_90A, aligned_output=True, fixed={"store": "direct", "cluster": 2})
-    assert (fixed.store, fixed.cluster) == ("direct", 2)
-    assert fixed.stages == choose_for_nest(nest, SM_90A, aligned_output=False).stages
-    assert choose_for_nest(nest, SM_90A, aligned_output=True, fixed={"stages": 3}).stages == 3
+    assert (fixed.store.way, fixed.order.cluster) == ("direct", 2)
+    assert fixed.ring.stages == choose_for_nest(nest, SM_90A, aligned_output=False).ring.stages
+    assert choose_for_nest(nest, SM_90A, aligned_output=True, fixed={"stages": 3}).ring.stages == 3
     alone = {"specialized": False, "consumers": 1, "in_flight": 0}
-    assert choose_for_nest(nest_of(K_MAJOR, 64, 64, 64), SM_90A, aligned_output=False, fixed=alone).stages == 1
+    assert choose_for_nest(nest_of(K_MAJOR, 64, 64, 64), SM_90A, aligned_output=False, fixed=alone).ring.stages == 1
     with pytest.raises(ValueError, match="tile_m must be a multiple of 64 × consumers"):
         choose_for_nest(nest, SM_90A, aligned_output=False, fixed={"consumers": 3})

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from louver.runtime.device import Device
 PLACE = Device(0, "Some GPU", (9, 0), 132, 232448, 60 << 20, 141 << 30, (13, 0))
 PROBLEM = Problem("linear")
 SHAPE = (4096, 1000, 4096)
-ODD = Schedule(tile_n=128, stages=5, raster=4, store="bulk")
+ODD = Schedule.of(tile_n=128, stages=5, raster=4, store="bulk")
 """A legal schedule that the model does not choose for the shape."""
 
 
@@ -39,7 +39,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def entry(schedule: dict[str, Any] | None = None, problem: Problem = PROBLEM, **changed: Any) -> Entry:
     place = place_of(problem, *SHAPE, PLACE.name, aligned_output=True)
-    made = Entry(place, schedule or asdict(ODD), 51.25, 60.5, SHAPE, source_hash(), ptxas_version())
+    made = Entry(place, schedule or ODD.flat(), 51.25, 60.5, SHAPE, source_hash(), ptxas_version())
     return replace(made, **changed)
 
 
@@ -95,13 +95,13 @@ def test_a_batch_may_fill_the_sms_otherwise_than_one_of_it() -> None:
 
 
 def _tile(schedule: Schedule) -> tuple[int, int]:
-    return schedule.tile_m, schedule.tile_n
+    return schedule.tile.m, schedule.tile.n
 
 
 def test_the_last_one_kept_counts() -> None:
     keep(entry())
-    keep(entry(asdict(replace(ODD, raster=8))))
-    assert decision().schedule.raster == 8
+    keep(entry(ODD.changed(raster=8).flat()))
+    assert decision().schedule.order.raster == 8
     assert len(list(kept())) == 1
 
 
@@ -110,10 +110,10 @@ def test_the_last_one_kept_counts() -> None:
     [
         ({"louver": "0" * 64}, "measured with another version of Louver: run louver tune again"),
         ({"ptxas": "1.0"}, "measured with ptxas 1.0, not"),
-        ({"schedule": {**asdict(ODD), "colour": 3, "age": 4}}, "names fields that schedules do not have: age, colour"),
-        ({"schedule": {**asdict(ODD), "tile_n": 256, "stages": 8}}, "has 8 stages, where"),
-        ({"schedule": {**asdict(ODD), "tile_n": 12}}, "is not legal: tile_n is a multiple of 8"),
-        ({"schedule": {**asdict(ODD), "stages": "five"}}, "is not legal: stages must be a positive integer"),
+        ({"schedule": {**ODD.flat(), "colour": 3, "age": 4}}, "names fields that schedules do not have: age, colour"),
+        ({"schedule": {**ODD.flat(), "tile_n": 256, "stages": 8}}, "has 8 stages, where"),
+        ({"schedule": {**ODD.flat(), "tile_n": 12}}, "is not legal: tile_n is a multiple of 8"),
+        ({"schedule": {**ODD.flat(), "stages": "five"}}, "is not legal: stages must be a positive integer"),
     ],
 )
 def test_what_does_not_fit_is_passed_over_with_the_reason(changed: dict[str, Any], reason: str) -> None:
@@ -165,7 +165,7 @@ def test_an_entry_in_the_wrong_place_is_passed_over(cache: Path) -> None:
 
 def test_files_say_by_name_what_they_hold(cache: Path) -> None:
     facts = json.loads(keep(entry()).read_text())
-    assert facts["schedule"] == asdict(ODD)
+    assert facts["schedule"] == ODD.flat()
     assert facts["place"]["device"] == "Some GPU"
     assert facts["place"]["problem"]["kind"] == "linear"
     assert facts["place"]["sizes"] == [4096, 1024, 4096]
@@ -180,14 +180,14 @@ def test_a_write_that_fails_leaves_the_entry_before(cache: Path, monkeypatch: py
 
     monkeypatch.setattr(folder.os, "replace", full)
     with pytest.raises(OSError, match="disk full"):
-        keep(entry(asdict(replace(ODD, raster=8))))
+        keep(entry(ODD.changed(raster=8).flat()))
     assert decision().schedule == ODD
     assert not list(cache.glob("*.part"))
 
 
 def _keep_many(raster: int) -> None:
     for _ in range(20):
-        keep(entry(asdict(replace(ODD, raster=raster))))
+        keep(entry(ODD.changed(raster=raster).flat()))
         assert decision().origin == "tuned"
 
 
@@ -199,7 +199,7 @@ def test_many_processes_may_keep_the_same_entry() -> None:
     for worker in workers:
         worker.join()
     assert [worker.exitcode for worker in workers] == [0, 0, 0]
-    assert decision().schedule.raster in rasters
+    assert decision().schedule.order.raster in rasters
 
 
 def test_size_classes_hold_their_sizes_and_are_few() -> None:
@@ -234,7 +234,7 @@ def test_the_package_s_tables_say_only_what_the_model_does_not() -> None:
     for row in rows:
         for m, n, _ in row["sizes"]:
             model = choose(Problem(**row["problem"]), m, n, SM_90A, 132, aligned_output=row["aligned_output"])
-            assert model != Schedule(**row["schedule"]), (
+            assert model != Schedule.of(**row["schedule"]), (
                 "the model chooses it there: leave the others of the class to it"
             )
 
@@ -246,7 +246,7 @@ def test_the_package_s_tables_say_only_what_the_model_does_not() -> None:
 def test_the_last_wave_decides_about_tall_tiles(dtype: str, shape: tuple[int, int, int], tall: bool) -> None:
     problem, place = Problem("linear", dtype, dtype, "f16"), replace(PLACE, name="NVIDIA H200")
     found = decide(problem, *shape, place, aligned_output=True).schedule
-    assert (found.tile_m == 256) is tall
+    assert (found.tile.m == 256) is tall
 
 
 def test_the_package_s_table_is_asked_after_the_user_s_entries(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +254,7 @@ def test_the_package_s_table_is_asked_after_the_user_s_entries(monkeypatch: pyte
     text = json.dumps({"device": PLACE.name, "entries": [row]})
     monkeypatch.setattr(tuned, "tables", lambda: tuple(read_table(text)))
     found = decision()
-    assert (found.schedule, found.origin) == (Schedule(tile_n=128), "table")
+    assert (found.schedule, found.origin) == (Schedule.of(tile_n=128), "table")
     assert found.reason == "no entry (tuned)"
     keep(entry(louver="0" * 64))
     assert decision().origin == "table" and "another version of Louver" in decision().reason

@@ -90,7 +90,7 @@ def test_gemm_prints_its_record(machine: None, tmp_path: Path) -> None:
 
 
 def test_schedules_print_their_record(machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rungs = [Rung("stages 3", Schedule(stages=3), 9e-6), Rung("", Schedule(stages=4), 10e-6)]
+    rungs = [Rung("stages 3", Schedule.of(stages=3), 9e-6), Rung("", Schedule.of(stages=4), 10e-6)]
     monkeypatch.setattr(command, "measure_schedules", lambda *_, **__: rungs)
     found, _ = printed(tmp_path, "schedules", "--shapes", "64x32x64")
     assert (found["schema"], found["kind"]) == (1, "schedules")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,9 +32,9 @@ def test_every_rung_is_one_change_from_the_one_below(dtype: str) -> None:
     rungs = ladder(dtype)
     assert rungs[0].schedule == BASELINE and rungs[0].change == "baseline"
     for below, above in zip(rungs, rungs[1:], strict=False):
-        names = {f.name for f in fields(Schedule) if getattr(below.schedule, f.name) != getattr(above.schedule, f.name)}
+        names = {name for name, value in above.schedule.flat().items() if value != below.schedule.flat()[name]}
         assert len(names) == 1 or names <= set(TILE)
-        assert names <= set(TILE) or above.change == f"{min(names)} {getattr(above.schedule, min(names))}"
+        assert names <= set(TILE) or above.change == f"{min(names)} {above.schedule.flat()[min(names)]}"
     assert [rung.claim for rung in rungs if rung.claim is not None] == CLAIMS[dtype]
 
 
@@ -48,7 +47,7 @@ def test_the_library_choice_is_on_the_ladder() -> None:
 def test_every_rung_fits_and_the_deepest_are(dtype: str) -> None:
     problem = Problem("linear", dtype, dtype, "f16")
     for rung in ladder(dtype):
-        assert rung.schedule.stages <= deepest(problem, rung.schedule, SM_90A).stages, rung.change
+        assert rung.schedule.ring.stages <= deepest(problem, rung.schedule, SM_90A).ring.stages, rung.change
     deep = next(rung.schedule for rung in ladder(dtype) if rung.change == "stages 5")
     assert deep == deepest(problem, deep, SM_90A)
 
@@ -78,7 +77,7 @@ def test_a_rung_with_more_than_one_change_is_refused(change: Mapping[str, Any], 
 
 
 def test_a_tile_is_one_change() -> None:
-    wide = replace(Schedule(), tile_m=192, tile_n=192, consumers=3)
+    wide = Schedule().changed(tile_m=192, tile_n=192, consumers=3)
     assert change_between(Schedule(), wide) == "tile 192×192, 3 consumers"
 
 
@@ -117,5 +116,5 @@ def test_the_command_shows_writes_and_draws(timed: list[Protocol], tmp_path: Pat
     assert [found.dtype for found in record.ladders] == ["e4m3", "f16"]
     assert [len(found.rungs) for found in record.ladders] == [len(ladder(dtype)) for dtype in ("e4m3", "f16")]
     kept = json.loads((tmp_path / "ladder.json").read_text(encoding="utf-8"))["ladders"][0]["rungs"]
-    assert [Schedule(**rung["schedule"]) for rung in kept] == [rung.schedule for rung in ladder("e4m3")]
+    assert [Schedule.of(**rung["schedule"]) for rung in kept] == [rung.schedule for rung in ladder("e4m3")]
     assert (tmp_path / "ladder.png").read_bytes().startswith(b"\x89PNG")

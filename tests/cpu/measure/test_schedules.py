@@ -20,10 +20,10 @@ PLACE = Device(0, "a Hopper", (9, 0), 132, 232448, 60 << 20, 141 << 30, (13, 0))
 )
 def test_alternatives_differ_from_the_choice_in_what_they_say(dtype: str, out: str, tile_k: int, store: str) -> None:
     found = candidates(Problem("linear", a=dtype, b=dtype, out=out), 4096, 8192, PLACE)
-    assert found[""].tile_k == tile_k
-    assert found[""].store == store
+    assert found[""].tile.k == tile_k
+    assert found[""].store.way == store
     assert f"tile_k {tile_k}" not in found
-    assert found[f"tile_k {192 - tile_k}"].tile_k == 192 - tile_k
+    assert found[f"tile_k {192 - tile_k}"].tile.k == 192 - tile_k
     assert ("store direct" in found) is (store == "bulk")
     assert len(set(found.values())) == len(found)
 

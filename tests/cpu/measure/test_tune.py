@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, get_origin, get_type_hints
@@ -62,15 +62,15 @@ class Clock:
 
 def cost(schedule: Schedule) -> float:
     """Fastest at 192×192 with raster 8 and one stage less than fits: three steps from the model's choice."""
-    wide = schedule.tile_m != 192
-    return 1.0 + 0.3 * wide + 0.1 * (schedule.raster != 8) + 0.05 * abs(schedule.stages - 4)
+    wide = schedule.tile.m != 192
+    return 1.0 + 0.3 * wide + 0.1 * (schedule.order.raster != 8) + 0.05 * abs(schedule.ring.stages - 4)
 
 
 @pytest.mark.parametrize("drift", [1.0, 1.2])
 def test_the_search_goes_on_from_what_is_faster(drift: float) -> None:
     clock = Clock(cost, drift)
     found = search(MODEL, around, clock)
-    assert (found.best.tile_m, found.best.tile_n, found.best.raster, found.best.stages) == (192, 192, 8, 4)
+    assert (found.best.tile.m, found.best.tile.n, found.best.order.raster, found.best.ring.stages) == (192, 192, 8, 4)
     assert found.base == MODEL
     assert found.times[MODEL] / found.times[found.best] == pytest.approx(cost(MODEL) / cost(found.best))
     assert clock.asked[-1] == [MODEL, found.best], "the gain is measured side by side"
@@ -85,8 +85,8 @@ def test_noise_moves_nothing() -> None:
 
 
 def test_what_does_not_run_is_left_out() -> None:
-    found = search(MODEL, around, Clock(cost, broken=lambda s: s.tile_m == 192))
-    assert found.best.tile_m != 192 and found.best.raster == 8
+    found = search(MODEL, around, Clock(cost, broken=lambda s: s.tile.m == 192))
+    assert found.best.tile.m != 192 and found.best.order.raster == 8
     with pytest.raises(ValueError, match="begins with a schedule that runs, got Schedule"):
         search(MODEL, around, Clock(cost, broken=lambda s: s == MODEL))
 
@@ -108,12 +108,12 @@ def test_neighbours_differ_by_one_thing_and_fit() -> None:
     assert len(set(found)) == len(found) and MODEL not in found
     for schedule in found:
         full = deepest(PROBLEM, schedule, SM_90A)
-        assert schedule.stages <= full.stages
-        changed = {f.name for f in fields(Schedule) if getattr(schedule, f.name) != getattr(MODEL, f.name)}
+        assert schedule.ring.stages <= full.ring.stages
+        changed = {name for name, value in schedule.flat().items() if value != MODEL.flat()[name]}
         together = (set(TILES[0]), set(CLUSTERS[0]))
         if changed != {"stages"}:
             changed.discard("stages")
-            assert schedule.stages == full.stages
+            assert schedule.ring.stages == full.ring.stages
         assert any(changed <= each for each in together) or len(changed) == 1, schedule
     for name, hint in get_type_hints(Schedule).items():
         if name in APART and name not in (*TILES[0], *CLUSTERS[0]):
@@ -125,7 +125,7 @@ def test_neighbours_differ_by_one_thing_and_fit() -> None:
 def test_bulk_stores_and_wide_tiles_only_where_they_make_sense() -> None:
     narrow = choose(PROBLEM, 4096, 16, SM_90A, 132)
     found = list(neighbours(PROBLEM, narrow, 16, SM_90A, aligned=False))
-    assert found and all(s.store == "direct" and s.tile_n <= 64 for s in found)
+    assert found and all(s.store.way == "direct" and s.tile.n <= 64 for s in found)
 
 
 @pytest.mark.parametrize(("low", "high"), [(1, 8192), (3, 3), (100, 700), (8192, 8193)])
@@ -169,7 +169,7 @@ def test_what_is_found_is_kept_and_used(timed: list[Task]) -> None:
     (tuned,) = tune_and_keep(fake_torch(), [TASK], PLACE)
     assert timed == [TASK]
     best = schedule_for(PROBLEM, 4096, 1024, 4096, PLACE, aligned_output=True)
-    assert best == tuned.found.best and best.tile_m == 192
+    assert best == tuned.found.best and best.tile.m == 192
     assert decide(PROBLEM, 4096, 1024, 4096, PLACE, aligned_output=True).origin == "tuned"
     entry = entry_of(tuned, PLACE)
     assert entry.model == pytest.approx(cost(MODEL) * 1e6) and entry.microseconds == pytest.approx(cost(best) * 1e6)
@@ -244,12 +244,12 @@ def test_a_new_shape_with_the_same_best_schedule_compiles_nothing_new(
     shapes = [(4096, 1024, 4096), (8192, 4096, 4096), (4096, 2048, 14336), (28672, 8192, 8192), (5000, 3000, 96)]
     for shape in shapes:
         run(shape)
-    tall = replace(MODEL, tile_m=256, tile_n=192, staging=96, raster=12)
+    tall = MODEL.changed(tile_m=256, tile_n=192, staging=96, raster=12)
     assert built == [MODEL, tall], "the model chooses one of two tiles for all of them"
     # Another M, N or K with the same best schedule: tuned apart, compiled once.
     for shape in shapes[1:]:
         list(tune_and_keep(fake_torch(), [Task(PROBLEM, *shape)], PLACE))
         run(shape)
-    assert len(built) == 3 and built[2].tile_m == 192
+    assert len(built) == 3 and built[2].tile.m == 192
     run(shapes[0])
     assert len(built) == 3

@@ -15,7 +15,7 @@ from louver.frontend.ttir import read_ttir
 from louver.library.emulate import emulate
 from support.random_kernels import TILE_K, TILE_M, TILE_N, interpreted, numbers, random_kernel
 
-SCHEDULE = Schedule(TILE_M, TILE_N, TILE_K, consumers=1, stages=3)
+SCHEDULE = Schedule.of(tile_m=TILE_M, tile_n=TILE_N, tile_k=TILE_K, consumers=1, stages=3)
 
 
 @pytest.mark.sampled(12)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -30,14 +28,14 @@ MODES = {
 """By name: sparse and dense operand, and the way to accumulate."""
 
 SCHEDULES = {
-    "one block": Schedule(tile_n=64, stages=3),
-    "two blocks": Schedule(tile_m=256, tile_n=64, stages=2),
-    "four consumers": Schedule(tile_m=256, tile_n=32, stages=2, consumers=4),
-    "a few columns at a time": Schedule(tile_n=64, stages=2, staging=32),
-    "cluster": Schedule(tile_n=32, stages=2, cluster=2),
-    "nothing in flight": Schedule(tile_n=32, stages=2, in_flight=0),
-    "metadata in the stages": Schedule(tile_n=32, stages=2, metadata="barrier"),
-    "values in registers": Schedule(tile_n=32, stages=2, values="registers"),
+    "one block": Schedule.of(tile_n=64, stages=3),
+    "two blocks": Schedule.of(tile_m=256, tile_n=64, stages=2),
+    "four consumers": Schedule.of(tile_m=256, tile_n=32, stages=2, consumers=4),
+    "a few columns at a time": Schedule.of(tile_n=64, stages=2, staging=32),
+    "cluster": Schedule.of(tile_n=32, stages=2, cluster=2),
+    "nothing in flight": Schedule.of(tile_n=32, stages=2, in_flight=0),
+    "metadata in the stages": Schedule.of(tile_n=32, stages=2, metadata="barrier"),
+    "values in registers": Schedule.of(tile_n=32, stages=2, values="registers"),
 }
 
 every_mode = pytest.mark.parametrize("mode", MODES)
@@ -50,8 +48,8 @@ def problem_of(kind: str, mode: str, out: str = "f32", **fields: object) -> Prob
 
 def fitting(problem: Problem, schedule: Schedule, store: str = "direct") -> Schedule:
     """The schedule with the K tile that its operands want."""
-    changed = replace(schedule, tile_k=1024 // element_type(problem.b).bits, store=store)
-    return replace(changed, stages=min(schedule.stages, deepest(problem, changed, SM_90A).stages))
+    changed = schedule.changed(tile_k=1024 // element_type(problem.b).bits, store=store)
+    return changed.changed(stages=min(schedule.ring.stages, deepest(problem, changed, SM_90A).ring.stages))
 
 
 def run(problem: Problem, schedule: Schedule, given: Operands, order: Order, sm_count: int = 2) -> np.ndarray:
@@ -101,8 +99,8 @@ def check(
 def test_every_schedule(rng: np.random.Generator, name: str, store: str, kind: str, mode: str) -> None:
     problem = problem_of(kind, mode, "f16", bias="row")
     schedule = fitting(problem, SCHEDULES[name], store)
-    rows = schedule.tile_m * schedule.cluster + 16
-    check(rng, problem, schedule, rows, schedule.tile_n + 8, 140, Seeded(int(rng.integers(99))), schedule.cluster)
+    rows = schedule.tile.m * schedule.order.cluster + 16
+    check(rng, problem, schedule, rows, schedule.tile.n + 8, 140, Seeded(int(rng.integers(99))), schedule.order.cluster)
 
 
 @every_mode
@@ -116,7 +114,7 @@ def test_every_tail_of_k(rng: np.random.Generator, mode: str, k: int) -> None:
 @pytest.mark.parametrize("order", [Earliest(), Latest(), Seeded(5)], ids=["earliest", "latest", "seeded"])
 def test_several_tiles_of_one_cta_in_every_order_of_events(rng: np.random.Generator, order: Order, mode: str) -> None:
     problem = problem_of("matmul", mode, "bf16")
-    check(rng, problem, fitting(problem, Schedule(tile_n=32, stages=3)), 129, 35, 700, order, 1)
+    check(rng, problem, fitting(problem, Schedule.of(tile_n=32, stages=3)), 129, 35, 700, order, 1)
 
 
 @every_mode
@@ -125,7 +123,7 @@ def test_every_output(rng: np.random.Generator, out: str, mode: str) -> None:
     problem = problem_of("linear", mode, out)
     given = given_of(rng, problem, 80, 48, 130, "normal")
     results = [
-        run(problem, fitting(problem, Schedule(tile_n=32, stages=2), s), given, Latest()) for s in ("direct", "bulk")
+        run(problem, fitting(problem, Schedule.of(tile_n=32, stages=2), s), given, Latest()) for s in ("direct", "bulk")
     ]
     np.testing.assert_array_equal(results[0].astype(np.float64), results[1].astype(np.float64))
     exact, magnitude = reference.exact_product(given.a, given.b)
@@ -136,7 +134,7 @@ def test_every_output(rng: np.random.Generator, out: str, mode: str) -> None:
 @every_mode
 def test_epilogues_compute_in_f32_from_the_sums(rng: np.random.Generator, mode: str) -> None:
     problem = problem_of("linear", mode, "f32", bias="row", epilogue=Epilogue(alpha=True, activation="relu"))
-    schedule = fitting(problem, Schedule(tile_n=32, stages=2))
+    schedule = fitting(problem, Schedule.of(tile_n=32, stages=2))
     given = given_of(rng, problem, 70, 40, 200, "normal")
     y, _ = emulate(compile_product(problem, schedule), given.s, given.b.T, given.bias, {"alpha": 0.375}, sm_count=2)
     reads = {"alpha": 0.375}
@@ -150,7 +148,7 @@ def test_epilogues_compute_in_f32_from_the_sums(rng: np.random.Generator, mode: 
 @pytest.mark.parametrize("mode", ["f16", "promoted"])
 def test_gated_products(rng: np.random.Generator, mode: str) -> None:
     problem = problem_of("linear", mode, "f32", epilogue=Epilogue(activation="silu", gated=True))
-    schedule = fitting(problem, Schedule(tile_n=32, stages=2))
+    schedule = fitting(problem, Schedule.of(tile_n=32, stages=2))
     given = given_of(rng, problem, 96, 40, 200, "normal")
     y, _ = emulate(compile_product(problem, schedule), given.s, given.b.T, sm_count=2)
     how = accumulation(problem.a, problem.accumulate)
@@ -161,7 +159,7 @@ def test_gated_products(rng: np.random.Generator, mode: str) -> None:
 
 def test_an_n_major_operand_with_sums_in_f16(rng: np.random.Generator) -> None:
     problem = problem_of("matmul", "f16", "f16", b_layout="n_major")
-    check(rng, problem, fitting(problem, Schedule(tile_n=64, stages=2)), 70, 66, 130, Latest())
+    check(rng, problem, fitting(problem, Schedule.of(tile_n=64, stages=2)), 70, 66, 130, Latest())
 
 
 def test_sums_in_f16_overflow_on_the_way(rng: np.random.Generator) -> None:
@@ -170,7 +168,7 @@ def test_sums_in_f16_overflow_on_the_way(rng: np.random.Generator) -> None:
     given = given_of(rng, problem, 64, 8, 64, "integers")
     given.a[:, ::2], given.a[:, 1::2] = 256.0, 0.0
     given.b[:32], given.b[32:] = 256.0, -256.0
-    y = run(problem, fitting(problem, Schedule(tile_n=8, stages=2)), replace_values(given), Latest())
+    y = run(problem, fitting(problem, Schedule.of(tile_n=8, stages=2)), replace_values(given), Latest())
     assert np.isinf(y).all()
 
 
@@ -187,7 +185,7 @@ def test_promoted_sums_are_added_in_f32_group_by_group(rng: np.random.Generator)
     problem = problem_of("linear", "promoted")
     k = 4 * PROMOTED_COLUMNS
     given = given_of(rng, problem, 64, 16, k, "normal")
-    y = run(problem, fitting(problem, Schedule(tile_n=16, stages=2)), given, Latest())
+    y = run(problem, fitting(problem, Schedule.of(tile_n=16, stages=2)), given, Latest())
     total = np.zeros(y.shape, np.float32)
     for first in range(0, k, PROMOTED_COLUMNS):
         partial = np.zeros_like(total)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from support.fused import fused_operands
 
 pytestmark = pytest.mark.sampled(8)
 
-BASE = Schedule(tile_n=64, stages=2)
+BASE = Schedule.of(tile_n=64, stages=2)
 
 STORES: dict[str, dict[str, Any]] = {
     "direct": {},
@@ -32,7 +31,7 @@ STORES: dict[str, dict[str, Any]] = {
 def run(problem: Problem, rng: np.random.Generator, m: int, n: int, gap: int, **schedule: Any) -> np.ndarray:
     """The result [M, N], found close to float64's; of random data that the same generator gives again."""
     given = fused_operands(rng, problem, m, n, 72)
-    compiled = compile_product(problem, replace(BASE, **schedule))
+    compiled = compile_product(problem, BASE.changed(**schedule))
     dense = given.b.T if problem.b_layout == "k_major" else given.b
     order = Earliest() if gap else Seeded(1)
     y, _ = emulate(compiled, given.s, dense, None, given.for_kernel, gap=gap, sm_count=2, order=order)

@@ -23,7 +23,7 @@ MODES = [("f16", "f32"), ("bf16", "f32"), ("f16", "f16"), ("e4m3", "fast"), ("e5
 def run(weight: np.ndarray, tokens: np.ndarray, dtype: str, mode: str, out: str) -> np.ndarray:
     """The emulated product [m, n] of a weight [m, k] and tokens [n, k]."""
     problem = Problem("linear", dtype, dtype, out, accumulate=mode)  # type: ignore[arg-type]
-    schedule = Schedule(tile_n=16, tile_k=1024 // element_type(dtype).bits, stages=2)
+    schedule = Schedule.of(tile_n=16, tile_k=1024 // element_type(dtype).bits, stages=2)
     y, _ = emulate(compile_product(problem, schedule), louver.compress(weight, "2:4"), tokens, order=Latest())
     return y.T
 

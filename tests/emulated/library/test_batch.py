@@ -48,7 +48,7 @@ def check(
     if problem.kind == "linear":
         expected = np.swapaxes(expected, -1, -2)
         reads |= {"c": np.swapaxes(reads["c"], -1, -2)} if reads else {}
-    compiled = compile_product(problem, deepest(problem, schedule, SM_90A) if schedule.specialized else schedule)
+    compiled = compile_product(problem, deepest(problem, schedule, SM_90A) if schedule.roles.specialized else schedule)
     y, report = emulate(compiled, louver.compress(w, "2:4"), dense, bias, reads, **how)
     assert y.shape == expected.shape and report.products > 0
     np.testing.assert_array_equal(y.astype(np.float64), expected.astype(y.dtype).astype(np.float64))
@@ -61,20 +61,20 @@ def test_every_entry_is_its_own_product(
     rng: np.random.Generator, kind: Any, layout: Any, batch: Batch, order: str
 ) -> None:
     problem = Problem(kind, out="f32", b_layout=layout, batch=batch, bias="row")
-    check(rng, problem, Schedule(tile_n=64, stages=3), (3, 70, 67, 130), sm_count=2, order=ORDERS[order])
+    check(rng, problem, Schedule.of(tile_n=64, stages=3), (3, 70, 67, 130), sm_count=2, order=ORDERS[order])
 
 
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("m", [1, 63, 64, 65, 129])
 def test_rows_that_fill_no_block(rng: np.random.Generator, batch: Batch, m: int) -> None:
     # The next entry's values, metadata and results begin where the last block of this one ends.
-    check(rng, Problem("matmul", out="f32", batch=batch), Schedule(tile_n=8), (4, m, 9, 66), sm_count=1)
+    check(rng, Problem("matmul", out="f32", batch=batch), Schedule.of(tile_n=8), (4, m, 9, 66), sm_count=1)
 
 
 @pytest.mark.parametrize("k", [1, 4, 63, 65, 257])
 def test_every_tail_of_k(rng: np.random.Generator, k: int) -> None:
-    check(rng, Problem("linear", out="f32", batch="both"), Schedule(tile_n=8), (3, 66, 7, k), sm_count=1)
-    check(rng, Problem(out="f32", b_layout="n_major", batch="dense"), Schedule(tile_n=64), (3, 5, 9, k), sm_count=1)
+    check(rng, Problem("linear", out="f32", batch="both"), Schedule.of(tile_n=8), (3, 66, 7, k), sm_count=1)
+    check(rng, Problem(out="f32", b_layout="n_major", batch="dense"), Schedule.of(tile_n=64), (3, 5, 9, k), sm_count=1)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -84,23 +84,23 @@ def test_every_tail_of_k(rng: np.random.Generator, k: int) -> None:
 def test_bulk_stores_of_entries(rng: np.random.Generator, kind: Any, out: str, cluster: Any, order: str) -> None:
     # Rows and columns beyond an entry's are dropped, not written to the next one.
     problem = Problem(kind, out=out, batch="both", epilogue=Epilogue(c="f16"))
-    schedule = Schedule(tile_n=32, store="bulk", cluster=cluster)
+    schedule = Schedule.of(tile_n=32, store="bulk", cluster=cluster)
     check(rng, problem, schedule, (3, 136, 40, 70), sm_count=2, order=ORDERS[order])
 
 
 @pytest.mark.parametrize(("a", "b", "out"), [("e4m3", "e5m2", "bf16"), ("s8", "u8", "s32")])
 def test_8_bit_operands(rng: np.random.Generator, a: str, b: str, out: str) -> None:
     problem = Problem("linear", a, b, out, batch="both")
-    check(rng, problem, Schedule(tile_n=16, tile_k=128), (2, 70, 11, 140), sm_count=1)
+    check(rng, problem, Schedule.of(tile_n=16, tile_k=128), (2, 70, 11, 140), sm_count=1)
 
 
 @pytest.mark.parametrize("metadata", ["stage", "barrier"])
 @pytest.mark.parametrize("specialized", [True, False], ids=["specialized", "one warpgroup"])
 def test_metadata_through_the_ring(rng: np.random.Generator, metadata: Any, specialized: bool) -> None:
     if specialized:
-        schedule = Schedule(tile_n=16, stages=3, metadata=metadata)
+        schedule = Schedule.of(tile_n=16, stages=3, metadata=metadata)
     else:
-        schedule = Schedule(
+        schedule = Schedule.of(
             tile_m=64, tile_n=16, consumers=1, stages=1, metadata=metadata, specialized=False, in_flight=0
         )
     for batch in BATCHES:
@@ -111,22 +111,22 @@ def test_metadata_through_the_ring(rng: np.random.Generator, metadata: Any, spec
 def test_ways_to_accumulate(rng: np.random.Generator, a: str, accumulate: str) -> None:
     problem = Problem("linear", a, a, "f32", batch="both", accumulate=accumulate)
     tile_k = 128 if a == "e4m3" else 64
-    check(rng, problem, Schedule(tile_n=16, tile_k=tile_k), (2, 70, 11, 300), sm_count=1)
+    check(rng, problem, Schedule.of(tile_n=16, tile_k=tile_k), (2, 70, 11, 300), sm_count=1)
 
 
 def test_values_in_registers(rng: np.random.Generator) -> None:
     problem = Problem("linear", out="f32", batch="both")
-    check(rng, problem, Schedule(tile_n=16, stages=3, values="registers"), (3, 130, 17, 200), sm_count=1)
+    check(rng, problem, Schedule.of(tile_n=16, stages=3, values="registers"), (3, 130, 17, 200), sm_count=1)
 
 
 def test_arrays_of_the_epilogue_have_entries(rng: np.random.Generator) -> None:
     for kind, batch in (("linear", "dense"), ("matmul", "sparse")):
         problem = Problem(kind, batch=batch, bias="row", epilogue=Epilogue(c="bf16"))  # type: ignore[arg-type]
-        check(rng, problem, Schedule(tile_n=16), (3, 67, 19, 40), sm_count=1)
+        check(rng, problem, Schedule.of(tile_n=16), (3, 67, 19, 40), sm_count=1)
 
 
 def test_a_batch_of_one_size_is_asked_for(rng: np.random.Generator) -> None:
-    compiled = compile_product(Problem(batch="both"), deepest(Problem(), Schedule(tile_n=8), SM_90A))
+    compiled = compile_product(Problem(batch="both"), deepest(Problem(), Schedule.of(tile_n=8), SM_90A))
     w = louver.compress(louver.prune(draw(rng, "f16", 2, 64, 32), "2:4"), "2:4")
     with pytest.raises(ValueError, match=r"a batch has one size, got \[2, 3\]"):
         emulate(compiled, w, draw(rng, "f16", 3, 8, 32))
@@ -140,4 +140,4 @@ def test_a_batch_of_one_size_is_asked_for(rng: np.random.Generator) -> None:
 def test_c_of_each_entry(rng: np.random.Generator, store: str, gap: int, n: int) -> None:
     """Rows of even and of odd pitches, so that pairs of an entry are aligned or not."""
     problem = Problem("matmul", out="f32", batch="both", epilogue=Epilogue(c="f16"))
-    check(rng, problem, Schedule(tile_n=64, stages=2, store=store), (3, 67, n, 64), gap=gap, sm_count=2)
+    check(rng, problem, Schedule.of(tile_n=64, stages=2, store=store), (3, 67, n, 64), gap=gap, sm_count=2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,17 +35,17 @@ OUTPUTS = {
 }
 
 SCHEDULES = {
-    "wide": Schedule(tile_n=256, stages=2),
-    "narrow": Schedule(tile_n=64, stages=3),
-    "one warpgroup": Schedule(tile_m=64, tile_n=32, consumers=1, stages=3),
-    "two blocks": Schedule(tile_m=256, tile_n=128, stages=2),
-    "tall": Schedule(tile_m=256, tile_n=192, stages=2, staging=96),
-    "three consumers": Schedule(tile_m=192, tile_n=192, stages=2, consumers=3),
-    "cluster": Schedule(tile_n=64, stages=2, cluster=2),
-    "values kept in L2": Schedule(tile_n=64, stages=2, l2="values"),
-    "a few columns at a time": Schedule(tile_n=128, stages=2, staging=32),
-    "chunks of two blocks": Schedule(tile_m=256, tile_n=96, stages=2, staging=32),
-    "an odd number of chunks": Schedule(tile_n=96, stages=2, staging=32),
+    "wide": Schedule.of(tile_n=256, stages=2),
+    "narrow": Schedule.of(tile_n=64, stages=3),
+    "one warpgroup": Schedule.of(tile_m=64, tile_n=32, consumers=1, stages=3),
+    "two blocks": Schedule.of(tile_m=256, tile_n=128, stages=2),
+    "tall": Schedule.of(tile_m=256, tile_n=192, stages=2, staging=96),
+    "three consumers": Schedule.of(tile_m=192, tile_n=192, stages=2, consumers=3),
+    "cluster": Schedule.of(tile_n=64, stages=2, cluster=2),
+    "values kept in L2": Schedule.of(tile_n=64, stages=2, l2="values"),
+    "a few columns at a time": Schedule.of(tile_n=128, stages=2, staging=32),
+    "chunks of two blocks": Schedule.of(tile_m=256, tile_n=96, stages=2, staging=32),
+    "an odd number of chunks": Schedule.of(tile_n=96, stages=2, staging=32),
 }
 
 every_output = pytest.mark.parametrize("name", OUTPUTS)
@@ -60,10 +59,10 @@ def problem_of(kind: str, name: str) -> Problem:
 
 def bulk(problem: Problem, schedule: Schedule) -> Schedule:
     """The schedule with bulk stores, its K tile as the operands' type wants it, and fewer stages where they do not fit."""
-    fields = {name: getattr(schedule, name) for name in schedule.__slots__}
+    fields = schedule.flat()
     fields |= {"tile_k": 1024 // element_type(problem.b).bits, "store": "bulk"}
-    stages = min(schedule.stages, deepest(problem, Schedule(**fields), SM_90A).stages)
-    return Schedule(**{**fields, "stages": stages})
+    stages = min(schedule.ring.stages, deepest(problem, Schedule.of(**fields), SM_90A).ring.stages)
+    return Schedule.of(**{**fields, "stages": stages})
 
 
 def given_of(rng: np.random.Generator, problem: Problem, m: int, n: int, k: int) -> Operands:
@@ -97,8 +96,8 @@ def test_every_width_and_schedule(rng: np.random.Generator, schedule: str, name:
     # Rows of whole 16-byte chunks; neither size a multiple of a tile's; several tiles a CTA, so that buffers are used again.
     problem = problem_of(kind, name)
     chosen = bulk(problem, SCHEDULES[schedule])
-    given = given_of(rng, problem, chosen.tile_m * chosen.cluster + 48, chosen.tile_n + 16, 70)
-    check(problem, chosen, given, Seeded(int(rng.integers(99))), chosen.cluster)
+    given = given_of(rng, problem, chosen.tile.m * chosen.order.cluster + 48, chosen.tile.n + 16, 70)
+    check(problem, chosen, given, Seeded(int(rng.integers(99))), chosen.order.cluster)
 
 
 @every_kind
@@ -106,7 +105,7 @@ def test_every_width_and_schedule(rng: np.random.Generator, schedule: str, name:
 @pytest.mark.parametrize("order", [Earliest(), Latest(), Seeded(4)], ids=["earliest", "latest", "seeded"])
 def test_chunks_in_every_order_of_events(rng: np.random.Generator, order: Order, name: str, kind: str) -> None:
     problem = problem_of(kind, name)
-    schedule = bulk(problem, Schedule(tile_n=128, stages=2, staging=32))
+    schedule = bulk(problem, Schedule.of(tile_n=128, stages=2, staging=32))
     check(problem, schedule, given_of(rng, problem, 272, 144, 40), order, 1)
 
 
@@ -116,7 +115,7 @@ def test_tails(rng: np.random.Generator, kind: str, name: str) -> None:
     """Whole chunks along the output's rows, any size across them."""
     problem = problem_of(kind, name)
     whole = 16 // element_type(problem.out).bytes
-    schedule = bulk(problem, Schedule(tile_n=64, stages=2, staging=32))
+    schedule = bulk(problem, Schedule.of(tile_n=64, stages=2, staging=32))
     for along, across in ((whole, 1), (3 * whole, 63), (64 - whole, 65), (64 + whole, 127), (128 + whole, 129)):
         m, n = (along, across) if kind == "linear" else (across, along)
         check(problem, schedule, given_of(rng, problem, m, n, 33), Latest())
@@ -131,7 +130,7 @@ def test_every_width_that_32_bytes_of_columns_make(
 ) -> None:
     problem = problem_of(kind, name)
     for tile_n in widths:
-        schedule = bulk(problem, Schedule(tile_n=tile_n, stages=2))
+        schedule = bulk(problem, Schedule.of(tile_n=tile_n, stages=2))
         check(problem, schedule, given_of(rng, problem, 80, tile_n + 16, 34), Latest())
 
 
@@ -140,14 +139,14 @@ def test_every_width_that_32_bytes_of_columns_make(
 def test_an_epilogue_gives_what_direct_stores_give(rng: np.random.Generator, kind: str, out: str) -> None:
     """Two blocks and many chunks, each element with a scalar, vectors along both axes and an array."""
     problem = Problem(kind, out=out, bias="row", epilogue=Epilogue(alpha=True, dense_bias="f32", c="bf16"))
-    schedule = Schedule(tile_m=256, tile_n=64, stages=2, staging=32)
+    schedule = Schedule.of(tile_m=256, tile_n=64, stages=2, staging=32)
     m, n = 272, 80
     given = given_of(rng, problem, m, n, 70)
     c = rng.standard_normal((n, m) if kind == "linear" else (m, n), np.float32).astype(element_type("bf16").numpy)
     reads = {"alpha": 0.75, "dense_bias": rng.standard_normal(n, np.float32), "c": c, "beta": -1.5}
     found = [
         emulate(compile_product(problem, each), given.s, given.b.T, given.bias, reads, sm_count=2)[0]
-        for each in (replace(schedule, staging=None), replace(schedule, store="bulk"))
+        for each in (schedule.changed(staging=None), schedule.changed(store="bulk"))
     ]
     assert np.unique(found[0].astype(np.float64)).size > 8
     np.testing.assert_array_equal(raw_bits(found[0]), raw_bits(found[1]))
@@ -160,7 +159,7 @@ def test_rows_that_are_not_whole_chunks_are_not_written_past(rng: np.random.Gene
     size = element_type(problem.out).bytes
     along = 16 // size + 1
     m, n = (along, 16) if kind == "linear" else (16, along)
-    schedule = bulk(problem, Schedule(tile_n=32, stages=2))
+    schedule = bulk(problem, Schedule.of(tile_n=32, stages=2))
     with pytest.raises(OutOfBoundsError, match=f"innermost dimension of {along} elements of {size} bytes"):
         run(problem, schedule, given_of(rng, problem, m, n, 33), Latest())
 
@@ -201,7 +200,7 @@ def test_nor_do_those_of_gated_products(
     seen = banks(monkeypatch)
     problem = Problem(kind, out=out, epilogue=Epilogue(activation="silu", gated=True))
     given = operands(rng, 128, tile_n, 32, "f16", "normal")
-    schedule = Schedule(tile_n=tile_n, stages=2, store="bulk")
+    schedule = Schedule.of(tile_n=tile_n, stages=2, store="bulk")
     emulate(compile_product(problem, schedule), given.s, given.b.T, sm_count=1)
     assert len(seen) >= 8
     assert set(seen) == {0}
@@ -215,6 +214,6 @@ def test_no_two_lanes_of_an_access_share_a_bank(
 ) -> None:
     seen = banks(monkeypatch)
     problem = problem_of(kind, name)
-    run(problem, bulk(problem, Schedule(tile_n=tile_n, stages=2)), given_of(rng, problem, 64, tile_n, 32), Latest())
+    run(problem, bulk(problem, Schedule.of(tile_n=tile_n, stages=2)), given_of(rng, problem, 64, tile_n, 32), Latest())
     assert len(seen) >= 8
     assert set(seen) == {0}

@@ -80,12 +80,12 @@ def test_tails_of_m_and_n(rng: np.random.Generator, kind: str, a: str, b: str, o
 
 
 SCHEDULES = {
-    "k64": Schedule(tile_n=32, tile_k=64, stages=3),
-    "two-blocks": Schedule(tile_m=256, tile_n=64, tile_k=128, stages=2),
-    "cluster": Schedule(tile_n=64, tile_k=128, stages=2, cluster=2),
-    "bulk": Schedule(tile_n=64, tile_k=128, stages=3, store="bulk"),
-    "bulk-cluster": Schedule(tile_n=64, tile_k=128, stages=2, cluster=2, store="bulk"),
-    "three-consumers": Schedule(tile_m=192, tile_n=48, tile_k=128, stages=2, consumers=3),
+    "k64": Schedule.of(tile_n=32, tile_k=64, stages=3),
+    "two-blocks": Schedule.of(tile_m=256, tile_n=64, tile_k=128, stages=2),
+    "cluster": Schedule.of(tile_n=64, tile_k=128, stages=2, cluster=2),
+    "bulk": Schedule.of(tile_n=64, tile_k=128, stages=3, store="bulk"),
+    "bulk-cluster": Schedule.of(tile_n=64, tile_k=128, stages=2, cluster=2, store="bulk"),
+    "three-consumers": Schedule.of(tile_m=192, tile_n=48, tile_k=128, stages=2, consumers=3),
 }
 
 
@@ -104,7 +104,7 @@ def test_every_width_of_an_integer_tile(rng: np.random.Generator) -> None:
     problem = Problem("linear", "s8", "s8", "s32")
     for tile_n in (8, 24, 48, 112, 208, 256):
         given = random_operands(rng, problem, 66, tile_n - 1, 130)
-        schedule = deepest(problem, Schedule(tile_n=tile_n, tile_k=128), SM_90A)
+        schedule = deepest(problem, Schedule.of(tile_n=tile_n, tile_k=128), SM_90A)
         assert_exact(run(problem, given, Earliest(), schedule=schedule), given)
 
 
@@ -128,7 +128,7 @@ def test_large_integer_sums_are_rounded_once(rng: np.random.Generator, out: str,
     sums = given.a.astype(np.int64) @ given.b.astype(np.int64)
     tie = (1 << 24) + (1 << 16) + 1
     given = replace(given, bias=(tie - sums[:, 0]).astype(np.int32))
-    y = run(problem, given, Latest(), schedule=Schedule(tile_n=64, tile_k=128, stages=2, store=store))
+    y = run(problem, given, Latest(), schedule=Schedule.of(tile_n=64, tile_k=128, stages=2, store=store))
     if out == "bf16":
         assert (y[:, 0].astype(np.float64) == (1 << 24) + (1 << 17)).all()
     expected = reference.product(given.a, given.b, given.bias, y.dtype)

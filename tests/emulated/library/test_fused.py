@@ -24,7 +24,7 @@ def run(given: FusedOperands, order: Order = Latest(), *, sm_count: int = 132, *
     """The emulated result, [M, N]."""
     problem = given.problem
     tile_k = 64 if element_type(problem.a).bits == 16 else 128
-    chosen = replace(Schedule(tile_n=32, tile_k=tile_k, stages=2), **schedule)
+    chosen = Schedule.of(tile_n=32, tile_k=tile_k, stages=2).changed(**schedule)
     dense = given.b.T if problem.b_layout == "k_major" else given.b
     compiled = compile_product(problem, chosen)
     y, report = emulate(compiled, given.s, dense, given.bias, given.for_kernel, sm_count=sm_count, order=order)

@@ -39,7 +39,7 @@ def run(
 @pytest.mark.parametrize("tile_n", TILE_N)
 def test_every_tile_width(rng: np.random.Generator, tile_n: int) -> None:
     problem = Problem("linear", out="f32", bias="row")
-    schedule = deepest(problem, Schedule(tile_n=tile_n), SM_90A)
+    schedule = deepest(problem, Schedule.of(tile_n=tile_n), SM_90A)
     run(problem, operands(rng, 66, tile_n - 1, 70), Earliest(), schedule=schedule)
 
 
@@ -60,7 +60,7 @@ def test_every_tail_of_m(rng: np.random.Generator, kind: str, m: int) -> None:
 def test_results_sent_by_bulk_copies(rng: np.random.Generator, kind: str, layout: str, order: Order) -> None:
     # A row pitch of 16-byte multiples, sizes that are no multiples of the tile's.
     problem = Problem(kind, out="f16", b_layout=layout, bias="row" if kind == "linear" else None)
-    schedule = deepest(problem, Schedule(tile_n=64, store="bulk"), SM_90A)
+    schedule = deepest(problem, Schedule.of(tile_n=64, store="bulk"), SM_90A)
     run(problem, operands(rng, 200, 72, 100), order, schedule=schedule, sm_count=2)
 
 
@@ -72,16 +72,16 @@ def test_rows_that_are_not_whole_chunks_are_stored_directly(
     # "linear" stores rows of M elements; the row pitch is a multiple of 16 bytes, so that a tensor map can be made.
     problem = Problem("linear", a=out, b=out, out=out)
     given = operands(rng, m, 35, 100, out)
-    schedule = deepest(problem, Schedule(tile_n=64, store="bulk"), SM_90A)
+    schedule = deepest(problem, Schedule.of(tile_n=64, store="bulk"), SM_90A)
     with pytest.raises(OutOfBoundsError, match=f"innermost dimension of {m} elements of 2 bytes") as caught:
         run(problem, given, order, schedule=schedule)
     assert caught.value.place is not None
     assert caught.value.place.instruction.startswith("cp.async.bulk.tensor.2d.global.shared")
-    assert choose(problem, m, 35, SM_90A, 132, aligned_output=True).store == "bulk"
+    assert choose(problem, m, 35, SM_90A, 132, aligned_output=True).store.way == "bulk"
     run(problem, given, order, aligned=False)
 
 
 @pytest.mark.parametrize("layout", ["k_major", "n_major"])
 def test_few_sms_and_a_short_ring(rng: np.random.Generator, layout: str) -> None:
     problem = Problem("matmul", out="f32", b_layout=layout)
-    run(problem, operands(rng, 300, 130, 330), Seeded(3), schedule=Schedule(tile_n=64, stages=2), sm_count=1)
+    run(problem, operands(rng, 300, 130, 330), Seeded(3), schedule=Schedule.of(tile_n=64, stages=2), sm_count=1)

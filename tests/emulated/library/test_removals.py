@@ -27,28 +27,32 @@ pytestmark = pytest.mark.sampled(7)
 STRUCTURES = {
     "promoted": (
         Problem("linear", "e4m3", "e4m3", "f32", accumulate="promoted"),
-        Schedule(tile_n=16, tile_k=128, stages=3),
+        Schedule.of(tile_n=16, tile_k=128, stages=3),
         1,
     ),
-    "direct": (Problem("linear", bias="row"), Schedule(tile_n=16, stages=3), 1),
-    "bulk": (Problem("linear"), Schedule(tile_n=16, stages=3, store="bulk"), 1),
-    "cluster": (Problem("matmul"), Schedule(tile_n=64, stages=2, cluster=2, store="bulk"), 2),
-    "cluster-along-n": (Problem("matmul"), Schedule(tile_n=16, stages=2, cluster=2, multicast="values"), 2),
-    "chunks": (Problem("linear", out="f32"), Schedule(tile_n=48, stages=2, store="bulk", staging=16), 1),
-    "two-blocks": (Problem("matmul", b_layout="n_major"), Schedule(tile_m=256, tile_n=64, tile_k=128, stages=2), 1),
-    "registers": (Problem("linear"), Schedule(tile_n=16, stages=3, values="registers"), 1),
-    "alone": (Problem("linear"), Schedule(64, 16, 64, 1, 1, specialized=False, in_flight=0), 1),
-    "ping-pong": (Problem("linear"), Schedule(64, 16, stages=3, pingpong=True), 1),
-    "ping-pong-bulk": (Problem("linear"), Schedule(128, 16, stages=2, pingpong=True, store="bulk"), 1),
-    "metadata-in-the-stage": (Problem("linear"), Schedule(tile_n=16, stages=3, metadata="stage", in_flight=0), 1),
+    "direct": (Problem("linear", bias="row"), Schedule.of(tile_n=16, stages=3), 1),
+    "bulk": (Problem("linear"), Schedule.of(tile_n=16, stages=3, store="bulk"), 1),
+    "cluster": (Problem("matmul"), Schedule.of(tile_n=64, stages=2, cluster=2, store="bulk"), 2),
+    "cluster-along-n": (Problem("matmul"), Schedule.of(tile_n=16, stages=2, cluster=2, multicast="values"), 2),
+    "chunks": (Problem("linear", out="f32"), Schedule.of(tile_n=48, stages=2, store="bulk", staging=16), 1),
+    "two-blocks": (Problem("matmul", b_layout="n_major"), Schedule.of(tile_m=256, tile_n=64, tile_k=128, stages=2), 1),
+    "registers": (Problem("linear"), Schedule.of(tile_n=16, stages=3, values="registers"), 1),
+    "alone": (
+        Problem("linear"),
+        Schedule.of(tile_m=64, tile_n=16, tile_k=64, consumers=1, stages=1, specialized=False, in_flight=0),
+        1,
+    ),
+    "ping-pong": (Problem("linear"), Schedule.of(tile_m=64, tile_n=16, stages=3, pingpong=True), 1),
+    "ping-pong-bulk": (Problem("linear"), Schedule.of(tile_m=128, tile_n=16, stages=2, pingpong=True, store="bulk"), 1),
+    "metadata-in-the-stage": (Problem("linear"), Schedule.of(tile_n=16, stages=3, metadata="stage", in_flight=0), 1),
     "metadata-on-its-own-barrier": (
         Problem("matmul"),
-        Schedule(tile_n=64, tile_k=128, stages=2, cluster=2, metadata="barrier"),
+        Schedule.of(tile_n=64, tile_k=128, stages=2, cluster=2, metadata="barrier"),
         2,
     ),
     "shared-metadata": (
         Problem("matmul"),
-        Schedule(tile_n=16, stages=3, cluster=2, multicast="values", metadata="stage"),
+        Schedule.of(tile_n=16, stages=3, cluster=2, multicast="values", metadata="stage"),
         2,
     ),
 }
@@ -67,15 +71,15 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator, coun
     problems = []
     schedule = compiled.schedule
     # Of tiles taken in turn, two for each warpgroup.
-    m, n = (4 if schedule.pingpong else 2) * schedule.tile_m, schedule.tile_n
-    if schedule.multicast == "values":
-        n *= schedule.cluster
+    m, n = (4 if schedule.roles.pingpong else 2) * schedule.tile.m, schedule.tile.n
+    if schedule.order.multicast == "values":
+        n *= schedule.order.cluster
     else:
-        m *= schedule.cluster
-    round_steps = 512 // schedule.tile_k
+        m *= schedule.order.cluster
+    round_steps = 512 // schedule.tile.k
     columns = next(n.op.k for n in compiled.kernel.body.walk() if isinstance(n, Inst) and isinstance(n.op, Wgmma))
     for steps in (3 * round_steps - 1, 3)[:count]:
-        k = schedule.tile_k * steps - columns + 8
+        k = schedule.tile.k * steps - columns + 8
         numpy = element_type(compiled.nest.a.element).numpy
         w = rng.integers(-4, 5, (m, k)).astype(numpy)
         s = louver.compress(louver.prune(w, "2:4"), "2:4")
@@ -123,5 +127,5 @@ def test_every_product_load_and_store_is_needed(name: str, rng: np.random.Genera
     problem, schedule, sms = STRUCTURES[name]
     compiled = compile_product(problem, schedule)
     outcomes = survey(compiled.kernel, attempts(compiled, sms, rng, 1), ORDERS[:1], work_removals)
-    assert sum("wgmma.mma_async" in outcome.removal.what for outcome in outcomes) >= 2 * (512 // schedule.tile_k) - 1
+    assert sum("wgmma.mma_async" in outcome.removal.what for outcome in outcomes) >= 2 * (512 // schedule.tile.k) - 1
     assert not [str(removal) for removal in undetected(outcomes)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -17,41 +16,41 @@ from support.products import assert_exact, operands
 
 pytestmark = pytest.mark.sampled(6)
 
-ALONE = Schedule(tile_m=64, tile_n=32, consumers=1, stages=1, specialized=False, in_flight=0)
-STAGE = Schedule(tile_n=32, stages=3, metadata="stage")
-BARRIER = Schedule(tile_n=32, stages=3, metadata="barrier")
+ALONE = Schedule.of(tile_m=64, tile_n=32, consumers=1, stages=1, specialized=False, in_flight=0)
+STAGE = Schedule.of(tile_n=32, stages=3, metadata="stage")
+BARRIER = Schedule.of(tile_n=32, stages=3, metadata="barrier")
 
 SCHEDULES = {
     "alone": ALONE,
-    "alone-wide-step": replace(ALONE, tile_k=128),
-    "alone-two-blocks": replace(ALONE, tile_m=128),
-    "alone-stage": replace(ALONE, metadata="stage"),
-    "alone-barrier": replace(ALONE, metadata="barrier", tile_k=128),
-    "one-stage": replace(ALONE, specialized=True),
-    "drained": Schedule(tile_n=32, stages=3, in_flight=0),
-    "drained-registers": Schedule(tile_n=32, stages=2, in_flight=0, values="registers"),
+    "alone-wide-step": ALONE.changed(tile_k=128),
+    "alone-two-blocks": ALONE.changed(tile_m=128),
+    "alone-stage": ALONE.changed(metadata="stage"),
+    "alone-barrier": ALONE.changed(metadata="barrier", tile_k=128),
+    "one-stage": ALONE.changed(specialized=True),
+    "drained": Schedule.of(tile_n=32, stages=3, in_flight=0),
+    "drained-registers": Schedule.of(tile_n=32, stages=2, in_flight=0, values="registers"),
     "stage": STAGE,
-    "stage-wide-step": replace(STAGE, tile_k=128, stages=2),
-    "stage-two-blocks": replace(STAGE, tile_m=256, stages=2),
-    "stage-drained": replace(STAGE, in_flight=0),
-    "stage-bulk": replace(STAGE, tile_n=64, store="bulk"),
-    "stage-registers": replace(STAGE, values="registers"),
+    "stage-wide-step": STAGE.changed(tile_k=128, stages=2),
+    "stage-two-blocks": STAGE.changed(tile_m=256, stages=2),
+    "stage-drained": STAGE.changed(in_flight=0),
+    "stage-bulk": STAGE.changed(tile_n=64, store="bulk"),
+    "stage-registers": STAGE.changed(values="registers"),
     "barrier": BARRIER,
-    "barrier-wide-step": replace(BARRIER, tile_k=128, stages=2),
-    "barrier-two-blocks": replace(BARRIER, tile_m=256, tile_k=128, stages=2),
-    "barrier-drained": replace(BARRIER, in_flight=0, stages=2),
-    "barrier-cluster": replace(BARRIER, tile_n=64, cluster=2),
-    "ping-pong": Schedule(tile_m=64, tile_n=32, stages=3, pingpong=True),
-    "ping-pong-two-blocks": Schedule(tile_n=32, stages=2, tile_k=128, pingpong=True, store="bulk"),
-    "ping-pong-stage": replace(STAGE, pingpong=True),
-    "ping-pong-drained": Schedule(tile_m=64, tile_n=48, stages=2, in_flight=0, pingpong=True),
-    "ping-pong-registers": Schedule(tile_m=64, tile_n=32, stages=3, values="registers", pingpong=True),
-    "ping-pong-cluster": replace(BARRIER, tile_m=64, tile_n=64, cluster=2, pingpong=True),
-    "ping-pong-cluster-values": replace(STAGE, cluster=2, multicast="values", pingpong=True),
-    "stage-cluster-values": replace(STAGE, cluster=2, multicast="values"),
-    "barrier-cluster-values": replace(BARRIER, cluster=2, multicast="values", tile_k=128),
-    "barrier-three-consumers": replace(BARRIER, tile_m=192, tile_n=48, consumers=3),
-    "barrier-registers": replace(BARRIER, values="registers"),
+    "barrier-wide-step": BARRIER.changed(tile_k=128, stages=2),
+    "barrier-two-blocks": BARRIER.changed(tile_m=256, tile_k=128, stages=2),
+    "barrier-drained": BARRIER.changed(in_flight=0, stages=2),
+    "barrier-cluster": BARRIER.changed(tile_n=64, cluster=2),
+    "ping-pong": Schedule.of(tile_m=64, tile_n=32, stages=3, pingpong=True),
+    "ping-pong-two-blocks": Schedule.of(tile_n=32, stages=2, tile_k=128, pingpong=True, store="bulk"),
+    "ping-pong-stage": STAGE.changed(pingpong=True),
+    "ping-pong-drained": Schedule.of(tile_m=64, tile_n=48, stages=2, in_flight=0, pingpong=True),
+    "ping-pong-registers": Schedule.of(tile_m=64, tile_n=32, stages=3, values="registers", pingpong=True),
+    "ping-pong-cluster": BARRIER.changed(tile_m=64, tile_n=64, cluster=2, pingpong=True),
+    "ping-pong-cluster-values": STAGE.changed(cluster=2, multicast="values", pingpong=True),
+    "stage-cluster-values": STAGE.changed(cluster=2, multicast="values"),
+    "barrier-cluster-values": BARRIER.changed(cluster=2, multicast="values", tile_k=128),
+    "barrier-three-consumers": BARRIER.changed(tile_m=192, tile_n=48, consumers=3),
+    "barrier-registers": BARRIER.changed(values="registers"),
 }
 
 TYPED = (
@@ -94,7 +93,7 @@ def test_every_structure_and_type(rng: np.random.Generator, name: str, types: st
 @pytest.mark.parametrize("order", [Earliest(), Latest()], ids=["earliest", "latest"])
 @pytest.mark.parametrize("name", ["alone", "stage", "barrier-wide-step", "ping-pong", "stage-cluster-values"])
 def test_every_tail_of_k(rng: np.random.Generator, name: str, k: int, order: Order) -> None:
-    check(rng, Problem("matmul", out="f32"), (65, 9, k), replace(SCHEDULES[name], tile_n=16), order)
+    check(rng, Problem("matmul", out="f32"), (65, 9, k), SCHEDULES[name].changed(tile_n=16), order)
 
 
 @pytest.mark.parametrize("m", [1, 65, 200])
@@ -105,7 +104,7 @@ def test_every_tail_of_m(rng: np.random.Generator, name: str, m: int) -> None:
 
 @pytest.mark.parametrize("name", ["alone", "stage", "barrier"])
 def test_a_dense_operand_that_is_contiguous_along_n(rng: np.random.Generator, name: str) -> None:
-    schedule = replace(SCHEDULES[name], tile_n=64)
+    schedule = SCHEDULES[name].changed(tile_n=64)
     check(rng, Problem("matmul", b_layout="n_major"), (130, 72, 328), schedule, Seeded(1))
 
 
@@ -115,4 +114,4 @@ def test_dense_operands_contiguous_along_n_in_clusters(
 ) -> None:
     """Descriptors of such operands use all fields, into which a CTA's rank, part of its addresses, must not leak."""
     problem = Problem("matmul", b_layout="n_major")
-    check(rng, problem, (264, 136, 200), Schedule(tile_n=128, stages=3, cluster=2, multicast=multicast), Seeded(7))
+    check(rng, problem, (264, 136, 200), Schedule.of(tile_n=128, stages=3, cluster=2, multicast=multicast), Seeded(7))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -18,15 +16,15 @@ from support.products import assert_exact, operands
 
 pytestmark = pytest.mark.sampled(6)
 
-REGISTERS = Schedule(tile_n=32, stages=3, values="registers")
+REGISTERS = Schedule.of(tile_n=32, stages=3, values="registers")
 
 SCHEDULES = {
     "plain": REGISTERS,
-    "wide-step": replace(REGISTERS, tile_k=128, stages=2),
-    "two-blocks": replace(REGISTERS, tile_m=256, tile_n=64, stages=2),
-    "bulk": replace(REGISTERS, tile_n=64, store="bulk"),
-    "cluster": replace(REGISTERS, tile_n=64, cluster=2),
-    "three-consumers": replace(REGISTERS, tile_m=192, tile_n=48, consumers=3),
+    "wide-step": REGISTERS.changed(tile_k=128, stages=2),
+    "two-blocks": REGISTERS.changed(tile_m=256, tile_n=64, stages=2),
+    "bulk": REGISTERS.changed(tile_n=64, store="bulk"),
+    "cluster": REGISTERS.changed(tile_n=64, cluster=2),
+    "three-consumers": REGISTERS.changed(tile_m=192, tile_n=48, consumers=3),
 }
 
 
@@ -57,10 +55,10 @@ def test_every_structure_and_type(rng: np.random.Generator, name: str, a: str, b
 @pytest.mark.parametrize("k", [1, 63, 64, 65, 129, 255, 256, 257, 448, 511, 512, 513, 576, 1025])
 @pytest.mark.parametrize("order", [Earliest(), Latest()], ids=["earliest", "latest"])
 def test_every_tail_of_k(rng: np.random.Generator, k: int, order: Order) -> None:
-    check(rng, Problem("matmul", out="f32"), (65, 9, k), replace(REGISTERS, tile_n=16), order)
+    check(rng, Problem("matmul", out="f32"), (65, 9, k), REGISTERS.changed(tile_n=16), order)
 
 
 @pytest.mark.parametrize("m", [1, 63, 64, 65, 127, 129, 200])
 def test_every_tail_of_m(rng: np.random.Generator, m: int) -> None:
-    schedule = deepest(Problem(), replace(REGISTERS, tile_n=64), SM_90A)
+    schedule = deepest(Problem(), REGISTERS.changed(tile_n=64), SM_90A)
     check(rng, Problem("matmul", b_layout="n_major"), (m, 40, 130), schedule, Seeded(m))

@@ -9,10 +9,10 @@ from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
 from louver.isa.move import Move
-from louver.library.emulate_tiles import emulate_tiles
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Inst, While
 from support.carried_tiles import FOR, NEXT, SIZE, TYPES, WHILE, draw, kernel
+from support.emulate_tiles import emulate_tiles
 from support.multiples import marked
 
 

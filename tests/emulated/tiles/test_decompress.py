@@ -12,9 +12,9 @@ import pytest
 import louver
 from louver.compile.tiles import compile_tiles
 from louver.ir.context import parse_ir
-from louver.library.emulate_tiles import emulate_tiles
 from louver.ptx.assembler import assemble
 from support.dot_loops import DotLoop
+from support.emulate_tiles import emulate_tiles
 
 TYPES: dict[str, tuple[str, Any]] = {
     "f16": ("f16", np.float16),

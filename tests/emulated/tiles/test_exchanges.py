@@ -10,8 +10,8 @@ from louver.emulator import Seeded
 from louver.ir.tile import BlockedAttr, DotOperandAttr, LinearAttr, MmaAttr
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.layout import LANE_BITS, Layout, Vector
-from louver.library.emulate_tiles import emulate_tiles
 from support.copied_tiles import compiled
+from support.emulate_tiles import emulate_tiles
 
 DTYPES = {"i8": np.int8, "f8E4M3FN": np.uint8, "f16": np.uint16, "i16": np.int16, "f32": np.uint32, "i64": np.int64}
 

@@ -14,8 +14,8 @@ from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.ir.interpret import run_kernel
 from louver.ir.refusal import UnsupportedKernelError
-from louver.library.emulate_tiles import emulate_tiles
 from louver.ptx.assembler import assemble
+from support.emulate_tiles import emulate_tiles
 from support.tile_operations import ATOMIC, ATOMICS, DTYPES, ELEMENTWISE, KEEP, SIZE, UNIT, changed
 
 

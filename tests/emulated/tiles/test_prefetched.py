@@ -11,7 +11,7 @@ from louver.compile.plan.encode import assign_encodings
 from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
 from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
-from louver.library.emulate_tiles import emulate_tiles
+from support.emulate_tiles import emulate_tiles
 from support.multiples import mark_arguments
 from support.triton.tile_cases import kept_tiles
 from support.triton.tile_runs import RUNS

@@ -11,7 +11,7 @@ from louver.compile.tiles import compile_tiles
 from louver.emulator import Seeded
 from louver.ir.context import parse_ir
 from louver.ir.interpret import run_kernel
-from louver.library.emulate_tiles import emulate_tiles
+from support.emulate_tiles import emulate_tiles
 
 ROWS, COLUMNS = 8, 32
 SHAPE = f"{ROWS}x{COLUMNS}"

@@ -19,8 +19,8 @@ from louver.ir.context import parse_ir
 from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, BoxCopiesOp, ConvertLayoutOp, LocalAllocOp, WaitBarrierOp
 from louver.ir.tile.staging import in_shared
 from louver.isa.targets import target
-from louver.library.emulate_tiles import emulate_tiles
 from louver.ptx.module import Kernel, Module
+from support.emulate_tiles import emulate_tiles
 from support.multiples import mark_arguments, marked
 from support.triton.tile_cases import TILE_CASES, kept_tiles
 from support.triton.tile_runs import ELEMENTS, RUNS, draw, product, tiles

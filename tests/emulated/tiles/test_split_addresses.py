@@ -9,8 +9,8 @@ from louver.compile.plan.feeds.split_addresses import split_addresses
 from louver.compile.tiles import compile_tiles
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
-from louver.library.emulate_tiles import emulate_tiles
 from louver.ptx.assembler import assemble
+from support.emulate_tiles import emulate_tiles
 from support.triton.cases import CASES, kept
 
 CARRIED = """tt.func public @k(%out: !tt.ptr<f32>, %x: !tt.ptr<f32>, %outer: i32, %inner: i32, %by: i32) {

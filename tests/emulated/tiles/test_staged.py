@@ -9,8 +9,8 @@ import pytest
 
 from louver.emulator import Seeded
 from louver.ir.tile import BlockedAttr, DotOperandAttr, MmaAttr, SharedAttr
-from louver.library.emulate_tiles import emulate_tiles
 from support.copied_tiles import compiled
+from support.emulate_tiles import emulate_tiles
 
 WARPS = 4
 ELEMENTS = {"f16": np.float16, "i8": np.int8, "f32": np.float32, "f8E4M3FN": np.uint8, "bf16": np.uint16}

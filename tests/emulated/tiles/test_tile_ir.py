@@ -13,7 +13,7 @@ from louver.compile.tiles import compile_tiles
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.ir.refusal import UnsupportedKernelError
-from louver.library.emulate_tiles import emulate_tiles
+from support.emulate_tiles import emulate_tiles
 from support.golden import Golden
 from support.triton.cases import kept
 

@@ -10,8 +10,8 @@ from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
 from louver.ir.interpret import run_kernel
-from louver.library.emulate_tiles import emulate_tiles
 from louver.ptx.assembler import assemble
+from support.emulate_tiles import emulate_tiles
 from support.triton.tile_cases import TILE_CASES, kept_tiles
 from support.triton.tile_runs import RUNS, Run, without_flag
 

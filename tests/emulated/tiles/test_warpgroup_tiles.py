@@ -15,10 +15,10 @@ from louver.emulator.order import Order
 from louver.emulator.removal import Outcome, survey, undetected
 from louver.ir.context import parse_ir
 from louver.ir.tile import AsyncCopyOp, LoadOp
-from louver.library.emulate_tiles import emulate_tiles
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Kernel, Module
 from support.dot_loops import TYPES, DotLoop
+from support.emulate_tiles import emulate_tiles
 
 FORMS = {
     "f16": DotLoop("f16", (64, 64, 64)),

@@ -14,8 +14,8 @@ from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.isa.instruction import LANES
-from louver.library.emulate_tiles import emulate_tiles
 from louver.ptx.assembler import assemble
+from support.emulate_tiles import emulate_tiles
 from support.multiples import mark_arguments, marked
 from support.triton.tile_cases import TILE_CASES, kept_tiles
 from support.triton.tile_runs import ELEMENTS, RUNS, draw, poisoned, product, tiles

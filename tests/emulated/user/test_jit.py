@@ -159,7 +159,7 @@ def test_a_product_of_small_tiles_has_tiles_of_its_own(rng: np.random.Generator,
     kernel.emulate[run.grid](**TILE_CASES[name].constexprs | dict(run.arguments))
     run.check()
     explained = kernel.explain(**TILE_CASES[name].constexprs | dict(run.arguments))
-    assert explained.family == "product" and explained.schedule is not None and explained.schedule.tile_m == 128
+    assert explained.family == "product" and explained.schedule is not None and explained.schedule.tile.m == 128
 
 
 @pytest.mark.parametrize("name", ["dense_f16", "softmax_dot", "two_dots", "elementwise", "column_sums"])
@@ -188,7 +188,7 @@ def test_hints_of_products_are_refused_where_there_is_none(rng: np.random.Genera
 def test_a_product_is_explained_by_its_schedule(rng: np.random.Generator) -> None:
     case = case_of(rng, "made_descriptors", 200, 88, 272)
     explained = kept_kernel("made_descriptors", stages=3).explain(**arguments(case, output(case)))
-    assert explained.family == "product" and explained.schedule.stages == 3 and explained.refusal is None
+    assert explained.family == "product" and explained.schedule.ring.stages == 3 and explained.refusal is None
     assert str(explained).startswith("product: Schedule(tile_m=128")
 
 

@@ -12,7 +12,6 @@ from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.ir.tile import FuncOp
 from louver.ir.tile.multiples import mark_apart
-from louver.library.emulate_tiles import emulate_tiles
 from louver.ptx.assembler import assemble
 from louver.runtime.arrays import view
 from louver.user.arguments import Call, Kind
@@ -20,6 +19,7 @@ from louver.user.compiled import apart_of, multiples_of
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from louver.user.occupancy import explain_room, spilled, with_room
+from support.emulate_tiles import emulate_tiles
 from support.jit import tile_source
 from support.multiples import marked
 from support.triton.cases import kept

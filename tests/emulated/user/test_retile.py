@@ -28,12 +28,12 @@ def explained(name: str, *, m: int, n: int, k: int = 64, **hints: Any) -> Any:
 )
 def test_the_tile_goes_by_the_sizes(m: int, n: int, tile: tuple[int, int]) -> None:
     schedule = explained("masked product", m=m, n=n).schedule
-    assert (schedule.tile_m, schedule.tile_n) == tile
+    assert (schedule.tile.m, schedule.tile.n) == tile
 
 
 def test_a_user_s_fields_keep_the_user_s_tile() -> None:
     schedule = explained("masked product", m=4096, n=4096, raster=4).schedule
-    assert (schedule.tile_m, schedule.tile_n, schedule.raster) == (64, 64, 4)
+    assert (schedule.tile.m, schedule.tile.n, schedule.order.raster) == (64, 64, 4)
 
 
 def test_one_kernel_serves_calls_of_several_sizes(rng: np.random.Generator) -> None:

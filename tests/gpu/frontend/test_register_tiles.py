@@ -19,7 +19,6 @@ from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.isa.instruction import LANES
 from louver.library.boxes import tensor_map
-from louver.library.emulate_tiles import tile_metadata, tile_values
 from louver.ptx.assembler import assemble
 from louver.runtime.device import Device, current_device
 from louver.runtime.memory import DeviceBuffer
@@ -30,6 +29,7 @@ from louver.user.occupancy import with_room
 from support.carried_tiles import FOR, NEXT, TYPES, WHILE
 from support.carried_tiles import draw as carried_tiles
 from support.carried_tiles import kernel as carrying
+from support.emulate_tiles import tile_metadata, tile_values
 from support.multiples import mark_arguments, marked
 from support.tile_operations import ATOMIC, ATOMICS, DTYPES, ELEMENTWISE, KEEP, SIZE, changed
 from support.triton.tile_cases import TILE_CASES, kept_tiles

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -111,7 +111,7 @@ def check(y: np.ndarray, given: Operands, out: str, *, bias: bool) -> None:
 )
 def test_rows_of_whole_chunks(rng: np.random.Generator, kind: str, name: str, gap: int, m: int, n: int, k: int) -> None:
     a, b, out = OUTPUTS[name]
-    assert n < 32 or choose(Problem(kind, a, b, out), m, n, SM_90A, 132, aligned_output=True).store == "bulk"
+    assert n < 32 or choose(Problem(kind, a, b, out), m, n, SM_90A, 132, aligned_output=True).store.way == "bulk"
     given = given_of(rng, name, m, n, k)
     dense = to_torch(given.b.T)
     if kind == "linear":
@@ -147,8 +147,8 @@ def test_every_schedule(rng: np.random.Generator, kind: str, name: str, schedule
     """Several tiles a CTA, so that buffers are used again; neither size a multiple of a tile's."""
     a, b, out = OUTPUTS[name]
     problem = Problem(kind, a, b, out)
-    base = Schedule(tile_k=1024 // element_type(b).bits, stages=2, store="bulk")
-    chosen = deepest(problem, replace(base, **SCHEDULES[schedule]), SM_90A)
+    base = Schedule.of(tile_k=1024 // element_type(b).bits, stages=2, store="bulk")
+    chosen = deepest(problem, base.changed(**SCHEDULES[schedule]), SM_90A)
     given = given_of(rng, name, 3216, 2576, 272)
     target = Target.of(*((2576, 3216) if kind == "linear" else (3216, 2576)), out)
     dense = to_torch(given.b.T)

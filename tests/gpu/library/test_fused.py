@@ -89,7 +89,7 @@ def test_every_option_beside_the_most_sums(rng: np.random.Generator, kind: str, 
     for a, out in (("f16", "f16"), ("bf16", "f32"), ("e4m3", "bf16")):
         problem = Problem(kind, a, a, out, bias="row", epilogue=EPILOGUES[name])
         chosen = choose(problem, *TALL, SM_90A, 132, aligned_output=True)
-        assert (chosen.tile_n == 192) is (name not in ("full", "gated-scaled", "c-f16", "c-f32"))
+        assert (chosen.tile.n == 192) is (name not in ("full", "gated-scaled", "c-f16", "c-f32"))
         check(fused_operands(rng, problem, *TALL, 130))
 
 
@@ -97,7 +97,7 @@ def test_every_option_beside_the_most_sums(rng: np.random.Generator, kind: str, 
 def test_a_lone_column_of_tall_tiles(rng: np.random.Generator, kind: str) -> None:
     for a, out in (("f16", "f16"), ("s8", "f32")):
         problem = Problem(kind, a, a, out, bias="row", epilogue=EPILOGUES["dense-bias"])
-        assert choose(problem, 28672, 192, SM_90A, 132, aligned_output=True).tile_n == 192
+        assert choose(problem, 28672, 192, SM_90A, 132, aligned_output=True).tile.n == 192
         check(fused_operands(rng, problem, 28672, 192, 130))
 
 

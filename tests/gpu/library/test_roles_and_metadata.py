@@ -5,7 +5,6 @@ operand, and whose warpgroups take tiles in turn, on the device.
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,35 +22,35 @@ from support.products import assert_exact, operands
 
 pytestmark = pytest.mark.sampled(2)
 
-ALONE = Schedule(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0)
-STAGE = Schedule(stages=2, metadata="stage")
-BARRIER = Schedule(stages=2, metadata="barrier")
+ALONE = Schedule.of(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0)
+STAGE = Schedule.of(stages=2, metadata="stage")
+BARRIER = Schedule.of(stages=2, metadata="barrier")
 
 SCHEDULES = {
     "alone": ALONE,
-    "alone-wide-step": replace(ALONE, tile_k=128),
-    "alone-barrier": replace(ALONE, metadata="barrier"),
-    "one-stage": replace(ALONE, specialized=True),
-    "drained": Schedule(stages=2, in_flight=0),
+    "alone-wide-step": ALONE.changed(tile_k=128),
+    "alone-barrier": ALONE.changed(metadata="barrier"),
+    "one-stage": ALONE.changed(specialized=True),
+    "drained": Schedule.of(stages=2, in_flight=0),
     "stage": STAGE,
-    "stage-wide-step": replace(STAGE, tile_k=128),
-    "stage-two-blocks": replace(STAGE, tile_m=256, tile_n=128),
-    "stage-bulk": replace(STAGE, store="bulk"),
+    "stage-wide-step": STAGE.changed(tile_k=128),
+    "stage-two-blocks": STAGE.changed(tile_m=256, tile_n=128),
+    "stage-bulk": STAGE.changed(store="bulk"),
     "barrier": BARRIER,
-    "barrier-wide-step-drained": replace(BARRIER, tile_k=128, in_flight=0),
-    "barrier-cluster": replace(BARRIER, cluster=2),
-    "cluster": Schedule(stages=2, cluster=2, store="bulk"),
-    "cluster-values": Schedule(stages=2, cluster=2, multicast="values", store="bulk"),
-    "stage-cluster-values": replace(STAGE, cluster=2, multicast="values"),
-    "barrier-cluster-values": replace(BARRIER, cluster=2, multicast="values"),
-    "ping-pong": Schedule(tile_m=64, stages=2, pingpong=True),
-    "ping-pong-two-blocks": Schedule(tile_n=128, stages=2, pingpong=True, store="bulk"),
-    "ping-pong-stage": replace(STAGE, tile_n=128, pingpong=True, store="bulk"),
-    "ping-pong-drained": Schedule(tile_n=128, stages=2, in_flight=0, pingpong=True),
-    "ping-pong-cluster": Schedule(tile_n=128, stages=2, cluster=2, pingpong=True, store="bulk"),
-    "ping-pong-cluster-values": replace(BARRIER, tile_n=128, cluster=2, multicast="values", pingpong=True),
-    "barrier-three-consumers": replace(BARRIER, tile_m=192, tile_n=192, consumers=3),
-    "barrier-registers": replace(BARRIER, values="registers"),
+    "barrier-wide-step-drained": BARRIER.changed(tile_k=128, in_flight=0),
+    "barrier-cluster": BARRIER.changed(cluster=2),
+    "cluster": Schedule.of(stages=2, cluster=2, store="bulk"),
+    "cluster-values": Schedule.of(stages=2, cluster=2, multicast="values", store="bulk"),
+    "stage-cluster-values": STAGE.changed(cluster=2, multicast="values"),
+    "barrier-cluster-values": BARRIER.changed(cluster=2, multicast="values"),
+    "ping-pong": Schedule.of(tile_m=64, stages=2, pingpong=True),
+    "ping-pong-two-blocks": Schedule.of(tile_n=128, stages=2, pingpong=True, store="bulk"),
+    "ping-pong-stage": STAGE.changed(tile_n=128, pingpong=True, store="bulk"),
+    "ping-pong-drained": Schedule.of(tile_n=128, stages=2, in_flight=0, pingpong=True),
+    "ping-pong-cluster": Schedule.of(tile_n=128, stages=2, cluster=2, pingpong=True, store="bulk"),
+    "ping-pong-cluster-values": BARRIER.changed(tile_n=128, cluster=2, multicast="values", pingpong=True),
+    "barrier-three-consumers": BARRIER.changed(tile_m=192, tile_n=192, consumers=3),
+    "barrier-registers": BARRIER.changed(values="registers"),
 }
 
 
@@ -68,7 +67,7 @@ def test_every_structure(rng: np.random.Generator, name: str, dtype: str, k: int
     # One tensor has metadata in both forms, one after the other.
     state, target, x = TensorState(), guarded((n, m), "f16"), to_torch(given.b.T)
     torch: Any = sys.modules["torch"]
-    for schedule in (deepest(problem, SCHEDULES[name], SM_90A), Schedule(tile_n=128, stages=3)):
+    for schedule in (deepest(problem, SCHEDULES[name], SM_90A), Schedule.of(tile_n=128, stages=3)):
         target.view.fill_(float("nan"))
         launcher = state.launcher(given.s, problem, schedule, 0, 0)
         pack = launcher.arguments(n, rows_of(x), rows_of(target.view), NOTHING_BOUND)

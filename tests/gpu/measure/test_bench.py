@@ -145,5 +145,5 @@ def test_the_command_stops_when_its_time_is_up(torch: Any, tmp_path: Path) -> No
 def test_schedules_of_8_bit_products_are_measured(torch: Any, dtype: str, out: str) -> None:
     rungs = measure_schedules(torch, GemmProblem(512, 512, 512, dtype, out), BRIEF)
     assert {"", "tile_k 64", "stages 2"} <= {rung.change for rung in rungs}
-    assert next(rung for rung in rungs if not rung.change).schedule.tile_k == 128
+    assert next(rung for rung in rungs if not rung.change).schedule.tile.k == 128
     assert [rung.seconds for rung in rungs] == sorted(rung.seconds for rung in rungs)

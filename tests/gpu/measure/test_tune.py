@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +54,8 @@ def test_schedules_are_checked_and_timed(torch: Any, problem: Problem, n: int) -
     task = Task(problem, 300, n, 328)
     bench = set_up(torch, task, place, BRIEF)
     base = choose(problem, 300, n, target(place.target), place.sm_count, aligned_output=task.aligned_output)
-    times = bench.measure([base, replace(base, raster=4)])
-    assert set(times) == {base, replace(base, raster=4)}
+    times = bench.measure([base, base.changed(raster=4)])
+    assert set(times) == {base, base.changed(raster=4)}
     assert all(0 < seconds < 0.01 for seconds in times.values())
     assert not bench.refused
 
@@ -66,13 +65,13 @@ def test_a_wrong_result_ends_the_tuning(torch: Any) -> None:
     bench = set_up(torch, Task(Problem("linear"), 256, 64, 256), place, BRIEF)
     bench.dense[0].mul_(1.5)
     with pytest.raises(ArithmeticError, match=r"computes wrongly: linear 256×64×256 .* out of bounds"):
-        bench.measure([Schedule(tile_n=64, stages=4)])
+        bench.measure([Schedule.of(tile_n=64, stages=4)])
 
 
 def test_what_does_not_compile_is_left_out_with_the_reason(torch: Any) -> None:
     place = require_device()
     bench = set_up(torch, Task(Problem("matmul", "s8", "s8", "s32"), 256, 64, 256), place, BRIEF)
-    good, bad = Schedule(tile_n=64, tile_k=128, stages=4), Schedule(tile_n=40, tile_k=128, stages=4)
+    good, bad = Schedule.of(tile_n=64, tile_k=128, stages=4), Schedule.of(tile_n=40, tile_k=128, stages=4)
     assert set(bench.measure([good, bad])) == {good}
     assert "multiple of 16 up to 256, got 40" in bench.refused[bad]
 

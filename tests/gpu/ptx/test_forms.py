@@ -11,7 +11,7 @@ import pytest
 from louver.isa.convert import FromF32, PairFromF32
 from louver.isa.floating import Approximate, approximation_error
 from louver.isa.instruction import Pure
-from louver.isa.packed import PackedBinary, PackedFma
+from louver.isa.packed import PackedBinary
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Module
 from louver.ptx.printer import print_module
@@ -66,7 +66,7 @@ def _compare(form: Pure, got: np.ndarray, expected: np.ndarray) -> None:
 
 def _float_type(form: Pure) -> type | None:
     """What the output's bits are, where they are floats whose NaN payload is open."""
-    if isinstance(form, PackedBinary | PackedFma):
+    if isinstance(form, PackedBinary):
         kind: str = form.type
     elif isinstance(form, FromF32 | PairFromF32):
         kind = form.to

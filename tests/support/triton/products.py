@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,13 @@ from support.triton.cases import CASES, kept
 
 Array = NDArray[Any]
 
-SCHEDULE = Schedule(128, 64, 64, stages=3)
+SCHEDULE = Schedule.of(tile_m=128, tile_n=64, tile_k=64, stages=3)
 
 
 def compiled(name: str, version: str = "3.6", **options: Any) -> CompiledProduct:
     """A kept kernel, compiled for its own tile."""
     step = CASES[name].constexprs["BK"]
-    schedule = replace(SCHEDULE, tile_k=step if step in STEPS else SCHEDULE.tile_k, **options)
+    schedule = SCHEDULE.changed(tile_k=step if step in STEPS else SCHEDULE.tile.k, **options)
     return compile_tile_ir(read_ttir(kept(name, version)), schedule)
 
 

@@ -40,7 +40,7 @@ def copied_loads(function: FuncOp, staged: Mapping[SSAValue, int]) -> dict[SSAVa
         made, _ = computed([operand for dot in dots for operand in (dot.a, dot.b)], block)
         for load in loads:
             along = _taken_along(load, staged, multiplied=load in made)
-            if along is None or load in others or not may_be_copied(load, "any"):
+            if along is None or load in others or not may_be_copied(load):
                 continue
             if Sources(loop, addresses(load), repeated=True).known_ahead:
                 found[load.result] = along

@@ -29,7 +29,7 @@ def assign_encodings(
     warpgroups: bool = True,
     copied: bool = False,
 ) -> ModuleOp:
-    """A rewritten copy, verified, in which every tensor has the encoding that decides its registers.
+    """A rewritten copy in which every tensor has the encoding that decides its registers.
 
     Valid tile IR in, without sparse types, block pointers and descriptors (after expand-blocks). warps: of a CTA, a power of two;
     chosen by the kernel's dots where it is not given. staged: whether operands of dots may go through shared memory. warpgroups:
@@ -41,7 +41,6 @@ def assign_encodings(
         count = choose_warps(function, warpgroups=warpgroups) if warps is None else warps
         _Rewrite(function, Natures(function, count, staged=staged, warpgroups=warpgroups, copied=copied)).run()
         remove_dead(function)
-    copy.verify()
     return copy
 
 

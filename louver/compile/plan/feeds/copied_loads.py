@@ -10,7 +10,6 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.integers import is_zero
 from louver.compile.decompose.expand_blocks import METADATA_PADDING
-from louver.compile.plan.feeds.steps_ahead import Feeds
 from louver.ir.tile import AddPtrOp, AtomicRMWOp, BroadcastOp, ExpandDimsOp, FuncOp, LoadOp, SplatOp, StoreOp
 
 
@@ -26,13 +25,11 @@ def addresses(load: LoadOp) -> list[SSAValue]:
     return [each for each in (load.ptr, load.mask) if each is not None]
 
 
-def may_be_copied(load: LoadOp, feeds: Feeds) -> bool:
+def may_be_copied(load: LoadOp) -> bool:
     """Whether nothing is said of caches, and elements that are not loaded are zeros, or codes of which any legal ones will do."""
     if load.cache is not None or load.evict is not None or load.is_volatile is not None:
         return False
-    if load.box is not None or feeds == "boxes":
-        return load.box is not None
-    return gives_zeros(load) or (is_padding(load.other) and array_of(load.ptr) is not None)
+    return load.box is not None or gives_zeros(load) or (is_padding(load.other) and array_of(load.ptr) is not None)
 
 
 def is_padding(value: SSAValue | None) -> bool:

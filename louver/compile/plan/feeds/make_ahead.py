@@ -23,7 +23,6 @@ from xdsl.rewriter import Rewriter
 from louver.analysis.integers import position
 from louver.compile.plan.feeds.ring_copies import goes_to_ring
 from louver.compile.plan.feeds.steps_ahead import (
-    Feeds,
     computed,
     computed_again,
     is_pure,
@@ -41,24 +40,23 @@ from louver.ir.tile.staging import in_shared
 from louver.ir.tile.types import register_encoding, tensor_of
 
 
-def make_ahead(module: ModuleOp, feeds: Feeds) -> None:
-    """In place; the module is verified after it. Loops with stores, and operands that hang on a dot or a reduction, are left."""
+def make_ahead(module: ModuleOp) -> None:
+    """In place. Loops with stores, and operands that hang on a dot or a reduction, are left."""
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op)]:
-            puts = [op for op in loop.body.block.ops if isinstance(op, ConvertLayoutOp) and _is_made(loop, op, feeds)]
+            puts = [op for op in loop.body.block.ops if isinstance(op, ConvertLayoutOp) and _is_made(loop, op)]
             if puts:
                 _make_ahead(loop, puts)
         remove_dead(function)
-    module.verify()
 
 
-def _is_made(loop: scf.ForOp, put: ConvertLayoutOp, feeds: Feeds) -> bool:
+def _is_made(loop: scf.ForOp, put: ConvertLayoutOp) -> bool:
     """Whether an operand of warpgroups is put into shared memory that can be computed a step ahead."""
     block = loop.body.block
     if not in_shared(put.result) or in_shared(put.src) or not _multiplied(put.result):
         return False
     source = put.src.owner.src if isinstance(put.src.owner, TransOp) else put.src
-    if isinstance(source.owner, LoadOp) and goes_to_ring(loop, source.owner, feeds):
+    if isinstance(source.owner, LoadOp) and goes_to_ring(loop, source.owner):
         return False
     made, carried = computed([put.src], block)
     return bool(made) and all(_may_be_early(op) for op in made) and all(map(is_pure, _next(block, carried)))

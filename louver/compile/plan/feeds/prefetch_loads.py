@@ -25,7 +25,7 @@ from xdsl.rewriter import Rewriter
 
 from louver.compile.plan.feeds.ring_copies import goes_to_ring
 from louver.compile.plan.feeds.staged_operands import staged_operands
-from louver.compile.plan.feeds.steps_ahead import Feeds, Sources, computed_again, loaded_again, move_up, only_loads
+from louver.compile.plan.feeds.steps_ahead import Sources, computed_again, loaded_again, move_up, only_loads
 from louver.compile.rewrite.insert import carrying, insert, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.comparisons import CmpiOp
@@ -37,8 +37,8 @@ KEPT_BYTES = 448
 """Of each thread, for sums and for what a loop loads ahead: 112 registers of 255, beside operands and addresses."""
 
 
-def prefetch_loads(module: ModuleOp, warps: int, *, rings: Feeds | None = None) -> None:
-    """In place; the module is verified after it. warps: of a CTA. rings: what ring-copies, which follows, takes; None for nothing.
+def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None:
+    """In place. warps: of a CTA. rings: whether ring-copies follows, which leaves it less.
 
     Of innermost loops that only load and compute, and have dots with operands that go through shared memory: loads of scalars, and those
     that dots multiply, if all fit `KEPT_BYTES` beside sums. A load stays whose address hangs on what the loop loads or sums.
@@ -56,14 +56,13 @@ def prefetch_loads(module: ModuleOp, warps: int, *, rings: Feeds | None = None) 
                 for op in block.ops
                 if isinstance(op, LoadOp)
                 and (op in multiplied or as_tensor(op.result.type) is None)
-                and not (rings is not None and goes_to_ring(loop, op, rings))
+                and not (rings and goes_to_ring(loop, op))
                 and Sources(loop, op.operands, repeated=False).known_ahead
             ]
             kept = sum(map(_tile_bytes, [*(load.result for load in loads), *(dot.d for dot in dots)]))
             if loads and kept <= KEPT_BYTES * LANES * warps:
                 _load_ahead(loop, loads)
         remove_dead(function)
-    module.verify()
 
 
 def _multiplied(dots: Sequence[DotOp]) -> set[Operation]:

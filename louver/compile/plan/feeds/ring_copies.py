@@ -41,7 +41,6 @@ from louver.compile.plan.feeds.copied_loads import (
 from louver.compile.plan.feeds.next_copies import begin_next, loop_around
 from louver.compile.plan.feeds.staged_operands import loaded_along
 from louver.compile.plan.feeds.steps_ahead import (
-    Feeds,
     Sources,
     guarded_mask,
     made_again,
@@ -107,13 +106,9 @@ class _Tile:
 
 
 def ring_copies(
-    module: ModuleOp,
-    rooms: Sequence[int],
-    exchanged: Callable[[Operation], int],
-    most: int = MOST_SLOTS,
-    feeds: Feeds = "any",
+    module: ModuleOp, rooms: Sequence[int], exchanged: Callable[[Operation], int], most: int = MOST_SLOTS
 ) -> None:
-    """In place; the module is verified after it.
+    """In place.
 
     rooms: bytes of shared memory for the slots of a loop: the first that has room for two is taken. exchanged: bytes
     that an operation takes to exchange elements, beside the slots. most: slots of a ring.
@@ -122,7 +117,7 @@ def ring_copies(
         apart = apart_of(function)
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op, stores=True)]:
             loads = [op for op in loop.body.block.ops if isinstance(op, LoadOp) and is_unchanged(op, loop, apart)]
-            tiles = [found for op in loads if (found := _tile(loop, op, feeds))]
+            tiles = [found for op in loads if (found := _tile(loop, op))]
             if not tiles:
                 continue
             if not all(each.first for each in tiles):
@@ -146,15 +141,14 @@ def ring_copies(
             if count:
                 _Ring(loop, tiles, count, around).make()
         remove_dead(function)
-    module.verify()
 
 
-def goes_to_ring(loop: scf.ForOp, load: LoadOp, feeds: Feeds) -> bool:
+def goes_to_ring(loop: scf.ForOp, load: LoadOp) -> bool:
     """Whether this pass will copy what a load brings, where there is room."""
-    return _tile(loop, load, feeds) is not None
+    return _tile(loop, load) is not None
 
 
-def _tile(loop: scf.ForOp, load: LoadOp, feeds: Feeds) -> _Tile | None:
+def _tile(loop: scf.ForOp, load: LoadOp) -> _Tile | None:
     """A load of a loop whose tile nothing but shared memory takes; zeros, or any legal codes, stand where it loads nothing."""
     tile, first = load.result, None
     if isinstance(end := only_user(tile), scf.YieldOp):
@@ -171,7 +165,7 @@ def _tile(loop: scf.ForOp, load: LoadOp, feeds: Feeds) -> _Tile | None:
     along = along if turn is None else 1 - along
     chunk = 0 if load.box is not None else chunk_of(load, along)
     both = [load] if first is None else [load, first]
-    if any((each.box is None) != (load.box is None) or not may_be_copied(each, feeds) for each in both):
+    if any((each.box is None) != (load.box is None) or not may_be_copied(each) for each in both):
         return None
     if load.box is not None and any(loaded_along(each.result) != along for each in both):
         return None

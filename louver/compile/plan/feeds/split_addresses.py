@@ -40,7 +40,7 @@ from louver.ir.tile.types import AnyTensor, as_tensor, tensor_of
 
 
 def split_addresses(module: ModuleOp) -> None:
-    """In place; the module is verified after it."""
+    """In place."""
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
         wide = has_known_addresses(function)
         # Inner loops first: what one adds to a pointer is then a scalar in the one around it.
@@ -50,7 +50,6 @@ def split_addresses(module: ModuleOp) -> None:
             if isinstance(op, LoadOp | StoreOp | AtomicOp) and as_tensor(op.ptr.type) is not None:
                 _split(op, wide=wide)
         remove_dead(function)
-    module.verify()
 
 
 # --- carried pointers ----------------------------------------------------------------------------------------------

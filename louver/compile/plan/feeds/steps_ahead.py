@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, cast
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IntegerAttr
@@ -16,9 +16,6 @@ from louver.compile.rewrite.insert import insert
 from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.tile import AtomicRMWOp, DotOp, LoadOp, LocalStoreOp, SplatOp, StoreOp
 from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding
-
-Feeds: TypeAlias = Literal["any", "boxes"]
-"""Which tiles are copied ahead of a loop: all that can be in any way, or boxes alone."""
 
 
 class Sources:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from louver.compile.canonical.canonicalize import PASSES
+from louver.compile.canonical.canonicalize import CANONICAL
+from louver.compile.passes import State
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.epilogue import NO_EPILOGUE
 from louver.frontend.problem import PRODUCTS, Problem, Tile
@@ -75,11 +76,11 @@ def test_every_pass_keeps_what_a_kernel_computes(rng: np.random.Generator, name:
     operands = triton_given(rng, name, m, n, k)
     module = read_ttir(kept(name, "3.6"))
     expected = run_triton(module, operands)
-    for each in PASSES:
-        each(module)
+    for each in CANONICAL:
+        each.run(State(module))
         module.verify()
-        found = run_triton(module, operands, numbered=each is PASSES[-1])
-        np.testing.assert_array_equal(found, expected, err_msg=f"{each.__name__} at {m}, {n}, {k}")
+        found = run_triton(module, operands, numbered=each is CANONICAL[-1])
+        np.testing.assert_array_equal(found, expected, err_msg=f"{each.name} at {m}, {n}, {k}")
 
 
 def test_a_batch(rng: np.random.Generator) -> None:

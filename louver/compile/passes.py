@@ -1,0 +1,69 @@
+"""Passes: the named steps of a pipeline, run by one loop that verifies and dumps what they made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from xdsl.dialects.builtin import ModuleOp
+
+from louver.compile.dump import NOWHERE, Dump
+from louver.ir.tile import FuncOp
+
+
+@dataclass(slots=True)
+class State:
+    """A kernel between two passes. module: rewritten in place or replaced. A pipeline's own state adds what its passes find."""
+
+    module: ModuleOp
+
+    @property
+    def kernel(self) -> FuncOp:
+        """The kernel of tile IR. Raises ValueError unless the module holds one."""
+        kernels = [op for op in self.module.body.ops if isinstance(op, FuncOp) and op.is_public]
+        if len(kernels) != 1:
+            raise ValueError(f"a module holds one kernel, got {len(kernels)}: compile one kernel at a time")
+        return kernels[0]
+
+
+S = TypeVar("S", bound=State)
+Seen = TypeVar("Seen", bound=State, contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass(Generic[Seen]):
+    """A step of a pipeline. run: changes the state in place; returns what a dump prints, None for the module."""
+
+    name: str
+    run: Callable[[Seen], object]
+
+
+def on_module(rewrite: Callable[[ModuleOp], None]) -> Pass[State]:
+    """A pass that rewrites the module in place, and is named as the function is."""
+    return Pass(rewrite.__name__.replace("_", "-"), lambda state: rewrite(state.module))
+
+
+def names(passes: Sequence[Pass[S]]) -> tuple[str, ...]:
+    """The passes' names, in order."""
+    return tuple(each.name for each in passes)
+
+
+def run_passes(passes: Sequence[Pass[S]], state: S, dump: Dump = NOWHERE) -> None:
+    """Run passes in order. The module that they leave is verified; while dumping, the module after each of them.
+
+    To verify takes about as long as to run a pass. Raises what a pass raises for a kernel that it refuses.
+    """
+    for each in passes:
+        made = each.run(state)
+        if dump.folder is not None or each is passes[-1]:
+            state.module.verify()
+        dump.write(each.name, state.module if made is None else made)
+
+
+def _copy(state: State) -> None:
+    state.module = state.module.clone()
+
+
+COPY: Pass[State] = Pass("tile-ir", _copy)
+"""What the frontend made; the module that a caller gave stays as it is."""

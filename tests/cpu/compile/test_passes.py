@@ -1,0 +1,77 @@
+"""The loop that runs passes: what it verifies and when, and what both pipelines share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import i32, i64
+from xdsl.rewriter import Rewriter
+from xdsl.utils.exceptions import VerifyException
+
+from louver.compile import products, tiles
+from louver.compile.canonical import canonicalize
+from louver.compile.dump import Dump
+from louver.compile.passes import COPY, Pass, State, names, run_passes
+from louver.ir.context import parse_ir
+
+TEXT = """tt.func public @k(%x: i32) {
+  %y = arith.addi %x, %x : i32
+  tt.return
+}"""
+
+
+def _widen(state: State) -> None:
+    (add,) = [op for op in state.module.walk() if isinstance(op, arith.AddiOp)]
+    Rewriter.replace_value_with_new_type(add.result, i64)
+
+
+def _mend(state: State) -> None:
+    (add,) = [op for op in state.module.walk() if isinstance(op, arith.AddiOp)]
+    Rewriter.replace_value_with_new_type(add.result, i32)
+
+
+BREAKS: Pass[State] = Pass("breaks", _widen)
+MENDS: Pass[State] = Pass("mends", _mend)
+
+
+def test_what_passes_leave_is_verified() -> None:
+    with pytest.raises(VerifyException):
+        run_passes((COPY, BREAKS), State(parse_ir(TEXT)))
+
+
+def test_while_dumping_the_pass_that_breaks_a_module_is_found(tmp_path: Path) -> None:
+    passes = (COPY, BREAKS, MENDS)
+    run_passes(passes, State(parse_ir(TEXT)))
+    with pytest.raises(VerifyException):
+        run_passes(passes, State(parse_ir(TEXT)), Dump(tmp_path, names(passes)))
+    assert [each.name for each in tmp_path.iterdir()] == ["00-tile-ir.mlir"]
+
+
+def test_the_given_module_stays() -> None:
+    module = parse_ir(TEXT)
+    before = str(module)
+    run_passes((COPY, Pass("erase", lambda state: state.kernel.detach())), State(module))
+    assert str(module) == before
+
+
+def test_both_pipelines_run_the_same_passes_where_they_share_them() -> None:
+    shared = [each for each in tiles.PASSES if each in products.PASSES]
+    assert names(shared) == (
+        "tile-ir",
+        "count-loops",
+        "propagate-sparsity",
+        "drop-assumptions",
+        "join-equal-integers",
+        "make-host-descriptors",
+        "turn-across",
+    )
+    for passes in (products.PASSES, tiles.PASSES, canonicalize.CANONICAL):
+        assert len(set(names(passes))) == len(passes)
+
+
+def test_a_module_of_two_kernels_is_refused() -> None:
+    state = State(parse_ir(TEXT + TEXT.replace("@k", "@l")))
+    with pytest.raises(ValueError, match="a module holds one kernel, got 2: compile one kernel at a time"):
+        _ = state.kernel
