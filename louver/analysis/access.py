@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from louver.analysis.affine import Elements, Tile
-from louver.analysis.atoms import Iteration, Lane, Wrapped, lanes, scalars
+from louver.analysis.atoms import Iteration, Lane, Wrapped, lanes
 from louver.analysis.masks import Bound
-from louver.analysis.polynomial import ONE, Monomial, Polynomial, divide
+from louver.ir.polynomial import ONE, Monomial, Polynomial, divide
 from louver.ir.refusal import unsupported
 from louver.ir.tile import FuncOp
 
@@ -200,7 +200,7 @@ def _bounded(each: Dimension, sizes: Sequence[Polynomial], op: Operation) -> tup
         return each, []
     moved = _with_fellows([term for term in each.first if term in size.terms and _inner(term[0])], each.first)
     size, first = size - moved, each.first - moved
-    if any(isinstance(atom, Iteration) for atom in scalars(size)):
+    if any(isinstance(atom, Iteration) for atom in size.leaves):
         raise unsupported("a mask compares the index that the offsets have with a size", op)
     return replace(each, first=first, size=size), list(moved * each.stride)
 
@@ -267,7 +267,7 @@ def without_moves(found: Access, op: Operation, *, sparse: bool) -> Access:
 
 def _goes_on(monomial: Monomial, factor: int, extent: int, sparse: bool) -> bool:
     """Whether it goes on in a row: by a loop's number, or by so many tiles."""
-    if any(isinstance(atom, Iteration) for atom in scalars(Polynomial.of({monomial: 1}))):
+    if any(isinstance(atom, Iteration) for atom in Polynomial.of({monomial: 1}).leaves):
         return True
     if any(_is_argument(atom) for atom, _ in monomial):
         return False

@@ -21,12 +21,11 @@ from xdsl.ir import SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.access import Access, Dimension, access
-from louver.analysis.atoms import Iteration, Part
-from louver.analysis.number_text import number_text
-from louver.analysis.polynomial import ONE, Monomial, Polynomial
+from louver.analysis.launch_size import launch_size
 from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.decompose.expand_blocks import metadata_loads
 from louver.compile.tile_signature import ArgumentParameter, BoxParameter
+from louver.ir.polynomial import Part, Polynomial, Size
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import DescriptorType, DotOp, FuncOp, LoadOp, TransOp
 from louver.ir.tile.shared import SharedLayout
@@ -136,9 +135,9 @@ class _Boxes:
         strides = [rows.stride, *([] if found.entry is None else [found.entry.stride])]
         if any(self._multiple(each) % KNOWN_STRIDE for each in strides):
             return None
-        texts = [number_text(each, self.names) for each in strides]
+        steps = [launch_size(each, self.names) for each in strides]
         sizes = (None, None) if array.part == "metadata" else self._sizes(columns, rows, found)
-        if None in texts or sizes is None or (array.part == "metadata" and found.entry is not None):
+        if None in steps or sizes is None or (array.part == "metadata" and found.entry is not None):
             return None
         layout = SharedLayout((rows.extent, columns.extent), 1, size)
         box = (layout.swizzle.width // size, rows.extent, *([] if found.entry is None else [1]))
@@ -148,37 +147,23 @@ class _Boxes:
             array.part,
             size,
             sizes,
-            tuple(text for text in texts if text is not None),
+            tuple(each for each in steps if each is not None),
             box,
             layout.swizzle.span,
         )
 
-    def _sizes(self, columns: Dimension, rows: Dimension, found: Access) -> tuple[str | None, ...] | None:
+    def _sizes(self, columns: Dimension, rows: Dimension, found: Access) -> tuple[Size | None, ...] | None:
         """Of the tensor, None as far as the array goes; None together for what is no box."""
         inner, along = self._end(columns), self._end(rows)
         if inner is None or (along is None and (rows.size is not None or found.entry is not None)):
             return None
         return (inner, along) if found.entry is None else (inner, along, None)
 
-    def _end(self, each: Dimension) -> str | None:
+    def _end(self, each: Dimension) -> Size | None:
         """Where a dimension ends: at its size, or where the loop's last tile does. None for what a launch cannot compute."""
-        end = each.size
-        if end is None:
-            end = Polynomial.number(each.extent)
-            for monomial, factor in each.first:
-                steps = self._steps(monomial)
-                if steps is None:
-                    return None
-                end += steps * Polynomial.number(factor)
-        return number_text(end, self.names)
-
-    def _steps(self, monomial: Monomial) -> Polynomial | None:
-        """The most that part of an index is: 1 for a number, and a loop's last number of an iteration."""
-        if monomial == ONE:
-            return Polynomial.number(1)
-        (atom, power), *others = monomial
-        times = self.describer.affine.times(atom.loop) if isinstance(atom, Iteration) else None
-        return None if times is None or others or power != 1 else times - Polynomial.number(1)
+        last = self.describer.affine.last(each.first) if each.size is None else None
+        end = each.size if last is None else last + each.extent
+        return None if end is None else launch_size(end, self.names)
 
     def _name(self, array: str) -> str:
         name = f"{array}_box"
@@ -219,8 +204,8 @@ class _Boxes:
 
     def _atom(self, atom: object) -> int:
         if isinstance(atom, Part):
-            whole = self._multiple(atom.whole)
-            return whole // atom.by if whole % atom.by == 0 and whole else 1
+            whole, by = self._multiple(atom.whole), atom.by.constant
+            return whole // by if by and whole and whole % by == 0 else 1
         parameter = self.given.get(cast(SSAValue, atom)) if isinstance(atom, SSAValue) else None
         if parameter is None:
             return 1
