@@ -76,7 +76,7 @@ def _turn(function: FuncOp, op: MakeTensorDescriptorOp, base: SSAValue, length: 
     if len(sizes) < 2:
         raise unsupported("a sparse tensor has rows and columns at least", op)
     apart = launch_size(steps[-2], names)
-    if apart is None:
+    if apart is None or len(apart.terms) > 1:
         raise unsupported("a stride of a sparse tensor is an argument, a number, or a product of such", op)
     require_rows_apart(function, names[base], apart)
     steps[-2:] = [insert_before(op, ExtSIOp(length, i64)), 1]

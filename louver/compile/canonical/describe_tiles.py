@@ -131,7 +131,7 @@ class Describer:
         k, n = ordered
         names = self.function.argument_names
         apart = launch_size(k.stride, names)
-        if apart is None:
+        if apart is None or len(apart.terms) > 1:
             raise unsupported("a stride of a sparse tensor is an argument, a number, or a product of such", op)
         require_rows_apart(self.function, names[found.base], apart)
         return [replace(n, stride=Polynomial.atom(length)), replace(k, stride=Polynomial.number(1))]

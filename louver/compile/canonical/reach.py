@@ -44,6 +44,7 @@ def _count(atom: Hashable, affine: Affine, names: Mapping[SSAValue, str]) -> Siz
         first, by = constant_integer(atom.loop.lb), constant_integer(atom.loop.step)
         steps = steps_of(atom.loop.ub) if (first, by) == (0, 1) else None
         end, by = (atom.loop.ub, by) if steps is None else steps
-        if first is not None and by is not None and by > 0:
-            return launch_size((affine.integer(end) - first).ceil(by), names, affine)
+        whole = affine.integer(end)
+        if first is not None and by is not None and by > 0 and len(whole.terms) < 2:
+            return launch_size((whole - first).ceil(by), names, affine)
     return None

@@ -54,5 +54,6 @@ def _view(describer: Describer, op: Operation, names: Mapping[SSAValue, str]) ->
 
 
 def _launched(values: Sequence[Polynomial], names: Mapping[SSAValue, str]) -> tuple[Size, ...] | None:
-    found = [size for each in values if (size := launch_size(each, names)) is not None]
+    # Sums are of masks that say more than what is read, and of parts.
+    found = [size for each in values if len(each.terms) < 2 and (size := launch_size(each, names)) is not None]
     return tuple(found) if len(found) == len(values) else None

@@ -67,7 +67,7 @@ def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue,
     end = _row_end(sizes[axes.columns], names, encoding.format.group, op)
     return SparseView(
         names[op.base],
-        _size(end, names, "the length of rows", op),
+        _size(end, names, "the length of rows", op, sums=True),
         # How many rows a matrix has says where the next one begins.
         (
             None if first == Polynomial.number(EVERY) else first,
@@ -89,12 +89,13 @@ def _row_end(index: Index, names: Mapping[SSAValue, str], group: int, op: Operat
     return index
 
 
-def _size(index: Index, names: Mapping[SSAValue, str], what: str, op: Operation) -> Size:
+def _size(index: Index, names: Mapping[SSAValue, str], what: str, op: Operation, *, sums: bool = False) -> Size:
+    """sums: whether it may be one, as where a part that does not begin at the start ends."""
     found = launch_size(index, names)
-    if found is None:
+    if found is None or (len(found.terms) > 1 and not sums) or any(factor < 0 for _, factor in found):
         raise unsupported(
-            f"{what} of a sparse tensor is computed from arguments and numbers alone, so that the call can be checked: rows have no "
-            "gaps, and what is not read of one is whole groups",
+            f"{what} of a sparse tensor is an argument, a number, a product of such or part of an argument, so that the call can be "
+            "checked: rows have no gaps, and what is not read of one is whole groups",
             op,
         )
     return found

@@ -123,11 +123,11 @@ class Trace:
         return op
 
     def size(self, index: Index, user: Operation) -> Size:
-        """A size or stride that a launch computes."""
+        """A size or stride that a launch computes, without sums."""
         size = launch_size(index, self.names)
-        if size is None:
+        if size is None or len(size.terms) > 1:
             culprit = user if isinstance(index, int) else self._culprit(index, user)
-            raise unsupported("sizes and strides are computed from arguments and constants alone", culprit)
+            raise unsupported("sizes and strides must be arguments or constants, or products of these", culprit)
         return size
 
     def same(self, one: Size, other: Size) -> bool:

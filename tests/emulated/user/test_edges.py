@@ -29,7 +29,7 @@ ROWS_IN_SIXTEENS = "multiples of 16, so that sparse tiles begin with whole rows 
 COLUMNS_IN_WORDS = "a sparse tile begins at a multiple of 64 columns"
 SEEN = "the rows of a tile are masked .* not wrapped .* where more than a store with that mask sees them"
 OFFSETS = "offsets are ranges and scalars"
-LENGTH = "the length of rows of a sparse tensor is computed from arguments and numbers alone"
+LENGTH = "the length of rows of a sparse tensor is an argument, a number, a product"
 STRIDES = "is given the strides of the dense tensor, contiguous, for 'a'"
 
 

@@ -23,6 +23,7 @@ from xdsl.rewriter import Rewriter
 from louver.analysis.access import Access, Dimension, access
 from louver.analysis.launch_size import launch_size
 from louver.compile.canonical.describe_tiles import Describer
+from louver.compile.canonical.descriptors import EVERY
 from louver.compile.decompose.expand_blocks import metadata_loads
 from louver.compile.tile_signature import ArgumentParameter, BoxParameter
 from louver.ir.polynomial import Part, Polynomial, Size
@@ -157,7 +158,13 @@ class _Boxes:
         inner, along = self._end(columns), self._end(rows)
         if inner is None or (along is None and (rows.size is not None or found.entry is not None)):
             return None
-        return (inner, along) if found.entry is None else (inner, along, None)
+        if found.entry is None:
+            return inner, along
+        matrices = found.entry.size
+        if matrices is None or matrices.constant == EVERY:
+            return inner, along, None
+        size = launch_size(matrices, self.names)
+        return None if size is None else (inner, along, size)
 
     def _end(self, each: Dimension) -> Size | None:
         """Where a dimension ends: at its size, or where the loop's last tile does. None for what a launch cannot compute."""
