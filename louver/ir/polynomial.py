@@ -79,14 +79,25 @@ class Polynomial:
     def __floordiv__(self, other: Polynomial | int) -> Polynomial:
         """The quotient, rounded towards 0 as kernels do it. Without a remainder it has no quotient in it."""
         by = _polynomial(other)
-        if len(by.terms) == 1:
-            ((unit, size),) = by.terms
-            parts = {divide(monomial, unit): factor for monomial, factor in self.terms}
-            if None not in parts and all(factor % size == 0 for factor in parts.values()):
-                return Polynomial.of({each: factor // size for each, factor in parts.items() if each is not None})
+        exact = self.quotient(by)
+        if exact is not None:
+            return exact
         if by.constant is not None and self.constant is not None:
             return Polynomial.number(_quotient(self.constant, by.constant))
         return Polynomial.atom(Part(self, by))
+
+    def quotient(self, by: Polynomial) -> Polynomial | None:
+        """By a single monomial, where nothing is left; None elsewhere."""
+        if len(by.terms) != 1:
+            return None
+        ((unit, size),) = by.terms
+        found: dict[Monomial, int] = {}
+        for monomial, factor in self.terms:
+            part = divide(monomial, unit)
+            if part is None or factor % size:
+                return None
+            found[part] = factor // size
+        return Polynomial.of(found)
 
     def ceil(self, by: int) -> Polynomial:
         """The quotient, rounded up, of what is not negative."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from typing import cast
 
-from xdsl.ir import SSAValue
+from xdsl.dialects import scf
+from xdsl.ir import Block, SSAValue
 
 from louver.analysis.access import Dimension
 from louver.analysis.affine import Affine
+from louver.analysis.alignment import NOTHING, multiple_if
 from louver.analysis.atoms import Iteration
 from louver.analysis.integers import constant_integer, steps_of
 from louver.analysis.launch_size import launch_size
 from louver.ir.polynomial import ONE, Polynomial, Size, programs
-from louver.ir.tile import GetProgramIdOp
+from louver.ir.tile import GetNumProgramsOp, GetProgramIdOp
 
 
 def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str]) -> tuple[Size, tuple[Size, ...]] | None:
@@ -28,23 +31,52 @@ def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str]) -
         step = launch_size(Polynomial.of({monomial - frozenset(counters): factor}), names)
         if factor < 0 or step is None or len(counters) != 1 or counters[0][1] != 1:
             return None
-        count = _count(counters[0][0], affine, names)
-        if count is None:
+        found = _count(counters[0][0], step, affine, names)
+        if found is None:
             return None
-        end += step * (count - 1)
+        times, count = found
+        end += step * times * (count - 1)
         counts.add(count)
     return end, tuple(sorted(counts, key=str))
 
 
-def _count(atom: Hashable, affine: Affine, names: Mapping[SSAValue, str]) -> Size | None:
-    """How many programs, or iterations of a loop, there are."""
+def _count(atom: Hashable, step: Size, affine: Affine, names: Mapping[SSAValue, str]) -> tuple[int, Size] | None:
+    """How many programs, or iterations of a loop, there are, and by how many steps each goes on."""
     if isinstance(atom, SSAValue) and isinstance(atom.owner, GetProgramIdOp):
-        return Polynomial.atom(programs(atom.owner.axis.value.data))
+        return 1, Polynomial.atom(programs(atom.owner.axis.value.data))
     if isinstance(atom, Iteration):
         first, by = constant_integer(atom.loop.lb), constant_integer(atom.loop.step)
         steps = steps_of(atom.loop.ub) if (first, by) == (0, 1) else None
         end, by = (atom.loop.ub, by) if steps is None else steps
-        whole = affine.integer(end)
-        if first is not None and by is not None and by > 0 and len(whole.terms) < 2:
-            return launch_size((whole - first).ceil(by), names, affine)
-    return None
+        count = None if first is None or by is None or by < 1 else _steps(affine.integer(end), first, by, names)
+        return None if count is None else (1, count)
+    return _shared(cast(SSAValue, atom), step, affine, names) if isinstance(atom, SSAValue) else None
+
+
+def _steps(end: Polynomial, first: int, by: int, names: Mapping[SSAValue, str]) -> Size | None:
+    """Of a loop to an argument, a number, or a product or part of such."""
+    return launch_size((end - first).ceil(by), names) if len(end.terms) < 2 else None
+
+
+def _shared(number: SSAValue, step: Size, affine: Affine, names: Mapping[SSAValue, str]) -> tuple[int, Size] | None:
+    """Of a loop whose iterations programs share: `step` times its number, which is below the loop's end."""
+    loop = number.owner.parent_op() if isinstance(number.owner, Block) else None
+    if not isinstance(loop, scf.ForOp) or number is not loop.body.block.args[0] or step.constant is None:
+        return None
+    first = affine.integer(loop.lb)
+    if any(factor < 0 or not all(_is_grid(atom) for atom, _ in monomial) for monomial, factor in first):
+        return None
+    # A number that is a multiple of a power of two stays that far below the end.
+    whole = next((each for each in POWERS if multiple_if(number, each) == NOTHING), 1)
+    steps = steps_of(loop.ub) if whole == 1 else None
+    end, by = (loop.ub, whole) if steps is None else steps
+    count = _steps(affine.integer(end), 0, by, names)
+    return None if count is None else (whole, count)
+
+
+def _is_grid(atom: Hashable) -> bool:
+    return isinstance(atom, SSAValue) and isinstance(atom.owner, GetProgramIdOp | GetNumProgramsOp)
+
+
+POWERS = tuple(2**each for each in range(10, 0, -1))
+"""That the first number and the step of a loop may be multiples of."""
