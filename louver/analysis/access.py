@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from louver.analysis.affine import Elements, Tile
-from louver.analysis.atoms import Iteration, Lane, Part, Wrapped, lanes, scalars
+from louver.analysis.atoms import Iteration, Lane, Wrapped, lanes
 from louver.analysis.masks import Bound
-from louver.analysis.polynomial import ONE, Monomial, Polynomial, divide
+from louver.ir.polynomial import ONE, Monomial, Part, Polynomial, divide
 from louver.ir.refusal import unsupported
 from louver.ir.tile import FuncOp
 
@@ -214,7 +214,7 @@ def _bounded(each: Dimension, sizes: Sequence[Polynomial], op: Operation) -> tup
         return each, []
     moved = _with_fellows([term for term in each.first if term in size.terms and _inner(term[0])], each.first)
     size, first = size - moved, each.first - moved
-    if any(isinstance(atom, Iteration) for atom in scalars(size)):
+    if any(isinstance(atom, Iteration) for atom in size.leaves):
         raise unsupported("a mask compares the index that the offsets have with a size", op)
     return replace(each, first=first, size=size), list(moved * each.stride)
 
@@ -240,7 +240,7 @@ def _inner(monomial: Monomial) -> bool:
 def _is_argument(atom: Hashable) -> bool:
     """Whether it is an argument of the kernel, or a part of arguments."""
     if isinstance(atom, Part):
-        return all(map(_is_argument, scalars(atom.whole)))
+        return all(map(_is_argument, atom.whole.leaves | atom.by.leaves))
     return isinstance(atom, BlockArgument) and isinstance(atom.block.parent_op(), FuncOp)
 
 
@@ -284,7 +284,7 @@ def without_moves(found: Access, op: Operation, *, sparse: bool) -> Access:
 
 def _goes_on(monomial: Monomial, factor: int, extent: int, sparse: bool) -> bool:
     """Whether it goes on in a row: by a loop's number, or by so many tiles."""
-    if any(isinstance(atom, Iteration) for atom in scalars(Polynomial.of({monomial: 1}))):
+    if any(isinstance(atom, Iteration) for atom in Polynomial.of({monomial: 1}).leaves):
         return True
     if any(_is_argument(atom) for atom, _ in monomial):
         return False

@@ -15,11 +15,11 @@ from typing import cast
 from xdsl.dialects import arith, scf
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
-from louver.analysis.atoms import Iteration, Lane, Part, Wrapped, lanes, moved, scalars
+from louver.analysis.atoms import Iteration, Lane, Wrapped, lanes, moved
 from louver.analysis.integers import constant_integer, position, steps_of
-from louver.analysis.polynomial import Polynomial
 from louver.ir.arith import ExtSIOp
 from louver.ir.comparisons import CmpiOp, SelectOp
+from louver.ir.polynomial import ONE, Part, Polynomial
 from louver.ir.refusal import unsupported
 from louver.ir.tile import (
     AddPtrOp,
@@ -111,10 +111,10 @@ class Affine:
             case arith.RemSIOp() | arith.MinSIOp() | SelectOp() if (wrapped := self._wrapped(op)) is not None:
                 return Polynomial.atom(wrapped)
             case arith.DivSIOp() if (by := constant_integer(op.rhs)) and by > 0 and as_tensor(value.type) is None:
-                return Part.of(self.integer(op.lhs), by)
+                return self.integer(op.lhs) // by
             case arith.RemSIOp() if (by := constant_integer(op.rhs)) and by > 0 and as_tensor(value.type) is None:
                 whole = self.integer(op.lhs)
-                return whole - Polynomial.number(by) * Part.of(whole, by)
+                return whole - whole // by * by
             case _:
                 pass
         if as_tensor(value.type) is not None:
@@ -176,9 +176,21 @@ class Affine:
         steps = steps_of(loop.ub)
         whole, by = steps if steps is not None and (first, step) == (0, 1) else (loop.ub, step)
         length = self.integer(whole) - Polynomial.number(first)
-        # What is whole steps already is not rounded up.
-        rest = 0 if all(factor % by == 0 for _, factor in length) else by - 1
-        return Part.of(length + Polynomial.number(rest), by) if _is_count(length) else None
+        return length.ceil(by) if _is_count(length) else None
+
+    def last(self, first: Polynomial) -> Polynomial | None:
+        """The greatest that an index becomes, if numbers and loops alone move it upwards; None for others, and for loops of no step."""
+        found = Polynomial.number(0)
+        for monomial, factor in first:
+            if monomial == ONE:
+                found += factor
+                continue
+            (atom, power), *others = monomial
+            times = self.times(atom.loop) if isinstance(atom, Iteration) else None
+            if times is None or others or power != 1 or factor < 0 or times == Polynomial.number(0):
+                return None
+            found += (times - 1) * factor
+        return found
 
     def _wrapped(self, op: arith.RemSIOp | arith.MinSIOp | SelectOp) -> Wrapped | None:
         """An index that is another row's beyond the last one: `% size`, the least of it and `size - 1`, 0 by `tl.where`."""
@@ -300,7 +312,7 @@ class Affine:
 
 def _is_fixed(step: Polynomial, loop: scf.ForOp) -> bool:
     """Whether it has neither lanes nor what changes in the loop."""
-    return all(isinstance(atom, SSAValue) and not _inside(cast(SSAValue, atom), loop) for atom in scalars(step))
+    return all(isinstance(atom, SSAValue) and not _inside(cast(SSAValue, atom), loop) for atom in step.leaves)
 
 
 def _is_count(value: Polynomial) -> bool:

@@ -7,8 +7,7 @@ from math import gcd
 from xdsl.dialects import arith, scf
 from xdsl.ir import Block, BlockArgument, SSAValue
 
-from louver.analysis.index_numbers import literal
-from louver.analysis.integers import position
+from louver.analysis.integers import literal, position
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.comparisons import SelectOp
 from louver.ir.tile import FuncOp, Index

@@ -1,4 +1,4 @@
-"""What the polynomials of `affine.py` are over, beside values of the kernel: lanes of tiles, iterations of loops, wrapped indices."""
+"""What polynomials of a kernel are over, beside its values: lanes of tiles, iterations of loops, wrapped indices."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects import scf
 
-from louver.analysis.polynomial import Polynomial
+from louver.ir.polynomial import Compound, Polynomial
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +18,20 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Wrapped:
+class Wrapped(Compound):
     """What is left of `index` by `size`: rows beyond the last one begin anew. `index` runs along one dimension."""
 
     index: Polynomial
     size: Polynomial
+
+    @property
+    def parts(self) -> tuple[Polynomial, ...]:
+        """The index and the size."""
+        return self.index, self.size
+
+    def made(self, *parts: Polynomial) -> Polynomial:
+        """The same of another index and size."""
+        return Polynomial.atom(Wrapped(*parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,68 +41,17 @@ class Iteration:
     loop: scf.ForOp
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """`whole` divided by a number, rounded towards 0, as `//` does in a kernel."""
-
-    whole: Polynomial
-    by: int
-
-    @classmethod
-    def of(cls, whole: Polynomial, by: int) -> Polynomial:
-        """As a polynomial: without a remainder it is that of the quotient."""
-        if all(factor % by == 0 for _, factor in whole):
-            return Polynomial.of({monomial: factor // by for monomial, factor in whole})
-        return Polynomial.atom(cls(whole, by))
-
-
 def lanes(value: Polynomial) -> frozenset[int]:
     """The dimensions along which it changes."""
-    found: set[int] = set()
-    for atom in value.atoms:
-        if isinstance(atom, Lane):
-            found.add(atom.dimension)
-        elif isinstance(atom, Wrapped):
-            found |= lanes(atom.index)
-    return frozenset(found)
-
-
-def scalars(value: Polynomial) -> frozenset[Hashable]:
-    """What it is made of in the end: values of the kernel, lanes and iterations."""
-    found: set[Hashable] = set()
-    for atom in value.atoms:
-        match atom:
-            case Wrapped(index, size):
-                found |= scalars(index) | scalars(size)
-            case Part(whole):
-                found |= scalars(whole)
-            case _:
-                found.add(atom)
-    return frozenset(found)
+    return frozenset(leaf.dimension for leaf in value.leaves if isinstance(leaf, Lane))
 
 
 def moved(value: Polynomial, where: Callable[[int], int]) -> Polynomial:
     """The polynomial with its dimensions numbered anew."""
 
-    def change(atom: Hashable) -> Polynomial:
-        match atom:
-            case Lane(dimension):
-                return Polynomial.atom(Lane(where(dimension)))
-            case Wrapped(index, size):
-                return Polynomial.atom(Wrapped(moved(index, where), size))
-            case _:
-                return Polynomial.atom(atom)
+    def leaf(atom: Hashable) -> Polynomial:
+        return Polynomial.atom(Lane(where(atom.dimension)) if isinstance(atom, Lane) else atom)
 
-    return changed(value, change)
-
-
-def changed(value: Polynomial, change: Callable[[Hashable], Polynomial]) -> Polynomial:
-    """The polynomial of other atoms."""
-    total = Polynomial.number(0)
-    for monomial, factor in value:
-        product = Polynomial.number(factor)
-        for atom, power in monomial:
-            for _ in range(power):
-                product = product * change(atom)
-        total = total + product
-    return total
+    found = value.over(leaf)
+    assert found is not None
+    return found

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from xdsl.ir import Operation, SSAValue
 
-from louver.analysis.index_numbers import literal
+from louver.analysis.integers import literal
 from louver.ir.tile import Index
 
 

@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr
 from xdsl.ir import SSAValue
 
 from louver.ir.arith import ExtSIOp
+from louver.ir.tile import BroadcastOp, Index, SplatOp
 
 
 def position(value: SSAValue, among: Sequence[SSAValue]) -> int:
@@ -27,6 +28,22 @@ def constant_integer(value: SSAValue) -> int | None:
         found = {element for element in op.value.iter_values() if isinstance(element, int)}
         return found.pop() if len(found) == 1 else None
     return None
+
+
+def literal(entry: Index) -> int | None:
+    """The integer that an entry of an index list always is; None if there is no such."""
+    return entry if isinstance(entry, int) else constant_integer(entry)
+
+
+def least_of(value: SSAValue) -> list[SSAValue]:
+    """The numbers of which a number, or a tile of it, is the least."""
+    match value.owner:
+        case SplatOp(src=inner) | BroadcastOp(src=inner):
+            return least_of(inner)
+        case arith.MinSIOp(lhs=one, rhs=other):
+            return [*least_of(one), *least_of(other)]
+        case _:
+            return [value]
 
 
 def is_zero(value: SSAValue) -> bool:

@@ -11,9 +11,9 @@ from xdsl.ir import Operation, SSAValue
 
 from louver.analysis.affine import Affine, renumbering
 from louver.analysis.atoms import Lane, lanes, moved
-from louver.analysis.integers import constant_integer
-from louver.analysis.polynomial import Polynomial
+from louver.analysis.integers import constant_integer, least_of
 from louver.ir.comparisons import CmpiOp
+from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import UnsupportedKernelError, unsupported
 from louver.ir.tile import BroadcastOp, ExpandDimsOp, SplatOp, TransOp
 
@@ -101,15 +101,4 @@ def _bound(affine: Affine, condition: SSAValue, user: Operation) -> list[Bound]:
 
 def _below(affine: Affine, low: SSAValue, high: SSAValue, less: int) -> Bound:
     start = affine.integer(low) - Polynomial.number(less)
-    return Bound(start - affine.integer(high), tuple(start - affine.integer(each) for each in _least_of(high)))
-
-
-def _least_of(value: SSAValue) -> list[SSAValue]:
-    """The numbers of which a number, or a tile of it, is the least."""
-    match value.owner:
-        case SplatOp(src=inner) | BroadcastOp(src=inner):
-            return _least_of(inner)
-        case arith.MinSIOp(lhs=one, rhs=other):
-            return [*_least_of(one), *_least_of(other)]
-        case _:
-            return [value]
+    return Bound(start - affine.integer(high), tuple(start - affine.integer(each) for each in least_of(high)))

@@ -9,7 +9,8 @@ from typing import cast
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, UnitAttr, i64
 from xdsl.ir import Attribute
 
-from louver.compile.tile_signature import Count, Reach
+from louver.compile.tile_signature import Reach
+from louver.ir.polynomial import Polynomial, Size
 from louver.ir.product import Split
 from louver.ir.tile import FuncOp
 from louver.ir.tile.function import text_of
@@ -22,25 +23,25 @@ POSITIVE, GUARDED = "louver.positive", "louver.guarded"
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """equal: pairs of arguments that are equal. multiples: arguments and what each is a multiple of. programs: see `ProductNest`.
+    """equal: pairs of sizes that are equal. multiples: arguments and what each is a multiple of. programs: see `ProductNest`.
 
     reaches: how far sparse arguments are read. split: how programs share K. rows_apart: strides of sparse arguments' dense rows.
     positive: integers and addresses that are above 0. guarded: programs outside of the output do nothing.
     """
 
-    equal: tuple[tuple[str, str], ...]
+    equal: tuple[tuple[Size, Size], ...]
     multiples: tuple[tuple[str, int], ...]
     programs: int | None
     reaches: tuple[Reach, ...]
     split: Split | None
-    rows_apart: tuple[tuple[str, str], ...] = ()
+    rows_apart: tuple[tuple[str, Size], ...] = ()
     positive: tuple[str, ...] = ()
     guarded: bool = False
 
 
-def require_equal(function: FuncOp, one: str, other: str) -> None:
-    """Two arguments have one value."""
-    _add(function, EQUAL, _array(sorted((one, other))))
+def require_equal(function: FuncOp, one: Size, other: Size) -> None:
+    """Two sizes are one."""
+    _add(function, EQUAL, _array(sorted(map(str, (one, other)))))
 
 
 def require_multiple(function: FuncOp, argument: str, of: int) -> None:
@@ -50,15 +51,12 @@ def require_multiple(function: FuncOp, argument: str, of: int) -> None:
 
 def require_reach(function: FuncOp, reach: Reach) -> None:
     """A sparse argument has as many columns, or rows, as this at least."""
-    counts = [[each.step, each.end, each.first, each.by] for each in reach.counts]
-    _add(
-        function, REACH, _array([reach.argument, reach.of, reach.least, *(each for count in counts for each in count)])
-    )
+    _add(function, REACH, _array([reach.argument, reach.of, *map(str, (reach.end, *reach.counts))]))
 
 
-def require_rows_apart(function: FuncOp, argument: str, text: str) -> None:
+def require_rows_apart(function: FuncOp, argument: str, apart: Size) -> None:
     """The rows of a tensor that is sparse along its last axis but one are so many elements apart in the dense tensor."""
-    _add(function, ROWS_APART, _array([argument, text]))
+    _add(function, ROWS_APART, _array([argument, str(apart)]))
 
 
 def require_positive(function: FuncOp, argument: str) -> None:
@@ -83,7 +81,9 @@ def state_split(function: FuncOp, split: Split) -> None:
     _add(
         function,
         SPLIT,
-        _array([split.axis, *("" if each is None else each for each in (split.programs, split.chunk)), split.multiple]),
+        _array(
+            [split.axis, *("" if each is None else str(each) for each in (split.programs, split.chunk)), split.multiple]
+        ),
     )
 
 
@@ -91,27 +91,30 @@ def conditions(function: FuncOp) -> Conditions:
     """All of a function's."""
     programs = function.attributes.get(PROGRAMS)
     return Conditions(
-        tuple((str(one), str(other)) for one, other in _rows(function, EQUAL)),
+        tuple((_size(one), _size(other)) for one, other in _rows(function, EQUAL)),
         tuple((str(name), int(of)) for name, of in _rows(function, MULTIPLE)),
         programs.value.data if isinstance(programs, IntegerAttr) else None,
         tuple(map(_reach, _rows(function, REACH))),
         next(map(_split, _rows(function, SPLIT)), None),
-        tuple((str(argument), str(text)) for argument, text in _rows(function, ROWS_APART)),
+        tuple((str(argument), _size(apart)) for argument, apart in _rows(function, ROWS_APART)),
         tuple(str(argument) for (argument,) in _rows(function, POSITIVE)),
         GUARDED in function.attributes,
     )
 
 
 def _reach(row: list[str | int]) -> Reach:
-    argument, of, least, *rest = row
-    counts = zip(*(iter(rest),) * 4, strict=True)
-    found = (Count(str(step), str(end), int(first), int(by)) for step, end, first, by in counts)
-    return Reach(str(argument), "rows" if of == "rows" else "columns", int(least), tuple(found))
+    argument, of, *sizes = row
+    end, *counts = map(_size, sizes)
+    return Reach(str(argument), "rows" if of == "rows" else "columns", end, tuple(counts))
 
 
 def _split(row: list[str | int]) -> Split:
     axis, programs, chunk, multiple = row
-    return Split(int(axis), programs or None, chunk or None, int(multiple))
+    return Split(int(axis), _size(programs) if programs else None, _size(chunk) if chunk else None, int(multiple))
+
+
+def _size(text: str | int) -> Size:
+    return Polynomial.parse(str(text))
 
 
 def _list(function: FuncOp, name: str) -> list[Attribute]:

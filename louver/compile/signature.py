@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, TypeVar
 
 from louver.isa.tensormap import SwizzleBytes
 
@@ -150,30 +150,3 @@ class Signature:
                 case NumberParameter():
                     bound[parameter.name] = numbers[parameter.name]
         return bound
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON values that `from_json` reads back."""
-        kinds = {MapParameter: "map", PointerParameter: "pointer", SizeParameter: "size", NumberParameter: "number"}
-        parameters = [{"kind": kinds[type(p)], **asdict(p)} for p in self.parameters]
-        return {**asdict(self), "parameters": parameters}
-
-    @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> Signature:
-        """The signature that `to_json` wrote."""
-        fields: dict[str, Any] = {**facts, "parameters": tuple(_parameter(p) for p in facts["parameters"])}
-        return cls(**fields)
-
-
-def _parameter(facts: Mapping[str, Any]) -> Parameter:
-    fields = {name: value for name, value in facts.items() if name != "kind"}
-    match facts["kind"]:
-        case "map":
-            return MapParameter(box=tuple(fields.pop("box")), **fields)
-        case "pointer":
-            return PointerParameter(**fields)
-        case "number":
-            return NumberParameter(**fields)
-        case kind if kind == "size":
-            return SizeParameter(**fields)
-        case kind:
-            raise ValueError(f"a parameter is a map, a pointer, a number or a size, got {kind!r}")

@@ -5,10 +5,10 @@ Plain data, so that it is stored beside the cubin and a warm start needs no IR. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
+from louver.ir.polynomial import Size
 from louver.isa.tensormap import SwizzleBytes
 
 Part: TypeAlias = Literal["value", "address", "values", "metadata", "size", "stride"]
@@ -72,16 +72,16 @@ class ArgumentParameter:
 class BoxParameter:
     """A tensor map over an array of an argument, of which the kernel copies boxes; dimensions innermost first, in elements.
 
-    part: "address", "values" or "metadata", as of an `ArgumentParameter`. sizes: texts, see `louver.analysis.number_text`; None where the
-    kernel does not bound the array. strides: of all dimensions but the first, texts too.
+    part: "address", "values" or "metadata", as of an `ArgumentParameter`. sizes: None where the kernel does
+    not bound the array. strides: of all dimensions but the first.
     """
 
     name: str
     argument: str
     part: Part
     element_bytes: int
-    sizes: tuple[str | None, ...]
-    strides: tuple[str, ...]
+    sizes: tuple[Size | None, ...]
+    strides: tuple[Size, ...]
     box: tuple[int, ...]
     swizzle: SwizzleBytes
 
@@ -96,16 +96,10 @@ class BoxParameter:
         """PTX's."""
         return "tensormap"
 
-    @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> BoxParameter:
-        """The parameter that a signature's `to_json` wrote."""
-        fields: dict[str, Any] = {**facts, **{name: tuple(facts[name]) for name in ("sizes", "strides", "box")}}
-        return cls(**fields)
-
 
 @dataclass(frozen=True, slots=True)
 class SparseView:
-    """How a kernel describes a sparse argument, its sizes as texts, see `louver.user.sizes`.
+    """How a kernel describes a sparse argument.
 
     columns: dense elements of a row that are read, from the first on. sizes: of the other dimensions: matrices, where there is a
     batch, and rows. The first one is None where the kernel does not bound it, or by a number that no launch knows. strides: dense
@@ -113,14 +107,9 @@ class SparseView:
     """
 
     argument: str
-    columns: str
-    sizes: tuple[str | None, ...]
-    strides: tuple[str, ...]
-
-    @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> SparseView:
-        """The view that a signature's `to_json` wrote."""
-        return cls(facts["argument"], facts["columns"], tuple(facts["sizes"]), tuple(facts["strides"]))
+    columns: Size
+    sizes: tuple[Size | None, ...]
+    strides: tuple[Size, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,40 +117,20 @@ class DenseView:
     """What a kernel's descriptors and masks say of a dense argument: sizes and strides of all dimensions, in elements, as texts."""
 
     argument: str
-    sizes: tuple[str, ...]
-    strides: tuple[str, ...]
-
-    @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> DenseView:
-        """The view that a signature's `to_json` wrote."""
-        return cls(facts["argument"], tuple(facts["sizes"]), tuple(facts["strides"]))
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """Steps of programs or of a loop along a row: (end - first) / by of them, rounded up. step: elements. step, end: sizes as texts."""
-
-    step: str
-    end: str
-    first: int = 0
-    by: int = 1
+    sizes: tuple[Size, ...]
+    strides: tuple[Size, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How many elements of each row, or how many rows, of a sparse argument a kernel reads: `least` without steps, and each count's
-    steps but the first.
+    """How many elements of each row, or how many rows, of a sparse argument a kernel reads. counts: programs and steps of loops that the
+    end grows with: where there is none of one, nothing is read.
     """
 
     argument: str
     of: Literal["columns", "rows"]
-    least: int
-    counts: tuple[Count, ...]
-
-    @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> Reach:
-        """The reach that a signature's `to_json` wrote."""
-        return cls(facts["argument"], facts["of"], facts["least"], tuple(Count(**each) for each in facts["counts"]))
+    end: Size
+    counts: tuple[Size, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +141,7 @@ class TileSignature:
 
     views, dense_views, reaches: what the kernel takes for granted of its arguments, which a launch must check. multiples: arguments, and what
     each is a multiple of, so that sparse tiles begin where metadata can be read. rows_apart: arguments that are sparse along their last axis
-    but one, and the strides, as texts, that the kernel gives the dense tensor's rows.
+    but one, and the strides that the kernel gives the dense tensor's rows.
     """
 
     kernel: str
@@ -183,7 +152,7 @@ class TileSignature:
     dense_views: tuple[DenseView, ...] = ()
     reaches: tuple[Reach, ...] = ()
     multiples: tuple[tuple[str, int], ...] = ()
-    rows_apart: tuple[tuple[str, str], ...] = ()
+    rows_apart: tuple[tuple[str, Size], ...] = ()
     boxes: tuple[BoxParameter, ...] = ()
 
     @property
@@ -195,19 +164,3 @@ class TileSignature:
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """The sparse arguments, and the element types that their metadata is laid out for."""
         return tuple((each.argument, each.element) for each in self.parameters if each.part == "metadata")
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON values that `from_json` reads back."""
-        return {**asdict(self), "parameters": [asdict(each) for each in self.parameters]}
-
-    @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> TileSignature:
-        """The signature that `to_json` wrote."""
-        fields: dict[str, Any] = {**facts, "parameters": tuple(ArgumentParameter(**p) for p in facts["parameters"])}
-        fields["views"] = tuple(SparseView.from_json(view) for view in facts["views"])
-        fields["dense_views"] = tuple(DenseView.from_json(view) for view in facts["dense_views"])
-        fields["reaches"] = tuple(Reach.from_json(each) for each in facts["reaches"])
-        fields["multiples"] = tuple((name, of) for name, of in facts["multiples"])
-        fields["rows_apart"] = tuple((name, text) for name, text in facts["rows_apart"])
-        fields["boxes"] = tuple(BoxParameter.from_json(each) for each in facts["boxes"])
-        return cls(**fields)

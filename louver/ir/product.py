@@ -5,76 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-
-@dataclass(frozen=True, slots=True)
-class Quotient:
-    """A size: the kernel argument of that name divided by a constant, rounded down."""
-
-    argument: str
-    divisor: int
-
-    def __str__(self) -> str:
-        return f"{self.argument}/{self.divisor}"
-
-
-@dataclass(frozen=True, slots=True)
-class Multiple:
-    """A size: a constant times the kernel arguments of these names, in alphabetical order, so that equal products are one."""
-
-    arguments: tuple[str, ...]
-    factor: int
-
-    def __post_init__(self) -> None:
-        if not self.arguments or list(self.arguments) != sorted(self.arguments) or self.factor < 1:
-            raise ValueError(
-                f"a multiple has a factor of at least 1 and sorted names, got {self.factor} and {self.arguments}"
-            )
-
-    def __str__(self) -> str:
-        return "*".join([str(self.factor)] * (self.factor > 1) + list(self.arguments))
-
-
-@dataclass(frozen=True, slots=True)
-class Programs:
-    """A size that nothing in the kernel says: as many programs as its launch has along an axis of the grid, times a constant."""
-
-    axis: int
-    factor: int
-
-    def __str__(self) -> str:
-        return f"{self.factor}*programs {'xyz'[self.axis]}"
-
-
-Size: TypeAlias = str | int | Quotient | Multiple | Programs
-"""A size or stride in elements: the name of the kernel argument that holds it, a product, a part of such, a multiple of the grid, or
-a constant.
-"""
-
-
-def multiplied(names: Sequence[str], factor: int) -> Size:
-    """The product of arguments, by their names, and a constant of at least 1."""
-    if not names:
-        return factor
-    return names[0] if len(names) == 1 and factor == 1 else Multiple(tuple(sorted(names)), factor)
-
-
-def halved(size: Size) -> Size:
-    """Half a size, rounded down."""
-    match size:
-        case int():
-            return size // 2
-        case str():
-            return Quotient(size, 2)
-        case Multiple(arguments, factor) if factor % 2 == 0:
-            return multiplied(arguments, factor // 2)
-        case Programs(axis, factor) if factor % 2 == 0:
-            return Programs(axis, factor // 2)
-        case _:
-            return Quotient(str(size), 2)
+from louver.ir.polynomial import Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,18 +216,18 @@ def walk(expression: Expression) -> Iterator[Expression]:
 class Split:
     """How the user's programs share K: along an axis of the grid they are numbered, and what they add up is the sum.
 
-    axis: the grid's. programs: how many there must be, a number or the name of an argument that says it, or "programs z" for any
-    number; None where it is for the chunks to say: `chunk` elements each, together all of K, and each a multiple of `multiple`.
+    axis: the grid's. programs: how many there must be, or as many as there are (`polynomial.programs`) for any number; None where it
+    is for the chunks to say: `chunk` elements each, together all of K, and each a multiple of `multiple`.
     """
 
     axis: int
-    programs: str | int | None
-    chunk: str | int | None = None
+    programs: Size | None
+    chunk: Size | None = None
     multiple: int = 1
 
     def __post_init__(self) -> None:
         if (self.programs is None) == (self.chunk is None):
-            raise ValueError(f"K is split among programs or into chunks, got {self.programs!r} and {self.chunk!r}")
+            raise ValueError(f"K is split among programs or into chunks, got {self.programs} and {self.chunk}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,8 +238,7 @@ class ProductNest:
     m, n, k: the product's sizes. tile_m, tile_n, tile_k: elements. accumulator: element type of the sum, which starts
     at zero. epilogue: its element type is the store's. gated: the output has M / 2 rows, see `Accumulator`. In a batch the
     output and at least one operand have entries. Where an array says which entry of `a` a tile takes, nothing else has any.
-    What a launch must check: equal: pairs of sizes, arguments or numbers as text, that are equal: descriptors that come as arguments
-    have sizes of their own. at_most: sizes that are no larger than a number: the kernel goes through so much and no further.
+    What a launch must check: equal: pairs of sizes that are equal: descriptors that come as arguments have sizes of their own. at_most: sizes that are no larger than a number: the kernel goes through so much and no further.
     multiples: arguments that are multiples of a number: the kernel stores whole tiles, unmasked.
     positive: arguments above 0: sizes, and addresses of arrays, for which the kernel has a branch if they are 0.
     guarded: programs that have no tile do nothing. rows_apart: sparse arguments whose dense rows, [K, N], are so far apart. programs: how the user's programs number the tiles. None: the grid has one program for each tile. 0: programs go from tile
@@ -324,19 +258,19 @@ class ProductNest:
     epilogue: Expression
     store: Store
     gated: bool = False
-    equal: tuple[tuple[str, str], ...] = ()
+    equal: tuple[tuple[Size, Size], ...] = ()
     promoted: int | None = None
-    at_most: tuple[tuple[str, int], ...] = ()
+    at_most: tuple[tuple[Size, int], ...] = ()
     multiples: tuple[tuple[str, int], ...] = ()
     programs: int | None = None
     split: Split | None = None
     positive: tuple[str, ...] = ()
     guarded: bool = False
-    rows_apart: tuple[tuple[str, str], ...] = ()
+    rows_apart: tuple[tuple[str, Size], ...] = ()
 
     def __post_init__(self) -> None:
         if self.a.depth != self.b.depth:
-            raise ValueError(f"both operands must have one K, got {self.a.depth!r} and {self.b.depth!r}")
+            raise ValueError(f"both operands must have one K, got {self.a.depth} and {self.b.depth}")
         if self.a.index is not None and (self.b.batch, self.store.batch) != (None, None):
             raise ValueError(
                 f"operands whose entries an array numbers are part of no other batch, got {self.b.batch} and {self.store.batch} of b "

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from louver.analysis.number_text import value_of
 from louver.compile.tile_signature import BoxParameter
+from louver.ir.polynomial import Numbers
 from louver.isa.tensormap import TensorMap
 from louver.library.operand import METADATA_SLACK
 
 
-def tensor_map(box: BoxParameter, address: int, held: int, numbers: Mapping[str, int | float]) -> TensorMap:
+def tensor_map(box: BoxParameter, address: int, held: int, numbers: Numbers) -> TensorMap:
     """The map. held: bytes of the array from its address on, which end what the kernel does not.
 
     Raises ValueError for what bulk copies cannot read: strides that are no whole chunks, nothing, and more than the array has.
     """
-    strides = [value_of(text, numbers) for text in box.strides]
+    strides = [each.value(numbers) for each in box.strides]
     whole = held // box.element_bytes
     if box.part == "metadata":
         # What is read beyond the last row, or behind a row, is legal codes.
         sizes = [strides[0] + METADATA_SLACK, (whole - METADATA_SLACK) // max(1, strides[0])]
     else:
         sizes = [
-            -(-whole // max(1, stride)) if text is None else value_of(text, numbers)
-            for text, stride in zip(box.sizes, [1, *strides], strict=True)
+            -(-whole // max(1, stride)) if size is None else size.value(numbers)
+            for size, stride in zip(box.sizes, [1, *strides], strict=True)
         ]
     steps = tuple(stride * box.element_bytes for stride in strides)
     found = TensorMap(address, box.element_bytes, tuple(sizes), steps, box.box, box.swizzle)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import Signature
 from louver.frontend.problem import Problem
+from louver.ir.plain import from_json, to_json
 from louver.ptx.assembler import ptxas_version
 from louver.runtime.cache import KernelRecord, kernel_cache, problem_key, ptx_hash
 from louver.runtime.device import device
@@ -40,7 +41,7 @@ def build_record(problem: Problem, schedule: Schedule, target: str) -> KernelRec
         kernel=compiled.signature.kernel,
         cubin=assembly.cubin,
         ptx_hash=ptx_hash(compiled.ptx, ptxas=ptxas_version()),
-        launch=compiled.signature.to_json(),
+        launch=to_json(compiled.signature),
         resources={"ptxas": ptxas_version()},
     )
 
@@ -75,7 +76,7 @@ def _loaded() -> dict[tuple[Problem, Schedule, int], LoadedProduct]:
 
 def _load(problem: Problem, schedule: Schedule, ordinal: int) -> LoadedProduct:
     record = record_of(problem, schedule, device(ordinal).target)
-    signature = Signature.from_json(record.launch)
+    signature = from_json(Signature, record.launch)
     kernel = load(
         record.cubin,
         record.kernel,

@@ -21,6 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import louver
+from louver.ir.plain import from_json
+from louver.ir.polynomial import with_grid
 from louver.isa.targets import target
 from louver.measure.forms import Call, Form, bind, compressed
 from louver.measure.graph import Load, prepare
@@ -36,7 +38,6 @@ from louver.user.dense import for_triton
 from louver.user.facts import ProductFacts
 from louver.user.hints import REGISTER_TILES, Hints
 from louver.user.retile import SM_COUNT, product_sizes, schedule_of, sized
-from louver.user.sizes import with_grid
 from louver.user.source import TritonSource
 
 OPTIONS = ((4, 3), (4, 4), (8, 3), (8, 4))
@@ -190,7 +191,7 @@ def _compile(form: Form, call: Call, hints: Mapping[str, Any]) -> tuple[Wanted, 
     record = record_of(wanted)
     if record.launch["facts"] is None:
         return wanted, record
-    facts = ProductFacts.from_json(record.launch["facts"])
+    facts = from_json(ProductFacts, record.launch["facts"])
     sizes = product_sizes(facts, with_grid(bound.numbers, call.grid))
     schedule = schedule_of(facts, sizes, target(TARGET), SM_COUNT, aligned_output=True)
     if schedule is None or schedule.flat() == record.launch["schedule"]:

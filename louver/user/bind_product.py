@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 from louver.compile.signature import batch_pitch_name, parameter_name, pitch_name
 from louver.formats.tensor import SparseTensor
+from louver.ir.polynomial import AXES, Numbers, Size, programs, with_grid
 from louver.ir.product import Split
 from louver.isa.fragments import ROWS
 from louver.isa.tensormap import COPY_CHUNK
@@ -16,7 +17,6 @@ from louver.library.operand import as_stored
 from louver.runtime.arrays import overlaps, repeats
 from louver.user.arguments import Call
 from louver.user.facts import MatrixFacts, ProductFacts
-from louver.user.sizes import size, with_grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,36 +100,36 @@ def bind_product(name: str, facts: ProductFacts, call: Call, grid: Sequence[int]
     for matrix, read in zip(facts.matrices, reads, strict=True):
         sizes |= {pitch_name(matrix.argument): read.pitch, batch_pitch_name(matrix.argument): read.entry_pitch}
     for vector in facts.vectors:
-        check_extent(name, vector.argument, size(vector.size, numbers), call)
+        check_extent(name, vector.argument, vector.size.value(numbers), call)
     _check_output(name, facts, out, reads, call)
     values = {parameter_name(each): float(numbers[each]) for each in facts.numbers}
     return ProductCall(m, n, k, batch, entries, facts.sparse, dense, out, sizes, values)
 
 
-def _positive(name: str, text: str, numbers: Mapping[str, int | float]) -> int:
-    found = size(text, numbers)
+def _positive(name: str, size: Size, numbers: Numbers) -> int:
+    found = size.value(numbers)
     if found < 1:
-        raise ValueError(f"{name}'s size {text} is at least 1, got {found}: skip empty products")
+        raise ValueError(f"{name}'s size {size} is at least 1, got {found}: skip empty products")
     return found
 
 
-def _check_conditions(name: str, facts: ProductFacts, numbers: Mapping[str, int | float]) -> None:
+def _check_conditions(name: str, facts: ProductFacts, numbers: Numbers) -> None:
     for one, other in facts.equal:
-        if size(one, numbers) != size(other, numbers):
+        if one.value(numbers) != other.value(numbers):
             # Descriptors that disagree are a mistake. Beside an argument, register tiles read each by its own size.
-            described = all(".shape." in each for each in (one, other))
+            described = all(".shape." in str(each) for each in (one, other))
             raise (ValueError if described else PartError)(
-                f"{name} is a product if {one} and {other} are equal, got {size(one, numbers)} and {size(other, numbers)}"
+                f"{name} is a product if {one} and {other} are equal, got {one.value(numbers)} and {other.value(numbers)}"
             )
-    for text, most in facts.at_most:
-        if size(text, numbers) > most:
+    for size, most in facts.at_most:
+        if size.value(numbers) > most:
             raise ValueError(
-                f"{name} goes through {most} of {text} and no further, got {size(text, numbers)}: let a loop or the grid go to {text}, or "
+                f"{name} goes through {most} of {size} and no further, got {size.value(numbers)}: let a loop or the grid go to {size}, or "
                 "pass a part of the tensors"
             )
-    for text, of in facts.multiples:
-        if size(text, numbers) % of:
-            raise ValueError(f"{name} takes {text} in multiples of {of}, got {size(text, numbers)}")
+    for argument, of in facts.multiples:
+        if int(numbers[argument]) % of:
+            raise ValueError(f"{name} takes {argument} in multiples of {of}, got {numbers[argument]}")
 
 
 def _check_positive(name: str, facts: ProductFacts, call: Call) -> None:
@@ -140,27 +140,27 @@ def _check_positive(name: str, facts: ProductFacts, call: Call) -> None:
             raise PartError(f"{name} is a product if {argument} is above 0, got {value}")
 
 
-def _parts(name: str, split: Split, k: int, text: str, numbers: Mapping[str, int | float]) -> int:
+def _parts(name: str, split: Split, k: int, size: Size, numbers: Numbers) -> int:
     """How many programs sum K together, each step of it once."""
-    axis = "xyz"[split.axis]
-    parts = int(numbers[f"programs {axis}"])
+    axis, parts = AXES[split.axis], int(numbers[programs(split.axis)])
     if split.programs is not None:
-        expected = size(str(split.programs), numbers)
+        expected = split.programs.value(numbers)
         if parts != expected:
             raise ValueError(
-                f"{name} shares {text} among {expected} programs along {axis} of its grid, whose sums it adds, got {parts}: some of "
+                f"{name} shares {size} among {expected} programs along {axis} of its grid, whose sums it adds, got {parts}: some of "
                 "K would be left out, or added twice"
             )
         return parts
-    chunk = size(str(split.chunk), numbers)
+    assert split.chunk is not None
+    chunk = split.chunk.value(numbers)
     if chunk < 1 or chunk % split.multiple:
         raise ValueError(
-            f"{name} sums {text} in chunks of {split.chunk}, a multiple of {split.multiple}, got {chunk}: a step would go on into "
+            f"{name} sums {size} in chunks of {split.chunk}, a multiple of {split.multiple}, got {chunk}: a step would go on into "
             "the next chunk, and be added twice"
         )
     if chunk * parts < k:
         raise ValueError(
-            f"{name} sums {text} in chunks of {split.chunk}, one a program along {axis} of its grid, got {parts} programs and chunks "
+            f"{name} sums {size} in chunks of {split.chunk}, one a program along {axis} of its grid, got {parts} programs and chunks "
             f"of {chunk} for {k}: some of K would be left out"
         )
     return parts
@@ -179,7 +179,7 @@ def _check_grid(name: str, facts: ProductFacts, sizes: tuple[int, int, int], gri
     )
 
 
-def _entries(name: str, facts: ProductFacts, call: Call, numbers: Mapping[str, int | float], rows: int) -> int:
+def _entries(name: str, facts: ProductFacts, call: Call, numbers: Numbers, rows: int) -> int:
     """How many matrices of so many rows the sparse operand has, of which an array says one for each tile."""
     if facts.a.entries is not None:
         return _positive(name, facts.a.entries, numbers)
@@ -198,7 +198,7 @@ def _check_sparse(
     name: str,
     facts: ProductFacts,
     call: Call,
-    numbers: Mapping[str, int | float],
+    numbers: Numbers,
     argument: str,
     shape: tuple[int, int],
     entries: int,
@@ -217,7 +217,7 @@ def _check_sparse(
             # Without a mask along K, the end of the loop is what says how long rows are.
             part = f": rows end at {facts.k}; to sum part of one, mask its columns by their number"
         # A K that is compiled in is meant to be all of it.
-        inside = len(s.shape) == len(expected) and not facts.k.isdigit()
+        inside = len(s.shape) == len(expected) and facts.k.constant is None
         inside = inside and all(asked <= held for asked, held in zip(expected, s.shape, strict=True))
         raise (PartError if inside else ValueError)(
             f"{name} is given the sizes of the dense tensor for {argument!r}, {list(s.shape)}, got {list(expected)}{part}"
@@ -225,35 +225,35 @@ def _check_sparse(
     steps = [("rows", shape[0], shape[1], facts.a.pitch)]
     if facts.a.entry_pitch is not None:
         steps.append(("entries", entries, prod(shape), facts.a.entry_pitch))
-    for what, count, apart, text in steps:
-        if count > 1 and size(text, numbers) != apart:
+    for what, count, apart, stride in steps:
+        if count > 1 and stride.value(numbers) != apart:
             raise ValueError(
                 f"{name} is given the strides of the dense tensor, contiguous, for {argument!r}: {what} are {apart} elements "
-                f"apart, got a stride of {size(text, numbers)}"
+                f"apart, got a stride of {stride.value(numbers)}"
             )
 
 
 def check_rows_apart(
-    name: str, argument: str, s: SparseTensor, apart: Sequence[tuple[str, str]], numbers: Mapping[str, int | float]
+    name: str, argument: str, s: SparseTensor, apart: Sequence[tuple[str, Size]], numbers: Numbers
 ) -> None:
     """Raises ValueError where the dense rows of a tensor that is sparse along its last axis but one are elsewhere."""
-    for other, text in apart:
-        if other == argument and size(text, numbers) != s.shape[-1] and s.size > 1:
+    for other, stride in apart:
+        if other == argument and stride.value(numbers) != s.shape[-1] and s.size > 1:
             raise ValueError(
                 f"{name} is given the strides of the dense tensor for {argument!r}, {list(s.shape)}, sparse along axis {s.axis}: "
-                f"{[s.shape[-1], 1]}, got {size(text, numbers)} and 1: for a kernel that walks along the sparse "
+                f"{[s.shape[-1], 1]}, got {stride.value(numbers)} and 1: for a kernel that walks along the sparse "
                 "axis, pass the transpose"
             )
 
 
-def _matrix(name: str, facts: MatrixFacts, call: Call, numbers: Mapping[str, int | float]) -> Matrix:
+def _matrix(name: str, facts: MatrixFacts, call: Call, numbers: Numbers) -> Matrix:
     matrix = Matrix(
         facts.argument,
-        size(facts.rows, numbers),
-        size(facts.inner, numbers),
-        size(facts.pitch, numbers),
-        1 if facts.entries is None else size(facts.entries, numbers),
-        0 if facts.entry_pitch is None else size(facts.entry_pitch, numbers),
+        facts.rows.value(numbers),
+        facts.inner.value(numbers),
+        facts.pitch.value(numbers),
+        1 if facts.entries is None else facts.entries.value(numbers),
+        0 if facts.entry_pitch is None else facts.entry_pitch.value(numbers),
     )
     if matrix.pitch < 0 or matrix.entry_pitch < 0:
         raise ValueError(

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from louver.compile.tile_signature import ArgumentParameter, Reach, SparseView, TileSignature
 from louver.formats.tensor import SparseTensor
+from louver.ir.polynomial import Numbers, with_grid
 from louver.isa.metadata import WARP_ROWS
 from louver.isa.tensormap import TensorMap
 from louver.library.boxes import tensor_map
 from louver.library.operand import as_stored
 from louver.user.arguments import Call, Number
 from louver.user.bind_product import check_extent, check_rows_apart
-from louver.user.sizes import size as size_of
-from louver.user.sizes import with_grid
 
 ADDRESSES = ("address", "values", "metadata")
 """Parts of an argument that are addresses."""
@@ -51,19 +50,19 @@ def check_tiles(name: str, signature: TileSignature, call: Call, grid: Sequence[
             if reach.argument == argument:
                 _check_reach(name, reach, s, numbers)
     for view in signature.dense_views:
-        sizes, strides = ([size_of(text, numbers) for text in part] for part in (view.sizes, view.strides))
+        sizes, strides = ([each.value(numbers) for each in part] for part in (view.sizes, view.strides))
         if min(sizes) > 0:
             check_extent(
                 name, view.argument, 1 + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True)), call
             )
 
 
-def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Mapping[str, int | float]) -> None:
+def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers) -> None:
     """A kernel's own sizes and strides are those of the tensor, as far as its values and metadata are found by them."""
     argument, many = view.argument, len(view.strides) > 1
-    first, *inner = (None if text is None else size_of(text, numbers) for text in view.sizes)
+    first, *inner = (None if size is None else size.value(numbers) for size in view.sizes)
     given = tuple(each for each in inner if each is not None)
-    strides = [size_of(text, numbers) for text in view.strides]
+    strides = [stride.value(numbers) for stride in view.strides]
     shape = _as_batch(s, strides) if many else s.shape
     if many and len(view.strides) + 1 != len(shape):
         raise ValueError(
@@ -85,7 +84,7 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Mapping[s
         )
     if first is not None and first > counts[0]:
         raise _beyond(name, argument, "matrices" if many else "rows", first, counts[0])
-    columns, group = size_of(view.columns, numbers), s.pattern.m
+    columns, group = view.columns.value(numbers), s.pattern.m
     if columns != s.size and (columns > s.size or columns % group):
         raise ValueError(
             f"{name} reads rows of {argument!r}, {s.size} elements, or whole groups of {group} from their start, got {columns}"
@@ -105,15 +104,12 @@ def _as_batch(s: SparseTensor, strides: Sequence[int]) -> tuple[int, ...]:
     return (s.rows // rows, rows, s.size)
 
 
-def _check_reach(name: str, reach: Reach, s: SparseTensor, numbers: Mapping[str, int | float]) -> None:
+def _check_reach(name: str, reach: Reach, s: SparseTensor, numbers: Numbers) -> None:
     """What no mask bounds is inside of the tensor."""
-    end = reach.least
-    for each in reach.counts:
-        steps = -(-(size_of(each.end, numbers) - each.first) // each.by)
-        if steps < 1:
-            # A loop without an iteration reads nothing.
-            return
-        end += size_of(each.step, numbers) * (steps - 1)
+    if any(each.value(numbers) < 1 for each in reach.counts):
+        # A loop without an iteration reads nothing.
+        return
+    end = reach.end.value(numbers)
     if reach.of == "rows" and end > s.rows:
         raise _beyond(name, reach.argument, "rows", end, s.rows)
     if reach.of == "columns" and end > s.size:

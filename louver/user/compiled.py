@@ -13,6 +13,7 @@ from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import MapParameter, Signature
 from louver.compile.tile_signature import TileSignature
 from louver.frontend.transposed import LENGTH
+from louver.ir.plain import from_json, to_json
 from louver.isa.targets import target as machine
 from louver.ptx.assembler import ptxas_version
 from louver.runtime.cache import KernelRecord, kernel_cache, problem_key, ptx_hash
@@ -167,7 +168,7 @@ def build_record(wanted: Wanted) -> KernelRecord:
     kernel, assembly = with_room(kernel, assembly, wanted.hints.warps)
     made = kernel.made
     launch: dict[str, Any] = {
-        "signature": made.signature.to_json(),
+        "signature": to_json(made.signature),
         "facts": None,
         "metadata_words": 0,
         "schedule": None,
@@ -182,7 +183,7 @@ def build_record(wanted: Wanted) -> KernelRecord:
                 f"{'; '.join(assembly.faults)} (ptxas {assembly.version}, {made.schedule}). Give the kernel a smaller tile, or its "
                 f"epilogue fewer arrays{_without(wanted.hints)}"
             )
-        launch["facts"] = ProductFacts.of(made.nest).to_json()
+        launch["facts"] = to_json(ProductFacts.of(made.nest))
         launch["schedule"] = made.schedule.flat()
         launch["metadata_words"] = metadata_words(made.schedule, made.nest.a.element)
     return KernelRecord(
@@ -282,9 +283,8 @@ def _loaded() -> dict[tuple[str, int], UserKernel]:
 def _load(wanted: Wanted, ordinal: int) -> UserKernel:
     record = record_of(wanted)
     facts = record.launch["facts"]
-    product = None if facts is None else ProductFacts.from_json(facts)
-    read = TileSignature.from_json if product is None else Signature.from_json
-    signature = read(record.launch["signature"])
+    product = None if facts is None else from_json(ProductFacts, facts)
+    signature = from_json(TileSignature if product is None else Signature, record.launch["signature"])
     kernel = load(
         record.cubin,
         record.kernel,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
+from louver.ir.polynomial import Polynomial, Size
 from louver.ir.product import (
     Batch,
     LoadMatrix,
@@ -13,9 +13,7 @@ from louver.ir.product import (
     LoadVector,
     Number,
     ProductNest,
-    Size,
     Split,
-    halved,
     walk,
 )
 from louver.library.configure import Demand
@@ -24,16 +22,15 @@ from louver.library.configure import Demand
 @dataclass(frozen=True, slots=True)
 class MatrixFacts:
     """A matrix in the memory of an argument: rows of `inner` elements, `pitch` elements apart; of a batch `entries` matrices,
-    `entry_pitch` elements apart (None without one; entries are None too where the tensor alone says how many there are). Sizes are
-    texts, see `louver.user.sizes`.
+    `entry_pitch` elements apart (None without one; entries are None too where the tensor alone says how many there are).
     """
 
     argument: str
-    rows: str
-    inner: str
-    pitch: str
-    entries: str | None = None
-    entry_pitch: str | None = None
+    rows: Size
+    inner: Size
+    pitch: Size
+    entries: Size | None = None
+    entry_pitch: Size | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +43,10 @@ class IndexFacts:
 
 @dataclass(frozen=True, slots=True)
 class VectorFacts:
-    """So many contiguous elements of an argument: "1" for a scalar."""
+    """So many contiguous elements of an argument: one for a scalar."""
 
     argument: str
-    size: str
+    size: Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +60,10 @@ class ProductFacts:
     another tile; None where an array says what each of the kernel's tiles reads.
     """
 
-    m: str
-    n: str
-    k: str
-    batch: str | None
+    m: Size
+    n: Size
+    k: Size
+    batch: Size | None
     index: IndexFacts | None
     a: MatrixFacts
     pair: tuple[str, str] | None
@@ -75,8 +72,8 @@ class ProductFacts:
     matrices: tuple[MatrixFacts, ...]
     vectors: tuple[VectorFacts, ...]
     numbers: tuple[str, ...]
-    equal: tuple[tuple[str, str], ...]
-    at_most: tuple[tuple[str, int], ...]
+    equal: tuple[tuple[Size, Size], ...]
+    at_most: tuple[tuple[Size, int], ...]
     multiples: tuple[tuple[str, int], ...]
     programs: int | None
     tile_m: int
@@ -85,7 +82,7 @@ class ProductFacts:
     demand: Demand | None
     positive: tuple[str, ...]
     guarded: bool
-    rows_apart: tuple[tuple[str, str], ...]
+    rows_apart: tuple[tuple[str, Size], ...]
 
     @property
     def sparse(self) -> tuple[str, ...]:
@@ -95,8 +92,7 @@ class ProductFacts:
     @classmethod
     def of(cls, nest: ProductNest) -> ProductFacts:
         """The facts of a nest."""
-        rows = str(halved(nest.m) if nest.gated else nest.m)
-        out = {"m": rows, "n": str(nest.n)}
+        out = {"m": nest.m // 2 if nest.gated else nest.m, "n": nest.n}
 
         def stored(argument: str, stride: Size, transposed: bool, batch: Batch | None) -> MatrixFacts:
             axes: tuple[Literal["m", "n"], ...] = ("n", "m") if transposed else ("m", "n")
@@ -104,13 +100,13 @@ class ProductFacts:
 
         nodes = list(dict.fromkeys(walk(nest.epilogue)))
         vectors = [VectorFacts(each.argument, out[each.axis]) for each in nodes if isinstance(each, LoadVector)]
-        vectors += [VectorFacts(each.argument, "1") for each in nodes if isinstance(each, LoadScalar)]
+        vectors += [VectorFacts(each.argument, Polynomial.number(1)) for each in nodes if isinstance(each, LoadScalar)]
         b_sizes = (nest.n, nest.k) if nest.b.k_major else (nest.k, nest.n)
         return cls(
-            m=str(nest.m),
-            n=str(nest.n),
-            k=str(nest.k),
-            batch=None if nest.store.batch is None else str(nest.store.batch.extent),
+            m=nest.m,
+            n=nest.n,
+            k=nest.k,
+            batch=None if nest.store.batch is None else nest.store.batch.extent,
             index=None if nest.a.index is None else IndexFacts(nest.a.index.argument, nest.a.index.axis),
             a=_matrix(nest.a.argument, nest.m, nest.k, nest.a.stride, nest.a.batch),
             pair=nest.a.gated,
@@ -136,36 +132,7 @@ class ProductFacts:
             rows_apart=nest.rows_apart,
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON values that `from_json` reads back."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> ProductFacts:
-        """The facts that `to_json` wrote."""
-        fields: dict[str, Any] = {
-            **facts,
-            "index": None if facts["index"] is None else IndexFacts(**facts["index"]),
-            "a": MatrixFacts(**facts["a"]),
-            "b": MatrixFacts(**facts["b"]),
-            "d": MatrixFacts(**facts["d"]),
-            "matrices": tuple(MatrixFacts(**each) for each in facts["matrices"]),
-            "vectors": tuple(VectorFacts(**each) for each in facts["vectors"]),
-            "numbers": tuple(facts["numbers"]),
-            "positive": tuple(facts["positive"]),
-            "split": None if facts["split"] is None else Split(**facts["split"]),
-            "demand": None if facts["demand"] is None else Demand(**facts["demand"]),
-            "pair": None if facts["pair"] is None else tuple(facts["pair"]),
-            **{
-                name: tuple(tuple(pair) for pair in facts[name])
-                for name in ("equal", "at_most", "multiples", "rows_apart")
-            },
-        }
-        return cls(**fields)
-
 
 def _matrix(argument: str, rows: Size, inner: Size, stride: Size, batch: Batch | None) -> MatrixFacts:
-    if batch is None:
-        return MatrixFacts(argument, str(rows), str(inner), str(stride))
-    extent = None if batch.extent is None else str(batch.extent)
-    return MatrixFacts(argument, str(rows), str(inner), str(stride), extent, str(batch.stride))
+    entries = (None, None) if batch is None else (batch.extent, batch.stride)
+    return MatrixFacts(argument, rows, inner, stride, *entries)

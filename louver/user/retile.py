@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from louver.compile.plan.schedule import Schedule
+from louver.ir.polynomial import Numbers, with_grid
 from louver.ir.product import ProductNest
 from louver.isa.targets import Target
 from louver.library.configure import choose_for
 from louver.user.arguments import Call
 from louver.user.facts import ProductFacts
-from louver.user.sizes import size, with_grid
 
 SM_COUNT = 132
 """SMs to pretend where there is no GPU to ask: an H200's."""
@@ -44,7 +44,7 @@ def sized(call: Call, grid: Sequence[int], sm_count: int) -> Sized:
     return schedule
 
 
-def product_sizes(facts: ProductFacts, numbers: Mapping[str, int | float]) -> tuple[int, int, int]:
+def product_sizes(facts: ProductFacts, numbers: Numbers) -> tuple[int, int, int]:
     """m, n and entries of the product, by a call's numbers."""
-    m, n = size(facts.m, numbers), size(facts.n, numbers)
-    return m, n, 1 if facts.batch is None else size(facts.batch, numbers)
+    m, n = facts.m.value(numbers), facts.n.value(numbers)
+    return m, n, 1 if facts.batch is None else facts.batch.value(numbers)

@@ -12,8 +12,7 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import Attribute, SSAValue
 from xdsl.rewriter import Rewriter
 
-from louver.analysis.index_numbers import literal
-from louver.analysis.number_text import size_text
+from louver.analysis.launch_size import launch_size
 from louver.compile.conditions import require_rows_apart
 from louver.compile.rewrite.insert import insert_before
 from louver.frontend.transposed import LENGTH
@@ -76,9 +75,8 @@ def _turn(function: FuncOp, op: MakeTensorDescriptorOp, base: SSAValue, length: 
     sizes, steps, block = list(op.sizes), list(op.steps), list(op.block.get_shape())
     if len(sizes) < 2:
         raise unsupported("a sparse tensor has rows and columns at least", op)
-    number = literal(steps[-2])
-    apart = size_text(steps[-2], names) if number is None else str(number)
-    if apart is None:
+    apart = launch_size(steps[-2], names)
+    if apart is None or len(apart.terms) > 1:
         raise unsupported("a stride of a sparse tensor is an argument, a number, or a product of such", op)
     require_rows_apart(function, names[base], apart)
     steps[-2:] = [insert_before(op, ExtSIOp(length, i64)), 1]

@@ -6,14 +6,13 @@ the first element of each.
 
 from __future__ import annotations
 
-from typing import cast
-
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import IntegerAttr, IntegerType, ModuleOp
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from louver.analysis.integers import constant_integer, steps_of
+from louver.compile.rewrite.insert import integer
 
 
 def count_elements(module: ModuleOp) -> None:
@@ -38,7 +37,7 @@ def _rewrite(loop: scf.ForOp) -> None:
     if step is None or end is None:
         return
     loop.operands[1] = end
-    loop.operands[2] = _constant(loop, step)
+    loop.operands[2] = integer(loop, step, loop.lb.type)
     for product in products:
         product.result.replace_all_uses_with(number)
         Rewriter.erase_op(product)
@@ -48,13 +47,6 @@ def _end(loop: scf.ForOp, step: int) -> SSAValue | None:
     """The number of elements that so many steps go through."""
     count = constant_integer(loop.ub)
     if count is not None:
-        return _constant(loop, count * step)
+        return integer(loop, count * step, loop.lb.type)
     found = steps_of(loop.ub)
     return found[0] if found is not None and found[1] == step else None
-
-
-def _constant(loop: scf.ForOp, value: int) -> SSAValue:
-    op = arith.ConstantOp(IntegerAttr(value, cast(IntegerType, loop.lb.type)))
-    op.location = loop.location
-    Rewriter.insert_op(op, InsertPoint.before(loop))
-    return op.result

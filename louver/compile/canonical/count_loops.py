@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import cast
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import IntegerAttr, IntegerType, ModuleOp
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import is_side_effect_free
 
 from louver.analysis.integers import constant_integer, position
-from louver.compile.rewrite.insert import insert, insert_before
+from louver.compile.rewrite.insert import insert, insert_before, integer
 from louver.ir.comparisons import CmpiOp
 from louver.ir.tile import GetNumProgramsOp
 
@@ -183,9 +183,11 @@ def _range(loop: scf.WhileOp, count: _Count) -> tuple[SSAValue, SSAValue, SSAVal
         Rewriter.insert_op(op, InsertPoint.before(loop))
     if count.inclusive:
         # Where this wraps, the user's loop would not end.
-        bound = insert_before(loop, (arith.AddiOp if count.rises else arith.SubiOp)(bound, _constant(loop, bound, 1)))
+        bound = insert_before(
+            loop, (arith.AddiOp if count.rises else arith.SubiOp)(bound, integer(loop, 1, bound.type))
+        )
     if isinstance(count.step, int):
-        step = _constant(loop, compared, count.step)
+        step = integer(loop, count.step, compared.type)
     else:
         step = _cloned(loop, count.step)
     return (compared, bound, step) if count.rises else (bound, compared, step)
@@ -195,10 +197,6 @@ def _cloned(loop: scf.WhileOp, op: Operation) -> SSAValue:
     """A step that the body computes, before the loop."""
     operands = {each: _cloned(loop, each.owner) for each in op.operands if isinstance(each.owner, Operation)}
     return insert(loop, op.clone(dict(operands)), op).results[0]
-
-
-def _constant(loop: scf.WhileOp, like: SSAValue, value: int) -> SSAValue:
-    return insert_before(loop, arith.ConstantOp(IntegerAttr(value, cast(IntegerType, like.type))))
 
 
 def _counter(body: Block, given: SSAValue, first: SSAValue, count: _Count, loop: scf.WhileOp) -> SSAValue:

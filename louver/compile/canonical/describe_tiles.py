@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeAlias, TypeGuard
 
-from xdsl.dialects import arith
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
@@ -21,17 +20,18 @@ from xdsl.rewriter import Rewriter
 from louver.analysis.access import Access, Dimension, access, without_moves
 from louver.analysis.affine import Affine, Tile
 from louver.analysis.atoms import Lane, lanes
+from louver.analysis.integers import is_zero
+from louver.analysis.launch_size import launch_size
 from louver.analysis.masks import read_mask, some_bounds
-from louver.analysis.polynomial import Polynomial
 from louver.analysis.wrapped_rows import Writing, check_wrapped_rows
 from louver.compile.canonical.across import lengths_across
 from louver.compile.canonical.descriptors import Descriptors, contiguous_last
-from louver.compile.canonical.reach import size_text
 from louver.compile.canonical.tile_sizes import TileSizes
 from louver.compile.conditions import require_rows_apart
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.compile.rewrite.materialize import places
 from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import unsupported
 from louver.ir.tile import (
     AtomicRMWOp,
@@ -99,7 +99,8 @@ class Describer:
     @classmethod
     def of(cls, function: FuncOp) -> Describer:
         """One for a function."""
-        affine, sizes = Affine(), TileSizes(function)
+        affine = Affine()
+        sizes = TileSizes(function, affine)
         return cls(function, affine, sizes, Descriptors(affine, sizes, places(function)), lengths_across(function))
 
     def rewrite(self, tiles: Sequence[TileAccess]) -> None:
@@ -110,7 +111,7 @@ class Describer:
                 # Which rows the store leaves out is what `read_nest` compares with its operands.
                 _check_rows(op, each, lambda op, dimension, beyond: True)
                 self._check_repeated(op, each)
-        self.sizes.learn(self.affine, [each for _, each in found])
+        self.sizes.learn([each for _, each in found])
         for op, each in found:
             ordered = self.ordered(op, each)
             complete = [self.sizes.of(dimension, op) for dimension in ordered]
@@ -129,8 +130,8 @@ class Describer:
             raise unsupported("a tile of a tensor that is sparse along its last axis but one has two dimensions", op)
         k, n = ordered
         names = self.function.argument_names
-        apart = size_text(k.stride, names)
-        if apart is None:
+        apart = launch_size(k.stride, names)
+        if apart is None or len(apart.terms) > 1:
             raise unsupported("a stride of a sparse tensor is an argument, a number, or a product of such", op)
         require_rows_apart(self.function, names[found.base], apart)
         return [replace(n, stride=Polynomial.atom(length)), replace(k, stride=Polynomial.number(1))]
@@ -177,7 +178,7 @@ class Describer:
         if isinstance(op, LoadOp):
             if op.padding is not None and op.padding.value.data != PAD_ZERO:
                 raise unsupported("a block pointer must read zeros outside its tensor", op)
-            if op.other is not None and not _is_zero(op.other):
+            if op.other is not None and not is_zero(op.other):
                 raise unsupported("a masked load must give zeros where its mask is false", op)
         bounds = [] if op.mask is None else read_mask(self.affine, op.mask, op)
         repeats = isinstance(op, LoadOp) and sparse_encoding(op.result.type) is None
@@ -244,11 +245,3 @@ def _check_rows(load: LoadOp, found: Access, drops: _Drops) -> None:
         if each.wrapped:
             assert each.size is not None
             check_wrapped_rows(load, each.number, partial(drops, beyond=each.first - each.size))
-
-
-def _is_zero(value: SSAValue) -> bool:
-    op = value.owner
-    if not isinstance(op, arith.ConstantOp):
-        return False
-    values = getattr(op.value, "iter_values", None)
-    return values is not None and not any(values())

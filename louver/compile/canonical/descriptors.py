@@ -12,13 +12,13 @@ from xdsl.ir import Operation, SSAValue
 
 from louver.analysis.access import Access, Dimension, Entry
 from louver.analysis.affine import Affine
-from louver.analysis.atoms import Iteration, scalars
+from louver.analysis.atoms import Iteration
 from louver.analysis.integers import constant_integer
-from louver.analysis.polynomial import Polynomial, divide
 from louver.compile.canonical.tile_sizes import TileSizes
 from louver.compile.rewrite.insert import insert, insert_before, integer
 from louver.compile.rewrite.materialize import Maker, dominates
 from louver.ir.arith import ExtSIOp, TruncIOp
+from louver.ir.polynomial import Part, Polynomial
 from louver.ir.refusal import unsupported
 from louver.ir.tile import GetProgramIdOp, Index, MakeTensorDescriptorOp
 
@@ -75,20 +75,19 @@ class Descriptors:
 
     def ratio(self, whole: Polynomial, by: Polynomial, op: Operation) -> Polynomial:
         """How often one stride fits into another one; both are of arguments and numbers."""
-        ((stride, factor),) = by.terms
-        parts = {divide(monomial, stride): number for monomial, number in whole}
-        if None not in parts and all(number % factor == 0 for number in parts.values()):
-            return Polynomial.of({each: number // factor for each, number in parts.items() if each is not None})
+        quotient = whole // by
+        if not any(isinstance(atom, Part) for atom in quotient.atoms):
+            return quotient
         start = self.sizes.end()
         maker = Maker(start, op, self.affine.known, self.places)
-        quotient = insert(start, arith.DivSIOp(maker.value(whole, i64), maker.value(by, i64)), op).results[0]
-        self.sizes.made.append(insert(start, TruncIOp(quotient, i32), op).results[0])
+        made = insert(start, arith.DivSIOp(maker.value(whole, i64), maker.value(by, i64)), op).results[0]
+        self.sizes.made.append(insert(start, TruncIOp(made, i32), op).results[0])
         return Polynomial.atom(self.sizes.made[-1])
 
     def _known_from(self, start: Operation, op: Operation, numbers: Sequence[Polynomial]) -> Operation:
         """Where all these numbers are known: where the kernel starts, if it can be there."""
         given = self.sizes.given
-        return start if all(atom in given for number in numbers for atom in scalars(number)) else op
+        return start if all(atom in given for number in numbers for atom in number.leaves) else op
 
     def _entries(self, index: Polynomial, op: Operation) -> Polynomial:
         """How many matrices a batch has, as far as the grid says it."""

@@ -21,14 +21,14 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.equal_values import equal, equal_index, equal_indices
-from louver.analysis.index_numbers import literal
-from louver.analysis.integers import constant_integer, is_zero, without_extension
+from louver.analysis.integers import constant_integer, is_zero, literal, without_extension
 from louver.compile.canonical.across import lengths_across
 from louver.compile.canonical.host_descriptors import own_sizes
 from louver.compile.conditions import require_equal, require_multiple
 from louver.compile.rewrite.insert import begin_with, end_with, insert, insert_before, integer
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.formats.gated import GATE_ROWS
+from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import unsupported
 from louver.ir.tile import (
     DescriptorLoadOp,
@@ -144,7 +144,7 @@ def _require_one_shape(function: FuncOp, one: _Step, two: _Step) -> None:
         if not all(value in names for value in values) or (sizes and not any(value in described for value in values)):
             rule = "two sparse operands of one dense operand have one shape and one stride between rows"
             raise unsupported(rule, two.made)
-        require_equal(function, *(names[cast(SSAValue, value)] for value in values))
+        require_equal(function, *(Polynomial.atom(names[cast(SSAValue, value)]) for value in values))
 
 
 def _descriptor(function: FuncOp, one: _Step, two: _Step) -> SSAValue:

@@ -17,9 +17,9 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from louver.analysis.atoms import Iteration
 from louver.analysis.effects import has_no_effect
 from louver.analysis.integers import constant_integer
-from louver.analysis.polynomial import Polynomial
 from louver.compile.rewrite.materialize import dominates
 from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir.polynomial import Polynomial
 from louver.ir.tile import FuncOp
 
 

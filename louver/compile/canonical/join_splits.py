@@ -13,20 +13,22 @@ from dataclasses import dataclass
 from typing import cast
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import IntegerAttr, IntegerType, ModuleOp
+from xdsl.dialects.builtin import IntegerType, ModuleOp
 from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.affine import Affine
-from louver.analysis.atoms import Iteration, Part
-from louver.analysis.integers import constant_integer
-from louver.analysis.polynomial import Polynomial, divide
+from louver.analysis.atoms import Iteration
+from louver.analysis.integers import constant_integer, least_of
+from louver.analysis.launch_size import launch_size
 from louver.compile.conditions import require_multiple, state_split
+from louver.compile.rewrite.insert import integer
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.arith import ExtSIOp, TruncIOp
+from louver.ir.polynomial import Part, Polynomial, Size, divide, programs
 from louver.ir.product import Split
 from louver.ir.refusal import unsupported
-from louver.ir.tile import DescriptorLoadOp, FuncOp, GetNumProgramsOp, GetProgramIdOp, Index, MakeTensorDescriptorOp
+from louver.ir.tile import DescriptorLoadOp, FuncOp, GetProgramIdOp, Index, MakeTensorDescriptorOp
 
 
 def join_splits(module: ModuleOp) -> None:
@@ -76,7 +78,7 @@ class _Reader:
             elif isinstance(op, arith.DivSIOp) and isinstance(op.rhs.owner, ExtSIOp):
                 by = affine.integer(op.rhs).constant
                 if by is not None and by > 0:
-                    affine.known[op.result] = Part.of(affine.integer(op.lhs), by)
+                    affine.known[op.result] = affine.integer(op.lhs) // by
         return cls(function, loop, affine, affine.integer(loop.lb), affine.integer(loop.step))
 
     @property
@@ -127,7 +129,7 @@ class _Reader:
         ends: set[Polynomial] = set()
         for op, place in moving.items():
             size = _made(op).sizes[place]
-            least = _least(size) if isinstance(size, SSAValue) else ()
+            least = least_of(size) if isinstance(size, SSAValue) else ()
             whole = [each for each in least if self._is_given(each)]
             if len(least) > 1 and len(whole) == 1:
                 ends |= {self.affine.integer(each) for each in least if each is not whole[0]}
@@ -173,7 +175,7 @@ class _Reader:
         from_start = base * Polynomial.atom(program.result) if self.first else Polynomial.number(0)
         if self.first * Polynomial.number(unit) != from_start:
             return None
-        ends = [self.affine.integer(each) for each in _least(self.loop.ub)]
+        ends = [self.affine.integer(each) for each in least_of(self.loop.ub)]
         full = self.affine.integer(self.loop.ub) if len(ends) == 1 else None
         rest = base * Polynomial.atom(program.result) - from_start
         lengths = {each * Polynomial.number(unit) - from_start for each in ends}
@@ -191,26 +193,27 @@ class _Reader:
         # A chunk that is no whole steps goes on into the next one, unless its mask ends it.
         multiple = 1 if masked else step
         if base.constant is not None:
-            return (Split(axis, None, base.constant, multiple), 1) if base.constant > 0 else None
+            return (Split(axis, None, base, multiple), 1) if base.constant > 0 else None
         ((monomial, factor), *others) = base.terms
         ((atom, power), *rest) = monomial
         if others or rest or power != 1:
             return None
         if factor == 1 and isinstance(atom, SSAValue) and atom in names:
-            return Split(axis, None, names[cast(SSAValue, atom)], multiple), 1
-        if factor == 1 and isinstance(atom, Part) and atom.whole in (k, k + Polynomial.number(atom.by - 1)):
+            return Split(axis, None, Polynomial.atom(names[cast(SSAValue, atom)]), multiple), 1
+        parts = atom.by.constant if isinstance(atom, Part) else None
+        if factor == 1 and isinstance(atom, Part) and parts and atom.whole in (k, k + (parts - 1)):
             rounded_up = atom.whole != k
-            return Split(axis, atom.by), 1 if masked and rounded_up else atom.by * multiple
+            return Split(axis, atom.by), 1 if masked and rounded_up else parts * multiple
         if factor == step:
             programs = self._shared_out(cast(Hashable, atom), k, step, axis)
             return None if programs is None else (Split(axis, programs), 1)
         return None
 
-    def _shared_out(self, atom: Hashable, k: Polynomial, step: int, axis: int) -> str | int | None:
+    def _shared_out(self, atom: Hashable, k: Polynomial, step: int, axis: int) -> Size | None:
         """How many programs share all steps of K, if each takes `atom` of them: that many, rounded up."""
         one, steps = Polynomial.number(1), _ceil(k, step)
         if isinstance(atom, Part):
-            by, whole = Polynomial.number(atom.by), atom.whole
+            by, whole = atom.by, atom.whole
         elif isinstance(atom, SSAValue) and isinstance(op := cast(SSAValue, atom).owner, arith.DivSIOp):
             by, whole = self.affine.integer(op.rhs), self.affine.integer(op.lhs)
         else:
@@ -219,20 +222,12 @@ class _Reader:
             return self._programs(by, axis)
         return self._programs(_quotient(by, step), axis) if whole == k + by - one else None
 
-    def _programs(self, count: Polynomial | None, axis: int) -> str | int | None:
+    def _programs(self, count: Polynomial | None, axis: int) -> Size | None:
         """A number of programs: a constant, an argument, or the programs that there are along the axis."""
-        if count is None:
+        size = None if count is None else launch_size(count, self.function.argument_names)
+        if size is None or (size.constant is not None and size.constant < 1):
             return None
-        if count.constant is not None:
-            return count.constant if count.constant > 0 else None
-        for name_of, name in self.function.argument_names.items():
-            if count == Polynomial.atom(name_of):
-                return name
-        for atom in count.atoms:
-            op = atom.owner if isinstance(atom, SSAValue) else None
-            if isinstance(op, GetNumProgramsOp) and op.axis.value.data == axis and count == Polynomial.atom(op.result):
-                return f"programs {'xyz'[axis]}"
-        return None
+        return size if size.constant or size.name in (*self.function.argument_names.values(), programs(axis)) else None
 
     def _divides(self, value: SSAValue, whole: Polynomial, by: Polynomial) -> bool:
         """Whether a value is that quotient, rounded down."""
@@ -286,17 +281,7 @@ def _quotient(value: Polynomial, by: int) -> Polynomial | None:
 
 def _ceil(value: Polynomial, by: int) -> Polynomial:
     """Divided, rounded up."""
-    return (
-        Part.of(value + Polynomial.number(by - 1), by)
-        if value.constant is None
-        else Polynomial.number(-(-value.constant // by))
-    )
-
-
-def _least(value: SSAValue) -> tuple[SSAValue, ...]:
-    """The numbers of which `value` is the least."""
-    op = value.owner
-    return (*_least(op.lhs), *_least(op.rhs)) if isinstance(op, arith.MinSIOp) else (value,)
+    return (value + (by - 1)) // by
 
 
 def _join(function: FuncOp, loop: scf.ForOp, found: _Found) -> None:
@@ -311,9 +296,9 @@ def _join(function: FuncOp, loop: scf.ForOp, found: _Found) -> None:
         new.properties |= {name: op.properties[name] for name in ("cache", "evict") if name in op.properties}
         new.location, new.result.name_hint = op.location, op.result.name_hint
         Rewriter.replace_op(op, new)
-    loop.operands[0] = _constant(loop, 0)
-    loop.operands[1] = _constant(loop, found.size) if isinstance(found.size, int) else found.size
-    loop.operands[2] = _constant(loop, found.step)
+    loop.operands[0] = integer(loop, 0)
+    loop.operands[1] = integer(loop, found.size) if isinstance(found.size, int) else found.size
+    loop.operands[2] = integer(loop, found.step)
     remove_dead(function)
     if found.program.parent is not None:
         raise unsupported(
@@ -338,10 +323,3 @@ def _described(op: DescriptorLoadOp, place: int, size: Index) -> SSAValue:
     new.location, new.result.name_hint = made.location, made.result.name_hint
     Rewriter.insert_op(new, InsertPoint.before(made))
     return new.result
-
-
-def _constant(loop: scf.ForOp, value: int) -> SSAValue:
-    op = arith.ConstantOp(IntegerAttr(value, cast(IntegerType, loop.lb.type)))
-    op.location = loop.location
-    Rewriter.insert_op(op, InsertPoint.before(loop))
-    return op.result

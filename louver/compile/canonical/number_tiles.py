@@ -22,8 +22,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from louver.analysis.index_numbers import literal
-from louver.analysis.integers import constant_integer, steps_of, whole_steps_of, without_extension
+from louver.analysis.integers import constant_integer, literal, steps_of, whole_steps_of, without_extension
 from louver.compile.canonical.host_descriptors import own_sizes
 from louver.compile.canonical.narrow_sums import narrow_sums
 from louver.compile.conditions import require_equal, require_multiple
@@ -32,6 +31,7 @@ from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.llvm import AssumeOp
+from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import UnsupportedKernelError, unsupported
 from louver.ir.tile import (
     DescriptorReduceOp,
@@ -256,8 +256,8 @@ def _state_conditions(function: FuncOp, axes: tuple[Axis, Axis]) -> None:
     names = function.argument_names
     for axis in axes:
         if axis.other is not None:
-            size = str(axis.size) if isinstance(axis.size, int) else names[axis.size]
-            require_equal(function, names[axis.other], size)
+            size = Polynomial.number(axis.size) if isinstance(axis.size, int) else Polynomial.atom(names[axis.size])
+            require_equal(function, Polynomial.atom(names[axis.other]), size)
     for op in _operations(axes):
         axis = _counted(op.results[0], axes) if op.results else None
         if axis is not None and steps_of(op.results[0]) is None and isinstance(axis.size, SSAValue):

@@ -9,8 +9,7 @@ from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import ModuleOp, i32
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from louver.analysis.index_numbers import literal
-from louver.analysis.integers import is_zero
+from louver.analysis.integers import is_zero, literal
 from louver.compile.canonical.operand_chain import OperandChain, append, operand_chain
 from louver.compile.rewrite.insert import insert, integer
 from louver.compile.rewrite.remove_dead import remove_dead

@@ -19,9 +19,9 @@ from louver.analysis.access import Access, Dimension
 from louver.analysis.affine import Affine
 from louver.analysis.atoms import Iteration
 from louver.analysis.integers import constant_integer, rounded_down, steps_of, whole_steps_of
-from louver.analysis.polynomial import ONE, Polynomial
 from louver.compile.conditions import require_multiple
 from louver.compile.rewrite.insert import insert, insert_before, integer
+from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import unsupported
 from louver.ir.tile import AtomicRMWOp, FuncOp, GetNumProgramsOp, GetProgramIdOp, Index, LoadOp, StoreOp
 
@@ -34,11 +34,12 @@ class TileSizes:
     """
 
     function: FuncOp
+    affine: Affine
     known: dict[Polynomial, Polynomial | None] = field(default_factory=dict[Polynomial, "Polynomial | None"])
     grid: dict[tuple[int, int], SSAValue] = field(default_factory=dict[tuple[int, int], SSAValue])
     made: list[SSAValue] = field(default_factory=list[SSAValue])
 
-    def learn(self, affine: Affine, found: Sequence[Access]) -> None:
+    def learn(self, found: Sequence[Access]) -> None:
         """Note the sizes that accesses and loops say, for dimensions that no mask bounds; None where there is more than one."""
         known = self.known
         pairs = [(each.first, each.size) for one in found for each in one.dimensions if each.size is not None]
@@ -49,7 +50,7 @@ class TileSizes:
                 whole, step = steps
             if step is not None and step > 1:
                 times = Polynomial.number(step) * Polynomial.atom(Iteration(loop))
-                pairs.append((times, affine.integer(whole)))
+                pairs.append((times, self.affine.integer(whole)))
         for first, size in pairs:
             known[first] = size if known.get(first, size) == size else None
         # Every dimension may start at 0, whatever its size.
@@ -64,9 +65,9 @@ class TileSizes:
             if not isinstance(op, LoadOp):
                 self._require_whole_tiles(size, each, op)
             return size
-        last = _last(each.first)
-        if last is not None:
-            return Polynomial.number(last + each.extent)
+        last = self.affine.last(each.first)
+        if last is not None and last.constant is not None:
+            return last + each.extent
         program = self._program(each)
         if program is None:
             rule = (
@@ -134,26 +135,3 @@ class TileSizes:
     def given(self) -> tuple[SSAValue, ...]:
         """What is known where the kernel starts."""
         return (*self.function.body.block.args, *self.made)
-
-
-def _last(first: Polynomial) -> int | None:
-    """The last of the places where tiles start, if numbers alone say it."""
-    last = 0
-    for monomial, factor in first:
-        if monomial == ONE:
-            last += factor
-            continue
-        (atom, power), *others = monomial
-        steps = _constant_steps(atom.loop) if isinstance(atom, Iteration) else None
-        if others or power != 1 or steps is None or factor < 0:
-            return None
-        last += factor * (steps - 1)
-    return last
-
-
-def _constant_steps(loop: scf.ForOp) -> int | None:
-    """How many steps a loop has, None where that is no number, or none at all."""
-    begin, end, step = (constant_integer(each) for each in (loop.lb, loop.ub, loop.step))
-    if begin is None or end is None or step is None or step < 1 or end <= begin:
-        return None
-    return -((begin - end) // step)

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from xdsl.ir import Operation, SSAValue
 
-from louver.analysis.polynomial import Polynomial
+from louver.analysis.launch_size import launch_size
 from louver.compile.canonical.describe_tiles import Describer, is_access, tile_shape
-from louver.compile.canonical.reach import size_text
 from louver.compile.tile_signature import DenseView
+from louver.ir.polynomial import Polynomial, Size
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import FuncOp, MakeTensorDescriptorOp, PointerType, sparse_encoding
 
@@ -49,10 +49,11 @@ def _view(describer: Describer, op: Operation, names: Mapping[SSAValue, str]) ->
         return None
     if base not in names or not isinstance(base.type, PointerType) or sparse_encoding(base.type) is not None:
         return None
-    texts = [_texts(part, names) for part in (sizes, strides)]
-    return None if texts[0] is None or texts[1] is None else DenseView(names[base], texts[0], texts[1])
+    found = [_launched(part, names) for part in (sizes, strides)]
+    return None if found[0] is None or found[1] is None else DenseView(names[base], found[0], found[1])
 
 
-def _texts(values: Sequence[Polynomial], names: Mapping[SSAValue, str]) -> tuple[str, ...] | None:
-    found = [text for each in values if (text := size_text(each, names)) is not None]
+def _launched(values: Sequence[Polynomial], names: Mapping[SSAValue, str]) -> tuple[Size, ...] | None:
+    # Sums are of masks that say more than what is read, and of parts.
+    found = [size for each in values if len(each.terms) < 2 and (size := launch_size(each, names)) is not None]
     return tuple(found) if len(found) == len(values) else None

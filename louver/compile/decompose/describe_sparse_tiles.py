@@ -13,7 +13,6 @@ from xdsl.ir import SSAValue
 
 from louver.analysis.access import Access, Dimension
 from louver.analysis.affine import Tile
-from louver.analysis.polynomial import Polynomial
 from louver.compile.canonical.describe_batches import describe_moved
 from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.canonical.descriptors import EVERY
@@ -21,6 +20,7 @@ from louver.compile.canonical.reach import reach
 from louver.compile.conditions import require_reach
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.compile.tile_signature import Reach
+from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import for_each, unsupported
 from louver.ir.tile import FuncOp, LoadOp, sparse_encoding
 from louver.ir.tile.metadata import word_columns

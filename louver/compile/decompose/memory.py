@@ -9,8 +9,9 @@ from xdsl.dialects.builtin import TensorType, i16
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.analysis.alignment import Needs, multiple_if
-from louver.analysis.index_numbers import Numbers, literal
+from louver.analysis.integers import literal
 from louver.compile.conditions import require_multiple
+from louver.compile.rewrite.numbers import Numbers
 from louver.ir.refusal import unsupported
 from louver.ir.tile import DescriptorType, FuncOp, Index, PointerType, SparseAttr, sparse_encoding
 from louver.ir.tile.metadata import (
@@ -136,7 +137,7 @@ def split_strides(
             raise unsupported(
                 f"strides count elements, kept or not, and are multiples of {KEPT}, not {number}", make.op
             )
-        values.append(1 if dimension == axes.columns else make.exactly(stride, KEPT))
+        values.append(1 if dimension == axes.columns else make.quotient(stride, KEPT))
     metadata: Entries = [1] * len(strides)
     others = [dimension for dimension in reversed(range(len(strides))) if dimension not in (axes.rows, axes.columns)]
     order = (axes.columns, axes.rows, *others)
@@ -168,8 +169,8 @@ def split_offsets(
             )
         require_multiples(needs, make.op)
     values, metadata = list(offsets), list(offsets)
-    values[axes.columns] = make.exactly(offsets[axes.columns], KEPT)
-    metadata[axes.rows] = make.exactly(offsets[axes.rows], METADATA_ROWS)
+    values[axes.columns] = make.quotient(offsets[axes.columns], KEPT)
+    metadata[axes.rows] = make.quotient(offsets[axes.rows], METADATA_ROWS)
     metadata[axes.columns] = _entry_column(offsets[axes.columns], columns, element, make)
     return values, metadata
 
@@ -181,7 +182,7 @@ def _entry_column(column: Index, columns: int, element: Attribute, make: Numbers
         return make.times(column, WORD_ENTRIES // per_word)
     rest = make.rest(column, per_word)
     word = make.times(make.minus(column, rest), WORD_ENTRIES // per_word)
-    return make.plus(word, make.times(make.exactly(rest, per_word // QUAD), QUAD_ENTRIES))
+    return make.plus(word, make.times(make.quotient(rest, per_word // QUAD), QUAD_ENTRIES))
 
 
 def require_multiples(needs: Needs, op: Operation) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from louver.analysis.index_numbers import Numbers
 from louver.compile.decompose.memory import (
     Axes,
     Entries,
@@ -19,6 +18,7 @@ from louver.compile.decompose.memory import (
     split_shape,
     split_strides,
 )
+from louver.compile.rewrite.numbers import Numbers
 from louver.ir.refusal import unsupported
 from louver.ir.tile import (
     AdvanceOp,

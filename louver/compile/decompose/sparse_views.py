@@ -1,7 +1,7 @@
 """What a kernel of register tiles takes for granted of its sparse arguments: where rows and matrices begin, and how many there are.
 
 Metadata is in words for 16 rows each, so that a sparse tensor is read by its own sizes and strides or not at all. They are read
-here as texts, which a launch compares with the tensor (`louver.user.bind_tiles`); what no launch could compute is refused.
+here as sizes, which a launch compares with the tensor (`louver.user.bind_tiles`); what no launch could compute is refused.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from xdsl.dialects import arith
 from xdsl.ir import Operation, SSAValue
 
 from louver.analysis.alignment import multiple_if
-from louver.analysis.number_text import size_text
+from louver.analysis.launch_size import launch_size
 from louver.compile.canonical.descriptors import EVERY
 from louver.compile.decompose.memory import Axes, contiguous_axes, require_multiples
 from louver.compile.tile_signature import SparseView
-from louver.ir.arith import ExtSIOp, TruncIOp
+from louver.ir.polynomial import Polynomial, Size
 from louver.ir.refusal import unsupported
 from louver.ir.tile import (
     FuncOp,
@@ -37,8 +37,7 @@ BATCH_RULE = (
 def read_views(function: FuncOp) -> tuple[SparseView, ...]:
     """The views of sparse arguments that `function` makes, once each.
 
-    Refuses, with the operation's line, a view that begins elsewhere than at its argument, and sizes and strides that are neither
-    arguments nor numbers nor products and parts of them.
+    Refuses, with the operation's line, a view that begins elsewhere than at its argument, and sizes and strides that no launch computes.
     """
     names = function.argument_names
     found: dict[SparseView, None] = {}
@@ -64,17 +63,17 @@ def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue,
     assert encoding is not None
     others = [dimension for dimension in range(len(sizes)) if dimension not in (axes.rows, axes.columns)]
     order = [*others, axes.rows]
-    first = sum_text(sizes[order[0]], names)
+    first = launch_size(sizes[order[0]], names)
     end = _row_end(sizes[axes.columns], names, encoding.format.group, op)
     return SparseView(
         names[op.base],
-        sum_text(end, names) or _text(end, names, "the length of rows", op),
+        _size(end, names, "the length of rows", op, sums=True),
         # How many rows a matrix has says where the next one begins.
         (
-            None if first == str(EVERY) else first,
-            *(_text(sizes[each], names, "the rows of a matrix", op) for each in order[1:]),
+            None if first == Polynomial.number(EVERY) else first,
+            *(_size(sizes[each], names, "the rows of a matrix", op) for each in order[1:]),
         ),
-        tuple(_text(strides[each], names, "a stride", op) for each in order),
+        tuple(_size(strides[each], names, "a stride", op) for each in order),
     )
 
 
@@ -83,31 +82,20 @@ def _row_end(index: Index, names: Mapping[SSAValue, str], group: int, op: Operat
     if isinstance(index, SSAValue) and isinstance(index.owner, arith.MinSIOp):
         pair = [_row_end(each, names, group, op) for each in index.owner.operands]
         for rest, part in (pair, pair[::-1]):
-            needs = None if size_text(rest, names) is None else multiple_if(part, group)
+            needs = None if launch_size(rest, names) is None else multiple_if(part, group)
             if needs is not None:
                 require_multiples(needs, op)
                 return rest
     return index
 
 
-def _text(index: Index, names: Mapping[SSAValue, str], what: str, op: Operation) -> str:
-    found = size_text(index, names)
-    if found is None:
+def _size(index: Index, names: Mapping[SSAValue, str], what: str, op: Operation, *, sums: bool = False) -> Size:
+    """sums: whether it may be one, as where a part that does not begin at the start ends."""
+    found = launch_size(index, names)
+    if found is None or (len(found.terms) > 1 and not sums) or any(factor < 0 for _, factor in found):
         raise unsupported(
             f"{what} of a sparse tensor is an argument, a number, a product of such or part of an argument, so that the call can be "
             "checked: rows have no gaps, and what is not read of one is whole groups",
             op,
         )
     return found
-
-
-def sum_text(index: Index, names: Mapping[SSAValue, str]) -> str | None:
-    """A size that may be a sum, as that of a part which does not begin at the start; None for any other."""
-    match index if isinstance(index, int) else index.owner:
-        case ExtSIOp(input=value) | TruncIOp(input=value):
-            return sum_text(value, names)
-        case arith.AddiOp(lhs=one, rhs=other):
-            terms = [sum_text(each, names) for each in (one, other)]
-            return None if None in terms else "+".join(map(str, terms))
-        case _:
-            return size_text(index, names)

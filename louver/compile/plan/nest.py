@@ -13,33 +13,25 @@ from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
+from louver.analysis.integers import is_zero
 from louver.analysis.promotion import promotion
 from louver.compile.canonical.fuse_gated_pair import GATED_MARK
 from louver.compile.conditions import conditions
 from louver.compile.plan.read_epilogue import Axes, Axis, EpilogueReader, find_sum
 from louver.compile.plan.trace import ONLY, Block, Chosen, Position, Trace
 from louver.formats.pattern import Pattern
+from louver.ir.polynomial import Polynomial, Size
 from louver.ir.product import (
     ADDED,
     Accumulator,
     Apply,
-    Argument,
-    Batch,
     Cast,
-    Constant,
     EntryIndex,
     Expression,
     Load,
-    LoadMatrix,
-    LoadScalar,
-    LoadVector,
-    Number,
     ProductNest,
-    Quotient,
-    Size,
     Split,
     Store,
-    halved,
     walk,
 )
 from louver.ir.refusal import UnsupportedKernelError, unsupported
@@ -56,29 +48,6 @@ from louver.ir.tile import (
 )
 from louver.ir.tile.function import text_of
 from louver.ir.tile.types import tensor_of
-
-__all__ = [
-    "Accumulator",
-    "Apply",
-    "Argument",
-    "Batch",
-    "Cast",
-    "Constant",
-    "EntryIndex",
-    "Expression",
-    "Load",
-    "LoadMatrix",
-    "LoadScalar",
-    "LoadVector",
-    "Number",
-    "ProductNest",
-    "Quotient",
-    "Size",
-    "Store",
-    "UnsupportedKernelError",
-    "read_nest",
-    "walk",
-]
 
 
 def read_nest(module: ModuleOp) -> ProductNest:
@@ -102,7 +71,7 @@ def read_nest(module: ModuleOp) -> ProductNest:
     rows, m = product.a.extent, product.m
     if gated:
         # Two rows of the sum make one of the output.
-        rows = halved(rows)
+        rows //= 2
         m = replace(m, scale=m.scale // 2)
     positions: dict[Axis, Position] = {"m": m, "n": product.n}
     extents: dict[Axis, Size] = {"m": rows, "n": product.b.extent}
@@ -135,8 +104,8 @@ def read_nest(module: ModuleOp) -> ProductNest:
         epilogue=epilogue,
         store=Store(target.argument, target.element, target.strides[0], transposed, place.batch, _adds(store)),
         gated=gated,
-        equal=tuple(sorted({*trace.equal, *stated.equal})),
-        at_most=tuple(sorted(trace.at_most)),
+        equal=tuple(sorted({*trace.equal, *stated.equal}, key=_texts)),
+        at_most=tuple(sorted(trace.at_most, key=_texts)),
         multiples=stated.multiples,
         programs=stated.programs,
         split=stated.split,
@@ -146,9 +115,13 @@ def read_nest(module: ModuleOp) -> ProductNest:
     )
 
 
+def _texts(pair: tuple[object, object]) -> tuple[str, str]:
+    return str(pair[0]), str(pair[1])
+
+
 def _check_split(split: Split | None, store: Writing, epilogue: Expression) -> None:
     """What programs that share K store of their sums adds up to what one stores of the whole."""
-    if split is None or split.programs == 1:
+    if split is None or (split.programs is not None and split.programs.constant == 1):
         return
     if isinstance(store, DescriptorStoreOp):
         raise unsupported(
@@ -275,7 +248,7 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
     assert isinstance(loop, scf.ForOp)
     if len(loop.iter_args) != 1:
         raise unsupported("the loop over K carries the accumulator and nothing else", loop)
-    if not trace.is_zero(loop.iter_args[0]):
+    if not is_zero(loop.iter_args[0]):
         raise unsupported("the sum of products must start at a constant of zeros", loop)
     dot = _read_step(trace, loop)
     (tile_m, tile_k), (_, tile_n) = tensor_of(dot.a).get_shape(), tensor_of(dot.b).get_shape()
@@ -323,7 +296,11 @@ def _check_starts(trace: Trace, dot: DotOp, *axes: tuple[Position, Size, int]) -
 def _check_loop(trace: Trace, loop: scf.ForOp, depth: Size, tile_k: int) -> None:
     """Refuse a loop over part of K."""
     first, end, step = (_described(trace, each, loop) for each in (loop.lb, loop.ub, loop.step))
-    if first == 0 and step == tile_k and end is not None and _ends_at(trace, end, depth, tile_k):
+    if (
+        (first, step) == (Polynomial.number(0), Polynomial.number(tile_k))
+        and end is not None
+        and _ends_at(trace, end, depth, tile_k)
+    ):
         return
     given = ["a number that is computed" if each is None else str(each) for each in (first, end, step)]
     raise unsupported(
@@ -343,11 +320,12 @@ def _described(trace: Trace, value: SSAValue, loop: scf.ForOp) -> Size | None:
 
 def _ends_at(trace: Trace, end: Size, depth: Size, step: int) -> bool:
     """Whether a loop to `end` goes through all of K: the last step may go on beyond it, where zeros are read."""
-    if isinstance(end, int) and isinstance(depth, int):
-        return -(-end // step) == -(-depth // step)
-    if isinstance(end, int):
-        return trace.within(depth, -(-end // step) * step)
-    return trace.same(end, depth)
+    if end.constant is None:
+        return trace.same(end, depth)
+    steps = -(-end.constant // step)
+    if depth.constant is not None:
+        return steps == -(-depth.constant // step)
+    return trace.within(depth, steps * step)
 
 
 def _gated_pair(function: FuncOp, trace: Trace, a: Load) -> tuple[str, str] | None:
@@ -381,7 +359,7 @@ def _read_step(trace: Trace, loop: scf.ForOp) -> DotOp:
         return step
     if isinstance(step, arith.AddfOp | arith.AddiOp) and partial in (step.lhs, step.rhs):
         dot = trace.definition(step.rhs if step.lhs is partial else step.lhs, step)
-        if isinstance(dot, DotOp) and trace.is_zero(dot.c):
+        if isinstance(dot, DotOp) and is_zero(dot.c):
             return dot
     raise unsupported("a step over K adds one dot to the accumulator", step)
 

@@ -9,11 +9,13 @@ from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
+from louver.analysis.integers import literal
 from louver.compile.plan.trace import Position, Trace
 from louver.formats.gated import GATE_ROWS
 from louver.ir.arith import FPToSIOp, SIToFPOp
 from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
 from louver.ir.elementwise import choice_of, step_of
+from louver.ir.polynomial import Size
 from louver.ir.product import (
     Accumulator,
     Apply,
@@ -25,7 +27,6 @@ from louver.ir.product import (
     LoadScalar,
     LoadVector,
     Number,
-    Size,
 )
 from louver.ir.refusal import unsupported
 from louver.ir.tile import (
@@ -206,16 +207,15 @@ class EpilogueReader:
 
     def _number(self, value: SSAValue, user: Operation) -> Expression:
         """A side of a comparison of two numbers: an argument or a constant, exact in f32."""
-        integer = self.trace.constant(value)
+        integer = literal(value)
         if integer is not None and abs(integer) < EXACT:
             return Constant(float(integer), "f32")
         if isinstance(user, CmpiOp):
             others = [operand for operand in user.operands if operand is not value]
-            if value not in self.trace.names or not others or self.trace.constant(others[0]) is None:
+            if value not in self.trace.names or not others or literal(others[0]) is None:
                 raise unsupported(f"an integer argument is compared with a constant below {EXACT}", user)
             return Number(self.trace.names[value])
         if isinstance(value.owner, arith.ConstantOp) and isinstance(value.owner.value, FloatAttr):
-            self.trace.explained.add(value.owner)
             return Constant(value.owner.value.value.data, element_name(value.type))
         if str(value.type) != "f32":
             raise unsupported("numbers that an epilogue chooses by are f32 or integers", user)

@@ -6,19 +6,20 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, cast
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.traits import is_side_effect_free
 
+from louver.analysis.integers import literal
+from louver.analysis.launch_size import launch_size
 from louver.compile.canonical.descriptors import EVERY
 from louver.compile.canonical.host_descriptors import own_sizes
 from louver.ir.arith import ExtSIOp, TruncIOp
-from louver.ir.product import Argument, Batch, Programs, Quotient, Size, multiplied
+from louver.ir.polynomial import Size
+from louver.ir.product import Argument, Batch
 from louver.ir.refusal import unsupported
 from louver.ir.tile import (
     AddPtrOp,
     FuncOp,
-    GetNumProgramsOp,
     GetProgramIdOp,
     Index,
     LoadOp,
@@ -96,8 +97,8 @@ class Trace:
     function: FuncOp
     names: dict[SSAValue, str] = field(init=False)
     explained: set[Operation] = field(default_factory=set[Operation])
-    equal: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    at_most: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    equal: set[tuple[Size, Size]] = field(default_factory=set[tuple[Size, Size]])
+    at_most: set[tuple[Size, int]] = field(default_factory=set[tuple[Size, int]])
 
     def __post_init__(self) -> None:
         self.names = self.function.argument_names
@@ -121,91 +122,40 @@ class Trace:
         self.explained.add(op)
         return op
 
-    def constant(self, index: Index) -> int | None:
-        """The integer that `index` always is, or None."""
-        if isinstance(index, int):
-            return index
-        if isinstance(index.owner, arith.ConstantOp) and isinstance(index.owner.value, IntegerAttr):
-            self.explained.add(index.owner)
-            return index.owner.value.value.data
-        return None
-
-    def is_zero(self, value: SSAValue) -> bool:
-        """Whether `value` is a tensor constant of zeros."""
-        op = value.owner
-        if not isinstance(op, arith.ConstantOp) or not isinstance(op.value, DenseIntOrFPElementsAttr):
-            return False
-        self.explained.add(op)
-        return not any(op.value.iter_values())
-
     def size(self, index: Index, user: Operation) -> Size:
-        """A size or stride: a product of arguments and constants, widened or not, an argument divided by a constant, or a constant."""
-        constant = self.constant(index)
-        if constant is not None:
-            return constant
-        value = cast(SSAValue, index)
-        if isinstance(value.owner, arith.DivSIOp | arith.DivUIOp):
-            divisor, whole = self.constant(value.owner.rhs), value.owner.lhs
-            if divisor is not None and divisor > 0 and whole in self.names:
-                self.explained.add(value.owner)
-                return Quotient(self.names[whole], divisor)
-        return self._multiplied(value, user)
-
-    def _multiplied(self, value: SSAValue, user: Operation) -> Size:
-        """A product of arguments and constants, or of a number of programs and constants."""
-        factor = 1
-        names: list[str] = []
-        axes: list[int] = []
-        pending = [value]
-        while pending:
-            each = pending.pop()
-            constant = self.constant(each)
-            if each in self.names:
-                names.append(self.names[each])
-            elif isinstance(each.owner, arith.MuliOp | ExtSIOp):
-                self.explained.add(each.owner)
-                pending += each.owner.operands
-            elif isinstance(each.owner, GetNumProgramsOp):
-                self.explained.add(each.owner)
-                axes.append(each.owner.axis.value.data)
-            elif constant is not None and constant > 0:
-                factor *= constant
-            else:
-                rule = "sizes and strides must be arguments or constants, or products of these"
-                raise unsupported(rule, self._culprit(value, user))
-        if not axes:
-            return multiplied(names, factor)
-        if names or len(axes) > 1:
-            rule = "a size by the grid is a constant times its programs along one axis"
-            raise unsupported(rule, self._culprit(value, user))
-        return Programs(axes[0], factor)
+        """A size or stride that a launch computes, without sums."""
+        size = launch_size(index, self.names)
+        if size is None or len(size.terms) > 1:
+            culprit = user if isinstance(index, int) else self._culprit(index, user)
+            raise unsupported("sizes and strides must be arguments or constants, or products of these", culprit)
+        return size
 
     def same(self, one: Size, other: Size) -> bool:
         """Whether two sizes are equal, or one of them is a tensor's own, which a launch then finds equal to the other."""
         if one == other:
             return True
         described = {self.names[value] for value in own_sizes(self.function)}
-        if one not in described and other not in described:
+        if described.isdisjoint((one.name, other.name)):
             return False
-        self.equal.add((min(str(one), str(other)), max(str(one), str(other))))
+        self.equal.add((min(one, other, key=str), max(one, other, key=str)))
         return True
 
     def within(self, size: Size, most: int) -> bool:
         """Whether a size is at most a number; of an argument that is for the launch to find."""
-        if isinstance(size, str):
+        if size.name in self.names.values():
             self.at_most.add((size, most))
-        return isinstance(size, str) or (isinstance(size, int) and size <= most)
+            return True
+        return size.constant is not None and size.constant <= most
 
     def position(self, index: Index, user: Operation) -> Position:
         """A tile's first element: a program number times a constant, or 0."""
-        if self.constant(index) == 0:
+        if literal(index) == 0:
             return ONLY
         product = None if isinstance(index, int) else index.owner
         if isinstance(product, arith.MuliOp):
             for program, scale in ((product.lhs, product.rhs), (product.rhs, product.lhs)):
-                constant = self.constant(scale)
+                constant = literal(scale)
                 if isinstance(program.owner, GetProgramIdOp) and constant is not None:
-                    self.explained |= {product, program.owner}
                     return Position(program.owner.axis.value.data, constant)
         culprit = user if isinstance(index, int) else self._culprit(index, user)
         raise unsupported(
@@ -222,7 +172,7 @@ class Trace:
         if op.base not in self.names:
             raise unsupported("a descriptor's base must be an argument", op)
         strides = tuple(self.size(step, op) for step in op.steps)
-        if strides[-1] != 1:
+        if strides[-1].constant != 1:
             raise unsupported("a descriptor's last stride must be the constant 1", op)
         encoding = sparse_encoding(op.block)
         return View(
@@ -241,7 +191,7 @@ class Trace:
             return Block(view, offsets, None, None)
         if view.block[0] != 1:
             raise unsupported("a block of three dimensions has one entry of a batch", user)
-        batch = Batch(None if view.sizes[0] == EVERY else view.sizes[0], view.strides[0])
+        batch = Batch(None if view.sizes[0].constant == EVERY else view.sizes[0], view.strides[0])
         matrix = View(view.argument, view.element, view.pattern, view.sizes[1:], view.strides[1:], view.block[1:])
         return Block(matrix, offsets[1:], batch, self._entry(offsets[0], user))
 
@@ -278,7 +228,7 @@ class Trace:
         ):
             axis = self._program(self._without_width(address.offset))
             if axis is not None:
-                self.explained |= {load, address}
+                self.explained.add(load)
                 return Chosen(self.names[address.ptr], "s32" if element == "i32" else "s64", axis)
         raise unsupported(
             "an entry of a batch is read, unmasked, from an array of 32 or 64 bits a number, which has one for each tile along an axis: "
@@ -290,13 +240,11 @@ class Trace:
         """The axis of the grid whose program number `value` is; None for anything else."""
         if not isinstance(value.owner, GetProgramIdOp):
             return None
-        self.explained.add(value.owner)
         return value.owner.axis.value.data
 
     def _without_width(self, value: SSAValue) -> SSAValue:
         """The value before it was given more bits, or fewer: a number of entries or tiles fits either."""
         while isinstance(value.owner, ExtSIOp | TruncIOp):
-            self.explained.add(value.owner)
             value = value.owner.operands[0]
         return value
 

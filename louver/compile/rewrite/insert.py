@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import IntegerAttr, i32
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.dialects.builtin import IntegerAttr, IntegerType, i32
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 
@@ -30,9 +31,9 @@ def insert_after(op: Operation, new: Operation) -> SSAValue:
     return new.results[0]
 
 
-def integer(before: Operation, value: int) -> SSAValue:
-    """A constant of 32 bits before an operation."""
-    return insert_before(before, arith.ConstantOp(IntegerAttr(value, i32)))
+def integer(before: Operation, value: int, type_: Attribute = i32) -> SSAValue:
+    """A constant before an operation."""
+    return insert_before(before, arith.ConstantOp(IntegerAttr(value, cast("IntegerType", type_))))
 
 
 def carrying(loop: scf.ForOp, given: Sequence[SSAValue], ends: Sequence[SSAValue]) -> scf.ForOp:

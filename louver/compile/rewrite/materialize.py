@@ -10,10 +10,10 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerAttr, IntegerType, i64
 from xdsl.ir import Block, Operation, SSAValue
 
-from louver.analysis.atoms import Iteration, Part
-from louver.analysis.polynomial import Monomial, Polynomial
+from louver.analysis.atoms import Iteration
 from louver.compile.rewrite.insert import insert
 from louver.ir.arith import ExtSIOp, TruncIOp
+from louver.ir.polynomial import Monomial, Part, Polynomial
 from louver.ir.refusal import unsupported
 from louver.ir.tile import FuncOp
 
@@ -63,7 +63,7 @@ class Maker:
                 first, step = self._as(loop.lb, i64), self._as(loop.step, i64)
                 return self._made(arith.DivSIOp(self._made(arith.SubiOp(self._as(number, i64), first)), step))
             case Part(whole, by):
-                return self._made(arith.DivSIOp(self.value(whole, i64), self._number(by, i64)))
+                return self._made(arith.DivSIOp(self.value(whole, i64), self._sum(by, i64)))
             case _:
                 raise unsupported("where a tile starts and ends is known where it is loaded or stored", self.like)
 
@@ -79,7 +79,7 @@ class Maker:
             case Iteration(loop):
                 return (1, self.places[loop.body.block.args[0]])
             case Part(whole, by):
-                return (2, by, sorted(map(self._term_place, whole)))
+                return (2, *(sorted(map(self._term_place, part)) for part in (by, whole)))
             case _:
                 raise AssertionError(f"no number: {atom}")
 

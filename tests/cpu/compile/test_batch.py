@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from louver.compile.plan.nest import Batch, LoadMatrix, UnsupportedKernelError, read_nest, walk
+from louver.compile.plan.nest import read_nest
 from louver.compile.plan.schedule import Schedule
 from louver.compile.products import compile_product
 from louver.compile.signature import MapParameter, Signature
@@ -17,13 +17,17 @@ from louver.frontend.builder import build_tile_ir
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem
 from louver.ir.context import parse_ir
+from louver.ir.plain import from_json, to_json
+from louver.ir.product import Batch, LoadMatrix, walk
+from louver.ir.refusal import UnsupportedKernelError
+from support.sizes import sizes
 from support.tile_ir import TILE
 
 KINDS = [("matmul", "k_major"), ("matmul", "n_major"), ("linear", "k_major")]
 
 
 def entries(name: str) -> Batch:
-    return Batch("batch", f"batch_stride_{name}")
+    return Batch(*sizes("batch", f"batch_stride_{name}"))
 
 
 @pytest.mark.parametrize("batch", get_args(problems.Batch))
@@ -82,7 +86,7 @@ def test_a_batch_is_a_problem_of_its_own() -> None:
 def test_signatures_say_what_has_entries(store: str) -> None:
     schedule = Schedule.of(tile_n=64, stages=3, store=store)  # type: ignore[arg-type]
     signature = compile_product(Problem("linear", batch="sparse", epilogue=Epilogue(c="f32")), schedule).signature
-    assert Signature.from_json(json.loads(json.dumps(signature.to_json()))) == signature
+    assert from_json(Signature, json.loads(json.dumps(to_json(signature)))) == signature
     names = [parameter.name for parameter in signature.parameters]
     assert "batch" in names and "batch_pitch_c" in names and ("batch_pitch" in names) == (store == "direct")
     ranks = {p.operand: len(p.box) for p in signature.parameters if isinstance(p, MapParameter)}

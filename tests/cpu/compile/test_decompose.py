@@ -11,7 +11,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
-from louver.analysis.index_numbers import literal
+from louver.analysis.integers import literal
 from louver.compile.decompose.decompose_sparse_tensors import decompose_sparse_tensors
 from louver.compile.plan.schedule import Schedule
 from louver.compile.products import compile_tile_ir

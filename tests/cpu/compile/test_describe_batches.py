@@ -8,8 +8,9 @@ from louver.compile.canonical.canonicalize import canonicalize
 from louver.compile.canonical.describe_batches import describe_batches
 from louver.compile.plan.nest import read_nest
 from louver.ir.context import parse_ir
-from louver.ir.product import Batch, Programs
+from louver.ir.product import Batch
 from louver.ir.refusal import UnsupportedKernelError
+from support.sizes import size
 
 TEXT = """tt.func public @f(%d: !tt.ptr<f16>, %a: !tt.ptr<f16> {{louver.sparse.NV24 = 1 : i32}}, %b: !tt.ptr<f16>,
     %M: i32, %N: i32, %K: i32, %of_a: i32, %of_b: i64, %of_d: i32) {{
@@ -52,9 +53,9 @@ MOVED = """%a_by = arith.muli %entry, %of_a : i32
 
 def test_moved_descriptors_are_a_batch() -> None:
     nest = read_nest(canonicalize(parse_ir(TEXT.format(moves=MOVED))))
-    entries = Programs(2, 1)
-    assert (nest.a.batch, nest.b.batch) == (Batch(entries, "of_a"), Batch(entries, "of_b"))
-    assert nest.store.batch == Batch(entries, "of_d") and nest.a.pattern == "2:4"
+    entries = size("programs z")
+    assert (nest.a.batch, nest.b.batch) == (Batch(entries, size("of_a")), Batch(entries, size("of_b")))
+    assert nest.store.batch == Batch(entries, size("of_d")) and nest.a.pattern == "2:4"
 
 
 def test_what_is_described_is_rewritten_and_stays() -> None:

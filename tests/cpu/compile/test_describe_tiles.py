@@ -11,9 +11,10 @@ from louver.compile.canonical.canonicalize import CANONICAL, canonicalize
 from louver.compile.passes import State
 from louver.compile.plan.nest import read_nest
 from louver.frontend.ttir import read_ttir
-from louver.ir.product import Apply, LoadMatrix, Programs, walk
+from louver.ir.product import Apply, LoadMatrix, walk
 from louver.ir.refusal import UnsupportedKernelError
 from support.golden import Golden
+from support.sizes import size, sizes
 from support.triton.cases import CASES, kept
 from support.triton.texts import ADDEND, changed, nest
 
@@ -134,13 +135,13 @@ def test_sizes_and_strides_may_be_numbers() -> None:
         1,
     )
     found = read_nest(canonicalize(read_ttir(text)))
-    assert (found.a.stride, found.m, found.k) == (512, 300, "K")
+    assert (found.a.stride, found.m, found.k) == sizes(512, 300, "K")
 
 
 def test_an_array_that_the_epilogue_reads_through_pointers() -> None:
     found = nest(GROUPED, *ADDEND)
     (matrix,) = (node for node in walk(found.epilogue) if isinstance(node, LoadMatrix))
-    assert matrix == LoadMatrix("d", "f16", "stride_dm", transposed=False)
+    assert matrix == LoadMatrix("d", "f16", size("stride_dm"), transposed=False)
     assert any(isinstance(node, Apply) and node.step == "add" for node in walk(found.epilogue))
 
 
@@ -276,10 +277,10 @@ def test_changed_reads_what_it_changed() -> None:
 
 def test_descriptors_from_the_host_say_what_a_launch_must_find_equal() -> None:
     assert nest("given_descriptors").equal == (
-        ("K", "a_tiles.shape.1"),
-        ("a_tiles.shape.0", "d_tiles.shape.0"),
-        ("a_tiles.shape.1", "b_tiles.shape.0"),
-        ("b_tiles.shape.1", "d_tiles.shape.1"),
+        sizes("K", "a_tiles.shape.1"),
+        sizes("a_tiles.shape.0", "d_tiles.shape.0"),
+        sizes("a_tiles.shape.1", "b_tiles.shape.0"),
+        sizes("b_tiles.shape.1", "d_tiles.shape.1"),
     )
     assert nest("made_descriptors").equal == ()
 
@@ -292,7 +293,7 @@ def test_a_loop_over_a_constant_k_may_go_beyond_it() -> None:
         "    %c1_i32 =", "    %c500 = arith.constant 500 : i32\n    %c8 = arith.constant 8 : i32\n    %c1_i32 =", 1
     )
     found = read_nest(canonicalize(read_ttir(text)))
-    assert found.k == 500
+    assert found.k.constant == 500
     with pytest.raises(UnsupportedKernelError, match="the loop over K must run from 0 to 500 in steps of 64"):
         read_nest(canonicalize(read_ttir(text.replace("constant 8 :", "constant 7 :"))))
 
@@ -306,5 +307,5 @@ def test_stores_without_masks_are_of_whole_tiles(mask: str, multiples: tuple[tup
 
 def test_sizes_that_nothing_says_are_the_grid_s() -> None:
     found = nest("unmasked_pointers")
-    assert (found.m, found.n, found.k) == (Programs(0, 128), Programs(1, 64), "K")
+    assert (found.m, found.n, found.k) == sizes("128*programs x", "64*programs y", "K")
     assert (str(found.m), found.multiples, found.programs) == ("128*programs x", (), None)

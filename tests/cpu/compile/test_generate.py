@@ -20,6 +20,7 @@ from louver.frontend.builder import build_tile_ir
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem, Tile
 from louver.ir.context import parse_ir
+from louver.ir.plain import from_json, to_json
 from louver.ir.product import (
     Accumulator,
     Apply,
@@ -134,7 +135,7 @@ def test_signature_round_trips_through_json(name: str) -> None:
     module = generate(nest_of(problem, schedule), schedule, SM_90A)
     assign_shared_memory(module, SM_90A)
     signature = read_signature(module)
-    assert Signature.from_json(signature.to_json()) == signature
+    assert from_json(Signature, to_json(signature)) == signature
 
 
 def test_grid_is_one_cta_a_tile_and_at_most_one_an_sm() -> None:

@@ -19,6 +19,7 @@ from louver.ir.refusal import UnsupportedKernelError
 from louver.isa.targets import SM_90A
 from louver.library.configure import choose_for_nest
 from support.golden import Golden
+from support.sizes import size, sizes
 from support.triton.cases import kept
 from support.triton.grouped import GROUPED
 from support.triton.texts import changed_text, nest
@@ -26,10 +27,10 @@ from support.triton.texts import changed_text, nest
 POINTERS, LEFT = "expert_pointers", "weights_left"
 
 ENTRIES = {
-    POINTERS: Batch(None, "stride_e", EntryIndex("ids", "s32", "n")),
-    "expert_groups": Batch(None, "stride_e", EntryIndex("ids", "s32", "n")),
-    LEFT: Batch("E", nest(LEFT).a.batch.stride, EntryIndex("ids", "s32", "n")),  # type: ignore[union-attr]
-    "rows_numbered": Batch("E", nest(LEFT).a.batch.stride, EntryIndex("ids", "s32", "m")),  # type: ignore[union-attr]
+    POINTERS: Batch(None, size("stride_e"), EntryIndex("ids", "s32", "n")),
+    "expert_groups": Batch(None, size("stride_e"), EntryIndex("ids", "s32", "n")),
+    LEFT: Batch(size("E"), nest(LEFT).a.batch.stride, EntryIndex("ids", "s32", "n")),  # type: ignore[union-attr]
+    "rows_numbered": Batch(size("E"), nest(LEFT).a.batch.stride, EntryIndex("ids", "s32", "m")),  # type: ignore[union-attr]
 }
 
 
@@ -140,7 +141,7 @@ def test_a_nest_has_no_other_entries() -> None:
     fields = {name: getattr(found, name) for name in ProductNest.__dataclass_fields__}
     for part in ("b", "store"):
         with pytest.raises(ValueError, match="operands whose entries an array numbers are part of no other batch"):
-            ProductNest(**fields | {part: replace(fields[part], batch=Batch("E", "stride"))})
+            ProductNest(**fields | {part: replace(fields[part], batch=Batch(*sizes("E", "stride")))})
 
 
 def test_values_of_several_entries_are_not_shared() -> None:

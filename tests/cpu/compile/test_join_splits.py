@@ -20,6 +20,7 @@ from louver.ir.interpret import run_kernel
 from louver.ir.product import Accumulator, Apply, Cast, Constant, Number, ProductNest, Split, Store
 from louver.ir.refusal import UnsupportedKernelError
 from support.golden import Golden
+from support.sizes import size, sizes
 from support.triton.cases import kept
 from support.triton.splits import SPLITS, split_call, split_kernel
 
@@ -37,14 +38,14 @@ def nest(name: str, *changes: tuple[str, str]) -> ProductNest:
 
 
 EXPECTED = {
-    "split_rounds": Split(1, 3),
-    "split_whole_rounds": Split(1, 2),
-    "split_one_round": Split(1, 1),
-    "split_counted_steps": Split(2, "parts"),
-    "split_steps": Split(2, "programs z"),
-    "split_chunks": Split(2, None, "chunk", 64),
-    "split_ended_chunks": Split(2, None, "chunk", 1),
-    "split_shares": Split(2, 3),
+    "split_rounds": Split(1, size(3)),
+    "split_whole_rounds": Split(1, size(2)),
+    "split_one_round": Split(1, size(1)),
+    "split_counted_steps": Split(2, size("parts")),
+    "split_steps": Split(2, size("programs z")),
+    "split_chunks": Split(2, None, size("chunk"), 64),
+    "split_ended_chunks": Split(2, None, size("chunk"), 1),
+    "split_shares": Split(2, size(3)),
     "added_tiles": None,
 }
 
@@ -53,7 +54,7 @@ EXPECTED = {
 def test_how_programs_share_k(name: str) -> None:
     found = nest(name)
     assert found.split == EXPECTED[name]
-    assert (found.k, found.tile_k) == ("K", 64) and {found.m, found.n} == {"M", "N"}
+    assert (str(found.k), found.tile_k) == ("K", 64) and {found.m, found.n} == {*sizes("M", "N")}
     assert found.store.add == (name != "split_one_round")
 
 
@@ -158,7 +159,7 @@ def test_chunks_need_not_be_whole_steps_where_their_end_masks_them(rng: np.rando
 
 def test_what_may_be_added_and_how_k_may_be_shared() -> None:
     with pytest.raises(ValueError, match="sums in memory are of f32, f16, bf16, s32, got e4m3: convert"):
-        Store("d", "e4m3", "stride", False, add=True)
+        Store("d", "e4m3", size("stride"), False, add=True)
     with pytest.raises(ValueError, match="among programs or into chunks, got None and None"):
         Split(0, None)
 

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from louver.compile.plan.nest import UnsupportedKernelError, read_nest
+from louver.compile.plan.nest import read_nest
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem
 from louver.ir.context import parse_ir
+from louver.ir.refusal import UnsupportedKernelError
+from support.sizes import size
 from support.tile_ir import TILE, rewritten
 
 MATMUL, BIASED = Problem(), Problem(bias="row")
@@ -114,6 +116,15 @@ REFUSED = [
         MATMUL,
         [("%b, [%N, %K]", "%b, [%N, %M]")],
         "both operands must have the same K, not K and M",
+    ),
+    (
+        "a size that no launch computes",
+        MATMUL,
+        [
+            ("    %a_tensor =", "    %more = arith.xori %M, %N : i32\n    %a_tensor ="),
+            ("%a, [%M, %K]", "%a, [%more, %K]"),
+        ],
+        "sizes and strides must be arguments or constants, or products of these, got: %more = arith.xori",
     ),
     (
         "a size that is computed",
@@ -487,7 +498,7 @@ def test_a_refusal_names_the_source_line(location: str) -> None:
 
 def test_a_nest_checks_itself() -> None:
     nest = read_nest(build_tile_ir(MATMUL, TILE))
-    with pytest.raises(ValueError, match="both operands must have one K, got 'K' and 'L'"):
-        replace(nest, b=replace(nest.b, depth="L"))
+    with pytest.raises(ValueError, match="both operands must have one K, got K and L"):
+        replace(nest, b=replace(nest.b, depth=size("L")))
     with pytest.raises(ValueError, match="tile sizes are at least 1, got 128×0×32"):
         replace(nest, tile_n=0)

@@ -13,9 +13,10 @@ from louver.compile.canonical.unroll_programs import unroll_programs
 from louver.compile.plan.nest import read_nest
 from louver.frontend.ttir import read_ttir
 from louver.ir.interpret import InterpretationError
-from louver.ir.product import Apply, Multiple, Number, Programs, Quotient, halved, walk
+from louver.ir.product import Apply, Number, walk
 from louver.ir.refusal import UnsupportedKernelError
 from support.interpreted import run_triton, triton_given
+from support.sizes import size, sizes
 from support.triton.cases import CASES, kept
 from support.triton.texts import changed, nest
 
@@ -30,7 +31,7 @@ CONSTANT = [
 def test_a_sparse_weight_on_the_right_is_a_transposed_product() -> None:
     found = nest(LAYER)
     assert (found.a.argument, found.b.argument, found.store.argument) == ("w", "x", "y")
-    assert (found.m, found.n, found.tile_m, found.tile_n) == ("N", "M", 128, 64)
+    assert (str(found.m), str(found.n), found.tile_m, found.tile_n) == ("N", "M", 128, 64)
     assert found.store.transposed and found.a.k_major and found.b.k_major
     assert nest("weight_descriptors").b == found.b
     assert replace(nest("weight_blocks"), name="", arguments=()) == replace(found, name="", arguments=())
@@ -39,29 +40,23 @@ def test_a_sparse_weight_on_the_right_is_a_transposed_product() -> None:
 def test_a_pair_is_one_operand_of_two_arguments() -> None:
     found = nest(PAIR)
     assert found.gated and found.a.arguments == ("gate", "up") and found.a.argument == "gate_up"
-    assert found.a.extent == Multiple(("M",), 2) and str(found.a.extent) == "2*M"
-    assert (found.equal, found.multiples) == ((("stride_gate", "stride_up"),), (("M", 8),))
+    assert str(found.a.extent) == "2*M"
+    assert (found.equal, found.multiples) == ((sizes("stride_gate", "stride_up"),), (("M", 8),))
     layer = nest("gated_layer")
     assert layer.store.transposed and layer.a.arguments == ("gate", "up") and layer.equal == ()
     assert [argument.name for argument in layer.arguments[:3]] == ["y", "x", "gate_up"]
 
 
-def test_halves_of_sizes() -> None:
-    sizes = [10, "M", Multiple(("M",), 2), Multiple(("M",), 6), Programs(1, 64), Multiple(("M",), 3)]
-    halves = [5, Quotient("M", 2), "M", Multiple(("M",), 3), Programs(1, 32), Quotient("3*M", 2)]
-    assert [halved(size) for size in sizes] == halves
-
-
 def test_a_product_without_a_loop_says_how_large_k_may_be() -> None:
     found = nest(WHOLE)
-    assert (found.tile_k, found.k, found.at_most) == (64, "K", (("K", 64),))
-    assert (nest("whole_blocks").m, nest("whole_blocks").k, nest("whole_blocks").at_most) == (128, 64, ())
+    assert (found.tile_k, found.k, found.at_most) == (64, size("K"), ((size("K"), 64),))
+    assert (nest("whole_blocks").m, nest("whole_blocks").k) == sizes(128, 64) and not nest("whole_blocks").at_most
 
 
 def test_a_loop_to_a_number_says_how_large_k_may_be() -> None:
     text = re.sub(r"to %K step %c64_i32", "to %c128 step %c64_i32", kept(LAYER, "3.6"))
     text = text.replace("    %c0_i32 =", "    %c128 = arith.constant 128 : i32\n    %c0_i32 =", 1)
-    assert read_nest(canonicalize(read_ttir(text))).at_most == (("K", 128),)
+    assert read_nest(canonicalize(read_ttir(text))).at_most == ((size("K"), 128),)
 
 
 def test_how_persistent_programs_go_on() -> None:

@@ -9,8 +9,9 @@ import pytest
 from louver.compile.tile_signature import BoxParameter
 from louver.isa.tensormap import TensorMap
 from louver.library.boxes import tensor_map
+from support.sizes import sizes
 
-BOX = BoxParameter("x_box", "x", "address", 2, ("K", None), ("S",), (64, 32), 128)
+BOX = BoxParameter("x_box", "x", "address", 2, sizes("K", None), sizes("S"), (64, 32), 128)
 
 
 def test_rows_that_nothing_bounds_end_with_the_array() -> None:

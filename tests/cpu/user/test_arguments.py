@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 import louver
-from louver.compile.tile_signature import ArgumentParameter, Count, DenseView, Reach, SparseView, TileSignature
+from louver.compile.tile_signature import ArgumentParameter, DenseView, Reach, SparseView, TileSignature
 from louver.frontend.tuples import arrange
+from louver.ir.plain import from_json, to_json
 from louver.user.arguments import bind, canonical, classify
 from louver.user.bind_tiles import check_tiles
 from louver.user.descriptor import TensorDescriptor
 from louver.user.hints import Hints
 from louver.user.source import Parameter
+from support.sizes import size, sizes
 
 X, Y, N = Parameter("x"), Parameter("y"), Parameter("n", constexpr=True)
 
@@ -269,6 +271,10 @@ def test_descriptors_of_other_libraries_are_checked_too() -> None:
         classify((X,), {"x": Foreign()})
 
 
+def view_of(columns: str, sizes: tuple[str | None, ...], strides: tuple[str, ...]) -> SparseView:
+    return from_json(SparseView, {"argument": "x", "columns": columns, "sizes": sizes, "strides": strides})
+
+
 def check_view(s: louver.SparseTensor, view: SparseView, **numbers: int) -> None:
     """Check a call of register tiles that describe the sparse argument x so."""
     values = ArgumentParameter("x", "x", "values", None, "u64", "f16", 16)
@@ -288,23 +294,23 @@ def test_register_tiles_take_rows_of_sparse_tensors_without_gaps(
 ) -> None:
     s = sparse(rng, 8, 16)
     with pytest.raises(ValueError, match="for 'x': rows are 16 elements apart, got a stride of"):
-        check_view(s, SparseView("x", "16", (None,), (text,)), stride=pitch)
-    check_view(s, SparseView("x", "16", (None,), ("16",)))
-    check_view(s, SparseView("x", "16", (None,), ("2*stride",)), stride=8)
+        check_view(s, view_of("16", (None,), (text,)), stride=pitch)
+    check_view(s, view_of("16", (None,), ("16",)))
+    check_view(s, view_of("16", (None,), ("2*stride",)), stride=8)
 
 
 def test_the_stride_of_a_single_row_counts_where_it_is_its_length(rng: np.random.Generator) -> None:
     s = sparse(rng, 1, 16)
-    check_view(s, SparseView("x", "16", (None,), ("stride",)), stride=8)
+    check_view(s, view_of("16", (None,), ("stride",)), stride=8)
     with pytest.raises(ValueError, match="for 'x': rows are 16 elements apart, got a stride of 8"):
-        check_view(s, SparseView("x", "stride", (None,), ("stride",)), stride=8)
+        check_view(s, view_of("stride", (None,), ("stride",)), stride=8)
 
 
 @pytest.mark.parametrize("columns", [14, 20, 32])
 def test_register_tiles_read_whole_groups_of_a_row(columns: int, rng: np.random.Generator) -> None:
     with pytest.raises(ValueError, match=f"reads rows of 'x', 16 elements, or whole groups of 4 .* got {columns}"):
-        check_view(sparse(rng, 8, 16), SparseView("x", "n", (None,), ("16",)), n=columns)
-    check_view(sparse(rng, 8, 16), SparseView("x", "n", (None,), ("16",)), n=12)
+        check_view(sparse(rng, 8, 16), view_of("n", (None,), ("16",)), n=columns)
+    check_view(sparse(rng, 8, 16), view_of("n", (None,), ("16",)), n=12)
 
 
 BATCHES = [
@@ -325,17 +331,23 @@ def test_register_tiles_find_the_matrices_of_a_sparse_batch(
     rng: np.random.Generator,
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", sizes, strides), **numbers)
-    check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", ("3", "5"), ("5*16", "16")))
-    check_view(sparse(rng, 3, 32, 16), SparseView("x", "16", (None,), ("16",)))
-    check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", (None, "4"), ("80", "16")))
+        check_view(sparse(rng, 3, 5, 16), view_of("16", sizes, strides), **numbers)
+    check_view(sparse(rng, 3, 5, 16), view_of("16", ("3", "5"), ("5*16", "16")))
+    check_view(sparse(rng, 3, 32, 16), view_of("16", (None,), ("16",)))
+    check_view(sparse(rng, 3, 5, 16), view_of("16", (None, "4"), ("80", "16")))
 
 
 def test_strides_say_how_many_rows_a_matrix_of_a_sparse_batch_has(rng: np.random.Generator) -> None:
     s = sparse(rng, 3, 1, 16)
-    check_view(s, SparseView("x", "16", (None, "1"), ("16", "16")))
+    check_view(s, view_of("16", (None, "1"), ("16", "16")))
     with pytest.raises(ValueError, match="for 'x': rows are 16 elements apart, got a stride of 1"):
-        check_view(s, SparseView("x", "16", (None, "1"), ("16", "1")))
+        check_view(s, view_of("16", (None, "1"), ("16", "1")))
+
+
+def reach_of(*counts: tuple[str, str]) -> Reach:
+    """64 elements, and by step and number more for each count."""
+    end = sum((size(step) * (size(count) - 1) for step, count in counts), size(64))
+    return Reach("x", "columns", end, tuple(size(count) for _, count in counts))
 
 
 def check_signature(s: louver.SparseTensor, grid: tuple[int, ...], reach: Reach | None, **numbers: int) -> None:
@@ -349,24 +361,24 @@ def check_signature(s: louver.SparseTensor, grid: tuple[int, ...], reach: Reach 
     ("counts", "grid", "end"),
     [
         ((), (1,), 64),
-        ((Count("64", "K", 0, 64),), (1,), 192),
-        ((Count("64", "K", 64, 64),), (1,), 128),
-        ((Count("64", "programs x"), Count("2*64", "K", 0, 128)), (2, 1), 256),
-        ((Count("half", "programs y"),), (7, 3), 240),
-        ((Count("64", "K/100"),), (1,), 64),
+        ((("64", "(K + 63)/64"),), (1,), 192),
+        ((("64", "(K - 1)/64"),), (1,), 128),
+        ((("64", "programs x"), ("128", "(K + 127)/128")), (2, 1), 256),
+        ((("half", "programs y"),), (7, 3), 240),
+        ((("64", "K/100"),), (1,), 64),
     ],
 )
 def test_what_nothing_masks_is_inside_of_a_row(
-    counts: tuple[Count, ...], grid: tuple[int, ...], end: int, rng: np.random.Generator
+    counts: tuple[tuple[str, str], ...], grid: tuple[int, ...], end: int, rng: np.random.Generator
 ) -> None:
     numbers = {"K": 192, "half": 88, "first": 128}
-    check_signature(sparse(rng, 4, end), grid, Reach("x", "columns", 64, counts), **numbers)
+    check_signature(sparse(rng, 4, end), grid, reach_of(*counts), **numbers)
     with pytest.raises(ValueError, match=rf"reads {end} elements of each row of 'x', which has {end - 4}: mask them"):
-        check_signature(sparse(rng, 4, end - 4), grid, Reach("x", "columns", 64, counts), **numbers)
+        check_signature(sparse(rng, 4, end - 4), grid, reach_of(*counts), **numbers)
 
 
 def test_a_loop_without_an_iteration_reads_nothing(rng: np.random.Generator) -> None:
-    reach = Reach("x", "columns", 64, (Count("64", "K/200"), Count("64", "programs x")))
+    reach = reach_of(("64", "K/200"), ("64", "programs x"))
     check_signature(sparse(rng, 4, 16), (9,), reach, K=192, first=64)
 
 
@@ -377,20 +389,20 @@ def test_arguments_where_sparse_tiles_begin_are_multiples(rng: np.random.Generat
 
 
 def test_matrices_below_each_other_are_a_batch(rng: np.random.Generator) -> None:
-    check_view(sparse(rng, 96, 16), SparseView("x", "16", (None, "N"), ("N*16", "16")), N=48)
-    check_view(sparse(rng, 96, 16), SparseView("x", "16", (None, "20"), ("N*16", "16")), N=48)
+    check_view(sparse(rng, 96, 16), view_of("16", (None, "N"), ("N*16", "16")), N=48)
+    check_view(sparse(rng, 96, 16), view_of("16", (None, "20"), ("N*16", "16")), N=48)
     with pytest.raises(ValueError, match=r"matrices of a batch, in 3 dimensions, got \[96, 16\]"):
-        check_view(sparse(rng, 96, 16), SparseView("x", "16", (None, "N"), ("N*16", "16")), N=24)
-    check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", (None, "step/16"), ("step", "16")), step=80)
+        check_view(sparse(rng, 96, 16), view_of("16", (None, "N"), ("N*16", "16")), N=24)
+    check_view(sparse(rng, 3, 5, 16), view_of("16", (None, "step/16"), ("step", "16")), step=80)
     with pytest.raises(ValueError, match="sizes of 'x', matrices of 5 rows at most, got 6"):
-        check_view(sparse(rng, 3, 5, 16), SparseView("x", "16", (None, "other/16"), ("80", "16")), other=96)
+        check_view(sparse(rng, 3, 5, 16), view_of("16", (None, "other/16"), ("80", "16")), other=96)
 
 
 def test_a_signature_is_what_its_json_says() -> None:
     values = ArgumentParameter("x", "x", "values", None, "u64", "f16", 16)
-    reach = Reach("x", "columns", 64, (Count("64", "K", 0, 64), Count("64", "programs z")))
-    view = SparseView("x", "K", (None, "M"), ("M*K", "K"))
+    reach = reach_of(("64", "(K + 63)/64"), ("64", "programs z"))
+    view = view_of("K", (None, "M"), ("M*K", "K"))
     signature = TileSignature(
-        "k", (values,), 32, 0, (view,), (DenseView("d", ("M", "N"), ("N", "1")),), (reach,), (("first", 64),)
+        "k", (values,), 32, 0, (view,), (DenseView("d", sizes("M", "N"), sizes("N", "1")),), (reach,), (("first", 64),)
     )
-    assert TileSignature.from_json(json.loads(json.dumps(signature.to_json()))) == signature
+    assert from_json(TileSignature, json.loads(json.dumps(to_json(signature)))) == signature

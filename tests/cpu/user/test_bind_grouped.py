@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import louver
+from louver.ir.plain import from_json, to_json
 from louver.user.facts import IndexFacts, MatrixFacts, ProductFacts
+from support.sizes import sizes
 from support.triton.grouped import grouped_kernel, layer
 from support.triton.texts import nest
 
@@ -61,5 +63,5 @@ def test_an_output_that_overlaps_the_numbers(rng: np.random.Generator) -> None:
 def test_facts_survive_json() -> None:
     facts = ProductFacts.of(nest("expert_pointers"))
     assert facts.index == IndexFacts("ids", "n")
-    assert facts.a == MatrixFacts("w", "N", "K", "stride_w", None, "stride_e") and facts.batch is None
-    assert ProductFacts.from_json(json.loads(json.dumps(facts.to_json()))) == facts
+    assert facts.a == MatrixFacts("w", *sizes("N", "K", "stride_w", None, "stride_e")) and facts.batch is None
+    assert from_json(ProductFacts, json.loads(json.dumps(to_json(facts)))) == facts

@@ -12,14 +12,16 @@ import numpy as np
 import pytest
 
 import louver
+from louver.ir.plain import from_json, to_json
+from louver.ir.polynomial import with_grid
 from louver.runtime.arrays import view
 from louver.user.arguments import classify
 from louver.user.bind_product import Matrix, _check_output, bind_product
 from louver.user.descriptor import TensorDescriptor
 from louver.user.facts import MatrixFacts, ProductFacts
-from louver.user.sizes import size, with_grid
 from louver.user.source import Parameter
 from support.jit import arguments, grid_of, kept_kernel, output
+from support.sizes import size, sizes
 from support.triton.cases import CASES
 from support.triton.products import Given, compiled, given
 
@@ -108,7 +110,7 @@ def test_the_epilogue_reads_the_output_where_it_is_stored(case: Given, first: in
     memory = np.zeros(2 * M * N + N, np.float16)
     known = arguments(case, memory[: M * N].reshape(M, N)) | {"c": memory[first:], "stride_c": pitch}
     call = classify([Parameter(name) for name in known], known)
-    facts = replace(ProductFacts.of(case.product.nest), matrices=(MatrixFacts("c", "M", "N", "stride_c"),))
+    facts = replace(ProductFacts.of(case.product.nest), matrices=(MatrixFacts("c", *sizes("M", "N", "stride_c")),))
     if fits:
         assert bind_product("k", facts, call, grid_of(case)).out.argument == "d"
         return
@@ -140,7 +142,7 @@ def test_arrays_in_two_places(case: Given, torch: Any) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_facts_survive_the_cache(name: str) -> None:
     facts = ProductFacts.of(compiled(name).nest)
-    assert ProductFacts.from_json(json.loads(json.dumps(facts.to_json()))) == facts
+    assert from_json(ProductFacts, json.loads(json.dumps(to_json(facts)))) == facts
 
 
 def test_matrices_and_numbers_of_an_epilogue_are_bound_by_their_names(rng: np.random.Generator) -> None:
@@ -152,7 +154,7 @@ def test_matrices_and_numbers_of_an_epilogue_are_bound_by_their_names(rng: np.ra
     nest = read_nest(build_tile_ir(Problem(epilogue=Epilogue(c="f16", alpha=True, scale="tensor")), Tile(64, 64, 64)))
     facts = ProductFacts.of(nest)
     assert [matrix.argument for matrix in facts.matrices] == ["c"] and facts.numbers[0] == "alpha"
-    assert [(vector.argument, vector.size) for vector in facts.vectors] == [("scale", "1")]
+    assert [(vector.argument, vector.size) for vector in facts.vectors] == [("scale", size(1))]
 
 
 def product(name: str, rng: np.random.Generator, **changes: Any) -> None:
@@ -192,8 +194,8 @@ def test_a_batch_of_one_has_any_stride(stride: int) -> None:
     ("text", "value"),
     [("M", 10), ("64", 64), ("M/4", 2), ("10/4/2", 1), ("a.shape.0", 7), ("2*M", 20), ("6*programs y/2", 9)],
 )
-def test_sizes_are_texts(text: str, value: int) -> None:
-    assert size(text, with_grid({"M": 10, "a.shape.0": 7}, (2, 3))) == value
+def test_sizes_have_texts(text: str, value: int) -> None:
+    assert size(text).value(with_grid({"M": 10, "a.shape.0": 7}, (2, 3))) == value
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_a_mask_says_how_many_matrices_a_batch_has(
         text = text.replace(before, after.replace("FIRST", str(first)).replace("MATRICES", matrices))
     made = compile_tiles(parse_ir(text))
     (box,) = [each for each in made.signature.boxes if each.argument == "b"]
-    assert feeds(made) == (3, 0) and box.sizes[2] == size
+    assert feeds(made) == (3, 0) and str(box.sizes[2]) == size
     m, n, k = LOOP.tile
     # An array of one matrix, with as many more as the mask leaves out.
     run = LOOP.drawn(rng, m, n, 3 * k)

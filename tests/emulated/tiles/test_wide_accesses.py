@@ -13,10 +13,12 @@ from louver.compile.tiles import compile_tiles
 from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
+from louver.ir.plain import from_json, to_json
 from louver.isa.instruction import LANES
 from louver.ptx.assembler import assemble
 from support.emulate_tiles import emulate_tiles
 from support.multiples import mark_arguments, marked
+from support.sizes import size, sizes
 from support.triton.tile_cases import TILE_CASES, kept_tiles
 from support.triton.tile_runs import ELEMENTS, RUNS, draw, poisoned, product, tiles
 
@@ -202,5 +204,5 @@ def test_parts_of_large_multiples(rng: np.random.Generator, op: str, by: int) ->
 
 def test_signatures_say_how_sparse_tensors_are_described() -> None:
     signature = compile_tiles(read_ttir(kept_tiles("dot_f16"))).signature
-    assert signature.views == (SparseView("a", columns="K", sizes=("M",), strides=("K",)),)
-    assert type(signature).from_json(json.loads(json.dumps(signature.to_json()))) == signature
+    assert signature.views == (SparseView("a", size("K"), sizes("M"), sizes("K")),)
+    assert from_json(type(signature), json.loads(json.dumps(to_json(signature)))) == signature

@@ -19,6 +19,7 @@ from louver.ir.refusal import UnsupportedKernelError
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from support.jit import KeptSource
+from support.sizes import sizes
 
 ROWS, COLUMNS, DEPTH = 40, 16, 128
 
@@ -217,17 +218,14 @@ def test_matrices_are_counted_from_the_last_one() -> None:
         end="K",
     )
     (view,) = compile_tiles(parse_ir(text)).signature.views
-    assert view.strides[0] == "K*M" and view.sizes == (None, "M")
+    assert str(view.strides[0]) == "K*M" and view.sizes == sizes(None, "M")
 
 
-@pytest.mark.parametrize(("checked", "reached"), [("0, 1", ()), ("0", ("64 K",)), ("1", ())])
+@pytest.mark.parametrize(("checked", "reached"), [("0, 1", ()), ("0", ("64*((K + 63)/64)",)), ("1", ())])
 def test_blocks_that_are_not_checked_leave_their_columns_to_the_launch(checked: str, reached: tuple[str, ...]) -> None:
     text = text_of("blocks", "K").replace("boundaryCheck = array<i32: 0, 1>", f"boundaryCheck = array<i32: {checked}>")
     reaches = compile_tiles(parse_ir(text)).signature.reaches
-    assert (
-        tuple(f"{each.least} {count.end}" for each in reaches if each.of == "columns" for count in each.counts)
-        == reached
-    )
+    assert tuple(str(each.end) for each in reaches if each.of == "columns") == reached
 
 
 def test_pointers_move_to_a_matrix_of_a_batch(rng: np.random.Generator) -> None:

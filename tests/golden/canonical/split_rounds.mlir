@@ -1,5 +1,5 @@
 builtin.module {
-  tt.func public @split_rounds(%d: !tt.ptr<f32>, %a: !tt.ptr<f16, #tt.sparse<"NV24">>, %b: !tt.ptr<f16>, %M: i32, %N: i32, %K: i32, %stride_a: i32, %stride_b: i32, %stride_d: i32) attributes {noinline = false, louver.split = [[1 : i64, 3 : i64, "", 1 : i64]]} {
+  tt.func public @split_rounds(%d: !tt.ptr<f32>, %a: !tt.ptr<f16, #tt.sparse<"NV24">>, %b: !tt.ptr<f16>, %M: i32, %N: i32, %K: i32, %stride_a: i32, %stride_b: i32, %stride_d: i32) attributes {noinline = false, louver.split = [[1 : i64, "3", "", 1 : i64]]} {
     %m = tt.get_program_id x : i32
     %n = tt.get_program_id y : i32
     %0 = arith.extsi %stride_d : i32 to i64

@@ -1,5 +1,5 @@
 builtin.module {
-  tt.func public @split_shares(%d: !tt.ptr<bf16>, %a: !tt.ptr<bf16, #tt.sparse<"NV24">>, %b: !tt.ptr<bf16>, %M: i32, %N: i32, %K: i32, %stride_a: i32, %stride_b: i32, %stride_d: i32) attributes {noinline = false, louver.split = [[2 : i64, 3 : i64, "", 1 : i64]]} {
+  tt.func public @split_shares(%d: !tt.ptr<bf16>, %a: !tt.ptr<bf16, #tt.sparse<"NV24">>, %b: !tt.ptr<bf16>, %M: i32, %N: i32, %K: i32, %stride_a: i32, %stride_b: i32, %stride_d: i32) attributes {noinline = false, louver.split = [[2 : i64, "3", "", 1 : i64]]} {
     %total = arith.constant dense<0.000000e+00> : tensor<128x64xf32>
     %c1_i64 = arith.constant 1 : i64
     %c64_i32 = arith.constant 64 : i32

@@ -11,7 +11,7 @@
 #slice_6 = #tt.slice<{dim = 0, parent = #mma}>
 #slice_7 = #tt.slice<{dim = 0, parent = #dot_op_2}>
 builtin.module {
-  tt.func public @dot_kernel(%arg0: !tt.ptr<f16>, %arg1: !tt.ptr<f16>, %arg1_metadata: !tt.ptr<i16>, %arg2: !tt.ptr<f16>) attributes {louver.reach = [["arg1", "rows", 32 : i64], ["arg1", "columns", 64 : i64]]} {
+  tt.func public @dot_kernel(%arg0: !tt.ptr<f16>, %arg1: !tt.ptr<f16>, %arg1_metadata: !tt.ptr<i16>, %arg2: !tt.ptr<f16>) attributes {louver.reach = [["arg1", "rows", "32"], ["arg1", "columns", "64"]]} {
     %0 = arith.constant 32 : i64
     %1 = arith.constant 1 : i64
     %2 = arith.constant 0 : i64

@@ -21,13 +21,13 @@ from xdsl.ir import BlockArgument, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.access import Access, Dimension, access
-from louver.analysis.atoms import Iteration, Part, changed
-from louver.analysis.number_text import number_text
-from louver.analysis.polynomial import ONE, Monomial, Polynomial
+from louver.analysis.atoms import Iteration
+from louver.analysis.launch_size import launch_size
 from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.canonical.descriptors import EVERY
 from louver.compile.decompose.expand_blocks import metadata_loads
 from louver.compile.tile_signature import ArgumentParameter, BoxParameter
+from louver.ir.polynomial import Part, Polynomial, Size
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import DescriptorType, DotOp, FuncOp, LoadOp, TransOp
 from louver.ir.tile.shared import SharedLayout
@@ -129,16 +129,16 @@ class _Boxes:
     def _counted(self, first: Polynomial) -> Polynomial:
         """Where tiles begin, by what a loop's number begins with and its steps."""
 
-        def change(atom: Hashable) -> Polynomial:
-            if isinstance(atom, Part):
-                return Part.of(self._counted(atom.whole), atom.by)
+        def leaf(atom: Hashable) -> Polynomial:
             loop = _counting_loop(atom)
             if loop is None:
                 return Polynomial.atom(atom)
             begin, step = (self.describer.affine.integer(each) for each in (loop.lb, loop.step))
             return self._counted(begin) + step * Polynomial.atom(Iteration(loop))
 
-        return changed(first, change)
+        found = first.over(leaf)
+        assert found is not None
+        return found
 
     def _metadata(self, load: LoadOp) -> Access:
         """What metadata is outside of its tensor is of no account, as long as it is legal codes: nothing bounds it."""
@@ -152,9 +152,9 @@ class _Boxes:
         strides = [rows.stride, *([] if found.entry is None else [found.entry.stride])]
         if any(self._multiple(each) % KNOWN_STRIDE for each in strides):
             return None
-        texts = [number_text(each, self.names) for each in strides]
+        steps = [launch_size(each, self.names) for each in strides]
         sizes = (None, None) if array.part == "metadata" else self._sizes(columns, rows, found)
-        if None in texts or sizes is None or (array.part == "metadata" and found.entry is not None):
+        if None in steps or sizes is None or (array.part == "metadata" and found.entry is not None):
             return None
         layout = SharedLayout((rows.extent, columns.extent), 1, size)
         box = (layout.swizzle.width // size, rows.extent, *([] if found.entry is None else [1]))
@@ -164,12 +164,12 @@ class _Boxes:
             array.part,
             size,
             sizes,
-            tuple(text for text in texts if text is not None),
+            tuple(each for each in steps if each is not None),
             box,
             layout.swizzle.span,
         )
 
-    def _sizes(self, columns: Dimension, rows: Dimension, found: Access) -> tuple[str | None, ...] | None:
+    def _sizes(self, columns: Dimension, rows: Dimension, found: Access) -> tuple[Size | None, ...] | None:
         """Of the tensor, None as far as the array goes; None together for what is no box."""
         inner, along = self._end(columns), self._end(rows)
         if inner is None or (along is None and (rows.size is not None or found.entry is not None)):
@@ -179,28 +179,14 @@ class _Boxes:
         matrices = found.entry.size
         if matrices is None or matrices.constant == EVERY:
             return inner, along, None
-        text = number_text(matrices, self.names)
-        return None if text is None else (inner, along, text)
+        size = launch_size(matrices, self.names)
+        return None if size is None else (inner, along, size)
 
-    def _end(self, each: Dimension) -> str | None:
+    def _end(self, each: Dimension) -> Size | None:
         """Where a dimension ends: at its size, or where the loop's last tile does. None for what a launch cannot compute."""
-        end = each.size
-        if end is None:
-            end = Polynomial.number(each.extent)
-            for monomial, factor in each.first:
-                steps = self._steps(monomial)
-                if steps is None:
-                    return None
-                end += steps * Polynomial.number(factor)
-        return number_text(end, self.names)
-
-    def _steps(self, monomial: Monomial) -> Polynomial | None:
-        """The most that part of an index is: 1 for a number, and a loop's last number of an iteration."""
-        if monomial == ONE:
-            return Polynomial.number(1)
-        (atom, power), *others = monomial
-        times = self.describer.affine.times(atom.loop) if isinstance(atom, Iteration) else None
-        return None if times is None or others or power != 1 else times - Polynomial.number(1)
+        last = self.describer.affine.last(each.first) if each.size is None else None
+        end = each.size if last is None else last + each.extent
+        return None if end is None else launch_size(end, self.names)
 
     def _name(self, array: str) -> str:
         name = f"{array}_box"
@@ -241,8 +227,8 @@ class _Boxes:
 
     def _atom(self, atom: object) -> int:
         if isinstance(atom, Part):
-            whole = self._multiple(atom.whole)
-            return whole // atom.by if whole % atom.by == 0 and whole else 1
+            whole, by = self._multiple(atom.whole), atom.by.constant
+            return whole // by if by and whole and whole % by == 0 else 1
         parameter = self.given.get(cast(SSAValue, atom)) if isinstance(atom, SSAValue) else None
         if parameter is None:
             return 1
@@ -266,15 +252,10 @@ def _is_least_zero(value: Polynomial) -> bool:
     for monomial, factor in value:
         term = Polynomial.of({monomial: factor})
         quotient = next((atom for atom, _ in monomial if isinstance(atom, Part)), None)
-        alone = quotient is not None and term == Polynomial.number(factor) * Polynomial.atom(quotient)
-        if (
-            quotient is not None
-            and alone
-            and factor < 0
-            and factor % quotient.by == 0
-            and _is_least_zero(quotient.whole)
-        ):
+        by = None if quotient is None else quotient.by.constant
+        alone = quotient is not None and term == Polynomial.atom(quotient) * factor
+        if quotient is not None and by and alone and factor < 0 and factor % by == 0 and _is_least_zero(quotient.whole):
             # A quotient, multiplied again, is at most what was divided: what is left is a remainder.
-            term = Polynomial.number(factor // quotient.by) * quotient.whole
+            term = factor // by * quotient.whole
         least += term
     return all(factor > 0 for _, factor in least)

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from louver.compile.tile_signature import ArgumentParameter, BoxParameter, TileSignature
+from louver.ir.plain import from_json, to_json
+from support.sizes import sizes
 
 SIGNATURE = TileSignature(
     "kernel",
@@ -20,14 +22,14 @@ SIGNATURE = TileSignature(
     128,
     4096,
     boxes=(
-        BoxParameter("a_box", "a", "values", 2, ("K", "M"), ("/ K 2",), (32, 64), 64),
-        BoxParameter("a_metadata_box", "a", "metadata", 2, (None, None), ("K",), (64, 4), 128),
+        BoxParameter("a_box", "a", "values", 2, sizes("K", "M"), sizes("K/2"), (32, 64), 64),
+        BoxParameter("a_metadata_box", "a", "metadata", 2, (None, None), sizes("K"), (64, 4), 128),
     ),
 )
 
 
 def test_json_round_trip() -> None:
-    assert TileSignature.from_json(json.loads(json.dumps(SIGNATURE.to_json()))) == SIGNATURE
+    assert from_json(TileSignature, json.loads(json.dumps(to_json(SIGNATURE)))) == SIGNATURE
     assert SIGNATURE.arguments == ("a", "x", "scale")
 
 
@@ -54,15 +56,15 @@ def test_a_parameter_that_cannot_be_is_an_error(changes: dict[str, Any], rule: s
     [
         ({"part": "value"}, "boxes are of an array, got 'value' of 'x'"),
         ({"strides": ()}, "a box has a size for each dimension, and strides but for the first"),
-        ({"sizes": ("K",)}, "a box has a size for each dimension"),
+        ({"sizes": sizes("K")}, "a box has a size for each dimension"),
     ],
 )
 def test_a_box_that_cannot_be_is_an_error(changes: dict[str, Any], rule: str) -> None:
     box = {
         "part": "address",
         "element_bytes": 2,
-        "sizes": ("K", "N"),
-        "strides": ("K",),
+        "sizes": sizes("K", "N"),
+        "strides": sizes("K"),
         "box": (64, 64),
         "swizzle": 128,
     }

@@ -1,0 +1,58 @@
+"""Frozen dataclasses as JSON values and back, by their fields' types: what is kept beside a cubin needs no IR to be read."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from louver.ir.polynomial import Polynomial
+
+T = TypeVar("T")
+
+
+def to_json(value: object) -> Any:
+    """JSON values that `from_json` reads back. Sizes are texts."""
+    if isinstance(value, Polynomial):
+        return str(value)
+    if isinstance(value, tuple):
+        return [to_json(each) for each in cast("tuple[object, ...]", value)]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
+    return value
+
+
+def from_json(kind: type[T], facts: Mapping[str, Any]) -> T:
+    """The object of a dataclass that `to_json` wrote."""
+    hints = _hints(kind)
+    return kind(**{name: _read(hints[name], each) for name, each in facts.items()})
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _read(kind: Any, value: Any) -> Any:
+    inner = get_args(kind)
+    if value is None:
+        return None
+    if get_origin(kind) in (Union, UnionType):
+        several = [each for each in inner if each is not NoneType]
+        return _read(several[0] if len(several) == 1 else _fitting(several, value), value)
+    if get_origin(kind) is tuple:
+        kinds = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+        return tuple(map(_read, kinds, value))
+    if kind is Polynomial:
+        return Polynomial.parse(value)
+    return from_json(cast("type[Any]", kind), value) if is_dataclass(kind) else value
+
+
+def _fitting(kinds: list[Any], facts: Mapping[str, Any]) -> Any:
+    """The one of some dataclasses that has these fields."""
+    for kind in kinds:
+        if is_dataclass(kind) and {field.name for field in fields(kind)} == set(facts):
+            return kind
+    raise ValueError(f"expected the fields of {' or '.join(kind.__name__ for kind in kinds)}, got {', '.join(facts)}")

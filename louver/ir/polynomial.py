@@ -1,0 +1,351 @@
+"""Integer polynomials over atoms: the one notation for numbers of a kernel and for numbers that its launch computes.
+
+In a kernel atoms are SSA values, lanes and iterations (`louver.analysis.atoms`). In a `Size` they are names of a call's numbers, so
+that a launch computes it: `Size.value(numbers)`. Quotients, the least and the greatest of polynomials are atoms of both.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Literal, TypeAlias, cast
+
+Monomial: TypeAlias = frozenset[tuple[Hashable, int]]
+"""Atoms with their powers."""
+
+Numbers: TypeAlias = Mapping[str, int | float]
+"""A call's numbers by name."""
+
+ONE: Monomial = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Polynomial:
+    """A sum of monomials with integer coefficients, none of them 0. Its text is infix: `2*M`, `K/2`, `min(M, 128) + 1`."""
+
+    terms: frozenset[tuple[Monomial, int]]
+
+    @classmethod
+    def of(cls, coefficients: Mapping[Monomial, int]) -> Polynomial:
+        """From coefficients by monomial; those of 0 are dropped."""
+        return cls(frozenset((monomial, factor) for monomial, factor in coefficients.items() if factor))
+
+    @classmethod
+    def number(cls, value: int) -> Polynomial:
+        """A constant."""
+        return cls.of({ONE: value})
+
+    @classmethod
+    def atom(cls, atom: Hashable) -> Polynomial:
+        """One atom."""
+        return cls.of({frozenset({(atom, 1)}): 1})
+
+    @classmethod
+    def parse(cls, text: str) -> Polynomial:
+        """The size of a text that `str` wrote. Raises ValueError for other texts."""
+        return _Parser(_TOKEN.findall(text), text).whole()
+
+    def __iter__(self) -> Iterator[tuple[Monomial, int]]:
+        return iter(self.terms)
+
+    def __bool__(self) -> bool:
+        return bool(self.terms)
+
+    def __add__(self, other: Polynomial | int) -> Polynomial:
+        total = Counter(dict(self.terms))
+        for monomial, factor in _polynomial(other).terms:
+            total[monomial] += factor
+        return Polynomial.of(total)
+
+    def __neg__(self) -> Polynomial:
+        return Polynomial(frozenset((monomial, -factor) for monomial, factor in self.terms))
+
+    def __sub__(self, other: Polynomial | int) -> Polynomial:
+        return self + -other
+
+    def __mul__(self, other: Polynomial | int) -> Polynomial:
+        total: Counter[Monomial] = Counter()
+        for one, factor in self.terms:
+            for two, by in _polynomial(other).terms:
+                total[multiply(one, two)] += factor * by
+        return Polynomial.of(total)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __floordiv__(self, other: Polynomial | int) -> Polynomial:
+        """The quotient, rounded towards 0 as kernels do it. Without a remainder it has no quotient in it."""
+        by = _polynomial(other)
+        exact = self.quotient(by)
+        if exact is not None:
+            return exact
+        if by.constant is not None and self.constant is not None:
+            return Polynomial.number(_quotient(self.constant, by.constant))
+        return Polynomial.atom(Part(self, by))
+
+    def quotient(self, by: Polynomial) -> Polynomial | None:
+        """By a single monomial, where nothing is left; None elsewhere."""
+        if len(by.terms) != 1:
+            return None
+        ((unit, size),) = by.terms
+        found: dict[Monomial, int] = {}
+        for monomial, factor in self.terms:
+            part = divide(monomial, unit)
+            if part is None or factor % size:
+                return None
+            found[part] = factor // size
+        return Polynomial.of(found)
+
+    def ceil(self, by: int) -> Polynomial:
+        """The quotient, rounded up, of what is not negative."""
+        return self // by if all(factor % by == 0 for _, factor in self.terms) else (self + (by - 1)) // by
+
+    def __str__(self) -> str:
+        terms = sorted(self.terms, key=lambda term: (term[0] == ONE, term[1] < 0, _product(*term)))
+        text = " + ".join(_product(*term) for term in terms) or "0"
+        return text.replace("+ -", "- ")
+
+    __repr__ = __str__
+
+    @property
+    def constant(self) -> int | None:
+        """The number that it is, or None if it has atoms."""
+        return self.coefficient(ONE) if all(monomial == ONE for monomial, _ in self.terms) else None
+
+    @property
+    def atoms(self) -> frozenset[Hashable]:
+        """Every atom in it."""
+        return frozenset(atom for monomial, _ in self.terms for atom, _ in monomial)
+
+    @property
+    def leaves(self) -> frozenset[Hashable]:
+        """What it is made of in the end: its atoms, and in the place of compound ones their leaves."""
+        found: set[Hashable] = set()
+        for atom in self.atoms:
+            found |= frozenset().union(*(part.leaves for part in atom.parts)) if isinstance(atom, Compound) else {atom}
+        return frozenset(found)
+
+    @property
+    def name(self) -> str | None:
+        """The one name that a size is; None for any other number."""
+        (only,) = self.atoms if len(self.atoms) == 1 else (None,)
+        return only if isinstance(only, str) and self == Polynomial.atom(only) else None
+
+    def coefficient(self, monomial: Monomial) -> int:
+        """Of one monomial."""
+        return dict(self.terms).get(monomial, 0)
+
+    def over(self, leaf: Callable[[Hashable], Polynomial | None]) -> Polynomial | None:
+        """The same polynomial of other leaves; None where one of them becomes none."""
+        total = Polynomial.number(0)
+        for monomial, factor in self.terms:
+            product = Polynomial.number(factor)
+            for atom, power in monomial:
+                value = atom.over(leaf) if isinstance(atom, Compound) else leaf(atom)
+                if value is None:
+                    return None
+                for _ in range(power):
+                    product *= value
+            total += product
+        return total
+
+    def value(self, numbers: Numbers) -> int:
+        """What a size is in a call with these numbers. Raises KeyError for a name that is none of them."""
+        return sum(
+            factor * prod(_value(atom, numbers) ** power for atom, power in monomial) for monomial, factor in self.terms
+        )
+
+
+Size: TypeAlias = Polynomial
+"""A number that a launch computes: its leaves are names of a call's numbers."""
+
+
+class Compound(ABC):
+    """An atom that is made of polynomials."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[Polynomial, ...]:
+        """The polynomials."""
+
+    @abstractmethod
+    def made(self, *parts: Polynomial) -> Polynomial:
+        """The same of other polynomials."""
+
+    def over(self, leaf: Callable[[Hashable], Polynomial | None]) -> Polynomial | None:
+        """The same of other leaves; None where one of them becomes none."""
+        found = [part.over(leaf) for part in self.parts]
+        return None if None in found else self.made(*cast("list[Polynomial]", found))
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Compound):
+    """`whole` divided by `by`, rounded towards 0, as `//` does in a kernel. A call may have nothing to divide by: it divides by 1."""
+
+    whole: Polynomial
+    by: Polynomial
+
+    @property
+    def parts(self) -> tuple[Polynomial, ...]:
+        """The whole and the divisor."""
+        return self.whole, self.by
+
+    def made(self, *parts: Polynomial) -> Polynomial:
+        """The quotient of others."""
+        return parts[0] // parts[1]
+
+    def __str__(self) -> str:
+        whole, by = str(self.whole), str(self.by)
+        bare = len(self.whole.terms) == 1 and not whole.startswith("-")
+        return f"{whole if bare else f'({whole})'}/{by if _WORD.fullmatch(by) else f'({by})'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme(Compound):
+    """The least or the greatest of two numbers."""
+
+    kind: Literal["min", "max"]
+    one: Polynomial
+    other: Polynomial
+
+    @property
+    def parts(self) -> tuple[Polynomial, ...]:
+        """The two."""
+        return self.one, self.other
+
+    def made(self, *parts: Polynomial) -> Polynomial:
+        """That of two others."""
+        numbers = [part.constant for part in parts]
+        if None not in numbers:
+            return Polynomial.number(_EXTREMES[self.kind](*cast("list[int]", numbers)))
+        return Polynomial.atom(Extreme(self.kind, *parts))
+
+    def __str__(self) -> str:
+        return f"{self.kind}({self.one}, {self.other})"
+
+
+_EXTREMES: Mapping[str, Callable[[int, int], int]] = {"min": min, "max": max}
+
+AXES = "xyz"
+
+
+def programs(axis: int) -> str:
+    """The name of the number of programs along an axis of the grid."""
+    return f"programs {AXES[axis]}"
+
+
+def with_grid(numbers: Numbers, grid: Sequence[int]) -> dict[str, int | float]:
+    """A call's numbers, and how many programs it has along each axis."""
+    padded = (*grid, 1, 1)
+    return {**numbers, **{programs(axis): padded[axis] for axis in range(len(AXES))}}
+
+
+def multiply(one: Monomial, two: Monomial) -> Monomial:
+    """The product of two monomials."""
+    powers = Counter(dict(one))
+    for atom, power in two:
+        powers[atom] += power
+    return frozenset(powers.items())
+
+
+def divide(monomial: Monomial, by: Monomial) -> Monomial | None:
+    """The quotient, or None if it is no monomial."""
+    powers = Counter(dict(monomial))
+    for atom, power in by:
+        powers[atom] -= power
+    if any(power < 0 for power in powers.values()):
+        return None
+    return frozenset((atom, power) for atom, power in powers.items() if power)
+
+
+def _polynomial(value: Polynomial | int) -> Polynomial:
+    return Polynomial.number(value) if isinstance(value, int) else value
+
+
+def _quotient(whole: int, by: int) -> int:
+    """Rounded towards 0. A stride of 0 fits in as often as one likes."""
+    by = by or 1
+    return whole // by if (whole < 0) == (by < 0) else -(-whole // by)
+
+
+def _value(atom: Hashable, numbers: Numbers) -> int:
+    match atom:
+        case Part(whole, by):
+            return _quotient(whole.value(numbers), by.value(numbers))
+        case Extreme(kind, one, other):
+            return _EXTREMES[kind](one.value(numbers), other.value(numbers))
+        case _:
+            return int(numbers[cast(str, atom)])
+
+
+def _product(monomial: Monomial, factor: int) -> str:
+    alone = factor == 1 and sum(power for _, power in monomial) == 1
+    texts = [
+        f"({atom})" if isinstance(atom, Part) and not alone else str(atom)
+        for atom, power in monomial
+        for _ in range(power)
+    ]
+    number = [] if abs(factor) == 1 and monomial else [str(abs(factor))]
+    return "-" * (factor < 0) + "*".join([*number, *sorted(texts)])
+
+
+_WORD = re.compile(r"programs [xyz]|[^\s+\-*/(),]+")
+_TOKEN = re.compile(rf"{_WORD.pattern}|\S")
+
+
+@dataclass(slots=True)
+class _Parser:
+    """Reads tokens of `text` from left to right."""
+
+    tokens: list[str]
+    text: str
+
+    def whole(self) -> Polynomial:
+        found = self._sum()
+        if self.tokens:
+            raise self._error()
+        return found
+
+    def _sum(self) -> Polynomial:
+        total = -self._term() if self._take("-") else self._term()
+        while operator := self._take("+", "-"):
+            total = total + self._term() if operator == "+" else total - self._term()
+        return total
+
+    def _term(self) -> Polynomial:
+        product = self._factor()
+        while operator := self._take("*", "/"):
+            product = product * self._factor() if operator == "*" else product // self._factor()
+        return product
+
+    def _factor(self) -> Polynomial:
+        if self._take("("):
+            return self._closed(self._sum())
+        if not self.tokens or not _WORD.fullmatch(self.tokens[0]):
+            raise self._error()
+        word = self.tokens.pop(0)
+        if word in _EXTREMES and self._take("("):
+            one = self._sum()
+            if not self._take(","):
+                raise self._error()
+            return self._closed(Extreme(cast(Literal["min", "max"], word), one, one).made(one, self._sum()))
+        return Polynomial.number(int(word)) if word.isdecimal() else Polynomial.atom(word)
+
+    def _closed(self, found: Polynomial) -> Polynomial:
+        if not self._take(")"):
+            raise self._error()
+        return found
+
+    def _take(self, *tokens: str) -> str | None:
+        return self.tokens.pop(0) if self.tokens and self.tokens[0] in tokens else None
+
+    def _error(self) -> ValueError:
+        rest = "".join(self.tokens) or "nothing more"
+        return ValueError(
+            f"a size is made of numbers, names, + - * / min max and brackets, got {rest!r} in {self.text!r}"
+        )
