@@ -31,7 +31,7 @@ from louver.ptx.sass import DisassemblerMissingError, count_products, disassembl
 from louver.runtime.cache import KernelRecord
 from louver.user.arguments import bind as bind_call
 from louver.user.arguments import classify
-from louver.user.compiled import UncleanKernelError, Wanted, apart_of, compile_wanted, multiples_of, record_of
+from louver.user.compiled import UncleanKernelError, Wanted, apart_of, assembled, multiples_of, record_of
 from louver.user.dense import for_triton
 from louver.user.facts import ProductFacts
 from louver.user.hints import REGISTER_TILES, Hints
@@ -204,7 +204,7 @@ def _products(wanted: Wanted, record: KernelRecord) -> dict[str, int]:
     try:
         return dict(count_products(disassemble(record.cubin)))
     except DisassemblerMissingError:
-        found = _PTX_PRODUCT.findall(compile_wanted(wanted).made.ptx)
+        found = _PTX_PRODUCT.findall(assembled(wanted).kernel.made.ptx)
         return dict(Counter(unit.partition(".")[0] + sparse for unit, sparse in found))
 
 

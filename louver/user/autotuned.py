@@ -111,7 +111,7 @@ class AutotunedKernel(JitKernel):
 
         def run(call: Call, hints: Hints, sizes: tuple[int, ...]) -> Report:
             def compiled(variant: Variant, schedule: Schedule | None) -> CompiledKernel:
-                return self._compile(call, hints, variant, sizes, schedule)
+                return self._compile(self._wanted(call, hints, variant, sizes, schedule))
 
             return emulate(self._source.name, compiled, call, sizes)
 

@@ -21,12 +21,13 @@ from louver.user.arguments import Call, Kind
 from louver.user.facts import ProductFacts
 from louver.user.hints import Hints
 from louver.user.retile import Sized
-from louver.user.source import KernelSource
+from louver.user.source import TileSource
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from louver.compile.choose_family import CompiledKernel
+    from louver.user.occupancy import Assembled
 
 
 class UncleanKernelError(RuntimeError):
@@ -46,7 +47,7 @@ class Wanted:
     schedule: a product's; None leaves it to `sized`, if there is such, and else to the kernel's own tile. sized: is not compared.
     """
 
-    source: KernelSource
+    source: TileSource
     kind: Kind
     hints: Hints
     variant: Variant
@@ -152,17 +153,35 @@ CHOSEN = "the hint family asks for register tiles"
 """The same, where the user wants it."""
 
 
+def assembled(wanted: Wanted, kernel: CompiledKernel | None = None) -> Assembled:
+    """The kernel that a launch runs. kernel: what `compile_wanted` made, if it is at hand.
+
+    Raises as `compile_wanted`, and UncleanKernelError when the assembler warns of a product's lost performance, or spills its registers.
+    """
+    from louver.compile.products import CompiledProduct
+    from louver.user.occupancy import with_room
+
+    found = with_room(compile_wanted(wanted) if kernel is None else kernel, wanted.hints.warps)
+    made, assembly = found.kernel.made, found.assembly
+    if assembly.clean or not isinstance(made, CompiledProduct):
+        return found
+    if wanted.schedule or wanted.sized:
+        # The epilogue leaves no room for the library's tile: the kernel's own is smaller.
+        return assembled(replace(wanted, schedule=None, sized=None))
+    raise UncleanKernelError(
+        f"a product keeps its sums in registers and its products in flight; {wanted.source.name} does not assemble cleanly: "
+        f"{'; '.join(assembly.faults)} (ptxas {assembly.version}, {made.schedule}). Give the kernel a smaller tile, or its "
+        f"epilogue fewer arrays{_without(wanted.hints)}"
+    )
+
+
 def build_record(wanted: Wanted) -> KernelRecord:
-    """Compile and assemble; raises UncleanKernelError when the assembler warns of a product's lost performance, or spills its registers."""
+    """Compile and assemble. Raises as `assembled`."""
     from louver.compile.plan.layout import metadata_words
     from louver.compile.products import CompiledProduct
-    from louver.ptx.assembler import assemble
-    from louver.user.occupancy import spilled, with_room
 
-    kernel = compile_wanted(wanted)
-    assembly = assemble(kernel.made.ptx, wanted.target)
-    kernel, assembly = with_room(kernel, assembly, wanted.hints.warps)
-    made = kernel.made
+    found = assembled(wanted)
+    made = found.kernel.made
     launch: dict[str, Any] = {
         "signature": made.signature.to_json(),
         "facts": None,
@@ -170,28 +189,19 @@ def build_record(wanted: Wanted) -> KernelRecord:
         "schedule": None,
     }
     if isinstance(made, CompiledProduct):
-        if not assembly.clean and (wanted.schedule or wanted.sized):
-            # The epilogue leaves no room for the library's tile: the kernel's own is smaller.
-            return build_record(replace(wanted, schedule=None, sized=None))
-        if not assembly.clean:
-            raise UncleanKernelError(
-                f"a product keeps its sums in registers and its products in flight; {wanted.source.name} does not assemble cleanly: "
-                f"{'; '.join(assembly.faults)} (ptxas {assembly.version}, {made.schedule}). Give the kernel a smaller tile, or its "
-                f"epilogue fewer arrays{_without(wanted.hints)}"
-            )
         launch["facts"] = ProductFacts.of(made.nest).to_json()
         launch["schedule"] = asdict(made.schedule)
         launch["metadata_words"] = metadata_words(made.schedule, made.nest.a.element)
     return KernelRecord(
         kernel=made.signature.kernel,
-        cubin=assembly.cubin,
+        cubin=found.assembly.cubin,
         ptx_hash=ptx_hash(made.ptx, ptxas=ptxas_version()),
         launch=launch,
         resources={
             "ptxas": ptxas_version(),
-            "refusal": kernel.refusal,
-            "registers": assembly.kernels[0].registers,
-            "spilled_bytes": spilled(assembly),
+            "refusal": found.kernel.refusal,
+            "registers": found.assembly.kernels[0].registers,
+            "spilled_bytes": found.spilled,
         },
     )
 

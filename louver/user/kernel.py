@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from louver.runtime.adapters import make_wait
 from louver.user.arguments import Call, bind, classify, plain
-from louver.user.compiled import Variant, Wanted, apart_of, compile_wanted, multiples_of
+from louver.user.compiled import Variant, Wanted, apart_of, assembled, compile_wanted, multiples_of
 from louver.user.dense import launch_dense
 from louver.user.device_and_stream import place
 from louver.user.explanation import Explanation
@@ -112,7 +112,7 @@ class JitKernel:
         sizes = grid_sizes(grid, call.given)
 
         def compiled(variant: Variant, schedule: Schedule | None) -> CompiledKernel:
-            return self._compile(call, hints, variant, sizes, schedule)
+            return self._compile(self._wanted(call, hints, variant, sizes, schedule))
 
         return emulate(self._source.name, compiled, call, sizes)
 
@@ -121,27 +121,27 @@ class JitKernel:
         return self._explained(*self._call(args, kwargs))
 
     def _explained(self, call: Call, hints: Hints) -> Explanation:
-        from louver.user.occupancy import explain_room
+        from louver.compile.products import CompiledProduct
         from louver.user.units import explain_units
 
-        kernel = self._compile(call, hints, "bulk")
-        schedule = getattr(kernel.made, "schedule", None)
-        if schedule is not None:
-            return Explanation("product", kernel.refusal, schedule, kernel.made.ptx)
-        made, warning = explain_room(kernel, hints.warps)
-        warnings = [each for each in (explain_units(made), warning) if each is not None]
-        said = "; ".join(warnings) or None
-        return Explanation("register tiles", kernel.refusal, None, made.ptx, said, made.dense)
+        wanted = self._wanted(call, hints, "bulk")
+        found = assembled(wanted, self._compile(wanted))
+        made, refusal = found.kernel.made, found.kernel.refusal
+        if isinstance(made, CompiledProduct):
+            return Explanation("product", refusal, made.schedule, made.ptx)
+        said = [each for each in (explain_units(made), found.warning) if each is not None]
+        return Explanation("register tiles", refusal, None, made.ptx, "; ".join(said) or None, made.dense)
 
-    def _compile(
+    def _wanted(
         self,
         call: Call,
         hints: Hints,
         variant: Variant,
         grid: Sequence[int] = (),
         schedule: Schedule | None = None,
-    ) -> CompiledKernel:
-        wanted = Wanted(
+    ) -> Wanted:
+        """The kernel for a call without a device."""
+        return Wanted(
             self._source,
             call.kind,
             hints,
@@ -152,6 +152,8 @@ class JitKernel:
             schedule=None if hints.schedule else schedule,
             sized=sized(call, grid, SM_COUNT),
         )
+
+    def _compile(self, wanted: Wanted) -> CompiledKernel:
         found = self._compiled.get(wanted.product_key) or self._compiled.get(wanted.key)
         if found is None:
             found = compile_wanted(wanted)

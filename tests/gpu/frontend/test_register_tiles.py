@@ -12,7 +12,7 @@ from louver.compile import tiles as pipeline
 from louver.compile.choose_family import CompiledKernel
 from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
 from louver.compile.plan.feeds.split_addresses import split_addresses
-from louver.compile.tile_signature import ArgumentParameter
+from louver.compile.tile_signature import ArgumentParameter, TileSignature
 from louver.compile.tiles import MAX_WARPS, CompiledTiles, compile_tiles
 from louver.formats.tensor import SparseTensor
 from louver.frontend.ttir import read_ttir
@@ -20,7 +20,6 @@ from louver.ir.context import parse_ir
 from louver.isa.instruction import LANES
 from louver.library.boxes import tensor_map
 from louver.library.emulate_tiles import tile_metadata, tile_values
-from louver.ptx.assembler import assemble
 from louver.runtime.device import Device, current_device
 from louver.runtime.memory import DeviceBuffer
 from louver.runtime.module import ArgumentPack, load
@@ -70,9 +69,9 @@ class Placed:
 def run_on_device(compiled: CompiledTiles, run: Run, *, own_warps: bool = False) -> None:
     """Launch once, as `louver.jit` does; outputs are copied back into the run's arrays. own_warps: the test chose how many there are."""
     warps = compiled.signature.threads // LANES if own_warps else None
-    kernel, assembly = with_room(CompiledKernel(compiled, ""), assemble(compiled.ptx, compiled.target.name), warps)
-    assert isinstance(kernel.made, CompiledTiles)
-    signature = kernel.made.signature
+    found = with_room(CompiledKernel(compiled, ""), warps)
+    signature, assembly = found.kernel.made.signature, found.assembly
+    assert isinstance(signature, TileSignature)
     # Fewer warps than Louver would choose may have too few registers: who asks for them takes what is spilled.
     assert assembly.clean or own_warps, assembly.warnings
     assert not any(warning.performance_loss for warning in assembly.warnings), assembly.warnings
