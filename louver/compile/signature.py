@@ -6,14 +6,11 @@ Plain data, so that it is stored beside the cubin and a warm start needs no IR.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 from louver.isa.tensormap import SwizzleBytes
-
-M = TypeVar("M")
-P = TypeVar("P")
 
 OWN = ("a_map", "b_map", "d_map", "metadata", "d", "M", "N", "K", "pitch", "batch", "batch_pitch", "entries")
 """Names that every product may have for its own parameters."""
@@ -71,6 +68,11 @@ class MapParameter:
     swizzle: SwizzleBytes
     adds: str | None = None
 
+    @property
+    def type(self) -> Literal["tensormap"]:
+        """PTX's."""
+        return "tensormap"
+
 
 @dataclass(frozen=True, slots=True)
 class PointerParameter:
@@ -80,6 +82,11 @@ class PointerParameter:
 
     name: str
     element: str
+
+    @property
+    def type(self) -> Literal["u64"]:
+        """PTX's."""
+        return "u64"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +98,22 @@ class SizeParameter:
     name: str
     width: Literal[32, 64]
 
+    @property
+    def type(self) -> Literal["u32", "u64"]:
+        """PTX's."""
+        return "u64" if self.width == 64 else "u32"
+
 
 @dataclass(frozen=True, slots=True)
 class NumberParameter:
     """An f32 of the epilogue, passed by value."""
 
     name: str
+
+    @property
+    def type(self) -> Literal["f32"]:
+        """PTX's."""
+        return "f32"
 
 
 Parameter: TypeAlias = MapParameter | PointerParameter | SizeParameter | NumberParameter
@@ -118,6 +135,11 @@ class Signature:
     threads: int
     shared_bytes: int
 
+    @property
+    def all_parameters(self) -> tuple[Parameter, ...]:
+        """Those of the kernel, in order."""
+        return self.parameters
+
     def grid(self, m: int, n: int, sm_count: int, batch: int = 1) -> int:
         """CTAs to launch: one a tile of each entry, at most one an SM (CTAs are persistent), in whole clusters."""
         rows, columns = self.tile_m, self.tile_n
@@ -127,29 +149,6 @@ class Signature:
             rows *= self.cluster
         tiles = -(-m // rows) * -(-n // columns) * batch
         return min(tiles, max(1, sm_count // self.cluster)) * self.cluster
-
-    def bind(
-        self,
-        maps: Callable[[MapParameter], M],
-        pointers: Mapping[str, P],
-        sizes: Mapping[str, int],
-        numbers: Mapping[str, float],
-    ) -> dict[str, M | P | int | float]:
-        """What a launch gives each parameter, by name and in order. maps: the map for a parameter. pointers, sizes, numbers: at least
-        those of the parameters, by name.
-        """
-        bound: dict[str, M | P | int | float] = {}
-        for parameter in self.parameters:
-            match parameter:
-                case MapParameter():
-                    bound[parameter.name] = maps(parameter)
-                case PointerParameter():
-                    bound[parameter.name] = pointers[parameter.name]
-                case SizeParameter():
-                    bound[parameter.name] = sizes[parameter.name]
-                case NumberParameter():
-                    bound[parameter.name] = numbers[parameter.name]
-        return bound
 
     def to_json(self) -> dict[str, Any]:
         """JSON values that `from_json` reads back."""

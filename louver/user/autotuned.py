@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from louver.runtime.adapters import make_wait
 from louver.runtime.driver import is_capturing
 from louver.user.arguments import Call, canonical, plain
-from louver.user.compiled import Variant, Wanted, apart_of, is_loaded, multiples_of, target_of
+from louver.user.compiled import Wanted, is_loaded, target_of
 from louver.user.config_outcomes import explain_candidates
 from louver.user.decorated_call import Given
 from louver.user.decorators import Candidate, Layers
@@ -28,8 +28,6 @@ from louver.user.snapshot import DeviceSnapshot, HostSnapshot
 from louver.user.source import KernelSource
 
 if TYPE_CHECKING:
-    from louver.compile.choose_family import CompiledKernel
-    from louver.compile.plan.schedule import Schedule
     from louver.emulator import Report
     from louver.user.launch import Ready
 
@@ -107,15 +105,7 @@ class AutotunedKernel(JitKernel):
         given = self._completed(self._given(args, kwargs))
         if given.ordinal is not None:
             raise ValueError("the emulator takes arrays in host memory, got arrays on a GPU")
-        from louver.user.emulated import emulate
-
-        def run(call: Call, hints: Hints, sizes: tuple[int, ...]) -> Report:
-            def compiled(variant: Variant, schedule: Schedule | None) -> CompiledKernel:
-                return self._compile(self._wanted(call, hints, variant, sizes, schedule))
-
-            return emulate(self._source.name, compiled, call, sizes)
-
-        return self._on_host(grid, given, run)
+        return self._on_host(grid, given, self._emulated)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """How a call with these arguments runs, whatever its grid; with which config, and what becomes of the others."""
@@ -251,7 +241,7 @@ class AutotunedKernel(JitKernel):
                 candidate.run_hook()
                 call, hints = self._bound(candidate, given)
                 sizes = grid_sizes(grid, call.given)
-                wanted = Wanted(self._source, call.kind, hints, "bulk", target, multiples_of(call), apart_of(call))
+                wanted = Wanted.of(self._source, hints, call, "bulk", target)
                 if wanted.key not in without:
                     found.append(self._ready(candidate, call, hints, sizes, given))
             except Exception as error:

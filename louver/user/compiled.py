@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import MapParameter, Signature
@@ -20,13 +20,15 @@ from louver.runtime.module import LoadedKernel, load
 from louver.user.arguments import Call, Kind
 from louver.user.facts import ProductFacts
 from louver.user.hints import Hints
-from louver.user.retile import Sized
+from louver.user.retile import SM_COUNT, Sized, sized
 from louver.user.source import TileSource
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from louver.compile.choose_family import CompiledKernel
+    from louver.compile.products import CompiledProduct
+    from louver.compile.tiles import CompiledTiles
     from louver.user.occupancy import Assembled
 
 
@@ -57,6 +59,25 @@ class Wanted:
     schedule: Schedule | None = None
     sized: Sized | None = field(default=None, compare=False, repr=False)
 
+    @classmethod
+    def of(
+        cls,
+        source: TileSource,
+        hints: Hints,
+        call: Call,
+        variant: Variant,
+        target: str,
+        grid: Sequence[int] = (),
+        sm_count: int = SM_COUNT,
+        *,
+        schedule: Schedule | None = None,
+    ) -> Wanted:
+        """The kernel for a call. grid: empty where nobody knows it."""
+        marks = multiples_of(call), apart_of(call)
+        return cls(
+            source, call.kind, hints, variant, target, *marks, schedule=schedule, sized=sized(call, grid, sm_count)
+        )
+
     @property
     def key(self) -> str:
         """The key of its record on disk."""
@@ -82,23 +103,56 @@ class Wanted:
         )
 
 
+K = TypeVar("K")
+
+
 @dataclass(frozen=True, slots=True)
-class UserKernel:
-    """A kernel on a device and what its launch must bind.
+class Launch:
+    """What a launch binds. facts, schedule: of a product; register tiles have a signature alone."""
 
-    signature, facts, schedule: of a product; of register tiles a signature alone. metadata_words: of a product's load of metadata.
-    """
-
-    kernel: LoadedKernel
     signature: Signature | TileSignature
-    facts: ProductFacts | None
-    metadata_words: int
-    schedule: Schedule | None
+    facts: ProductFacts | None = None
+    schedule: Schedule | None = None
+
+    @classmethod
+    def of(cls, made: CompiledProduct | CompiledTiles) -> Launch:
+        """Of a compiled kernel."""
+        nest = getattr(made, "nest", None)
+        return cls(made.signature, None if nest is None else ProductFacts.of(nest), getattr(made, "schedule", None))
 
     @property
     def stores_in_bulk(self) -> bool:
         """Whether bulk copies write the output."""
         return any(isinstance(each, MapParameter) and each.operand == "d" for each in self.signature.parameters)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values that `from_json` reads back."""
+        return {
+            "signature": self.signature.to_json(),
+            "facts": None if self.facts is None else self.facts.to_json(),
+            "schedule": None if self.schedule is None else asdict(self.schedule),
+        }
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> Launch:
+        """The launch that `to_json` wrote."""
+        if facts["facts"] is None:
+            return cls(TileSignature.from_json(facts["signature"]))
+        signature, product = Signature.from_json(facts["signature"]), ProductFacts.from_json(facts["facts"])
+        return cls(signature, product, Schedule(**facts["schedule"]))
+
+
+@dataclass(frozen=True, slots=True)
+class UserKernel(Generic[K]):
+    """A kernel, on a device or as the emulator runs it, and what its launch binds."""
+
+    kernel: K
+    launch: Launch
+
+    @property
+    def signature(self) -> Signature | TileSignature:
+        """Its parameters and threads."""
+        return self.launch.signature
 
 
 def compile_wanted(wanted: Wanted) -> CompiledKernel:
@@ -177,26 +231,13 @@ def assembled(wanted: Wanted, kernel: CompiledKernel | None = None) -> Assembled
 
 def build_record(wanted: Wanted) -> KernelRecord:
     """Compile and assemble. Raises as `assembled`."""
-    from louver.compile.plan.layout import metadata_words
-    from louver.compile.products import CompiledProduct
-
     found = assembled(wanted)
     made = found.kernel.made
-    launch: dict[str, Any] = {
-        "signature": made.signature.to_json(),
-        "facts": None,
-        "metadata_words": 0,
-        "schedule": None,
-    }
-    if isinstance(made, CompiledProduct):
-        launch["facts"] = ProductFacts.of(made.nest).to_json()
-        launch["schedule"] = asdict(made.schedule)
-        launch["metadata_words"] = metadata_words(made.schedule, made.nest.a.element)
     return KernelRecord(
         kernel=made.signature.kernel,
         cubin=found.assembly.cubin,
         ptx_hash=ptx_hash(made.ptx, ptxas=ptxas_version()),
-        launch=launch,
+        launch=Launch.of(made).to_json(),
         resources={
             "ptxas": ptxas_version(),
             "refusal": found.kernel.refusal,
@@ -251,30 +292,28 @@ def is_loaded(wanted: Wanted, ordinal: int) -> bool:
     return _found(wanted, ordinal) is not None
 
 
-def loaded(wanted: Wanted, ordinal: int) -> UserKernel:
+def loaded(wanted: Wanted, ordinal: int) -> UserKernel[LoadedKernel]:
     """The kernel, ready to launch on device `ordinal`; loaded once for the life of the process."""
     found = _found(wanted, ordinal)
     if found is not None:
         return found
     made = _load(wanted, ordinal)
-    return _loaded().setdefault((wanted.key if made.facts is None else wanted.product_key, ordinal), made)
+    return _loaded().setdefault((wanted.key if made.launch.facts is None else wanted.product_key, ordinal), made)
 
 
-def _found(wanted: Wanted, ordinal: int) -> UserKernel | None:
+def _found(wanted: Wanted, ordinal: int) -> UserKernel[LoadedKernel] | None:
     return _loaded().get((wanted.product_key, ordinal)) or _loaded().get((wanted.key, ordinal))
 
 
 @functools.cache
-def _loaded() -> dict[tuple[str, int], UserKernel]:
+def _loaded() -> dict[tuple[str, int], UserKernel[LoadedKernel]]:
     return {}
 
 
-def _load(wanted: Wanted, ordinal: int) -> UserKernel:
+def _load(wanted: Wanted, ordinal: int) -> UserKernel[LoadedKernel]:
     record = record_of(wanted)
-    facts = record.launch["facts"]
-    product = None if facts is None else ProductFacts.from_json(facts)
-    read = TileSignature.from_json if product is None else Signature.from_json
-    signature = read(record.launch["signature"])
+    launch = Launch.from_json(record.launch)
+    signature = launch.signature
     kernel = load(
         record.cubin,
         record.kernel,
@@ -283,9 +322,7 @@ def _load(wanted: Wanted, ordinal: int) -> UserKernel:
         cluster=signature.cluster if isinstance(signature, Signature) else 1,
         ordinal=ordinal,
     )
-    schedule = record.launch["schedule"]
-    schedule = None if schedule is None else Schedule(**schedule)
-    return UserKernel(kernel, signature, product, record.launch["metadata_words"], schedule)
+    return UserKernel(kernel, launch)
 
 
 def target_of(ordinal: int) -> str:

@@ -12,19 +12,18 @@ from louver.compile import tiles as pipeline
 from louver.compile.choose_family import CompiledKernel
 from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
 from louver.compile.plan.feeds.split_addresses import split_addresses
-from louver.compile.tile_signature import ArgumentParameter, TileSignature
+from louver.compile.tile_signature import ARRAYS, TileSignature
 from louver.compile.tiles import MAX_WARPS, CompiledTiles, compile_tiles
 from louver.formats.tensor import SparseTensor
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.isa.instruction import LANES
-from louver.library.boxes import tensor_map
-from louver.library.emulate_tiles import tile_metadata, tile_values
+from louver.library.bind import Held, packed, tile_arguments
+from louver.library.operand import tile_metadata, tile_values
 from louver.runtime.device import Device, current_device
 from louver.runtime.memory import DeviceBuffer
-from louver.runtime.module import ArgumentPack, load
+from louver.runtime.module import load
 from louver.runtime.tensormap import encode
-from louver.user.bind_tiles import ADDRESSES
 from louver.user.occupancy import with_room
 from support.carried_tiles import FOR, NEXT, TYPES, WHILE
 from support.carried_tiles import draw as carried_tiles
@@ -79,30 +78,19 @@ def run_on_device(compiled: CompiledTiles, run: Run, *, own_warps: bool = False)
         assembly.cubin, signature.kernel, dynamic_shared=signature.shared_bytes, threads=signature.threads, ordinal=0
     )
     placed: dict[tuple[str, str], Placed] = {}
-
-    def value(parameter: ArgumentParameter) -> int | float:
-        given = run.arguments[parameter.argument]
-        if parameter.type == "u64" and parameter.part != "value":
-            key = parameter.argument, parameter.part
-            if key not in placed:
-                if isinstance(given, SparseTensor):
-                    given = (
-                        tile_values(given) if parameter.part == "values" else tile_metadata(given, parameter.element)
-                    )
-                placed[key] = Placed(given)
-            return placed[key].address
-        return float(given) if parameter.type == "f32" else int(given) % (1 << (32 if parameter.type == "u32" else 64))
-
     x, y, z = (*run.grid, 1, 1)[:3]
-    values = [value(each) for each in signature.parameters]
     numbers: dict[str, int | float] = {"programs x": x, "programs y": y, "programs z": z}
-    pairs = zip(signature.parameters, values, strict=True)
-    numbers |= {each.number: number for each, number in pairs if each.part not in ADDRESSES}
-    pack = ArgumentPack([each.type for each in (*signature.parameters, *signature.boxes)])
-    for box in signature.boxes:
-        array = placed[box.argument, box.part]
-        values.append(encode(tensor_map(box, array.address, array.bytes.size, numbers)))
-    pack.bind(*values)
+    for parameter in signature.parameters:
+        given, key = run.arguments[parameter.argument], (parameter.argument, parameter.part)
+        if parameter.part not in ARRAYS:
+            numbers[parameter.number] = given
+        elif key not in placed:
+            if isinstance(given, SparseTensor):
+                given = tile_values(given) if parameter.part == "values" else tile_metadata(given, parameter.element)
+            placed[key] = Placed(given)
+    held = {key: Held(array.address, array.bytes.size) for key, array in placed.items()}
+    types = [each.type for each in signature.all_parameters]
+    pack = packed(types, tile_arguments(signature, numbers, held, encode))
     loaded.launch((x, y, z), pack)
     for name in run.expected:
         placed[name, "address"].read(run.arguments[name])
