@@ -187,7 +187,7 @@ class Compiler:
     hints: Hints
     call: BoundCall
     grid: tuple[int, ...]
-    target: Target = target(TARGET)
+    target: Target
     sm_count: int = SM_COUNT
 
     def kernel(self, variant: Variant, schedule: Schedule | None = None) -> UserKernel[tuple[Wanted, KernelRecord]]:
@@ -207,7 +207,7 @@ def _compile(form: Form, call: Call, hints: Mapping[str, Any]) -> tuple[Wanted, 
     known, _ = bind(call, sparse=False)
     given, _ = bind_call(source.name, source.parameters, (), known)
     bound = classify(source.parameters, given)
-    compiler = Compiler(source, Hints.of(hints), bound, call.grid)
+    compiler = Compiler(source, Hints.of(hints), bound, call.grid, target(TARGET))
     return choose(source.name, compiler.hints, bound, call.grid, compiler).kernel.kernel
 
 
