@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from louver.analysis.affine import Elements, Tile
-from louver.analysis.atoms import Iteration, Lane, Wrapped, lanes, scalars
+from louver.analysis.atoms import Iteration, Lane, Part, Wrapped, lanes, scalars
 from louver.analysis.masks import Bound
 from louver.analysis.polynomial import ONE, Monomial, Polynomial, divide
 from louver.ir.refusal import unsupported
@@ -46,10 +46,11 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Which matrix of a batch a tile is in, and how far apart these are, in elements."""
+    """Which matrix of a batch a tile is in, and how far apart these are, in elements. size: how many a mask says there are."""
 
     index: Polynomial
     stride: Polynomial
+    size: Polynomial | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +91,23 @@ def access(
     found, outside = _starts(starts, offset, op)
     limited = [_narrowed(bound.within(shape), wide) for bound in bounds]
     within = tuple(each for each in limited if len(lanes(each)) == 1 and lanes(each) <= {*repeated})
-    limits = [_limit(found, each, op) for each in limited if each not in within]
+    whole = [each for each in limited if not lanes(each)]
+    limits = [_limit(found, each, op) for each in limited if each not in within and each not in whole]
     for place, each in enumerate(found):
         own = [size for number, size in (limit for limit in limits if limit) if number == each.number]
         sizes = [size for size in own if size is not None]
         found[place], terms = _bounded(replace(each, floored=None in own), sizes, op)
         outside += terms
-    return Access(pointer.base, tuple(found), batch_entry(outside, op), repeated, within)
+    return Access(pointer.base, tuple(found), _limited_entry(batch_entry(outside, op), whole, op), repeated, within)
+
+
+def _limited_entry(entry: Entry | None, bounds: Sequence[Polynomial], op: Operation) -> Entry | None:
+    """The entry, with the size that bounds on no dimension of the tile give it."""
+    for bound in bounds:
+        if entry is None or entry.size is not None:
+            raise unsupported("a mask bounds the index of one dimension at a time", op)
+        entry = replace(entry, size=entry.index - bound)
+    return entry
 
 
 def _narrowed(value: Polynomial, wide: Sequence[int]) -> Polynomial:
@@ -224,6 +235,9 @@ def _inner(monomial: Monomial) -> bool:
 
 
 def _is_argument(atom: Hashable) -> bool:
+    """Whether it is an argument of the kernel, or a part of arguments."""
+    if isinstance(atom, Part):
+        return all(map(_is_argument, scalars(atom.whole)))
     return isinstance(atom, BlockArgument) and isinstance(atom.block.parent_op(), FuncOp)
 
 

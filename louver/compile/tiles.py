@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Literal, TypeAlias
 
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IndexType, IntegerType, ModuleOp
@@ -33,12 +32,14 @@ from louver.compile.decompose.sparse_views import read_views
 from louver.compile.dump import Dump
 from louver.compile.lower.tiles import lower_tiles, place_shared
 from louver.compile.plan.encode import assign_encodings, choose_warps
+from louver.compile.plan.encode.unit import held_sums
 from louver.compile.plan.feeds.chunks import find_chunks
 from louver.compile.plan.feeds.describe_boxes import describe_boxes, used_boxes
 from louver.compile.plan.feeds.hoist_invariants import hoist_invariants
 from louver.compile.plan.feeds.make_ahead import make_ahead
 from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
 from louver.compile.plan.feeds.ring_copies import MOST_SLOTS, ring_copies
+from louver.compile.plan.feeds.sink_conversions import sink_conversions
 from louver.compile.plan.feeds.split_addresses import split_addresses
 from louver.compile.plan.feeds.steps_ahead import Feeds
 from louver.compile.signature import RESERVED
@@ -47,7 +48,6 @@ from louver.ir.refusal import unsupported
 from louver.ir.tile import DescriptorType, DotOp, FuncOp, PointerType, element_name
 from louver.ir.tile.aliases import text_with_aliases
 from louver.ir.tile.multiples import has_known_addresses, multiples_of
-from louver.ir.tile.types import tensor_of
 from louver.isa.instruction import LANES
 from louver.isa.targets import Target, target
 from louver.ptx.module import Kernel, Module
@@ -129,6 +129,7 @@ PASSES = (
     "find-chunks",
     "assign-encodings",
     "hoist-invariants",
+    "sink-conversions",
     "make-ahead",
     "prefetch-loads",
     "ring-copies",
@@ -262,6 +263,8 @@ def _encoded(
     if wide:
         hoist_invariants(encoded)
     dump.write("hoist-invariants", encoded)
+    sink_conversions(encoded)
+    dump.write("sink-conversions", encoded)
     if wide and slots:
         make_ahead(encoded, feeds)
     dump.write("make-ahead", encoded)
@@ -276,7 +279,7 @@ def _encoded(
 
 def _ring_rooms(function: FuncOp, warps: int, machine: Target) -> tuple[int, ...]:
     """Bytes of shared memory for rings, best first: shared by as many CTAs as their registers let fit an SM, then by fewer."""
-    sums = sum(prod(tensor_of(op.d).get_shape()) for op in function.body.walk() if isinstance(op, DotOp))
+    sums = sum(held_sums(op) for op in function.body.walk() if isinstance(op, DotOp))
     most = machine.registers_per_sm // (sums + OTHER_REGISTERS * LANES * warps)
     whole = machine.max_shared_bytes + CTA_SHARED_BYTES
     return tuple(whole // ctas - CTA_SHARED_BYTES for ctas in range(max(1, most), 0, -1))

@@ -39,6 +39,8 @@ class Descriptors:
         steps: list[Polynomial] = [each.stride for each in ordered]
         extents, block = list(sizes), [each.extent for each in ordered]
         if found.entry is not None:
+            if found.entry.size is not None:
+                raise unsupported("a mask bounds the index of one dimension at a time", op)
             extents.insert(0, self._entries(found.entry.index, op))
             steps.insert(0, found.entry.stride)
             block.insert(0, 1)

@@ -27,13 +27,15 @@ WARPGROUP = "GMMA.SP"
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """A call. us: microseconds by contender. problem: why there are none."""
+    """A call. us: microseconds by contender. problem: why there are none. family: of a compiled kernel."""
 
     form: str
     kind: str
     tile: tuple[int, int, int]
     us: Mapping[str, float]
     unit: Mapping[str, int]
+    sizes: tuple[int, int, int]
+    family: str | None = None
     problem: str | None = None
 
     def __post_init__(self) -> None:
@@ -50,7 +52,11 @@ class KernelRow:
     @property
     def times_dense(self) -> float | None:
         """Triton's time over ours, None where either is missing."""
-        return self.us["triton"] / self.us["louver"] if {"triton", "louver"} <= set(self.us) else None
+        return self.times("triton")
+
+    def times(self, contender: str) -> float | None:
+        """A contender's time over ours, None where either is missing."""
+        return self.us[contender] / self.us["louver"] if {contender, "louver"} <= set(self.us) else None
 
     @property
     def tile_class(self) -> str:
@@ -80,8 +86,17 @@ def row_of(found: Mapping[str, Any]) -> KernelRow:
     problem = found.get("refused", found.get("failed"))
     names = () if problem is not None else ("louver", "triton", "cublas")
     us = {name: float(found[f"{name}_us"]) for name in names if f"{name}_us" in found}
-    m, n, k = (int(size) for size in found["tile"])
-    return KernelRow(str(found["form"]), str(found["kind"]), (m, n, k), us, found.get("unit", {}), problem)
+    (m, n, k), (rows, columns, depth) = ((int(size) for size in found[name]) for name in ("tile", "sizes"))
+    return KernelRow(
+        str(found["form"]),
+        str(found["kind"]),
+        (m, n, k),
+        us,
+        found.get("unit", {}),
+        (rows, columns, depth),
+        found.get("family"),
+        problem,
+    )
 
 
 def read_kernels(path: Path) -> KernelsRecord:
@@ -102,17 +117,28 @@ def read_kernels(path: Path) -> KernelsRecord:
 
 
 def summarize(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of a record's rows: geometric and least times Triton's dense speed by group, and forms counted."""
+    """Of a record's rows: geometric and least times dense speed by group, and forms counted.
+
+    times_dense: against Triton at the same tile. times_best: against Triton at its best tile of a form, with our best tile of it.
+    times_cublas: against cuBLAS.
+    """
     rows = [row_of(each) for each in found]
     groups = {"all": rows}
     groups |= _grouped(rows, lambda row: row.kind) | _grouped(rows, lambda row: row.tile_class)
-    means = {name: _mean(each) for name, each in groups.items()}
+    groups |= _grouped((row for row in rows if row.family is not None), lambda row: f"by {_plural(row.family)}")
+    dense = {name: _mean(row.times_dense for row in each) for name, each in groups.items()}
+    cublas = {name: _mean(row.times("cublas") for row in each) for name, each in groups.items()}
+    best = {
+        name: _mean(_best_tiles(each)) for name, each in {"all": rows, **_grouped(rows, lambda row: row.kind)}.items()
+    }
     forms = _grouped(rows, lambda row: row.form)
     refused = {each["form"] for each in found if "refused" in each}
     failed = {each["form"] for each in found if "failed" in each} - refused
     accepted = [each for name, each in forms.items() if name not in refused | failed]
     return {
-        "times_dense": {name: mean for name, mean in means.items() if mean is not None},
+        "times_dense": {name: mean for name, mean in dense.items() if mean is not None},
+        "times_best": {name: mean for name, mean in best.items() if mean is not None},
+        "times_cublas": {name: mean for name, mean in cublas.items() if mean is not None},
         "forms": len(forms),
         "accepted": len(accepted),
         "refused": len(refused),
@@ -130,9 +156,21 @@ def _grouped(rows: Iterable[KernelRow], key: Callable[[KernelRow], str]) -> dict
     return found
 
 
-def _mean(rows: Iterable[KernelRow]) -> dict[str, float | int] | None:
-    """Calls that were timed beside Triton's, their geometric mean and the least; None without any."""
-    speeds = [row.times_dense for row in rows if row.times_dense is not None]
+def _plural(family: str | None) -> str:
+    return "products" if family == "product" else str(family)
+
+
+def _best_tiles(rows: Iterable[KernelRow]) -> Iterable[float | None]:
+    """Triton's least time over our least time, for each form and size that was timed at several tiles."""
+    timed = (row for row in rows if row.times_dense is not None)
+    for same in _grouped(timed, lambda row: f"{row.form} {row.sizes}").values():
+        if len(same) > 1:
+            yield min(row.us["triton"] for row in same) / min(row.us["louver"] for row in same)
+
+
+def _mean(found: Iterable[float | None]) -> dict[str, float | int] | None:
+    """How many there are, their geometric mean and the least; None without any."""
+    speeds = [each for each in found if each is not None]
     if not speeds:
         return None
     mean = math.exp(sum(map(math.log, speeds)) / len(speeds))
@@ -157,15 +195,17 @@ def kernels_tables(found: Sequence[Mapping[str, Any]], title: str) -> list[Table
         for row in timed
     ]
     summary = summarize(found)
+    baselines = {"times_dense": "Triton", "times_best": "Triton at its best tile", "times_cublas": "cuBLAS"}
     means = [
-        (name, str(each["calls"]), f"{each['mean']:.2f}", f"{each['least']:.2f}")
-        for name, each in summary["times_dense"].items()
+        (baseline, name, str(each["calls"]), f"{each['mean']:.2f}", f"{each['least']:.2f}")
+        for key, baseline in baselines.items()
+        for name, each in summary[key].items()
     ]
-    columns = (Column("calls", right=True), Column("× Triton, geometric mean", right=True), Column("least", right=True))
+    columns = (Column("calls", right=True), Column("geometric mean", right=True), Column("least", right=True))
     counts = (
         f"{summary['forms']} forms: {summary['accepted']} accepted and right, {summary['sparse_by_warpgroup']} of them by sparse "
         f"warpgroup products; {summary['refused']} refused, {summary['failed']} failed"
     )
     messages = [f"{row.label}: {row.problem}" for row in rows if row.problem is not None]
     table = Table(title, (*names, *(Column(name, right=True) for name in numbers)), cells)
-    return [table, Table("", (Column("group"), *columns), means), counts, *messages]
+    return [table, Table("", (Column("times"), Column("group"), *columns), means), counts, *messages]

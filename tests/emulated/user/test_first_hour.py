@@ -149,7 +149,9 @@ def test_sizes_beyond_the_tensors_are_refused(
     call: dict[str, Any] = {"d": np.zeros((256, 256), np.float32), "a": sparse, "b": b, **given, "BM": 32, **TILE}
     call |= {"flag": 1} if name == "guarded_store" else {"FILL": True} if name == "pointer_product" else {}
     with pytest.raises(ValueError, match=message):
-        louver.jit(getattr(kernels, name)).emulate[(given["M"] // 32, given["N"] // 32)](**call)
+        louver.jit(getattr(kernels, name), family="register tiles").emulate[(given["M"] // 32, given["N"] // 32)](
+            **call
+        )
 
 
 @pytest.mark.parametrize(
@@ -169,7 +171,7 @@ def test_sizes_beyond_a_batch_are_refused(
     given = {"E": 2, "M": M, "N": N, "K": K, **sizes}
     d = np.zeros((4, 256, 256), np.float32)
     with pytest.raises(ValueError, match=message):
-        louver.jit(kernels.batch_of).emulate[(4, 2, given["E"])](
+        louver.jit(kernels.batch_of, family="register tiles").emulate[(4, 2, given["E"])](
             d, louver.compress(a, "2:4"), b, **given, BM=32, **TILE
         )
 

@@ -150,9 +150,23 @@ def _whole(name: str, *, unsigned: bool = False) -> Rule:
             and bits >= REGISTER_BITS["b32"]
         ):
             return _shifted(low, a, by, bits, unsigned=unsigned)
+        if name in ("div", "rem") and bits == REGISTER_BITS["b64"] and isinstance(by, Reg):
+            return _divided_as_narrow(low, Binary(name, signed_type(bits, unsigned=unsigned)), a, by)
         return extended(low, low.emit(Binary(name, signed_type(bits, unsigned=unsigned)), a, by), element)
 
     return rule
+
+
+def _divided_as_narrow(low: Lowering, division: Binary, a: Reg, b: Reg) -> Reg:
+    """A division of 64 bits, by one of 32 bits where both numbers fit them: the other one takes some hundred instructions."""
+    k = low.k
+    found = k.reg("b64")
+    with k.if_(k.setp("eq", "u64", k.shr(k.or_(a, b), 32), 0)) as fits:
+        narrow = [low.emit(ConvertInteger("u32", "u64"), each) for each in (a, b)]
+        k.emit(ConvertInteger("u64", "u32"), found, low.emit(Binary(division.op, "u32"), *narrow))
+    with fits.otherwise():
+        k.emit(division, found, a, b)
+    return found
 
 
 def _divisor(low: Lowering, register: Reg) -> Reg | int:

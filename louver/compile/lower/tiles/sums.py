@@ -139,7 +139,8 @@ def _moved(low: Lowering, op: AddPtrOp, operands: Sequence[Reg], made: Made) -> 
 
     def make() -> Reg:
         if by.type == "b64":
-            found = low.k.mad_lo(by, size, base)
+            # Pointers of several rows have the same added to them: it is multiplied once.
+            found = low.k.add(base, _once(made, ("*", by), lambda: low.k.shl(by, size.bit_length() - 1)))
         else:
             found = low.emit(MultiplyWide("s32", add=True), by, size, base)
         multiple = min(low.known.facts_of(by).multiple * (size & -size), low.known.facts_of(base).multiple)

@@ -45,11 +45,18 @@ MOST_MULTIPLE = 64
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Neighbours of a tile in memory. along: their dimension. together: how many one access may move. size: bytes of an element."""
+    """Neighbours of a tile in memory. along: their dimension, -1 where there are none. together: how many one access may move.
+    size: bytes of an element.
+    """
 
     along: int
     together: int
     size: int
+
+    @classmethod
+    def scattered(cls, op: LoadOp | StoreOp | AtomicRMWOp) -> Run:
+        """Of an access whose elements are on lines of their own."""
+        return cls(-1, 1, _size(op))
 
     def cost(self, layout: Layout) -> float:
         """Times that a warp touches a line, or two sectors, for all its registers."""
@@ -93,13 +100,17 @@ def _step(dimension: int, by: int, layout: Layout) -> Vector:
     return tuple(by if axis == dimension else 0 for axis in range(len(layout.shape)))
 
 
+def _size(op: LoadOp | StoreOp | AtomicRMWOp) -> int:
+    return memory_bits(cast(PointerType, tensor_of(op.ptr).element_type).pointee) // 8
+
+
 def run_of(op: LoadOp | StoreOp | AtomicRMWOp) -> Run | None:
     """The neighbours of an access; None where none are known."""
     found = strides(op.ptr)
     if found.count(1) != 1:
         return None
     along = found.index(1)
-    size = memory_bits(cast(PointerType, tensor_of(op.ptr).element_type).pointee) // 8
+    size = _size(op)
     together = min(MAX_BYTES // size, tensor_of(op.ptr).get_shape()[along])
     while together > 1 and not (
         _multiple(op.ptr, along, together) % (together * size) == 0

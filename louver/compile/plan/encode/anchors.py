@@ -75,7 +75,8 @@ DOT_WARPS = 8
 
 WARP_SUMS = 2048
 """Sums of dots for each warp, before another warp takes part: 64 registers of a thread. Half as many before a second one does, and
-where operands take more registers: elements that are moved one by one, and 8-bit floats, which sm_90a's assembler widens.
+where operands take more registers: elements that are moved one by one, and 8-bit floats that warps multiply, which sm_90a's assembler
+widens.
 """
 
 
@@ -94,12 +95,13 @@ def choose_warps(function: FuncOp, *, warpgroups: bool = True) -> int:
     sums = sum(prod(tensor_of(op.d).get_shape()) for op in dots)
     if not sums:
         return DEFAULT_WARPS
-    widened = any(element_name(tensor_of(each).element_type) in FP8 for op in dots for each in (op.a, op.b))
+    staged = staged_operands(function) if warpgroups and has_known_addresses(function) else {}
+    single = [op for op in dots if not multiplies(op, staged)]
+    widened = any(element_name(tensor_of(each).element_type) in FP8 for op in single for each in (op.a, op.b))
     most = WARP_SUMS if has_known_addresses(function) and not widened else WARP_SUMS // 2
     wanted = max(1, sums // most, min(2, sums // (WARP_SUMS // 2)))
     count = min(DOT_WARPS, 1 << (wanted.bit_length() - 1))
-    staged = staged_operands(function) if warpgroups and has_known_addresses(function) else {}
-    held = [held_sums(op) for op in dots if multiplies(op, staged)]
+    held = [held_sums(op) for op in dots if op not in single]
     return max(count, WARPS_PER_WARPGROUP, max(held) // (MOST_SUMS * LANES)) if held else count
 
 

@@ -72,12 +72,14 @@ def choose_loads(function: FuncOp, natures: Natures, demands: Demands) -> bool:
         ):
             continue
         wanted = demands.of(op.result)
-        run = None if op in multiplied or not wanted else run_of(op)
-        if run is None:
+        if op in multiplied or not wanted:
             continue
-        shape = tensor_of(op.ptr).get_shape()
+        run, shape = run_of(op), tensor_of(op.ptr).get_shape()
         layouts = [encoding.layout(shape) for encoding in wanted]
-        given: list[Encoding] = [*wanted, LinearAttr.of(run.rows(layouts[0]))]
+        # Elements that are scattered in memory are loaded by one thread each.
+        own = LinearAttr.of(run.rows(layouts[0])) if run is not None else BlockedAttr.default(shape, natures.warps)
+        given: list[Encoding] = [*wanted, own]
+        run = run or Run.scattered(op)
         costs = [_loaded(run, each.layout(shape), layouts) for each in given]
         if min(costs) + GAIN < sum(map(run.cost, layouts)):
             natures.kept[op.result] = given[costs.index(min(costs))]

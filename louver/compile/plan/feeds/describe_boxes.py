@@ -25,6 +25,7 @@ from louver.analysis.atoms import Iteration, Part
 from louver.analysis.number_text import number_text
 from louver.analysis.polynomial import ONE, Monomial, Polynomial
 from louver.compile.canonical.describe_tiles import Describer
+from louver.compile.canonical.descriptors import EVERY
 from louver.compile.decompose.expand_blocks import metadata_loads
 from louver.compile.tile_signature import ArgumentParameter, BoxParameter
 from louver.ir.refusal import UnsupportedKernelError
@@ -158,7 +159,13 @@ class _Boxes:
         inner, along = self._end(columns), self._end(rows)
         if inner is None or (along is None and (rows.size is not None or found.entry is not None)):
             return None
-        return (inner, along) if found.entry is None else (inner, along, None)
+        if found.entry is None:
+            return inner, along
+        matrices = found.entry.size
+        if matrices is None or matrices.constant == EVERY:
+            return inner, along, None
+        text = number_text(matrices, self.names)
+        return None if text is None else (inner, along, text)
 
     def _end(self, each: Dimension) -> str | None:
         """Where a dimension ends: at its size, or where the loop's last tile does. None for what a launch cannot compute."""

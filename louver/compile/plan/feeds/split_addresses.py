@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, IntegerType, ModuleOp, i64
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, IntegerType, ModuleOp, TensorType, i64
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
@@ -152,6 +152,7 @@ def _split(op: LoadOp | StoreOp | AtomicOp, *, wide: bool) -> None:
     groups: dict[tuple[int, ...], list[SSAValue]] = {}
     scalars: list[SSAValue] = []
     loop = op.parent_op()
+    wide = wide and any(_uniform(term) is None for term in terms)
     for term in terms:
         scalar = _uniform(term)
         if scalar is None:
@@ -168,12 +169,23 @@ def _split(op: LoadOp | StoreOp | AtomicOp, *, wide: bool) -> None:
     for shape in order:
         reached = [max(pair) for pair in zip(reached, shape, strict=True)]
         place = _repeated(op, place, reached)
-        for term in groups[shape]:
-            place = insert_before(op, AddPtrOp(place, _repeated(op, term, reached)))
-        # What a loop moves on comes behind the rows, whose pointers are then the same in each step.
-        while scalars:
-            place = insert_before(op, AddPtrOp(place, insert_before(op, SplatOp(scalars.pop(0), reached))))
+        # What a loop moves on goes with the columns: pointers of rows are the same in each step, and have one sum added to them.
+        last = shape == order[-1] and scalars
+        for offset in [_sum(op, groups[shape], scalars)] if last else groups[shape]:
+            place = insert_before(op, AddPtrOp(place, _repeated(op, offset, reached)))
     op.operands[0] = _repeated(op, place, tensor_of(op.ptr).get_shape())
+
+
+def _sum(op: Operation, terms: Sequence[SSAValue], scalars: Sequence[SSAValue]) -> SSAValue:
+    """The sum of tiles of one shape and of scalars, in 64 bits."""
+    total: SSAValue | None = None
+    shape = tensor_of(terms[0]).get_shape()
+    for each in [*(insert_before(op, SplatOp(scalar, shape)) for scalar in scalars), *terms]:
+        tile = tensor_of(each)
+        wide = each if tile.element_type == i64 else insert_before(op, ExtSIOp(each, TensorType(i64, shape)))
+        total = wide if total is None else insert_before(op, arith.AddiOp(total, wide))
+    assert total is not None
+    return total
 
 
 def varies(value: SSAValue, block: Block) -> bool:

@@ -260,7 +260,7 @@ def strides(value: SSAValue) -> tuple[Stride, ...]:
             tiles = [each for each in owner.operands if as_tensor(each.type) is not None]
             if any(tensor_of(each).get_shape() != tensor.get_shape() for each in tiles):
                 return (None,) * rank
-            if len(tiles) == 1 and len(owner.operands) == 1:
+            if len(tiles) == 1 and len(owner.operands) == 1 and not isinstance(owner, LoadOp):
                 # An extension of the integers.
                 return strides(tiles[0])
             columns = zip(*map(strides, tiles), strict=True)

@@ -151,9 +151,17 @@ def loaded_again(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue
 
 
 def guarded_mask(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
-    """The mask of a load where it is done only if `guard` holds."""
+    """The mask of a load where it is done only if `guard` holds. Conditions on rows come last: what is the same for all is joined once."""
     pointers = as_tensor(load.ptr.type)
     mask = guard if pointers is None else insert(before, splat(guard, pointers), load).results[0]
-    if load.mask is None:
-        return mask
-    return insert(before, arith.AndIOp(known.get(load.mask, load.mask), mask), load).results[0]
+    conditions = sorted([] if load.mask is None else _joined(load.mask), key=lambda each: each in known, reverse=True)
+    for each in conditions:
+        mask = insert(before, arith.AndIOp(known.get(each, each), mask), load).results[0]
+    return mask
+
+
+def _joined(mask: SSAValue) -> list[SSAValue]:
+    """The conditions that a mask is the conjunction of."""
+    if isinstance(mask.owner, arith.AndIOp):
+        return [*_joined(mask.owner.lhs), *_joined(mask.owner.rhs)]
+    return [mask]

@@ -19,7 +19,7 @@ def row(form: str, tile: tuple[int, int], us: float | None, kind: str = "product
 
 ROWS = [
     row("one", (128, 128), 6.0),
-    row("one", (64, 64), 24.0, cublas_us=5.0),
+    row("one", (64, 64), 24.0, cublas_us=5.0, family="register tiles"),
     row("two", (128, 256), 3.0, kind="attention", unit={"HMMA.SP": 1}),
     row("three", (64, 64), None, refused="no such thing"),
     row("four", (32, 64), None, failed="exit code 3"),
@@ -44,7 +44,13 @@ def test_means_by_group_and_counts() -> None:
         "attention": {"calls": 1, "mean": 4.0, "least": 4.0},
         "128×128 and more": {"calls": 2, "mean": pytest.approx(2.828), "least": 2.0},
         "64×64": {"calls": 1, "mean": 0.5, "least": 0.5},
+        "by register tiles": {"calls": 1, "mean": 0.5, "least": 0.5},
     }
+    # Triton takes 12 µs at both tiles of "one", we 6 at the better one.
+    best = {"calls": 1, "mean": 2.0, "least": 2.0}
+    assert found.pop("times_best") == {"all": best, "product": best}
+    beside = {"calls": 1, "mean": pytest.approx(0.208), "least": 0.208}
+    assert found.pop("times_cublas") == dict.fromkeys(("all", "product", "64×64", "by register tiles"), beside)
     assert found == {"forms": 4, "accepted": 2, "refused": 1, "failed": 1, "sparse_by_warpgroup": 1}
 
 

@@ -1,0 +1,58 @@
+"""sink-conversions: tiles that are converted before a loop and read behind it alone are converted behind it, if they take more registers then.
+
+A scale of each row of sums is one element of a thread as it is loaded, and as many as the thread has rows where it meets the sums.
+Valid tile IR with encodings in (after assign-encodings), valid tile IR out.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from louver.compile.plan.feeds.steps_ahead import is_pure
+from louver.ir.tile import ConvertLayoutOp
+from louver.ir.tile.staging import in_shared
+from louver.ir.tile.types import register_encoding, tensor_of
+
+
+def sink_conversions(module: ModuleOp) -> None:
+    """In place."""
+    for loop in [op for op in module.walk() if isinstance(op, scf.ForOp | scf.WhileOp)]:
+        block, late, op = loop.parent, set[Operation](), loop.prev_op
+        assert block is not None
+        while op is not None:
+            users = [block.find_ancestor_op_in_block(use.operation) for result in op.results for use in result.uses]
+            if is_pure(op) and users and all(user in late or _follows(user, loop) for user in users):
+                late.add(op)
+            op = op.prev_op
+        _sink(block, loop, late)
+
+
+def _follows(user: Operation | None, loop: Operation) -> bool:
+    return user is not None and user is not loop and not user.is_before_in_block(loop)
+
+
+def _sink(block: Block, loop: Operation, late: set[Operation]) -> None:
+    """Move those of the operations that a wider tile begins with, and those that read such."""
+    place, sunk = loop.next_op, set[Operation]()
+    assert place is not None
+    for op in list(block.ops):
+        if op in late and (_widens(op) or any(operand.owner in sunk for operand in op.operands)):
+            op.detach()
+            Rewriter.insert_op(op, InsertPoint.before(place))
+            sunk.add(op)
+
+
+def _widens(op: Operation) -> bool:
+    """Whether an operation gives a thread more elements of a tile than it had."""
+    if not isinstance(op, ConvertLayoutOp) or any(map(in_shared, (op.src, op.result))):
+        return False
+    return _elements(op.result) > _elements(op.src)
+
+
+def _elements(value: SSAValue) -> int:
+    encoding, tensor = register_encoding(value.type), tensor_of(value)
+    assert encoding is not None
+    return len(encoding.layout(tensor.get_shape()).registers)
