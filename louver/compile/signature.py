@@ -75,48 +75,20 @@ class MapParameter:
 
 
 @dataclass(frozen=True, slots=True)
-class PointerParameter:
-    """The address of "metadata" (prepacked words), "d" (the output), an array, vector or number that the epilogue reads, or the array
-    that says which entry a tile takes.
+class ValueParameter:
+    """A number or an address, by name.
+
+    Unsigned: M, N, K, the entries of a batch ("batch"), those of the sparse operand of which an array says one for each tile
+    ("entries"), or a pitch in elements: of the output from row to row ("pitch") and from entry to entry ("batch_pitch"), or of an array
+    of the epilogue (`pitch_name`, `batch_pitch_name`). Addresses, u64: of "metadata" (prepacked words), "d" (the output), an array,
+    vector or number that the epilogue reads, or the array that says which entry a tile takes. f32: a number of the epilogue.
     """
 
     name: str
-    element: str
-
-    @property
-    def type(self) -> Literal["u64"]:
-        """PTX's."""
-        return "u64"
+    type: Literal["u32", "u64", "f32"]
 
 
-@dataclass(frozen=True, slots=True)
-class SizeParameter:
-    """M, N, K, the entries of a batch ("batch"), those of the sparse operand of which an array says one for each tile ("entries"), or a pitch in elements: of the output from row to row ("pitch") and from entry to
-    entry ("batch_pitch"), or of an array of the epilogue (`pitch_name`, `batch_pitch_name`); unsigned.
-    """
-
-    name: str
-    width: Literal[32, 64]
-
-    @property
-    def type(self) -> Literal["u32", "u64"]:
-        """PTX's."""
-        return "u64" if self.width == 64 else "u32"
-
-
-@dataclass(frozen=True, slots=True)
-class NumberParameter:
-    """An f32 of the epilogue, passed by value."""
-
-    name: str
-
-    @property
-    def type(self) -> Literal["f32"]:
-        """PTX's."""
-        return "f32"
-
-
-Parameter: TypeAlias = MapParameter | PointerParameter | SizeParameter | NumberParameter
+Parameter: TypeAlias = MapParameter | ValueParameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +124,7 @@ class Signature:
 
     def to_json(self) -> dict[str, Any]:
         """JSON values that `from_json` reads back."""
-        kinds = {MapParameter: "map", PointerParameter: "pointer", SizeParameter: "size", NumberParameter: "number"}
-        parameters = [{"kind": kinds[type(p)], **asdict(p)} for p in self.parameters]
-        return {**asdict(self), "parameters": parameters}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Signature:
@@ -164,15 +134,11 @@ class Signature:
 
 
 def _parameter(facts: Mapping[str, Any]) -> Parameter:
-    fields = {name: value for name, value in facts.items() if name != "kind"}
-    match facts["kind"]:
-        case "map":
-            return MapParameter(box=tuple(fields.pop("box")), **fields)
-        case "pointer":
-            return PointerParameter(**fields)
-        case "number":
-            return NumberParameter(**fields)
-        case kind if kind == "size":
-            return SizeParameter(**fields)
-        case kind:
-            raise ValueError(f"a parameter is a map, a pointer, a number or a size, got {kind!r}")
+    given: dict[str, Any] = {**facts}
+    match sorted(given):
+        case ["name", "type"]:
+            return ValueParameter(**given)
+        case ["adds", "box", "element_bytes", "name", "operand", "swizzle"]:
+            return MapParameter(box=tuple(given.pop("box")), **given)
+        case names:
+            raise ValueError(f"a parameter is a map or a value, got the fields {', '.join(names)}")

@@ -46,7 +46,7 @@ def emulate(
     for argument, array in call.arrays.items():
         added = memory.add(argument, flat(array), offset=array.address % 16, writable=array.writable)
         held[argument] = Held(added.address, added.size)
-    found = bind_call(name, hints, call, grid, EmulatedMemory(compiled, call, sm_count, memory, held))
+    found = bind_call(name, hints, call, grid, EmulatedMemory(compiled, call, sm_count, memory, held, machine(TARGET)))
     return run(found.kernel.kernel, found.grid, found.values, memory=memory, order=order)
 
 
@@ -59,11 +59,7 @@ class EmulatedMemory:
     sm_count: int
     memory: GlobalMemory
     arrays: Mapping[str, Held]
-
-    @property
-    def target(self) -> Target:
-        """The one that is emulated."""
-        return machine(TARGET)
+    target: Target
 
     def kernel(self, variant: Variant, schedule: Schedule | None = None) -> UserKernel[Kernel]:
         """The kernel, as it is compiled."""

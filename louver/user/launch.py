@@ -47,7 +47,9 @@ def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], o
     compiled, and RuntimeError when something would have to be compiled or uploaded while `stream` is being captured.
     """
     with device_context(ordinal):
-        found = bind_call(source.name, hints, call, grid, DeviceMemory(source, hints, call, grid, ordinal, stream))
+        place = machine(target_of(ordinal)), device(ordinal).sm_count
+        memory = DeviceMemory(source, hints, call, grid, ordinal, stream, *place)
+        found = bind_call(source.name, hints, call, grid, memory)
         kernel = found.kernel
         types: list[ParamType] = [parameter.type for parameter in kernel.signature.all_parameters]
         return Ready(kernel.kernel, found.grid, packed(types, found.values), kernel.launch.facts is not None)
@@ -63,23 +65,13 @@ class DeviceMemory:
     grid: Sequence[int]
     ordinal: int
     stream: int
-
-    @property
-    def target(self) -> Target:
-        """The device's."""
-        return machine(target_of(self.ordinal))
-
-    @property
-    def sm_count(self) -> int:
-        """The device's."""
-        return device(self.ordinal).sm_count
+    target: Target
+    sm_count: int
 
     def kernel(self, variant: Variant, schedule: Schedule | None = None) -> UserKernel[LoadedKernel]:
         """The kernel, loaded."""
-        target = target_of(self.ordinal)
-        wanted = Wanted.of(
-            self.source, self.hints, self.call, variant, target, self.grid, self.sm_count, schedule=schedule
-        )
+        asked = self.source, self.hints, self.call, variant, self.target.name, self.grid, self.sm_count
+        wanted = Wanted.of(*asked, schedule=schedule)
         if not is_loaded(wanted, self.ordinal):
             self._refuse_capture("compiled")
         return loaded(wanted, self.ordinal)
