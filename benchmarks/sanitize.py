@@ -3,8 +3,9 @@
 Protocol: programs that check their results first run alone, so that their kernels are compiled; then memcheck, racecheck and
 synccheck run each of them, side by side on one GPU. benchmarks/one_product.py takes shapes and pairs of element types through
 every output type, both products and every option, benchmarks/structures.py every structure of a kernel: bulk stores of each width,
-tiles and roles, clusters, metadata in the ring, promoted and f16 sums, gated products and batches. The summary lines are the
-tools' own. Exit status 1 unless all are clean, 3 where there is no compute-sanitizer.
+tiles and roles, clusters, metadata in the ring, promoted and f16 sums, gated products and batches. benchmarks/general_path.py takes
+users' kernels through the general path: rings of boxes and of other tiles, computed operands, decompressed tiles, staged stores and
+atomics. The summary lines are the tools' own. Exit status 1 unless all are clean, 3 where there is no compute-sanitizer.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ PROGRAMS = (
     ("structures.py", "tiles"),
     ("structures.py", "clusters"),
     ("structures.py", "sums"),
+    ("general_path.py",),
 )
-SECONDS = 60
+SECONDS = 120
 """That a program may take."""
 
 PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", "/opt/nvidia")

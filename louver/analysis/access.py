@@ -132,7 +132,10 @@ def _strided(offset: Polynomial, number: int, extent: int, op: Operation) -> Dim
             assert stride is not None
             strides[atoms[0]] = strides.get(atoms[0], Polynomial.number(0)) + Polynomial.of({stride: factor})
     if len(strides) != 1:
-        raise unsupported(f"dimension {number} of a tile has one index and one stride; there are {len(strides)}", op)
+        rule = f"dimension {number} of a tile has one index and one stride; there are {len(strides)}"
+        if not strides:
+            rule = f"{rule}: all its elements are the same one, so load it once and broadcast it"
+        raise unsupported(rule, op)
     atom, stride = strides.popitem()
     if len(stride.terms) != 1:
         raise unsupported("a stride is one argument or one number, or a multiple of it", op)

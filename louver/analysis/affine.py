@@ -60,6 +60,11 @@ class Tile:
 
 Pointer = Elements | Tile
 
+_OFFSETS = (
+    "offsets are ranges and scalars, added, multiplied and wrapped (%) at a size: give rows and columns a range each, as in "
+    "rows[:, None] * stride + columns[None, :]"
+)
+
 
 @dataclass(slots=True)
 class Affine:
@@ -113,7 +118,7 @@ class Affine:
             case _:
                 pass
         if as_tensor(value.type) is not None:
-            raise unsupported("offsets are ranges and scalars, added, multiplied and wrapped (%) at a size", op)
+            raise unsupported(_OFFSETS, op)
         return Polynomial.atom(value)
 
     def _counted(self, value: BlockArgument) -> Polynomial:
@@ -121,20 +126,28 @@ class Affine:
         loop = value.block.parent_op()
         if not isinstance(loop, scf.ForOp):
             return Polynomial.atom(value)
-        times = Polynomial.atom(Iteration(loop))
         if value.index == 0:
             first, step = constant_integer(loop.lb), constant_integer(loop.step)
             if first is None or step is None:
                 return Polynomial.atom(value)
-            return Polynomial.number(first) + Polynomial.number(step) * times
+            return Polynomial.number(first) + Polynomial.number(step) * Polynomial.atom(Iteration(loop))
         moved_on = self._growth(value, loop)
         if moved_on is not None:
-            return self.integer(loop.iter_args[value.index - 1]) + times * moved_on
+            return self.integer(loop.iter_args[value.index - 1]) + self._so_far(loop, moved_on)
         if as_tensor(value.type) is not None:
             end = loop.body.block.last_op
             assert end is not None
             raise unsupported("integers that a loop carries grow by the same amount for all lanes and iterations", end)
         return Polynomial.atom(value)
+
+    def _so_far(self, loop: scf.ForOp, step: Polynomial) -> Polynomial:
+        """How far a loop has come that moves by `step` in every iteration: in terms of its number, where that is no count."""
+        number = self.integer(loop.body.block.args[0])
+        if number == Polynomial.atom(loop.body.block.args[0]):
+            quotient = step.quotient(self.integer(loop.step))
+            if quotient is not None:
+                return quotient * (number - self.integer(loop.lb))
+        return Polynomial.atom(Iteration(loop)) * step
 
     def _growth(self, value: BlockArgument, loop: scf.ForOp) -> Polynomial | None:
         """What a loop adds to a number that it carries in every iteration; None if that is not always the same."""
@@ -189,8 +202,10 @@ class Affine:
     def _supposing(self) -> Generator[None]:
         """Forget afterwards what is read inside, because it rests on an assumption."""
         saved = dict(self.known), dict(self.pointers)
-        yield
-        self.known, self.pointers = saved
+        try:
+            yield
+        finally:
+            self.known, self.pointers = saved
 
     def pointer(self, value: SSAValue) -> Pointer:
         """A pointer, a tensor of pointers or a block pointer."""
@@ -205,10 +220,11 @@ class Affine:
             case Block():
                 parent = op.parent_op()
                 if isinstance(parent, scf.ForOp):
-                    return self._carried(cast(BlockArgument, value), parent, Polynomial.atom(Iteration(parent)))
+                    return self._carried(cast(BlockArgument, value), parent, lambda step: self._so_far(parent, step))
                 return Elements(value, Polynomial.number(0))
             case scf.ForOp() if (times := self.times(op)) is not None:
-                return self._carried(op.body.block.args[position(value, op.results) + 1], op, times)
+                carried = op.body.block.args[position(value, op.results) + 1]
+                return self._carried(carried, op, lambda step: times * step)
             case AddPtrOp():
                 source = self._elements(op.ptr, op)
                 return replace(source, offset=source.offset + self.integer(op.offset))
@@ -252,8 +268,8 @@ class Affine:
         )
         return Tile(start.base, sizes, strides, first, start.offset)
 
-    def _carried(self, value: BlockArgument, loop: scf.ForOp, times: Polynomial) -> Pointer:
-        """A pointer that a loop carries and moves on by the same amount in every iteration, after so many of them."""
+    def _carried(self, value: BlockArgument, loop: scf.ForOp, after: Callable[[Polynomial], Polynomial]) -> Pointer:
+        """A pointer that a loop carries and moves on by the same amount in every iteration. after: how far it has come by a move."""
         start = self.pointer(loop.iter_args[value.index - 1])
         end = loop.body.block.last_op
         assert end is not None
@@ -269,11 +285,11 @@ class Affine:
             raise unsupported("a pointer that a loop carries is moved on by a fixed amount", end)
         if isinstance(start, Elements) and isinstance(moved_on, Elements):
             self._require_fixed(moved_on.offset, loop, end)
-            return replace(start, offset=start.offset + times * moved_on.offset)
+            return replace(start, offset=start.offset + after(moved_on.offset))
         assert isinstance(start, Tile) and isinstance(moved_on, Tile)
         for step in moved_on.first:
             self._require_fixed(step, loop, end)
-        first = tuple(a + times * step for a, step in zip(start.first, moved_on.first, strict=True))
+        first = tuple(a + after(step) for a, step in zip(start.first, moved_on.first, strict=True))
         return replace(start, first=first)
 
     def _require_fixed(self, step: Polynomial, loop: scf.ForOp, end: Operation) -> None:

@@ -45,6 +45,15 @@ def _multiple_if(entry: Index, of: int, assumed: frozenset[SSAValue]) -> Needs |
             return _multiple_if(inner, of, assumed)
         case scf.ForOp() as loop:
             return _carried(loop, position(entry, loop.results), entry, of, assumed)
+        case scf.WhileOp() as loop:
+            return _multiple_if(_condition(loop).args[position(entry, loop.results)], of, assumed)
+        case Block() as block if isinstance(loop := block.parent_op(), scf.WhileOp):
+            assert isinstance(entry, BlockArgument)
+            if block is loop.after_region.block:
+                return _multiple_if(_condition(loop).args[entry.index], of, assumed)
+            end = loop.after_region.block.last_op
+            assert end is not None
+            return _both(loop.arguments[entry.index], end.operands[entry.index], of, assumed | {entry})
         case Block() as block if isinstance(block.parent_op(), FuncOp):
             return frozenset({(entry, of)})
         case Block() as block if isinstance(loop := block.parent_op(), scf.ForOp):
@@ -54,6 +63,12 @@ def _multiple_if(entry: Index, of: int, assumed: frozenset[SSAValue]) -> Needs |
             return _carried(loop, entry.index - 1, entry, of, assumed)
         case _:
             return None
+
+
+def _condition(loop: scf.WhileOp) -> scf.ConditionOp:
+    end = loop.before_region.block.last_op
+    assert isinstance(end, scf.ConditionOp)
+    return end
 
 
 def _is_rest(value: SSAValue, whole: SSAValue, of: int) -> bool:

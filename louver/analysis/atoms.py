@@ -74,21 +74,26 @@ def scalars(value: Polynomial) -> frozenset[Hashable]:
 
 def moved(value: Polynomial, where: Callable[[int], int]) -> Polynomial:
     """The polynomial with its dimensions numbered anew."""
+
+    def change(atom: Hashable) -> Polynomial:
+        match atom:
+            case Lane(dimension):
+                return Polynomial.atom(Lane(where(dimension)))
+            case Wrapped(index, size):
+                return Polynomial.atom(Wrapped(moved(index, where), size))
+            case _:
+                return Polynomial.atom(atom)
+
+    return changed(value, change)
+
+
+def changed(value: Polynomial, change: Callable[[Hashable], Polynomial]) -> Polynomial:
+    """The polynomial of other atoms."""
     total = Polynomial.number(0)
     for monomial, factor in value:
         product = Polynomial.number(factor)
         for atom, power in monomial:
             for _ in range(power):
-                product = product * Polynomial.atom(_moved_atom(atom, where))
+                product = product * change(atom)
         total = total + product
     return total
-
-
-def _moved_atom(atom: Hashable, where: Callable[[int], int]) -> Hashable:
-    match atom:
-        case Lane(dimension):
-            return Lane(where(dimension))
-        case Wrapped(index, size):
-            return Wrapped(moved(index, where), size)
-        case _:
-            return atom

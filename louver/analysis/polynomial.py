@@ -59,6 +59,19 @@ class Polynomial:
                 total[multiply(one, two)] += factor * by
         return Polynomial.of(total)
 
+    def quotient(self, by: Polynomial) -> Polynomial | None:
+        """By a single monomial, where nothing is left; None elsewhere."""
+        if len(by.terms) != 1:
+            return None
+        ((monomial, divisor),) = by.terms
+        found: dict[Monomial, int] = {}
+        for each, factor in self.terms:
+            part = divide(each, monomial)
+            if part is None or factor % divisor:
+                return None
+            found[part] = factor // divisor
+        return Polynomial.of(found)
+
     @property
     def constant(self) -> int | None:
         """The number that it is, or None if it has atoms."""

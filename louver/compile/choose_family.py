@@ -117,9 +117,12 @@ def compile_kernel(readings: Readings, choice: Choice) -> CompiledKernel:
 
 
 def _last_resort(readings: Readings, choice: Choice, refusal: ValueError) -> CompiledKernel | None:
+    found = None
     if choice.refused is None:
-        return _first(choice.product, (each for ones in (2, 3) for each in readings(ones)))
-    return _first(lambda each: choice.tiles(each, refusal), (each for ones in (1, 2, 3) for each in readings(ones)))
+        found = _first(choice.product, (each for ones in (2, 3) for each in readings(ones)))
+    return found or _first(
+        lambda each: choice.tiles(each, refusal), (each for ones in (1, 2, 3) for each in readings(ones))
+    )
 
 
 def _first(

@@ -21,6 +21,7 @@ from louver.compile.canonical.fold_sums import fold_sums
 from louver.compile.canonical.host_descriptors import make_host_descriptors
 from louver.compile.canonical.join_equal_integers import join_equal_integers
 from louver.compile.canonical.propagate_sparsity import encoding_of, propagate_sparsity
+from louver.compile.canonical.shape_loads import shape_loads
 from louver.compile.conditions import conditions
 from louver.compile.decompose.decompose_sparse_tensors import decompose_sparse_tensors
 from louver.compile.decompose.dense_views import read_dense_views
@@ -63,6 +64,9 @@ MAX_WARPS = 32
 OTHER_REGISTERS = 64
 """Registers of a thread beside sums: addresses, loads a step ahead."""
 
+SM_WARPS = 16
+"""Warps that share an SM, at most: where there are more, copies are too few steps ahead."""
+
 CTA_SHARED_BYTES = 1024
 """Shared memory that the system takes of each CTA (CUDA C++ Programming Guide, compute capability 8 and newer)."""
 
@@ -92,6 +96,12 @@ class CompiledTiles:
         """The kernel, as the emulator runs it."""
         return self.module.kernels[0]
 
+    @property
+    def ctas_by_shared(self) -> int:
+        """How many CTAs share an SM at most for their shared memory."""
+        whole = self.target.max_shared_bytes + CTA_SHARED_BYTES
+        return whole // (self.kernel.dynamic_shared + CTA_SHARED_BYTES)
+
     def with_ctas(self, count: int) -> CompiledTiles:
         """The same for so many CTAs on an SM at once: the assembler gives each thread no more registers than these leave it."""
         module = Module(self.module.target, [replace(self.kernel, min_ctas=count)])
@@ -112,6 +122,7 @@ class CompiledTiles:
 
 PASSES = (
     "count-loops",
+    "shape-loads",
     "fold-sums",
     "propagate-sparsity",
     "drop-assumptions",
@@ -153,6 +164,8 @@ def compile_tiles(
     dense = tile_ir.clone()
     count_loops(dense)
     dump.write("count-loops", dense)
+    shape_loads(dense)
+    dump.write("shape-loads", dense)
     if has_known_addresses(_kernel(dense)):
         fold_sums(dense)
     dump.write("fold-sums", dense)
@@ -278,9 +291,9 @@ def _encoded(
 
 
 def _ring_rooms(function: FuncOp, warps: int, machine: Target) -> tuple[int, ...]:
-    """Bytes of shared memory for rings, best first: shared by as many CTAs as their registers let fit an SM, then by fewer."""
+    """Bytes of shared memory for rings, best first: shared by as many CTAs as their registers and warps let fit an SM, then by fewer."""
     sums = sum(held_sums(op) for op in function.body.walk() if isinstance(op, DotOp))
-    most = machine.registers_per_sm // (sums + OTHER_REGISTERS * LANES * warps)
+    most = min(machine.registers_per_sm // (sums + OTHER_REGISTERS * LANES * warps), SM_WARPS // warps)
     whole = machine.max_shared_bytes + CTA_SHARED_BYTES
     return tuple(whole // ctas - CTA_SHARED_BYTES for ctas in range(max(1, most), 0, -1))
 

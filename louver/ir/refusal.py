@@ -2,25 +2,59 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar, cast
 
 from xdsl.dialects.builtin import ArrayAttr, CallSiteLoc, FileLineColLoc, FusedLoc, NameLoc, StringAttr
 from xdsl.ir import Attribute, Operation
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 
 class UnsupportedKernelError(ValueError):
-    """A kernel does what the compiler cannot lower. `operation` is its text, `location` "file:line:column" or None."""
+    """A kernel does what the compiler cannot lower. `operation` is its text, `location` "file:line:column" or None.
 
-    def __init__(self, rule: str, operation: str, location: str | None) -> None:
+    others: of the same kernel, which the message names too.
+    """
+
+    def __init__(
+        self, rule: str, operation: str, location: str | None, others: Sequence[UnsupportedKernelError] = ()
+    ) -> None:
+        self.rule = rule
         self.operation = operation
         self.location = location
         where = "" if location is None else f" at {location}"
-        super().__init__(f"{rule}, got{where}: {operation}")
+        more = [str(each) for each in others]
+        super().__init__("\nAlso: ".join([f"{rule}, got{where}: {operation}", *more]))
 
 
 def unsupported(rule: str, op: Operation) -> UnsupportedKernelError:
     """The error that refuses `op`, for the caller to raise; `rule` says what is allowed instead."""
     return UnsupportedKernelError(rule, _first_line(op), source_location(op.location))
+
+
+def together(errors: Sequence[UnsupportedKernelError]) -> UnsupportedKernelError:
+    """One error for all obstacles of a kernel; of those at one line with one rule, the first."""
+    distinct: dict[tuple[str, str | None], UnsupportedKernelError] = {}
+    for each in errors:
+        distinct.setdefault((each.rule, each.location), each)
+    first, *others = distinct.values()
+    return UnsupportedKernelError(first.rule, first.operation, first.location, others)
+
+
+def for_each(items: Iterable[T], do: Callable[[T], R]) -> list[R]:
+    """What `do` makes of all items. Raises one UnsupportedKernelError for all that it refuses."""
+    made: list[R] = []
+    refused: list[UnsupportedKernelError] = []
+    for each in items:
+        try:
+            made.append(do(each))
+        except UnsupportedKernelError as error:
+            refused.append(error)
+    if refused:
+        raise together(refused)
+    return made
 
 
 def source_location(location: Attribute) -> str | None:

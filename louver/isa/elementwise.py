@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.isa.convert import RoundToEven, RoundWhole
-from louver.isa.floating import Approximate, Fma, Sign, SquareRoot
+from louver.isa.floating import Approximate, Fma, Sign
 from louver.isa.instruction import Emit, Instruction
 from louver.isa.libdevice import FUNCTIONS, polynomial, with_sign
 from louver.isa.move import Select
@@ -64,7 +64,7 @@ _MULTIPLY = Binary("mul", "f32")
 
 
 def _exp(emit: Emit, x: Any) -> Any:
-    return emit(Approximate("ex2"), emit(_MULTIPLY, x, math.log2(math.e)))
+    return emit(Approximate("ex2", flush=True), emit(_MULTIPLY, x, math.log2(math.e)))
 
 
 def _divide(emit: Emit, a: Any, b: Any) -> Any:
@@ -162,7 +162,7 @@ STEPS: dict[str, Step] = {
     "maximum_number": Step("arith.maxnumf", 2, np.fmax, _one(Binary("max", "f32"))),
     "minimum_number": Step("arith.minnumf", 2, np.fmin, _one(Binary("min", "f32"))),
     "exp": Step("math.exp", 1, np.exp, _exp),
-    "exp2": Step("math.exp2", 1, np.exp2, _one(Approximate("ex2"))),
+    "exp2": Step("math.exp2", 1, np.exp2, _one(Approximate("ex2", flush=True))),
     "tanh": Step("math.tanh", 1, np.tanh, _one(Approximate("tanh"))),
     "erf": Step("math.erf", 1, _erf_exact, _erf),
     "round_even": Step("math.roundeven", 1, np.rint, _one(RoundToEven())),
@@ -170,7 +170,7 @@ STEPS: dict[str, Step] = {
     "floor": Step("math.floor", 1, np.floor, _one(RoundWhole("floor"))),
     "ceil": Step("math.ceil", 1, np.ceil, _one(RoundWhole("ceil"))),
     "truncate": Step("math.trunc", 1, np.trunc, _one(RoundWhole("trunc"))),
-    "square_root": Step("math.sqrt", 1, np.sqrt, _one(SquareRoot())),
+    "square_root": Step("math.sqrt", 1, np.sqrt, _one(Approximate("sqrt"))),
     "reciprocal_root": Step("math.rsqrt", 1, _reciprocal_root, _one(Approximate("rsqrt"))),
     "log": Step("math.log", 1, np.log, _log),
     "log2": Step("math.log2", 1, np.log2, _one(Approximate("lg2"))),
@@ -185,7 +185,8 @@ STEPS: dict[str, Step] = {
 
 maximum, minimum: NaN if an operand is; the others of the kind take a number before NaN. divide: a · (1/b) with the hardware's
 reciprocal, to 2^-21 relatively; infinite for |b| below 2^-126. exp: to (1 + |x|)·2^-22 relatively. exp2 and tanh: the
-hardware's own, to 2^-22 and 2^-10 relatively. erf: to 2^-21 absolutely. square_root: to nearest. reciprocal_root, log and log2: to
+hardware's own, to 2^-22 and 2^-10 relatively. exp and exp2: 0 below 2^-126. erf: to 2^-21 absolutely. square_root: to 2^-22
+relatively. reciprocal_root, log and log2: to
 2^-21 relatively, logarithms less than 1 absolutely. sin and cos: to 2^-21 absolutely; NaN for |x| above 2^20. remainder: exact for
 quotients below 2^24. Those of libdevice: see `louver.isa.libdevice.ERRORS`.
 """

@@ -90,6 +90,7 @@ APPROXIMATIONS: dict[str, Callable[[F64], F64]] = {
     "tanh": np.tanh,
     "lg2": np.log2,
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
+    "sqrt": np.sqrt,
 }
 """What each approximation is near to."""
 
@@ -99,8 +100,9 @@ APPROXIMATION_ERROR: dict[str, float] = {
     "tanh": 2.0**-10,
     "lg2": 2.0**-21,
     "rsqrt": 2.0**-21,
+    "sqrt": 2.0**-22,
 }
-"""Relative error of the hardware's result against the exact one (PTX ISA states 2 ulp, 1 ulp, 2^-11, 2^-22 and 2^-22.9), with
+"""Relative error of the hardware's result against the exact one (PTX ISA states 2 ulp, 1 ulp, 2^-11, 2^-22, 2^-22.9 and 2^-23), with
 one bit to spare; that of lg2 is absolute where the result is less than 1."""
 
 
@@ -111,12 +113,13 @@ def approximation_error(op: str, exact: F64) -> F64:
 
 @dataclass(frozen=True, slots=True)
 class Approximate(Pure):
-    """`op.approx.f32 d, a`: 2^a, 1/a, tanh(a), log2(a) or 1/sqrt(a), fast.
+    """`op.approx.f32 d, a`: 2^a, 1/a, tanh(a), log2(a), 1/sqrt(a) or sqrt(a), fast.
 
-    `compute` gives the correctly rounded result; the hardware's is within `approximation_error` of it.
+    flush: `ftz`, subnormal operands and results are zeros of their sign: one instruction of the hardware. `compute` gives the correctly rounded result; the hardware's is within `approximation_error` of it.
     """
 
-    op: Literal["ex2", "rcp", "tanh", "lg2", "rsqrt"]
+    op: Literal["ex2", "rcp", "tanh", "lg2", "rsqrt", "sqrt"]
+    flush: bool = False
 
     def __post_init__(self) -> None:
         if self.op not in APPROXIMATIONS:
@@ -130,7 +133,7 @@ class Approximate(Pure):
     @property
     def mnemonic(self) -> str:
         """The opcode."""
-        return f"{self.op}.approx.f32"
+        return f"{self.op}.approx{'.ftz' if self.flush else ''}.f32"
 
     @property
     def requires(self) -> Requirement:
@@ -139,9 +142,16 @@ class Approximate(Pure):
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         """Lane by lane, in float64, rounded once."""
+        x = inputs[0].view(np.float32)
         with np.errstate(all="ignore"):
-            result = APPROXIMATIONS[self.op](inputs[0].view(np.float32).astype(np.float64)).astype(np.float32)
+            result = APPROXIMATIONS[self.op]((_flushed(x) if self.flush else x).astype(np.float64)).astype(np.float32)
+        result = _flushed(result) if self.flush else result
         return (np.where(np.isnan(result), CANONICAL_NAN, result.view(np.uint32)),)
+
+
+def _flushed(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Without subnormal numbers."""
+    return np.where(np.abs(x) < np.finfo(np.float32).smallest_normal, np.copysign(np.float32(0), x), x)
 
 
 @dataclass(frozen=True, slots=True)

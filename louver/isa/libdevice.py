@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.isa.convert import F32ToInteger, IntegerToF32, RoundToEven, RoundWhole
-from louver.isa.floating import Approximate, Fma, Sign
+from louver.isa.convert import IntegerToF32, RoundWhole
+from louver.isa.floating import Approximate, Fma, Sign, SquareRoot
 from louver.isa.instruction import Emit, Instruction
 from louver.isa.move import Bitcast, Select
 from louver.isa.scalar import Binary, Compare
@@ -61,16 +61,24 @@ def polynomial(emit: Emit, coefficients: Sequence[float], x: Any) -> Any:
     return total
 
 
+WHOLE = 1.5 * 2.0**23
+"""Added to a number below 2^22 it leaves whole numbers alone, whose lowest bits are those of the sum."""
+
+
+def _rounded(emit: Emit, x: Any, factor: float) -> Any:
+    """x · factor to the nearest whole number, where that is below 2^22: faster than by conversions."""
+    return emit(_SUBTRACT, emit(Fma(), x, factor, WHOLE), WHOLE)
+
+
 def _power_of_two(emit: Emit, whole: Any) -> Any:
     """2 to a whole number from -126 to 127, given as f32."""
-    exponent = emit(F32ToInteger("s32"), whole)
-    bits = emit(Binary("shl", "b32"), emit(Binary("add", "s32"), exponent, 127), 23)
-    return emit(Bitcast("f32"), bits)
+    bits = emit(Bitcast("b32"), emit(_ADD, whole, WHOLE + 127))
+    return emit(Bitcast("f32"), emit(Binary("shl", "b32"), bits, 23))
 
 
 def _reduced(emit: Emit, x: Any) -> tuple[Any, Any]:
-    """(n, r) such that x = n · ln 2 + r, with a whole n and |r| of about ln 2 / 2 at most."""
-    count = emit(RoundToEven(), emit(_MULTIPLY, x, math.log2(math.e)))
+    """(n, r) such that x = n · ln 2 + r, with a whole n and |r| of about ln 2 / 2 at most, for |x| below 2^21."""
+    count = _rounded(emit, x, math.log2(math.e))
     back = emit(Sign("neg", "f32"), count)
     return count, emit(Fma(), back, LN2[1], emit(Fma(), back, LN2[0], x))
 
@@ -79,9 +87,9 @@ def _exp(emit: Emit, x: Any) -> Any:
     # NaN spreads; beyond these bounds the result is 0 or infinite.
     inside = emit(Binary("max.NaN", "f32"), emit(Binary("min.NaN", "f32"), x, 105.0), -105.0)
     count, rest = _reduced(emit, inside)
-    near = emit(Approximate("ex2"), emit(_MULTIPLY, rest, math.log2(math.e)))
+    near = emit(Approximate("ex2", flush=True), emit(_MULTIPLY, rest, math.log2(math.e)))
     # In two factors, since 2^n alone may be out of range.
-    half = emit(RoundWhole("floor"), emit(_MULTIPLY, count, 0.5))
+    half = _rounded(emit, count, 0.5)
     first = emit(_MULTIPLY, near, _power_of_two(emit, half))
     return emit(_MULTIPLY, first, _power_of_two(emit, emit(_SUBTRACT, count, half)))
 
@@ -104,15 +112,18 @@ EXPM1 = tuple(1 / math.factorial(n) for n in range(2, 8))
 
 
 def _expm1(emit: Emit, x: Any) -> Any:
+    return _select(emit, _compare(emit, "gt", x, 80.0), _exp(emit, x), _expm1_within(emit, x))
+
+
+def _expm1_within(emit: Emit, x: Any) -> Any:
+    """e^x - 1 for x up to 80."""
     inside = emit(Binary("max.NaN", "f32"), emit(Binary("min.NaN", "f32"), x, 80.0), -30.0)
     count, rest = _reduced(emit, inside)
     square = emit(_MULTIPLY, rest, rest)
     near = emit(Fma(), square, polynomial(emit, EXPM1, rest), rest)
     scale = _power_of_two(emit, count)
     found = emit(Fma(), near, scale, emit(_SUBTRACT, scale, 1.0))
-    return _select(
-        emit, _compare(emit, "gt", x, 80.0), _exp(emit, x), _select(emit, _compare(emit, "eq", x, 0.0), x, found)
-    )
+    return _select(emit, _compare(emit, "eq", x, 0.0), x, found)
 
 
 TWO_THIRDS = 0x3F2AAAAB
@@ -135,7 +146,7 @@ def _split(emit: Emit, x: Any) -> tuple[Any, Any]:
 def _quotient(emit: Emit, mantissa: Any) -> tuple[Any, Any, Any, Any]:
     """(m - 1, 1/(m + 1), s, s²) with s = (m - 1)/(m + 1)."""
     less = emit(_SUBTRACT, mantissa, 1.0)
-    inverse = emit(Approximate("rcp"), emit(_ADD, mantissa, 1.0))
+    inverse = emit(Approximate("rcp", flush=True), emit(_ADD, mantissa, 1.0))
     s = emit(_MULTIPLY, less, inverse)
     return less, inverse, s, emit(_MULTIPLY, s, s)
 
@@ -166,17 +177,17 @@ def _log1p(emit: Emit, x: Any) -> Any:
     """log(1 + x), and what 1 + x has lost, over 1 + x."""
     above = emit(_ADD, x, 1.0)
     lost = emit(_SUBTRACT, x, emit(_SUBTRACT, above, 1.0))
-    found = emit(Fma(), lost, emit(Approximate("rcp"), above), _log(emit, above))
+    found = emit(Fma(), lost, emit(Approximate("rcp", flush=True), above), _log(emit, above))
     proper = emit(Binary("and", "pred"), _compare(emit, "gt", above, 0.0), _compare(emit, "lt", above, math.inf))
-    found = _select(emit, proper, found, emit(Approximate("lg2"), above))
+    found = _select(emit, proper, found, emit(Approximate("lg2", flush=True), above))
     return _select(emit, _compare(emit, "lt", _size(emit, x), 2.0**-24), x, found)
 
 
 def _tanh(emit: Emit, x: Any) -> Any:
     """t / (t + 2) with t = e^(2|x|) - 1: from 10 on it is 1."""
     size = emit(Binary("min.NaN", "f32"), _size(emit, x), 10.0)
-    grown = _expm1(emit, emit(_ADD, size, size))
-    found = emit(_MULTIPLY, grown, emit(Approximate("rcp"), emit(_ADD, grown, 2.0)))
+    grown = _expm1_within(emit, emit(_ADD, size, size))
+    found = emit(_MULTIPLY, grown, emit(Approximate("rcp", flush=True), emit(_ADD, grown, 2.0)))
     return _select(emit, _compare(emit, "lt", size, math.inf), with_sign(emit, found, x), size)
 
 
@@ -188,15 +199,15 @@ def _half_power(emit: Emit, size: Any) -> Any:
 
 def _cosh(emit: Emit, x: Any) -> Any:
     half = _half_power(emit, _size(emit, x))
-    return emit(Fma(), emit(Approximate("rcp"), half), 0.25, half)
+    return emit(Fma(), emit(Approximate("rcp", flush=True), half), 0.25, half)
 
 
 def _sinh(emit: Emit, x: Any) -> Any:
     size = _size(emit, x)
-    grown = _expm1(emit, emit(Binary("min.NaN", "f32"), size, 1.0))
-    inner = emit(Fma(), grown, emit(Approximate("rcp"), emit(_ADD, grown, 1.0)), grown)
+    grown = _expm1_within(emit, emit(Binary("min.NaN", "f32"), size, 1.0))
+    inner = emit(Fma(), grown, emit(Approximate("rcp", flush=True), emit(_ADD, grown, 1.0)), grown)
     half = _half_power(emit, size)
-    outer = emit(Fma(), emit(Approximate("rcp"), half), -0.25, half)
+    outer = emit(Fma(), emit(Approximate("rcp", flush=True), half), -0.25, half)
     found = _select(emit, _compare(emit, "lt", size, 1.0), emit(_MULTIPLY, inner, 0.5), outer)
     return _select(emit, _compare(emit, "eq", x, x), with_sign(emit, found, x), x)
 
@@ -228,7 +239,7 @@ def _pow(emit: Emit, x: Any, y: Any) -> Any:
     size = _size(emit, x)
     high, low = _log_in_two(emit, size)
     proper = emit(Binary("and", "pred"), _compare(emit, "gt", size, 0.0), _compare(emit, "lt", size, math.inf))
-    high = _select(emit, proper, high, emit(Approximate("lg2"), size))
+    high = _select(emit, proper, high, emit(Approximate("lg2", flush=True), size))
     low = _select(emit, proper, low, 0.0)
     product = emit(_MULTIPLY, y, high)
     rest = emit(Fma(), y, high, emit(Sign("neg", "f32"), product))
@@ -293,6 +304,8 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Values], Callable[..., Any]]] = {
     "coshf": (1, np.cosh, _cosh),
     "cbrtf": (1, np.cbrt, _cbrt),
     "powf": (2, np.power, _pow),
+    "sqrtf": (1, np.sqrt, _one(SquareRoot())),
+    "fsqrt_rn": (1, np.sqrt, _one(SquareRoot())),
     "fdiv_rn": (2, np.divide, _one(Binary("div.rn", "f32"))),
     "frcp_rn": (1, np.reciprocal, _reciprocal),
 }
@@ -301,6 +314,6 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Values], Callable[..., Any]]] = {
 ERRORS: dict[str, float] = {
     **dict.fromkeys(FUNCTIONS, 2.0**-20),
     "expf": 2.0**-21,
-    **dict.fromkeys(("fdiv_rn", "frcp_rn"), 2.0**-24),
+    **dict.fromkeys(("sqrtf", "fsqrt_rn", "fdiv_rn", "frcp_rn"), 2.0**-24),
 }
 """What a result may be off from the exact one, relatively, where that is a normal number of f32."""

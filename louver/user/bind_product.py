@@ -217,8 +217,8 @@ def _check_sparse(
             # Without a mask along K, the end of the loop is what says how long rows are.
             part = f": rows end at {facts.k}; to sum part of one, mask its columns by their number"
         # A K that is compiled in is meant to be all of it.
-        inside = len(s.shape) == 2 == len(expected) and not facts.k.isdigit()
-        inside = inside and expected[0] <= s.rows and expected[1] <= s.size
+        inside = len(s.shape) == len(expected) and not facts.k.isdigit()
+        inside = inside and all(asked <= held for asked, held in zip(expected, s.shape, strict=True))
         raise (PartError if inside else ValueError)(
             f"{name} is given the sizes of the dense tensor for {argument!r}, {list(s.shape)}, got {list(expected)}{part}"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from louver.compile.choose_family import CompiledKernel
-from louver.compile.tiles import CompiledTiles, compile_tiles
+from louver.compile.tiles import SM_WARPS, CompiledTiles, compile_tiles
 from louver.isa.instruction import LANES
 from louver.ptx import assembler
 from louver.ptx.assembler import Assembly, AssemblyError
@@ -14,8 +14,11 @@ MOST_WARPS = 16
 """Warps of a CTA beyond which each thread has fewer registers than it can name."""
 
 
-WARPS_OF_SM = (16, 20, 12)
+WARPS_OF_SM = (SM_WARPS, 20, 12)
 """Warps that share an SM's registers, best first: 128 registers a thread, 96 or 168. One waits for memory while another multiplies."""
+
+LEAST_SHARE = 0.6
+"""Of the registers that a thread takes by itself: with fewer it would spill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +66,12 @@ def with_room(kernel: CompiledKernel, warps: int | None) -> Assembled:
     if not isinstance(made, CompiledTiles) or found.spilled:
         return found
     for wanted in WARPS_OF_SM:
-        ctas = wanted // found.warps
+        ctas = min(wanted // found.warps, made.ctas_by_shared)
         registers = found.assembly.kernels[0].registers * made.signature.threads * ctas
         if ctas <= 1 or registers <= made.target.registers_per_sm:
             break
+        if registers * LEAST_SHARE > made.target.registers_per_sm:
+            continue
         try:
             closer = Assembled.of(CompiledKernel(made.with_ctas(ctas), kernel.refusal))
         except AssemblyError:

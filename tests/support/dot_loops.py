@@ -38,7 +38,8 @@ class DotLoop:
     twice: another loop adds the same product again. scaled: b's tile is doubled in the loop. raised: b's tile has one added to each
     of its elements, so that a sparse one is multiplied as a dense one. warps: of a CTA. stored: b's element in
     memory, where it is another one. sums: the accumulators' element. promoted: columns of K that are summed before the sums are
-    promoted. blocks: each step's product is scaled, by a factor of each row and of each column.
+    promoted. blocks: each step's product is scaled, by a factor of each row and of each column. factors: the sparse tile is multiplied by
+    a factor of each of its columns.
     """
 
     element: str
@@ -53,6 +54,7 @@ class DotLoop:
     sums: str | None = None
     promoted: int = 0
     blocks: bool = False
+    factors: bool = False
     operands: dict[str, Array] = field(default_factory=dict[str, Array], compare=False)
 
     def text(self) -> str:
@@ -65,14 +67,17 @@ class DotLoop:
             for each, element in zip("ab", (t, u), strict=True)
         )
         arrays += "".join(f", %{each}: !tt.ptr<f32>" for each in ("as", "bs")) if self.blocks else ""
+        arrays += f", %f: !tt.ptr<{t}> {{tt.divisibility = 16 : i32}}" if self.factors else ""
         taken = f"{{maxNumImpreciseAcc = {self.promoted} : i32}} " if self.promoted else ""
         begin = "%none" if self.blocks else "%c"
         sizes = ", ".join(f"%{each}: i32 {{tt.divisibility = 16 : i32}}" for each in "MNK")
         loop = f"""= scf.for %i = %zero to %K step %step iter_args(%c = FROM) -> (tensor<{m}x{n}x{s}>) : i32 {{
 {self._load("x", m, k, t)}
 {self._load("y", n, k, u) if self.along_k else self._load("y", k, n, u, across=True)}
+{self._multiplied("x", m, k, t) if self.factors and self.sparse == "a" else ""}
+{self._multiplied("y", n, k, t) if self.factors and self.sparse == "b" else ""}
 {self._turned(n, k, t)}
-    %p = tt.dot %x, %bt, {begin} {taken}: tensor<{m}x{k}x{t}> * tensor<{k}x{n}x{t}> -> tensor<{m}x{n}x{s}>
+    %p = tt.dot {"%x_f" if self.factors and self.sparse == "a" else "%x"}, %bt, {begin} {taken}: tensor<{m}x{k}x{t}> * tensor<{k}x{n}x{t}> -> tensor<{m}x{n}x{s}>
 {self._scaled_sum(m, n, k) if self.blocks else ""}
     scf.yield {"%q" if self.blocks else "%p"} : tensor<{m}x{n}x{s}>
   }}"""
@@ -136,7 +141,7 @@ class DotLoop:
     def _turned(self, n: int, k: int, t: str) -> str:
         shape = f"{n}x{k}" if self.along_k else f"{k}x{n}"
         tile = f"tensor<{shape}x{t}>"
-        lines, taken = [], "%y"
+        lines, taken = [], "%y_f" if self.factors and self.sparse == "b" else "%y"
         if self.stored is not None:
             lines.append(f"    %y2 = arith.sitofp %y : tensor<{shape}x{TYPES[self.stored][1]}> to {tile}")
             taken = "%y2"
@@ -152,6 +157,23 @@ class DotLoop:
             lines.append(f"    %bt = tt.trans {taken} {{order = array<i32: 1, 0>}} : {tile} -> tensor<{k}x{n}x{t}>")
             return "\n".join(lines)
         return "\n".join(lines).replace("%y2 =", "%bt =")
+
+    @staticmethod
+    def _multiplied(name: str, rows: int, columns: int, t: str) -> str:
+        """%NAME_f, a tile times the factors of its columns."""
+        line, row, whole = f"tensor<{columns}x", f"tensor<1x{columns}x{t}>", f"tensor<{rows}x{columns}x{t}>"
+        return f"""    %f_r = tt.make_range {{start = 0 : i32, end = {columns} : i32}} : {line}i32>
+    %f_0 = tt.splat %i : i32 -> {line}i32>
+    %f_at = arith.addi %f_r, %f_0 : {line}i32>
+    %f_size = tt.splat %K : i32 -> {line}i32>
+    %f_in = arith.cmpi slt, %f_at, %f_size : {line}i32>
+    %f_base = tt.splat %f : !tt.ptr<{t}> -> {line}!tt.ptr<{t}>>
+    %f_ptr = tt.addptr %f_base, %f_at : {line}!tt.ptr<{t}>>, {line}i32>
+    %f_none = arith.constant dense<{"0" if t == "i8" else "0.0"}> : {line}{t}>
+    %f_v = tt.load %f_ptr, %f_in, %f_none : {line}!tt.ptr<{t}>>
+    %f_1 = tt.expand_dims %f_v {{axis = 0 : i32}} : {line}{t}> -> {row}
+    %f_all = tt.broadcast %f_1 : {row} -> {whole}
+    %{name}_f = arith.{"muli" if t == "i8" else "mulf"} %{name}, %f_all : {whole}"""
 
     def _load(self, name: str, rows: int, columns: int, t: str, *, across: bool = False) -> str:
         array, first, size = PARTS[name]
@@ -212,6 +234,12 @@ class DotLoop:
         if self.sparse in given:
             given[self.sparse] = louver.compress(given[self.sparse], "2:4")
         b = b + b.dtype.type(1) if self.raised else b
+        if self.factors:
+            # Products with powers of two are exact; integers wrap.
+            given["f"] = (rng.integers(-3, 4, k) if a.dtype == np.int8 else 2.0 ** rng.integers(-3, 4, k)).astype(
+                a.dtype
+            )
+            a, b = (a * given["f"], b) if self.sparse == "a" else (a, b * given["f"])
         a, b = a.astype(np.float64), b.astype(np.float64)
         if self.blocks:
             for name, rows in (("as", a), ("bs", b)):

@@ -1,8 +1,8 @@
 """count-loops: a while loop that counts becomes a loop over a range.
 
 `k = 0; while k < K: …; k += BK` becomes `for k in range(0, K, BK)`. What is compared may be the counter, or the sum or difference of
-it and something that the loop leaves alone, with `<`, `<=`, `>` or `>=`; the counter goes up or down by a positive constant, or by the
-number of programs. Every other while loop, such as one that takes its work from a queue, stays as it is.
+it and something that the loop leaves alone, with `<`, `<=`, `>` or `>=`; the counter goes up or down by a positive constant, by the
+number of programs, or by a product of such. Every other while loop, such as one that takes its work from a queue, stays as it is.
 
 Numbers of 32 bits: `k += BK` wraps nowhere if K is below 2**31 - BK, and then both loops have the same iterations, none if K <= 0.
 Beyond that, `k < K` holds again once k has wrapped, and the user's loop does not end. A loop that goes down counts from its
@@ -48,7 +48,7 @@ class _Count:
     bound: SSAValue
     rises: bool
     inclusive: bool
-    step: int | GetNumProgramsOp
+    step: int | Operation
     up: bool
 
 
@@ -103,7 +103,7 @@ def _varying(value: SSAValue, loop: scf.WhileOp) -> tuple[BlockArgument, bool] |
     return None
 
 
-def _step(loop: scf.WhileOp, counter: int) -> tuple[int | GetNumProgramsOp, bool] | None:
+def _step(loop: scf.WhileOp, counter: int) -> tuple[int | Operation, bool] | None:
     """What a turn adds to the counter (True), or takes from it (False); None for anything but one positive number."""
     before, after = loop.before_region.block, loop.after_region.block
     end, going_on = after.last_op, before.last_op
@@ -120,9 +120,24 @@ def _step(loop: scf.WhileOp, counter: int) -> tuple[int | GetNumProgramsOp, bool
         up, constant = isinstance(op, arith.AddiOp), constant_integer(step)
         if constant:
             return abs(constant), up == (constant > 0)
-        if isinstance(step.owner, GetNumProgramsOp):
+        if isinstance(step.owner, Operation) and _is_programs(step):
             return step.owner, up
     return None
+
+
+def _is_programs(step: SSAValue) -> bool:
+    """Whether a number is a positive multiple of how many programs there are."""
+    match step.owner:
+        case GetNumProgramsOp():
+            return True
+        case arith.MuliOp(lhs=one, rhs=other):
+            pairs = (one, other), (other, one)
+            return any(
+                _is_programs(left) and ((constant_integer(right) or 0) > 0 or _is_programs(right))
+                for left, right in pairs
+            )
+        case _:
+            return False
 
 
 def _rewrite(loop: scf.WhileOp, count: _Count) -> None:
@@ -172,8 +187,14 @@ def _range(loop: scf.WhileOp, count: _Count) -> tuple[SSAValue, SSAValue, SSAVal
     if isinstance(count.step, int):
         step = _constant(loop, compared, count.step)
     else:
-        step = insert(loop, count.step.clone(), count.step).results[0]
+        step = _cloned(loop, count.step)
     return (compared, bound, step) if count.rises else (bound, compared, step)
+
+
+def _cloned(loop: scf.WhileOp, op: Operation) -> SSAValue:
+    """A step that the body computes, before the loop."""
+    operands = {each: _cloned(loop, each.owner) for each in op.operands if isinstance(each.owner, Operation)}
+    return insert(loop, op.clone(dict(operands)), op).results[0]
 
 
 def _constant(loop: scf.WhileOp, like: SSAValue, value: int) -> SSAValue:

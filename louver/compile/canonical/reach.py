@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from typing import cast
 
-from xdsl.ir import SSAValue
+from xdsl.dialects import scf
+from xdsl.ir import Block, SSAValue
 
 from louver.analysis.access import Dimension
 from louver.analysis.affine import Affine
+from louver.analysis.alignment import NOTHING, multiple_if
 from louver.analysis.atoms import Iteration, Part
 from louver.analysis.integers import constant_integer, steps_of
 from louver.analysis.polynomial import ONE, Polynomial
 from louver.compile.tile_signature import Count
-from louver.ir.tile import GetProgramIdOp
+from louver.ir.tile import GetNumProgramsOp, GetProgramIdOp
 
 
 def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str]) -> tuple[int, tuple[Count, ...]] | None:
@@ -48,7 +51,31 @@ def _count(atom: Hashable, step: str, affine: Affine, names: Mapping[SSAValue, s
         text = size_text(whole, names)
         if first is not None and by is not None and by > 0 and text is not None:
             return Count(step, text, first, by)
-    return None
+    return _shared(cast(SSAValue, atom), step, affine, names) if isinstance(atom, SSAValue) else None
+
+
+def _shared(number: SSAValue, step: str, affine: Affine, names: Mapping[SSAValue, str]) -> Count | None:
+    """Of a loop whose iterations programs share: `step` times its number, which is below the loop's end."""
+    loop = number.owner.parent_op() if isinstance(number.owner, Block) else None
+    if not isinstance(loop, scf.ForOp) or number is not loop.body.block.args[0] or not step.isdigit():
+        return None
+    first = affine.integer(loop.lb)
+    if any(factor < 0 or not all(_is_grid(atom) for atom, _ in monomial) for monomial, factor in first):
+        return None
+    # A number that is a multiple of a power of two stays that far below the end.
+    whole = next((each for each in POWERS if multiple_if(number, each) == NOTHING), 1)
+    steps = steps_of(loop.ub) if whole == 1 else None
+    end, by = (loop.ub, whole) if steps is None else steps
+    text = size_text(affine.integer(end), names)
+    return None if text is None else Count(str(int(step) * whole), text, 0, by)
+
+
+def _is_grid(atom: Hashable) -> bool:
+    return isinstance(atom, SSAValue) and isinstance(atom.owner, GetProgramIdOp | GetNumProgramsOp)
+
+
+POWERS = tuple(2**each for each in range(10, 0, -1))
+"""That the first number and the step of a loop may be multiples of."""
 
 
 def _whole_steps(value: Polynomial, by: int) -> Polynomial | None:

@@ -21,7 +21,7 @@ from louver.compile.canonical.reach import reach
 from louver.compile.conditions import require_reach
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.compile.tile_signature import Reach
-from louver.ir.refusal import unsupported
+from louver.ir.refusal import for_each, unsupported
 from louver.ir.tile import FuncOp, LoadOp, sparse_encoding
 from louver.ir.tile.metadata import word_columns
 from louver.ir.tile.types import as_tensor, tensor_of
@@ -35,13 +35,17 @@ def describe_sparse_tiles(module: ModuleOp) -> None:
         loads = [op for op in function.body.walk() if isinstance(op, LoadOp) and sparse_encoding(op.result.type)]
         describer = Describer.of(function)
         moved = describe_moved(describer, sparse=True)
-        for op in loads:
+
+        def read(op: LoadOp, describer: Describer = describer) -> tuple[LoadOp, Access] | None:
             _check_block(describer, op)
-        found = [(op, describer.access(op)) for op in loads if not _is_block(describer, op)]
-        for op, each in found:
-            describer.check_rows(op, each)
-        for op, each in found:
-            _describe(describer, op, each)
+            if _is_block(describer, op):
+                return None
+            found = describer.access(op)
+            describer.check_rows(op, found)
+            return op, found
+
+        found = [each for each in for_each(loads, read) if each is not None]
+        for_each(found, lambda each, describer=describer: _describe(describer, *each))
         if found or moved:
             remove_dead(function)
 

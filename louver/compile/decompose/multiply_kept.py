@@ -1,7 +1,8 @@
 """multiply-kept: a dot of a decompressed tile multiplies kept values again, where what changes the tile between leaves zeros zero.
 
-Valid tile IR in and out, without sparse types (after decompose-sparse-tensors). Casts, factors that are the same along K, masks of rows,
-activations with f(0) = 0 act on kept values as on all elements. Other dots stay dense, and the pass says why.
+Valid tile IR in and out, without sparse types (after decompose-sparse-tensors). Casts, factors, masks and activations with f(0) = 0 act on
+kept values as on all elements. A dense tile that takes part, such as factors along K, is compressed: each thread picks its elements where
+the metadata says that values are kept. Other dots stay dense, and the pass says why.
 
 Metadata of 16-bit and of 8-bit products has the same codes in another order. Where all dots of an argument are of the other width than
 its elements, its metadata is laid out for them.
@@ -9,7 +10,7 @@ its elements, its metadata is laid out for them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, cast
 
@@ -26,7 +27,7 @@ from louver.ir.comparisons import SelectOp
 from louver.ir.interpret.arithmetic import ARITHMETIC
 from louver.ir.interpret.values import dtype_of
 from louver.ir.refusal import source_location
-from louver.ir.tile import FORMATS, BroadcastOp, DecompressOp, DotOp, FuncOp, SplatOp, TransOp, element_name
+from louver.ir.tile import FORMATS, BroadcastOp, CompressOp, DecompressOp, DotOp, FuncOp, SplatOp, TransOp, element_name
 from louver.ir.tile.metadata import divides
 from louver.ir.tile.parts import KEPT
 from louver.ir.tile.types import as_tensor, tensor_of
@@ -57,7 +58,7 @@ def multiply_kept(function: FuncOp) -> Multiplied:
                 found.append(kept)
                 widths.setdefault(_root(kept.origin.operands[1]), set()).add(_bits(op.operands[index]))
                 break
-            if _is_made_of_sparse(op.operands[index]):
+            if any(_origins(op.operands[index], 1 - index)):
                 reasons.append(f"{_where(op)}a sparse tile is multiplied as a dense one: {reason}")
     layouts: dict[SSAValue, Attribute] = {}
     for kept in found:
@@ -72,7 +73,11 @@ def multiply_kept(function: FuncOp) -> Multiplied:
             layouts[root] = tensor_of(kept.op.operands[kept.index]).element_type
         kept.multiply()
     for op in function.body.walk():
-        if isinstance(op, DecompressOp) and op.metadata is not None and (element := layouts.get(_root(op.metadata))):
+        if (
+            isinstance(op, DecompressOp | CompressOp)
+            and op.metadata is not None
+            and (element := layouts.get(_root(op.metadata)))
+        ):
             op.properties["bits"] = IntegerAttr(_element_bits(element), i32)
     remove_dead(function)
     return Multiplied(layouts, tuple(dict.fromkeys(reasons)))
@@ -111,14 +116,33 @@ def _root(value: SSAValue) -> SSAValue:
             value = owner.operands[0]
 
 
-def _is_made_of_sparse(value: SSAValue) -> bool:
-    """Whether a tile is made of sparse ones, element by element."""
+def _origins(value: SSAValue, columns: int) -> Iterator[tuple[DecompressOp, int]]:
+    """The sparse tiles that a tile is made of, element by element, each with the dimension of its own that is the tile's `columns`."""
     owner = value.owner
-    if isinstance(owner, DecompressOp):
-        return True
-    if not isinstance(owner, Operation) or type(owner) not in (TransOp, *ELEMENTWISE):
-        return False
-    return any(map(_is_made_of_sparse, owner.operands))
+    if isinstance(owner, DecompressOp) and owner.columns is not None:
+        yield owner, columns
+    elif isinstance(owner, TransOp):
+        yield from _origins(owner.src, 1 - columns)
+    elif isinstance(owner, Operation) and isinstance(owner, ELEMENTWISE):
+        for each in owner.operands:
+            yield from _origins(each, columns)
+
+
+def _is_uniform(value: SSAValue, columns: int) -> bool:
+    """Whether a tile is the same all along a dimension, by how it is made."""
+    match value.owner:
+        case SplatOp():
+            return True
+        case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as number):
+            return number.is_splat()
+        case BroadcastOp(src=source):
+            return tensor_of(source).get_shape()[columns] == 1
+        case TransOp(src=source):
+            return _is_uniform(source, 1 - columns)
+        case Operation() as owner if isinstance(owner, ELEMENTWISE):
+            return all(_is_uniform(each, columns) for each in owner.operands if as_tensor(each.type) is not None)
+        case _:
+            return False
 
 
 class _DenseError(Exception):
@@ -127,7 +151,7 @@ class _DenseError(Exception):
 
 @dataclass(slots=True)
 class _Kept:
-    """Operand `index` of a dot, as changed kept values. origins: the sparse tiles that it is made of."""
+    """Operand `index` of a dot, as changed kept values. origins: where the sparse tile is decompressed that it is made of."""
 
     op: DotOp
     index: int
@@ -144,20 +168,25 @@ class _Kept:
 
     def refusal(self) -> str | None:
         """Why the operand is no change of kept values; None where it is one."""
-        value, columns = self.op.operands[self.index], 1 - self.index
-        try:
-            self._check(value, columns)
-            if not self.origins:
-                return "it is dense"
-            self._check_elements(value)
-            zero = background(value)
-            if zero is None or zero != 0:
-                self._refuse("what changes it makes other numbers of its zeros", value)
-        except _DenseError as error:
-            return str(error)
-        return None
+        value = self.op.operands[self.index]
+        # Of several sparse tensors one says where zeros are; the tiles of the others are as good as dense.
+        found: dict[tuple[SSAValue, ...], list[tuple[DecompressOp, int]]] = {}
+        for origin, columns in _origins(value, 1 - self.index):
+            found.setdefault(tuple(origin.operands), []).append((origin, columns))
+        reasons: list[str] = []
+        for origins in found.values():
+            self.origins = dict(origins)
+            try:
+                self._check(value, origins)
+                return None
+            except _DenseError as error:
+                reasons.append(str(error))
+        return reasons[0] if reasons else "it is dense"
 
-    def _check_elements(self, value: SSAValue) -> None:
+    def _check(self, value: SSAValue, origins: Sequence[tuple[DecompressOp, int]]) -> None:
+        """Raises _DenseError where a product cannot take kept values. origins: each with the dimension of its own that is K."""
+        if any(origin.parts.columns != columns for origin, columns in origins):
+            self._refuse("the dot sums along the axis that is not sparse", value)
         tensor, name = tensor_of(value), element_name(tensor_of(value).element_type)
         group = MAPS[_bits(self.origin.src)].group
         formats = [each for each in FORMATS.values() if name in each.elements and each.group == group]
@@ -166,32 +195,9 @@ class _Kept:
         size = tensor.get_shape()[self.index], tensor.get_shape()[1 - self.index]
         if not divides(size, tensor.element_type):
             raise _DenseError(f"a product of {name} takes more of K than a tile of {size[0]} x {size[1]} has")
-        if len({tuple(each.operands) for each in self.origins}) > 1 or len(set(self.origins.values())) > 1:
-            raise _DenseError("it is made of several sparse tiles")
-
-    def _check(self, value: SSAValue, columns: int) -> None:
-        """Find the sparse tiles. Raises _DenseError where half as many columns cannot be computed alike."""
-        owner, tensor = value.owner, as_tensor(value.type)
-        if tensor is None or value in self._made:
-            return
-        match owner:
-            case DecompressOp(columns=along) if along is not None:
-                if along.value.data != columns:
-                    self._refuse("the dot sums along the axis that is not sparse", value)
-                self.origins[owner] = columns
-            case TransOp():
-                self._check(owner.src, 1 - columns)
-            case SplatOp():
-                pass
-            case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as number) if number.is_splat():
-                pass
-            case BroadcastOp(src=source) if tensor_of(source).get_shape()[columns] == 1:
-                pass
-            case Operation() if isinstance(owner, ELEMENTWISE) and len(owner.results) == 1:
-                for each in owner.operands:
-                    self._check(each, columns)
-            case _:
-                self._refuse("what changes it is not the same along K", value)
+        zero = background(value, self.origins)
+        if zero is None or zero != 0:
+            self._refuse("what changes it makes other numbers of its zeros", value)
 
     @staticmethod
     def _refuse(reason: str, value: SSAValue) -> NoReturn:
@@ -199,30 +205,49 @@ class _Kept:
         raise _DenseError(f"{reason}{f' ({where[:-2]})' if where else ''}")
 
     def multiply(self) -> None:
-        """Make the dot one of kept values and metadata."""
-        op = self.op
-        operands, columns = [op.a, op.b], 1 - self.index
+        """Make the dot one of kept values."""
+        op, columns = self.op, 1 - self.index
+        operands = [op.a, op.b]
         operands[self.index] = self._changed(operands[self.index], columns)
-        metadata = self.origin.metadata
-        assert metadata is not None
-        if self.origins[self.origin] != columns:
-            metadata = self._placed(TransOp(metadata), op).results[0]
-        new = op.decomposed(operands[0], operands[1], metadata, self.index)
+        new = op.decomposed(operands[0], operands[1], self._metadata(columns), self.index)
         new.location = op.location
         Rewriter.replace_op(op, new)
 
+    def _metadata(self, columns: int) -> SSAValue:
+        """Of a tile whose dimension `columns` is K."""
+        metadata = self.origin.metadata
+        assert metadata is not None
+        if self.origins[self.origin] == columns:
+            return metadata
+        return self._placed(TransOp(metadata), self.op).results[0]
+
     def _changed(self, value: SSAValue, columns: int) -> SSAValue:
-        """The kept values of a tile."""
-        tensor, owner = as_tensor(value.type), value.owner
-        if tensor is None:
+        """The kept elements of a tile whose dimension `columns` is K."""
+        owner = value.owner
+        if as_tensor(value.type) is None:
             return value
-        if isinstance(owner, DecompressOp):
+        if isinstance(owner, DecompressOp) and owner in self.origins:
             return owner.src
         if value not in self._made:
-            assert isinstance(owner, Operation)
-            self._made[value] = self._placed(self._halved(owner, columns), owner).results[0]
+            if isinstance(owner, Operation) and self._halves(owner, columns):
+                made = self._placed(self._halved(owner, columns), owner)
+            else:
+                made = self._placed(
+                    CompressOp(value, self._metadata(columns), columns, _bits(self.origin.src)), self.op
+                )
+            self._made[value] = made.results[0]
             self._made[value].name_hint = value.name_hint
         return self._made[value]
+
+    def _halves(self, op: Operation, columns: int) -> bool:
+        """Whether an operation gives kept elements of its operands'; other tiles are computed as they are, then compressed."""
+        value = op.results[0]
+        if any(each in self.origins for each, _ in _origins(value, columns)) or _is_uniform(value, columns):
+            return True
+        # Elements that an operation only makes wider are compressed before.
+        types = [tensor_of(each).element_type for each in (*op.operands, value) if as_tensor(each.type) is not None]
+        wide = [each.bitwidth for each in types if isinstance(each, FixedBitwidthType)]
+        return isinstance(op, ELEMENTWISE) and len(types) == len(wide) == 2 and wide[0] < wide[1]
 
     def _halved(self, op: Operation, columns: int) -> Operation:
         tensor = tensor_of(op.results[0])
@@ -252,21 +277,26 @@ class _Kept:
 
 
 _PRODUCTS = (arith.MulfOp, arith.MuliOp, arith.AndIOp)
-_QUOTIENTS = (arith.DivfOp, arith.DivSIOp, arith.DivUIOp)
+"""Operations that are zero where an operand is."""
+
+_QUOTIENTS = (
+    arith.DivfOp, arith.DivSIOp, arith.DivUIOp, arith.RemSIOp, arith.RemUIOp, arith.ShLIOp, arith.ShRSIOp, arith.ShRUIOp,
+)  # fmt: skip
+"""Operations that are zero where their first operand is."""
 
 
-def background(value: SSAValue) -> Any:
-    """What an element is that no sparse tensor stores; None where that is not known."""
+def background(value: SSAValue, origins: Container[Operation]) -> Any:
+    """What an element is where none of these sparse tiles keeps one; None where that is not known."""
     owner = value.owner
     match owner:
-        case DecompressOp():
+        case DecompressOp() if owner in origins:
             return np.zeros((), np.float64)
         case TransOp() | BroadcastOp() | SplatOp():
-            return background(owner.operands[0])
-        case arith.ConstantOp():
+            return background(owner.operands[0], origins)
+        case arith.ConstantOp(value=number) if not isinstance(number, DenseIntOrFPElementsAttr) or number.is_splat():
             return cast(Any, ARITHMETIC[arith.ConstantOp](owner, [])[0]).reshape(-1)[0]
         case Operation() if isinstance(owner, ELEMENTWISE) and type(owner) in ARITHMETIC:
-            return _computed(owner, [background(each) for each in owner.operands])
+            return _computed(owner, [background(each, origins) for each in owner.operands])
         case _:
             return None
 

@@ -85,8 +85,6 @@ _FUNCTIONS: dict[str, Make] = {
     "nearbyintf": _plain(math.RoundEvenOp),
     "roundf": _plain(math.RoundOp),
     "copysignf": _plain(math.CopySignOp),
-    "sqrtf": _plain(math.SqrtOp),
-    "fsqrt_rn": _plain(math.SqrtOp),
     "rsqrtf": _plain(math.RsqrtOp),
     "frsqrt_rn": _plain(math.RsqrtOp),
     "exp2f": _plain(math.Exp2Op),

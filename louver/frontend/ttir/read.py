@@ -16,7 +16,7 @@ from louver.frontend.ttir.locations import resolve_locations
 from louver.frontend.ttir.returns import nest_returns
 from louver.frontend.ttir.spelled import OPERATIONS, spell
 from louver.ir.context import make_context, spell_for_xdsl
-from louver.ir.refusal import UnsupportedKernelError, unsupported
+from louver.ir.refusal import UnsupportedKernelError, together, unsupported
 from louver.ir.tile import DescriptorType, FuncOp, SparseAttr
 
 SPARSE_MARK = "louver.sparse."
@@ -63,10 +63,13 @@ def read_ttir(
     context.load_dialect(cf.Cf)
     for each in OPERATIONS:
         context.load_op(each)
-    for line in resolved.splitlines():
-        found = _OPERATION.match(line)
-        if found and context.get_optional_op(found[1]) is None:
-            raise _refused(_INSTEAD.get(found[1], f"{found[1]} is not supported"), line)
+    unknown = [
+        _refused(_INSTEAD.get(found[1], f"{found[1]} is not supported"), line)
+        for line in resolved.splitlines()
+        if (found := _OPERATION.match(line)) and context.get_optional_op(found[1]) is None
+    ]
+    if unknown:
+        raise together(unknown)
     try:
         module = Parser(context, resolved, name).parse_module()
     except ParseError as error:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from xdsl.builder import Builder, ImplicitBuilder
-from xdsl.dialects import arith, math
+from xdsl.dialects import arith
 from xdsl.dialects.arith import floatingPointLike, signlessIntegerLike
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, TensorType, i1, i32
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
@@ -251,7 +251,7 @@ def _left_out(call: str) -> Callable[[Operation], None]:
 _RULES: dict[type[Operation], Callable[[Any], Operation | None]] = {
     PointerCastOp: _bitcast,
     CatOp: _cat,
-    PreciseSqrtOp: lambda op: math.SqrtOp(op.x),
+    PreciseSqrtOp: lambda op: ExternElementwiseOp("__nv_fsqrt_rn", [op.x]),
     PreciseDivFOp: lambda op: ExternElementwiseOp("__nv_fdiv_rn", [op.x, op.y]),
     MulhiUIOp: _mulhi,
     HistogramOp: _histogram,

@@ -23,7 +23,7 @@ from louver.ir.tile.compute import (
     TransOp,
 )
 from louver.ir.tile.convert import ConvertLayoutOp
-from louver.ir.tile.decompress import DecompressOp
+from louver.ir.tile.decompress import CompressOp, DecompressOp
 from louver.ir.tile.dot import DotOp
 from louver.ir.tile.elements import ACCUMULATORS, ELEMENTS, element_attribute, element_name
 from louver.ir.tile.encodings import BlockedAttr, DotOperandAttr, LinearAttr, MmaAttr, SliceAttr
@@ -69,6 +69,7 @@ TILE = Dialect(
         LoadOp,
         StoreOp,
         DotOp,
+        CompressOp,
         DecompressOp,
         TransOp,
         ReshapeOp,
@@ -133,6 +134,7 @@ __all__ = [
     "BroadcastOp",
     "ClampFOp",
     "CombiningOp",
+    "CompressOp",
     "ConvertLayoutOp",
     "DecompressOp",
     "DescriptorLoadOp",

@@ -1,4 +1,4 @@
-"""A sparse tile as a dense one: each kept value in its column, zeros in the others."""
+"""Between dense and kept elements: a sparse tile as a dense one, and what of a dense tile stands where a sparse one has its values."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from xdsl.irdl import (
     operand_def,
     opt_operand_def,
     opt_prop_def,
+    prop_def,
     result_def,
     traits_def,
 )
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from louver.ir.tile.metadata import divides, metadata_shape
+from louver.ir.tile.metadata import METADATA_ROWS, WORD_ENTRIES, divides, metadata_shape
 from louver.ir.tile.parts import KEPT, Parts
 from louver.ir.tile.types import AnyTensor, sparse_encoding, tensor_of
+from louver.isa.metadata import MAPS
 
 
 @irdl_op_definition
@@ -96,3 +98,53 @@ class DecompressOp(IRDLOperation):
         if metadata != wanted:
             raise VerifyException(f"the metadata of this tile is {wanted}, got {metadata}")
         return expected
+
+
+@irdl_op_definition
+class CompressOp(IRDLOperation):
+    """The elements of a dense tile where a sparse tile keeps its own: [M, K/2] of [M, K], or [K/2, N] of [K, N] if `columns` is 0.
+
+    metadata: of the sparse tile, as `DecompressOp` has it. bits: of the elements that it is laid out for.
+    """
+
+    name = "tt.compress"
+    src = operand_def(TensorType)
+    metadata = operand_def(TensorType)
+    columns = prop_def(IntegerAttr[I32])
+    bits = prop_def(IntegerAttr[I32])
+    result = result_def(TensorType)
+    irdl_options = (ParsePropInAttrDict(),)
+    traits = traits_def(Pure())
+    assembly_format = "$src `,` $metadata attr-dict `:` type($src) `,` type($metadata) `->` type($result)"
+
+    def __init__(self, src: SSAValue, metadata: SSAValue, columns: int, bits: int) -> None:
+        tensor = tensor_of(src)
+        shape = list(tensor.get_shape())
+        shape[columns] //= KEPT
+        super().__init__(
+            operands=[src, metadata],
+            properties={"columns": IntegerAttr(columns, i32), "bits": IntegerAttr(bits, i32)},
+            result_types=[TensorType(tensor.element_type, shape)],
+        )
+
+    @property
+    def parts(self) -> Parts:
+        """How the kept elements and the metadata lie."""
+        return Parts.of(self.bits.value.data, self.columns.value.data)
+
+    def verify_(self) -> None:
+        source, result, metadata = map(tensor_of, (self.src, self.result, self.metadata))
+        columns, bits = self.columns.value.data, self.bits.value.data
+        if source.get_num_dims() != 2 or columns not in (0, 1) or bits not in MAPS:
+            raise VerifyException(
+                f"a matrix is compressed along dimension 0 or 1, by the metadata of {list(MAPS)} bits, got {source}"
+            )
+        expected = list(source.get_shape())
+        words = -(-expected[1 - columns] // METADATA_ROWS), -(-expected[columns] // MAPS[bits].columns) * WORD_ENTRIES
+        expected[columns] //= KEPT
+        if (source.element_type, expected) != (result.element_type, list(result.get_shape())):
+            raise VerifyException(f"a compressed tile is {expected} of {source.element_type}, got {result}")
+        if (metadata.element_type, tuple(metadata.get_shape())) != (i16, words if columns else words[::-1]):
+            raise VerifyException(
+                f"the metadata of this tile is {list(words)} of i16, or its transpose, got {metadata}"
+            )

@@ -34,6 +34,11 @@ class Parts:
         row, column = self._split(place)
         return self._joined(row, column // self.map.group * self.kept)
 
+    def first(self, place: Vector) -> Vector:
+        """The first element of the group of a kept value."""
+        row, column = self._split(place)
+        return self._joined(row, column // self.kept * self.map.group)
+
     def entry(self, place: Vector) -> Vector:
         """The entry of the metadata that has the code of an element's group."""
         row, group = self._group(place)
@@ -49,6 +54,10 @@ class Parts:
         """An element's number in its group."""
         return self._split(place)[1] % self.map.group
 
+    def number(self, place: Vector) -> int:
+        """A kept value's number in its group."""
+        return self._split(place)[1] % self.kept
+
     @property
     def together(self) -> int:
         """Neighbours along K whose codes are one entry."""
@@ -61,16 +70,26 @@ class Parts:
 
     def values(self, layout: Layout) -> Layout:
         """How the kept values lie. Raises ValueError where threads share an entry."""
-        if any(self.index(step) or self.shift(step) for step in layout.thread):
-            raise ValueError(f"a thread has all {self.together} columns of an entry, got {list(layout.thread)}")
+        self._check(layout, self.together)
         inside = tuple(self._joined(0, 1 << bit) for bit in range(self.kept.bit_length() - 1))
         return _moved(layout, self._halved(layout.shape), self.value, inside)
+
+    def dense(self, layout: Layout) -> Layout:
+        """How a dense tile lies whose kept values lie so. Raises ValueError where threads share an entry."""
+        self._check(layout, self.together // KEPT)
+        row, column = self._split(layout.shape)
+        inside = tuple(self._joined(0, 1 << bit) for bit in range(self.map.group.bit_length() - 1))
+        return _moved(layout, self._joined(row, column * KEPT), self.first, inside)
 
     def entries(self, layout: Layout, shape: Sequence[int]) -> Layout:
         """How the entries of the tile's metadata lie; a thread has those too that stand for no column of a tile with a part of a word."""
         reached = set(map(self.entry, layout.register + layout.thread))
         steps = (self._joined(0, 1 << bit) for bit in range(shape[self.columns].bit_length() - 1))
         return _moved(layout, tuple(shape), self.entry, tuple(step for step in steps if step not in reached))
+
+    def _check(self, layout: Layout, together: int) -> None:
+        if any(0 < self._split(step)[1] < together for step in layout.thread):
+            raise ValueError(f"a thread has all {self.together} columns of an entry, got {list(layout.thread)}")
 
     def _halved(self, shape: Vector) -> Vector:
         row, column = self._split(shape)

@@ -58,7 +58,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> Tried:
     return made
 
 
-ORDER = ["product 0", "product 1 a", "product 1 b", "tiles 0", "product 2 ab"]
+ORDER = ["product 0", "product 1 a", "product 1 b", "tiles 0", "product 2 ab", "tiles 1 a", "tiles 1 b", "tiles 2 ab"]
 UNALIGNED = ["tiles 0", "tiles 1 a", "tiles 1 b", "tiles 2 ab"]
 
 
@@ -67,7 +67,7 @@ def test_a_product_comes_first_and_several_ones_last(tried: Tried, taken: str) -
     tried.takes = taken
     made = compile_kernel(tried.readings, CHOICE)
     assert tried.attempts == ORDER[: ORDER.index(taken) + 1]
-    assert made.refusal == ("no product 0, got: op" if taken == "tiles 0" else None)
+    assert made.refusal == ("no product 0, got: op" if taken.startswith("tiles") else None)
 
 
 @pytest.mark.parametrize("taken", UNALIGNED)

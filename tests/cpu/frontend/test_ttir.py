@@ -212,3 +212,15 @@ def test_an_error_at_the_end_of_a_text_is_refused_as_any_other() -> None:
     text = "module {\n  tt.func public @k(%a: i32) {\n    %x = arith.addi %a, %missing : i32\n    tt.return\n  }\n}"
     with pytest.raises(UnsupportedKernelError, match="values used but not defined: .%missing"):
         read_ttir(text)
+
+
+def test_every_operation_that_tile_ir_lacks_is_told_once() -> None:
+    text = kept("made_descriptors", "3.6")
+    text = text.replace("tt.dot ", "tt.dot_rotated ").replace("tt.get_program_id ", "tt.inline_asm ")
+    with pytest.raises(UnsupportedKernelError) as caught:
+        read_ttir(text)
+    first, *others = str(caught.value).splitlines()
+    assert re.match(r"tt\.(inline_asm|dot_rotated) is not supported, got at .*kernels.py:\d+:\d+: ", first)
+    assert others and all(re.match(r"Also: tt\.\w+ is not supported, got at ", each) for each in others)
+    assert len({first, *others}) == 1 + len(others)
+    assert {"inline_asm", "dot_rotated"} <= set(re.findall(r"tt\.(\w+) is not", str(caught.value)))

@@ -40,7 +40,24 @@ def test_each_thread_has_the_values_and_codes_of_its_elements(bits: int, columns
             assert parts.shift(place) == CODE_BITS * (code % 4)
 
 
+@pytest.mark.parametrize("columns", [0, 1])
+@pytest.mark.parametrize("bits", MAPS)
+def test_a_dense_tile_follows_from_its_kept_values(bits: int, columns: int) -> None:
+    """The other way round: a thread that has kept values has all elements of their groups."""
+    parts = Parts.of(bits, columns)
+    size = (32, GROUPS * parts.map.group)
+    shape = size if columns else size[::-1]
+    dense = BlockedAttr.default(shape, 4, parts.together, (columns, 1 - columns), whole=True).layout(shape)
+    kept = parts.values(dense)
+    found = parts.dense(kept)
+    assert (found.lane, found.warp) == (dense.lane, dense.warp)
+    assert sorted(found.registers) == sorted(dense.registers)
+    assert {parts.first(at) for at in kept.registers} <= set(dense.registers)
+
+
 def test_threads_do_not_share_an_entry() -> None:
     layout = BlockedAttr.default((16, 64), 1, 8, whole=True).layout((16, 64))
     with pytest.raises(ValueError, match="a thread has all 16 columns of an entry, got"):
         Parts.of(16, 1).values(layout)
+    with pytest.raises(ValueError, match="a thread has all 16 columns of an entry, got"):
+        Parts.of(16, 1).dense(BlockedAttr.default((16, 32), 1, 4, whole=True).layout((16, 32)))

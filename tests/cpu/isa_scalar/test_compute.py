@@ -222,6 +222,17 @@ def test_approximations_at_the_edges() -> None:
     assert Approximate("rcp").compute(x)[0].view(np.float32)[:4].tolist() == [np.inf, -np.inf, 0.0, 0.0]
     assert Approximate("ex2").compute(x)[0].view(np.float32)[:4].tolist() == [1.0, 1.0, np.inf, 0.0]
     assert Approximate("tanh").compute(x)[0].view(np.float32)[:4].tolist() == [0.0, 0.0, 1.0, -1.0]
+    assert Approximate("sqrt").compute(x)[0].view(np.float32)[:3].tolist() == [0.0, -0.0, np.inf]
+
+
+def test_subnormal_numbers_are_flushed_where_asked() -> None:
+    x = np.array([-126.0, -126.5, -149.0, -151.0] * 8, np.float32).view(np.uint32)
+    kept, flushed = (Approximate("ex2", flush=flush).compute(x)[0].view(np.float32)[:4] for flush in (False, True))
+    assert kept.tolist() == [2.0**-126, np.float32(2.0**-126.5), 2.0**-149, 0.0]
+    assert flushed.tolist() == [2.0**-126, 0.0, 0.0, 0.0]
+    tiny = np.array([2.0**-130, -(2.0**-130)] * 16, np.float32).view(np.uint32)
+    assert Approximate("rcp", flush=True).compute(tiny)[0].view(np.float32)[:2].tolist() == [np.inf, -np.inf]
+    assert Approximate("ex2", flush=True).mnemonic == "ex2.approx.ftz.f32"
 
 
 # --- conversions ---------------------------------------------------------------------------------------------------

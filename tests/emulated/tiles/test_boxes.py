@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -62,6 +64,43 @@ def test_which_loads_are_boxes(rng: np.random.Generator, name: str) -> None:
         return
     m, n, k = LOOP.tile
     LOOP.drawn(rng, m + 16, n + 16, 5 * k - 16).emulate(made, Seeded(1))
+
+
+BATCH = {
+    "%y_r = ": """%z = tt.get_program_id z : i32
+  %first = arith.constant FIRST : i32
+  %entry = arith.addi %z, %first : i32
+  %NK = arith.muli %N, %K : i32
+  %before = arith.muli %entry, %NK : i32
+  %b_z = tt.addptr %b, %before : !tt.ptr<f16>, i32
+  %y_r = """,
+    "%y_in = arith.andi %y_r_in, %y_c_in": """%z_in = arith.cmpi slt, %entry, %MATRICES : i32
+  %z_all = tt.splat %z_in : i1 -> tensor<16x64xi1>
+  %y_rc_in = arith.andi %y_r_in, %y_c_in : tensor<16x64xi1>
+  %y_in = arith.andi %y_rc_in, %z_all""",
+    "%y_base = tt.splat %b :": "%y_base = tt.splat %b_z :",
+}
+"""Changes of the loop's text: b is a matrix of a batch, and the mask says how many matrices there are."""
+
+
+@pytest.mark.parametrize(("first", "matrices", "size"), [(0, "M", "M"), (0, "one", "1"), (1, "one", "1")])
+def test_a_mask_says_how_many_matrices_a_batch_has(
+    rng: np.random.Generator, first: int, matrices: str, size: str
+) -> None:
+    text = LOOP.text()
+    for before, after in BATCH.items():
+        assert before in text
+        text = text.replace(before, after.replace("FIRST", str(first)).replace("MATRICES", matrices))
+    made = compile_tiles(parse_ir(text))
+    (box,) = [each for each in made.signature.boxes if each.argument == "b"]
+    assert feeds(made) == (3, 0) and box.sizes[2] == size
+    m, n, k = LOOP.tile
+    # An array of one matrix, with as many more as the mask leaves out.
+    run = LOOP.drawn(rng, m, n, 3 * k)
+    if matrices == "M":
+        run.arguments["b"] = np.concatenate([run.arguments["b"]] * m)
+    # Beyond the last matrix are zeros.
+    replace(run, expected=run.expected * (first == 0)).emulate(made)
 
 
 def test_targets_without_bulk_copies_have_none() -> None:

@@ -85,6 +85,30 @@ def test_integers_are_divided(rng: np.random.Generator, op: str) -> None:
         np.testing.assert_array_equal(each, wanted)
 
 
+LONG = {
+    "arith.divsi %a, %b": lambda a, b: (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1),
+    "arith.remsi %a, %b": lambda a, b: abs(a) % abs(b) * (-1 if a < 0 else 1),
+    "arith.divui %a, %b": lambda a, b: a % 2**64 // (b % 2**64),
+    "arith.remui %a, %b": lambda a, b: a % 2**64 % (b % 2**64),
+}
+
+
+@pytest.mark.parametrize("op", LONG)
+def test_long_integers_are_divided(rng: np.random.Generator, op: str) -> None:
+    edges = [1, 2, 3, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**63 - 1]
+    edges += [-each for each in edges]
+    drawn = [int(each) for each in rng.integers(1, 1 << 62, 2 * SIZE) >> rng.integers(0, 62, 2 * SIZE)]
+    x = [0, -(2**63), *edges * 13, *drawn][:SIZE]
+    y = [*(other for each in edges for other in [each] * 12), *drawn[::-1]][:SIZE]
+    y = [each or 1 for each in y]
+    a, b = (np.array(each, np.int64) for each in (x, y))
+    wanted = [(LONG[op](one, by) + 2**63) % 2**64 - 2**63 for one, by in zip(x, y, strict=True)]
+    for each in both(
+        ELEMENTWISE.format(t="i64", op=op), lambda: {"out": np.zeros(SIZE, np.int64), "x": a, "y": b}, "out"
+    ):
+        np.testing.assert_array_equal(each, np.array(wanted))
+
+
 @pytest.mark.parametrize("bins", [5, 256])
 @pytest.mark.parametrize(("kind", "element"), ATOMICS)
 def test_atomics(rng: np.random.Generator, kind: str, element: str, bins: int) -> None:

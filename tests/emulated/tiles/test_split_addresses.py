@@ -61,6 +61,33 @@ def test_loops_in_loops(rng: np.random.Generator, outer: int, inner: int, by: in
     np.testing.assert_allclose(out, total + x[place : place + 64], rtol=1e-6)
 
 
+ONE_ADDRESS = """tt.func public @k(%out: !tt.ptr<f32> {tt.divisibility = 16 : i32}, %x: !tt.ptr<f32> {tt.divisibility = 16 : i32}, %count: i32) {
+  %c0 = arith.constant 0 : i32
+  %c1 = arith.constant 1 : i32
+  %zeros = arith.constant dense<0.0> : tensor<64xf32>
+  %r = tt.make_range {start = 0 : i32, end = 64 : i32} : tensor<64xi32>
+  %p0 = tt.splat %x : !tt.ptr<f32> -> tensor<64x!tt.ptr<f32>>
+  %total = scf.for %i = %c0 to %count step %c1 iter_args(%sum = %zeros) -> (tensor<64xf32>) : i32 {
+    %at = tt.splat %i : i32 -> tensor<64xi32>
+    %p = tt.addptr %p0, %at : tensor<64x!tt.ptr<f32>>, tensor<64xi32>
+    %v = tt.load %p : tensor<64x!tt.ptr<f32>>
+    %n = arith.addf %sum, %v : tensor<64xf32>
+    scf.yield %n : tensor<64xf32>
+  }
+  %o0 = tt.splat %out : !tt.ptr<f32> -> tensor<64x!tt.ptr<f32>>
+  %o1 = tt.addptr %o0, %r : tensor<64x!tt.ptr<f32>>, tensor<64xi32>
+  tt.store %o1, %total : tensor<64x!tt.ptr<f32>>
+  tt.return
+}"""
+
+
+def test_all_elements_of_a_tile_at_one_address(rng: np.random.Generator) -> None:
+    x, out = rng.standard_normal(9).astype(np.float32), np.full(64, np.nan, np.float32)
+    arguments = {"out": out, "x": x, "count": 9}
+    emulate_tiles(compile_tiles(parse_ir(ONE_ADDRESS)), (1,), arguments, uninitialised=["out"])  # type: ignore[arg-type]
+    np.testing.assert_allclose(out, np.full(64, x.sum(dtype=np.float64)), rtol=1e-5)
+
+
 def test_no_loop_carries_pointers() -> None:
     module = parse_ir(CARRIED)
     split_addresses(module)

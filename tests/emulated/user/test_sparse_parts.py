@@ -82,3 +82,18 @@ def test_explain_says_where_sparsity_is_not_used(rng: np.random.Generator) -> No
     said = louver.jit(backward).explain(dx=dx, dy=dy, w=s, M=32, N=64, K=64, BM=32, BN=32, BK=64)
     assert "a sparse tile is multiplied as a dense one: the dot sums along the axis that is not sparse" in str(said)
     assert len(said.dense) == 1 and "mma.sp" not in said.ptx
+
+
+@pytest.mark.parametrize(
+    ("how", "element"),
+    [("columns", "f16"), ("columns", "s8"), ("masked along K", "f16"), ("decaying", "f16"), ("leaky", "f16")],
+)
+def test_what_leaves_zeros_zero_leaves_a_tile_sparse(how: str, element: str) -> None:
+    from louver.measure.forms import bind
+    from support.triton.forms.find import forms
+
+    name = f"sparse {'s8 by' if element == 's8' else 'tile'} {how}"
+    form = forms("sparse_tiles")[name]
+    known, _ = bind(form.call(1, form.small), sparse=True)
+    said = louver.jit(form.kernel).explain(**known)
+    assert said.dense == () and "wgmma.mma_async.sp" in said.ptx

@@ -18,6 +18,7 @@ def begin_copy(low: Lowering, op: AsyncCopyOp) -> Registers:
     """Copies of a tile to the memory of its slot."""
     layout, pointers = low.layout(op.ptr), low.values[op.ptr]
     low.begin_load()
+    low.copied.add(op.slot)
     if op.free is None:
         low.begin_copy()
     low.values[op.result] = low.values[op.slot]
@@ -47,4 +48,4 @@ def commit_copies(low: Lowering) -> None:
 def wait_for_copies(low: Lowering, op: AsyncWaitOp) -> None:
     """Each thread's copies have been made; before one takes what another one has copied, they meet."""
     low.k.emit(AsyncWait(op.num.value.data))
-    low.have_put()
+    low.have_put(*low.copied)

@@ -42,7 +42,8 @@ def _init_barriers(low: Lowering, op: InitBarriersOp) -> Registers:
     # What threads stored before, to arrays or where the slots are now, bulk copies see after a fence of each thread.
     if low.accesses.stores:
         low.k.emit(FenceProxyAsync("global"))
-    low.fence()
+    if low.accesses.unfenced:
+        low.fence()
     for index in range(op.count.value.data):
         low.k.emit(MbarrierInit(), _barrier(low, first + index * BARRIER_BYTES), Imm(1), guard=low.first_thread)
     low.k.fence_mbarrier_init()

@@ -77,11 +77,19 @@ def _may_follow(low: Lowering, *blocks: Block) -> None:
     takers = [op for op in found if isinstance(op, ConvertLayoutOp | DotOp)]
     low.accesses.takes |= exchanges or any(in_shared(each) for op in takers for each in op.operands)
     low.accesses.puts |= any(isinstance(op, WaitBarrierOp) for op in found)
-    puts = AsyncWaitOp | LocalStoreOp
-    if exchanges or any(
-        isinstance(op, puts) or (isinstance(op, ConvertLayoutOp) and in_shared(op.result)) for op in found
-    ):
-        low.have_put()
+    if exchanges:
+        low.accesses.puts = low.accesses.unfenced = True
+    low.copied.update(op.slot for op in found if isinstance(op, AsyncCopyOp))
+    for op in found:
+        match op:
+            case AsyncWaitOp():
+                low.have_put(*low.copied)
+            case LocalStoreOp():
+                low.have_put(op.slot)
+            case ConvertLayoutOp() if in_shared(op.result):
+                low.have_put(op.result)
+            case _:
+                pass
 
 
 def lower_for(low: Lowering, op: scf.ForOp, lower_block: LowerBlock) -> None:

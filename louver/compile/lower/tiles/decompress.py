@@ -1,81 +1,208 @@
-"""A dense tile from values and metadata: a thread has those of its own groups, and places the kept values among zeros."""
+"""Between dense and kept elements, group by group: each thread has the codes of its own groups.
+
+`prmt` places bytes by a selector. It makes selectors too: of a table of four bytes it takes one for each index of an entry's codes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
-from louver.compile.lower.tiles.numbers import element_bytes
+from louver.compile.lower.tiles.numbers import bits_of, element_bytes, is_integer
 from louver.compile.lower.tiles.packing import WORD, pack_elements, unpack_elements
 from louver.compile.lower.tiles.state import Lowering, Registers, element_of
-from louver.ir.tile import DecompressOp
+from louver.ir.tile import CompressOp, DecompressOp
 from louver.ir.tile.layout import Vector
 from louver.isa.bits import PermuteBytes
-from louver.isa.metadata import INDEX_BITS, INDEX_MASK
+from louver.isa.metadata import CODE_BITS, INDEX_BITS
 from louver.ptx.module import Reg
 
 NIBBLE = 4
 """Bits of the number of a byte in a selector of `prmt`."""
 
+ZEROS = 4
+"""The number of a byte of the second register, which is 0."""
 
-def lower_decompression(low: Lowering, op: DecompressOp) -> Registers:
-    """The elements of a dense tile, group by group."""
-    assert op.metadata is not None
+FOUR = 4
+"""Columns of a group whose elements `prmt` moves."""
+
+FIRST_INDICES = 0x3333
+"""The first index of each code of an entry."""
+
+PAIRS = (0x5140, 0x7362)
+"""Selectors of `prmt`: bytes 0 and 1, or 2 and 3, of a register, each with the same byte of another one above it."""
+
+BYTE, HALF = 8, 16
+"""Bits."""
+
+Table: TypeAlias = tuple[int, ...]
+"""A byte of a selector for each value of an index."""
+
+Tables: TypeAlias = Sequence[tuple[Table, Table]]
+"""For each byte of a group's selectors, tables of the first and of the second index: the byte is the exclusive or of what these give."""
+
+
+def lower_groups(low: Lowering, op: DecompressOp | CompressOp) -> Registers:
+    """The elements of a dense tile, or those that stand where a sparse one keeps its own."""
+    return _decompressed(low, op) if isinstance(op, DecompressOp) else _compressed(low, op)
+
+
+def _decompressed(low: Lowering, op: DecompressOp) -> Registers:
+    """Kept values among zeros."""
     parts, layout, element = op.parts, low.layout(op.result), element_of(op.result.type)
-    values, entries = low.layout(op.src), low.layout(op.metadata)
-    size, group = element_bytes(element, op), parts.map.group
+    values, size = low.layout(op.src), element_bytes(element, op)
+    codes = _Codes(low, op, _placing(size))
     found: dict[Vector, Sequence[Reg]] = {}
     for at in layout.registers:
-        value, entry = parts.value(at), parts.entry(at)
+        value = parts.value(at)
         if value in found:
             continue
-        word = low.values[op.metadata][entries.register_of(entry)]
         first = values.register_of(value)
         kept = low.values[op.src][first : first + parts.kept]
-        if size == WORD:
-            found[value] = _chosen(low, kept[0], word, parts.shift(at))
-        else:
-            selector = _selector(low, word, parts.shift(at), size)
-            found[value] = [
-                each
-                for packed in _spread(low, pack_elements(low, kept, size), selector, group * size // WORD)
-                for each in unpack_elements(low, packed, WORD // size, element, size)
-            ]
+        if parts.map.group < FOUR:
+            second, zero = codes.test(at, 1), low.constant(0, kept[0].type)
+            found[value] = low.k.selp(zero, kept[0], second), low.k.selp(kept[0], zero, second)
+            continue
+        packed = pack_elements(low, kept, size)
+        wide = packed if packed.type == "b32" else low.k.pack_b32(packed, packed)
+        words = [low.emit(PermuteBytes(), wide, 0, selector) for selector in codes.selectors(at)]
+        found[value] = [each for word in words for each in unpack_elements(low, word, WORD // size, element, size)]
     return tuple(found[parts.value(at)][parts.index(at)] for at in layout.registers)
 
 
-def _chosen(low: Lowering, value: Reg, word: Reg, shift: int) -> Sequence[Reg]:
-    """The two elements of a group with one kept value: its code's first index is 0 or 2."""
-    second = low.k.setp("ne", "u32", low.k.and_(word, 2 << shift), 0)
-    zero = low.constant(0, value.type)
-    return low.k.selp(zero, value, second), low.k.selp(value, zero, second)
+def _compressed(low: Lowering, op: CompressOp) -> Registers:
+    """The kept ones of all elements."""
+    parts, layout, element = op.parts, low.layout(op.result), element_of(op.src.type)
+    dense, boolean = low.layout(op.src), is_integer(element) and bits_of(element) == 1
+    size = 1 if boolean else element_bytes(element, op)
+    codes = _Codes(low, op, _taking(size))
+    words: dict[Registers, Sequence[Reg]] = {}
+    found: dict[Vector, Sequence[Reg]] = {}
+    for at in layout.registers:
+        place = parts.first(at)
+        if place in found:
+            continue
+        first = dense.register_of(place)
+        group = low.values[op.src][first : first + parts.map.group]
+        if parts.map.group == FOUR and size < WORD:
+            if group not in words:
+                words[group] = _words(low, group, size, boolean=boolean)
+            (selector,) = codes.selectors(place)
+            taken = low.emit(PermuteBytes(), words[group][0], words[group][-1], selector)
+            found[place] = (
+                [low.k.setp("ne", "u32", low.k.and_(taken, 1 << BYTE * number), 0) for number in range(parts.kept)]
+                if boolean
+                else unpack_elements(low, taken, parts.kept, element, size)
+            )
+            continue
+        if boolean:
+            group = tuple(low.k.selp(1, 0, each) for each in group)
+        chosen = _chosen(low, codes, place, group)
+        found[place] = [low.k.setp("ne", "u32", each, 0) for each in chosen] if boolean else chosen
+    return tuple(found[parts.first(at)][parts.number(at)] for at in layout.registers)
 
 
-def _selector(low: Lowering, word: Reg, shift: int, size: int) -> Reg:
-    """The selectors of `prmt` for a group's elements, `size` nibbles each: of the kept values, which are the low bytes, or zero bytes."""
-    width = NIBBLE * size
-    zeros = sum(NIBBLE << NIBBLE * number for number in range(NIBBLE * size))
-    selector: Reg | None = None
-    for number in range(2):
-        chosen = sum((number * size + byte) << NIBBLE * byte for byte in range(size))
-        changed = chosen ^ zeros & (1 << width) - 1
-        by = _index(low, word, shift + INDEX_BITS * number, width)
-        moved = low.k.shl(low.constant(changed, "b32"), by)
-        selector = low.k.xor(moved, zeros if selector is None else selector)
-    assert selector is not None
-    return selector
+def _words(low: Lowering, group: Registers, size: int, *, boolean: bool) -> Sequence[Reg]:
+    """A group's elements in one register or two; of booleans each is the lowest bit of a byte."""
+    if not boolean:
+        count = WORD // size
+        return [pack_elements(low, group[first : first + count], size) for first in range(0, FOUR, count)]
+    found, *others = (low.k.selp(1 << BYTE * number, 0, each) for number, each in enumerate(group))
+    for each in others:
+        found = low.k.or_(found, each)
+    return [found]
 
 
-def _index(low: Lowering, word: Reg, shift: int, times: int) -> Reg:
-    """An index of a code, so many times: a power of two."""
-    further = shift - (times.bit_length() - 1)
-    moved = low.k.shr(word, further) if further > 0 else low.k.shl(word, -further) if further else word
-    return low.k.and_(moved, INDEX_MASK * times)
+def _chosen(low: Lowering, codes: _Codes, at: Vector, group: Registers) -> Sequence[Reg]:
+    """The kept ones of a group's elements, by choices between two."""
+    if len(group) < FOUR:
+        # The only kept value is the second one where its code's first index is 2.
+        return [low.k.selp(group[1], group[0], codes.test(at, 1))]
+    zero, one, two, three = group
+    first = low.k.selp(two, low.k.selp(one, zero, codes.test(at, 0)), codes.test(at, 1))
+    last = low.k.selp(low.k.selp(three, two, codes.test(at, INDEX_BITS)), one, codes.test(at, INDEX_BITS + 1))
+    return [first, last]
 
 
-def _spread(low: Lowering, kept: Reg, selector: Reg, count: int) -> list[Reg]:
-    """The words of a group."""
-    wide = kept if kept.type == "b32" else low.k.pack_b32(kept, kept)
-    return [
-        low.emit(PermuteBytes(), wide, 0, low.k.shr(selector, NIBBLE * WORD * number) if number else selector)
-        for number in range(count)
+def _placing(size: int) -> Tables:
+    """Tables for a group's elements: bytes of its kept values, which are the low ones of a register, or zeros."""
+    nibbles = [(n // size, n % size) for n in range(FOUR * size)]
+    first = [tuple(byte if element == index else ZEROS for index in range(FOUR)) for element, byte in nibbles]
+    second = [
+        tuple((size + byte) ^ ZEROS if element == index else 0 for index in range(FOUR)) for element, byte in nibbles
     ]
+    return list(zip(_joined(first), _joined(second), strict=True))
+
+
+def _taking(size: int) -> Tables:
+    """Tables for a group's kept elements, among all elements of the group."""
+    by_index = [tuple(index * size + byte for index in range(FOUR)) for byte in range(size)]
+    none = [(0,) * FOUR] * size
+    return list(zip(_joined(by_index + none), _joined(none + by_index), strict=True))
+
+
+def _joined(nibbles: Sequence[Table]) -> list[Table]:
+    """Tables of bytes."""
+    return [
+        tuple(one | other << NIBBLE for one, other in zip(*pair, strict=True))
+        for pair in zip(nibbles[::2], nibbles[1::2], strict=True)
+    ]
+
+
+class _Codes:
+    """The codes of a thread's groups in the metadata of a tile. tables: of the selectors that are made of them."""
+
+    def __init__(self, low: Lowering, op: DecompressOp | CompressOp, tables: Tables) -> None:
+        assert op.metadata is not None
+        self._low, self._parts, self._tables = low, op.parts, tables
+        self._entries, self._layout = low.values[op.metadata], low.layout(op.metadata)
+        self._known: dict[Reg, Sequence[Sequence[Reg]]] = {}
+        self._tests: dict[tuple[Reg, int], Reg] = {}
+
+    def test(self, at: Vector, bit: int) -> Reg:
+        """Whether a bit of the code is set that an element's group has."""
+        entry, mask = self._entry(at), 1 << self._parts.shift(at) + bit
+        if (entry, mask) not in self._tests:
+            self._tests[entry, mask] = self._low.k.setp("ne", "u32", self._low.k.and_(entry, mask), 0)
+        return self._tests[entry, mask]
+
+    def selectors(self, at: Vector) -> Sequence[Reg]:
+        """The selectors for an element's group, each in the low half of a register."""
+        entry = self._entry(at)
+        if entry not in self._known:
+            self._known[entry] = self._made(entry)
+        return [each[self._parts.shift(at) // CODE_BITS] for each in self._known[entry]]
+
+    def _entry(self, at: Vector) -> Reg:
+        return self._entries[self._layout.register_of(self._parts.entry(at))]
+
+    def _made(self, entry: Reg) -> Sequence[Sequence[Reg]]:
+        """For each word of a group, the selectors of an entry's groups."""
+        low, k = self._low, self._low.k
+        indices = k.and_(entry, FIRST_INDICES), k.and_(k.shr(entry, INDEX_BITS), FIRST_INDICES)
+        rows = [self._bytes(indices, tables) for tables in self._tables]
+        if len(rows) == 1:
+            return [[rows[0], *(k.shr(rows[0], BYTE * number) for number in range(1, FOUR))]]
+        found: list[Sequence[Reg]] = []
+        for below, above in zip(rows[::2], rows[1::2], strict=True):
+            pairs = [low.emit(PermuteBytes(), below, above, pair) for pair in PAIRS]
+            found.append([each for pair in pairs for each in (pair, k.shr(pair, HALF))])
+        return found
+
+    def _bytes(self, indices: tuple[Reg, Reg], tables: tuple[Table, Table]) -> Reg:
+        """A byte of the selectors of four groups. The first index of a code is never 3, the second never 0."""
+        legal = tables[0][:-1], tables[1][1:]
+        same = 0
+        for each in legal:
+            same ^= each[0] if len(set(each)) == 1 else 0
+        found: Reg | None = None
+        for index, table, used in zip(indices, tables, legal, strict=True):
+            if len(set(used)) > 1:
+                word = self._low.constant(
+                    sum((each ^ same) << BYTE * number for number, each in enumerate(table)), "b32"
+                )
+                taken = self._low.emit(PermuteBytes(), word, 0, index)
+                found = taken if found is None else self._low.k.xor(found, taken)
+                same = 0
+        assert found is not None
+        return found

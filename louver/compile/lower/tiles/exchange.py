@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from xdsl.dialects.builtin import i32
-from xdsl.ir import Operation
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.compile.lower.tiles.numbers import element_bytes
 from louver.compile.lower.tiles.staging import Part, Place, put, take
@@ -30,14 +30,16 @@ def lower_conversion(low: Lowering, op: ConvertLayoutOp) -> Registers:
         return tuple(registers[source.register_of(place)] for place in result.registers)
     found = conversion_of(op, source, result, low.means)
     if isinstance(found, ExchangePlan):
-        return _through_shared(low, op, registers, found)
+        return through_shared(low, op, registers, found, element_of(op.result.type))
     lane = low.combined(found) or low.constant(0, "b32")
     return tuple(shuffled(low, registers[source.register_of(place)], lane) for place in result.registers)
 
 
 def from_owners(low: Lowering, op: Operation, registers: Registers, layout: Layout) -> Registers:
     """The same tile in all threads that have it, from those that own its elements."""
-    return _through_shared(low, op, registers, exchange_plan(op, layout, layout, low.means))
+    return through_shared(
+        low, op, registers, exchange_plan(op, layout, layout, low.means), element_of(op.results[0].type)
+    )
 
 
 def lower_gather(low: Lowering, op: GatherOp) -> Registers:
@@ -71,22 +73,26 @@ def lower_gather(low: Lowering, op: GatherOp) -> Registers:
 
 def exchange_plan(op: Operation, source: Layout, result: Layout, means: Means) -> ExchangePlan:
     """How the elements of an operation's result change threads through shared memory."""
-    return plan_exchange(source, result, _element_bytes(op), means)
+    return plan_exchange(source, result, exchanged_bytes(op.results[0], op), means)
 
 
 def conversion_of(op: Operation, source: Layout, result: Layout, means: Means) -> ExchangePlan | tuple[int, ...]:
     """How the elements of an operation's result change threads; by shuffles, from the lanes that `source_lanes` has."""
-    return conversion(source, result, _element_bytes(op), means)
+    return conversion(source, result, exchanged_bytes(op.results[0], op), means)
 
 
-def _element_bytes(op: Operation) -> int:
-    element = element_of(op.results[0].type)
+def exchanged_bytes(value: SSAValue, op: Operation) -> int:
+    """Bytes of an element of a value in an exchange; booleans are exchanged as numbers."""
+    element = element_of(value.type)
     return REGISTER_BITS["b32"] // 8 if register_class(element, op) == "pred" else element_bytes(element, op)
 
 
-def _through_shared(low: Lowering, op: Operation, registers: Registers, plan: ExchangePlan) -> Registers:
+def through_shared(
+    low: Lowering, op: Operation, registers: Registers, plan: ExchangePlan, element: Attribute
+) -> Registers:
+    """A tile of these elements after one exchange in an operation's room."""
     source, result = plan.source, plan.result
-    truths, element = registers[0].type == "pred", element_of(op.results[0].type)
+    truths = registers[0].type == "pred"
     stored = [as_number(low, each) for each in registers] if truths else registers
     numbers = dict(zip(source.registers, stored, strict=True))
     start, found = low.rooms.exchanges[op], dict[tuple[int, ...], Reg]()

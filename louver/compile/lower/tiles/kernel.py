@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type
-from xdsl.ir import Attribute, Block, Operation
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from louver.analysis.effects import has_no_effect
 from louver.compile.lower.tiles.async_copy import begin_copy, commit_copies, wait_for_copies
 from louver.compile.lower.tiles.atomic import lower_atomic
 from louver.compile.lower.tiles.boxes import lower_boxes, lower_memory
 from louver.compile.lower.tiles.control import lower_for, lower_if, lower_while
-from louver.compile.lower.tiles.decompress import lower_decompression
+from louver.compile.lower.tiles.decompress import lower_groups
 from louver.compile.lower.tiles.dot import lower_dot
 from louver.compile.lower.tiles.exchange import lower_conversion, lower_gather
 from louver.compile.lower.tiles.facts import Facts
@@ -34,7 +34,7 @@ from louver.compile.lower.tiles.shapes import (
 from louver.compile.lower.tiles.shared import put_tile, take_tile
 from louver.compile.lower.tiles.state import Lowering, Registers, Rooms, element_of, register_class
 from louver.compile.lower.tiles.sums import Made, derived, summed
-from louver.compile.lower.tiles.warpgroup_dot import lower_warpgroup_dot
+from louver.compile.lower.tiles.warpgroup_dot import DotInParts, in_parts, lower_warpgroup_dot
 from louver.compile.plan.encode.anchors import is_tile
 from louver.compile.plan.encode.unit import by_warpgroups
 from louver.compile.signature import kernel_name
@@ -49,6 +49,7 @@ from louver.ir.tile import (
     BoxCopiesOp,
     BroadcastOp,
     CombiningOp,
+    CompressOp,
     ConvertLayoutOp,
     DecompressOp,
     DotOp,
@@ -89,7 +90,6 @@ from louver.ptx.module import Kernel, Module, Param, Reg
 
 _EXCHANGES = (
     ConvertLayoutOp,
-    DecompressOp,
     DotOp,
     ReduceOp,
     ScanOp,
@@ -124,23 +124,22 @@ def _multiplies(op: Operation) -> bool:
     return any(isinstance(each, DotOp) and by_warpgroups(each) for each in op.walk())
 
 
-def _fused(low: Lowering, op: Operation, columns: list[Registers]) -> list[Registers]:
+def _terms(op: Operation) -> Sequence[SSAValue]:
     """The operands of a sum; of one with a scaled product of a dot, both factors and the other term, which are summed exactly.
 
     The tensor cores round such sums as they like: one rounding less is one of their own.
     """
-    if not isinstance(op, arith.AddfOp) or not isinstance(element_of(op.result.type), Float32Type):
-        return columns
-    for index, value in enumerate(op.operands):
-        product = value.owner
-        if (
-            isinstance(product, arith.MulfOp)
-            and value.has_one_use()
-            and product.parent is op.parent
-            and _scales_a_dot(product)
-        ):
-            return [*(low.values[factor] for factor in product.operands), columns[1 - index]]
-    return columns
+    if isinstance(op, arith.AddfOp) and isinstance(element_of(op.result.type), Float32Type):
+        for index, value in enumerate(op.operands):
+            product = value.owner
+            if (
+                isinstance(product, arith.MulfOp)
+                and value.has_one_use()
+                and product.parent is op.parent
+                and _scales_a_dot(product)
+            ):
+                return [*product.operands, op.operands[1 - index]]
+    return op.operands
 
 
 def _scales_a_dot(op: Operation | Block) -> bool:
@@ -191,8 +190,27 @@ class _Kernel:
         return register
 
     def _block(self, block: Block) -> None:
+        waiting: dict[Operation, DotInParts] = {}
         for op in block.ops:
-            self._operation(op)
+            if isinstance(op, DotOp) and by_warpgroups(op) and (sums := in_parts(self.low, op)):
+                waiting = dict.fromkeys(sums, DotInParts(self.low, op))
+            elif op not in waiting:
+                self._operation(op)
+            elif op is list(waiting)[-1]:
+                self._finish_parts(list(waiting), waiting[op])
+                waiting = {}
+
+    def _finish_parts(self, operations: Sequence[Operation], dot: DotInParts) -> None:
+        """Operations on elements of a dot's sums, part by part."""
+        low = self.low
+        for number, places in enumerate(dot.parts):
+            if number:
+                dot.begin(number)
+            low.finish_products()
+            for op in operations:
+                made = dict(zip(places, self._elements(op, places), strict=True))
+                before = low.values.get(op.results[0], low.values[op.operands[0]])
+                low.values[op.results[0]] = tuple(made.get(at, each) for at, each in enumerate(before))
 
     def _operation(self, op: Operation) -> None:
         low = self.low
@@ -265,8 +283,8 @@ class _Kernel:
                 return lower_warpgroup_dot(low, op)
             case DotOp():
                 return lower_dot(low, op)
-            case DecompressOp():
-                return lower_decompression(low, op)
+            case DecompressOp() | CompressOp():
+                return lower_groups(low, op)
             case LocalAllocOp() | SlotOp() | InitBarriersOp():
                 return lower_memory(low, op)
             case TransOp() if in_shared(op.result):
@@ -288,20 +306,21 @@ class _Kernel:
             case _:
                 raise unsupported(f"{op.name} is not computed on tiles in registers", op)
 
-    def _elements(self, op: Operation) -> Registers:
-        """An operation on each element; a scalar operand, such as a condition, is the same for all."""
+    def _elements(self, op: Operation, places: Sequence[int] | None = None) -> Registers:
+        """An operation on each element, or on those at some places; a scalar operand, such as a condition, is the same for all."""
         low = self.low
         for value in (*op.operands, *op.results):
             register_class(element_of(value.type), op)
-        count = len(low.layout(op.results[0]).registers) if is_tile(op.results[0]) else 1
-        given = [low.values[operand] for operand in op.operands]
-        columns = [
-            registers if is_tile(operand) else registers * count
-            for operand, registers in zip(op.operands, given, strict=True)
-        ]
-        if is_tile(op.results[0]) and (together := paired(low, op, columns)) is not None:
+        whole = range(len(low.layout(op.results[0]).registers) if is_tile(op.results[0]) else 1)
+        places = whole if places is None else places
+
+        def column(value: SSAValue) -> Registers:
+            registers = low.values[value]
+            return tuple(registers[place] for place in places) if is_tile(value) else registers * len(places)
+
+        if is_tile(op.results[0]) and (together := paired(low, op, list(map(column, op.operands)))) is not None:
             return together
-        columns = _fused(low, op, columns)
+        columns = list(map(column, _terms(op)))
         known: dict[tuple[Reg, ...], Reg] = {}
         made: Made = {}
         found: list[Reg] = []

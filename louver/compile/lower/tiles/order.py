@@ -159,7 +159,7 @@ class _Order:
             unit = units.get(index)
             if unit is None:
                 if isinstance(node, Inst) and isinstance(node.op, WgmmaFence):
-                    self._operands_of_group(block.nodes[index + 1 :])
+                    self._before_group(block.nodes[index + 1 :])
                 self._fixed(node)
             elif unit.nodes[-1] is node:
                 self.waiting[unit] = None
@@ -187,9 +187,15 @@ class _Order:
                 found.update(dict.fromkeys((*places, index), _Unit([*nodes, node], reads)))
         return found
 
-    def _operands_of_group(self, following: Iterable[Node]) -> None:
-        """All that the products of a group read, before their fence: they may read it until they are waited for."""
-        for node in itertools.takewhile(lambda node: not _commits(node), following):
+    def _before_group(self, following: Iterable[Node]) -> None:
+        """All that the products of a group read, before their fence, and what is made of the sums that they change."""
+        group = list(itertools.takewhile(lambda node: not _commits(node), following))
+        changed = {register for node in group for register in _results(node)}
+        for unit in self.waiting:
+            if not changed.isdisjoint(unit.reads):
+                changed.update(register for node in unit.nodes for register in _results(node))
+        self._place([unit for unit in self.waiting if not changed.isdisjoint(unit.reads)])
+        for node in group:
             self._place([self.makers[register] for register in read(node) if register in self.makers])
 
     def _fixed(self, node: Node) -> None:

@@ -1,95 +1,133 @@
-"""Reductions: in a thread's registers first, then among the lanes of a warp, then among warps by way of shared memory."""
+"""Reductions: in a thread's registers first, then among threads, as `louver.compile.plan.encode.reduction_plan` has it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
+from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
-from louver.compile.lower.tiles.exchange import as_number, as_truth, load_shared, shuffled
+from louver.compile.lower.tiles.exchange import exchanged_bytes, shuffled, through_shared
 from louver.compile.lower.tiles.numbers import choose
-from louver.compile.lower.tiles.state import Lowering, Registers
+from louver.compile.lower.tiles.state import Lowering, Registers, element_of
 from louver.compile.plan.encode.anchors import is_tile
+from louver.compile.plan.encode.exchange_plan import ExchangePlan, Means
+from louver.compile.plan.encode.reduction_plan import ReductionPlan, plan_reduction
 from louver.ir.tile import CombiningOp, ReduceOp, ReduceReturnOp, ScanReturnOp
-from louver.ir.tile.layout import LANE_BITS
-from louver.isa.instruction import LANES, REGISTER_BITS
-from louver.isa.memory import Store
-from louver.ptx.module import Address, Reg
+from louver.ir.tile.layout import LANE_BITS, Layout, Vector
+from louver.isa.instruction import LANES
+from louver.ptx.module import Reg
 
 Elements: TypeAlias = tuple[Reg, ...]
 """One element of each operand."""
 
+Totals: TypeAlias = dict[Vector, Elements]
+"""Elements by their places in the tile without the axis."""
+
 LowerRegion: TypeAlias = Callable[[CombiningOp, Sequence[Reg]], Elements]
+
+COMMUTATIVE = (
+    *(arith.AddfOp, arith.MulfOp, arith.MaximumfOp, arith.MinimumfOp, arith.MaxnumfOp, arith.MinnumfOp),
+    *(arith.AddiOp, arith.MuliOp, arith.AndIOp, arith.OrIOp, arith.XOrIOp),
+    *(arith.MaxSIOp, arith.MinSIOp, arith.MaxUIOp, arith.MinUIOp),
+)
+"""Operations that give the same bits whichever operand is first."""
+
+
+def reduction_plan(op: ReduceOp, layout: Layout, result: Layout | None, means: Means) -> ReductionPlan:
+    """How a reduction's threads meet. result: None for a scalar, which all threads get."""
+    nowhere = Layout((), (), ((),) * LANE_BITS, ((),) * len(layout.warp))
+    sizes = [exchanged_bytes(source, op) for source in op.srcs]
+    return plan_reduction(layout, op.axis.value.data, result or nowhere, sizes, means)
 
 
 def lower_reduction(low: Lowering, op: ReduceOp, lower_region: LowerRegion) -> tuple[Registers, ...]:
     """The combined elements of each operand, in every thread that has any of them."""
     axis, layout = op.axis.value.data, low.layout(op.srcs[0])
-    groups: dict[tuple[int, ...], list[Elements]] = {}
-    for number, at in enumerate(layout.registers):
-        elements = tuple(low.values[source][number] for source in op.srcs)
-        groups.setdefault(at[:axis] + at[axis + 1 :], []).append(elements)
+    result = low.layout(op.result[0]) if is_tile(op.result[0]) else None
+    plan = reduction_plan(op, layout, result, low.means)
 
     def combine(a: Elements, b: Elements) -> Elements:
         return lower_region(op, (*a, *b))
 
-    totals: dict[tuple[int, ...], Elements] = {}
-    for where, parts in groups.items():
-        total = parts[0]
-        for part in parts[1:]:
-            total = combine(total, part)
-        totals[where] = total
-    for bit, step in enumerate(layout.thread):
-        if step[axis]:
-            others = from_thread(low, op, list(totals.values()), bit)
-            # Both threads combine in the same order, so that both get the same result.
-            lower = low.k.setp("eq", "u32", low.k.and_(low.thread, 1 << bit), 0)
-            totals = {
-                where: combine(*ordered(low, lower, mine, other))
-                for (where, mine), other in zip(totals.items(), others, strict=True)
-            }
-    return tuple(_result(low, value, totals, number) for number, value in enumerate(op.result))
+    def combined(places: Iterable[Vector], columns: Sequence[Registers], along: int) -> Totals:
+        """What a thread has, combined along a dimension."""
+        found: Totals = {}
+        for at, elements in zip(places, zip(*columns, strict=True), strict=True):
+            where = at[:along] + at[along + 1 :]
+            found[where] = combine(found[where], elements) if where in found else elements
+        return found
+
+    totals = combined(layout.registers, [low.values[source] for source in op.srcs], axis)
+    for bit, step in plan.shared:
+        totals = _shared_out(low, totals, bit, step, combine)
+    for bit in plan.joined:
+        lower = _lower_lane(low, bit)
+        others = from_lane(low, list(totals.values()), bit)
+        # Both threads combine in the same order, so that both get the same result.
+        totals = {
+            where: combine(*((mine, other) if _commutes(op) else ordered(low, lower, mine, other)))
+            for (where, mine), other in zip(totals.items(), others, strict=True)
+        }
+    rank = len(layout.shape) - 1
+    if plan.gathered:
+        totals = combined(plan.gathered[0].result.registers, _exchanged(low, op, totals, plan.gathered), rank)
+    if plan.spread:
+        columns = _exchanged(low, op, totals, plan.spread)
+        totals = dict(zip(plan.spread[0].result.registers, zip(*columns, strict=True), strict=True))
+    places = [()] if result is None else result.registers
+    return tuple(tuple(totals[at][number] for at in places) for number in range(len(op.srcs)))
+
+
+def _commutes(op: ReduceOp) -> bool:
+    """Whether a reduction combines two elements to the same bits in either order."""
+    first, *more = op.combine.block.ops
+    return len(more) == 1 and isinstance(first, COMMUTATIVE) and set(first.operands) == set(op.combine.block.args)
+
+
+def _shared_out(
+    low: Lowering, totals: Totals, bit: int, step: Vector, combine: Callable[[Elements, Elements], Elements]
+) -> Totals:
+    """Two lanes have totals a step apart: the lower lane combines those without the step, the other one those with it."""
+    lower, kept, sent = _lower_lane(low, bit), dict[Vector, Elements](), list[Elements]()
+    for where, mine in totals.items():
+        if any(at & by for at, by in zip(where, step, strict=True)):
+            continue
+        beyond = totals[tuple(at + by for at, by in zip(where, step, strict=True))]
+        kept[where], send = ordered(low, lower, mine, beyond)
+        sent.append(send)
+    others = from_lane(low, sent, bit)
+    return {where: combine(mine, other) for (where, mine), other in zip(kept.items(), others, strict=True)}
+
+
+def _exchanged(low: Lowering, op: ReduceOp, totals: Totals, ways: Sequence[ExchangePlan]) -> list[Registers]:
+    """What each thread has of the totals of each operand after an exchange."""
+    found: list[Registers] = []
+    rank = len(next(iter(totals)))
+    for number, (source, way) in enumerate(zip(op.srcs, ways, strict=True)):
+        registers = tuple(totals[at[:rank]][number] for at in way.source.registers)
+        found.append(through_shared(low, op, registers, way, element_of(source.type)))
+    return found
 
 
 def ordered(low: Lowering, lower: Reg, mine: Elements, other: Elements) -> tuple[Elements, Elements]:
-    """The thread's own elements first where the condition holds."""
+    """Both, the first one first where the condition holds."""
     pairs = list(zip(mine, other, strict=True))
     first = tuple(choose(low, lower, a, b) for a, b in pairs)
     second = tuple(choose(low, lower, b, a) for a, b in pairs)
     return first, second
 
 
-def _result(low: Lowering, value: SSAValue, totals: dict[tuple[int, ...], Elements], number: int) -> Registers:
-    if not is_tile(value):
-        (total,) = totals.values()
-        return (total[number],)
-    return tuple(totals[at][number] for at in low.layout(value).registers)
+def _lower_lane(low: Lowering, bit: int) -> Reg:
+    """Holds in lanes whose number does not have a bit."""
+    return low.k.setp("eq", "u32", low.k.and_(low.thread, 1 << bit), 0)
 
 
-def from_thread(low: Lowering, op: CombiningOp, elements: Sequence[Elements], bit: int) -> list[Elements]:
-    """The elements of the thread whose number differs in one bit."""
-    if bit >= LANE_BITS:
-        columns = [list(column) for column in zip(*elements, strict=True)]
-        return list(zip(*(_column_from_warp(low, op, column, bit) for column in columns), strict=True))
+def from_lane(low: Lowering, elements: Sequence[Elements], bit: int) -> list[Elements]:
+    """The elements of the lane whose number differs in one bit."""
     lane = low.k.xor(low.k.and_(low.thread, LANES - 1), 1 << bit)
     return [tuple(shuffled(low, each, lane) for each in element) for element in elements]
-
-
-def _column_from_warp(low: Lowering, op: CombiningOp, registers: Sequence[Reg], bit: int) -> list[Reg]:
-    truths = registers[0].type == "pred"
-    stored = [as_number(low, each) for each in registers] if truths else list(registers)
-    kind = stored[0].type
-    size = REGISTER_BITS[kind] // 8
-    pitch = low.threads * size
-    low.begin_exchange(alone=False)
-    mine = low.k.mad_lo(low.thread, size, low.room(op))
-    for number, register in enumerate(stored):
-        low.k.emit(Store("shared", kind), Address(mine, number * pitch), register)
-    low.take_exchanged(alone=False)
-    other = low.k.mad_lo(low.k.xor(low.thread, 1 << bit), size, low.room(op))
-    found = [load_shared(low, kind, Address(other, number * pitch)) for number in range(len(stored))]
-    return [as_truth(low, each) for each in found] if truths else found
 
 
 def returned(op: CombiningOp) -> Sequence[SSAValue]:

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from louver.compile.lower.tiles.exchange import as_number, as_truth, load_shared
 from louver.compile.lower.tiles.numbers import choose
-from louver.compile.lower.tiles.reduce import Elements, LowerRegion, from_thread, ordered
+from louver.compile.lower.tiles.reduce import Elements, LowerRegion, from_lane, ordered
 from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.ir.tile import ScanOp
+from louver.ir.tile.layout import LANE_BITS
+from louver.isa.instruction import REGISTER_BITS
+from louver.isa.memory import Store
+from louver.ptx.module import Address, Reg
 
 
 def lower_scan(low: Lowering, op: ScanOp, lower_region: LowerRegion) -> tuple[Registers, ...]:
@@ -52,7 +57,7 @@ class _Scan:
         """Blocks whose halves are in threads that differ in one bit of their numbers."""
         low = self.low
         mine = list(dict.fromkeys(self.totals))
-        others = dict(zip(mine, from_thread(low, self.op, mine, bit), strict=True))
+        others = dict(zip(mine, _from_thread(low, self.op, mine, bit), strict=True))
         first = low.k.setp("ne" if self.reverse else "eq", "u32", low.k.and_(low.thread, 1 << bit), 0)
         for number, (total, own) in enumerate(zip(list(self.totals), list(self.found), strict=True)):
             joined = self._combine(others[total], own)
@@ -65,3 +70,27 @@ class _Scan:
         if (a, b) not in self._made:
             self._made[a, b] = self.lower_region(self.op, (*a, *b))
         return self._made[a, b]
+
+
+def _from_thread(low: Lowering, op: ScanOp, elements: Sequence[Elements], bit: int) -> list[Elements]:
+    """The elements of the thread whose number differs in one bit."""
+    if bit < LANE_BITS:
+        return from_lane(low, elements, bit)
+    columns = [list(column) for column in zip(*elements, strict=True)]
+    return list(zip(*(_column_from_warp(low, op, column, bit) for column in columns), strict=True))
+
+
+def _column_from_warp(low: Lowering, op: ScanOp, registers: Sequence[Reg], bit: int) -> list[Reg]:
+    truths = registers[0].type == "pred"
+    stored = [as_number(low, each) for each in registers] if truths else list(registers)
+    kind = stored[0].type
+    size = REGISTER_BITS[kind] // 8
+    pitch = low.threads * size
+    low.begin_exchange(alone=False)
+    mine = low.k.mad_lo(low.thread, size, low.room(op))
+    for number, register in enumerate(stored):
+        low.k.emit(Store("shared", kind), Address(mine, number * pitch), register)
+    low.take_exchanged(alone=False)
+    other = low.k.mad_lo(low.k.xor(low.thread, 1 << bit), size, low.room(op))
+    found = [load_shared(low, kind, Address(other, number * pitch)) for number in range(len(stored))]
+    return [as_truth(low, each) for each in found] if truths else found

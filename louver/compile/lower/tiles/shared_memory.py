@@ -12,6 +12,7 @@ from louver.compile.lower.tiles.exchange import conversion_of, exchange_plan
 from louver.compile.lower.tiles.state import Rooms, element_of, register_class
 from louver.compile.plan.encode.anchors import is_tile
 from louver.compile.plan.encode.exchange_plan import ExchangePlan, Means
+from louver.compile.plan.encode.unit import by_warpgroups
 from louver.ir.refusal import unsupported
 from louver.ir.tile import (
     AsyncCopyOp,
@@ -20,6 +21,7 @@ from louver.ir.tile import (
     AtomicRMWOp,
     BoxCopiesOp,
     ConvertLayoutOp,
+    DotOp,
     FuncOp,
     GatherOp,
     InitBarriersOp,
@@ -55,7 +57,8 @@ class _Wanted:
 def place_shared(function: FuncOp, target: Target) -> Rooms:
     """Places of all tiles and exchanges of a function with encodings. Refuses an exchange that is too large; tiles may take too much."""
     limit = target.max_shared_bytes
-    wanted = list(_Walk(function, Means.of(target)).wanted())
+    walk = _Walk(function, Means.of(target))
+    wanted = list(walk.wanted())
     placed: list[tuple[_Wanted, int]] = []
     for each in sorted(wanted, key=lambda one: -one.bytes):
         start = 0
@@ -81,11 +84,17 @@ def place_shared(function: FuncOp, target: Target) -> Rooms:
         and at < start + each.bytes
     )
     size = max((start + each.bytes for each, start in placed), default=0)
-    return Rooms(staged, exchanges, reused, size)
+    multiplied = frozenset(tile for name, tiles in walk.tiles.items() if _is_multiplied(name) for tile in tiles)
+    return Rooms(staged, exchanges, walk.tiles, reused, multiplied, size)
+
+
+def _is_multiplied(tile: SSAValue) -> bool:
+    """Whether warpgroups multiply a tile by this name."""
+    return any(isinstance(use.operation, DotOp) and by_warpgroups(use.operation) for use in tile.uses)
 
 
 class _Walk:
-    """The operations of a function, numbered in order. ends: the number of the last one inside of each."""
+    """The operations of a function, numbered in order. ends: the number of the last one inside of each. memory: what each name is of."""
 
     def __init__(self, function: FuncOp, means: Means) -> None:
         self.operations = list(function.body.walk())
@@ -93,6 +102,7 @@ class _Walk:
         self.ends = {op: self.numbers[op] + sum(1 for _ in op.walk()) - 1 for op in self.operations}
         self.waits = [self.numbers[op] for op in self.operations if isinstance(op, AsyncWaitOp | InvalBarriersOp)]
         self.means = means
+        self.tiles: dict[SSAValue, list[SSAValue]] = {}
 
     def wanted(self) -> Iterator[_Wanted]:
         """What is wanted, and while."""
@@ -117,6 +127,8 @@ class _Walk:
                 names = [name for name in _names(use.operation, use.index) if name not in seen]
                 seen.update(names)
                 pending += names
+        for name in seen:
+            self.tiles.setdefault(name, []).append(tile)
         return last
 
     def _end(self, op: Operation, home: Block | None) -> int:

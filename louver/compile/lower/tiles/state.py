@@ -68,12 +68,15 @@ def register_class(element: Attribute, op: Operation) -> RegType:
 class Rooms:
     """Shared memory of a kernel, in bytes from its start. staged: where tiles begin. exchanges: where those of operations begin.
 
-    reused: tiles in whose place something else stands at another time. bytes: of all.
+    tiles: the staged tiles that each value may be a name of. reused: tiles in whose place something else stands at another time. multiplied:
+    those that warpgroups multiply. bytes: of all.
     """
 
     staged: Mapping[SSAValue, int]
     exchanges: Mapping[Operation, int]
+    tiles: Mapping[SSAValue, Sequence[SSAValue]]
     reused: frozenset[SSAValue]
+    multiplied: frozenset[SSAValue]
     bytes: int
 
 
@@ -82,14 +85,15 @@ class Accesses:
     """Accesses since the CTA's threads last met: what one thread stored another one may load, and the other way.
 
     loads, stores: of global memory. takes, puts: of staged tiles in shared memory, loads, and stores or copies that have arrived.
-    unfenced: staged tiles that were stored or copied since the last proxy fence, which products of warpgroups do not see yet; a
-    meeting alone does not change that.
+    unseen: tiles that warpgroups multiply and that were stored or copied since the last proxy fence: products do not see them yet.
+    unfenced: others that were, where bulk copies may write at another time. A meeting alone changes neither.
     """
 
     loads: bool = False
     stores: bool = False
     takes: bool = False
     puts: bool = False
+    unseen: bool = False
     unfenced: bool = False
 
     def join(self, other: Accesses) -> None:
@@ -98,6 +102,7 @@ class Accesses:
         self.stores |= other.stores
         self.takes |= other.takes
         self.puts |= other.puts
+        self.unseen |= other.unseen
         self.unfenced |= other.unfenced
 
 
@@ -120,7 +125,7 @@ class Lowering:
 
     target: what the kernel is for. rooms: the places in shared memory.
     known: what is known of integers and addresses. tests: how conditions were computed. packed: neighbouring elements of 8 or 16 bits that are in one register too.
-    bytes: elements of 8 bits that are in another register too.
+    bytes: elements of 8 bits that are in another register too. copied: staged tiles that `cp.async` brings.
     """
 
     k: KernelBuilder
@@ -134,6 +139,7 @@ class Lowering:
     tests: dict[Reg, Test] = field(default_factory=dict[Reg, Test])
     packed: dict[Registers, Reg] = field(default_factory=dict[Registers, Reg])
     bytes: dict[Reg, Byte] = field(default_factory=dict[Reg, Byte])
+    copied: set[SSAValue] = field(default_factory=set[SSAValue])
     multiplies: bool = False
     pending: bool = False
     promoted: Sequence[tuple[Reg, Reg]] = ()
@@ -277,10 +283,10 @@ class Lowering:
     def barrier(self, *, fenced: bool = True) -> None:
         """All threads of the CTA meet, and see each other's accesses. fenced: products of warpgroups see them too."""
         self.finish_products()
-        if fenced and self.multiplies:
+        if fenced and self.accesses.unseen and self.multiplies:
             self.fence()
         self.k.barrier_sync(0, self.threads)
-        self.accesses = Accesses(unfenced=self.accesses.unfenced)
+        self.accesses = Accesses(unseen=self.accesses.unseen, unfenced=self.accesses.unfenced)
 
     def finish_products(self) -> None:
         """Products of warpgroups that are under way are done: their sums may be read, and what they read written."""
@@ -292,9 +298,8 @@ class Lowering:
 
     def fence(self) -> None:
         """Each thread fences what it wrote itself, before the threads meet."""
-        if self.accesses.unfenced:
-            self.k.fence_proxy_async()
-            self.accesses.unfenced = False
+        self.k.fence_proxy_async()
+        self.accesses.unseen = self.accesses.unfenced = False
 
     def begin_load(self) -> None:
         """Before a load from global memory: what the program stored before is there."""
@@ -316,20 +321,24 @@ class Lowering:
 
     def begin_products(self) -> None:
         """Before warpgroups multiply staged tiles: what the threads have put there is there, and the tensor cores see it."""
-        if self.accesses.unfenced:
+        if self.accesses.unseen:
             self.barrier()
         self.begin_take()
 
     def begin_put(self, tile: SSAValue, *, free: bool) -> None:
         """Before a tile is staged: what stood there has been loaded by all threads. free: nobody has loaded it since they met."""
-        if not free and (self.accesses.takes or (self.accesses.puts and tile in self.rooms.reused)):
+        reused = not self.rooms.reused.isdisjoint(self.rooms.tiles[tile])
+        if not free and (self.accesses.takes or (self.accesses.puts and reused)):
             # The fence follows the stores.
             self.barrier(fenced=False)
-        self.have_put()
+        self.have_put(tile)
 
-    def have_put(self) -> None:
+    def have_put(self, *names: SSAValue) -> None:
         """Tiles have been stored to shared memory, or copies have arrived."""
-        self.accesses.puts = self.accesses.unfenced = True
+        tiles = {tile for name in names for tile in self.rooms.tiles[name]}
+        self.accesses.puts = True
+        self.accesses.unseen |= not self.rooms.multiplied.isdisjoint(tiles)
+        self.accesses.unfenced |= not self.rooms.reused.isdisjoint(tiles)
 
     def begin_copy(self) -> None:
         """Before a tile is copied to shared memory: what stood there has been loaded by all threads."""
@@ -345,7 +354,7 @@ class Lowering:
 
     def take_exchanged(self, *, alone: bool) -> None:
         """Between the stores of an exchange and its loads. alone: each warp loads what it has stored."""
-        self.have_put()
+        self.accesses.puts = self.accesses.unfenced = True
         if alone:
             self._meet_in_warp()
         else:

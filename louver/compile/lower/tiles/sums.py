@@ -138,9 +138,11 @@ def _moved(low: Lowering, op: AddPtrOp, operands: Sequence[Reg], made: Made) -> 
     base, by = pointer.base, offset.base
 
     def make() -> Reg:
-        if by.type == "b64":
+        if by.type == "b64" and low.in_chunks:
             # Pointers of several rows have the same added to them: it is multiplied once.
             found = low.k.add(base, _once(made, ("*", by), lambda: low.k.shl(by, size.bit_length() - 1)))
+        elif by.type == "b64":
+            found = low.k.mad_lo(by, size, base)
         else:
             found = low.emit(MultiplyWide("s32", add=True), by, size, base)
         multiple = min(low.known.facts_of(by).multiple * (size & -size), low.known.facts_of(base).multiple)

@@ -8,13 +8,14 @@ from functools import partial
 from typing import TypeAlias, cast
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
-from louver.analysis.integers import is_zero
+from louver.analysis.elementwise import ELEMENTWISE
+from louver.analysis.integers import is_zero, position
 from louver.compile.lower.tiles.dot import Operand, fragment_words, metadata_word
 from louver.compile.lower.tiles.packing import WORD, pack_elements, unpack_elements
 from louver.compile.lower.tiles.state import Lowering, Registers
-from louver.compile.plan.encode.unit import promoted_columns, warpgroup_instruction
+from louver.compile.plan.encode.unit import promoted_columns, summed_apart, warpgroup_instruction
 from louver.ir.tile import DotOp, MmaAttr
 from louver.ir.tile.encodings import numbers_of
 from louver.ir.tile.layout import LANE_BITS
@@ -50,59 +51,110 @@ class _Matrix:
         return low.k.pack_b64(low.k.add(self.low, further) if further else self.low, self.high)
 
 
+class _Dot:
+    """The products of a dot. blocks: rows and columns at which a warpgroup has sums of its own, in the product's order."""
+
+    def __init__(self, low: Lowering, op: DotOp) -> None:
+        encoding = cast(MmaAttr, register_encoding(op.d.type))
+        transposed = bool(encoding.transposed.data)
+        self.left, self._right = (op.b, op.a) if transposed else (op.a, op.b)
+        self._low, self._op, self.product = low, op, warpgroup_instruction(op, encoding)
+        layout = low.layout(op.d)
+        groups, columns = numbers_of(encoding.warps_per_cta)
+        block = ROWS * (groups // (1 << WARP_BITS))
+        low.begin_products()
+        self._parts = _left(low, op, self.left, self.product, block // ROWS)
+        first = WARP_BITS + (block // ROWS).bit_length() - 1
+        own = (self.product.n, columns, first)
+        self._b = _matrix(low, op, self._right, k_dimension=1 if transposed else 0, rows=own)
+        self._metadata = (
+            None if op.metadata is None else Operand(low.values[op.metadata], low.layout(op.metadata), transposed)
+        )
+        self._words: dict[tuple[int, int], Reg] = {}
+        self._tile = Operand(tuple(Reg("b32", number) for number in range(len(layout.registers))), layout, transposed)
+        self.depth = tensor_of(self._right).get_shape()[1 if transposed else 0]
+        across = range(0, self._tile.columns, self.product.n * columns)
+        self.blocks = [(row, column) for row in range(0, self._tile.rows, block) for column in across]
+
+    def places(self, row: int, column: int) -> tuple[int, ...]:
+        """Which of a thread's sums a block has, in the order of the instruction."""
+        return tuple(
+            self._tile.at(row + r, column + c + each).index
+            for each in range(0, self.product.n, COLUMNS)
+            for r in (0, 8)
+            for c in (0, 1)
+        )
+
+    def products(
+        self, row: int, column: int, steps: tuple[int, int], taken: Registers, *, adds: bool
+    ) -> Sequence[_Product]:
+        """Of a block, over columns of K from one to another. adds: to what is in the registers."""
+        found: list[_Product] = []
+        for k in range(*steps, self.product.k):
+            each, extra = self.product, ()
+            if self._metadata is not None:
+                each = replace(each, selector=k // each.k % each.metadata_map.selectors)
+                word = metadata_word(self._low, self._metadata, row // METADATA_ROWS, k, self.left, self._words)
+                extra = (word,)
+            dense = _part(self._low, self._b, column, k, tile_of(self._right).size)
+            more = self._low.constant(adds or k > steps[0], "pred")
+            found.append((each, (taken, self._parts(row, k), dense, *extra, more)))
+        return found
+
+
 def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
     """The sums, which take the registers of `c` where nothing else wants these. The products are under way: `finish_products`.
 
     Promoted sums are added to by `finish_products` too: products of a few columns of K sum in registers of their own first.
     """
-    encoding = cast(MmaAttr, register_encoding(op.d.type))
-    transposed = bool(encoding.transposed.data)
-    left, right = (op.b, op.a) if transposed else (op.a, op.b)
-    product = warpgroup_instruction(op, encoding)
-    layout = low.layout(op.d)
-    groups, columns = numbers_of(encoding.warps_per_cta)
-    block = ROWS * (groups // (1 << WARP_BITS))
-    packed = product.d_fragment.packed
-    sums = _sums(low, op, packed)
-    metadata = None if op.metadata is None else Operand(low.values[op.metadata], low.layout(op.metadata), transposed)
-    low.begin_products()
-    parts = _left(low, op, left, product, block // ROWS)
-    first = WARP_BITS + (block // ROWS).bit_length() - 1
-    b = _matrix(low, op, right, k_dimension=1 if transposed else 0, rows=(product.n, columns, first))
-    words: dict[tuple[int, int], Reg] = {}
-    depth = tensor_of(right).get_shape()[1 if transposed else 0]
-    tile = Operand(tuple(Reg("b32", number) for number in range(len(layout.registers))), layout, transposed)
-    promoted = promoted_columns(op)
-    most = depth if promoted is None else max(product.k, promoted - promoted % product.k)
-    anew, group = is_zero(op.c), list[_Product]()
-    for row in range(0, tile.rows, block):
-        for column in range(0, tile.columns, product.n * columns):
-            totals = tuple(
-                sums[tile.at(row + r, column + c + each).index // packed]
-                for each in range(0, product.n, COLUMNS)
-                for r in (0, 8)
-                for c in range(0, 2, packed)
-            )
-            for first in range(0, depth, most):
-                apart = promoted is not None and not (anew and first == 0)
-                taken = _unset(low, totals) if apart else totals
-                for k in range(first, min(first + most, depth), product.k):
-                    each, extra = product, ()
-                    if metadata is not None:
-                        each = replace(product, selector=k // product.k % product.metadata_map.selectors)
-                        extra = (metadata_word(low, metadata, row // METADATA_ROWS, k, left, words),)
-                    dense = _part(low, b, column, k, tile_of(right).size)
-                    adds = low.constant(k > first or not (anew or apart), "pred")
-                    group.append((each, (taken, parts(row, k), dense, *extra, adds)))
-                if promoted is not None:
-                    _issue(low, group, list(zip(totals, taken, strict=True)) if apart else [])
-                    group = []
+    packed = warpgroup_instruction(op, cast(MmaAttr, register_encoding(op.d.type))).d_fragment.packed
+    sums, anew = _sums(low, op, packed), is_zero(op.c)
+    dot = _Dot(low, op)
+    promoted, k = promoted_columns(op), dot.product.k
+    most = dot.depth if promoted is None else max(k, promoted - promoted % k)
+    group: list[_Product] = []
+    for row, column in dot.blocks:
+        totals = tuple(sums[place // packed] for place in dot.places(row, column)[::packed])
+        for first in range(0, dot.depth, most):
+            apart = promoted is not None and not (anew and first == 0)
+            taken = _unset(low, totals) if apart else totals
+            steps = first, min(first + most, dot.depth)
+            group += dot.products(row, column, steps, taken, adds=not ((anew and first == 0) or apart))
+            if promoted is not None:
+                _issue(low, group, list(zip(totals, taken, strict=True)) if apart else [])
+                group = []
     if group:
         _issue(low, group, [])
     if packed == 1:
         return sums
     element = tensor_of(op.d).element_type
     return tuple(each for word in sums for each in unpack_elements(low, word, packed, element, WORD // packed))
+
+
+def in_parts(low: Lowering, op: DotOp) -> Sequence[Operation]:
+    """The operations that finish a dot's sums block by block; none where a thread has those of one block, or of all, at once."""
+    product = warpgroup_instruction(op, cast(MmaAttr, register_encoding(op.d.type)))
+    fragment = product.d_fragment
+    several = len(low.layout(op.d).registers) > fragment.registers * fragment.packed
+    return summed_apart(op) if several and fragment.packed == 1 else ()
+
+
+class DotInParts:
+    """A dot of which a thread has the sums of a block at a time, each in the same registers. The first one's products are under way."""
+
+    def __init__(self, low: Lowering, op: DotOp) -> None:
+        self._low, self._dot = low, _Dot(low, op)
+        self.parts = [self._dot.places(*block) for block in self._dot.blocks]
+        registers = _unset(low, tuple(low.values[op.c][place] for place in self.parts[0]))
+        held = {place: each for places in self.parts for place, each in zip(places, registers, strict=True)}
+        low.values[op.d] = tuple(held[place] for place in range(len(held)))
+        self._registers = registers
+        self.begin(0)
+
+    def begin(self, part: int) -> None:
+        """Begin the products of a part."""
+        block = self._dot.blocks[part]
+        _issue(self._low, self._dot.products(*block, (0, self._dot.depth), self._registers, adds=False), [])
 
 
 def _issue(low: Lowering, group: Sequence[_Product], promoted: Sequence[tuple[Reg, Reg]]) -> None:
@@ -160,7 +212,33 @@ def _sums(low: Lowering, op: DotOp, packed: int) -> Registers:
     if op.c.has_one_use() and (carried or (summed and owner.parent is op.parent)):
         return registers
     low.finish_products()
+    home = _carried_on(op)
+    if home is not None and packed == 1:
+        # The loop's own registers, so that none is moved at its end.
+        return tuple(low.k.mov(register, into=own) for register, own in zip(registers, low.values[home], strict=True))
     return tuple(low.copy(register) for register in registers)
+
+
+def _carried_on(op: DotOp) -> SSAValue | None:
+    """What a loop carries the sums in, if nothing reads that but what makes the addend of it, element by element."""
+    block = op.parent
+    if (
+        block is None
+        or not isinstance(loop := block.parent_op(), scf.ForOp)
+        or not isinstance(block.last_op, scf.YieldOp)
+    ):
+        return None
+    if not any(end is op.d for end in block.last_op.operands):
+        return None
+    found = value = block.args[position(op.d, block.last_op.operands) + 1]
+    while value.has_one_use():
+        (use,) = value.uses
+        if use.operation is op:
+            return found if value is op.c and found.type == op.d.type else None
+        if use.operation.parent is not loop.body.block or not isinstance(use.operation, ELEMENTWISE):
+            return None
+        value = use.operation.results[0]
+    return None
 
 
 def _matrix(low: Lowering, op: DotOp, value: SSAValue, *, k_dimension: int, rows: tuple[int, int, int]) -> _Matrix:

@@ -39,6 +39,7 @@ from louver.ir.tile import (
     BlockedAttr,
     BroadcastOp,
     CombiningOp,
+    CompressOp,
     DecompressOp,
     DotOp,
     ExpandDimsOp,
@@ -60,6 +61,7 @@ from louver.ir.tile import (
 )
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.multiples import has_known_addresses
+from louver.ir.tile.parts import KEPT
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.instruction import LANES
 from louver.isa.memory import MAX_BYTES
@@ -75,8 +77,8 @@ DOT_WARPS = 8
 
 WARP_SUMS = 2048
 """Sums of dots for each warp, before another warp takes part: 64 registers of a thread. Half as many before a second one does, and
-where operands take more registers: elements that are moved one by one, and 8-bit floats that warps multiply, which sm_90a's assembler
-widens.
+where operands take more registers or instructions: elements that are moved one by one, sparse tiles that are decompressed, and 8-bit
+floats that warps multiply, which sm_90a's assembler widens.
 """
 
 
@@ -98,11 +100,23 @@ def choose_warps(function: FuncOp, *, warpgroups: bool = True) -> int:
     staged = staged_operands(function) if warpgroups and has_known_addresses(function) else {}
     single = [op for op in dots if not multiplies(op, staged)]
     widened = any(element_name(tensor_of(each).element_type) in FP8 for op in single for each in (op.a, op.b))
-    most = WARP_SUMS if has_known_addresses(function) and not widened else WARP_SUMS // 2
+    made = any(isinstance(op, DecompressOp) for op in function.body.walk())
+    most = WARP_SUMS if has_known_addresses(function) and not widened and not made else WARP_SUMS // 2
     wanted = max(1, sums // most, min(2, sums // (WARP_SUMS // 2)))
     count = min(DOT_WARPS, 1 << (wanted.bit_length() - 1))
     held = [held_sums(op) for op in dots if op not in single]
-    return max(count, WARPS_PER_WARPGROUP, max(held) // (MOST_SUMS * LANES)) if held else count
+    if not held:
+        return count
+    least = max(WARPS_PER_WARPGROUP, max(held) // (MOST_SUMS * LANES))
+    # Warps that compute an operand wait for each other once a step: two CTAs of few warps wait less than one of many.
+    computes = len(dots) == 1 and any(_is_computed(each) and element_bits(each) > 8 for each in (dots[0].a, dots[0].b))
+    return least if computes else max(count, least)
+
+
+def _is_computed(operand: SSAValue) -> bool:
+    """Whether threads compute an operand of what they have loaded."""
+    owner = operand.owner
+    return _is_computed(owner.src) if isinstance(owner, TransOp) else not isinstance(owner, LoadOp | Block)
 
 
 def element_bits(value: SSAValue) -> int:
@@ -216,6 +230,14 @@ class Natures:
         """The encoding in which a tile is computed that is computed in one alone."""
         return self.kept.get(value) or self.of(value)
 
+    def with_entries(self, op: CompressOp, encoding: Encoding) -> Encoding:
+        """The encoding in which kept elements are found that are wanted in one: a thread has all that an entry of metadata is for."""
+        try:
+            op.parts.dense(encoding.layout(tensor_of(op.result).get_shape()))
+        except ValueError:
+            return _whole_entries(op, self.warps)
+        return encoding
+
     def store_in(self, op: StoreOp | AtomicRMWOp, encoding: Encoding) -> None:
         """Give a store, or an atomic operation whose result nothing uses, an encoding of its own."""
         self.stores[op] = encoding
@@ -309,7 +331,7 @@ class Natures:
                 encoding = encoding.parent if fits and isinstance(encoding, SliceAttr) else None
             case BroadcastOp():
                 encoding = encoding if _fits(encoding, tensor_of(op.result).get_shape()) else None
-            case SplitOp() | DecompressOp():
+            case SplitOp() | DecompressOp() | CompressOp():
                 encoding = None
             case _:
                 pass
@@ -329,11 +351,12 @@ def _pieces(value: SSAValue, warps: int, along: int) -> BlockedAttr:
     return BlockedAttr.default(tensor_of(value).get_shape(), warps, together, order, whole=True)
 
 
-def _whole_entries(op: DecompressOp, warps: int) -> BlockedAttr:
-    """The encoding in which a tile is decompressed: a thread has all groups of an entry of metadata, and whole chunks."""
+def _whole_entries(op: DecompressOp | CompressOp, warps: int) -> BlockedAttr:
+    """The encoding in which a tile is decompressed, or compressed: a thread has all groups of an entry of metadata, and whole chunks."""
     assert op.columns is not None
     along, shape = op.columns.value.data, tensor_of(op.result).get_shape()
-    together = max(op.parts.together, MAX_BYTES * 8 // element_bits(op.result))
+    entry = op.parts.together // (KEPT if isinstance(op, CompressOp) else 1)
+    together = max(entry, MAX_BYTES * 8 // max(8, element_bits(op.result)))
     return BlockedAttr.default(shape, warps, together, (along, 1 - along), whole=True)
 
 

@@ -19,6 +19,7 @@ from louver.ir.tile import (
     AtomicCASOp,
     AtomicRMWOp,
     BroadcastOp,
+    CompressOp,
     DecompressOp,
     DotOp,
     DotOperandAttr,
@@ -71,6 +72,8 @@ class Demands:
         wanted = self.of(value)
         if value in self.natures.copied:
             return [self.natures.copied[value][0]]
+        if isinstance(value.owner, CompressOp):
+            return list(dict.fromkeys(self.natures.with_entries(value.owner, each) for each in wanted))
         nature = self.natures.home(value)
         return [nature] if nature is not None and wanted and self.natures.keeps(value) else wanted
 
@@ -94,6 +97,8 @@ class Demands:
         if value in self.natures.copied:
             encoding, _ = self.natures.copied[value]
         owner = value.owner
+        if isinstance(owner, CompressOp):
+            encoding = self.natures.with_entries(owner, encoding)
         if isinstance(owner, Block):
             self._argument(owner, value, encoding)
         elif isinstance(owner, scf.ForOp):
@@ -195,6 +200,10 @@ def operand_encodings(op: Operation, encoding: Encoding) -> Wanted:
             return [(op.src, LinearAttr.of(_layout(op, op.first, encoding).paired()))]
         case DecompressOp():
             return _parts(op, encoding)
+        case CompressOp():
+            layout = op.parts.dense(_layout(op, op.result, encoding))
+            entries = op.parts.entries(layout, tensor_of(op.metadata).get_shape())
+            return [(op.src, LinearAttr.of(layout)), (op.metadata, LinearAttr.of(entries))]
         case LoadOp():
             return [(operand, encoding) for operand in op.operands if is_tile(operand)]
         case _ if isinstance(op, SOURCES):

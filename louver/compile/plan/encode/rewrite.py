@@ -14,7 +14,7 @@ from louver.compile.plan.encode.demand import anchored_operands, multiplied_oper
 from louver.compile.plan.encode.stores import layouts_of_accesses
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.refusal import unsupported
-from louver.ir.tile import ConvertLayoutOp, DotOp, FuncOp, SharedAttr, StoreOp
+from louver.ir.tile import CompressOp, ConvertLayoutOp, DotOp, FuncOp, SharedAttr, StoreOp
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.types import as_tensor, tensor_of
 
@@ -91,6 +91,8 @@ class _Rewrite:
                     return
                 case _ if isinstance(op, _Anchored):
                     self._anchor(op, new)
+                case CompressOp():
+                    self._compressed(op, new)
                 case _ if any(map(is_tile, op.results)):
                     for encoding in dict.fromkeys(each for value in op.results for each in self.demands.made(value)):
                         self._computed(op, encoding, new)
@@ -115,6 +117,13 @@ class _Rewrite:
                 self._known(before, {encoding: after}, new)
             else:
                 self.known[before, encoding] = after
+
+    def _compressed(self, op: CompressOp, new: Block) -> None:
+        made: dict[Encoding | None, SSAValue] = {}
+        for encoding in self.demands.made(op.result):
+            self._computed(op, encoding, new)
+            made[encoding] = self.known[op.result, encoding]
+        self._known(op.result, made, new)
 
     def _anchor(self, op: Operation, new: Block) -> None:
         pairs = anchored_operands(op, self.natures)

@@ -23,6 +23,7 @@ from louver.ir.tile import AtomicRMWOp, BlockedAttr, BroadcastOp, DotOp, FuncOp,
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import tensor_of
+from louver.isa.swizzle import BANK_LINE
 
 GAIN = 32
 """Turns that an exchange must gain: its addresses, and what waits for it."""
@@ -44,10 +45,12 @@ def choose_stores(function: FuncOp, natures: Natures) -> None:
         if isinstance(op, AtomicRMWOp) and op.result.first_use is not None:
             continue
         run, nature = run_of(op), natures.of(op.value) or natures.of(op.ptr)
-        # Elements that are moved one by one gain too little.
-        if run is None or run.together == 1:
-            continue
         shape = tensor_of(op.ptr).get_shape()
+        repeated = nature is not None and shape and nature.layout(shape).repeats
+        # Elements that are moved one by one gain too little, unless many threads have the same ones.
+        if (run is None or run.together == 1) and not repeated:
+            continue
+        run = run or Run(len(shape) - 1, 1, BANK_LINE)
         if nature is None:
             order = (run.along, *(each for each in reversed(range(len(shape))) if each != run.along))
             natures.store_in(op, BlockedAttr.default(shape, natures.warps, natures.together, order))
@@ -129,10 +132,10 @@ def _load_cost(op: LoadOp, layout: Layout) -> float:
 
 
 def _operands(value: SSAValue) -> Iterator[SSAValue]:
-    """The tiles of one shape that a tile is made of element by element; repeated rows and numbers cost nothing in any layout."""
+    """The tiles of one shape that a tile is made of element by element; numbers cost nothing in any layout."""
     if isinstance(value.owner, ELEMENTWISE):
         for each in value.owner.operands:
-            if is_tile(each) and not isinstance(each.owner, BroadcastOp | SplatOp | arith.ConstantOp):
+            if is_tile(each) and not isinstance(each.owner, SplatOp | arith.ConstantOp):
                 yield each
 
 
@@ -160,9 +163,19 @@ class _Conversion:
         if not self.natures.keeps(value):
             if isinstance(value.owner, LoadOp):
                 yield _Way(_load_cost(value.owner, self.rows))
-            else:
+            elif isinstance(value.owner, BroadcastOp):
+                yield _Way(self._repeated(value.owner))
+            elif nature is None or isinstance(value.owner, ELEMENTWISE):
                 parts = [self.of(each) for each in _operands(value)]
                 yield _Way(sum(part.cost for part in parts), [each for part in parts for each in part.kept])
+
+    def _repeated(self, op: BroadcastOp) -> float:
+        """What it costs to have the rows that are repeated: nothing where these are computed anywhere."""
+        source, nature = tensor_of(op.src), self.natures.of(op.src)
+        if nature is None:
+            return 0
+        shape, size = source.get_shape(), max(8, memory_bits(source.element_type)) // 8
+        return conversion_cost(nature.layout(shape), LinearAttr.of(self.rows).layout(shape), size, Means())
 
 
 def layouts_of_accesses(function: FuncOp, natures: Natures) -> Demands:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import cast
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import Float16Type, Float32Type, IntegerType
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
+from louver.analysis.elementwise import ELEMENTWISE
 from louver.analysis.integers import is_zero
 from louver.analysis.promotion import promotion
 from louver.ir.tile import DotOp, MmaAttr, SharedAttr, element_name
@@ -27,8 +28,8 @@ MOST_COLUMNS = 256
 MOST_SUMS = 128
 """Sums of a thread, at most: beside them it has addresses and what it loads."""
 
-PROMOTED_COLUMNS = 128
-"""Columns of a product whose sums are promoted, at most: 64 registers of a thread, beside those of the promoted sums."""
+PART_COLUMNS = 128
+"""Columns of a product whose sums are added to others, at most: 64 registers of a thread, beside those of the others."""
 
 
 def is_transposed(op: DotOp) -> bool:
@@ -51,9 +52,13 @@ def warpgroup_encoding(op: DotOp, warps: int, staged: Mapping[SSAValue, int]) ->
         return None
     rows, columns = product_shape(op)
     groups = warps // WARPS_PER_WARPGROUP
-    along_rows = min(groups, rows // ROWS)
+    apart = promoted_columns(op) is not None or bool(summed_apart(op))
+    most = PART_COLUMNS if apart else MOST_COLUMNS
+    # What columns are multiplied by is in registers too: a warpgroup has few columns, where it has others' sums beside its own.
+    least = max(1, min(groups, columns // most)) if apart else 1
+    along_rows = min(groups // least, rows // ROWS)
     along_columns = groups // along_rows
-    n = min(PROMOTED_COLUMNS if promoted_columns(op) else MOST_COLUMNS, columns // along_columns)
+    n = min(most, columns // along_columns)
     if n < COLUMNS or rows * columns > MOST_SUMS * LANES * warps:
         return None
     return MmaAttr.of_warpgroups(along_rows, along_columns, n, transposed=is_transposed(op))
@@ -97,10 +102,33 @@ def promoted_columns(op: DotOp) -> int | None:
     return promotion(op, _names(op)[0])
 
 
+def summed_apart(op: DotOp) -> Sequence[Operation]:
+    """The operations, in order, by which the sums of one step become part of a loop's totals, if each is on elements by themselves.
+
+    A thread can then finish the sums of one block after the other, in the same registers. None for other dots.
+    """
+    loop = op.parent_op()
+    if not is_zero(op.c) or promoted_columns(op) is not None or not isinstance(loop, scf.ForOp):
+        return ()
+    if sum(isinstance(each, DotOp) for each in loop.body.walk()) > 1:
+        return ()
+    made, found = {SSAValue.get(op.d)}, list[Operation]()
+    end = loop.body.block.last_op
+    for user in loop.body.block.ops:
+        if user is op or user is end or made.isdisjoint(user.operands):
+            continue
+        if not isinstance(user, ELEMENTWISE) or len(user.results) != 1:
+            return ()
+        found.append(user)
+        made.add(user.results[0])
+    inside = all(use.operation.parent is op.parent for value in made for use in value.uses)
+    return found if inside else ()
+
+
 def held_sums(op: DotOp) -> int:
-    """Sums of the dot's tile in registers at once: twice as many where a loop keeps the total of its steps apart."""
-    apart = is_zero(op.c) and isinstance(op.parent_op(), scf.ForOp)
-    return prod(tensor_of(op.d).get_shape()) * (2 if apart else 1)
+    """Sums of the dot's tile in registers at once: twice as many where a loop keeps the total of its steps apart, as a whole."""
+    whole = is_zero(op.c) and isinstance(op.parent_op(), scf.ForOp) and not summed_apart(op)
+    return prod(tensor_of(op.d).get_shape()) * (2 if whole else 1)
 
 
 def warpgroup_instruction(op: DotOp, encoding: MmaAttr) -> Wgmma:

@@ -10,18 +10,18 @@ descriptor argument for each tensor map, behind the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd
 from typing import cast
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import FixedBitwidthType, TensorType
-from xdsl.ir import SSAValue
+from xdsl.ir import BlockArgument, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.access import Access, Dimension, access
-from louver.analysis.atoms import Iteration, Part
+from louver.analysis.atoms import Iteration, Part, changed
 from louver.analysis.number_text import number_text
 from louver.analysis.polynomial import ONE, Monomial, Polynomial
 from louver.compile.canonical.describe_tiles import Describer
@@ -103,15 +103,16 @@ class _Boxes:
             return
         columns = contiguous[0]
         rows = next(each for each in found.dimensions if each is not columns)
+        counted = {each: replace(each, first=self._counted(each.first)) for each in (columns, rows)}
         element = tensor_of(load.result).element_type
         assert isinstance(element, FixedBitwidthType)
         size = element.bitwidth // 8
         fits = columns.extent * size >= COPY_CHUNK and rows.extent <= TENSOR_MAP_MAX_BOX
-        if not fits or self._multiple(columns.first) * size % COPY_CHUNK:
+        if not fits or self._multiple(counted[columns].first) * size % COPY_CHUNK:
             return
-        if not all(_begins_inside(each) for each in found.dimensions) or columns.wrapped:
+        if not all(_begins_inside(each) for each in counted.values()):
             return
-        box = self._parameter(parameter, (columns, rows), found, size)
+        box = self._parameter(parameter, (counted[columns], counted[rows]), found, size)
         if box is None:
             return
         entry = [] if found.entry is None else [found.entry.index]
@@ -124,6 +125,20 @@ class _Boxes:
         )
         new.location, new.result.name_hint = load.location, load.result.name_hint
         Rewriter.replace_op(load, new)
+
+    def _counted(self, first: Polynomial) -> Polynomial:
+        """Where tiles begin, by what a loop's number begins with and its steps."""
+
+        def change(atom: Hashable) -> Polynomial:
+            if isinstance(atom, Part):
+                return Part.of(self._counted(atom.whole), atom.by)
+            loop = _counting_loop(atom)
+            if loop is None:
+                return Polynomial.atom(atom)
+            begin, step = (self.describer.affine.integer(each) for each in (loop.lb, loop.step))
+            return self._counted(begin) + step * Polynomial.atom(Iteration(loop))
+
+        return changed(first, change)
 
     def _metadata(self, load: LoadOp) -> Access:
         """What metadata is outside of its tensor is of no account, as long as it is legal codes: nothing bounds it."""
@@ -234,6 +249,32 @@ class _Boxes:
         return COPY_CHUNK if parameter.part == "stride" else parameter.multiple
 
 
+def _counting_loop(atom: Hashable) -> scf.ForOp | None:
+    """The loop whose number a value is."""
+    loop = atom.block.parent_op() if isinstance(atom, BlockArgument) and atom.index == 0 else None
+    return loop if isinstance(loop, scf.ForOp) else None
+
+
 def _begins_inside(each: Dimension) -> bool:
     """Whether no tile begins below 0, where a box is zeros; a mask may leave that out."""
-    return each.floored or all(factor > 0 for _, factor in each.first)
+    return each.floored or _is_least_zero(each.first)
+
+
+def _is_least_zero(value: Polynomial) -> bool:
+    """Whether a number is not below 0 if no argument is."""
+    least = Polynomial.number(0)
+    for monomial, factor in value:
+        term = Polynomial.of({monomial: factor})
+        quotient = next((atom for atom, _ in monomial if isinstance(atom, Part)), None)
+        alone = quotient is not None and term == Polynomial.number(factor) * Polynomial.atom(quotient)
+        if (
+            quotient is not None
+            and alone
+            and factor < 0
+            and factor % quotient.by == 0
+            and _is_least_zero(quotient.whole)
+        ):
+            # A quotient, multiplied again, is at most what was divided: what is left is a remainder.
+            term = Polynomial.number(factor // quotient.by) * quotient.whole
+        least += term
+    return all(factor > 0 for _, factor in least)

@@ -31,6 +31,7 @@ from louver.analysis.integers import position
 from louver.compile.plan.encode.unit import by_warpgroups
 from louver.compile.plan.feeds.chunks import chunk_of
 from louver.compile.plan.feeds.copied_loads import addresses, array_of, gives_zeros, may_be_copied, only_user
+from louver.compile.plan.feeds.staged_operands import loaded_along
 from louver.compile.plan.feeds.steps_ahead import Feeds, Sources, computed_again, guarded_mask, move_up, only_loads
 from louver.compile.rewrite.insert import carrying, insert, integer
 from louver.compile.rewrite.remove_dead import remove_dead
@@ -137,6 +138,8 @@ def _tile(loop: scf.ForOp, load: LoadOp, feeds: Feeds) -> _Tile | None:
     chunk = 0 if load.box is not None else chunk_of(load, along)
     both = [load] if first is None else [load, first]
     if any((each.box is None) != (load.box is None) or not may_be_copied(each, feeds) for each in both):
+        return None
+    if load.box is not None and any(loaded_along(each.result) != along for each in both):
         return None
     if load.box is None and (not chunk or any(chunk_of(each, along) != chunk for each in both)):
         return None

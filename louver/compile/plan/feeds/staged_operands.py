@@ -22,6 +22,7 @@ from louver.ir.comparisons import SelectOp
 from louver.ir.tile import (
     AddPtrOp,
     BroadcastOp,
+    CompressOp,
     DecompressOp,
     DotOp,
     ExpandDimsOp,
@@ -173,7 +174,7 @@ def loaded_along(value: SSAValue) -> int | None:
             return None if inner is None else list(owner.order.get_values()).index(inner)
         case ReshapeOp():
             return _kept(loaded_along(owner.src), tensor_of(owner.src).get_shape(), tensor_of(value).get_shape())
-        case DecompressOp(columns=along) if along is not None:
+        case DecompressOp(columns=along) | CompressOp(columns=along) if along is not None:
             return along.value.data
         case DotOp() | ReduceOp() | ScanOp() | JoinOp() | GatherOp() | scf.ForOp() | scf.IfOp() | scf.WhileOp():
             return None

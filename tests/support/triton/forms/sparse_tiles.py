@@ -32,6 +32,9 @@ def changed_tile(
             tile = tile.to(right.dtype) * tl.load(factors + m, mask=m < M, other=0.0)[:, None]
         elif HOW == "columns":
             tile = tile.to(right.dtype) * tl.load(factors + k, mask=k < K, other=0.0)[None, :]
+        elif HOW == "decaying":
+            by = tl.exp(tl.load(factors + k, mask=k < K, other=0.0).to(tl.float32))
+            tile = (tile.to(tl.float32) * by[None, :]).to(right.dtype)
         elif HOW == "masked":
             tile = tl.where((m % 2 == 0)[:, None], tile, 0.0)
         elif HOW == "masked along K":
@@ -60,6 +63,7 @@ def _changes(w: Array, f: Array, how: str) -> Array:
         "scaled": w / 2,
         "rows": w * f[: len(w), None],
         "columns": w * f[: w.shape[1]],
+        "decaying": w * np.exp(f[: w.shape[1]]),
         "masked": np.where(rows % 2 == 0, w, 0.0),
         "masked along K": np.where(columns % 3 == 0, w, 0.0),
         "leaky": np.where(w >= 0, w, w / 4),
@@ -100,6 +104,10 @@ _CHANGES = [
     ("sparse f16 cast to bf16", "cast", "f16", "bf16"),
     ("sparse f16 cast to f32", "cast", "f16", "f32"),
     ("sparse s8 scaled by rows", "rows", "s8", "bf16"),
+    ("sparse tile decaying", "decaying", "f16", "f16"),
+    ("sparse s8 by columns", "columns", "s8", "f16"),
+    ("sparse f32 by columns", "columns", "f32", "f32"),
+    ("sparse f32 masked along K", "masked along K", "f32", "f32"),
 ]  # fmt: skip
 
 FORMS = tuple(

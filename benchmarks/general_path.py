@@ -1,0 +1,65 @@
+"""Every structure of the general path on a few small tiles, without torch: `python benchmarks/general_path.py`.
+
+What the sanitizer runs beside benchmarks/structures.py: users' kernels by register tiles (tests/support/triton/drawn/structures.py),
+each at three sizes, compared with float64 between poison. Exit status 1 when a result is wrong, 3 without a GPU.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import louver
+from louver.runtime.device import Device, current_device
+from louver.runtime.memory import DeviceArray
+from louver.user.hints import REGISTER_TILES
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from support.triton.drawn.launch import draw_launch, load_kernel
+from support.triton.drawn.structures import STRUCTURES
+
+LAUNCHES = 3
+
+
+class Part(DeviceArray):
+    """The first elements along each dimension of an array on the device, whose strides they keep."""
+
+    def __init__(self, whole: DeviceArray, parts: tuple[slice, ...] = ()) -> None:
+        shape = tuple(part.stop for part in parts) if parts else whole.shape
+        super().__init__(whole.buffer, shape, whole.element)
+        self._strides = whole.strides
+
+    def __getitem__(self, parts: tuple[slice, ...]) -> Part:
+        return Part(self, parts)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return self._strides
+
+
+def place(array: Any) -> Part:
+    return Part(DeviceArray.of(array))
+
+
+def main() -> int:
+    found = current_device()
+    if not isinstance(found, Device):
+        print(found)
+        return 3
+    wrong = 0
+    for name, choices in STRUCTURES.items():
+        kernel = louver.jit(load_kernel(choices), family=REGISTER_TILES)
+        for index in range(LAUNCHES):
+            launch = draw_launch(choices, index)
+            for said in launch.run(kernel[launch.grid], place, DeviceArray.numpy):
+                wrong += 1
+                print(f"{name}, {dict(launch.sizes)}: {said}")
+    if not wrong:
+        print(f"right: {', '.join(STRUCTURES)}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

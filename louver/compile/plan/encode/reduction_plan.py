@@ -1,0 +1,95 @@
+"""How the threads that share an axis reduce along it: lanes of a warp by shuffles, warps through shared memory.
+
+Where warps share the axis, lanes need their sums only to store them: at each step two lanes share out what both have, one element
+each of a pair. Warps then store a partial tile with the warps along a last dimension. Each thread loads what it combines, and a
+second exchange spreads the totals where loading them all in every thread would take longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from louver.compile.plan.encode.exchange_plan import ExchangePlan, Means, plan_exchange
+from louver.compile.plan.encode.shared_access import SCHEDULERS
+from louver.ir.tile.encodings import BlockedAttr
+from louver.ir.tile.layout import Layout, Steps, Vector
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionPlan:
+    """shared: for bits of a lane's number, the step between the two elements that both lanes have, of which each combines one.
+
+    joined: bits of a lane's number whose lanes combine the same. gathered: how warps exchange each operand; none if each has the
+    whole axis. spread: how totals then reach their threads, none if they are there.
+    """
+
+    shared: tuple[tuple[int, Vector], ...]
+    joined: tuple[int, ...]
+    gathered: tuple[ExchangePlan, ...] = ()
+    spread: tuple[ExchangePlan, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """Of shared memory."""
+        return max((each.memory.bytes for each in (*self.gathered, *self.spread)), default=0)
+
+    @property
+    def cost(self) -> float:
+        """Of the exchanges, and of combining what they bring."""
+        return sum(each.cost + len(each.result.registers) / SCHEDULERS for each in (*self.gathered, *self.spread))
+
+
+def plan_reduction(layout: Layout, axis: int, result: Layout, sizes: Sequence[int], means: Means) -> ReductionPlan:
+    """The cheapest plan. result: where the totals go, a slice of `layout`. sizes: bytes of an element of each operand."""
+    lanes = tuple(bit for bit, step in enumerate(layout.lane) if step[axis])
+    warps = [bit for bit, step in enumerate(layout.warp) if step[axis]]
+    if not warps:
+        return ReductionPlan((), lanes)
+    register = [left for step in layout.register if any(left := _without(step, axis))]
+    lane, warp = ([_without(step, axis) for step in steps] for steps in (layout.lane, layout.warp))
+    shared = tuple((bit, register.pop()) for bit in lanes[: len(register)])
+    for bit, step in shared:
+        lane[bit] = step
+    partial = Layout(
+        (*result.shape, 1 << len(warps)),
+        _widened(register),
+        _widened(lane),
+        tuple((*step, 1 << warps.index(bit) if bit in warps else 0) for bit, step in enumerate(warp)),
+    )
+    found: list[ReductionPlan] = []
+    for gathered in _together(partial, result):
+        combined = Layout(result.shape, *_dropped(gathered))
+        ways = tuple(plan_exchange(partial, gathered, size, means) for size in sizes)
+        there = (combined.lane, combined.warp) == (result.lane, result.warp)
+        spread = () if there else tuple(plan_exchange(combined, result, size, means) for size in sizes)
+        found.append(ReductionPlan(shared, lanes[len(shared) :], ways, spread))
+    return min(found, key=lambda plan: plan.cost)
+
+
+def _together(partial: Layout, result: Layout) -> list[Layout]:
+    """Layouts of the partial tile with all of its last dimension in a thread: for each thread's own totals, and for few in each."""
+    count = partial.shape[-1]
+    steps = tuple((*(0,) * len(result.shape), 1 << bit) for bit in range(count.bit_length() - 1))
+    own = Layout(partial.shape, (*steps, *_widened(result.register)), _widened(result.lane), _widened(result.warp))
+    if not result.shape:
+        return [own]
+    order = tuple(reversed(range(len(partial.shape))))
+    return [own, BlockedAttr.default(partial.shape, partial.warps, count, order, whole=True).layout(partial.shape)]
+
+
+def _dropped(layout: Layout) -> tuple[Steps, Steps, Steps]:
+    """The steps of registers, lanes and warps without the last dimension, which a thread has whole."""
+    last = len(layout.shape) - 1
+    register, lane, warp = (
+        tuple(_without(step, last) for step in steps) for steps in (layout.register, layout.lane, layout.warp)
+    )
+    return tuple(step for step in register if any(step)), lane, warp
+
+
+def _without(step: Vector, axis: int) -> Vector:
+    return step[:axis] + step[axis + 1 :]
+
+
+def _widened(steps: Sequence[Vector]) -> Steps:
+    return tuple((*step, 0) for step in steps)

@@ -1,0 +1,78 @@
+"""Reductions of a product whose rows lie across warps: a sparse right operand makes it the transposed one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import triton
+import triton.language as tl
+
+import louver
+
+
+@triton.jit
+def either(a, b):
+    return a | b
+
+
+@triton.jit
+def weighted(a, s, b, t):
+    return a + b, s * t
+
+
+@triton.jit
+def across(
+    most, column, above, found, wide, whole, x, w, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):
+    """Of each row of x [M, K] by w [N, K]: several reductions; and the least of each tile."""
+    m, k = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BK)
+    n = tl.arange(0, BN)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for first in range(0, K, BK):
+        one = tl.load(
+            x + m[:, None] * K + first + k[None, :], mask=(m < M)[:, None] & (first + k < K)[None, :], other=0.0
+        )
+        two = tl.load(
+            w + n[:, None] * K + first + k[None, :], mask=(n < N)[:, None] & (first + k < K)[None, :], other=0.0
+        )
+        total = tl.dot(one, two.T, total)
+    value, at = tl.max(total, 1, return_indices=True)
+    positive = total > 0
+    halves, _ = tl.reduce((total.to(tl.float16), positive.to(tl.int8)), 1, weighted)
+    tl.store(most + m, value, mask=m < M)
+    tl.store(column + m, at, mask=m < M)
+    tl.store(above + m, tl.sum(positive.to(tl.int64), 1), mask=m < M)
+    tl.store(found + m, tl.reduce(total > 12.0, 1, either).to(tl.int8), mask=m < M)
+    tl.store(wide + m, halves, mask=m < M)
+    tl.store(whole + tl.program_id(0), tl.min(total))
+
+
+@pytest.mark.parametrize(
+    ("tile", "warps"), [((64, 64), 4), ((16, 128), 8), ((128, 128), 8), ((64, 32), 4), ((128, 64), 16)]
+)
+def test_reductions_across_warps(rng: np.random.Generator, tile: tuple[int, int], warps: int) -> None:
+    (block, columns), k = tile, 72
+    rows = 2 * block - 3
+    x = rng.standard_normal((rows, k)).astype(np.float16)
+    w = louver.prune(rng.standard_normal((columns, k)).astype(np.float16), "2:4")
+    outs: dict[str, Any] = {
+        "most": np.full(rows, np.nan, np.float32),
+        "column": np.full(rows, -77, np.int32),
+        "above": np.full(rows, -77, np.int64),
+        "found": np.full(rows, -77, np.int8),
+        "wide": np.full(rows, np.nan, np.float16),
+        "whole": np.full(2, np.nan, np.float32),
+    }
+    kernel = louver.jit(across)
+    kernel.emulate[2,](
+        *outs.values(), x, louver.compress(w, "2:4"), rows, columns, k, BM=block, BN=columns, BK=64, num_warps=warps
+    )
+    exact = x.astype(np.float64) @ w.astype(np.float64).T
+    np.testing.assert_allclose(outs["most"], exact.max(1), rtol=1e-4)
+    assert (outs["column"] == exact.argmax(1)).all()
+    assert (outs["above"] == (exact > 0).sum(1)).all()
+    assert (outs["found"] == (exact > 12).any(1)).all()
+    np.testing.assert_allclose(outs["wide"].astype(np.float64), exact.sum(1), rtol=0.02, atol=1.5)
+    np.testing.assert_allclose(outs["whole"], [min(0, exact[:block].min()), min(0, exact[block:].min())], rtol=1e-4)

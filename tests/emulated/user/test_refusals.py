@@ -1,0 +1,40 @@
+"""What `louver.jit` refuses is told in full, in the kernel's own lines."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+import louver
+from louver.ir.refusal import UnsupportedKernelError
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def two_obstacles(y, w, v, x, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """Rows of w by squares of a range, rows of v by halves of one."""
+    m, n, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    right = tl.load(x + k[:, None] * N + n[None, :])
+    inside = (m[:, None] < M) & (k[None, :] < K)
+    one = tl.load(w + (m * m)[:, None] * K + k[None, :], mask=inside, other=0.0)
+    two = tl.load(v + (m // 2)[:, None] * K + k[None, :], mask=inside, other=0.0)
+    tl.store(y + m[:, None] * N + n[None, :], tl.dot(one, right) + tl.dot(two, right))
+
+
+def test_every_sparse_load_that_is_no_tile_is_told() -> None:
+    s = louver.compress(louver.prune(np.ones((64, 64), np.float16), "2:4"), "2:4")
+    x, y = np.ones((64, 32), np.float16), np.zeros((64, 32), np.float32)
+    with pytest.raises(UnsupportedKernelError) as caught:
+        louver.jit(two_obstacles).emulate[(1,)](y, s, s, x, 64, 32, 64, BM=64, BN=32, BK=64)
+    first, second = str(caught.value).splitlines()
+    assert first.startswith("offsets ") and "test_refusals.py:26:" in first
+    assert second.startswith("Also: offsets are ranges and scalars") and "test_refusals.py:27:" in second
+    assert "give rows and columns a range each, as in rows[:, None] * stride + columns[None, :]" in second
+    assert caught.value.__notes__[0].startswith("As a warpgroup product it is refused too: ")

@@ -1,0 +1,1 @@
+"""Triton kernels drawn at random, as users write them, with launches of them and float64 results."""
