@@ -38,7 +38,8 @@ class Choice:
 
     schedule: chooses a product's. fixed: fields of it that the user has fixed, which rule register tiles out. warps: of a program of
     register tiles, None for Louver's choice. multiples: arguments that these take to be multiples of 16, so that neighbours are moved
-    together. apart: arrays that share no memory with others, so that stores leave them unchanged. refused: why the call is no product,
+    together. apart: arrays that share no memory with others, so that stores leave them unchanged. ctas: that share an SM at most, None
+    for as many as registers let fit. refused: why the call is no product,
     whatever the kernel is; None where it may be one. boxes: whether bulk copies may bring tiles of register tiles.
     """
 
@@ -48,6 +49,7 @@ class Choice:
     warps: int | None = None
     multiples: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
+    ctas: int | None = None
     refused: str | None = None
     boxes: bool = True
 
@@ -66,7 +68,8 @@ class Choice:
             return error
         self._mark(module)
         try:
-            return CompiledKernel(compile_tiles(module, self.target, warps=self.warps, boxes=self.boxes), str(refusal))
+            made = compile_tiles(module, self.target, warps=self.warps, boxes=self.boxes, ctas=self.ctas)
+            return CompiledKernel(made, str(refusal))
         except UnsupportedKernelError as error:
             error.add_note(f"As a warpgroup product it is refused too: {refusal}")
             return error

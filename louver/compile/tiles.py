@@ -6,6 +6,7 @@ branches, atomic sums. Every tile lies in registers, where its encoding says.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
@@ -19,6 +20,7 @@ from louver.compile.canonical.canonicalize import drop_assumptions
 from louver.compile.canonical.count_loops import count_loops
 from louver.compile.canonical.fold_sums import fold_sums
 from louver.compile.canonical.host_descriptors import make_host_descriptors
+from louver.compile.canonical.join_choices import join_choices
 from louver.compile.canonical.join_equal_integers import join_equal_integers
 from louver.compile.canonical.propagate_sparsity import encoding_of, propagate_sparsity
 from louver.compile.canonical.shape_loads import shape_loads
@@ -32,7 +34,9 @@ from louver.compile.decompose.multiply_kept import multiply_kept
 from louver.compile.decompose.sparse_views import read_views
 from louver.compile.dump import Dump
 from louver.compile.lower.tiles import lower_tiles, place_shared
+from louver.compile.lower.tiles.shared_memory import exchange_bytes
 from louver.compile.plan.encode import assign_encodings, choose_warps
+from louver.compile.plan.encode.exchange_plan import Means
 from louver.compile.plan.encode.unit import held_sums
 from louver.compile.plan.feeds.chunks import find_chunks
 from louver.compile.plan.feeds.describe_boxes import describe_boxes, used_boxes
@@ -78,7 +82,8 @@ ARRAY_ALIGNMENT = 16
 class CompiledTiles:
     """A kernel at every stage. tile: as the frontend has it. decomposed: without sparse types. encoded: with registers in types.
 
-    dense: why dots of sparse tiles are dense products, one text for each. boxes: whether bulk copies were allowed.
+    dense: why dots of sparse tiles are dense products, one text for each. boxes: whether bulk copies were allowed. ctas: that were said to
+    share an SM.
     """
 
     target: Target
@@ -90,6 +95,7 @@ class CompiledTiles:
     signature: TileSignature
     dense: tuple[str, ...] = ()
     boxes: bool = True
+    ctas: int | None = None
 
     @property
     def kernel(self) -> Kernel:
@@ -135,6 +141,7 @@ PASSES = (
     "expand-blocks",
     "exact-dots",
     "eliminate-common-subexpressions",
+    "join-choices",
     "describe-boxes",
     "split-addresses",
     "find-chunks",
@@ -150,11 +157,17 @@ PASSES = (
 
 
 def compile_tiles(
-    tile_ir: ModuleOp, target_name: str = "sm_90a", *, warps: int | None = None, boxes: bool = True
+    tile_ir: ModuleOp,
+    target_name: str = "sm_90a",
+    *,
+    warps: int | None = None,
+    boxes: bool = True,
+    ctas: int | None = None,
 ) -> CompiledTiles:
     """Tile IR to PTX, by `PASSES`.
 
-    warps: of a CTA, a power of two; None leaves it to the kernel's dots. boxes: whether bulk copies may bring tiles. Raises UnsupportedKernelError, with operation and source
+    warps: of a CTA, a power of two; None leaves it to the kernel's dots. boxes: whether bulk copies may bring tiles.
+    ctas: of a launch that share an SM at most; None for as many as registers let fit. Raises UnsupportedKernelError, with operation and source
     line, for what cannot be lowered, and ValueError for another number of warps; nothing is assembled here.
     """
     machine = target(target_name)
@@ -201,6 +214,8 @@ def compile_tiles(
     dump.write("exact-dots", plain)
     cse(plain)
     dump.write("eliminate-common-subexpressions", plain)
+    join_choices(plain)
+    dump.write("join-choices", plain)
     maps = describe_boxes(_kernel(plain), parameters) if boxes and machine.bulk_copies else ()
     plain.verify()
     dump.write("describe-boxes", plain)
@@ -210,7 +225,7 @@ def compile_tiles(
         find_chunks(_kernel(plain), [*(each.multiple for each in parameters), *(1 for _ in maps)])
     dump.write("find-chunks", plain)
     count = choose_warps(_kernel(plain), warpgroups=machine.has("wgmma.sp")) if warps is None else warps
-    encoded, module, maps = _lowered(plain, (parameters, maps), count, machine, dump)
+    encoded, module, maps = _lowered(plain, (parameters, maps), count, machine, dump, ctas)
     ptx = print_module(module)
     dump.write("lower-tiles", ptx)
     kernel = module.kernels[0]
@@ -227,7 +242,7 @@ def compile_tiles(
         maps,
     )
     return CompiledTiles(
-        machine, tile_ir, decomposed, encoded, module, ptx, signature, dense=multiplied.dense, boxes=boxes
+        machine, tile_ir, decomposed, encoded, module, ptx, signature, dense=multiplied.dense, boxes=boxes, ctas=ctas
     )
 
 
@@ -235,8 +250,8 @@ Parameters: TypeAlias = tuple[Sequence[ArgumentParameter], Sequence[BoxParameter
 """Of arguments, and of the boxes behind them."""
 
 _FEEDS: tuple[tuple[bool, Feeds, int], ...] = (
-    *((True, "any", slots) for slots in (MOST_SLOTS, 3, 2)),
-    *((True, "boxes", slots) for slots in (MOST_SLOTS, 3, 2)),
+    *((True, "any", slots) for slots in (MOST_SLOTS, 4, 3, 2)),
+    *((True, "boxes", slots) for slots in (MOST_SLOTS, 4, 3, 2)),
     (True, "any", 0),
     (False, "any", 0),
 )
@@ -244,7 +259,7 @@ _FEEDS: tuple[tuple[bool, Feeds, int], ...] = (
 
 
 def _lowered(
-    plain: ModuleOp, parameters: Parameters, warps: int, machine: Target, dump: Dump
+    plain: ModuleOp, parameters: Parameters, warps: int, machine: Target, dump: Dump, ctas: int | None
 ) -> tuple[ModuleOp, Module, tuple[BoxParameter, ...]]:
     """The kernel with encodings, and as PTX, with the boxes that it copies: the first way of operands that is possible.
 
@@ -252,10 +267,11 @@ def _lowered(
     last not brought there at all.
     """
     arguments, boxes = parameters
+    rooms_of_rings = _ring_rooms(_kernel(plain), warps, machine, ctas)
     for staged, feeds, slots in _FEEDS:
         if feeds == "boxes" and not boxes:
             continue
-        encoded = _encoded(plain, warps, machine, dump, staged=staged, feeds=feeds, slots=slots)
+        encoded = _encoded(plain, warps, machine, dump, rooms_of_rings, staged=staged, feeds=feeds, slots=slots)
         used = used_boxes(_kernel(encoded), boxes)
         rooms = place_shared(_kernel(encoded), machine)
         if rooms.bytes <= machine.max_shared_bytes:
@@ -264,9 +280,17 @@ def _lowered(
 
 
 def _encoded(
-    plain: ModuleOp, warps: int, machine: Target, dump: Dump, *, staged: bool, feeds: Feeds, slots: int
+    plain: ModuleOp,
+    warps: int,
+    machine: Target,
+    dump: Dump,
+    rooms: Sequence[int],
+    *,
+    staged: bool,
+    feeds: Feeds,
+    slots: int,
 ) -> ModuleOp:
-    """With an encoding for each tile. staged: whether operands of dots go through shared memory. slots: of copies that bring them."""
+    """With an encoding for each tile. rooms: for rings. staged: whether operands of dots go through shared memory. slots: of copies that bring them."""
     # Elements that are moved one by one wait in a register each, and leave none for what could wait there for a loop.
     wide = staged and has_known_addresses(_kernel(plain))
     encoded = assign_encodings(
@@ -285,15 +309,20 @@ def _encoded(
         prefetch_loads(encoded, warps, rings=feeds if slots else None)
     dump.write("prefetch-loads", encoded)
     if wide and slots:
-        ring_copies(encoded, _ring_rooms(_kernel(plain), warps, machine), slots, feeds)
+        exchanged = functools.partial(exchange_bytes, means=Means.of(machine))
+        ring_copies(encoded, rooms, exchanged, slots, feeds)
     dump.write("ring-copies", encoded)
     return encoded
 
 
-def _ring_rooms(function: FuncOp, warps: int, machine: Target) -> tuple[int, ...]:
-    """Bytes of shared memory for rings, best first: shared by as many CTAs as their registers and warps let fit an SM, then by fewer."""
+def _ring_rooms(function: FuncOp, warps: int, machine: Target, ctas: int | None) -> tuple[int, ...]:
+    """Bytes of shared memory for rings, best first: shared by as many CTAs as registers and warps let fit an SM, then by fewer.
+
+    ctas: how many of a launch share an SM at most; None for any number.
+    """
     sums = sum(held_sums(op) for op in function.body.walk() if isinstance(op, DotOp))
     most = min(machine.registers_per_sm // (sums + OTHER_REGISTERS * LANES * warps), SM_WARPS // warps)
+    most = most if ctas is None else min(most, ctas)
     whole = machine.max_shared_bytes + CTA_SHARED_BYTES
     return tuple(whole // ctas - CTA_SHARED_BYTES for ctas in range(max(1, most), 0, -1))
 

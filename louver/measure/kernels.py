@@ -192,7 +192,9 @@ class Compiler:
 
     def kernel(self, variant: Variant, schedule: Schedule | None = None) -> UserKernel[tuple[Wanted, KernelRecord]]:
         """The kernel's record."""
-        wanted = Wanted.of(self.source, self.hints, self.call, variant, TARGET, self.grid, schedule=schedule)
+        wanted = Wanted.of(
+            self.source, self.hints, self.call, variant, TARGET, self.grid, self.sm_count, schedule=schedule
+        )
         record = record_of(wanted)
         return UserKernel((wanted, record), Launch.from_json(record.launch))
 

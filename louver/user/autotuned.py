@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from louver.runtime.adapters import make_wait
+from louver.runtime.device import device
 from louver.runtime.driver import is_capturing
 from louver.user.arguments import Call, canonical, plain
 from louver.user.compiled import Wanted, is_loaded, target_of
@@ -232,7 +233,7 @@ class AutotunedKernel(JitKernel):
         found: list[Attempt] = []
         refused = Refused()
         assert given.ordinal is not None
-        target = target_of(given.ordinal)
+        target, sm_count = target_of(given.ordinal), device(given.ordinal).sm_count
         for candidate in candidates:
             if any(other.candidate.same(candidate, other.ready.product) for other in found):
                 continue
@@ -241,7 +242,7 @@ class AutotunedKernel(JitKernel):
                 candidate.run_hook()
                 call, hints = self._bound(candidate, given)
                 sizes = grid_sizes(grid, call.given)
-                wanted = Wanted.of(self._source, hints, call, "bulk", target)
+                wanted = Wanted.of(self._source, hints, call, "bulk", target, sizes, sm_count)
                 if wanted.key not in without:
                     found.append(self._ready(candidate, call, hints, sizes, given))
             except Exception as error:

@@ -6,6 +6,7 @@ import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 from louver.compile.plan.schedule import Schedule
@@ -46,6 +47,7 @@ class Wanted:
 
     multiples: arguments of the call that are multiples of 16, see `multiples_of`: register tiles are made for them, products are not.
     apart: its arrays that share no memory with another one, see `apart_of`: of register tiles too.
+    ctas: CTAs of the call that share an SM at most, see `ctas_of`: of register tiles too.
     schedule: a product's; None leaves it to `sized`, if there is such, and else to the kernel's own tile. sized: is not compared.
     """
 
@@ -56,6 +58,7 @@ class Wanted:
     target: str
     multiples: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
+    ctas: int | None = None
     schedule: Schedule | None = None
     sized: Sized | None = field(default=None, compare=False, repr=False)
 
@@ -73,7 +76,7 @@ class Wanted:
         schedule: Schedule | None = None,
     ) -> Wanted:
         """The kernel for a call. grid: empty where nobody knows it."""
-        marks = multiples_of(call), apart_of(call)
+        marks = multiples_of(call), apart_of(call), ctas_of(grid, sm_count)
         return cls(
             source, call.kind, hints, variant, target, *marks, schedule=schedule, sized=sized(call, grid, sm_count)
         )
@@ -81,22 +84,21 @@ class Wanted:
     @property
     def key(self) -> str:
         """The key of its record on disk."""
-        return self._key(self.multiples, self.apart)
+        return self._key(self.multiples, self.apart, self.ctas)
 
     @property
     def product_key(self) -> str:
         """The key that it has too if it is a product, whatever its multiples and arrays apart."""
-        return self._key(None, None)
+        return self._key(None, None, None)
 
-    def _key(self, multiples: tuple[str, ...] | None, apart: tuple[str, ...] | None) -> str:
+    def _key(self, *marks: tuple[str, ...] | int | None) -> str:
         return problem_key(
             "user kernel",
             self.source.key,
             self.kind.to_json(),
             self.hints,
             self.variant,
-            multiples,
-            apart,
+            *marks,
             self.schedule,
             target=self.target,
             ptxas=ptxas_version(),
@@ -181,6 +183,7 @@ def compile_wanted(wanted: Wanted) -> CompiledKernel:
         warps=wanted.hints.warps,
         multiples=wanted.multiples,
         apart=wanted.apart,
+        ctas=wanted.ctas,
         refused=UNALIGNED if wanted.variant == "tiles" else CHOSEN if wanted.hints.family else None,
         boxes=wanted.variant != "tiles",
     )
@@ -252,13 +255,20 @@ def _without(hints: Hints) -> str:
 
 
 def multiples_of(call: Call) -> tuple[str, ...]:
-    """The arguments of a call that are multiples of 16: addresses in bytes, and integers that are not compiled in."""
+    """The arguments of a call that are multiples of 16: addresses in bytes, and integers that are not compiled in.
+
+    Sizes and strides of descriptors are among them, as `x.shape.0` and `x.stride.0`.
+    """
     arrays = [name for name, array in call.arrays.items() if array.address % 16 == 0]
     passed = dict(call.kind.signature)
+
+    def is_passed(name: str) -> bool:
+        base, *part = name.rsplit(".", 2)
+        described = len(part) == 2 and passed.get(base, "").startswith("tensordesc<")
+        return name in passed or name.endswith(LENGTH) or described
+
     numbers = [
-        name
-        for name, value in call.numbers.items()
-        if (name in passed or name.endswith(LENGTH)) and type(value) is int and value % 16 == 0
+        name for name, value in call.numbers.items() if is_passed(name) and type(value) is int and value % 16 == 0
     ]
     return tuple(sorted([*arrays, *numbers]))
 
@@ -272,6 +282,16 @@ def apart_of(call: Call) -> tuple[str, ...]:
         return all(other == name or end <= start or stop <= first for other, (start, stop) in ranges.items())
 
     return tuple(sorted(filter(is_apart, ranges)))
+
+
+FEW_CTAS = 2
+"""CTAs that share an SM, at most, where a kernel is made for so many. More of them leave each the room that registers do."""
+
+
+def ctas_of(grid: Sequence[int], sm_count: int) -> int | None:
+    """How many CTAs of a launch share an SM at most; None where they are more than `FEW_CTAS`, or nobody knows the grid."""
+    count = -(-prod(grid) // sm_count) if grid else None
+    return None if count is None or count > FEW_CTAS else count
 
 
 def record_of(wanted: Wanted) -> KernelRecord:

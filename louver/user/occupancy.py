@@ -66,7 +66,7 @@ def with_room(kernel: CompiledKernel, warps: int | None) -> Assembled:
     if not isinstance(made, CompiledTiles) or found.spilled:
         return found
     for wanted in WARPS_OF_SM:
-        ctas = min(wanted // found.warps, made.ctas_by_shared)
+        ctas = min(wanted // found.warps, made.ctas_by_shared, made.ctas or wanted)
         registers = found.assembly.kernels[0].registers * made.signature.threads * ctas
         if ctas <= 1 or registers <= made.target.registers_per_sm:
             break
@@ -86,7 +86,7 @@ def _with_warps(found: Assembled) -> Assembled:
     """A kernel with twice as many warps while that spills fewer registers."""
     made = found.kernel.made
     while isinstance(made, CompiledTiles) and found.spilled and 2 * found.warps <= MOST_WARPS:
-        made = compile_tiles(made.tile, made.target.name, warps=2 * found.warps, boxes=made.boxes)
+        made = compile_tiles(made.tile, made.target.name, warps=2 * found.warps, boxes=made.boxes, ctas=made.ctas)
         wider = Assembled.of(CompiledKernel(made, found.kernel.refusal))
         if wider.spilled >= found.spilled:
             break

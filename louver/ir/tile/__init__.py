@@ -8,7 +8,7 @@ from __future__ import annotations
 from xdsl.ir import Dialect
 
 from louver.ir.tile.atomic import AtomicCASOp, AtomicOp, AtomicRMWOp
-from louver.ir.tile.boxes import BoxCopiesOp, InitBarriersOp, InvalBarriersOp, WaitBarrierOp
+from louver.ir.tile.boxes import BoxCopiesOp, EvenBarriersOp, InitBarriersOp, WaitBarrierOp
 from louver.ir.tile.compute import (
     BroadcastOp,
     ClampFOp,
@@ -100,7 +100,7 @@ TILE = Dialect(
         AsyncWaitOp,
         SlotOp,
         InitBarriersOp,
-        InvalBarriersOp,
+        EvenBarriersOp,
         WaitBarrierOp,
         BoxCopiesOp,
     ],
@@ -153,8 +153,8 @@ __all__ = [
     "GetNumProgramsOp",
     "GetProgramIdOp",
     "Index",
+    "EvenBarriersOp",
     "InitBarriersOp",
-    "InvalBarriersOp",
     "JoinOp",
     "LinearAttr",
     "LoadOp",

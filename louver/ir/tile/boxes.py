@@ -30,7 +30,7 @@ BARRIER_BYTES = 8
 
 @irdl_op_definition
 class InitBarriersOp(IRDLOperation):
-    """Barriers for the slots of a ring, `BARRIER_BYTES` apart, until `ttng.inval_barrier`. The result is the first one's place: bytes."""
+    """Barriers for the slots of a ring, `BARRIER_BYTES` apart, until the kernel ends. The result is the first one's place: bytes."""
 
     name = "ttng.init_barrier"
     count = prop_def(IntegerAttr[I32])
@@ -48,18 +48,23 @@ class InitBarriersOp(IRDLOperation):
 
 
 @irdl_op_definition
-class InvalBarriersOp(IRDLOperation):
-    """The barriers from `first` on are none any more: all their copies have been waited for."""
+class EvenBarriersOp(IRDLOperation):
+    """Each barrier of a ring is in phase 0 again, for the loop that comes next. All copies have been waited for, by all threads.
 
-    name = "ttng.inval_barrier"
+    read: the slot that the loop would have read next, in this phase.
+    """
+
+    name = "ttng.even_barrier"
     first = operand_def(i32)
+    read = operand_def(i32)
+    phase = operand_def(i32)
     count = prop_def(IntegerAttr[I32])
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
     irdl_options = (ParsePropInAttrDict(),)
-    assembly_format = "$first attr-dict"
+    assembly_format = "$first `[` $read `]` `,` $phase attr-dict"
 
-    def __init__(self, first: SSAValue, count: int) -> None:
-        super().__init__(operands=[first], properties={"count": IntegerAttr(count, i32)})
+    def __init__(self, first: SSAValue, read: SSAValue, phase: SSAValue, count: int) -> None:
+        super().__init__(operands=[first, read, phase], properties={"count": IntegerAttr(count, i32)})
 
 
 @irdl_op_definition
@@ -81,7 +86,8 @@ class BoxCopiesOp(IRDLOperation):
     """Begin to copy a block of each descriptor to its slot, if `pred` holds; elements outside of the tensors are zeros.
 
     places: indices of the blocks' first elements, all of a descriptor's before the next one's. All bytes arrive at `barrier`, which waits
-    for them. free: all threads have met since any of them read what the slots held.
+    for them. free: all threads have met since any of them read what the slots held. apart: the kernel has stored nothing to the boxes'
+    arrays since copies that are not marked so.
     """
 
     name = "ttng.async_tma_copy_global_to_local"
@@ -91,6 +97,7 @@ class BoxCopiesOp(IRDLOperation):
     barrier = operand_def(i32)
     pred = operand_def(i1)
     free = opt_prop_def(UnitAttr)
+    apart = opt_prop_def(UnitAttr)
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
     irdl_options = (AttrSizedOperandSegments(as_property=True), ParsePropInAttrDict())
     assembly_format = (
@@ -106,8 +113,9 @@ class BoxCopiesOp(IRDLOperation):
         pred: SSAValue,
         *,
         free: bool = False,
+        apart: bool = False,
     ) -> None:
-        properties = {"free": UnitAttr()} if free else {}
+        properties = {name: UnitAttr() for name, holds in (("free", free), ("apart", apart)) if holds}
         super().__init__(operands=[boxes, places, slots, barrier, pred], properties=properties)
 
     @property

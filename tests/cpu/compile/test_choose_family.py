@@ -29,7 +29,7 @@ class Tried:
     def product(self, module: ModuleOp, schedule: Any, target: str) -> Any:
         return self._try("product", module)
 
-    def tiles(self, module: ModuleOp, target: str, *, warps: int | None, boxes: bool) -> Any:
+    def tiles(self, module: ModuleOp, target: str, *, warps: int | None, boxes: bool, ctas: int | None) -> Any:
         return self._try("tiles", module)
 
     def _try(self, family: str, module: ModuleOp) -> Any:

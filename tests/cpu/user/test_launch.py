@@ -393,9 +393,24 @@ def test_keys_tell_sources_types_constants_hints_and_targets_apart(s: louver.Spa
         Wanted(source, kind, Hints.of({"stages": 2}), "bulk", "sm_90a"),
         Wanted(source, kind, Hints(), "direct", "sm_90a"),
         Wanted(source, kind, Hints(), "bulk", "sm_80"),
+        Wanted(source, kind, Hints(), "bulk", "sm_90a", ctas=1),
     ]
     assert len({each.key for each in wanted}) == len(wanted)
     assert wanted[0].key == Wanted(source, kind, Hints(), "bulk", "sm_90a").key
+    assert wanted[0].product_key == wanted[-1].product_key
+
+
+@pytest.mark.parametrize(
+    ("grid", "ctas"),
+    [((), None), ((1,), 1), ((132,), 1), ((133,), 2), ((12, 11, 2), 2), ((265,), None), ((64, 64), None)],
+)
+def test_ctas_that_share_an_sm(grid: tuple[int, ...], ctas: int | None) -> None:
+    from louver.user.arguments import Call, Kind
+    from louver.user.compiled import ctas_of
+
+    assert ctas_of(grid, 132) == ctas
+    call = Call(Kind((), (), (), ()))
+    assert Wanted.of(KeptSource("kernel", "text", ()), Hints(), call, "bulk", "sm_90a", grid, 132).ctas == ctas
 
 
 def test_a_warm_start_reads_the_record(

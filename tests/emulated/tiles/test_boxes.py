@@ -126,7 +126,8 @@ def test_every_wait_and_barrier_is_needed_and_its_absence_noticed(
 ) -> None:
     made = changed(name, boxes=boxes)
     m, n, k = LOOP.tile
-    run = LOOP.drawn(rng, m, n, 6 * k)
+    # More steps than slots, so that each slot is filled again.
+    run = LOOP.drawn(rng, m, n, 10 * k)
 
     def attempt(kernel: Kernel, order: Order) -> None:
         run.emulate(made, order, kernel)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from xdsl.dialects import scf
 from louver.compile.tiles import compile_tiles
 from louver.emulator import Earliest, Latest, Seeded
 from louver.emulator.order import Order
-from louver.emulator.removal import survey, undetected
+from louver.emulator.removal import Outcome, survey, undetected
 from louver.ir.context import parse_ir
 from louver.ir.tile import AsyncCopyOp, LoadOp
 from louver.library.emulate_tiles import emulate_tiles
@@ -151,8 +152,19 @@ def test_every_wait_fence_and_barrier_is_needed_and_its_absence_noticed(rng: np.
     outcomes = survey(made.kernel, attempt)
     kinds = {outcome.removal.what.split()[0] for outcome in outcomes}
     assert len(outcomes) >= 7, kinds
-    unnoticed = [outcome.what.split()[0].split(".")[0] for outcome in undetected(outcomes)]
-    assert {each: unnoticed.count(each) for each in unnoticed} == {"barrier": NEEDLESS[name]}
+    unnoticed = unneeded(outcomes)
+    # Threads fence what they stored before the ring's barriers are made, so that no step has to; here each step has a fence.
+    fences = {"fence": 1} if name == "f16, scaled on the way" else {}
+    assert {each: unnoticed.count(each) for each in unnoticed} == {"barrier": NEEDLESS[name], **fences}
+
+
+def unneeded(outcomes: Sequence[Outcome]) -> list[str]:
+    """Kinds of instructions whose removal nothing notices.
+
+    Barriers are visible to copies by `fence.mbarrier_init`; a proxy fence that follows for an operand does the same.
+    """
+    found = [outcome.what for outcome in undetected(outcomes)]
+    return [what.split()[0].split(".")[0] for what in found if not what.startswith("fence.mbarrier_init")]
 
 
 CHAIN = """tt.func public @k(%out: !tt.ptr<f32> {tt.divisibility = 16 : i32}, %q: !tt.ptr<f16> {tt.divisibility = 16 : i32},
@@ -223,7 +235,7 @@ def test_products_of_products(rng: np.random.Generator, left: bool, boxes: bool)
         attempt(made.kernel, order)
     outcomes = survey(made.kernel, attempt)
     assert len(outcomes) >= 8
-    unnoticed = [outcome.what.split()[0].split(".")[0] for outcome in undetected(outcomes)]
+    unnoticed = unneeded(outcomes)
     # The last barrier guards nothing here.
     # Before the second dot's B is stored threads meet, although they have met since products read it: these read other tiles.
     needless = {"barrier": 1 if left else 2}

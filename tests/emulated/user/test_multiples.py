@@ -50,6 +50,13 @@ def test_calls_go_by_their_alignment(rng: np.random.Generator, first: int) -> No
     assert ("ld.global.v" in explained.ptx) == aligned or not first
 
 
+def test_sizes_of_descriptors_are_multiples_too() -> None:
+    numbers = {"d.shape.0": 40, "d.shape.1": 48, "d.stride.0": 64, "d.stride.1": 1, "t.shape.0": 32, "n": 16, "one": 32}
+    kind = Kind((("d", "tensordesc<fp16[16,16]>"), ("t.shape.0", "i32"), ("n", "i32")), (), (), ())
+    call = Call(kind, numbers=dict(numbers))
+    assert multiples_of(call) == ("d.shape.1", "d.stride.0", "n", "t.shape.0")
+
+
 def test_a_kernel_that_spills_gets_more_warps() -> None:
     text = kept("gated_layer", "3.6")
     narrow = CompiledKernel(compile_tiles(read_ttir(text), warps=1), "no product")

@@ -6,10 +6,10 @@ from xdsl.ir import SSAValue
 
 from louver.compile.lower.tiles.shared import lower_slot
 from louver.compile.lower.tiles.state import Lowering, Registers
-from louver.ir.tile import BoxCopiesOp, InitBarriersOp, InvalBarriersOp, LocalAllocOp, SlotOp, WaitBarrierOp
+from louver.ir.tile import BoxCopiesOp, EvenBarriersOp, InitBarriersOp, LocalAllocOp, SlotOp, WaitBarrierOp
 from louver.ir.tile.boxes import BARRIER_BYTES
 from louver.ir.tile.staging import tile_of
-from louver.isa.barrier import MbarrierInit, MbarrierInvalidate
+from louver.isa.barrier import MbarrierInit
 from louver.isa.sync import FenceProxyAsync
 from louver.ptx.module import Address, Imm
 
@@ -25,37 +25,39 @@ def lower_memory(low: Lowering, op: LocalAllocOp | SlotOp | InitBarriersOp) -> R
             return _init_barriers(low, op)
 
 
-def lower_boxes(low: Lowering, op: BoxCopiesOp | WaitBarrierOp | InvalBarriersOp) -> None:
+def lower_boxes(low: Lowering, op: BoxCopiesOp | WaitBarrierOp | EvenBarriersOp) -> None:
     """What a loop does with its ring."""
     match op:
         case BoxCopiesOp():
             _copy_boxes(low, op)
         case WaitBarrierOp():
             _wait_for_boxes(low, op)
-        case InvalBarriersOp():
-            _inval_barriers(low, op)
+        case EvenBarriersOp():
+            _even_barriers(low, op)
 
 
 def _init_barriers(low: Lowering, op: InitBarriersOp) -> Registers:
-    """One thread makes them; no thread waits before they are, nor is anything copied that one of them still stores."""
+    """One thread makes them; no thread waits before they are."""
     first = low.rooms.staged[op.result]
-    # What threads stored before, to arrays or where the slots are now, bulk copies see after a fence of each thread.
-    if low.accesses.stores:
-        low.k.emit(FenceProxyAsync("global"))
-    if low.accesses.unfenced:
-        low.fence()
     for index in range(op.count.value.data):
         low.k.emit(MbarrierInit(), _barrier(low, first + index * BARRIER_BYTES), Imm(1), guard=low.first_thread)
     low.k.fence_mbarrier_init()
-    low.barrier(fenced=False)
+    low.barrier()
     return (low.constant(first, "b32"),)
 
 
-def _inval_barriers(low: Lowering, op: InvalBarriersOp) -> None:
-    """Their memory may hold barriers anew. All threads have waited for the last copies: they have met since, in the loop."""
-    first = low.rooms.staged[op.first]
-    for index in range(op.count.value.data):
-        low.k.emit(MbarrierInvalidate(), _barrier(low, first + index * BARRIER_BYTES), guard=low.first_thread)
+def _even_barriers(low: Lowering, op: EvenBarriersOp) -> None:
+    """One thread arrives where the phase is odd. All threads have waited for the last copies: they have met since, in the loop.
+
+    The slots before `read` have been read once more than the others.
+    """
+    k, first = low.k, low.rooms.staged[op.first]
+    with k.if_(low.first_thread):
+        earlier = k.sub(k.shl(low.constant(1, "b32"), low.scalar(op.read)), 1)
+        odd = k.xor(earlier, k.sub(0, low.scalar(op.phase)))
+        for index in range(op.count.value.data):
+            turns = k.setp("ne", "u32", k.and_(odd, 1 << index), 0)
+            k.mbarrier_arrive(_barrier(low, first + index * BARRIER_BYTES), guard=turns)
 
 
 def _wait_for_boxes(low: Lowering, op: WaitBarrierOp) -> None:
@@ -67,9 +69,9 @@ def _wait_for_boxes(low: Lowering, op: WaitBarrierOp) -> None:
 def _copy_boxes(low: Lowering, op: BoxCopiesOp) -> None:
     """One thread announces the bytes and copies, row by row as far as the swizzle's span goes."""
     k = low.k
-    low.accesses.loads = True
     if op.free is None:
-        low.begin_copy()
+        _begin_boxes(low, apart=op.apart is not None)
+    low.accesses.loads = True
     tiles = [tile_of(slot) for slot in op.slots]
     barrier, start = _place(low, op.barrier), low.staged_address(())
     condition = low.both(low.scalar(op.pred), low.first_thread)
@@ -83,6 +85,19 @@ def _copy_boxes(low: Lowering, op: BoxCopiesOp) -> None:
                 first = k.add(column, piece * span // tile.size) if piece else column
                 destination = Address(into, piece * span * tile.rows)
                 k.bulk_tensor_load(destination, low.scalar(box), [first, *reversed(outer)], barrier)
+
+
+def _begin_boxes(low: Lowering, *, apart: bool) -> None:
+    """What threads stored before, to arrays or where the slots are now, bulk copies see after a fence of each thread, once they have met."""
+    stored = low.accesses.unpublished and not apart
+    unfenced = low.accesses.unfenced
+    if stored:
+        low.k.emit(FenceProxyAsync("global"))
+        low.accesses.unpublished = False
+    if unfenced:
+        low.fence()
+    if stored or unfenced or low.accesses.takes or low.accesses.puts:
+        low.barrier(fenced=False)
 
 
 def _barrier(low: Lowering, place: int) -> Address:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from xdsl.dialects import arith, scf
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.integers import constant_integer
 from louver.compile.lower.tiles.carried import Carried
@@ -72,24 +72,37 @@ def _may_follow(low: Lowering, *blocks: Block) -> None:
     """A loop's body may come right after itself: with all its accesses made."""
     found = [op for block in blocks for op in block.walk()]
     low.accesses.loads |= any(isinstance(op, LoadOp | AsyncCopyOp | BoxCopiesOp | AtomicOp) for op in found)
-    low.accesses.stores |= any(isinstance(op, StoreOp | AtomicOp) for op in found)
+    stores = any(isinstance(op, StoreOp | AtomicOp) for op in found)
+    low.accesses.stores |= stores
+    low.accesses.unpublished |= stores
     exchanges = any(op in low.rooms.exchanges for op in found)
     takers = [op for op in found if isinstance(op, ConvertLayoutOp | DotOp)]
     low.accesses.takes |= exchanges or any(in_shared(each) for op in takers for each in op.operands)
     low.accesses.puts |= any(isinstance(op, WaitBarrierOp) for op in found)
-    if exchanges:
-        low.accesses.puts = low.accesses.unfenced = True
+    low.accesses.puts |= exchanges
     low.copied.update(op.slot for op in found if isinstance(op, AsyncCopyOp))
     for op in found:
+        # Where warpgroups multiply, a branch ends with a fence.
+        fenced = low.multiplies and _in_branch(op, blocks)
         match op:
             case AsyncWaitOp():
-                low.have_put(*low.copied)
+                low.have_put(*low.copied, fenced=fenced)
             case LocalStoreOp():
-                low.have_put(op.slot)
+                low.have_put(op.slot, fenced=fenced)
             case ConvertLayoutOp() if in_shared(op.result):
-                low.have_put(op.result)
+                low.have_put(op.result, fenced=fenced)
             case _:
-                pass
+                low.accesses.unfenced |= op in low.rooms.exchanges and not fenced
+
+
+def _in_branch(op: Operation, blocks: Sequence[Block]) -> bool:
+    """Whether an operation in one of the blocks is in a branch there."""
+    outer: Operation | None = op
+    while outer is not None and outer.parent_block() not in blocks:
+        outer = outer.parent_op()
+        if isinstance(outer, scf.IfOp):
+            return True
+    return False
 
 
 def lower_for(low: Lowering, op: scf.ForOp, lower_block: LowerBlock) -> None:
@@ -152,17 +165,25 @@ def lower_if(low: Lowering, op: scf.IfOp, lower_block: LowerBlock) -> None:
     before = replace(low.accesses)
     results: list[Registers] = []
     with k.if_(low.scalar(op.cond), uniform=True) as branch:
-        lower_block(op.true_region.block)
+        _lower_branch(low, op.true_region.block, lower_block)
         results = _fresh(low, _ends(low, op.true_region.block)) if op.results else []
     after = low.accesses
     low.accesses = before
     if op.false_region.blocks:
         with branch.otherwise():
-            lower_block(op.false_region.block)
+            _lower_branch(low, op.false_region.block, lower_block)
             if op.results:
                 _assign(low, results, _ends(low, op.false_region.block))
     low.accesses.join(after)
     _bind(low, op.results, results)
+
+
+def _lower_branch(low: Lowering, block: Block, lower_block: LowerBlock) -> None:
+    """One region of a branch. What it stores for products is fenced there, rather than wherever it may have been taken."""
+    fenced = not (low.accesses.unseen or low.accesses.unfenced)
+    lower_block(block)
+    if fenced and low.multiplies:
+        low.fence()
 
 
 def lower_while(low: Lowering, op: scf.WhileOp, lower_block: LowerBlock) -> None:

@@ -53,13 +53,13 @@ from louver.ir.tile import (
     ConvertLayoutOp,
     DecompressOp,
     DotOp,
+    EvenBarriersOp,
     ExpandDimsOp,
     FuncOp,
     GatherOp,
     GetNumProgramsOp,
     GetProgramIdOp,
     InitBarriersOp,
-    InvalBarriersOp,
     JoinOp,
     LoadOp,
     LocalAllocOp,
@@ -231,7 +231,7 @@ class _Kernel:
                 put_tile(low, op)
             case ConvertLayoutOp() if in_shared(op.result):
                 put_tile(low, op)
-            case BoxCopiesOp() | WaitBarrierOp() | InvalBarriersOp():
+            case BoxCopiesOp() | WaitBarrierOp() | EvenBarriersOp():
                 lower_boxes(low, op)
             case AsyncCommitOp():
                 commit_copies(low)

@@ -19,13 +19,11 @@ from louver.ir.tile import (
     AsyncWaitOp,
     AtomicCASOp,
     AtomicRMWOp,
-    BoxCopiesOp,
     ConvertLayoutOp,
     DotOp,
     FuncOp,
     GatherOp,
     InitBarriersOp,
-    InvalBarriersOp,
     LocalAllocOp,
     ReduceOp,
     ScanOp,
@@ -100,7 +98,7 @@ class _Walk:
         self.operations = list(function.body.walk())
         self.numbers = {op: number for number, op in enumerate(self.operations)}
         self.ends = {op: self.numbers[op] + sum(1 for _ in op.walk()) - 1 for op in self.operations}
-        self.waits = [self.numbers[op] for op in self.operations if isinstance(op, AsyncWaitOp | InvalBarriersOp)]
+        self.waits = [self.numbers[op] for op in self.operations if isinstance(op, AsyncWaitOp)]
         self.means = means
         self.tiles: dict[SSAValue, list[SSAValue]] = {}
 
@@ -108,7 +106,7 @@ class _Walk:
         """What is wanted, and while."""
         for op, number in self.numbers.items():
             if isinstance(op, InitBarriersOp):
-                # Barriers are one thread's to make and to end, while others go on.
+                # Barriers are what they are until the kernel ends.
                 yield _Wanted(op.result, op.count.value.data * BARRIER_BYTES, BANK_LINE, 0, len(self.operations))
             elif isinstance(op, ConvertLayoutOp | LocalAllocOp) and in_shared(op.result):
                 tile = tile_of(op.result)
@@ -137,8 +135,8 @@ class _Walk:
         while outer.parent_block() is not home and (parent := outer.parent_op()) is not None:
             outer = parent
             last = self.ends[outer]
-        if any(isinstance(each, AsyncCopyOp | BoxCopiesOp) for each in outer.walk()):
-            # Copies are under way until a wait.
+        if any(isinstance(each, AsyncCopyOp) for each in outer.walk()):
+            # Copies are under way until a wait; the loop that reads boxes waits for each.
             last = next((number for number in self.waits if number > last), len(self.operations))
         return last
 

@@ -86,7 +86,8 @@ class Accesses:
 
     loads, stores: of global memory. takes, puts: of staged tiles in shared memory, loads, and stores or copies that have arrived.
     unseen: tiles that warpgroups multiply and that were stored or copied since the last proxy fence: products do not see them yet.
-    unfenced: others that were, where bulk copies may write at another time. A meeting alone changes neither.
+    unfenced: other tiles that were, where bulk copies may write at another time. unpublished: stores to global memory since the last
+    fence for bulk copies. A meeting alone changes none of these.
     """
 
     loads: bool = False
@@ -95,6 +96,7 @@ class Accesses:
     puts: bool = False
     unseen: bool = False
     unfenced: bool = False
+    unpublished: bool = False
 
     def join(self, other: Accesses) -> None:
         """These and the others may have been made."""
@@ -104,6 +106,7 @@ class Accesses:
         self.puts |= other.puts
         self.unseen |= other.unseen
         self.unfenced |= other.unfenced
+        self.unpublished |= other.unpublished
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +289,9 @@ class Lowering:
         if fenced and self.accesses.unseen and self.multiplies:
             self.fence()
         self.k.barrier_sync(0, self.threads)
-        self.accesses = Accesses(unseen=self.accesses.unseen, unfenced=self.accesses.unfenced)
+        self.accesses = Accesses(
+            unseen=self.accesses.unseen, unfenced=self.accesses.unfenced, unpublished=self.accesses.unpublished
+        )
 
     def finish_products(self) -> None:
         """Products of warpgroups that are under way are done: their sums may be read, and what they read written."""
@@ -298,8 +303,9 @@ class Lowering:
 
     def fence(self) -> None:
         """Each thread fences what it wrote itself, before the threads meet."""
-        self.k.fence_proxy_async()
-        self.accesses.unseen = self.accesses.unfenced = False
+        if self.accesses.unseen or self.accesses.unfenced:
+            self.k.fence_proxy_async()
+            self.accesses.unseen = self.accesses.unfenced = False
 
     def begin_load(self) -> None:
         """Before a load from global memory: what the program stored before is there."""
@@ -311,7 +317,7 @@ class Lowering:
         """Before a store: what the program loads before, in any thread, has been loaded."""
         if self.accesses.stores or self.accesses.loads:
             self.barrier()
-        self.accesses.stores = True
+        self.accesses.stores = self.accesses.unpublished = True
 
     def begin_take(self) -> None:
         """Before a staged tile is loaded: what the threads have put there is there."""
@@ -333,10 +339,12 @@ class Lowering:
             self.barrier(fenced=False)
         self.have_put(tile)
 
-    def have_put(self, *names: SSAValue) -> None:
-        """Tiles have been stored to shared memory, or copies have arrived."""
-        tiles = {tile for name in names for tile in self.rooms.tiles[name]}
+    def have_put(self, *names: SSAValue, fenced: bool = False) -> None:
+        """Tiles have been stored to shared memory, or copies have arrived. fenced: and then fenced by the threads that did so."""
         self.accesses.puts = True
+        if fenced:
+            return
+        tiles = {tile for name in names for tile in self.rooms.tiles[name]}
         self.accesses.unseen |= not self.rooms.multiplied.isdisjoint(tiles)
         self.accesses.unfenced |= not self.rooms.reused.isdisjoint(tiles)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from xdsl.dialects import arith
+from collections.abc import Container
+
+from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.integers import is_zero
 from louver.compile.decompose.expand_blocks import METADATA_PADDING
 from louver.compile.plan.feeds.steps_ahead import Feeds
-from louver.ir.tile import AddPtrOp, BroadcastOp, ExpandDimsOp, FuncOp, LoadOp, SplatOp
+from louver.ir.tile import AddPtrOp, AtomicRMWOp, BroadcastOp, ExpandDimsOp, FuncOp, LoadOp, SplatOp, StoreOp
 
 
 def only_user(value: SSAValue) -> Operation | None:
@@ -50,6 +52,16 @@ def array_of(pointer: SSAValue) -> SSAValue | None:
             case _:
                 return None
     return pointer if isinstance(pointer.owner.parent_op(), FuncOp) else None
+
+
+def is_unchanged(load: LoadOp, loop: scf.ForOp, apart: Container[SSAValue]) -> bool:
+    """Whether a loop stores to no memory that a load may read. apart: arrays that share no memory with others."""
+    array = array_of(load.ptr)
+    stored = [array_of(op.ptr) for op in loop.body.walk() if isinstance(op, StoreOp | AtomicRMWOp)]
+    return all(
+        array is not None and other is not None and array is not other and (array in apart or other in apart)
+        for other in stored
+    )
 
 
 def gives_zeros(load: LoadOp) -> bool:

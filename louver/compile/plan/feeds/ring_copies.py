@@ -17,7 +17,7 @@ Valid tile IR with encodings in (after assign-encodings), valid tile IR out.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -30,9 +30,25 @@ from louver.analysis.effects import has_no_effect
 from louver.analysis.integers import position
 from louver.compile.plan.encode.unit import by_warpgroups
 from louver.compile.plan.feeds.chunks import chunk_of
-from louver.compile.plan.feeds.copied_loads import addresses, array_of, gives_zeros, may_be_copied, only_user
+from louver.compile.plan.feeds.copied_loads import (
+    addresses,
+    array_of,
+    gives_zeros,
+    is_unchanged,
+    may_be_copied,
+    only_user,
+)
+from louver.compile.plan.feeds.next_copies import begin_next, loop_around
 from louver.compile.plan.feeds.staged_operands import loaded_along
-from louver.compile.plan.feeds.steps_ahead import Feeds, Sources, computed_again, guarded_mask, move_up, only_loads
+from louver.compile.plan.feeds.steps_ahead import (
+    Feeds,
+    Sources,
+    guarded_mask,
+    made_again,
+    move_up,
+    next_step,
+    only_loads,
+)
 from louver.compile.rewrite.insert import carrying, insert, integer
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.comparisons import CmpiOp, SelectOp
@@ -40,18 +56,16 @@ from louver.ir.tile import (
     AsyncCommitOp,
     AsyncCopyOp,
     AsyncWaitOp,
-    AtomicRMWOp,
     BoxCopiesOp,
     ConvertLayoutOp,
     DotOp,
+    EvenBarriersOp,
     FuncOp,
     InitBarriersOp,
-    InvalBarriersOp,
     LoadOp,
     LocalAllocOp,
     SharedAttr,
     SlotOp,
-    StoreOp,
     TransOp,
     WaitBarrierOp,
 )
@@ -60,8 +74,12 @@ from louver.ir.tile.multiples import apart_of
 from louver.ir.tile.staging import in_shared, tile_of
 from louver.ir.tile.types import AnyTensor, register_encoding, tensor_of
 
-MOST_SLOTS = 4
-"""Slots of a ring, at most: three steps of copies are under way while one is multiplied."""
+MOST_SLOTS = 8
+"""Slots of a ring, at most: so many steps but one are under way while one is multiplied."""
+
+
+ENOUGH_SLOTS = 4
+"""Slots with which a ring's copies are in time. A tile's first copies begin early only where so many are left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +106,22 @@ class _Tile:
         return put if self.turn is None else TensorType(put.element_type, put.get_shape()[::-1], encoding.turned())
 
 
-def ring_copies(module: ModuleOp, rooms: Sequence[int], most: int = MOST_SLOTS, feeds: Feeds = "any") -> None:
+def ring_copies(
+    module: ModuleOp,
+    rooms: Sequence[int],
+    exchanged: Callable[[Operation], int],
+    most: int = MOST_SLOTS,
+    feeds: Feeds = "any",
+) -> None:
     """In place; the module is verified after it.
 
-    rooms: bytes of shared memory for the slots of a loop: the first that has room for two is taken. most: slots of a ring.
+    rooms: bytes of shared memory for the slots of a loop: the first that has room for two is taken. exchanged: bytes
+    that an operation takes to exchange elements, beside the slots. most: slots of a ring.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
         apart = apart_of(function)
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op, stores=True)]:
-            loads = [op for op in loop.body.block.ops if isinstance(op, LoadOp) and _is_unchanged(op, loop, apart)]
+            loads = [op for op in loop.body.block.ops if isinstance(op, LoadOp) and is_unchanged(op, loop, apart)]
             tiles = [found for op in loads if (found := _tile(loop, op, feeds))]
             if not tiles:
                 continue
@@ -108,9 +133,18 @@ def ring_copies(module: ModuleOp, rooms: Sequence[int], most: int = MOST_SLOTS, 
                 for op in function.body.walk()
                 if isinstance(op, LocalAllocOp)
             )
-            slots = next(((room - taken) // size for room in rooms if room - taken >= 2 * size), 0)
-            if slots:
-                _Ring(loop, tiles, min(most, slots)).make()
+
+            def slots(scope: scf.ForOp, size: int = size, taken: int = taken) -> int:
+                """Slots while all that is in a loop has its room."""
+                free = [room - taken - max(map(exchanged, scope.walk())) for room in rooms]
+                return min(most, next((room // size for room in free if room >= 2 * size), 0))
+
+            around = loop_around(loop, [each.load for each in tiles], apart)
+            if around is not None and slots(around) < min(ENOUGH_SLOTS, slots(loop)):
+                around = None
+            count = slots(loop if around is None else around)
+            if count:
+                _Ring(loop, tiles, count, around).make()
         remove_dead(function)
     module.verify()
 
@@ -149,16 +183,6 @@ def _tile(loop: scf.ForOp, load: LoadOp, feeds: Feeds) -> _Tile | None:
     return _Tile(load, turn, put, elsewhere, chunk, first)
 
 
-def _is_unchanged(load: LoadOp, loop: scf.ForOp, apart: Container[SSAValue]) -> bool:
-    """Whether a loop stores to no memory that a load may read. apart: arrays that share no memory with others."""
-    array = array_of(load.ptr)
-    stored = [array_of(op.ptr) for op in loop.body.block.ops if isinstance(op, StoreOp | AtomicRMWOp)]
-    return all(
-        array is not None and other is not None and array is not other and (array in apart or other in apart)
-        for other in stored
-    )
-
-
 def _goes_into(load: LoadOp, loop: scf.ForOp) -> bool:
     """Whether a load may be made right before a loop instead: nothing in between has another effect."""
     between: Operation | None = load.next_op if load.parent is loop.parent else None
@@ -171,11 +195,15 @@ def _goes_into(load: LoadOp, loop: scf.ForOp) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Ring:
-    """Slots for tiles of a loop, which are copied `slots - 1` steps ahead of it. like: an operation with their source line."""
+    """Slots for tiles of a loop, which are copied `slots - 1` steps ahead of it. like: an operation with their source line.
+
+    around: the loop whose next iteration's first copies begin right behind this loop; None where each iteration begins its own.
+    """
 
     loop: scf.ForOp
     tiles: Sequence[_Tile]
     slots: int
+    around: scf.ForOp | None
 
     @property
     def like(self) -> Operation:
@@ -197,23 +225,13 @@ class _Ring:
         block, end = loop.body.block, cast(scf.YieldOp, loop.body.block.last_op)
         sources = Sources(loop, [value for each in self.tiles for value in addresses(each.load)], repeated=True)
         number = block.args[0]
-        memory = [insert(loop, LocalAllocOp(each.memory, slots), each.put).results[0] for each in self.tiles]
-        barriers = insert(loop, InitBarriersOp(slots), self.like).results[0] if self.boxes else None
+        home = self.around or loop
+        memory = [insert(home, LocalAllocOp(each.memory, slots), each.put).results[0] for each in self.tiles]
+        barriers = insert(_outermost(loop), InitBarriersOp(slots), self.like).results[0] if self.boxes else None
 
-        # Before the loop: the first steps, as far as there are so many.
-        known = dict[SSAValue, SSAValue](zip(block.args, (loop.lb, *loop.iter_args), strict=True))
-        goes_on = insert(loop, CmpiOp(loop.lb, loop.ub, "slt"), self.like).results[0]
+        known, goes_on, begun = self._first_steps(sources, memory, barriers)
+        # The step that is so many further on is copied from values of its own that are as far ahead.
         loads = [each.load for each in self.tiles]
-        firsts = [each.first for each in self.tiles if each.first is not None]
-        for slot in range(slots - 1):
-            into = self._slot(loop, memory, barriers, integer(loop, slot))
-            if firsts and slot == 0:
-                self._begin(loop, into, firsts, [], {}, goes_on)
-                continue
-            self._begin(loop, into, loads, sources.made, dict(known), goes_on)
-            goes_on = _step(loop, loop, sources, known, number, goes_on)
-
-        # In the loop: the step that is so many further on, from values of its own that are as far ahead.
         shadows = [number, *sources.carried]
         given = [*(known[each] for each in shadows), goes_on]
         given += [integer(loop, each) for each in (0, slots - 1, *([] if barriers is None else [0]))]
@@ -230,15 +248,17 @@ class _Ring:
             insert(first, WaitBarrierOp(current.barrier, phase[0]), self.like)
         turns = self._turned(first, read, phase)
         dot = _first_product(block)
+        # No branch stands between products and what waits for them.
+        made = [op for op in sources.made if op in sources.varying]
+        here = made_again(first if dot is None else dot, made, following, goes_on)
         if dot is not None:
             first = dot.next_op or end
             if only_loads(loop):
                 _load_behind(block, first)
             _take_behind(dot)
         into = self._slot(first, memory, barriers, fill)
-        made = [op for op in sources.made if op in sources.varying]
-        self._begin(first, into, loads, made, dict(following), goes_on, free=dot is not None)
-        goes_on = _step(first, loop, sources, following, number, goes_on)
+        self._begin(first, into, loads, here, goes_on, inside=True, free=dot is not None)
+        goes_on = next_step(first, loop, sources, following, here, goes_on)
         for each, tile in zip(self.tiles, current.tiles, strict=True):
             tile.name_hint = each.load.result.name_hint
             if each.first is not None:
@@ -249,12 +269,38 @@ class _Ring:
         new = carrying(loop, [*loop.iter_args, *given], ends)
         if self.gathers:
             insert(loop, AsyncWaitOp(0), self.like)
-        if barriers is not None:
-            insert(loop, InvalBarriersOp(barriers, slots), loop)
+        if barriers is not None and _runs_again(loop):
+            read, _, odd = new.results[-3:]
+            insert(loop, EvenBarriersOp(barriers, read, odd, slots), loop)
+        if self.around is not None:
+            begin_next(self.around, loop, begun)
         for before, after in zip(loop.results, new.results, strict=False):
             after.name_hint = before.name_hint
             before.replace_all_uses_with(after)
         Rewriter.erase_op(loop)
+
+    def _first_steps(
+        self, sources: Sources, memory: Sequence[SSAValue], barriers: SSAValue | None
+    ) -> tuple[dict[SSAValue, SSAValue], SSAValue, list[BoxCopiesOp]]:
+        """Copy the first steps before the loop, as far as there are so many.
+
+        Returns what stands for values of the body in the step that comes next, whether there is that one, and the copies of boxes.
+        """
+        loop, block = self.loop, self.loop.body.block
+        begun: list[BoxCopiesOp] = []
+        known = dict[SSAValue, SSAValue](zip(block.args, (loop.lb, *loop.iter_args), strict=True))
+        goes_on = insert(loop, CmpiOp(loop.lb, loop.ub, "slt"), self.like).results[0]
+        loads = [each.load for each in self.tiles]
+        firsts = [each.first for each in self.tiles if each.first is not None]
+        for slot in range(self.slots - 1):
+            into = self._slot(loop, memory, barriers, integer(loop, slot))
+            if firsts and slot == 0:
+                begun += self._begin(loop, into, firsts, {}, goes_on)
+                continue
+            here = made_again(loop, sources.made, known, goes_on)
+            begun += self._begin(loop, into, loads, here, goes_on)
+            goes_on = next_step(loop, loop, sources, known, here, goes_on)
+        return known, goes_on, begun
 
     def _slot(self, before: Operation, memory: Sequence[SSAValue], barriers: SSAValue | None, index: SSAValue) -> _Slot:
         """The slot of that number."""
@@ -271,21 +317,26 @@ class _Ring:
         before: Operation,
         slot: _Slot,
         loads: Sequence[LoadOp],
-        made: Sequence[Operation],
-        known: dict[SSAValue, SSAValue],
+        known: Mapping[SSAValue, SSAValue],
         goes_on: SSAValue,
         *,
+        inside: bool = False,
         free: bool = False,
-    ) -> None:
-        """Begin the copies of a step, by these loads, where `goes_on` holds. known: what stands there for values of the loop's body."""
-        computed_again(before, made, known, goes_on)
+    ) -> list[BoxCopiesOp]:
+        """Begin the copies of a step, by these loads, where `goes_on` holds; returns those of boxes.
+
+        known: what stands there for values of the loop's body. inside: whether it is done in the loop.
+        """
+        begun: list[BoxCopiesOp] = []
         boxes = [
             (load.box, load.place, tile) for load, tile in zip(loads, slot.tiles, strict=True) if load.box is not None
         ]
         if slot.barrier is not None:
             places = [known.get(index, index) for _, place, _ in boxes for index in place]
             descriptors, tiles = [box for box, _, _ in boxes], [tile for _, _, tile in boxes]
-            insert(before, BoxCopiesOp(descriptors, places, tiles, slot.barrier, goes_on, free=free), self.like)
+            copies = BoxCopiesOp(descriptors, places, tiles, slot.barrier, goes_on, free=free, apart=inside)
+            begun.append(copies)
+            insert(before, begun[0], self.like)
         for each, load, tile in zip(self.tiles, loads, slot.tiles, strict=True):
             if load.box is None:
                 mask = guarded_mask(before, load, known, goes_on)
@@ -294,6 +345,7 @@ class _Ring:
                 insert(before, copy, each.load).results[0].name_hint = each.load.result.name_hint
         if self.gathers:
             insert(before, AsyncCommitOp(), self.like)
+        return begun
 
     def _turned(self, before: Operation, read: SSAValue, phase: Sequence[SSAValue]) -> list[SSAValue]:
         """The numbers of the slots to read and to fill in the next step, and the phase of that to read."""
@@ -315,6 +367,22 @@ class _Slot:
     barrier: SSAValue | None
 
 
+def _outermost(op: Operation) -> Operation:
+    """The operation of the function's own block that an operation is in."""
+    parent = op.parent_op()
+    while parent is not None and not isinstance(parent, FuncOp):
+        op, parent = parent, parent.parent_op()
+    return op
+
+
+def _runs_again(op: Operation) -> bool:
+    """Whether an operation is in a loop."""
+    parent = op.parent_op()
+    while parent is not None and not isinstance(parent, scf.ForOp | scf.WhileOp):
+        parent = parent.parent_op()
+    return parent is not None
+
+
 def _load_behind(block: Block, place: Operation) -> None:
     """Move what is loaded for the next step to a place behind the products: the fence before them waits for all loads."""
     for op in list(block.ops):
@@ -332,7 +400,12 @@ def _take_behind(dot: DotOp) -> None:
     assert place is not None
     while op is not None:
         before, users = op.prev_op, [use.operation for result in op.results for use in result.uses]
-        if has_no_effect(op) and users and all(user in behind or _follows(user, dot) for user in users):
+        if (
+            has_no_effect(op)
+            and not isinstance(op, scf.IfOp)
+            and users
+            and all(user in behind or _follows(user, dot) for user in users)
+        ):
             op.detach()
             Rewriter.insert_op(op, InsertPoint.before(place))
             behind.add(op)
@@ -349,30 +422,6 @@ def _first_product(block: Block) -> DotOp | None:
     """The first dot, if warpgroups do it: the copies come behind it, since threads meet before it."""
     dot = next((op for op in block.ops if isinstance(op, DotOp)), None)
     return dot if dot is not None and by_warpgroups(dot) else None
-
-
-def _step(
-    before: Operation,
-    loop: scf.ForOp,
-    sources: Sources,
-    known: dict[SSAValue, SSAValue],
-    number: SSAValue,
-    goes_on: SSAValue,
-) -> SSAValue:
-    """Move `known` on by one iteration; returns whether there is that one."""
-    block, end = loop.body.block, cast(scf.YieldOp, loop.body.block.last_op)
-    like = sources.made[-1] if sources.made else end
-    # What is left does not wrap while there is a step: it is 1 at least and, read without a sign, fits its bits.
-    left = insert(before, arith.SubiOp(loop.ub, known[number]), like).results[0]
-    more = insert(before, CmpiOp(loop.step, left, "ult"), like).results[0]
-    again = insert(before, arith.AndIOp(goes_on, more), like).results[0]
-    inner = dict(known)
-    computed_again(before, sources.stepped, inner, None)
-    for each in sources.carried:
-        value = end.operands[position(each, block.args) - 1]
-        known[each] = inner.get(value, value)
-    known[number] = insert(before, arith.AddiOp(known[number], loop.step), like).results[0]
-    return again
 
 
 def _read(tile: _Tile, slot: SSAValue) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
 from xdsl.dialects import arith, scf
@@ -13,7 +13,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from louver.analysis.effects import has_no_effect, takes_any
 from louver.analysis.integers import position
 from louver.compile.rewrite.insert import insert
-from louver.ir.comparisons import SelectOp
+from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.tile import AtomicRMWOp, DotOp, LoadOp, LocalStoreOp, SplatOp, StoreOp
 from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding
 
@@ -46,9 +46,7 @@ class Sources:
         self.made = [op for op in block.ops if op in made]
         self.stepped = [op for op in block.ops if op in stepped]
         self.varying = varying(self.made, block)
-        # What is divided by may be 0 beyond the loop's end, unless it is what it was.
-        defined = all(takes_any(op) or op.operands[1].owner not in (block, *self.varying) for op in self.made)
-        self.known_ahead = defined and all(is_pure(op) for op in (*made, *stepped))
+        self.known_ahead = all(is_pure(op) for op in (*made, *stepped))
 
 
 def computed(values: Iterable[SSAValue], block: Block) -> tuple[set[Operation], list[SSAValue]]:
@@ -64,28 +62,36 @@ def computed(values: Iterable[SSAValue], block: Block) -> tuple[set[Operation], 
                 carried[value] = None
         elif isinstance(owner, Operation) and owner.parent_block() is block and owner not in made:
             made.add(owner)
-            pending += owner.operands
+            pending += taken(owner)
     return made, list(carried)
+
+
+def taken(op: Operation) -> list[SSAValue]:
+    """The values that an operation takes from outside, in its regions too."""
+    inside = set(op.walk())
+    return [value for each in inside for value in each.operands if value.owner not in inside]
 
 
 def varying(made: Iterable[Operation], block: Block) -> set[Operation]:
     """Those of the operations, which are in order, that may compute something else in each iteration."""
     found: set[Operation] = set()
     for op in made:
-        if any(operand.owner is block or operand.owner in found for operand in op.operands):
+        if any(operand.owner is block or operand.owner in found for operand in taken(op)):
             found.add(op)
     return found
 
 
 def is_pure(op: Operation) -> bool:
-    """Whether an operation is done at once: no load, no product, no reduction."""
+    """Whether an operation is done at once: no load, no product, no reduction, and no branch with anything else in it."""
+    if isinstance(op, scf.IfOp):
+        return all(is_pure(each) for region in op.regions for block in region.blocks for each in block.ops)
     return has_no_effect(op) and not op.regions and not isinstance(op, DotOp | LoadOp)
 
 
 def only_loads(loop: scf.ForOp, *, stores: bool = False) -> bool:
-    """Whether nothing in a loop has an effect on global memory but loads, whose order does not matter then, and no loop or branch is in it.
+    """Whether nothing in a loop has an effect on global memory but loads, whose order does not matter then, and no loop is in it.
 
-    stores: whether stores, and atomic operations whose results nothing reads, may be in it too.
+    stores: whether stores, and atomic operations whose results nothing reads, may be in it too, in branches as well.
     """
     for op in loop.body.block.walk():
         if isinstance(op, LoadOp):
@@ -94,9 +100,10 @@ def only_loads(loop: scf.ForOp, *, stores: bool = False) -> bool:
         elif stores and isinstance(op, StoreOp | AtomicRMWOp):
             if any(result.first_use for result in op.results):
                 return False
-        elif isinstance(op, scf.ForOp | scf.WhileOp | scf.IfOp) or not (
-            has_no_effect(op) or isinstance(op, LocalStoreOp)
-        ):
+        elif isinstance(op, scf.IfOp):
+            if not stores and not is_pure(op):
+                return False
+        elif isinstance(op, scf.ForOp | scf.WhileOp) or not (has_no_effect(op) or isinstance(op, LocalStoreOp)):
             return False
     return True
 
@@ -110,18 +117,52 @@ def move_up(block: Block, early: set[Operation]) -> None:
 
 
 def computed_again(
-    before: Operation, made: Iterable[Operation], known: dict[SSAValue, SSAValue], guard: SSAValue | None
+    before: Operation, made: Iterable[Operation], known: dict[SSAValue, SSAValue], guard: SSAValue
 ) -> None:
     """Operations once more, before an operation. known: what stands there for values of the loop's body; their results are added.
 
-    guard: where it does not hold, nothing reads the results, and divisions are by 1; None where operations are defined anyway.
+    guard: where it does not hold, nothing reads the results, and divisions are by 1.
     """
     for op in made:
         new = op.clone(known)
-        if guard is not None and not takes_any(op):
-            new.operands[1] = _where(guard, new.operands[1], before, op)
-        new.location = op.location
         Rewriter.insert_op(new, InsertPoint.before(before))
+        for each, old in zip(new.walk(), op.walk(), strict=True):
+            each.location = old.location
+            if not takes_any(each):
+                each.operands[1] = _where(guard, each.operands[1], each, old)
+
+
+def made_again(
+    before: Operation, made: Sequence[Operation], known: Mapping[SSAValue, SSAValue], goes_on: SSAValue
+) -> dict[SSAValue, SSAValue]:
+    """`known`, and what these operations give where it stands for the values of the loop's body."""
+    here = dict(known)
+    computed_again(before, made, here, goes_on)
+    return here
+
+
+def next_step(
+    before: Operation,
+    loop: scf.ForOp,
+    sources: Sources,
+    known: dict[SSAValue, SSAValue],
+    here: Mapping[SSAValue, SSAValue],
+    goes_on: SSAValue,
+) -> SSAValue:
+    """Move `known` on by one iteration; returns whether there is that one. here: `known` and what has been made of it."""
+    block, end = loop.body.block, cast(scf.YieldOp, loop.body.block.last_op)
+    number = block.args[0]
+    like = sources.made[-1] if sources.made else end
+    # What is left does not wrap while there is a step: it is 1 at least and, read without a sign, fits its bits.
+    left = insert(before, arith.SubiOp(loop.ub, known[number]), like).results[0]
+    more = insert(before, CmpiOp(loop.step, left, "ult"), like).results[0]
+    again = insert(before, arith.AndIOp(goes_on, more), like).results[0]
+    inner = made_again(before, [op for op in sources.stepped if op.results[0] not in here], here, goes_on)
+    for each in sources.carried:
+        value = end.operands[position(each, block.args) - 1]
+        known[each] = inner.get(value, value)
+    known[number] = insert(before, arith.AddiOp(known[number], loop.step), like).results[0]
+    return again
 
 
 def _where(guard: SSAValue, value: SSAValue, before: Operation, like: Operation) -> SSAValue:
@@ -150,7 +191,7 @@ def loaded_again(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue
     return new.result
 
 
-def guarded_mask(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
+def guarded_mask(before: Operation, load: LoadOp, known: Mapping[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
     """The mask of a load where it is done only if `guard` holds. Conditions on rows come last: what is the same for all is joined once."""
     pointers = as_tensor(load.ptr.type)
     mask = guard if pointers is None else insert(before, splat(guard, pointers), load).results[0]

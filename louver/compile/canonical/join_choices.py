@@ -1,0 +1,74 @@
+"""join-choices: a tile that is chosen by the condition of a branch beside it becomes a result of the branch.
+
+`if last: store(sum); sum = zeros` reaches us as a branch that stores and a choice for each element of the sum. As a result of the branch
+the sum stays in its registers where the branch is not taken. Valid tile IR in, valid tile IR out.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from louver.ir.comparisons import SelectOp
+from louver.ir.tile.types import as_tensor
+
+
+def join_choices(module: ModuleOp) -> None:
+    """In place."""
+    for branch in [op for op in module.walk() if isinstance(op, scf.IfOp) and not op.results]:
+        choices = [
+            use.operation
+            for use in branch.cond.uses
+            if isinstance(use.operation, SelectOp)
+            and use.operation.cond is branch.cond
+            and as_tensor(use.operation.result.type) is not None
+            and _may_be_its_result(use.operation, branch)
+        ]
+        if choices:
+            _join(branch, choices)
+
+
+def _may_be_its_result(choice: SelectOp, branch: scf.IfOp) -> bool:
+    """Whether both values are there before the branch, and the choice is needed behind it alone."""
+    if choice.parent is not branch.parent:
+        return False
+    given = all(_is_before(value.owner, branch) for value in (choice.lhs, choice.rhs))
+    return given and all(_stands_behind(use.operation, branch) for use in choice.result.uses)
+
+
+def _is_before(owner: Operation | Block, branch: scf.IfOp) -> bool:
+    """Whether what a value comes from is before a branch in its block, or outside of the block."""
+    return isinstance(owner, Block) or owner.parent is not branch.parent or owner.is_before_in_block(branch)
+
+
+def _stands_behind(op: Operation, branch: scf.IfOp) -> bool:
+    """Whether an operation, or what it is in, follows a branch in its block."""
+    outer: Operation | None = op
+    while outer is not None and outer.parent is not branch.parent:
+        outer = outer.parent_op()
+    return outer is not None and branch.is_before_in_block(outer)
+
+
+def _join(branch: scf.IfOp, choices: list[SelectOp]) -> None:
+    taken, other = branch.detach_region(0), branch.detach_region(0)
+    if not other.blocks:
+        other = Region(Block([scf.YieldOp()]))
+    for region, values in ((taken, [each.lhs for each in choices]), (other, [each.rhs for each in choices])):
+        _end_with(region.block, values, branch)
+    new = scf.IfOp(branch.cond, [each.result.type for each in choices], taken, other)
+    new.location = branch.location
+    Rewriter.insert_op(new, InsertPoint.before(branch))
+    for result, choice in zip(new.results, choices, strict=True):
+        result.name_hint = choice.result.name_hint
+        Rewriter.replace_op(choice, [], [result])
+    Rewriter.erase_op(branch)
+
+
+def _end_with(block: Block, values: list[SSAValue], branch: scf.IfOp) -> None:
+    end = block.last_op
+    assert end is not None
+    new = scf.YieldOp(*values)
+    new.location = branch.location
+    Rewriter.replace_op(end, new, [])
