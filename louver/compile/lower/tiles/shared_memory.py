@@ -86,12 +86,12 @@ def place_shared(function: FuncOp, target: Target) -> Rooms:
     return Rooms(staged, exchanges, walk.tiles, reused, multiplied, size)
 
 
-def shared_peak(function: FuncOp, means: Means) -> Callable[[Operation, Container[SSAValue]], int]:
+def shared_peak(function: FuncOp, means: Means) -> Callable[[Operation, Container[SSAValue | Operation]], int]:
     """How many bytes an operation and what is in it take at once, without those of some tiles."""
     walk = _Walk(function, means)
     wanted = list(walk.wanted())
 
-    def peak(scope: Operation, without: Container[SSAValue]) -> int:
+    def peak(scope: Operation, without: Container[SSAValue | Operation]) -> int:
         first, last = walk.numbers[scope], walk.ends[scope]
         inside = [each for each in wanted if each.what not in without and each.first <= last and first <= each.last]
         starts = {max(first, each.first) for each in inside}

@@ -106,7 +106,7 @@ class _Tile:
         return put if self.turn is None else TensorType(put.element_type, put.get_shape()[::-1], encoding.turned())
 
 
-Peak = Callable[[Operation, Container[SSAValue]], int]
+Peak = Callable[[Operation, Container[SSAValue | Operation]], int]
 """Bytes of shared memory that an operation and what is in it take at once, without those of some tiles."""
 
 
@@ -184,7 +184,7 @@ class _Shares:
 
     def _fits(self, wishes: Sequence[_Wish], counts: Sequence[int], room: int) -> bool:
         """Whether rings of so many slots have room beside all that is in their loops."""
-        copied = {each.put.result for wish in wishes for each in wish.tiles}
+        copied: set[SSAValue | Operation] = {each.put.result for wish in wishes for each in wish.tiles}
         # Barriers stay until the kernel ends.
         free = room - BANK_LINE * len(wishes)
         return all(
