@@ -39,6 +39,19 @@ FOUND: dict[str, dict[str, Any]] = {
     "K shared, columns of weights that move": {**SHARED, "w_stored": "turned", "w_feed": "moved"},
     "K shared, nothing masked": {**SHARED, "whole": True},
     "K shared by a while loop": {**SHARED, "loop": "while", "w_feed": "moved"},
+    "sums by blocks of a computed operand": {
+        "w": "bf16",
+        "x": "f32",
+        "cast": "x",
+        "w_feed": "moved",
+        "inside": "scale of q",
+        "into": False,
+        "BP": 128,
+        "BQ": 128,
+        "BK": 128,
+        "loop": "elements",
+        "whole": True,
+    },
     "K shared by a while loop, descriptors": {**SHARED, "loop": "while", "w_feed": "handed", "x_feed": "handed"},
 }
 """Kernels that were wrong or refused."""

@@ -34,9 +34,9 @@ from louver.compile.lower.tiles.shapes import (
 from louver.compile.lower.tiles.shared import put_tile, take_tile
 from louver.compile.lower.tiles.state import Lowering, Registers, Rooms, element_of, register_class
 from louver.compile.lower.tiles.sums import Made, derived, summed
-from louver.compile.lower.tiles.warpgroup_dot import DotInParts, in_parts, lower_warpgroup_dot
+from louver.compile.lower.tiles.warpgroup_dot import DotInParts, lower_warpgroup_dot
 from louver.compile.plan.encode.anchors import is_tile
-from louver.compile.plan.encode.unit import by_warpgroups
+from louver.compile.plan.encode.unit import by_warpgroups, in_parts
 from louver.compile.signature import kernel_name
 from louver.compile.tile_signature import ArgumentParameter, BoxParameter
 from louver.ir.refusal import unsupported
@@ -192,7 +192,7 @@ class _Kernel:
     def _block(self, block: Block) -> None:
         waiting: dict[Operation, DotInParts] = {}
         for op in block.ops:
-            if isinstance(op, DotOp) and by_warpgroups(op) and (sums := in_parts(self.low, op)):
+            if isinstance(op, DotOp) and by_warpgroups(op) and (sums := in_parts(op)):
                 waiting = dict.fromkeys(sums, DotInParts(self.low, op))
             elif op not in waiting:
                 self._operation(op)

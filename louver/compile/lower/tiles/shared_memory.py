@@ -12,7 +12,7 @@ from louver.compile.lower.tiles.exchange import conversion_of, exchange_plan
 from louver.compile.lower.tiles.state import Rooms, element_of, register_class
 from louver.compile.plan.encode.anchors import is_tile
 from louver.compile.plan.encode.exchange_plan import ExchangePlan, Means
-from louver.compile.plan.encode.unit import by_warpgroups
+from louver.compile.plan.encode.unit import by_warpgroups, in_parts
 from louver.ir.refusal import unsupported
 from louver.ir.tile import (
     AsyncCopyOp,
@@ -145,7 +145,8 @@ class _Walk:
 
     def _end(self, op: Operation, home: Block | None) -> int:
         """The number of the last operation that a use of a tile of block `home` may still be under way at."""
-        last, outer = self.ends[op], op
+        parts = in_parts(op) if isinstance(op, DotOp) and by_warpgroups(op) else ()
+        last, outer = self.ends[parts[-1] if parts else op], op
         while outer.parent_block() is not home and (parent := outer.parent_op()) is not None:
             outer = parent
             last = self.ends[outer]

@@ -8,14 +8,14 @@ from functools import partial
 from typing import TypeAlias, cast
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, SSAValue
 
 from louver.analysis.elementwise import ELEMENTWISE
 from louver.analysis.integers import is_zero, position
 from louver.compile.lower.tiles.dot import Operand, fragment_words, metadata_word
 from louver.compile.lower.tiles.packing import WORD, pack_elements, unpack_elements
 from louver.compile.lower.tiles.state import Lowering, Registers
-from louver.compile.plan.encode.unit import promoted_columns, summed_apart, warpgroup_instruction
+from louver.compile.plan.encode.unit import promoted_columns, warpgroup_instruction
 from louver.ir.tile import DotOp, MmaAttr
 from louver.ir.tile.encodings import numbers_of
 from louver.ir.tile.layout import LANE_BITS
@@ -131,14 +131,6 @@ def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
     return tuple(each for word in sums for each in unpack_elements(low, word, packed, element, WORD // packed))
 
 
-def in_parts(low: Lowering, op: DotOp) -> Sequence[Operation]:
-    """The operations that finish a dot's sums block by block; none where a thread has those of one block, or of all, at once."""
-    product = warpgroup_instruction(op, cast(MmaAttr, register_encoding(op.d.type)))
-    fragment = product.d_fragment
-    several = len(low.layout(op.d).registers) > fragment.registers * fragment.packed
-    return summed_apart(op) if several and fragment.packed == 1 else ()
-
-
 class DotInParts:
     """A dot of which a thread has the sums of a block at a time, each in the same registers. The first one's products are under way."""
 
@@ -152,8 +144,9 @@ class DotInParts:
         self.begin(0)
 
     def begin(self, part: int) -> None:
-        """Begin the products of a part."""
+        """Begin the products of a part. They read what those of the first part do, at a later place."""
         block = self._dot.blocks[part]
+        self._low.accesses.takes = True
         _issue(self._low, self._dot.products(*block, (0, self._dot.depth), self._registers, adds=False), [])
 
 

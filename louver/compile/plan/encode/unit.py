@@ -125,6 +125,19 @@ def summed_apart(op: DotOp) -> Sequence[Operation]:
     return found if inside else ()
 
 
+def in_parts(op: DotOp) -> Sequence[Operation]:
+    """The operations that finish a dot's sums block by block; none where a thread has those of one block, or of all, at once.
+
+    Products of later blocks are issued at the last of them, so the operands are read until there.
+    """
+    encoding = register_encoding(op.d.type)
+    assert isinstance(encoding, MmaAttr)
+    fragment = warpgroup_instruction(op, encoding).d_fragment
+    held = len(encoding.layout(tensor_of(op.d).get_shape()).registers)
+    several = held > fragment.registers * fragment.packed
+    return summed_apart(op) if several and fragment.packed == 1 else ()
+
+
 def held_sums(op: DotOp) -> int:
     """Sums of the dot's tile in registers at once: twice as many where a loop keeps the total of its steps apart, as a whole."""
     whole = is_zero(op.c) and isinstance(op.parent_op(), scf.ForOp) and not summed_apart(op)

@@ -185,18 +185,19 @@ class _Writer:
         self._make(name, k, masked=masked)
 
     def _make(self, name: str, k: str, *, masked: bool) -> None:
-        """What the loop does to a tile before its dot."""
+        """What the loop does to a tile before its dot. Some versions of Triton widen a tile by a number: it is cast back."""
         c = self.c
         if name in self.sparse and c.cast == "w":
             self.say(f"{name}_tile = {name}_tile.to({TYPES[c.x]})")
         if name == "w" and c.made == "doubled w":
-            self.say("w_tile = w_tile * 2")
+            self.say("w_tile = (w_tile * 2).to(w_tile.dtype)")
         if name != "x":
             return
         if c.made == "doubled x":
-            self.say("x_tile = x_tile * 2")
+            self.say("x_tile = (x_tile * 2).to(x_tile.dtype)")
         elif c.made == "relu x":
-            self.say("x_tile = tl.maximum(x_tile, 0)" if c.x == "s8" else "x_tile = tl.maximum(x_tile, 0.0)")
+            zero = "0" if c.x == "s8" else "0.0"
+            self.say(f"x_tile = tl.maximum(x_tile, {zero}).to(x_tile.dtype)")
         elif c.made == "masked x":
             side = "[:, None]" if self._k_first("x") else "[None, :]"
             mask = f", mask={k} < K, other=0" if masked else ""
