@@ -189,7 +189,7 @@ def tile_of(value: SSAValue) -> SharedLayout:
     return encoding.place(tensor.get_shape(), element.size)
 
 
-def slot_bytes(op: LocalAllocOp) -> int:
-    """From a slot to the next one, which begins as the pattern of its swizzle does."""
-    tile = tile_of(op.result)
+def slot_bytes(memory: SSAValue) -> int:
+    """From a slot of a tile to the next one, which begins as the pattern of its swizzle does."""
+    tile = tile_of(memory)
     return -(-tile.bytes // tile.swizzle.repeat) * tile.swizzle.repeat

@@ -16,7 +16,7 @@ def lower_slot(low: Lowering, op: SlotOp) -> Registers:
     """A tile in shared memory is the number of bytes before it."""
     memory = op.memory.owner
     assert isinstance(memory, LocalAllocOp)
-    start, size, index = low.rooms.staged[op.memory], slot_bytes(memory), low.scalar(op.index)
+    start, size, index = low.rooms.staged[op.memory], slot_bytes(memory.result), low.scalar(op.index)
     known = low.known.sum_of(index)
     if known.base is None:
         return (low.constant(start + known.constant * size, "b32"),)

@@ -124,7 +124,7 @@ class _Walk:
                 yield _Wanted(op.result, op.count.value.data * BARRIER_BYTES, BANK_LINE, 0, len(self.operations))
             elif isinstance(op, ConvertLayoutOp | LocalAllocOp) and in_shared(op.result):
                 tile = tile_of(op.result)
-                size = op.slots.value.data * slot_bytes(op) if isinstance(op, LocalAllocOp) else tile.bytes
+                size = op.slots.value.data * slot_bytes(op.result) if isinstance(op, LocalAllocOp) else tile.bytes
                 yield _Wanted(op.result, size, tile.swizzle.repeat, number, self._last(op.result))
             elif size := _exchange_bytes(op, self.means):
                 yield _Wanted(op, size, BANK_LINE, number, self.ends[op])

@@ -70,7 +70,7 @@ from louver.ir.tile import (
 )
 from louver.ir.tile.boxes import BARRIER_BYTES
 from louver.ir.tile.multiples import apart_of
-from louver.ir.tile.staging import in_shared, tile_of
+from louver.ir.tile.staging import in_shared, slot_bytes, tile_of
 from louver.ir.tile.types import AnyTensor, register_encoding, tensor_of
 from louver.isa.swizzle import BANK_LINE
 
@@ -153,7 +153,7 @@ class _Wish:
     @property
     def bytes(self) -> int:
         """Of a slot."""
-        return sum(tile_of(each.put.result).bytes for each in self.tiles)
+        return sum(slot_bytes(each.put.result) for each in self.tiles)
 
 
 @dataclass(frozen=True, slots=True)
