@@ -48,7 +48,8 @@ STAGES = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", 
     "--arg",
     metavar="NAME=TYPE",
     multiple=True,
-    help="A kernel argument, such as a=*fp16; an element of a tuple, such as shape.0=i32. May be repeated.",
+    help="A kernel argument, such as a=*fp16; a multiple of 16, such as K=i32:16; an element of a tuple, such as shape.0=i32. "
+    "May be repeated.",
 )
 @click.option(
     "--const",

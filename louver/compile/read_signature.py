@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import Float32Type, ModuleOp
 
-from louver.compile.signature import (
-    MapParameter,
-    NumberParameter,
-    Parameter,
-    PointerParameter,
-    Signature,
-    SizeParameter,
-)
+from louver.compile.signature import MapParameter, Parameter, Signature, ValueParameter
 from louver.ir.sched import ops
 from louver.ir.sched.types import MapType, PointerType, SizeType
 
@@ -46,10 +39,10 @@ def _parameter(name: str, kind: object) -> Parameter:
                 name, kind.operand.data, box, kind.element_bytes.data, kind.span, kind.adds.data or None
             )
         case PointerType():
-            return PointerParameter(name, kind.element.data)
+            return ValueParameter(name, "u64")
         case Float32Type():
-            return NumberParameter(name)
+            return ValueParameter(name, "f32")
         case SizeType():
-            return SizeParameter(name, 64 if kind.width.data == 64 else 32)
+            return ValueParameter(name, "u64" if kind.width.data == 64 else "u32")
         case _:
             raise ValueError(f"a kernel's parameter is a tensor map, a pointer, a number or a size, got {kind}")

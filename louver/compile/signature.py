@@ -6,14 +6,11 @@ Plain data, so that it is stored beside the cubin and a warm start needs no IR.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 from louver.isa.tensormap import SwizzleBytes
-
-M = TypeVar("M")
-P = TypeVar("P")
 
 OWN = ("a_map", "b_map", "d_map", "metadata", "d", "M", "N", "K", "pitch", "batch", "batch_pitch", "entries")
 """Names that every product may have for its own parameters."""
@@ -71,35 +68,27 @@ class MapParameter:
     swizzle: SwizzleBytes
     adds: str | None = None
 
+    @property
+    def type(self) -> Literal["tensormap"]:
+        """PTX's."""
+        return "tensormap"
+
 
 @dataclass(frozen=True, slots=True)
-class PointerParameter:
-    """The address of "metadata" (prepacked words), "d" (the output), an array, vector or number that the epilogue reads, or the array
-    that says which entry a tile takes.
+class ValueParameter:
+    """A number or an address, by name.
+
+    Unsigned: M, N, K, the entries of a batch ("batch"), those of the sparse operand of which an array says one for each tile
+    ("entries"), or a pitch in elements: of the output from row to row ("pitch") and from entry to entry ("batch_pitch"), or of an array
+    of the epilogue (`pitch_name`, `batch_pitch_name`). Addresses, u64: of "metadata" (prepacked words), "d" (the output), an array,
+    vector or number that the epilogue reads, or the array that says which entry a tile takes. f32: a number of the epilogue.
     """
 
     name: str
-    element: str
+    type: Literal["u32", "u64", "f32"]
 
 
-@dataclass(frozen=True, slots=True)
-class SizeParameter:
-    """M, N, K, the entries of a batch ("batch"), those of the sparse operand of which an array says one for each tile ("entries"), or a pitch in elements: of the output from row to row ("pitch") and from entry to
-    entry ("batch_pitch"), or of an array of the epilogue (`pitch_name`, `batch_pitch_name`); unsigned.
-    """
-
-    name: str
-    width: Literal[32, 64]
-
-
-@dataclass(frozen=True, slots=True)
-class NumberParameter:
-    """An f32 of the epilogue, passed by value."""
-
-    name: str
-
-
-Parameter: TypeAlias = MapParameter | PointerParameter | SizeParameter | NumberParameter
+Parameter: TypeAlias = MapParameter | ValueParameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +107,11 @@ class Signature:
     threads: int
     shared_bytes: int
 
+    @property
+    def all_parameters(self) -> tuple[Parameter, ...]:
+        """Those of the kernel, in order."""
+        return self.parameters
+
     def grid(self, m: int, n: int, sm_count: int, batch: int = 1) -> int:
         """CTAs to launch: one a tile of each entry, at most one an SM (CTAs are persistent), in whole clusters."""
         rows, columns = self.tile_m, self.tile_n
@@ -127,26 +121,3 @@ class Signature:
             rows *= self.cluster
         tiles = -(-m // rows) * -(-n // columns) * batch
         return min(tiles, max(1, sm_count // self.cluster)) * self.cluster
-
-    def bind(
-        self,
-        maps: Callable[[MapParameter], M],
-        pointers: Mapping[str, P],
-        sizes: Mapping[str, int],
-        numbers: Mapping[str, float],
-    ) -> dict[str, M | P | int | float]:
-        """What a launch gives each parameter, by name and in order. maps: the map for a parameter. pointers, sizes, numbers: at least
-        those of the parameters, by name.
-        """
-        bound: dict[str, M | P | int | float] = {}
-        for parameter in self.parameters:
-            match parameter:
-                case MapParameter():
-                    bound[parameter.name] = maps(parameter)
-                case PointerParameter():
-                    bound[parameter.name] = pointers[parameter.name]
-                case SizeParameter():
-                    bound[parameter.name] = sizes[parameter.name]
-                case NumberParameter():
-                    bound[parameter.name] = numbers[parameter.name]
-        return bound

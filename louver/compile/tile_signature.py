@@ -25,6 +25,9 @@ _TYPES: dict[Part, tuple[ParameterType, ...]] = {
     "size": ("u32",),
     "stride": ("u64",),
 }
+ARRAYS: tuple[Part, ...] = ("address", "values", "metadata")
+"""Parts that are arrays in memory."""
+
 _DIMENSIONS: tuple[Part, ...] = ("size", "stride")
 
 
@@ -86,7 +89,7 @@ class BoxParameter:
     swizzle: SwizzleBytes
 
     def __post_init__(self) -> None:
-        if self.part not in ("address", "values", "metadata"):
+        if self.part not in ARRAYS:
             raise ValueError(f"boxes are of an array, got {self.part!r} of {self.argument!r}")
         if len(self.sizes) != len(self.box) or len(self.strides) + 1 != len(self.box):
             raise ValueError(f"a box has a size for each dimension, and strides but for the first, got {self}")
@@ -154,6 +157,11 @@ class TileSignature:
     multiples: tuple[tuple[str, int], ...] = ()
     rows_apart: tuple[tuple[str, Size], ...] = ()
     boxes: tuple[BoxParameter, ...] = ()
+
+    @property
+    def all_parameters(self) -> tuple[ArgumentParameter | BoxParameter, ...]:
+        """Those of the kernel, in order."""
+        return (*self.parameters, *self.boxes)
 
     @property
     def arguments(self) -> tuple[str, ...]:

@@ -37,12 +37,12 @@ from louver.compile.decompose.multiply_kept import multiply_kept
 from louver.compile.decompose.sparse_views import read_views
 from louver.compile.dump import Dump
 from louver.compile.lower.tiles import lower_tiles, place_shared
-from louver.compile.lower.tiles.shared_memory import exchange_bytes
+from louver.compile.lower.tiles.shared_memory import shared_peak
 from louver.compile.lower.tiles.state import Rooms
 from louver.compile.passes import COPY, Pass, State, names, on_module, run_passes
 from louver.compile.plan.encode import assign_encodings, choose_warps
 from louver.compile.plan.encode.exchange_plan import Means
-from louver.compile.plan.encode.unit import held_sums
+from louver.compile.plan.encode.live_sums import most_sums
 from louver.compile.plan.feeds.chunks import find_chunks
 from louver.compile.plan.feeds.describe_boxes import describe_boxes, used_boxes
 from louver.compile.plan.feeds.hoist_invariants import hoist_invariants
@@ -62,7 +62,7 @@ from louver.compile.tile_signature import (
     TileSignature,
 )
 from louver.ir.refusal import unsupported
-from louver.ir.tile import DescriptorType, DotOp, FuncOp, PointerType, element_name
+from louver.ir.tile import DescriptorType, FuncOp, PointerType, element_name
 from louver.ir.tile.aliases import text_with_aliases
 from louver.ir.tile.multiples import has_known_addresses, multiples_of
 from louver.isa.instruction import LANES
@@ -234,8 +234,10 @@ def _choose_warps(state: TilesState) -> object:
 def _ring_rooms(state: TilesState) -> tuple[int, ...]:
     """Bytes of shared memory for rings, best first: shared by as many CTAs as registers and warps let fit an SM, then by fewer."""
     machine = state.target
-    sums = sum(held_sums(op) for op in state.kernel.body.walk() if isinstance(op, DotOp))
-    most = min(machine.registers_per_sm // (sums + OTHER_REGISTERS * LANES * state.warps), SM_WARPS // state.warps)
+    most = min(
+        machine.registers_per_sm // (most_sums(state.kernel) + OTHER_REGISTERS * LANES * state.warps),
+        SM_WARPS // state.warps,
+    )
     most = most if state.ctas is None else min(most, state.ctas)
     whole = machine.max_shared_bytes + CTA_SHARED_BYTES
     return tuple(whole // ctas - CTA_SHARED_BYTES for ctas in range(max(1, most), 0, -1))
@@ -271,8 +273,8 @@ def _prefetch_loads(state: TilesState) -> None:
 
 def _ring_copies(state: TilesState) -> None:
     if state.wide and state.way.slots:
-        exchanged = functools.partial(exchange_bytes, means=Means.of(state.target))
-        ring_copies(state.module, state.ring_rooms, exchanged, state.way.slots)
+        peak_of = functools.partial(shared_peak, means=Means.of(state.target))
+        ring_copies(state.module, state.ring_rooms, peak_of, state.way.slots)
 
 
 def _drop_boxes(state: TilesState) -> None:

@@ -12,8 +12,8 @@ from math import prod
 
 from louver.frontend.problem import Batch, BLayout
 from louver.library.dense import DenseMatrix, Stored, axes_of, matrices, merged, stored
-from louver.library.launch import Rows, rows_in_place
 from louver.library.request import Request
+from louver.library.rows import Rows, rows_in_place
 from louver.runtime.arrays import ArrayView
 
 LEAST_TOKENS = 128

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,16 @@ from numpy.typing import NDArray
 from louver.compile.plan.layout import metadata_words
 from louver.compile.products import CompiledProduct
 from louver.compile.signature import batch_pitch_name, parameter_name, pitch_name
-from louver.emulator import Argument, GlobalMemory, Latest, Order, Report, run
+from louver.emulator import GlobalMemory, Latest, Order, Report, run
 from louver.formats.dtypes import element_type, raw_bits
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.frontend.epilogue import ROW_VECTORS
 from louver.ir.product import LoadMatrix, LoadScalar, LoadVector, Number, walk
-from louver.library.launch import Rows
-from louver.library.operand import prepacked
+from louver.library.bind import product_arguments
+from louver.library.fused import Bound
+from louver.library.operand import pitched, prepacked
 from louver.library.reference import Reads
+from louver.library.rows import Rows
 
 Array = NDArray[Any]
 
@@ -60,15 +63,11 @@ def emulate(
     pitch = row_pitch(shape[1], output) if compiled.schedule.store.way == "bulk" else shape[1] * output.bytes
     whole = np.zeros((entries, shape[0], pitch // output.bytes), output.numpy)
     result = memory.add("d", whole, initialised=store.add)
-    values = s.values.reshape(*s.shape[:-2], m, s.kept)
-    maps = {"a": _rows(memory, "a", values), "b": _rows(memory, "b", dense)}
+    values, metadata = sparse_operand(memory, s, metadata_words(compiled.schedule, s.dtype.name), prod(s.shape[:-2]))
+    maps = {"a": values, "b": _rows(memory, "b", dense)}
     maps["d"] = Rows(result.address, shape[1], shape[0], pitch, output.bytes, result, entries, shape[0] * pitch)
-    words = prepacked(s, metadata_words(compiled.schedule, s.dtype.name))
-    pointers = {"metadata": memory.add("metadata", words, writable=False), "d": result}
     given = dict(reads or {}) | ({} if bias is None else {"bias": bias})
-    elements = pitch // output.bytes
-    sizes = {"M": m, "N": n, "K": k, "pitch": elements, "batch": entries, "batch_pitch": shape[0] * elements}
-    numbers: dict[str, float] = {}
+    sizes, pointers, numbers = dict[str, int](), dict[str, int](), dict[str, float]()
     for node in dict.fromkeys(walk(nest.epilogue)):
         match node:
             case LoadMatrix(argument):
@@ -82,14 +81,27 @@ def emulate(
                 continue
             case _:
                 continue
-        pointers[parameter_name(argument)] = memory.add(argument, part, writable=False)
-    arguments: dict[str, Argument] = {
-        **compiled.signature.bind(lambda each: maps[each.operand].tensor_map(each), pointers, sizes, numbers)
-    }
+        pointers[parameter_name(argument)] = memory.add(argument, part, writable=False).address
+    arguments = product_arguments(
+        compiled.signature,
+        (m, n, k),
+        maps,
+        metadata,
+        Bound(pointers, numbers, sizes),
+        lambda parameter, rows: rows.tensor_map(parameter),
+    )
     grid = compiled.signature.grid(m, n, sm_count, entries)
     report = run(compiled.kernel, grid, arguments, memory=memory, order=order)
     y = result.array[:, :, : shape[1]]
     return y if store.batch is not None else y[0], report
+
+
+def sparse_operand(memory: GlobalMemory, s: SparseTensor, words: int, entries: int) -> tuple[Rows, int]:
+    """The values of a product's sparse operand, as so many matrices, and the address of its metadata, so many words a load."""
+    pitch, m = row_pitch(s.kept, s.dtype), s.rows // entries
+    values = memory.add("values", pitched(s), writable=False)
+    metadata = memory.add("metadata", prepacked(s, words), writable=False)
+    return Rows(values.address, s.kept, m, pitch, s.dtype.bytes, values, entries, m * pitch), metadata.address
 
 
 def _entries(compiled: CompiledProduct, s: SparseTensor, dense: Array) -> int:

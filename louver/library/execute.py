@@ -11,8 +11,8 @@ from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import BLayout, Problem
 from louver.library.batch import placed
 from louver.library.dense import DenseMatrix
-from louver.library.launch import copied_rows, output_rows
 from louver.library.request import Request, default_layout
+from louver.library.rows import copied_rows, output_rows
 from louver.library.state import TensorState
 from louver.library.tuned import decide
 from louver.library.warm import Placed

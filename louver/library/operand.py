@@ -16,6 +16,7 @@ from louver.formats.tensor import SparseTensor, row_pitch
 from louver.isa.fragments import ROWS
 from louver.isa.metadata import PADDING_CODE, WARP_ROWS
 from louver.isa.prepack import WORDS, metadata_rows, prepack, split
+from louver.library.rows import Rows
 from louver.runtime.driver import DriverError, DriverMissingError, call, device_context
 from louver.runtime.memory import DeviceBuffer
 
@@ -40,9 +41,14 @@ class DeviceOperand:
     element_bytes: int
     metadata: DeviceBuffer
 
+    def rows(self, m: int, entries: int) -> Rows:
+        """The values: of each entry `m` rows."""
+        address, pitch = self.values.address, self.pitch
+        return Rows(address, self.kept, m, pitch, self.element_bytes, self, entries, m * pitch)
+
     def refresh(self, s: SparseTensor) -> None:
         """Write the values of `s` here, after every product that reads the present ones."""
-        _overwrite(self.values, _pitched(s))
+        _overwrite(self.values, pitched(s))
 
     def __del__(self) -> None:
         _wait_to_the_end(self.values.ordinal)
@@ -67,13 +73,13 @@ def _overwrite(buffer: DeviceBuffer, whole: NDArray[Any]) -> None:
 
 def upload(s: SparseTensor, ordinal: int, words: int = WORDS) -> DeviceOperand:
     """The operand on device `ordinal`, complete when this returns. words: of a load of metadata, see `louver.isa.prepack`."""
-    whole = _pitched(s)
+    whole = pitched(s)
     values = DeviceBuffer(whole.nbytes, ordinal=ordinal)
     values.write(whole)
     return DeviceOperand(values, s.kept, row_pitch(s.kept, s.dtype), s.dtype.bytes, _metadata(s, ordinal, words))
 
 
-def _pitched(s: SparseTensor) -> NDArray[Any]:
+def pitched(s: SparseTensor) -> NDArray[Any]:
     """The values' raw bits with what lies between rows as zeros."""
     whole = np.zeros((s.rows, row_pitch(s.kept, s.dtype) // s.dtype.bytes), s.dtype.bits_dtype)
     whole[:, : s.kept] = raw_bits(s.values)

@@ -15,8 +15,9 @@ from typing import Any
 
 from louver.library.dense import same_place
 from louver.library.fused import NOTHING, Fused, Given, Place
-from louver.library.launch import Launcher, Rows
+from louver.library.launch import Launcher
 from louver.library.request import Request
+from louver.library.rows import Rows
 from louver.runtime.adapters import torch_stream
 from louver.runtime.arrays import ArrayView
 from louver.runtime.module import BoundLaunch

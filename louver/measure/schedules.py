@@ -17,7 +17,7 @@ from louver.isa.targets import target
 from louver.library.compiled import record_of
 from louver.library.configure import choose, deepest
 from louver.library.fused import NOTHING_BOUND
-from louver.library.launch import Rows
+from louver.library.rows import Rows
 from louver.library.state import TensorState
 from louver.measure.contenders import Contender
 from louver.measure.graph import prepare

@@ -20,8 +20,8 @@ from louver.frontend.problem import Problem
 from louver.isa.tensormap import COPY_CHUNK
 from louver.library.compiled import record_of
 from louver.library.fused import NOTHING_BOUND, Bound
-from louver.library.launch import Rows
 from louver.library.numerics import accumulation, compare
+from louver.library.rows import Rows
 from louver.library.state import TensorState
 from louver.measure.graph import prepare
 from louver.measure.operands import NEVER, converted, prune24, torch_dtype

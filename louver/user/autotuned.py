@@ -13,7 +13,7 @@ from louver.runtime.adapters import make_wait
 from louver.runtime.device import device
 from louver.runtime.driver import is_capturing
 from louver.user.arguments import Call, canonical, plain
-from louver.user.compiled import Variant, Wanted, apart_of, ctas_of, is_loaded, multiples_of, target_of
+from louver.user.compiled import Wanted, is_loaded, target_of
 from louver.user.config_outcomes import explain_candidates
 from louver.user.decorated_call import Given
 from louver.user.decorators import Candidate, Layers
@@ -29,8 +29,6 @@ from louver.user.snapshot import DeviceSnapshot, HostSnapshot
 from louver.user.source import KernelSource
 
 if TYPE_CHECKING:
-    from louver.compile.choose_family import CompiledKernel
-    from louver.compile.plan.schedule import Schedule
     from louver.emulator import Report
     from louver.user.launch import Ready
 
@@ -108,15 +106,7 @@ class AutotunedKernel(JitKernel):
         given = self._completed(self._given(args, kwargs))
         if given.ordinal is not None:
             raise ValueError("the emulator takes arrays in host memory, got arrays on a GPU")
-        from louver.user.emulated import emulate
-
-        def run(call: Call, hints: Hints, sizes: tuple[int, ...]) -> Report:
-            def compiled(variant: Variant, schedule: Schedule | None) -> CompiledKernel:
-                return self._compile(call, hints, variant, sizes, schedule)
-
-            return emulate(self._source.name, compiled, call, sizes)
-
-        return self._on_host(grid, given, run)
+        return self._on_host(grid, given, self._emulated)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """How a call with these arguments runs, whatever its grid; with which config, and what becomes of the others."""
@@ -243,7 +233,7 @@ class AutotunedKernel(JitKernel):
         found: list[Attempt] = []
         refused = Refused()
         assert given.ordinal is not None
-        target = target_of(given.ordinal)
+        target, sm_count = target_of(given.ordinal), device(given.ordinal).sm_count
         for candidate in candidates:
             if any(other.candidate.same(candidate, other.ready.product) for other in found):
                 continue
@@ -252,8 +242,7 @@ class AutotunedKernel(JitKernel):
                 candidate.run_hook()
                 call, hints = self._bound(candidate, given)
                 sizes = grid_sizes(grid, call.given)
-                marks = multiples_of(call), apart_of(call), ctas_of(sizes, device(given.ordinal).sm_count)
-                wanted = Wanted(self._source, call.kind, hints, "bulk", target, *marks)
+                wanted = Wanted.of(self._source, hints, call, "bulk", target, sizes, sm_count)
                 if wanted.key not in without:
                     found.append(self._ready(candidate, call, hints, sizes, given))
             except Exception as error:

@@ -12,8 +12,8 @@ from louver.ir.polynomial import AXES, Numbers, Size, programs, with_grid
 from louver.ir.product import Split
 from louver.isa.fragments import ROWS
 from louver.isa.tensormap import COPY_CHUNK
-from louver.library.launch import Rows
 from louver.library.operand import as_stored
+from louver.library.rows import Rows
 from louver.runtime.arrays import overlaps, repeats
 from louver.user.arguments import Call
 from louver.user.facts import MatrixFacts, ProductFacts

@@ -1,21 +1,16 @@
-"""A call of a kernel of register tiles: its parameters' values, where they are no addresses."""
+"""A call of a kernel of register tiles, checked against what the kernel takes for granted of its arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from louver.compile.tile_signature import ArgumentParameter, Reach, SparseView, TileSignature
+from louver.compile.tile_signature import Reach, SparseView, TileSignature
 from louver.formats.tensor import SparseTensor
 from louver.ir.polynomial import Numbers, with_grid
 from louver.isa.metadata import WARP_ROWS
-from louver.isa.tensormap import TensorMap
-from louver.library.boxes import tensor_map
 from louver.library.operand import as_stored
-from louver.user.arguments import Call, Number
+from louver.user.arguments import Call
 from louver.user.bind_product import check_extent, check_rows_apart
-
-ADDRESSES = ("address", "values", "metadata")
-"""Parts of an argument that are addresses."""
 
 
 def check_tiles(name: str, signature: TileSignature, call: Call, grid: Sequence[int]) -> None:
@@ -122,32 +117,6 @@ def _beyond(name: str, argument: str, what: str, given: int, held: int) -> Value
     return ValueError(
         f"{name} reads {given} {what} of {argument!r}, which has {held}: give it the tensor's own sizes, and mask what is beyond them"
     )
-
-
-def number(parameter: ArgumentParameter, call: Call) -> Number:
-    """What a parameter that is no address is bound to: unsigned, or an f32."""
-    value = call.numbers[parameter.number]
-    if parameter.type == "f32":
-        return float(value)
-    if isinstance(value, float):
-        # A number that the user's annotation makes an integer type of other bits is not one.
-        raise ValueError(f"{parameter.argument!r} is an integer, {parameter.element}, got {value}")
-    return int(value) & ((1 << (64 if parameter.type == "u64" else 32)) - 1)
-
-
-class UnmappableError(ValueError):
-    """An array that bulk copies cannot read: its kernel is the one without boxes."""
-
-
-def tensor_maps(
-    signature: TileSignature, call: Call, grid: Sequence[int], held: Mapping[tuple[str, str], tuple[int, int]]
-) -> dict[str, TensorMap]:
-    """The maps of a kernel's boxes, by their parameters. held: address and bytes of each argument's arrays, by part."""
-    numbers = with_grid(call.numbers, grid)
-    try:
-        return {box.name: tensor_map(box, *held[box.argument, box.part], numbers) for box in signature.boxes}
-    except ValueError as error:
-        raise UnmappableError(str(error)) from error
 
 
 def _described(call: Call, argument: str, part: str) -> tuple[int, ...]:

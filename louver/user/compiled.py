@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import MapParameter, Signature
@@ -22,13 +22,16 @@ from louver.runtime.module import LoadedKernel, load
 from louver.user.arguments import Call, Kind
 from louver.user.facts import ProductFacts
 from louver.user.hints import Hints
-from louver.user.retile import Sized
-from louver.user.source import KernelSource
+from louver.user.retile import SM_COUNT, Sized, sized
+from louver.user.source import TileSource
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from louver.compile.choose_family import CompiledKernel
+    from louver.compile.products import CompiledProduct
+    from louver.compile.tiles import CompiledTiles
+    from louver.user.occupancy import Assembled
 
 
 class UncleanKernelError(RuntimeError):
@@ -49,7 +52,7 @@ class Wanted:
     schedule: a product's; None leaves it to `sized`, if there is such, and else to the kernel's own tile. sized: is not compared.
     """
 
-    source: KernelSource
+    source: TileSource
     kind: Kind
     hints: Hints
     variant: Variant
@@ -59,6 +62,25 @@ class Wanted:
     ctas: int | None = None
     schedule: Schedule | None = None
     sized: Sized | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        source: TileSource,
+        hints: Hints,
+        call: Call,
+        variant: Variant,
+        target: str,
+        grid: Sequence[int] = (),
+        sm_count: int = SM_COUNT,
+        *,
+        schedule: Schedule | None = None,
+    ) -> Wanted:
+        """The kernel for a call. grid: empty where nobody knows it."""
+        marks = multiples_of(call), apart_of(call), ctas_of(grid, sm_count)
+        return cls(
+            source, call.kind, hints, variant, target, *marks, schedule=schedule, sized=sized(call, grid, sm_count)
+        )
 
     @property
     def key(self) -> str:
@@ -84,23 +106,56 @@ class Wanted:
         )
 
 
+K = TypeVar("K")
+
+
 @dataclass(frozen=True, slots=True)
-class UserKernel:
-    """A kernel on a device and what its launch must bind.
+class Launch:
+    """What a launch binds. facts, schedule: of a product; register tiles have a signature alone."""
 
-    signature, facts, schedule: of a product; of register tiles a signature alone. metadata_words: of a product's load of metadata.
-    """
-
-    kernel: LoadedKernel
     signature: Signature | TileSignature
-    facts: ProductFacts | None
-    metadata_words: int
-    schedule: Schedule | None
+    facts: ProductFacts | None = None
+    schedule: Schedule | None = None
+
+    @classmethod
+    def of(cls, made: CompiledProduct | CompiledTiles) -> Launch:
+        """Of a compiled kernel."""
+        nest = getattr(made, "nest", None)
+        return cls(made.signature, None if nest is None else ProductFacts.of(nest), getattr(made, "schedule", None))
 
     @property
     def stores_in_bulk(self) -> bool:
         """Whether bulk copies write the output."""
         return any(isinstance(each, MapParameter) and each.operand == "d" for each in self.signature.parameters)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values that `from_json` reads back."""
+        return {
+            "signature": to_json(self.signature),
+            "facts": None if self.facts is None else to_json(self.facts),
+            "schedule": None if self.schedule is None else self.schedule.flat(),
+        }
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> Launch:
+        """The launch that `to_json` wrote."""
+        if facts["facts"] is None:
+            return cls(from_json(TileSignature, facts["signature"]))
+        signature, product = from_json(Signature, facts["signature"]), from_json(ProductFacts, facts["facts"])
+        return cls(signature, product, Schedule.of(**facts["schedule"]))
+
+
+@dataclass(frozen=True, slots=True)
+class UserKernel(Generic[K]):
+    """A kernel, on a device or as the emulator runs it, and what its launch binds."""
+
+    kernel: K
+    launch: Launch
+
+    @property
+    def signature(self) -> Signature | TileSignature:
+        """Its parameters and threads."""
+        return self.launch.signature
 
 
 def compile_wanted(wanted: Wanted) -> CompiledKernel:
@@ -156,46 +211,42 @@ CHOSEN = "the hint family asks for register tiles"
 """The same, where the user wants it."""
 
 
-def build_record(wanted: Wanted) -> KernelRecord:
-    """Compile and assemble; raises UncleanKernelError when the assembler warns of a product's lost performance, or spills its registers."""
-    from louver.compile.plan.layout import metadata_words
-    from louver.compile.products import CompiledProduct
-    from louver.ptx.assembler import assemble
-    from louver.user.occupancy import spilled, with_room
+def assembled(wanted: Wanted, kernel: CompiledKernel | None = None) -> Assembled:
+    """The kernel that a launch runs. kernel: what `compile_wanted` made, if it is at hand.
 
-    kernel = compile_wanted(wanted)
-    assembly = assemble(kernel.made.ptx, wanted.target)
-    kernel, assembly = with_room(kernel, assembly, wanted.hints.warps)
-    made = kernel.made
-    launch: dict[str, Any] = {
-        "signature": to_json(made.signature),
-        "facts": None,
-        "metadata_words": 0,
-        "schedule": None,
-    }
-    if isinstance(made, CompiledProduct):
-        if not assembly.clean and (wanted.schedule or wanted.sized):
-            # The epilogue leaves no room for the library's tile: the kernel's own is smaller.
-            return build_record(replace(wanted, schedule=None, sized=None))
-        if not assembly.clean:
-            raise UncleanKernelError(
-                f"a product keeps its sums in registers and its products in flight; {wanted.source.name} does not assemble cleanly: "
-                f"{'; '.join(assembly.faults)} (ptxas {assembly.version}, {made.schedule}). Give the kernel a smaller tile, or its "
-                f"epilogue fewer arrays{_without(wanted.hints)}"
-            )
-        launch["facts"] = to_json(ProductFacts.of(made.nest))
-        launch["schedule"] = made.schedule.flat()
-        launch["metadata_words"] = metadata_words(made.schedule, made.nest.a.element)
+    Raises as `compile_wanted`, and UncleanKernelError when the assembler warns of a product's lost performance, or spills its registers.
+    """
+    from louver.compile.products import CompiledProduct
+    from louver.user.occupancy import with_room
+
+    found = with_room(compile_wanted(wanted) if kernel is None else kernel, wanted.hints.warps)
+    made, assembly = found.kernel.made, found.assembly
+    if assembly.clean or not isinstance(made, CompiledProduct):
+        return found
+    if wanted.schedule or wanted.sized:
+        # The epilogue leaves no room for the library's tile: the kernel's own is smaller.
+        return assembled(replace(wanted, schedule=None, sized=None))
+    raise UncleanKernelError(
+        f"a product keeps its sums in registers and its products in flight; {wanted.source.name} does not assemble cleanly: "
+        f"{'; '.join(assembly.faults)} (ptxas {assembly.version}, {made.schedule}). Give the kernel a smaller tile, or its "
+        f"epilogue fewer arrays{_without(wanted.hints)}"
+    )
+
+
+def build_record(wanted: Wanted) -> KernelRecord:
+    """Compile and assemble. Raises as `assembled`."""
+    found = assembled(wanted)
+    made = found.kernel.made
     return KernelRecord(
         kernel=made.signature.kernel,
-        cubin=assembly.cubin,
+        cubin=found.assembly.cubin,
         ptx_hash=ptx_hash(made.ptx, ptxas=ptxas_version()),
-        launch=launch,
+        launch=Launch.of(made).to_json(),
         resources={
             "ptxas": ptxas_version(),
-            "refusal": kernel.refusal,
-            "registers": assembly.kernels[0].registers,
-            "spilled_bytes": spilled(assembly),
+            "refusal": found.kernel.refusal,
+            "registers": found.assembly.kernels[0].registers,
+            "spilled_bytes": found.spilled,
         },
     )
 
@@ -262,29 +313,28 @@ def is_loaded(wanted: Wanted, ordinal: int) -> bool:
     return _found(wanted, ordinal) is not None
 
 
-def loaded(wanted: Wanted, ordinal: int) -> UserKernel:
+def loaded(wanted: Wanted, ordinal: int) -> UserKernel[LoadedKernel]:
     """The kernel, ready to launch on device `ordinal`; loaded once for the life of the process."""
     found = _found(wanted, ordinal)
     if found is not None:
         return found
     made = _load(wanted, ordinal)
-    return _loaded().setdefault((wanted.key if made.facts is None else wanted.product_key, ordinal), made)
+    return _loaded().setdefault((wanted.key if made.launch.facts is None else wanted.product_key, ordinal), made)
 
 
-def _found(wanted: Wanted, ordinal: int) -> UserKernel | None:
+def _found(wanted: Wanted, ordinal: int) -> UserKernel[LoadedKernel] | None:
     return _loaded().get((wanted.product_key, ordinal)) or _loaded().get((wanted.key, ordinal))
 
 
 @functools.cache
-def _loaded() -> dict[tuple[str, int], UserKernel]:
+def _loaded() -> dict[tuple[str, int], UserKernel[LoadedKernel]]:
     return {}
 
 
-def _load(wanted: Wanted, ordinal: int) -> UserKernel:
+def _load(wanted: Wanted, ordinal: int) -> UserKernel[LoadedKernel]:
     record = record_of(wanted)
-    facts = record.launch["facts"]
-    product = None if facts is None else from_json(ProductFacts, facts)
-    signature = from_json(TileSignature if product is None else Signature, record.launch["signature"])
+    launch = Launch.from_json(record.launch)
+    signature = launch.signature
     kernel = load(
         record.cubin,
         record.kernel,
@@ -293,9 +343,7 @@ def _load(wanted: Wanted, ordinal: int) -> UserKernel:
         cluster=signature.cluster if isinstance(signature, Signature) else 1,
         ordinal=ordinal,
     )
-    schedule = record.launch["schedule"]
-    schedule = None if schedule is None else Schedule.of(**schedule)
-    return UserKernel(kernel, signature, product, record.launch["metadata_words"], schedule)
+    return UserKernel(kernel, launch)
 
 
 def target_of(ordinal: int) -> str:

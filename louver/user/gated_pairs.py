@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from louver.formats.gated import GatedTensor, gated
@@ -66,11 +67,11 @@ def pairs() -> Pairs:
     return Pairs()
 
 
-def operand(parts: list[SparseTensor]) -> SparseTensor:
+def operand(parts: Sequence[SparseTensor]) -> SparseTensor:
     """The sparse operand that one or two arguments are."""
     return parts[0] if len(parts) == 1 else pairs().of(parts[0], parts[1])
 
 
-def is_made(parts: list[SparseTensor]) -> bool:
+def is_made(parts: Sequence[SparseTensor]) -> bool:
     """Whether `operand` would copy nothing."""
     return len(parts) == 1 or pairs().has(parts[0], parts[1])

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from louver.runtime.adapters import make_wait
 from louver.user.arguments import Call, bind, classify, plain
-from louver.user.compiled import Variant, Wanted, apart_of, compile_wanted, ctas_of, multiples_of
+from louver.user.compiled import Variant, Wanted, assembled, compile_wanted
 from louver.user.dense import launch_dense
 from louver.user.device_and_stream import place
 from louver.user.explanation import Explanation
 from louver.user.hints import Hints
 from louver.user.interpreted import TARGET, interpret
 from louver.user.recent import Recent, RecentCalls
-from louver.user.retile import SM_COUNT, sized
 from louver.user.source import KernelSource
 
 if TYPE_CHECKING:
@@ -107,52 +106,33 @@ class JitKernel:
         ordinal, _ = place(self._source.name, call.arrays)
         if ordinal is not None:
             raise ValueError("the emulator takes arrays in host memory, got arrays on a GPU")
+        return self._emulated(call, hints, grid_sizes(grid, call.given))
+
+    def _emulated(self, call: Call, hints: Hints, sizes: tuple[int, ...]) -> Report:
         from louver.user.emulated import emulate
 
-        sizes = grid_sizes(grid, call.given)
-
         def compiled(variant: Variant, schedule: Schedule | None) -> CompiledKernel:
-            return self._compile(call, hints, variant, sizes, schedule)
+            return self._compile(Wanted.of(self._source, hints, call, variant, TARGET, sizes, schedule=schedule))
 
-        return emulate(self._source.name, compiled, call, sizes)
+        return emulate(self._source.name, hints, compiled, call, sizes)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """How a call with these arguments runs, whatever its grid: which family of kernels, with which schedule, and why."""
         return self._explained(*self._call(args, kwargs))
 
     def _explained(self, call: Call, hints: Hints) -> Explanation:
-        from louver.user.occupancy import explain_room
+        from louver.compile.products import CompiledProduct
         from louver.user.units import explain_units
 
-        kernel = self._compile(call, hints, "bulk")
-        schedule = getattr(kernel.made, "schedule", None)
-        if schedule is not None:
-            return Explanation("product", kernel.refusal, schedule, kernel.made.ptx)
-        made, warning = explain_room(kernel, hints.warps)
-        warnings = [each for each in (explain_units(made), warning) if each is not None]
-        said = "; ".join(warnings) or None
-        return Explanation("register tiles", kernel.refusal, None, made.ptx, said, made.dense)
+        wanted = Wanted.of(self._source, hints, call, "bulk", TARGET)
+        found = assembled(wanted, self._compile(wanted))
+        made, refusal = found.kernel.made, found.kernel.refusal
+        if isinstance(made, CompiledProduct):
+            return Explanation("product", refusal, made.schedule, made.ptx)
+        said = [each for each in (explain_units(made), found.warning) if each is not None]
+        return Explanation("register tiles", refusal, None, made.ptx, "; ".join(said) or None, made.dense)
 
-    def _compile(
-        self,
-        call: Call,
-        hints: Hints,
-        variant: Variant,
-        grid: Sequence[int] = (),
-        schedule: Schedule | None = None,
-    ) -> CompiledKernel:
-        wanted = Wanted(
-            self._source,
-            call.kind,
-            hints,
-            variant,
-            TARGET,
-            multiples_of(call),
-            apart_of(call),
-            ctas_of(grid, SM_COUNT),
-            schedule=None if hints.schedule else schedule,
-            sized=sized(call, grid, SM_COUNT),
-        )
+    def _compile(self, wanted: Wanted) -> CompiledKernel:
         found = self._compiled.get(wanted.product_key) or self._compiled.get(wanted.key)
         if found is None:
             found = compile_wanted(wanted)

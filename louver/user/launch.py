@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from louver.compile.signature import Signature, parameter_name
-from louver.compile.tile_signature import TileSignature
+from louver.compile.plan.schedule import Schedule
+from louver.compile.tile_signature import Part
 from louver.formats.tensor import SparseTensor
+from louver.isa.targets import Target
 from louver.isa.targets import target as machine
-from louver.library.launch import Rows, parameter_type
-from louver.library.operand import DeviceOperand
+from louver.isa.tensormap import TensorMap
+from louver.library.bind import Held, packed
+from louver.library.rows import Rows
 from louver.library.state import TensorState
-from louver.runtime.arrays import ArrayView
 from louver.runtime.device import device
-from louver.runtime.driver import DriverError, device_context, is_capturing
-from louver.runtime.module import ArgumentPack, BoundLaunch, LoadedKernel
+from louver.runtime.driver import device_context, is_capturing
+from louver.runtime.module import ArgumentPack, BoundLaunch, LoadedKernel, ParamType
 from louver.runtime.tensormap import encode
 from louver.user.arguments import Call
-from louver.user.bind_product import Matrix, PartError, ProductCall, bind_product, check_alignment, check_direct
-from louver.user.bind_tiles import ADDRESSES, UnmappableError, check_tiles, number, tensor_maps
-from louver.user.compiled import (
-    UserKernel,
-    Variant,
-    Wanted,
-    apart_of,
-    ctas_of,
-    is_loaded,
-    loaded,
-    multiples_of,
-    target_of,
-)
-from louver.user.gated_pairs import is_made
-from louver.user.gated_pairs import operand as operand_of
+from louver.user.binding import bind_call
+from louver.user.compiled import UserKernel, Variant, Wanted, is_loaded, loaded, target_of
+from louver.user.gated_pairs import is_made, operand
 from louver.user.hints import Hints
-from louver.user.retile import schedule_of, sized
 from louver.user.source import KernelSource
 
 
@@ -43,7 +31,7 @@ class Ready:
     """A bound launch. What it reads of sparse tensors lives as long as they do. product: whether it is one, or register tiles."""
 
     kernel: LoadedKernel
-    grid: int | tuple[int, int, int]
+    grid: tuple[int, int, int]
     pack: ArgumentPack
     product: bool
 
@@ -59,137 +47,69 @@ def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], o
     compiled, and RuntimeError when something would have to be compiled or uploaded while `stream` is being captured.
     """
     with device_context(ordinal):
-        target = target_of(ordinal)
-        sm_count = device(ordinal).sm_count
-        marks = multiples_of(call), apart_of(call), ctas_of(grid, sm_count)
-        wanted = Wanted(source, call.kind, hints, "bulk", target, *marks, sized=sized(call, grid, sm_count))
-        kernel = _loaded(wanted, ordinal, stream)
-        if kernel.facts is None:
-            try:
-                return _ready_tiles(source.name, kernel, call, grid, ordinal, stream)
-            except UnmappableError:
-                kernel = _loaded(Wanted(source, call.kind, hints, "tiles", target, *marks), ordinal, stream)
-                return _ready_tiles(source.name, kernel, call, grid, ordinal, stream)
-        try:
-            bound = bind_product(source.name, kernel.facts, call, grid)
-        except PartError as error:
-            if hints.schedule:
-                raise
-            try:
-                kernel = _loaded(Wanted(source, call.kind, hints, "tiles", target, *marks), ordinal, stream)
-                return _ready_tiles(source.name, kernel, call, grid, ordinal, stream)
-            except ValueError:
-                raise error from None
-        dense, out = (_rows(matrix, call) for matrix in (bound.dense, bound.out))
-        if not dense.aligned:
-            if hints.schedule:
-                check_alignment(source.name, bound, dense)
-            kernel = _loaded(Wanted(source, call.kind, hints, "tiles", target, *marks), ordinal, stream)
-            return _ready_tiles(source.name, kernel, call, grid, ordinal, stream)
-        schedule = None
-        if not hints.schedule:
-            sizes = bound.m, bound.n, bound.batch
-            schedule = schedule_of(kernel.facts, sizes, machine(target), sm_count, aligned_output=out.bulk_writable)
-        if schedule not in (None, kernel.schedule):
-            variant: Variant = "bulk" if out.bulk_writable else "direct"
-            kernel = _loaded(Wanted(source, call.kind, hints, variant, target, schedule=schedule), ordinal, stream)
-        elif kernel.stores_in_bulk and not out.bulk_writable:
-            kernel = _loaded(Wanted(source, call.kind, hints, "direct", target), ordinal, stream)
-            check_direct(source.name, bound, out, "bulk" if kernel.stores_in_bulk else "direct")
-        return _ready_product(source.name, kernel, call, bound, stream)
+        place = machine(target_of(ordinal)), device(ordinal).sm_count
+        memory = DeviceMemory(source, hints, call, grid, ordinal, stream, *place)
+        found = bind_call(source.name, hints, call, grid, memory)
+        kernel = found.kernel
+        types: list[ParamType] = [parameter.type for parameter in kernel.signature.all_parameters]
+        return Ready(kernel.kernel, found.grid, packed(types, found.values), kernel.launch.facts is not None)
 
 
-def _ready_product(name: str, kernel: UserKernel, call: Call, bound: ProductCall, stream: int) -> Ready:
-    signature, ordinal = kernel.signature, kernel.kernel.device.ordinal
-    assert isinstance(signature, Signature)
-    parts = [call.sparse[argument] for argument in bound.sparse]
-    if not is_made(parts):
-        _refuse_capture(name, "uploaded", stream)
-    s = operand_of(parts)
-    state, words = s.derived.of(TensorState), kernel.metadata_words
-    if not state.has_operand(ordinal, words):
-        _refuse_capture(name, "uploaded", stream)
-    operand = state.operand(s, ordinal, words)
-    dense, out = (_rows(matrix, call) for matrix in (bound.dense, bound.out))
-    pack = _pack(signature, bound, call, operand, {"a": _values(operand, s, bound.entries), "b": dense, "d": out})
-    ctas = signature.grid(bound.m, bound.n, kernel.kernel.device.sm_count, bound.batch)
-    return Ready(kernel.kernel, ctas, pack, True)
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """A device's memory for one call: what is missing is compiled, loaded and uploaded, but not while `stream` is being captured."""
 
+    source: KernelSource
+    hints: Hints
+    call: Call
+    grid: Sequence[int]
+    ordinal: int
+    stream: int
+    target: Target
+    sm_count: int
 
-def _ready_tiles(name: str, kernel: UserKernel, call: Call, grid: Sequence[int], ordinal: int, stream: int) -> Ready:
-    signature = kernel.signature
-    assert isinstance(signature, TileSignature)
-    check_tiles(name, signature, call, grid)
-    held = {(argument, "address"): _held(array) for argument, array in call.arrays.items()}
-    for argument, element in signature.metadata:
-        s = call.sparse[argument]
+    def kernel(self, variant: Variant, schedule: Schedule | None = None) -> UserKernel[LoadedKernel]:
+        """The kernel, loaded."""
+        asked = self.source, self.hints, self.call, variant, self.target.name, self.grid, self.sm_count
+        wanted = Wanted.of(*asked, schedule=schedule)
+        if not is_loaded(wanted, self.ordinal):
+            self._refuse_capture("compiled")
+        return loaded(wanted, self.ordinal)
+
+    def held(self, argument: str) -> Held:
+        """A dense array, where it is."""
+        array = self.call.arrays[argument]
+        return Held(array.address, array.byte_range[1] - array.address)
+
+    def product_operand(self, parts: Sequence[SparseTensor], words: int, entries: int) -> tuple[Rows, int]:
+        """The operand of the tensor, or of the gated one that two are."""
+        if not is_made(parts):
+            self._refuse_capture("uploaded")
+        s = operand(parts)
         state = s.derived.of(TensorState)
-        if not state.has_tiles(ordinal, element):
-            _refuse_capture(name, "uploaded", stream)
-        operand = state.tiles(s, ordinal, element)
-        parts = (("values", operand.values), ("metadata", operand.metadata))
-        held |= {(argument, part): (buffer.address, buffer.nbytes) for part, buffer in parts}
-    maps = tensor_maps(signature, call, grid, held)
-    pack = ArgumentPack([parameter.type for parameter in (*signature.parameters, *signature.boxes)])
-    for index, parameter in enumerate(signature.parameters):
-        place = (parameter.argument, parameter.part)
-        pack[index] = held[place][0] if parameter.part in ADDRESSES else number(parameter, call)
-    for index, box in enumerate(signature.boxes, len(signature.parameters)):
-        try:
-            pack[index] = encode(maps[box.name])
-        except DriverError as error:
-            raise UnmappableError(str(error)) from error
-    x, y, z = (*grid, 1, 1)[:3]
-    return Ready(kernel.kernel, (x, y, z), pack, False)
+        if not state.has_operand(self.ordinal, words):
+            self._refuse_capture("uploaded")
+        found = state.operand(s, self.ordinal, words)
+        return found.rows(s.rows // entries, entries), found.metadata.address
 
+    def tile_operand(self, argument: str, element: str) -> Mapping[Part, Held]:
+        """The tensor as register tiles read it."""
+        s = self.call.sparse[argument]
+        state = s.derived.of(TensorState)
+        if not state.has_tiles(self.ordinal, element):
+            self._refuse_capture("uploaded")
+        found = state.tiles(s, self.ordinal, element)
+        values, metadata = (Held(each.address, each.nbytes) for each in (found.values, found.metadata))
+        return {"values": values, "metadata": metadata}
 
-def _held(array: ArrayView) -> tuple[int, int]:
-    """Where an array begins, and how many bytes it has from there on."""
-    return array.address, array.byte_range[1] - array.address
+    def encode(self, tensor_map: TensorMap) -> bytes:
+        """By the driver."""
+        return encode(tensor_map)
 
-
-def _loaded(wanted: Wanted, ordinal: int, stream: int) -> UserKernel:
-    if not is_loaded(wanted, ordinal):
-        _refuse_capture(wanted.source.name, "compiled", stream)
-    return loaded(wanted, ordinal)
-
-
-def _refuse_capture(name: str, what: str, stream: int) -> None:
-    if is_capturing(stream):
-        raise RuntimeError(
-            f"{name} must be {what} before its stream is captured: make the call once before the capture, or call "
-            f"louver.jit({name}).prepare[grid](…) with the same arguments"
-        )
-
-
-def _rows(matrix: Matrix, call: Call) -> Rows:
-    array = call.arrays[matrix.argument]
-    return matrix.at(array.address, array.element.bytes)
-
-
-def _values(operand: DeviceOperand, s: SparseTensor, entries: int) -> Rows:
-    m = s.rows // entries
-    return Rows(
-        operand.values.address,
-        operand.kept,
-        m,
-        operand.pitch,
-        operand.element_bytes,
-        None,
-        entries,
-        m * operand.pitch,
-    )
-
-
-def _pack(
-    signature: Signature, bound: ProductCall, call: Call, operand: DeviceOperand, maps: dict[str, Rows]
-) -> ArgumentPack:
-    pointers = {parameter_name(argument): array.address for argument, array in call.arrays.items()}
-    pointers |= {"metadata": operand.metadata.address, "d": maps["d"].address}
-    values = signature.bind(
-        lambda parameter: encode(maps[parameter.operand].tensor_map(parameter)), pointers, bound.sizes, bound.numbers
-    )
-    pack = ArgumentPack([parameter_type(parameter) for parameter in signature.parameters])
-    for index, value in enumerate(values.values()):
-        pack[index] = value
-    return pack
+    def _refuse_capture(self, what: str) -> None:
+        if is_capturing(self.stream):
+            name = self.source.name
+            raise RuntimeError(
+                f"{name} must be {what} before its stream is captured: make the call once before the capture, or call "
+                f"louver.jit({name}).prepare[grid](…) with the same arguments"
+            )

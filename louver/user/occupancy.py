@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from louver.compile.choose_family import CompiledKernel
 from louver.compile.tiles import SM_WARPS, CompiledTiles, compile_tiles
 from louver.isa.instruction import LANES
-from louver.ptx.assembler import Assembly, AssemblyError, assemble
+from louver.ptx import assembler
+from louver.ptx.assembler import Assembly, AssemblyError
 
 MOST_WARPS = 16
 """Warps of a CTA beyond which each thread has fewer registers than it can name."""
@@ -18,68 +21,74 @@ LEAST_SHARE = 0.6
 """Of the registers that a thread takes by itself: with fewer it would spill."""
 
 
-def with_room(kernel: CompiledKernel, assembly: Assembly, warps: int | None) -> tuple[CompiledKernel, Assembly]:
-    """A kernel and what the assembler makes of it, as it is launched; products stay as they are.
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A kernel, and what the assembler makes of it."""
+
+    kernel: CompiledKernel
+    assembly: Assembly
+
+    @classmethod
+    def of(cls, kernel: CompiledKernel) -> Assembled:
+        """Assemble a kernel. Raises AssemblyError."""
+        return cls(kernel, assembler.assemble(kernel.made.ptx, kernel.made.target.name))
+
+    @property
+    def spilled(self) -> int:
+        """Bytes of registers that a thread keeps in memory."""
+        return sum(kernel.spill_store_bytes + kernel.spill_load_bytes for kernel in self.assembly.kernels)
+
+    @property
+    def warps(self) -> int:
+        """Warps of a CTA."""
+        return self.kernel.made.signature.threads // LANES
+
+    @property
+    def warning(self) -> str | None:
+        """What the user should know of registers that spill; None where none do."""
+        if not self.spilled:
+            return None
+        return (
+            f"with {self.warps} warps each thread moves {self.spilled} bytes of registers to memory and back: choose smaller blocks, "
+            "or another num_warps"
+        )
+
+
+def with_room(kernel: CompiledKernel, warps: int | None) -> Assembled:
+    """A kernel as it is launched; products stay as they are.
 
     warps: the user's choice, or None for Louver's.
     """
+    found = Assembled.of(kernel)
     if warps is None:
-        kernel, assembly = _with_warps(kernel, assembly)
-    made = kernel.made
-    if not isinstance(made, CompiledTiles) or spilled(assembly):
-        return kernel, assembly
+        found = _with_warps(found)
+    made = found.kernel.made
+    if not isinstance(made, CompiledTiles) or found.spilled:
+        return found
     for wanted in WARPS_OF_SM:
-        ctas = min(wanted // warps_of(made), made.ctas_by_shared, made.ctas or wanted)
-        registers = assembly.kernels[0].registers * made.signature.threads * ctas
+        ctas = min(wanted // found.warps, made.ctas_by_shared, made.ctas or wanted)
+        registers = found.assembly.kernels[0].registers * made.signature.threads * ctas
         if ctas <= 1 or registers <= made.target.registers_per_sm:
             break
         if registers * LEAST_SHARE > made.target.registers_per_sm:
             continue
-        closer = made.with_ctas(ctas)
         try:
-            tried = assemble(closer.ptx, made.target.name)
+            closer = Assembled.of(CompiledKernel(made.with_ctas(ctas), kernel.refusal))
         except AssemblyError:
             # A product of a warpgroup has more sums than so few registers hold.
             continue
-        if tried.clean:
-            return CompiledKernel(closer, kernel.refusal), tried
-    return kernel, assembly
+        if closer.assembly.clean:
+            return closer
+    return found
 
 
-def _with_warps(kernel: CompiledKernel, assembly: Assembly) -> tuple[CompiledKernel, Assembly]:
+def _with_warps(found: Assembled) -> Assembled:
     """A kernel with twice as many warps while that spills fewer registers."""
-    made = kernel.made
-    while isinstance(made, CompiledTiles) and spilled(assembly) and 2 * warps_of(made) <= MOST_WARPS:
-        wider = compile_tiles(made.tile, made.target.name, warps=2 * warps_of(made), boxes=made.boxes, ctas=made.ctas)
-        tried = assemble(wider.ptx, made.target.name)
-        if spilled(tried) >= spilled(assembly):
+    made = found.kernel.made
+    while isinstance(made, CompiledTiles) and found.spilled and 2 * found.warps <= MOST_WARPS:
+        made = compile_tiles(made.tile, made.target.name, warps=2 * found.warps, boxes=made.boxes, ctas=made.ctas)
+        wider = Assembled.of(CompiledKernel(made, found.kernel.refusal))
+        if wider.spilled >= found.spilled:
             break
-        kernel, made, assembly = CompiledKernel(wider, kernel.refusal), wider, tried
-    return kernel, assembly
-
-
-def warps_of(made: CompiledTiles) -> int:
-    """Warps of a CTA."""
-    return made.signature.threads // LANES
-
-
-def spilled(assembly: Assembly) -> int:
-    """Bytes of registers that a thread keeps in memory."""
-    return sum(kernel.spill_store_bytes + kernel.spill_load_bytes for kernel in assembly.kernels)
-
-
-def explain_room(kernel: CompiledKernel, warps: int | None) -> tuple[CompiledTiles, str | None]:
-    """A kernel of register tiles as it is launched, and what its user should know; None if there is nothing.
-
-    warps: the user's choice, or None for Louver's.
-    """
-    assembly = assemble(kernel.made.ptx, kernel.made.target.name)
-    kernel, assembly = with_room(kernel, assembly, warps)
-    made, count = kernel.made, spilled(assembly)
-    assert isinstance(made, CompiledTiles)
-    if not count:
-        return made, None
-    return made, (
-        f"with {warps_of(made)} warps each thread moves {count} bytes of registers to memory and back: choose smaller blocks, "
-        "or another num_warps"
-    )
+        found = wider
+    return found

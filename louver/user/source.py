@@ -41,17 +41,12 @@ class Constant:
         return bool(self.name not in self.module or self.module[self.name] != self.value)
 
 
-class KernelSource(Protocol):
-    """A kernel before its arguments are known."""
+class TileSource(Protocol):
+    """What a kernel is compiled from."""
 
     @property
     def name(self) -> str:
         """The kernel's name."""
-        ...
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """Its parameters, in order."""
         ...
 
     @property
@@ -62,6 +57,21 @@ class KernelSource(Protocol):
         """
         ...
 
+    def tile_ir(
+        self, signature: Mapping[str, str], constexprs: Mapping[str, Any], sparse: Mapping[str, str], target: str
+    ) -> ModuleOp:
+        """The kernel as tile IR, see `louver.frontend.triton.triton_to_tile_ir`."""
+        ...
+
+
+class KernelSource(TileSource, Protocol):
+    """A kernel before its arguments are known."""
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Its parameters, in order."""
+        ...
+
     @property
     def constants(self) -> tuple[Constant, ...]:
         """Global constants that the kernel was compiled with; known once its `key` is."""
@@ -70,12 +80,6 @@ class KernelSource(Protocol):
     @property
     def native(self) -> Any:
         """What launches the kernel without Louver, as `native[grid](…)`; None where nothing does."""
-        ...
-
-    def tile_ir(
-        self, signature: Mapping[str, str], constexprs: Mapping[str, Any], sparse: Mapping[str, str], target: str
-    ) -> ModuleOp:
-        """The kernel as tile IR, see `louver.frontend.triton.triton_to_tile_ir`."""
         ...
 
 

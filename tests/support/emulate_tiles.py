@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.compile.tile_signature import ArgumentParameter
+from louver.compile.tile_signature import ARRAYS, ArgumentParameter
 from louver.compile.tiles import CompiledTiles
 from louver.emulator import Allocation, GlobalMemory, Latest, Order, Report, run
-from louver.emulator import Argument as Bound
 from louver.formats.tensor import SparseTensor
-from louver.library.boxes import tensor_map
+from louver.library.bind import Held, tile_arguments
 from louver.library.operand import tile_metadata, tile_values
 
 Array: TypeAlias = NDArray[Any]
@@ -39,23 +39,18 @@ def emulate_tiles(
     if set(wanted) != set(arguments):
         raise ValueError(f"the kernel's arguments are {', '.join(wanted)}, got {', '.join(arguments)}")
     memory = GlobalMemory()
-    known: dict[tuple[str, str], Allocation] = {}
-    bound: dict[str, Bound] = {}
+    held: dict[tuple[str, str], Held] = {}
     numbers: dict[str, int | float] = {
         f"programs {axis}": count for axis, count in zip("xyz", (*grid, 1, 1), strict=False)
     }
     for parameter in compiled.signature.parameters:
-        given = arguments[parameter.argument]
-        if parameter.part in ("address", "values", "metadata"):
-            key = (parameter.argument, parameter.part)
-            if key not in known:
-                known[key] = _allocate(memory, parameter, given, parameter.argument not in uninitialised)
-            bound[parameter.name] = known[key]
-        else:
-            bound[parameter.name] = numbers[parameter.number] = _number(parameter, given)
-    for box in compiled.signature.boxes:
-        array = known[box.argument, box.part]
-        bound[box.name] = tensor_map(box, array.address, array.size, numbers)
+        given, place = arguments[parameter.argument], (parameter.argument, parameter.part)
+        if parameter.part not in ARRAYS:
+            numbers[parameter.number] = _number(parameter, given)
+        elif place not in held:
+            array = _allocate(memory, parameter, given, parameter.argument not in uninitialised)
+            held[place] = Held(array.address, array.size)
+    bound = tile_arguments(compiled.signature, numbers, held, lambda each: each)
     return run(compiled.kernel, tuple(grid), bound, memory=memory, order=order)
 
 
@@ -76,10 +71,8 @@ def _number(parameter: ArgumentParameter, given: TileArgument) -> int | float:
     if parameter.dimension is not None:
         if isinstance(given, int | float):
             raise ValueError(f"{parameter.argument!r} is an array, got {given}")
-        shape = given.shape
-        if parameter.part == "size":
-            return int(shape[parameter.dimension])
-        return int(np.prod(shape[parameter.dimension + 1 :], dtype=np.int64))
+        first = parameter.dimension
+        return given.shape[first] if parameter.part == "size" else prod(given.shape[first + 1 :])
     if not isinstance(given, int | float | np.number):
         raise ValueError(f"{parameter.argument!r} is a number, got {type(given).__name__}")
     return float(given) if parameter.type == "f32" else int(given)

@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 
-from louver.compile.signature import MapParameter, NumberParameter, SizeParameter
-from louver.compile.tile_signature import ArgumentParameter
+from louver.compile.signature import MapParameter
 from louver.library import compiled
 from louver.runtime import adapters, copy2d, driver, tensormap
 from louver.runtime.cache import KernelCache
@@ -114,13 +113,8 @@ def _read(parameter: Any, pointer: int | None) -> int | float | Map:
     assert pointer is not None
     if isinstance(parameter, MapParameter):
         return Map(*struct.unpack("=6Q", ctypes.string_at(pointer, 48)))
-    if isinstance(parameter, NumberParameter):
-        return ctypes.c_float.from_address(pointer).value
-    if isinstance(parameter, ArgumentParameter):
-        types = {"u32": ctypes.c_uint32, "u64": ctypes.c_uint64, "f32": ctypes.c_float}
-        return types[parameter.type].from_address(pointer).value
-    narrow = isinstance(parameter, SizeParameter) and parameter.width == 32
-    return (ctypes.c_uint32 if narrow else ctypes.c_uint64).from_address(pointer).value
+    types = {"u32": ctypes.c_uint32, "u64": ctypes.c_uint64, "f32": ctypes.c_float}
+    return types[parameter.type].from_address(pointer).value
 
 
 class Dtype:

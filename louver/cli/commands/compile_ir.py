@@ -29,7 +29,7 @@ def ir_source(file: str, sparse: Mapping[str, str], target: str) -> Source:
     text = _read(path)
     # Read once here, so that every stage of a file that is none of the two is refused.
     module = _parse(path, text, sparse)
-    return user_source(lambda: module, target, (lambda: text) if path.suffix == ".ttir" else None)
+    return user_source(path.name, lambda: module, target, (lambda: text) if path.suffix == ".ttir" else None)
 
 
 def _read(path: Path) -> str:

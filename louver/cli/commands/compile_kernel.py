@@ -13,22 +13,38 @@ from xdsl.dialects.builtin import ModuleOp
 
 from louver.cli.commands.stages import Source, user_source
 from louver.frontend.triton import triton_to_tile_ir, triton_to_ttir
+from louver.ir.tile.multiples import MULTIPLE
 from louver.user.decorators import Layers, unwrap
+
+_MARK = f":{MULTIPLE}"
+"""What ends the type of a multiple of 16, as in Triton's own command that compiles kernels."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelArguments:
-    """What a kernel is compiled for: Triton's types and constants by argument, patterns of the sparse ones."""
+    """What a kernel is compiled for: Triton's types and constants by argument, patterns of the sparse ones.
+
+    multiples: integers that are multiples of 16.
+    """
 
     signature: Mapping[str, str]
     constexprs: Mapping[str, Any]
     sparse: Mapping[str, str]
+    multiples: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, arguments: Iterable[str], constants: Iterable[str], sparse: Iterable[str]) -> KernelArguments:
-        """From texts such as "a=*fp16", "BLOCK_M=128" and "a=2:4". Raises ValueError with the rule."""
+        """From texts such as "a=*fp16", "K=i32:16", "BLOCK_M=128" and "a=2:4". Raises ValueError with the rule."""
         signature, patterns = (dict(_pair(text) for text in texts) for texts in (arguments, sparse))
-        return cls(signature, {name: _constant(value) for name, value in map(_pair, constants)}, patterns)
+        multiples = tuple(name for name, type_ in signature.items() if type_.endswith(_MARK))
+        signature = {name: type_.removesuffix(_MARK) for name, type_ in signature.items()}
+        return cls(signature, {name: _constant(value) for name, value in map(_pair, constants)}, patterns, multiples)
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """The arguments that are dense arrays."""
+        arrays = [name for name, type_ in self.signature.items() if type_.startswith(("*", "tensordesc"))]
+        return tuple(name for name in arrays if name not in self.sparse)
 
 
 def load_kernel(place: str) -> Any:
@@ -62,6 +78,8 @@ def load_kernel(place: str) -> Any:
 def kernel_source(kernel: Any, given: KernelArguments, target: str, config: int | None = None) -> Source:
     """A `triton.jit` function, `triton.autotune` and `triton.heuristics` above it or not. Its stages raise what `triton_to_tile_ir` does.
 
+    Its arrays are at multiples of 16 bytes and share no memory.
+
     config: which of the configs sets the constants that are not given, the first where it is None. Raises ValueError for another one,
     and where constants that heuristics compute are missing.
     """
@@ -77,7 +95,10 @@ def kernel_source(kernel: Any, given: KernelArguments, target: str, config: int 
     def ttir() -> str:
         return triton_to_ttir(kernel, given.signature, given.constexprs, sparse=given.sparse, target=target)
 
-    return user_source(tile, target, ttir)
+    multiples = (*given.arrays, *given.multiples)
+    return user_source(
+        str(getattr(kernel, "__name__", kernel)), tile, target, ttir, multiples=multiples, apart=given.arrays
+    )
 
 
 def _completed(layers: Layers, constants: Mapping[str, Any], config: int) -> dict[str, Any]:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from xdsl.dialects.builtin import ModuleOp
 
 from louver.compile.canonical.canonicalize import canonicalize
-from louver.compile.choose_family import Choice, CompiledKernel, compile_kernel, only
+from louver.compile.choose_family import CompiledKernel
 from louver.compile.decompose.decompose_sparse_tensors import decompose_sparse_tensors
-from louver.compile.plan.schedule import Schedule
 from louver.compile.products import CompiledProduct, Stage
 from louver.compile.tiles import TileStage
-from louver.ir.product import ProductNest
-from louver.isa.targets import target as machine
-from louver.library.configure import choose_for_nest
 from louver.ptx.assembler import assemble
 from louver.ptx.sass import disassemble
+from louver.user.arguments import Kind
+from louver.user.compiled import Wanted, assembled
+from louver.user.hints import Hints
 
 PRODUCT_STAGES = ("tile", "canonical", "decomposed", "sched", "ptx", "sass")
 """Of a warpgroup product, in order. "decomposed" is made of the canonical kernel for its reader, and nothing further of it."""
@@ -62,13 +61,33 @@ class Source:
         return note + "\n".join(f"// ---- {stage} ----\n{text}" for stage, text in texts.items())
 
 
-def user_source(tile: Callable[[], ModuleOp], target: str, ttir: Callable[[], str] | None = None) -> Source:
-    """A user's kernel, compiled as `louver.jit` does for aligned arrays: with its own tile, and what the model chooses for it."""
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A kernel that is compiled to be read: its tile IR is made at once, for no call."""
 
-    def schedule(nest: ProductNest) -> Schedule:
-        return choose_for_nest(nest, machine(target), aligned_output=True)
+    name: str
+    read: Callable[[], ModuleOp]
+    key: str = "printed"
 
-    return Source(tile, lambda: compile_kernel(only(tile), Choice(schedule, target)), ttir)
+    def tile_ir(
+        self, signature: Mapping[str, str], constexprs: Mapping[str, Any], sparse: Mapping[str, str], target: str
+    ) -> ModuleOp:
+        """What was read."""
+        return self.read()
+
+
+def user_source(
+    name: str,
+    tile: Callable[[], ModuleOp],
+    target: str,
+    ttir: Callable[[], str] | None = None,
+    *,
+    multiples: tuple[str, ...] = (),
+    apart: tuple[str, ...] = (),
+) -> Source:
+    """A user's kernel as `louver.jit` launches it: with its own tile, and what the model chooses for it. multiples, apart: see `Wanted`."""
+    wanted = Wanted(Text(name, tile), Kind((), (), (), ()), Hints(), "bulk", target, multiples, apart)
+    return Source(tile, lambda: assembled(wanted).kernel, ttir)
 
 
 def stages_of(compiled: CompiledKernel) -> tuple[str, ...]:

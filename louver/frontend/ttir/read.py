@@ -33,6 +33,9 @@ _INSTEAD = {
 }
 """Rules for operations that are refused, where something else can be written."""
 
+_SIGN = re.compile(r"(tensordesc<[^>]*x)[su](?=i\d)")
+"""What Triton writes before the integers of a descriptor's block; the tiles that it loads have none."""
+
 _NUMBERS = re.compile(r"(_\d+)*")
 _LOCATION = re.compile(r' loc\("((?:[^"\\]|\\.)*)":(\d+):(\d+)\)\s*$')
 
@@ -58,7 +61,7 @@ def read_ttir(
     Operations keep their source locations. Raises UnsupportedKernelError, which names operation and source line, for
     operations that tile IR does not have, and ValueError for `sparse` or `names` that do not fit or text that is damaged.
     """
-    resolved = spell_for_xdsl(resolve_locations(text))
+    resolved = _SIGN.sub(r"\1", spell_for_xdsl(resolve_locations(text)))
     context = make_context()
     context.load_dialect(cf.Cf)
     for each in OPERATIONS:

@@ -10,7 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
-from xdsl.dialects.builtin import DictionaryAttr, FixedBitwidthType, IntegerType, NoneAttr, StringAttr, TensorType
+from xdsl.dialects.builtin import (
+    DictionaryAttr,
+    NoneAttr,
+    StringAttr,
+    TensorType,
+)
 from xdsl.ir import Attribute, ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
@@ -216,7 +221,7 @@ class PointerType(ParametrizedAttribute, TypeAttribute):
 class DescriptorType(ParametrizedAttribute, TypeAttribute):
     """A tensor in global memory, read and written a block at a time: `!tt.tensordesc<tensor<128x64xf16>>`.
 
-    Newer Tritons print `!tt.tensordesc<128x64xf16>`, which is read too. They give integers a sign, `si8`, that loaded tiles do not have.
+    Newer Tritons print `!tt.tensordesc<128x64xf16>`, which is read too.
     """
 
     name = "tt.tensordesc"
@@ -229,7 +234,7 @@ class DescriptorType(ParametrizedAttribute, TypeAttribute):
             if full is None:
                 shape, element = parser.parse_ranked_shape()
                 full = TensorType(element, shape)
-            return [_without_sign(full)]
+            return [full]
 
     def print_parameters(self, printer: Printer) -> None:
         with printer.in_angle_brackets():
@@ -240,14 +245,6 @@ class DescriptorType(ParametrizedAttribute, TypeAttribute):
         if not 1 <= rank <= 5:
             raise VerifyException(f"a descriptor has 1 to 5 dimensions, got {rank}")
         _verify_tensor(self.block)
-
-
-def _without_sign(block: Attribute) -> Attribute:
-    tensor = as_tensor(block)
-    if tensor is None or not isinstance(element := tensor.element_type, FixedBitwidthType):
-        return block
-    signed = str(element).startswith(("si", "ui"))
-    return TensorType(IntegerType(element.bitwidth), tensor.get_shape()) if signed else block
 
 
 def loaded_type(pointer: Attribute) -> Attribute:

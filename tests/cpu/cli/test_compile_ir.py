@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from louver.cli.commands.compile_ir import ir_source
+from louver.ir.refusal import UnsupportedKernelError
+from louver.ptx.assembler import ptxas_version
+from louver.runtime.cache import ptx_hash
+from louver.user.arguments import Kind
+from louver.user.compiled import UncleanKernelError, Wanted, build_record
+from louver.user.hints import Hints
 from support.golden import ROOT as GOLDEN
+from support.jit import KeptSource
 
 if TYPE_CHECKING:
     from conftest import Cli
@@ -60,6 +67,24 @@ def test_each_stage_of_register_tiles(cli: Cli, stage: str, signs: list[str]) ->
 
 def test_ptx_is_printed_by_default(cli: Cli) -> None:
     assert cli("compile", DOCUMENTED).output == cli("compile", DOCUMENTED, "--emit", "ptx").output
+
+
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("file", sorted(GOLDEN.rglob("*.ttir")), ids=lambda file: str(file.relative_to(GOLDEN)))
+def test_what_is_printed_is_what_a_launch_runs(file: Path) -> None:
+    wanted = Wanted(KeptSource(file.stem, file.read_text("utf-8"), ()), Kind((), (), (), ()), Hints(), "bulk", "sm_90a")
+    source = ir_source(str(file), {}, "sm_90a")
+    try:
+        record = build_record(wanted)
+    except (UnsupportedKernelError, UncleanKernelError) as refused:
+        with pytest.raises(type(refused)):
+            source.text("ptx")
+        return
+    printed = source.text("ptx")
+    assert printed.startswith("// register tiles: ") == (record.resources["refusal"] is not None)
+    assert record.ptx_hash == ptx_hash(
+        printed.split("\n", 1)[1] if printed[0] == "/" else printed, ptxas=ptxas_version()
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from louver.cli.commands.compile_kernel import KernelArguments, load_kernel
+from louver.ptx.assembler import ptxas_version
+from louver.runtime.cache import ptx_hash
+from louver.user.arguments import classify
+from louver.user.compiled import Wanted, apart_of, build_record, multiples_of
+from louver.user.hints import Hints
+from louver.user.source import TritonSource
 from support.triton.cases import CASES
 from support.triton.tile_cases import TILE_CASES
 
@@ -69,6 +76,20 @@ def test_a_kernel_that_is_no_product_says_why(cli: Cli) -> None:
     assert "a warpgroup product has the stages" in cli.refused("compile", *product, "--emit", "encoded")
 
 
+@pytest.mark.parametrize(("size", "mark"), [(64, ":16"), (65, "")], ids=["multiples", "other sizes"])
+def test_a_command_prints_what_a_call_launches(cli: Cli, size: int, mark: str) -> None:
+    pytest.importorskip("triton")
+    case = TILE_CASES["dense_f16"]
+    given: dict[str, object] = {"M": size, "N": size, "K": size, **case.constexprs}
+    given |= {name: np.zeros((64, 64), np.float32 if name == "d" else np.float16) for name in ("d", "a", "b")}
+    source = TritonSource(case.function())
+    call = classify(source.parameters, given)
+    record = build_record(Wanted(source, call.kind, Hints(), "bulk", "sm_90a", multiples_of(call), apart_of(call)))
+    options = [text + mark if text.endswith("=i32") else text for text in tile_options("dense_f16")]
+    output = cli("compile", f"{KERNELS.with_name('tile_kernels.py')}:{case.kernel}", *options).output
+    assert record.ptx_hash == ptx_hash(output.split("\n", 1)[1], ptxas=ptxas_version())
+
+
 TYPES = {
     **dict.fromkeys(("d", "a", "b"), "*fp16"),
     **dict.fromkeys(("M", "N", "K", "stride_d", "stride_a", "stride_b"), "i32"),
@@ -106,8 +127,11 @@ def test_configs_and_heuristics_that_are_missing(cli: Cli) -> None:
 
 
 def test_arguments_are_parsed() -> None:
-    given = KernelArguments.parse(["a=*fp16", "n=i32"], ["B=128", "S=0.5", "ON=True", "ACT=leaky"], ["a=2:4"])
-    assert given.signature == {"a": "*fp16", "n": "i32"} and given.sparse == {"a": "2:4"}
+    given = KernelArguments.parse(
+        ["a=*fp16", "n=i32:16", "d=*fp16"], ["B=128", "S=0.5", "ON=True", "ACT=leaky"], ["a=2:4"]
+    )
+    assert given.signature == {"a": "*fp16", "n": "i32", "d": "*fp16"} and given.sparse == {"a": "2:4"}
+    assert given.multiples == ("n",) and given.arrays == ("d",)
     assert given.constexprs == {"B": 128, "S": 0.5, "ON": True, "ACT": "leaky"}
 
 

@@ -1,4 +1,4 @@
-"""The order in which the families are tried, for `louver compile` and `louver.jit` alike, and what is read how often."""
+"""The order in which the families are tried, and what is read how often."""
 
 from __future__ import annotations
 
@@ -10,16 +10,9 @@ from typing import Any
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
-from louver.cli.commands.stages import user_source
 from louver.compile import choose_family
 from louver.compile.choose_family import Choice, Reading, compile_kernel, only
-from louver.frontend.ttir import read_ttir
 from louver.ir.refusal import UnsupportedKernelError
-from louver.user.compiled import Wanted, compile_wanted
-from louver.user.hints import Hints
-from support.jit import kept_source, tile_source
-from support.triton.cases import kept
-from support.triton.tile_cases import kept_tiles
 
 CHOICE = Choice(lambda nest: pytest.fail("nothing is scheduled here"))  # type: ignore[arg-type, return-value]
 
@@ -116,24 +109,3 @@ def test_what_cannot_be_read_is_the_error(tried: Tried) -> None:
     with pytest.raises(UnsupportedKernelError, match="^tile IR has no such operation, got: op") as caught:
         compile_kernel(only(refused), CHOICE)
     assert not tried.attempts and not hasattr(caught.value, "__notes__")
-
-
-def test_the_command_and_jit_choose_by_this_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And come to the same text, of a kernel of each family."""
-    asked: list[Choice] = []
-
-    def choose(readings: Any, choice: Choice) -> Any:
-        asked.append(choice)
-        return compile_kernel(readings, choice)
-
-    monkeypatch.setattr(choose_family, "compile_kernel", choose)
-    monkeypatch.setattr("louver.cli.commands.stages.compile_kernel", choose)
-    for source, text in (
-        (kept_source("made_descriptors"), kept("made_descriptors", "3.6")),
-        (tile_source("dot_f16"), kept_tiles("dot_f16")),
-    ):
-        kind: Any = SimpleNamespace(signature=(), constexprs=(), sparse=(), ones=())
-        jitted = compile_wanted(Wanted(source, kind, Hints(), "bulk", "sm_90a"))
-        printed = user_source(lambda text=text: read_ttir(text), "sm_90a").compiled()  # type: ignore[misc]
-        assert jitted.made.ptx == printed.made.ptx and jitted.refusal == printed.refusal
-    assert len(asked) == 4

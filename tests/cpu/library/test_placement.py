@@ -13,12 +13,12 @@ import louver
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import BLayout
-from louver.library import launch
+from louver.library import rows
 from louver.library.batch import Placement, placed
 from louver.library.execute import layout_of
 from louver.library.fused import NOTHING, Given
-from louver.library.launch import Rows, copied_rows, output_rows
 from louver.library.request import Request, request
+from louver.library.rows import Rows, copied_rows, output_rows
 from louver.runtime.arrays import ArrayView, repeats
 
 Array = np.ndarray[Any, Any]
@@ -78,9 +78,9 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         target = np.frombuffer((ctypes.c_char * last).from_address(how["destination"]), np.uint16)
         as_strided(target, values.shape, (rows * how["pitch"], how["pitch"], size))[...] = values
 
-    monkeypatch.setattr(launch, "DeviceBuffer", Buffer)
-    monkeypatch.setattr(launch, "copy_matrix", copy)
-    monkeypatch.setattr(launch, "copy_is_loaded", lambda *key: True)
+    monkeypatch.setattr(rows, "DeviceBuffer", Buffer)
+    monkeypatch.setattr(rows, "copy_matrix", copy)
+    monkeypatch.setattr(rows, "copy_is_loaded", lambda *key: True)
     return made
 
 

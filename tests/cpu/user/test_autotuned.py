@@ -178,7 +178,7 @@ def test_register_tiles_have_the_warps_of_their_config(gpu: FakeGpu, clock: Cloc
 
 def test_hints_hold_for_every_config(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
     kernel, _ = decorated(hints={"stages": 3})
-    assert kernel.explain(**arguments(s)).schedule.stages == 3  # type: ignore[union-attr]
+    assert kernel.explain(**arguments(s)).schedule.ring.stages == 3  # type: ignore[union-attr]
     kernel[GRID](**arguments(s))
     timed = clock.timed
     kernel[GRID](**arguments(s), store="direct")

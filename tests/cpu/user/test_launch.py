@@ -405,9 +405,12 @@ def test_keys_tell_sources_types_constants_hints_and_targets_apart(s: louver.Spa
     [((), None), ((1,), 1), ((132,), 1), ((133,), 2), ((12, 11, 2), 2), ((265,), None), ((64, 64), None)],
 )
 def test_ctas_that_share_an_sm(grid: tuple[int, ...], ctas: int | None) -> None:
+    from louver.user.arguments import Call, Kind
     from louver.user.compiled import ctas_of
 
     assert ctas_of(grid, 132) == ctas
+    call = Call(Kind((), (), (), ()))
+    assert Wanted.of(KeptSource("kernel", "text", ()), Hints(), call, "bulk", "sm_90a", grid, 132).ctas == ctas
 
 
 def test_a_warm_start_reads_the_record(

@@ -7,12 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from louver.compile.plan.encode.live_sums import most_sums
 from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.emulator import Seeded
 from louver.emulator.order import Order
 from louver.emulator.removal import survey, undetected
 from louver.ir.context import parse_ir
-from louver.ir.tile import AsyncCopyOp, BoxCopiesOp
+from louver.ir.tile import AsyncCopyOp, BoxCopiesOp, FuncOp, LocalAllocOp
+from louver.isa.swizzle import BANK_LINE
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Kernel
 from support.dot_loops import DotLoop
@@ -64,6 +66,48 @@ def test_which_loads_are_boxes(rng: np.random.Generator, name: str) -> None:
         return
     m, n, k = LOOP.tile
     LOOP.drawn(rng, m + 16, n + 16, 5 * k - 16).emulate(made, Seeded(1))
+
+
+@pytest.mark.parametrize("ctas", [1, 4])
+def test_loops_that_follow_each_other_share_their_room(rng: np.random.Generator, ctas: int) -> None:
+    """Each of two loops has the slots of one alone, in the same place, and one tile of sums is held."""
+    ring, rings = (compile_tiles(parse_ir(each.text()), ctas=ctas) for each in (LOOP, replace(LOOP, twice=True)))
+    slots = [
+        [op.slots.value.data for op in made.encoded.walk() if isinstance(op, LocalAllocOp)] for made in (ring, rings)
+    ]
+    assert slots[1] == 2 * slots[0]
+    assert rings.kernel.dynamic_shared < ring.kernel.dynamic_shared + BANK_LINE * 2
+    assert rings.ctas_by_shared == ring.ctas_by_shared >= ctas
+    m, n, k = LOOP.tile
+    # More steps than slots, and a first copy to what the other loop's last product may still read.
+    run = replace(LOOP, twice=True).drawn(rng, m, n, 10 * k)
+    for seed in range(3):
+        run.emulate(rings, Seeded(seed))
+
+
+@pytest.mark.parametrize(
+    ("loop", "sums"),
+    [
+        (LOOP, 1),
+        (replace(LOOP, twice=True), 1),
+        (replace(LOOP, blocks=True), 1),
+    ],
+    ids=["one loop", "two loops", "scaled sums"],
+)
+def test_sums_that_are_held_at_once(loop: DotLoop, sums: int) -> None:
+    (function,) = (op for op in loop.compiled().decomposed.walk() if isinstance(op, FuncOp))
+    assert most_sums(function) == sums * loop.tile[0] * loop.tile[1]
+
+
+def test_sums_of_a_loop_that_wait_for_another_are_held() -> None:
+    """The second loop begins anew; both results are stored."""
+    text = replace(LOOP, twice=True).text().replace("iter_args(%c = %once)", "iter_args(%c = %none)")
+    shape = "tensor<64x16xf32>"
+    text = text.replace("  tt.store", f"  %both = arith.addf %once, %total : {shape}\n  tt.store").replace(
+        "%o_ptr, %total", "%o_ptr, %both"
+    )
+    (function,) = (op for op in parse_ir(text).walk() if isinstance(op, FuncOp))
+    assert most_sums(function) == 2 * 64 * 16
 
 
 BATCH = {

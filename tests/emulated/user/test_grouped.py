@@ -10,6 +10,7 @@ import pytest
 import louver
 from louver.emulator import Earliest
 from louver.formats.dtypes import element_type
+from louver.user.compiled import Wanted
 from louver.user.emulated import emulate
 from support.triton.grouped import GROUPED, grouped_kernel, layer
 
@@ -80,7 +81,10 @@ def test_more_tiles_than_programs(rng: np.random.Generator) -> None:
     call, hints = kernel._call((), known)
     emulate(
         "expert_pointers",
-        lambda variant, schedule: kernel._compile(call, hints, variant, case.grid, schedule),
+        hints,
+        lambda variant, schedule: kernel._compile(
+            Wanted.of(kernel._source, hints, call, variant, "sm_90a", case.grid, schedule=schedule)
+        ),
         call,
         case.grid,
         sm_count=3,

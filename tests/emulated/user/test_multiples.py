@@ -12,13 +12,12 @@ from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.ir.tile import FuncOp
 from louver.ir.tile.multiples import mark_apart
-from louver.ptx.assembler import assemble
 from louver.runtime.arrays import view
 from louver.user.arguments import Call, Kind
 from louver.user.compiled import apart_of, multiples_of
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
-from louver.user.occupancy import explain_room, spilled, with_room
+from louver.user.occupancy import with_room
 from support.emulate_tiles import emulate_tiles
 from support.jit import tile_source
 from support.multiples import marked
@@ -61,15 +60,12 @@ def test_sizes_of_descriptors_are_multiples_too() -> None:
 def test_a_kernel_that_spills_gets_more_warps() -> None:
     text = kept("gated_layer", "3.6")
     narrow = CompiledKernel(compile_tiles(read_ttir(text), warps=1), "no product")
-    before = assemble(narrow.made.ptx)
-    assert spilled(before)
-    wider, after = with_room(narrow, before, None)
-    assert not spilled(after) and wider.made.signature.threads in (64, 128)
-    assert wider.refusal == "no product"
+    wider = with_room(narrow, None)
+    assert not wider.spilled and wider.warning is None and wider.warps in (2, 4)
+    assert wider.kernel.refusal == "no product"
     # Whoever asks for one warp gets it, and is told.
-    kept_made, warning = explain_room(narrow, 1)
-    assert kept_made is narrow.made and warning is not None and "with 1 warp" in warning
-    assert explain_room(narrow, None)[1] is None
+    asked = with_room(narrow, 1)
+    assert asked.kernel is narrow and asked.spilled and "with 1 warps each thread moves" in str(asked.warning)
 
 
 STORES = """tt.func public @k(%a: !tt.ptr<f16>, %seen: !tt.ptr<f32>, %times: i32) {

@@ -13,6 +13,7 @@ import louver
 from louver.compile.products import CompiledProduct
 from louver.measure.forms import Form, bind
 from louver.user.bind_product import PartError, bind_product
+from louver.user.compiled import Wanted
 from louver.user.descriptor import TensorDescriptor
 from louver.user.facts import ProductFacts
 from support.triton.forms.find import forms
@@ -115,7 +116,7 @@ def test_an_array_without_memory_is_null() -> None:
     known, _ = bind(call, sparse=True)
     kernel = louver.jit(form.kernel)
     made, hints = kernel._call((), known)
-    compiled = kernel._compile(made, hints, "bulk").made
+    compiled = kernel._compile(Wanted.of(kernel._source, hints, made, "bulk", "sm_90a")).made
     assert isinstance(compiled, CompiledProduct)
     facts = ProductFacts.of(compiled.nest)
     bind_product("scaled", facts, made, call.grid)

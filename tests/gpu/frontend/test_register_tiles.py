@@ -12,24 +12,22 @@ from louver.compile import tiles as pipeline
 from louver.compile.choose_family import CompiledKernel
 from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
 from louver.compile.plan.feeds.split_addresses import split_addresses
-from louver.compile.tile_signature import ArgumentParameter
+from louver.compile.tile_signature import ARRAYS, TileSignature
 from louver.compile.tiles import MAX_WARPS, CompiledTiles, compile_tiles
 from louver.formats.tensor import SparseTensor
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.isa.instruction import LANES
-from louver.library.boxes import tensor_map
-from louver.ptx.assembler import assemble
+from louver.library.bind import Held, packed, tile_arguments
+from louver.library.operand import tile_metadata, tile_values
 from louver.runtime.device import Device, current_device
 from louver.runtime.memory import DeviceBuffer
-from louver.runtime.module import ArgumentPack, load
+from louver.runtime.module import load
 from louver.runtime.tensormap import encode
-from louver.user.bind_tiles import ADDRESSES
 from louver.user.occupancy import with_room
 from support.carried_tiles import FOR, NEXT, TYPES, WHILE
 from support.carried_tiles import draw as carried_tiles
 from support.carried_tiles import kernel as carrying
-from support.emulate_tiles import tile_metadata, tile_values
 from support.multiples import mark_arguments, marked
 from support.tile_operations import ATOMIC, ATOMICS, DTYPES, ELEMENTWISE, KEEP, SIZE, changed
 from support.triton.tile_cases import TILE_CASES, kept_tiles
@@ -70,9 +68,9 @@ class Placed:
 def run_on_device(compiled: CompiledTiles, run: Run, *, own_warps: bool = False) -> None:
     """Launch once, as `louver.jit` does; outputs are copied back into the run's arrays. own_warps: the test chose how many there are."""
     warps = compiled.signature.threads // LANES if own_warps else None
-    kernel, assembly = with_room(CompiledKernel(compiled, ""), assemble(compiled.ptx, compiled.target.name), warps)
-    assert isinstance(kernel.made, CompiledTiles)
-    signature = kernel.made.signature
+    found = with_room(CompiledKernel(compiled, ""), warps)
+    signature, assembly = found.kernel.made.signature, found.assembly
+    assert isinstance(signature, TileSignature)
     # Fewer warps than Louver would choose may have too few registers: who asks for them takes what is spilled.
     assert assembly.clean or own_warps, assembly.warnings
     assert not any(warning.performance_loss for warning in assembly.warnings), assembly.warnings
@@ -80,30 +78,19 @@ def run_on_device(compiled: CompiledTiles, run: Run, *, own_warps: bool = False)
         assembly.cubin, signature.kernel, dynamic_shared=signature.shared_bytes, threads=signature.threads, ordinal=0
     )
     placed: dict[tuple[str, str], Placed] = {}
-
-    def value(parameter: ArgumentParameter) -> int | float:
-        given = run.arguments[parameter.argument]
-        if parameter.type == "u64" and parameter.part != "value":
-            key = parameter.argument, parameter.part
-            if key not in placed:
-                if isinstance(given, SparseTensor):
-                    given = (
-                        tile_values(given) if parameter.part == "values" else tile_metadata(given, parameter.element)
-                    )
-                placed[key] = Placed(given)
-            return placed[key].address
-        return float(given) if parameter.type == "f32" else int(given) % (1 << (32 if parameter.type == "u32" else 64))
-
     x, y, z = (*run.grid, 1, 1)[:3]
-    values = [value(each) for each in signature.parameters]
     numbers: dict[str, int | float] = {"programs x": x, "programs y": y, "programs z": z}
-    pairs = zip(signature.parameters, values, strict=True)
-    numbers |= {each.number: number for each, number in pairs if each.part not in ADDRESSES}
-    pack = ArgumentPack([each.type for each in (*signature.parameters, *signature.boxes)])
-    for box in signature.boxes:
-        array = placed[box.argument, box.part]
-        values.append(encode(tensor_map(box, array.address, array.bytes.size, numbers)))
-    pack.bind(*values)
+    for parameter in signature.parameters:
+        given, key = run.arguments[parameter.argument], (parameter.argument, parameter.part)
+        if parameter.part not in ARRAYS:
+            numbers[parameter.number] = given
+        elif key not in placed:
+            if isinstance(given, SparseTensor):
+                given = tile_values(given) if parameter.part == "values" else tile_metadata(given, parameter.element)
+            placed[key] = Placed(given)
+    held = {key: Held(array.address, array.bytes.size) for key, array in placed.items()}
+    types = [each.type for each in signature.all_parameters]
+    pack = packed(types, tile_arguments(signature, numbers, held, encode))
     loaded.launch((x, y, z), pack)
     for name in run.expected:
         placed[name, "address"].read(run.arguments[name])

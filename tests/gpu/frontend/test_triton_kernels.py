@@ -12,8 +12,9 @@ from louver.compile.products import CompiledProduct
 from louver.formats.dtypes import element_type
 from louver.library.compiled import LoadedProduct
 from louver.library.fused import Bound
-from louver.library.launch import Launcher, Rows
+from louver.library.launch import Launcher
 from louver.library.operand import upload
+from louver.library.rows import Rows
 from louver.ptx.assembler import assemble
 from louver.runtime.device import Device, current_device
 from louver.runtime.module import load

@@ -17,8 +17,8 @@ from louver.isa.targets import SM_90A
 from louver.library import reference
 from louver.library.configure import choose, deepest
 from louver.library.fused import NOTHING_BOUND
-from louver.library.launch import Rows
 from louver.library.numerics import accumulation, compare
+from louver.library.rows import Rows
 from louver.library.state import TensorState
 from support.device_products import to_numpy, to_torch, torch_dtype
 from support.products import Operands, operands

@@ -15,7 +15,7 @@ from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
 from louver.library.configure import deepest
 from louver.library.fused import NOTHING_BOUND
-from louver.library.launch import Rows
+from louver.library.rows import Rows
 from louver.library.state import TensorState
 from support.device_products import guarded, to_numpy, to_torch
 from support.products import assert_exact, operands

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
@@ -86,6 +86,20 @@ def place_shared(function: FuncOp, target: Target) -> Rooms:
     return Rooms(staged, exchanges, walk.tiles, reused, multiplied, size)
 
 
+def shared_peak(function: FuncOp, means: Means) -> Callable[[Operation, Container[SSAValue | Operation]], int]:
+    """How many bytes an operation and what is in it take at once, without those of some tiles."""
+    walk = _Walk(function, means)
+    wanted = list(walk.wanted())
+
+    def peak(scope: Operation, without: Container[SSAValue | Operation]) -> int:
+        first, last = walk.numbers[scope], walk.ends[scope]
+        inside = [each for each in wanted if each.what not in without and each.first <= last and first <= each.last]
+        starts = {max(first, each.first) for each in inside}
+        return max((sum(each.bytes for each in inside if each.first <= at <= each.last) for at in starts), default=0)
+
+    return peak
+
+
 def _is_multiplied(tile: SSAValue) -> bool:
     """Whether warpgroups multiply a tile by this name."""
     return any(isinstance(use.operation, DotOp) and by_warpgroups(use.operation) for use in tile.uses)
@@ -112,7 +126,7 @@ class _Walk:
                 tile = tile_of(op.result)
                 size = op.slots.value.data * slot_bytes(op) if isinstance(op, LocalAllocOp) else tile.bytes
                 yield _Wanted(op.result, size, tile.swizzle.repeat, number, self._last(op.result))
-            elif size := exchange_bytes(op, self.means):
+            elif size := _exchange_bytes(op, self.means):
                 yield _Wanted(op, size, BANK_LINE, number, self.ends[op])
 
     def _last(self, tile: SSAValue) -> int:
@@ -155,7 +169,7 @@ def _names(op: Operation, index: int) -> list[SSAValue]:
             return [result for result in op.results if in_shared(result)]
 
 
-def exchange_bytes(op: Operation, means: Means) -> int:
+def _exchange_bytes(op: Operation, means: Means) -> int:
     """Shared memory that the elements of an operation take to change threads."""
     match op:
         case ConvertLayoutOp() if not in_shared(op.src) and not in_shared(op.result):

@@ -17,7 +17,7 @@ Valid tile IR with encodings in (after assign-encodings), valid tile IR out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -72,6 +72,7 @@ from louver.ir.tile.boxes import BARRIER_BYTES
 from louver.ir.tile.multiples import apart_of
 from louver.ir.tile.staging import in_shared, tile_of
 from louver.ir.tile.types import AnyTensor, register_encoding, tensor_of
+from louver.isa.swizzle import BANK_LINE
 
 MOST_SLOTS = 8
 """Slots of a ring, at most: so many steps but one are under way while one is multiplied."""
@@ -105,42 +106,97 @@ class _Tile:
         return put if self.turn is None else TensorType(put.element_type, put.get_shape()[::-1], encoding.turned())
 
 
+Peak = Callable[[Operation, Container[SSAValue | Operation]], int]
+"""Bytes of shared memory that an operation and what is in it take at once, without those of some tiles."""
+
+
 def ring_copies(
-    module: ModuleOp, rooms: Sequence[int], exchanged: Callable[[Operation], int], most: int = MOST_SLOTS
+    module: ModuleOp, rooms: Sequence[int], peak_of: Callable[[FuncOp], Peak], most: int = MOST_SLOTS
 ) -> None:
     """In place.
 
-    rooms: bytes of shared memory for the slots of a loop: the first that has room for two is taken. exchanged: bytes
-    that an operation takes to exchange elements, beside the slots. most: slots of a ring.
+    rooms: bytes of shared memory of a CTA: the first with room for two slots of each ring is taken. peak_of: what a
+    function takes beside the rings. most: slots of a ring.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
         apart = apart_of(function)
+        shares = _Shares(rooms, most, peak_of(function))
+        early, late = list[_Wish](), list[_Wish]()
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op, stores=True)]:
             loads = [op for op in loop.body.block.ops if isinstance(op, LoadOp) and is_unchanged(op, loop, apart)]
             tiles = [found for op in loads if (found := _tile(loop, op))]
-            if not tiles:
-                continue
             if not all(each.first for each in tiles):
                 tiles = [each for each in tiles if each.first is None]
-            size = BARRIER_BYTES + sum(tile_of(each.put.result).bytes for each in tiles)
-            taken = sum(
-                op.slots.value.data * tile_of(op.result).bytes
-                for op in function.body.walk()
-                if isinstance(op, LocalAllocOp)
-            )
-
-            def slots(scope: scf.ForOp, size: int = size, taken: int = taken) -> int:
-                """Slots while all that is in a loop has its room."""
-                free = [room - taken - max(map(exchanged, scope.walk())) for room in rooms]
-                return min(most, next((room // size for room in free if room >= 2 * size), 0))
-
-            around = loop_around(loop, [each.load for each in tiles], apart)
-            if around is not None and slots(around) < min(ENOUGH_SLOTS, slots(loop)):
-                around = None
-            count = slots(loop if around is None else around)
+            if tiles:
+                around = loop_around(loop, [each.load for each in tiles], apart)
+                late.append(_Wish(loop, tiles, loop))
+                early.append(_Wish(loop, tiles, around or loop))
+        # Copies for the next iteration of the loop around keep their room for all of it.
+        counts = zip(early, late, shares.slots(early), shares.slots(late), strict=True)
+        wishes = [first if count >= min(ENOUGH_SLOTS, other) else then for first, then, count, other in counts]
+        for wish, count in zip(wishes, shares.slots(wishes), strict=True):
             if count:
-                _Ring(loop, tiles, count, around).make()
+                # Rings of loops before may have made the loop around anew.
+                around = None if wish.home is wish.loop else cast(scf.ForOp, wish.loop.parent_op())
+                _Ring(wish.loop, wish.tiles, count, around).make()
         remove_dead(function)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """A ring before it is made, with its slots in shared memory as long as the loop `home` runs."""
+
+    loop: scf.ForOp
+    tiles: Sequence[_Tile]
+    home: scf.ForOp
+
+    @property
+    def bytes(self) -> int:
+        """Of a slot."""
+        return sum(tile_of(each.put.result).bytes for each in self.tiles)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    """Shared memory for the rings of a function: in one place those of loops that follow each other."""
+
+    rooms: Sequence[int]
+    most: int
+    peak: Peak
+
+    def slots(self, wishes: Sequence[_Wish]) -> list[int]:
+        """Slots of each ring. Those that live at the same time have as many as the others, as far as they fit; some none, without room for two."""
+        kept = list[_Wish]()
+        for wish in wishes:
+            if self._fits([*kept, wish], [2] * (len(kept) + 1), self.rooms[-1]):
+                kept.append(wish)
+        counts = [2] * len(kept)
+        room = next(room for room in self.rooms if self._fits(kept, counts, room))
+        growing = set(range(len(kept)))
+        while growing:
+            index = min(growing, key=lambda each: (counts[each], each))
+            counts[index] += 1
+            if counts[index] > self.most or not self._fits(kept, counts, room):
+                counts[index] -= 1
+                growing.remove(index)
+        found = {wish.loop: count for wish, count in zip(kept, counts, strict=True)}
+        return [found.get(wish.loop, 0) for wish in wishes]
+
+    def _fits(self, wishes: Sequence[_Wish], counts: Sequence[int], room: int) -> bool:
+        """Whether rings of so many slots have room beside all that is in their loops."""
+        copied: set[SSAValue | Operation] = {each.put.result for wish in wishes for each in wish.tiles}
+        # Barriers stay until the kernel ends.
+        free = room - BANK_LINE * len(wishes)
+        return all(
+            self.peak(wish.home, copied)
+            + sum(
+                count * other.bytes
+                for other, count in zip(wishes, counts, strict=True)
+                if other.home.is_ancestor(wish.home)
+            )
+            <= free
+            for wish in wishes
+        )
 
 
 def goes_to_ring(loop: scf.ForOp, load: LoadOp) -> bool:

@@ -257,16 +257,19 @@ GATHER = f"""
     %x = tt.load %pg, %in_a, %none : {P}
     %y = tt.load %pb, %in_b, %none : {P}"""
 
+# fmt: off
+BRANCH = kernel(
+        PLACES, LOADS, f"    %t0 = tt.dot %x, %y, %s : {H} * {H} -> {F}\n    %more = arith.cmpi slt, %i, %K : i32",
+        f"    %t = scf.if %more -> ({F}) {{\n      scf.yield %t0 : {F}\n    }} else {{\n      scf.yield %s : {F}\n    }}",
+    )
+# fmt: on
+
 STAYS = {
     "a store": kernel(PLACES, LOADS, DOT, STORE.replace("%sum", "%t").replace("%o0", "%u0").replace("%o1", "%u1").replace("%o2", "%u2")),
     "an atomic sum": kernel(
         PLACES, LOADS, DOT,
         "    %yes = arith.constant true\n    %one = arith.constant 1.0 : f32\n"
         "    %old = tt.atomic_rmw fadd, acq_rel, gpu, %out, %one, %yes : (!tt.ptr<f32>, f32, i1) -> f32",
-    ),
-    "a branch": kernel(
-        PLACES, LOADS, f"    %t0 = tt.dot %x, %y, %s : {H} * {H} -> {F}\n    %more = arith.cmpi slt, %i, %K : i32",
-        f"    %t = scf.if %more -> ({F}) {{\n      scf.yield %t0 : {F}\n    }} else {{\n      scf.yield %s : {F}\n    }}",
     ),
     "a volatile load": kernel(PLACES, LOADS.replace("%none :", "%none {isVolatile = true} :", 1), DOT),
     "no dot": kernel(PLACES, LOADS, f"    %w = arith.addf %x, %y : {H}\n    %u = arith.extf %w : {H} to {F}\n    %t = arith.addf %u, %s : {F}"),
@@ -297,6 +300,13 @@ def test_loops_that_stay_as_they_are(form: str) -> None:
     prefetch_loads(after, 4)
     assert str(after) == str(before)
     np.testing.assert_array_equal(run(after, 50, 0, 16), run(before, 50, 0, 16))
+
+
+def test_a_branch_behind_the_dot_changes_nothing() -> None:
+    before, after = both(BRANCH)
+    assert taken(before, after) == 2
+    for k in (0, 16, 50):
+        np.testing.assert_array_equal(run(after, k, 0, 16), run(before, k, 0, 16))
 
 
 def by_quotients(number: str) -> str:
@@ -333,10 +343,10 @@ def test_shifts_by_what_stays_the_same(operation: str) -> None:
         "%d = arith.divsi %k0, %sixteen\n%v = arith.shrsi %k0, %d",
     ],
 )
-def test_quotients_that_need_not_exist_a_step_ahead(number: str) -> None:
-    """What is divided by is 0 at the loop's end, or what is shifted by too large."""
+def test_quotients_that_need_not_exist_a_step_ahead_are_guarded(number: str) -> None:
+    """What is divided by is 0 at the loop's end, or what is shifted by too large: nothing is computed of it there."""
     before, after = both(by_quotients(number))
-    assert taken(before, after) == 1, "b alone"
+    assert taken(before, after) == 2
     for k in (0, 16, 64, 70):
         np.testing.assert_array_equal(run(after, k, 0, 16), run(before, k, 0, 16))
 

@@ -1,0 +1,168 @@
+"""A call's kernel and the values of its parameters, for a device and for the emulator alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from louver.compile.plan.layout import metadata_words
+from louver.compile.plan.schedule import Schedule
+from louver.compile.signature import Signature, parameter_name
+from louver.compile.tile_signature import Part, TileSignature
+from louver.formats.tensor import SparseTensor
+from louver.ir.polynomial import with_grid
+from louver.isa.targets import Target
+from louver.isa.tensormap import TensorMap
+from louver.library.bind import Held, UnmappableError, product_arguments, tile_arguments
+from louver.library.fused import Bound
+from louver.library.rows import Rows
+from louver.user.arguments import Call
+from louver.user.bind_product import Matrix, PartError, ProductCall, bind_product, check_alignment, check_direct
+from louver.user.bind_tiles import check_tiles
+from louver.user.compiled import UserKernel, Variant
+from louver.user.hints import Hints
+from louver.user.retile import schedule_of
+
+K = TypeVar("K")
+M = TypeVar("M", covariant=True)
+
+
+class Machine(Protocol[K]):
+    """What has a call's kernels and arrays."""
+
+    @property
+    def target(self) -> Target: ...
+
+    @property
+    def sm_count(self) -> int:
+        """SMs that share a product's tiles."""
+        ...
+
+    def kernel(self, variant: Variant, schedule: Schedule | None = None) -> UserKernel[K]:
+        """The call's kernel. schedule: a product's; None leaves it to Louver."""
+        ...
+
+    def held(self, argument: str) -> Held:
+        """Where a dense array is."""
+        ...
+
+
+class Memory(Machine[K], Protocol[K, M]):
+    """A machine on which kernels run."""
+
+    def product_operand(self, parts: Sequence[SparseTensor], words: int, entries: int) -> tuple[Rows, int]:
+        """The values of a product's sparse operand, as so many matrices, and the address of its metadata, so many words a load."""
+        ...
+
+    def tile_operand(self, argument: str, element: str) -> Mapping[Part, Held]:
+        """The values of a sparse argument, and its metadata for products of `element`."""
+        ...
+
+    def encode(self, tensor_map: TensorMap) -> M:
+        """A tensor map as kernels are given it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen(Generic[K]):
+    """The kernel that runs a call. product: what the call binds, None for register tiles. refused: why it is not a product's call."""
+
+    kernel: UserKernel[K]
+    product: ProductCall | None = None
+    refused: PartError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BoundKernel(Generic[K, M]):
+    """A kernel with its grid and the values of its parameters, in order."""
+
+    kernel: UserKernel[K]
+    grid: tuple[int, int, int]
+    values: dict[str, M | int | float]
+
+
+def choose(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Machine[K]) -> Chosen[K]:
+    """The kernel that fits the call's sizes and the alignment of its arrays.
+
+    Raises ValueError where sizes, arrays and grid do not fit together, and what `machine.kernel` raises.
+    """
+    kernel = machine.kernel("bulk")
+    facts = kernel.launch.facts
+    if facts is None:
+        return Chosen(kernel)
+    try:
+        product = bind_product(name, facts, call, grid)
+    except PartError as error:
+        if hints.schedule:
+            raise
+        try:
+            return Chosen(machine.kernel("tiles"), refused=error)
+        except ValueError:
+            raise error from None
+    dense, out = (_rows(matrix, call, machine) for matrix in (product.dense, product.out))
+    if not dense.aligned:
+        if hints.schedule:
+            check_alignment(name, product, dense)
+        return Chosen(machine.kernel("tiles"))
+    schedule = None
+    if not hints.schedule:
+        sizes = product.m, product.n, product.batch
+        schedule = schedule_of(facts, sizes, machine.target, machine.sm_count, aligned_output=out.bulk_writable)
+    if schedule not in (None, kernel.launch.schedule):
+        kernel = machine.kernel("bulk" if out.bulk_writable else "direct", schedule)
+    elif kernel.launch.stores_in_bulk and not out.bulk_writable:
+        kernel = machine.kernel("direct")
+        check_direct(name, product, out, "bulk" if kernel.launch.stores_in_bulk else "direct")
+    return Chosen(kernel, product)
+
+
+def bind_call(name: str, hints: Hints, call: Call, grid: Sequence[int], memory: Memory[K, M]) -> BoundKernel[K, M]:
+    """The call, ready to run. Raises as `choose` does."""
+    chosen = choose(name, hints, call, grid, memory)
+    if chosen.product is not None:
+        return _bind_product(chosen.kernel, chosen.product, call, memory)
+    try:
+        return _bind_tiles(name, chosen.kernel, call, grid, memory)
+    except UnmappableError:
+        return _bind_tiles(name, memory.kernel("tiles"), call, grid, memory)
+    except ValueError:
+        if chosen.refused is None:
+            raise
+        raise chosen.refused from None
+
+
+def _bind_product(kernel: UserKernel[K], product: ProductCall, call: Call, memory: Memory[K, M]) -> BoundKernel[K, M]:
+    signature, schedule = kernel.signature, kernel.launch.schedule
+    assert isinstance(signature, Signature) and schedule is not None
+    parts = [call.sparse[argument] for argument in product.sparse]
+    words = metadata_words(schedule, parts[0].dtype.name)
+    values, metadata = memory.product_operand(parts, words, product.entries)
+    dense, out = (_rows(matrix, call, memory) for matrix in (product.dense, product.out))
+    maps = {"a": values, "b": dense, "d": out}
+    pointers = {parameter_name(argument): memory.held(argument).address for argument in call.arrays}
+    bound = Bound(pointers, product.numbers, product.sizes)
+    sizes = product.m, product.n, product.k
+    arguments = product_arguments(
+        signature, sizes, maps, metadata, bound, lambda parameter, rows: memory.encode(rows.tensor_map(parameter))
+    )
+    ctas = signature.grid(product.m, product.n, memory.sm_count, product.batch)
+    return BoundKernel(kernel, (ctas, 1, 1), arguments)
+
+
+def _bind_tiles(
+    name: str, kernel: UserKernel[K], call: Call, grid: Sequence[int], memory: Memory[K, M]
+) -> BoundKernel[K, M]:
+    signature = kernel.signature
+    assert isinstance(signature, TileSignature)
+    check_tiles(name, signature, call, grid)
+    held: dict[tuple[str, str], Held] = {(argument, "address"): memory.held(argument) for argument in call.arrays}
+    for argument, element in signature.metadata:
+        held |= {(argument, part): each for part, each in memory.tile_operand(argument, element).items()}
+    arguments = tile_arguments(signature, with_grid(call.numbers, grid), held, memory.encode)
+    x, y, z = (*grid, 1, 1)[:3]
+    return BoundKernel(kernel, (x, y, z), arguments)
+
+
+def _rows(matrix: Matrix, call: Call, machine: Machine[K]) -> Rows:
+    return matrix.at(machine.held(matrix.argument).address, call.arrays[matrix.argument].element.bytes)
