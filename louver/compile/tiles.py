@@ -246,7 +246,14 @@ def _ring_rooms(state: TilesState) -> tuple[int, ...]:
 def _assign_encodings(state: TilesState) -> None:
     way, warpgroups = state.way, state.target.has("wgmma.sp")
     copied = state.wide and way.slots > 0
-    state.module = assign_encodings(state.module, state.warps, staged=way.staged, warpgroups=warpgroups, copied=copied)
+    state.module = assign_encodings(
+        state.module,
+        state.warps,
+        registers=state.target.registers_per_sm,
+        staged=way.staged,
+        warpgroups=warpgroups,
+        copied=copied,
+    )
 
 
 def _hoist_invariants(state: TilesState) -> None:

@@ -50,8 +50,10 @@ MANY = 32
 def test_kernels_ahead(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, name: str, wide: bool) -> None:
     found: list[int] = []
 
-    def encode_and_prefetch(module: ModuleOp, warps: int, *, staged: bool, warpgroups: bool, copied: bool) -> ModuleOp:
-        encoded = assign_encodings(module, warps, staged=staged, warpgroups=warpgroups)
+    def encode_and_prefetch(
+        module: ModuleOp, warps: int, *, registers: int, staged: bool, warpgroups: bool, copied: bool
+    ) -> ModuleOp:
+        encoded = assign_encodings(module, warps, registers=registers, staged=staged, warpgroups=warpgroups)
         before = str(encoded).count("tt.load")
         prefetch_loads(encoded, MANY)
         found.append(str(encoded).count("tt.load") - before)

@@ -95,6 +95,13 @@ def test_a_thread_of_a_warpgroup_has_64_sums(element: str, tile: tuple[int, int,
     assert DotLoop(element, tile).compiled().signature.threads == 32 * warps
 
 
+def test_sums_that_fill_the_registers_are_multiplied_by_warps() -> None:
+    """16 warps leave a thread 128 registers: the assembler refuses 128 sums of a warpgroup's product, and takes 64."""
+    wide, narrow = (DotLoop("f16", (256, n, 64), warps=16).compiled().ptx for n in (256, 128))
+    assert "wgmma" not in wide
+    assert "wgmma" in narrow
+
+
 @pytest.mark.parametrize("name", ["f16, scaled on the way", "f16, of integers", "e4m3, N-major"])
 def test_what_operands_are_computed_of_is_copied(name: str) -> None:
     made = FORMS[name].compiled(boxes=False)

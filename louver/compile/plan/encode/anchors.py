@@ -126,13 +126,15 @@ def element_bits(value: SSAValue) -> int:
     return element.bitwidth
 
 
-def product_encoding(op: DotOp, warps: int, staged: Mapping[SSAValue, int], *, apart: bool = False) -> MmaAttr:
+def product_encoding(
+    op: DotOp, warps: int, staged: Mapping[SSAValue, int], registers: int, *, apart: bool = False
+) -> MmaAttr:
     """The encoding of a dot's sums. A sparse right operand makes it the transposed product.
 
     Warps are along the rows first, so that sums stay in their warp on the way to another dot or a sum along rows; where sums go no
     such way they are along both, such that a warp has the fewest elements of operands.
     """
-    if (found := warpgroup_encoding(op, warps, staged)) is not None:
+    if (found := warpgroup_encoding(op, warps, staged, registers)) is not None:
         return found
     rows, columns = product_shape(op)
     transposed = is_transposed(op)
@@ -172,6 +174,7 @@ def _dots_apart(operations: Sequence[Operation]) -> bool:
 
 class Natures:
     """The encodings that values have by nature. warps: of a CTA. warpgroups: whether the target multiplies by warpgroups.
+    registers: of an SM.
 
     staged: operands of dots that go through shared memory, which are computed in rows, each with the dimension of its rows.
     copied: tiles that are loaded to shared memory and taken from there, each with the encoding of its copies and their dimension.
@@ -179,9 +182,16 @@ class Natures:
     """
 
     def __init__(
-        self, function: FuncOp, warps: int, *, staged: bool = True, warpgroups: bool = True, copied: bool = False
+        self,
+        function: FuncOp,
+        warps: int,
+        *,
+        registers: int,
+        staged: bool = True,
+        warpgroups: bool = True,
+        copied: bool = False,
     ) -> None:
-        self.warps = warps
+        self.warps, self.registers = warps, registers
         self.together = _together(function)
         # Elements that are moved one by one leave a warpgroup nothing to gain.
         self.warpgroups = warpgroups and has_known_addresses(function)
@@ -283,7 +293,7 @@ class Natures:
         match op:
             case DotOp():
                 staged = self.operands if self.warpgroups else {}
-                return [(op.d, product_encoding(op, self.warps, staged, apart=self.apart))]
+                return [(op.d, product_encoding(op, self.warps, staged, self.registers, apart=self.apart))]
             case ReduceOp():
                 found = next((found for each in op.srcs if (found := self.of(each))), None)
                 return [(each, found and SliceAttr.of(op.axis.value.data, found)) for each in op.result]

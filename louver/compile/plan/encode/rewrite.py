@@ -25,6 +25,7 @@ def assign_encodings(
     module: ModuleOp,
     warps: int | None = None,
     *,
+    registers: int,
     staged: bool = True,
     warpgroups: bool = True,
     copied: bool = False,
@@ -32,14 +33,15 @@ def assign_encodings(
     """A rewritten copy in which every tensor has the encoding that decides its registers.
 
     Valid tile IR in, without sparse types, block pointers and descriptors (after expand-blocks). warps: of a CTA, a power of two;
-    chosen by the kernel's dots where it is not given. staged: whether operands of dots may go through shared memory. warpgroups:
+    chosen by the kernel's dots where it is not given. registers: of an SM, which a CTA's threads share. staged: whether operands of dots may go through shared memory. warpgroups:
     whether the target multiplies by warpgroups. copied: whether ring-copies follows, for which tiles go through shared memory. Refuses, with operation and line, what is not computed on tiles in registers.
     """
     copy = module.clone()
     for function in [op for op in copy.body.ops if isinstance(op, FuncOp) and op.is_public]:
         _check_shapes(function)
         count = choose_warps(function, warpgroups=warpgroups) if warps is None else warps
-        _Rewrite(function, Natures(function, count, staged=staged, warpgroups=warpgroups, copied=copied)).run()
+        natures = Natures(function, count, registers=registers, staged=staged, warpgroups=warpgroups, copied=copied)
+        _Rewrite(function, natures).run()
         remove_dead(function)
     return copy
 

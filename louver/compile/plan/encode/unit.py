@@ -28,6 +28,9 @@ MOST_COLUMNS = 256
 MOST_SUMS = 128
 """Sums of a thread, at most: beside them it has addresses and what it loads."""
 
+REGISTERS_BESIDE_SUMS = 27
+"""Registers that the assembler wants beside the sums of a product: it refuses the kernel otherwise (C7602)."""
+
 PART_COLUMNS = 128
 """Columns of a product whose sums are added to others, at most: 64 registers of a thread, beside those of the others."""
 
@@ -43,10 +46,11 @@ def product_shape(op: DotOp) -> tuple[int, int]:
     return (columns, rows) if is_transposed(op) else (rows, columns)
 
 
-def warpgroup_encoding(op: DotOp, warps: int, staged: Mapping[SSAValue, int]) -> MmaAttr | None:
+def warpgroup_encoding(op: DotOp, warps: int, staged: Mapping[SSAValue, int], registers: int) -> MmaAttr | None:
     """The encoding of a dot's sums in products of warpgroups; None where warps multiply it.
 
     warps: of a CTA. staged: the operands in shared memory, each with the dimension of its neighbours.
+    registers: of an SM, which the threads of a CTA share.
     """
     if warps % WARPS_PER_WARPGROUP or not multiplies(op, staged):
         return None
@@ -59,7 +63,8 @@ def warpgroup_encoding(op: DotOp, warps: int, staged: Mapping[SSAValue, int]) ->
     along_rows = min(groups // least, rows // ROWS)
     along_columns = groups // along_rows
     n = min(most, columns // along_columns)
-    if n < COLUMNS or rows * columns > MOST_SUMS * LANES * warps:
+    most_sums = min(MOST_SUMS, registers // (LANES * warps) - REGISTERS_BESIDE_SUMS)
+    if n < COLUMNS or rows * columns > most_sums * LANES * warps:
         return None
     return MmaAttr.of_warpgroups(along_rows, along_columns, n, transposed=is_transposed(op))
 
