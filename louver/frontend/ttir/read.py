@@ -33,8 +33,8 @@ _INSTEAD = {
 }
 """Rules for operations that are refused, where something else can be written."""
 
-_SIGN = re.compile(r"(tensordesc<[^>]*x)[su](?=i\d)")
-"""What Triton writes before the integers of a descriptor's block; the tiles that it loads have none."""
+_SIGN = re.compile(r"((?<!tensor)<(?:\d+x)+|tensor<(?:\d+x)+(?=s))[su](?=i\d)")
+"""What Triton writes before the integers of a descriptor's block; the tiles that it loads have none. `tensor<16xui8>` is tile IR's own."""
 
 _NUMBERS = re.compile(r"(_\d+)*")
 _LOCATION = re.compile(r' loc\("((?:[^"\\]|\\.)*)":(\d+):(\d+)\)\s*$')
