@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import numpy as np
 import pytest
-import triton
-import triton.language as tl
 
 import louver
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
+
+import triton
+import triton.language as tl
 
 
 @triton.jit
