@@ -9,7 +9,6 @@ import louver
 from louver.compile.plan.schedule import Schedule
 from louver.compile.products import CompiledProduct, compile_product
 from louver.emulator import Order
-from louver.emulator.removal import ORDERS, removals, survey, undetected, work_removals
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
@@ -19,6 +18,7 @@ from louver.library.emulate import emulate
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Inst, Kernel, Module
 from louver.ptx.printer import print_module
+from support.removal import ORDERS, removals, survey, undetected, work_removals
 
 pytestmark = pytest.mark.sampled(7)
 

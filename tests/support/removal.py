@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from louver.emulator.decode import positions
 from louver.emulator.errors import EmulationError
 from louver.emulator.order import Earliest, Latest, Order, Seeded
 from louver.emulator.text import describe
@@ -75,7 +74,7 @@ def removals(kernel: Kernel) -> Iterator[Removal]:
 
     Waits for groups are weakened as well, to leave one group more unfinished.
     """
-    for position, node in positions(kernel.body):
+    for position, node in enumerate(kernel.body.walk()):
         if isinstance(node, While) and _waits(node):
             yield _changed(kernel, node, [], position, f"the loop around {describe(_polls(node)[0])}")
         elif isinstance(node, Inst) and node.op.mnemonic.startswith(SYNCHRONISATION):
@@ -85,7 +84,7 @@ def removals(kernel: Kernel) -> Iterator[Removal]:
 
 def work_removals(kernel: Kernel) -> Iterator[Removal]:
     """Each product, load, copy and store taken out, one at a time, in program order. `kernel` itself stays as it is."""
-    for position, node in positions(kernel.body):
+    for position, node in enumerate(kernel.body.walk()):
         if isinstance(node, Inst) and node.op.mnemonic.startswith(WORK):
             yield _changed(kernel, node, [], position, describe(node))
 
