@@ -93,19 +93,6 @@ class MbarrierArriveExpect(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class MbarrierExpect(Effect):
-    """`mbarrier.expect_tx.relaxed.cta [addr], bytes`: expect bytes of asynchronous copies in this phase, without arriving."""
-
-    opcode = "mbarrier.expect_tx.relaxed.cta.shared::cta.b64"
-    takes = (_address(), Operand("bytes", "in", "b32"))
-    needs = SM90
-
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        warp.mbarrier_expect(inputs[0], inputs[1])
-        return ()
-
-
-@dataclass(frozen=True, slots=True)
 class MbarrierTryWait(Effect):
     """`mbarrier.try_wait.parity p, [addr], parity`: true once the phase of that parity is complete; may pause meanwhile."""
 
@@ -117,18 +104,6 @@ class MbarrierTryWait(Effect):
         """Pause while nothing is complete and other work can run, then test."""
         pause = warp.mbarrier_pause(inputs[0], inputs[1])
         return pause if pause is not None else (warp.mbarrier_test(inputs[0], inputs[1]),)
-
-
-@dataclass(frozen=True, slots=True)
-class MbarrierTestWait(Effect):
-    """`mbarrier.test_wait.parity p, [addr], parity`: whether the phase of that parity is complete; never pauses."""
-
-    opcode = "mbarrier.test_wait.parity.shared::cta.b64"
-    takes = (Operand("p", "out", "pred", kind="register"), _address(), Operand("parity", "in", "b32"))
-    needs = SM90
-
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        return (warp.mbarrier_test(inputs[0], inputs[1]),)
 
 
 @dataclass(frozen=True, slots=True)

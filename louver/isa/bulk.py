@@ -1,7 +1,7 @@
 """Bulk copies between global and shared memory: runs of bytes, and tiles that a tensor map describes.
 
 The tensor map is a kernel parameter passed by value; the instruction takes its generic address.
-Source: PTX ISA, cp.async.bulk, cp.async.bulk.tensor, cp.async.bulk.commit_group and wait_group, prefetch.tensormap, createpolicy.
+Source: PTX ISA, cp.async.bulk, cp.async.bulk.tensor, cp.async.bulk.commit_group and wait_group, createpolicy.
 """
 
 from __future__ import annotations
@@ -209,20 +209,6 @@ class BulkLoad(Effect):
         for lane in np.flatnonzero(warp.active).tolist():
             destination, source, size, mbarrier, *mask = (int(bits[lane]) for bits in inputs)
             warp.bulk_load(source, destination, size, mbarrier, mask[0] if mask else None)
-        return ()
-
-
-@dataclass(frozen=True, slots=True)
-class PrefetchTensorMap(Effect):
-    """`prefetch.tensormap [a]`: brings a tensor map into the cache; a is its generic address. It changes no result."""
-
-    opcode = "prefetch.tensormap"
-    takes = (Operand("a", "in", "b64", kind="address"),)
-    needs = SM90
-
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Check that the address is a tensor map's."""
-        warp.tensor_map(inputs[0])
         return ()
 
 

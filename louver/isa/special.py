@@ -1,6 +1,6 @@
 """Special registers, and exchange among the lanes of a warp.
 
-Source: PTX ISA, Special Registers, shfl.sync, elect.sync, activemask.
+Source: PTX ISA, Special Registers, shfl.sync, elect.sync.
 """
 
 from __future__ import annotations
@@ -105,16 +105,3 @@ class Elect(Effect):
         elected = np.zeros(LANES, np.bool_)
         elected[np.flatnonzero(warp.active)[:1]] = True
         return (elected,)
-
-
-@dataclass(frozen=True, slots=True)
-class ActiveMask(Effect):
-    """`activemask.b32 d`: one bit for each lane that executes it."""
-
-    opcode = "activemask.b32"
-    takes = (Operand("d", "out", "b32", kind="register"),)
-
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """The mask, in every lane."""
-        mask = sum(1 << lane for lane in np.flatnonzero(warp.active).tolist())
-        return (np.full(LANES, mask, np.uint32),)

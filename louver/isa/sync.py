@@ -1,6 +1,6 @@
-"""Barriers of warp, CTA and cluster, proxy fences, register reallocation, trap.
+"""Barriers of warp, CTA and cluster, proxy fences, register reallocation.
 
-Source: PTX ISA, Parallel Synchronization and Communication; Miscellaneous (setmaxnreg), Control Flow (trap).
+Source: PTX ISA, Parallel Synchronization and Communication; Miscellaneous (setmaxnreg).
 """
 
 from __future__ import annotations
@@ -29,13 +29,6 @@ class WarpSync(Effect):
         return ()
 
 
-def _check_barrier(index: int, threads: int) -> None:
-    if not 0 <= index < NAMED_BARRIERS:
-        raise ValueError(f"a CTA has the barriers 0 to {NAMED_BARRIERS - 1}, got {index}")
-    if threads < LANES or threads % LANES:
-        raise ValueError(f"a barrier counts whole warps of {LANES} threads, got {threads}")
-
-
 @dataclass(frozen=True, slots=True)
 class BarrierSync(Effect):
     """`barrier.sync.aligned index, threads`: wait for that many threads, a multiple of 32, at a named barrier (0 to 15)."""
@@ -46,7 +39,10 @@ class BarrierSync(Effect):
     aligned = True
 
     def __post_init__(self) -> None:
-        _check_barrier(self.index, self.threads)
+        if not 0 <= self.index < NAMED_BARRIERS:
+            raise ValueError(f"a CTA has the barriers 0 to {NAMED_BARRIERS - 1}, got {self.index}")
+        if self.threads < LANES or self.threads % LANES:
+            raise ValueError(f"a barrier counts whole warps of {LANES} threads, got {self.threads}")
 
     @property
     def mnemonic(self) -> str:
@@ -55,27 +51,6 @@ class BarrierSync(Effect):
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         suspend = warp.barrier_sync(self.index, self.threads)
         return () if suspend is None else suspend
-
-
-@dataclass(frozen=True, slots=True)
-class BarrierArrive(Effect):
-    """`barrier.arrive.aligned index, threads`: arrive at a named barrier without waiting."""
-
-    index: int
-    threads: int
-
-    aligned = True
-
-    def __post_init__(self) -> None:
-        _check_barrier(self.index, self.threads)
-
-    @property
-    def mnemonic(self) -> str:
-        return f"barrier.arrive.aligned {self.index}, {self.threads}"
-
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        warp.barrier_arrive(self.index, self.threads)
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +133,3 @@ class SetMaxRegisters(Effect):
         """Reallocate; an increase waits for free registers."""
         suspend = warp.set_max_registers(self.count, self.action == "inc")
         return () if suspend is None else suspend
-
-
-@dataclass(frozen=True, slots=True)
-class Trap(Effect):
-    """`trap`: ends the kernel with an error. message: what the emulator reports."""
-
-    message: str
-
-    opcode = "trap"
-
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        warp.trap(self.message)
-        return ()

@@ -18,7 +18,6 @@ from louver.ptx.module import Block, If, Imm, Inst, Kernel, Node, While
 
 SYNCHRONISATION = (
     "mbarrier.arrive",
-    "mbarrier.expect_tx",
     "fence.",
     "bar.",
     "barrier.",
@@ -39,8 +38,8 @@ SYNCHRONISATION = (
 WORK = ("wgmma.mma_async", "ld.global", "ld.shared", "ldmatrix", "cp.async.bulk.tensor", "cp.async.bulk.shared", "st")
 """Beginnings of the mnemonics that multiply, load, copy and store (`stmatrix` too)."""
 
-POLLS = ("mbarrier.try_wait", "mbarrier.test_wait")
-"""Beginnings of the mnemonics that a waiting loop repeats; the loop goes as a whole."""
+POLL = "mbarrier.try_wait"
+"""Beginning of the mnemonic that a waiting loop repeats; the loop goes as a whole."""
 
 EXPECTING_ARRIVAL = "mbarrier.arrive.expect_tx"
 """An arrival that also expects bytes: the expectation alone is taken out as well."""
@@ -127,7 +126,7 @@ def _try(removal: Removal, attempt: Callable[[Kernel, Order], None], orders: Seq
 
 
 def _polls(node: While) -> list[Inst]:
-    return [n for n in node.body.nodes if isinstance(n, Inst) and n.op.mnemonic.startswith(POLLS)]
+    return [n for n in node.body.nodes if isinstance(n, Inst) and n.op.mnemonic.startswith(POLL)]
 
 
 def _waits(node: While) -> bool:
