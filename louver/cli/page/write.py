@@ -14,13 +14,17 @@ from louver.cli.page.levels import Level, Levels
 from louver.cli.page.source import line_of
 from louver.compile.products import CompiledProduct
 from louver.compile.tiles import CompiledTiles
+from louver.measure.report.text import shown
 from louver.ptx.sass import count_products, opcodes
 
 
 def page_text(levels: Levels) -> str:
     """The page as HTML, in UTF-8."""
     name = levels.kernel.made.kernel.name
-    data = {"facts": [list(fact) for fact in facts_of(levels)], "levels": list(_levels(levels.levels))}
+    data = {
+        "facts": [[name, shown(value, "utf-8")] for name, value in facts_of(levels)],
+        "levels": list(_levels(levels.levels)),
+    }
     payload = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     # "</script" ends a script's text, and "<!--" with "<script" hides its end, wherever they stand.
     payload = re.sub("<(?=[/!s])", r"\\u003c", payload, flags=re.IGNORECASE)
@@ -103,7 +107,7 @@ def _levels(levels: tuple[Level, ...]) -> Iterator[dict[str, Any]]:
             "name": level.name,
             "kind": level.kind,
             "changed": level.changed,
-            "lines": level.lines,
+            "lines": [shown(line, "utf-8", keep="\t") for line in level.lines],
             "at": [-1 if place is None else index.get(line_of(place), -1) for place in level.places],
             "ptx": level.ptx,
             "numbers": level.numbers,
