@@ -113,7 +113,7 @@ _HUES: Mapping[str, tuple[str, str]] = {
 def draw_rooms() -> str:
     """The whole as SVG."""
     drawing = Drawing(
-        1040, 600, "Louver: how data flows through the rooms", "Boxes are folders of louver/, arrows are data."
+        1052, 604, "Louver: how data flows through the rooms", "Boxes are folders of louver/, arrows are data."
     )
     drawing.text(20, 32, "louver/: data flows through the rooms", size=15, bold=True)
     for name, place in OUTSIDE.items():

@@ -103,13 +103,15 @@ def levels_of(source: Source) -> Levels:
     found = [_source_level(user) if user else _of_module(tile, "Source", "the kernel's tile IR")]
     if source.ttir is not None:
         found.append(_of_ttir(source.ttir()))
-    found += [replace(each, group=_group(each)) for name, each in recorder.made.items() if name not in _PTX_PASSES]
+    found += [replace(each, group=_group(each)) for name, each in recorder.made.items() if name not in _LEFT_OUT]
     found.append(Level("PTX", "", "ptx", tuple(line.text for line in ptx), tuple(line.place for line in ptx)))
     found.append(_sass(assembly.cubin, found[-1]))
     return Levels(compiled, assembly, tuple(found))
 
 
-_PTX_PASSES = ("lower-to-ptx", "lower-tiles")
+_LEFT_OUT = ("lower-to-ptx", "lower-tiles", "place-shared")
+"""Passes that make PTX, which has places, and one whose result says nothing as text."""
+
 _SCHEDULE_PASSES = ("generate-schedule", "assign-shared-memory", "check-protocol")
 
 

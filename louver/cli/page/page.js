@@ -83,6 +83,7 @@ class Column {
   show(at) {
     this.choice = at;
     this.select.value = at;
+    this.select.title = this.select.selectedOptions[0].textContent;
     this.level = this.choices[at];
     this.cursor = null;
     const { level } = this, plain = SHOWN[level.kind] ?? ((text) => text);
@@ -177,7 +178,7 @@ function thin(lines) {
 }
 function lineOf(event) {
   const node = event.target.closest(".l");
-  return node ? [...node.parentNode.children].indexOf(node) : null;
+  return node ? +node.id.split("-").pop() : null;
 }
 function linkOf(column, line) {
   const { level } = column, source = level.at[line];

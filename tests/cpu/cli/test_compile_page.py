@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 from louver.cli import app
-from louver.cli.page.levels import Recorder, levels_of
+from louver.cli.commands.compile_ir import ir_source
+from louver.cli.page.levels import Levels, Recorder, levels_of
 from louver.cli.page.source import user_lines
+from louver.cli.page.write import page_text
 from louver.ptx import sass
 from support.golden import ROOT as GOLDEN
 
@@ -45,10 +48,15 @@ def written(path: Path, *arguments: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def layer(tmp_path_factory: pytest.TempPathFactory) -> str:
+def levels() -> Levels:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
-        return written(tmp_path_factory.mktemp("page") / "layer.html", LAYER)
+        return levels_of(ir_source(LAYER, {}, "sm_90a"))
+
+
+@pytest.fixture(scope="module")
+def layer(levels: Levels) -> str:
+    return page_text(levels)
 
 
 def linked(level: dict[str, Any], line: int) -> list[str]:
@@ -191,16 +199,13 @@ def test_without_a_disassembler_the_page_says_so(tmp_path: Path, monkeypatch: py
     assert "SASS" not in dict(data["facts"])
 
 
-def test_a_script_in_the_source_stays_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    copy = tmp_path / "tests" / "support" / "triton" / "weights.py"
-    copy.parent.mkdir(parents=True)
-    text = WEIGHTS.read_text(encoding="utf-8")
-    mark = "    # </script><script>alert(1)</script> <!-- @DATA@ \u2028"
-    copy.write_text(text.replace("row = tl.program_id(0) * BM", f"row = tl.program_id(0) * BM{mark}"), encoding="utf-8")
-    page = written(tmp_path / "page.html", ROOT / LAYER)
+def test_a_script_in_the_source_stays_text(levels: Levels) -> None:
+    mark = "# </script><script>alert(1)</script> <!-- @DATA@ \u2028"
+    source, *others = levels.levels
+    lines = (*source.lines[:-1], mark)
+    page = page_text(replace(levels, levels=(replace(source, lines=lines), *others)))
     assert "<script>alert" not in page
-    assert any(mark.replace("\u2028", "\\u2028") in line for line in data_of(page)["levels"][0]["lines"])
+    assert data_of(page)["levels"][0]["lines"][-1] == mark.replace("\u2028", "\\u2028")
 
 
 def test_files_that_are_no_python_are_shown_whole(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from louver.compile.check.timeline import Lengths, Span, timeline
@@ -23,10 +25,15 @@ SCHEDULES = {
 }
 
 
-def spans_of(schedule: Schedule, steps: list[int], lengths: Lengths = USUAL) -> list[Span]:
+@functools.cache
+def kernel_of(schedule: Schedule) -> ops.KernelOp:
     product = compile_product(Problem("linear"), schedule)
     (kernel,) = (op for op in product.sched.body.block.ops if isinstance(op, ops.KernelOp))
-    return timeline(kernel, steps, lengths)
+    return kernel
+
+
+def spans_of(schedule: Schedule, steps: list[int], lengths: Lengths = USUAL) -> list[Span]:
+    return timeline(kernel_of(schedule), steps, lengths)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
