@@ -12,12 +12,26 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from xdsl.dialects.builtin import ModuleOp
 
 from louver.ir.tile import FuncOp
 
 VARIABLE = "LOUVER_DUMP"
+
+
+class Watch(Protocol):
+    """Sees what each pass of a compilation makes."""
+
+    @property
+    def active(self) -> bool:
+        """Whether it wants to see anything: modules are then verified after each pass."""
+        ...
+
+    def write(self, name: str, made: object) -> None:
+        """See what the pass `name` made: the module, or what the pass returned."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +41,11 @@ class Dump:
     folder: Path | None
     passes: tuple[str, ...] = ()
     prefix: str = ""
+
+    @property
+    def active(self) -> bool:
+        """Whether passes write at all."""
+        return self.folder is not None
 
     @classmethod
     def of(cls, module: ModuleOp, passes: Sequence[str], prefix: str = "") -> Dump:

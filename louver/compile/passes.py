@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from xdsl.dialects.builtin import ModuleOp
 
-from louver.compile.dump import NOWHERE, Dump
+from louver.compile.dump import NOWHERE, Watch
 from louver.ir.tile import FuncOp
 
 
@@ -49,16 +49,16 @@ def names(passes: Sequence[Pass[S]]) -> tuple[str, ...]:
     return tuple(each.name for each in passes)
 
 
-def run_passes(passes: Sequence[Pass[S]], state: S, dump: Dump = NOWHERE) -> None:
-    """Run passes in order. The module that they leave is verified; while dumping, the module after each of them.
+def run_passes(passes: Sequence[Pass[S]], state: S, watch: Watch = NOWHERE) -> None:
+    """Run passes in order. The module that they leave is verified; while watched, the module after each of them.
 
     To verify takes about as long as to run a pass. Raises what a pass raises for a kernel that it refuses.
     """
     for each in passes:
         made = each.run(state)
-        if dump.folder is not None or each is passes[-1]:
+        if watch.active or each is passes[-1]:
             state.module.verify()
-        dump.write(each.name, state.module if made is None else made)
+        watch.write(each.name, state.module if made is None else made)
 
 
 def _copy(state: State) -> None:

@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from louver.compile.canonical.canonicalize import CANONICAL
 from louver.compile.check.check import check_protocol
-from louver.compile.dump import Dump
+from louver.compile.dump import Dump, Watch
 from louver.compile.generate.assign import assign_shared_memory
 from louver.compile.generate.generate import generate
 from louver.compile.lower.products import lower
@@ -107,19 +107,24 @@ PASSES = (*READ, *GENERATE)
 
 
 def compile_tile_ir(
-    tile_ir: ModuleOp, schedule: Schedule | Callable[[ProductNest], Schedule], target_name: str = "sm_90a"
+    tile_ir: ModuleOp,
+    schedule: Schedule | Callable[[ProductNest], Schedule],
+    target_name: str = "sm_90a",
+    *,
+    watch: Watch | None = None,
 ) -> CompiledProduct:
     """Tile IR to PTX, by `PASSES`. schedule: the schedule, or what chooses one for the product that the kernel turns out to be.
 
+    watch: sees what each pass makes; by default the dump that the environment asks for.
     Raises ValueError with the rule for what cannot be compiled; nothing is assembled here.
     """
     machine = target(target_name)
     if not machine.has("wgmma.sp"):
         raise ValueError(f"products are scheduled for sm_90a, got {target_name}: it has no warpgroup products")
     state = ProductState(tile_ir, machine, schedule if callable(schedule) else lambda _: schedule)
-    dump = Dump.of(tile_ir, names(PASSES))
-    run_passes(READ, state, dump)
-    run_passes(GENERATE, state, dump)
+    watch = watch or Dump.of(tile_ir, names(PASSES))
+    run_passes(READ, state, watch)
+    run_passes(GENERATE, state, watch)
     sched, lowered = state.module, state.lowered
     ptx, signature = print_module(lowered), read_signature(sched)
     return CompiledProduct(state.schedule, machine, tile_ir, state.nest, sched, lowered, ptx, signature)

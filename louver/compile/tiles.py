@@ -35,7 +35,7 @@ from louver.compile.decompose.exact_dots import exact_dots
 from louver.compile.decompose.expand_blocks import expand_blocks
 from louver.compile.decompose.multiply_kept import multiply_kept
 from louver.compile.decompose.sparse_views import read_views
-from louver.compile.dump import Dump
+from louver.compile.dump import Dump, Watch
 from louver.compile.lower.tiles import lower_tiles, place_shared
 from louver.compile.lower.tiles.shared_memory import shared_peak
 from louver.compile.lower.tiles.state import Rooms
@@ -348,29 +348,31 @@ def compile_tiles(
     warps: int | None = None,
     boxes: bool = True,
     ctas: int | None = None,
+    watch: Watch | None = None,
 ) -> CompiledTiles:
     """Tile IR to PTX, by `PASSES`. Operands come in the first of `WAYS` for which there is room in shared memory.
 
     warps: of a CTA, a power of two; None leaves it to the kernel's dots. boxes: whether bulk copies may bring tiles.
-    ctas: of a launch that share an SM at most; None for as many as registers let fit. Raises UnsupportedKernelError, with operation and source
+    ctas: of a launch that share an SM at most; None for as many as registers let fit. watch: sees what each pass makes, by default
+    the dump that the environment asks for. Raises UnsupportedKernelError, with operation and source
     line, for what cannot be lowered, and ValueError for another number of warps; nothing is assembled here.
     """
     machine = target(target_name)
     if warps is not None and (not 1 <= warps <= MAX_WARPS or warps & (warps - 1)):
         raise ValueError(f"a kernel has a power of two of warps, 1 to {MAX_WARPS}, got {warps}")
-    dump = Dump.of(tile_ir, names(PASSES), "tiles-")
+    watch = watch or Dump.of(tile_ir, names(PASSES), "tiles-")
     plain = TilesState(tile_ir, machine, warps or 0, boxes, ctas)
-    run_passes(DECOMPOSE, plain, dump)
+    run_passes(DECOMPOSE, plain, watch)
     decomposed = plain.module
-    run_passes(DESCRIBE, plain, dump)
+    run_passes(DESCRIBE, plain, watch)
     for way in WAYS:
         state = replace(plain, way=way)
-        run_passes(ENCODE, state, dump)
+        run_passes(ENCODE, state, watch)
         if state.rooms.bytes <= machine.max_shared_bytes:
             break
     else:
         raise AssertionError("a kernel without copies and staged tiles has room")
-    run_passes(LOWER, state, dump)
+    run_passes(LOWER, state, watch)
     ptx, kernel, taken = print_module(state.lowered), state.lowered.kernels[0], conditions(state.kernel)
     signature = TileSignature(
         kernel.name,

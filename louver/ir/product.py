@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
+
+from xdsl.dialects.builtin import LocationAttr
 
 from louver.ir.polynomial import Size
 
@@ -212,6 +214,10 @@ def walk(expression: Expression) -> Iterator[Expression]:
     yield expression
 
 
+Part: TypeAlias = Literal["kernel", "tiles", "a", "b", "loop", "dot", "store"] | Expression
+"""A part of a nest that operations of the user's kernel compute."""
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     """How the user's programs share K: along an axis of the grid they are numbered, and what they add up is the sum.
@@ -245,6 +251,7 @@ class ProductNest:
     to tile, whatever their number. n: by n tiles, so that the grid has n programs, or one a tile.
     split: how programs share K, None where each sums all of it.
     promoted: the columns of K that tensor cores sum before f32 additions take over, at most; None for all of K.
+    places: the source locations of its parts.
     """
 
     name: str
@@ -267,6 +274,7 @@ class ProductNest:
     positive: tuple[str, ...] = ()
     guarded: bool = False
     rows_apart: tuple[tuple[str, Size], ...] = ()
+    places: Mapping[Part, LocationAttr] = field(default_factory=dict[Part, LocationAttr], compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.a.depth != self.b.depth:

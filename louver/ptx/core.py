@@ -63,6 +63,7 @@ class BuilderCore:
         self._blocks = [body]
         self._counts: dict[RegType, int] = {}
         self._note = ""
+        self._place: str | None = None
         self._kernel = Kernel(name, params, body, threads, min_ctas, cluster, dynamic_shared)
 
     def finish(self) -> Kernel:
@@ -89,6 +90,15 @@ class BuilderCore:
     def note(self, text: str) -> None:
         """A comment for the next instruction or branch; one line."""
         self._note = text
+
+    @contextmanager
+    def at(self, place: str | None) -> Generator[None]:
+        """Nodes appended meanwhile come from `place` in the user's text; None keeps the place in hand."""
+        outer, self._place = self._place, place or self._place
+        try:
+            yield
+        finally:
+            self._place = outer
 
     def emit(self, op: Instruction, *args: Arg | int | float, guard: Reg | None = None, negated: bool = False) -> None:
         """Append an instruction, for the lanes where `guard` holds (or does not, when `negated`).
@@ -120,7 +130,7 @@ class BuilderCore:
             yield handle
         if handle.condition is None:
             raise ValueError("a loop says when it repeats: call repeat_if inside it")
-        self._blocks[-1].nodes.append(While(block, handle.condition, handle.negated, uniform, note))
+        self._append(While(block, handle.condition, handle.negated, uniform, note))
 
     @contextmanager
     def while_(self, condition: Callable[[], Reg], *, uniform: bool = False) -> Generator[None]:
@@ -144,7 +154,8 @@ class BuilderCore:
         return bool(nodes) and nodes[-1] is node
 
     def _append(self, node: Node) -> None:
-        node.note, self._note = self._note, ""
+        node.note, self._note = node.note or self._note, ""
+        node.place = self._place
         self._blocks[-1].nodes.append(node)
 
 

@@ -17,6 +17,7 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 from louver.compile.generate.epilogue import build_epilogue, epilogue_parameters
 from louver.compile.generate.generation import Generation
 from louver.compile.generate.multiply import begin, constant, loop, multiply, name_tile
+from louver.compile.generate.places import place
 from louver.compile.plan.layout import dense_layout, metadata_bytes, output_layout, values_layout
 from louver.compile.plan.schedule import Schedule, check_registers, register_split
 from louver.compile.signature import kernel_name, parameter_name
@@ -71,7 +72,9 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         raise ValueError(
             f"the dense tile cannot be shared by {schedule.order.cluster} CTAs: tile_n is {schedule.tile.n}"
         )
-    return ModuleOp([_kernel(plan)])
+    kernel = _kernel(plan)
+    place(kernel, nest.places)
+    return ModuleOp([kernel])
 
 
 def _parameters(plan: Generation) -> dict[str, Attribute]:
@@ -333,7 +336,7 @@ def _store(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValu
     own = [] if plan.nest.store.batch is None else entry
     body = Block(arg_types=[element_attribute(plan.nest.accumulator)] * (2 if plan.nest.gated else 1))
     with ImplicitBuilder(body):
-        result = build_epilogue(plan.nest.epilogue, body.args, values)
+        result = build_epilogue(plan.nest, body.args, values)
         ops.YieldOp(operands=[result])
     properties: dict[str, Attribute] = {"transposed": UnitAttr()} if plan.nest.store.transposed else {}
     if plan.nest.store.add:

@@ -65,6 +65,7 @@ def read_nest(module: ModuleOp) -> ProductNest:
     trace = Trace(function)
     store = _only_store(function)
     trace.explained.add(store)
+    trace.places |= {"kernel": function.location, "store": store.location}
     source = _stored(trace, store)
     total, transposed, gated = find_sum(source, store)
     product = _read_sum(trace, total)
@@ -112,6 +113,7 @@ def read_nest(module: ModuleOp) -> ProductNest:
         positive=stated.positive,
         guarded=stated.guarded,
         rows_apart=stated.rows_apart,
+        places=trace.places,
     )
 
 
@@ -251,6 +253,7 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
     if not is_zero(loop.iter_args[0]):
         raise unsupported("the sum of products must start at a constant of zeros", loop)
     dot = _read_step(trace, loop)
+    trace.places |= {"loop": loop.location, "dot": dot.location}
     (tile_m, tile_k), (_, tile_n) = tensor_of(dot.a).get_shape(), tensor_of(dot.b).get_shape()
     a, m, a_entry = _read_operand(trace, loop, dot.a, dot, k_dimension=1)
     b, n, b_entry = _read_operand(trace, loop, dot.b, dot, k_dimension=0)
@@ -370,6 +373,7 @@ def _read_operand(
     """An operand of the dot, whose dimension `k_dimension` is summed, where its tile starts along the other one, and the axis
     of the grid that numbers its entries, or what else does.
     """
+    part = "a" if k_dimension else "b"
     op = trace.without_entry(value, user)
     while isinstance(op, TransOp):
         k_dimension = 1 - k_dimension
@@ -382,6 +386,7 @@ def _read_operand(
     if block.offsets[k_dimension] is not loop.body.block.args[0]:
         raise unsupported("an operand of a dot must be read at the loop's position along K", op)
     position = trace.position(block.offsets[1 - k_dimension], op)
+    trace.places[part] = op.location
     return _load(block, k_dimension), position, block.entry
 
 

@@ -148,6 +148,8 @@ class EpilogueReader:
         found = self.known.get((value, axes))
         if found is None:
             found = self.known[value, axes] = self._read(value, axes, user)
+            if isinstance(value.owner, Operation):
+                self.trace.places.setdefault(found, value.owner.location)
         return found
 
     def _read(self, value: SSAValue, axes: Axes, user: Operation) -> Expression:

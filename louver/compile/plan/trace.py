@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, cast
 
 from xdsl.dialects import arith
+from xdsl.dialects.builtin import LocationAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.traits import is_side_effect_free
 
@@ -15,7 +16,7 @@ from louver.compile.canonical.descriptors import EVERY
 from louver.compile.canonical.host_descriptors import own_sizes
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.polynomial import Size
-from louver.ir.product import Argument, Batch
+from louver.ir.product import Argument, Batch, Part
 from louver.ir.refusal import unsupported
 from louver.ir.tile import (
     AddPtrOp,
@@ -91,7 +92,7 @@ class Trace:
     """A kernel being read.
 
     explained: the operations that have been understood so far. equal: sizes that were taken for equal so far, because the
-    caller gives each descriptor its own. at_most: sizes that were taken to be no larger than a number.
+    caller gives each descriptor its own. at_most: sizes that were taken to be no larger than a number. places: source locations.
     """
 
     function: FuncOp
@@ -99,6 +100,7 @@ class Trace:
     explained: set[Operation] = field(default_factory=set[Operation])
     equal: set[tuple[Size, Size]] = field(default_factory=set[tuple[Size, Size]])
     at_most: set[tuple[Size, int]] = field(default_factory=set[tuple[Size, int]])
+    places: dict[Part, LocationAttr] = field(default_factory=dict[Part, LocationAttr])
 
     def __post_init__(self) -> None:
         self.names = self.function.argument_names
@@ -156,6 +158,7 @@ class Trace:
             for program, scale in ((product.lhs, product.rhs), (product.rhs, product.lhs)):
                 constant = literal(scale)
                 if isinstance(program.owner, GetProgramIdOp) and constant is not None:
+                    self.places.setdefault("tiles", program.owner.location)
                     return Position(program.owner.axis.value.data, constant)
         culprit = user if isinstance(index, int) else self._culprit(index, user)
         raise unsupported(

@@ -15,6 +15,7 @@ from louver.compile.lower.products.convert import half
 from louver.compile.lower.products.epilogue import Cursors, Epilogue, Known, array_cursors, crowded, pointee
 from louver.compile.lower.products.state import Lowering
 from louver.formats.dtypes import element_type
+from louver.ir.refusal import source_location
 from louver.ir.sched.epilogue import MatrixOp
 from louver.ptx.module import Address, Reg
 
@@ -62,10 +63,11 @@ class Addends:
         found: dict[tuple[MatrixOp, int, int], Pair] = {}
         inside = {column: self._inside(column) for first in columns for column in (first, first + 1)}
         for each in matrices(self.op):
-            if each in self.wide:
-                self._read_rows(each, columns, inside, found)
-            else:
-                self._read_columns(each, columns, inside, found)
+            with self.low.k.at(source_location(each.location)):
+                if each in self.wide:
+                    self._read_rows(each, columns, inside, found)
+                else:
+                    self._read_columns(each, columns, inside, found)
         return Strip(self.low, found)
 
     def _inside(self, column: int) -> list[Reg]:

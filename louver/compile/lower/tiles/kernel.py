@@ -40,7 +40,7 @@ from louver.compile.plan.encode.unit import by_warpgroups, in_parts
 from louver.compile.plan.feeds.chunks import Runs
 from louver.compile.signature import kernel_name
 from louver.compile.tile_signature import ArgumentParameter, BoxParameter
-from louver.ir.refusal import unsupported
+from louver.ir.refusal import source_location, unsupported
 from louver.ir.tile import (
     AsyncCommitOp,
     AsyncCopyOp,
@@ -211,11 +211,16 @@ class _Kernel:
                 dot.begin(number)
             low.finish_products()
             for op in operations:
-                made = dict(zip(places, self._elements(op, places), strict=True))
+                with low.k.at(source_location(op.location)):
+                    made = dict(zip(places, self._elements(op, places), strict=True))
                 before = low.values.get(op.results[0], low.values[op.operands[0]])
                 low.values[op.results[0]] = tuple(made.get(at, each) for at, each in enumerate(before))
 
     def _operation(self, op: Operation) -> None:
+        with self.low.k.at(source_location(op.location)):
+            self._lower(op)
+
+    def _lower(self, op: Operation) -> None:
         low = self.low
         if low.pending and not self._goes_on(op):
             low.finish_products()
