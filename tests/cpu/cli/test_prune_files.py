@@ -397,7 +397,7 @@ def test_two_runs_to_one_file(checkpoint: Path, tmp_path: Path) -> None:
     seen: list[str] = []
 
     def meanwhile(share: float) -> None:
-        with pytest.raises(BlockingIOError, match="another process is writing this: wait for it"):
+        with pytest.raises(BlockingIOError, match="another process is writing this file: wait for it"):
             prune_checkpoint(checkpoint, out, options(), quiet)
         seen.append("refused")
 
