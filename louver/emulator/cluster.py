@@ -142,8 +142,8 @@ class Cluster:
         seen = warp.clock.rows[lane]
         if not any(seen[peer.agent] for peer in cta.warps):
             raise UseBeforeArrivalError(
-                f"shared memory of CTA {cta.index} is used before that CTA is known to have started: "
-                "a cluster barrier must come first",
+                f"shared memory of CTA {cta.index} is used before that CTA has surely started: a cluster "
+                "barrier must come first",
                 lane=lane,
             )
         self._touched[cta.rank].see(warp.agent, warp.epoch)

@@ -88,7 +88,7 @@ def run(
             in_vain = in_vain + 1 if writes.changes == changes else 0
             if in_vain > IDLE_TURNS * len(begun):
                 names = ", ".join(str(cta.index) for each in begun for cta in each.ctas)
-                raise DeadlockError(f"deadlock: atomics of CTA {names} find again and again what nothing changes")
+                raise DeadlockError(f"deadlock: atomics of CTA {names} poll memory that no other CTA changes")
     return total
 
 

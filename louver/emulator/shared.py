@@ -238,14 +238,14 @@ class SharedMemory:
     def _unseen_write(self, where: Where, bad: NDArray[np.bool_], access: Access) -> str:
         agent = int(self._writer[self._first(where, bad)])
         return (
-            f"{self._spot(where, bad)} is touched by {access.what}, but was last written by {self._agents.names[agent]}, "
-            "which no barrier that was waited for orders before it"
+            f"{self._spot(where, bad)} is touched by {access.what}, but was last written by "
+            f"{self._agents.names[agent]}: no barrier that it waited for orders the write first"
         )
 
     def _unseen_read(self, where: Where, bad: NDArray[np.bool_], agent: int, access: Access) -> str:
         return (
-            f"{self._spot(where, bad)} is overwritten by {access.what}, but is read by {self._agents.names[agent]}, "
-            "which no barrier that was waited for orders before it"
+            f"{self._spot(where, bad)} is overwritten by {access.what}, but is read by "
+            f"{self._agents.names[agent]}: no barrier that it waited for orders the read first"
         )
 
 

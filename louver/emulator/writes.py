@@ -78,7 +78,7 @@ class Writes:
                 verb = "written again" if error is OverwriteInUseError else "read"
                 raise error(
                     f"{int((numbers == number).sum())} bytes of {allocation.name} are {verb} by {user.name}, "
-                    f"but {self._writers[number - 1].name} wrote them, which nothing orders before"
+                    f"but {self._writers[number - 1].name} wrote them, and nothing orders that write first"
                 )
 
     def _ordered(self, number: int, numbers: NDArray[np.int32], user: Writer, rows: Row) -> bool:
