@@ -140,7 +140,7 @@ def test_a_nest_has_no_other_entries() -> None:
     found = nest(POINTERS)
     fields = {name: getattr(found, name) for name in ProductNest.__dataclass_fields__}
     for part in ("b", "store"):
-        with pytest.raises(ValueError, match="operands whose entries an array numbers are part of no other batch"):
+        with pytest.raises(ValueError, match="a product whose matrices an array selects has no other batch"):
             ProductNest(**fields | {part: replace(fields[part], batch=Batch(*sizes("E", "stride")))})
 
 

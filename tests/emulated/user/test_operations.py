@@ -57,11 +57,11 @@ def test_atomics_without_an_order_hand_nothing_on() -> None:
 @pytest.mark.parametrize(
     ("engine", "error", "message"),
     [
-        ("emulator", DeadlockError, "deadlock: atomics of CTA 0, 1 find again and again what nothing changes"),
+        ("emulator", DeadlockError, "deadlock: atomics of CTA 0, 1 poll memory that no other CTA changes"),
         (
             "interpreter",
             InterpretationError,
-            "2 programs look at memory that none of them changes, got at .*operations.py:",
+            "2 programs poll memory that none of them changes, got at .*operations.py:",
         ),
     ],
 )
