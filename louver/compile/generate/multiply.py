@@ -1,4 +1,4 @@
-"""The consumers' walk over K, as schedule IR: metadata and values in registers, products, waits and releases.
+"""The consumers' loop over K as schedule IR: metadata and values in registers, products, waits and releases.
 
 Metadata goes to registers in two sets: from global memory, 256 columns at a time, or from the ring, a step at a time. Values
 stay in the ring, or go on to registers. A register is refilled only after the wait that retires the last product which reads it.
@@ -44,7 +44,7 @@ def name_tile(block: Block) -> None:
 
 
 def begin(values: dict[str, SSAValue]) -> None:
-    """What a tile loads ahead of its turn: the first metadata set."""
+    """Loads the first metadata set of a tile ahead of its turn."""
     _load_metadata(values["metadata"], constant(0), 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""How to run a product: a frozen record, chosen by a model or a user, from which schedule IR is generated."""
+"""Schedules: frozen records, chosen by a model or a user, from which schedule IR is generated."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ class Ring:
         _one_of("metadata", self.metadata, ("global", "stage", "barrier"), '"global", "stage" or "barrier"')
         if self.stages == 1 and (self.in_flight, self.values) != (0, "shared"):
             raise ValueError(
-                "a ring needs at least 2 stages, so that a copy can run ahead; with 1 nothing is left in flight and values "
-                f'are read in shared memory: in_flight 0 and values "shared", got {self.in_flight} and {self.values!r}'
+                'a ring needs 2 stages, or 1 with in_flight 0 and values "shared", so that nothing is left in flight, '
+                f"got 1 stage with in_flight {self.in_flight} and values {self.values!r}"
             )
 
 

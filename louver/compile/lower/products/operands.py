@@ -1,4 +1,4 @@
-"""What a consumer keeps in registers: accumulators, metadata sets and slots of values; their addresses and loads."""
+"""A consumer's registers: accumulators, metadata sets and slots of values; their addresses and loads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What loads and stores of a tile cost in a layout: which neighbours move together, and how many lines of memory a warp touches."""
+"""Cost of a tile's loads and stores in a layout: neighbours that move together, and memory lines that a warp touches."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def run_of(op: LoadOp | StoreOp | AtomicRMWOp) -> Run | None:
 
 
 def _multiple(value: SSAValue, along: int | None, together: int) -> int:
-    """What divides integers, or addresses, at each place that is a multiple of `together` along a dimension; None: at every place."""
+    """The divisor of integers or addresses at each place that is a multiple of `together` along a dimension; None: at every place."""
     owner = value.owner
     if as_tensor(value.type) is None:
         return _scalar_multiple(value)
