@@ -193,7 +193,11 @@ def test_a_loop_must_say_when_it_repeats() -> None:
 def test_the_other_side_follows_its_branch() -> None:
     k = builder()
     p = k.mov(1, kind="pred")
-    with k.if_(p) as branch, pytest.raises(ValueError, match="otherwise must directly follow its branch"), branch.otherwise():
+    with (
+        k.if_(p) as branch,
+        pytest.raises(ValueError, match="otherwise must directly follow its branch"),
+        branch.otherwise(),
+    ):
         pass
     with branch.otherwise():
         k.mov(1)
