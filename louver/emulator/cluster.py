@@ -88,7 +88,7 @@ class Cta:
                 raise ExitError(f"CTA {self.index} ends in the middle of a phase of {barrier}")
 
     def seen(self) -> Row:
-        """What its threads have seen together."""
+        """The events that its threads have seen together."""
         return np.max([warp.clock.most(warp.exists) for warp in self.warps], axis=0)
 
 

@@ -1,4 +1,4 @@
-"""`run`: a kernel on the CPU, with its errors found."""
+"""`run`: a kernel on the CPU, with its hazards reported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST = 4
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run did. instructions: executed per warp, by mnemonic. bulk_loads, bulk_stores: bulk copies, per CTA written.
+    """Counts of a run. instructions: executed per warp, by mnemonic. bulk_loads, bulk_stores: bulk copies, per CTA written.
 
     executed: positions in program order (as errors name them) of the instructions that at least one thread executed.
     products: warpgroup products (wgmma).

@@ -1,4 +1,4 @@
-"""A CTA's shared memory with its shadow: for each byte who wrote it last, and who has read it up to when.
+"""A CTA's shared memory with its shadow: the last writer and the last readers of each byte.
 
 Every access is checked against the clock of whoever makes it, so that a missing wait or fence is found whether or not
 the run's order of events made it visible. Addresses are offsets in the CTA's window (`shared::cta`).
@@ -37,7 +37,7 @@ Where: TypeAlias = slice | NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who makes an access: agent and epoch to record, what it has seen, what it is called in errors.
+    """The maker of an access: agent and epoch to record, its clock, its name in errors.
 
     seen: int32 [agents]. lane: lane of the thread, for later fence checks; only stores of warps have one.
     """

@@ -1,4 +1,4 @@
-"""Who wrote which byte of global memory during a run: two unordered writes of one byte, or an unordered read, are errors.
+"""Writers of each byte of global memory: two unordered writes of a byte, or an unordered read, are errors.
 
 Clusters are ordered by what they hand on to each other with atomics and fences alone; inside one, its clocks decide. Atomics are
 exempt.

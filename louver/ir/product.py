@@ -1,4 +1,4 @@
-"""What a GEMM-shaped kernel computes, as values: the operands, the tile, the epilogue and the store.
+"""A GEMM-shaped kernel as values: operands, tile, epilogue and store.
 
 `louver.compile.plan.nest.read_nest` reads tile IR into a `ProductNest`; the generator writes schedule IR from it.
 """
@@ -71,7 +71,7 @@ class Load:
 
     @property
     def index(self) -> EntryIndex | None:
-        """What says which of its entries a tile takes, if an array does."""
+        """The array that selects each tile's matrix, if any."""
         return None if self.batch is None else self.batch.index
 
 

@@ -1,4 +1,4 @@
-"""A kernel over a grid of programs: arguments in, and each program in turn."""
+"""Runs a kernel over a grid: binds its arguments, and runs each program in turn."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ Turns: TypeAlias = Generator[Operation, None, Sequence[Value]]
 
 
 def _at_once(turns: Turns) -> Sequence[Value]:
-    """What a run without loops gives."""
+    """The result of a run without loops."""
     try:
         next(turns)
     except StopIteration as end:

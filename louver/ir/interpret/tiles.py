@@ -209,7 +209,7 @@ def checked(op: LoadOp | StoreOp) -> Sequence[int]:
 
 
 def _load(op: LoadOp, values: Sequence[Any]) -> Sequence[Value]:
-    """What a mask leaves out is `other`, or zero, as in compiled kernels; without `other` it is undefined in Triton."""
+    """Elements that a mask leaves out are `other`, or zero as in compiled kernels; without `other` Triton leaves them undefined."""
     pointer: Any = values[0]
     if isinstance(pointer, View):
         inside = pointer.inside(checked(op))

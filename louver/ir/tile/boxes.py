@@ -1,4 +1,4 @@
-"""Bulk copies of boxes to shared memory, and the barriers that say when their bytes have arrived, by Triton's names for them."""
+"""Bulk copies of boxes to shared memory and the barriers of their bytes, under Triton's names."""
 
 from __future__ import annotations
 

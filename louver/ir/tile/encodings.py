@@ -1,4 +1,4 @@
-"""Encodings of tiles in registers: which element lies in which register of which lane, as attributes of a tensor's type.
+"""Encodings of tiles in registers: the register and lane of each element, as attributes of a tensor's type.
 
     #tt.blocked<{sizePerThread = [1, 1], threadsPerWarp = [1, 32], warpsPerCTA = [4, 1], order = [1, 0]}>
     #tt.mma<{version = 2, warpsPerCTA = [2, 1], instrShape = [16, 8]}>
@@ -309,7 +309,7 @@ class MmaAttr(Encoding):
 
 @irdl_attr_definition
 class DotOperandAttr(Encoding):
-    """What a dot multiplies, as the instruction takes it. kWidth: elements of a register, along K."""
+    """The encoding of a dot's operand, as the instruction takes it. kWidth: elements of a register, along K."""
 
     name = "tt.dot_op"
     FIELDS = ("opIdx", "parent", "kWidth", "meta")

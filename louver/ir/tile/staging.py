@@ -1,4 +1,4 @@
-"""Tiles that are copied from global to shared memory while a program goes on: their memory, the copy, and the wait for it."""
+"""Asynchronous copies of tiles from global to shared memory: their memory, the copy, and the wait for it."""
 
 from __future__ import annotations
 
