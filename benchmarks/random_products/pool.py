@@ -1,4 +1,4 @@
-"""The sweep over many processes that share a GPU: compiling is their work, and the GPU waits for none of them."""
+"""The sweep over many processes that share a GPU: they compile in parallel and take turns on the GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integers in tile IR: which are constants, and which are sizes divided into steps; tensors of zeros."""
+"""Integers in tile IR: constants, sizes divided into steps, and tensors of zeros."""
 
 from __future__ import annotations
 

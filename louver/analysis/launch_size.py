@@ -1,4 +1,4 @@
-"""Numbers of a kernel that its launch computes: polynomials over SSA values become sizes, over names of a call's numbers."""
+"""Numbers that a launch computes: polynomials over SSA values become sizes over names of a call's numbers."""
 
 from __future__ import annotations
 

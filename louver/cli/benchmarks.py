@@ -1,4 +1,4 @@
-"""Commands that measure, and draw what was measured: bench …, plot."""
+"""Commands that measure, and draw measurements: bench …, plot."""
 
 from __future__ import annotations
 

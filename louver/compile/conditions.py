@@ -1,4 +1,4 @@
-"""What passes take for granted and a launch must check: kept as attributes of the function, read into the nest."""
+"""Conditions that passes assume and a launch must check: attributes of the function, read into the nest."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def state_programs(function: FuncOp, step: int) -> None:
 def state_split(function: FuncOp, split: Split) -> None:
     """Programs along an axis of the grid sum parts of K. Raises ValueError for a second such statement."""
     if SPLIT in function.attributes:
-        raise ValueError("K is split once")
+        raise ValueError("K may be split among programs once")
     _add(
         function,
         SPLIT,

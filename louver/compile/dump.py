@@ -1,4 +1,4 @@
-"""What each pass made, as files: below the folder that the environment's `LOUVER_DUMP` names, one folder for each kernel.
+"""Writes the result of each pass to a folder for each kernel below `LOUVER_DUMP`.
 
 A folder is named by the kernel and a hash of its tile IR, and its files by the pass's place and name. Each is written whole or not
 at all, so that processes may compile the same kernel side by side.

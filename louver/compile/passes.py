@@ -1,4 +1,4 @@
-"""Passes: the named steps of a pipeline, run by one loop that verifies and dumps what they made."""
+"""Passes: the named steps of a pipeline, and the loop that runs, verifies and dumps them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pipeline: tile IR to PTX, its passes named in order. `LOUVER_DUMP=DIR` has each of them write what it made to files there."""
+"""The pipeline of products: tile IR to PTX, its passes named in order."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class CompiledProduct:
         return self.module.kernels[0]
 
     def text(self, stage: Stage) -> str:
-        """What a stage prints."""
+        """The text of a stage."""
         match stage:
             case "tile":
                 return str(self.tile) + "\n"

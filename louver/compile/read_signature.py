@@ -1,4 +1,4 @@
-"""Schedule IR -> the signature of its kernel."""
+"""Schedule IR to the signature of its kernel."""
 
 from __future__ import annotations
 

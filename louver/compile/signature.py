@@ -1,6 +1,6 @@
-"""What a launch of a compiled product must bind, parameter by parameter, and how large its grid is.
+"""The parameters that a launch of a compiled product binds, and the size of its grid.
 
-Plain data, so that it is stored beside the cubin and a warm start needs no IR.
+The records are plain data, so that they are stored beside the cubin and a warm start needs no IR.
 """
 
 from __future__ import annotations

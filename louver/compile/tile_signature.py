@@ -1,6 +1,6 @@
-"""What a launch of a kernel of register tiles must bind, parameter by parameter.
+"""The parameters that a launch of a register-tile kernel binds.
 
-Plain data, so that it is stored beside the cubin and a warm start needs no IR. The grid is the caller's own.
+The records are plain data, so that they are stored beside the cubin and a warm start needs no IR. The grid is the caller's own.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class SparseView:
 
 @dataclass(frozen=True, slots=True)
 class DenseView:
-    """What a kernel's descriptors and masks say of a dense argument: sizes and strides of all dimensions, in elements, as texts."""
+    """A dense argument by the kernel's descriptors and masks: sizes and strides of all dimensions, in elements, as texts."""
 
     argument: str
     sizes: tuple[Size, ...]

@@ -1,7 +1,7 @@
 """The pipeline of register tiles: tile IR to PTX for any kernel, its passes named in order.
 
-What warpgroup products cannot do comes this way: small tiles, several dots, operands changed on their way to a dot, reductions,
-branches, atomic sums. Every tile lies in registers, where its encoding says.
+It takes kernels that are no warpgroup products: small tiles, several dots, operands changed before a dot, reductions, branches, atomic
+sums. Every tile lies in registers, in the places that its encoding gives.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class CompiledTiles:
         return replace(self, module=module, ptx=print_module(module))
 
     def text(self, stage: TileStage) -> str:
-        """What a stage prints."""
+        """The text of a stage."""
         match stage:
             case "tile":
                 return str(self.tile) + "\n"

@@ -24,7 +24,7 @@ Groups = NDArray[np.int32]
 
 @dataclass(slots=True, eq=False)
 class Copy:
-    """What one instruction started. lanes: numbers [lanes]. where: the bytes that they write [lanes, size].
+    """The copies of one instruction. lanes: numbers [lanes]. where: the bytes that they write [lanes, size].
 
     groups: of those lanes [lanes]. source: addresses [32]. reads: the lanes whose source is read [32].
     """

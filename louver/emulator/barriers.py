@@ -1,4 +1,4 @@
-"""What warps do with mbarriers: initialise, arrive, expect bytes, test, wait (PTX ISA, mbarrier)."""
+"""Operations of warps on mbarriers: initialise, arrive, expect bytes, test, wait (PTX ISA, mbarrier)."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Parameters:
         return self._values[index]
 
     def gather(self, address: Bits, size: int, active: Mask) -> U8:
-        """What `ld.param` reads: uint8 [32, size], zeros for inactive lanes."""
+        """The bytes that `ld.param` reads: uint8 [32, size], zeros for inactive lanes."""
         out = np.zeros((len(address), size), np.uint8)
         for lane in np.flatnonzero(active).tolist():
             index, offset = divmod(int(address[lane]) - FIRST_ADDRESS, STEP)

@@ -1,4 +1,4 @@
-"""A CTA's shared memory with its shadow: for each byte who wrote it last, and who has read it up to when.
+"""A CTA's shared memory with its shadow: the last writer and the last readers of each byte.
 
 Every access is checked against the clock of whoever makes it, so that a missing wait or fence is found whether or not
 the run's order of events made it visible. Addresses are offsets in the CTA's window (`shared::cta`).
@@ -37,7 +37,7 @@ Where: TypeAlias = slice | NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who makes an access: agent and epoch to record, what it has seen, what it is called in errors.
+    """The maker of an access: agent and epoch to record, its clock, its name in errors.
 
     seen: int32 [agents]. lane: lane of the thread, for later fence checks; only stores of warps have one.
     """
@@ -238,14 +238,14 @@ class SharedMemory:
     def _unseen_write(self, where: Where, bad: NDArray[np.bool_], access: Access) -> str:
         agent = int(self._writer[self._first(where, bad)])
         return (
-            f"{self._spot(where, bad)} is touched by {access.what}, but was last written by {self._agents.names[agent]}, "
-            "which no barrier that was waited for orders before it"
+            f"{self._spot(where, bad)} is touched by {access.what}, but was last written by "
+            f"{self._agents.names[agent]}: no barrier that it waited for orders the write first"
         )
 
     def _unseen_read(self, where: Where, bad: NDArray[np.bool_], agent: int, access: Access) -> str:
         return (
-            f"{self._spot(where, bad)} is overwritten by {access.what}, but is read by {self._agents.names[agent]}, "
-            "which no barrier that was waited for orders before it"
+            f"{self._spot(where, bad)} is overwritten by {access.what}, but is read by "
+            f"{self._agents.names[agent]}: no barrier that it waited for orders the read first"
         )
 
 

@@ -1,4 +1,4 @@
-"""Who wrote which byte of global memory during a run: two unordered writes of one byte, or an unordered read, are errors.
+"""Writers of each byte of global memory: two unordered writes of a byte, or an unordered read, are errors.
 
 Clusters are ordered by what they hand on to each other with atomics and fences alone; inside one, its clocks decide. Atomics are
 exempt.
@@ -78,7 +78,7 @@ class Writes:
                 verb = "written again" if error is OverwriteInUseError else "read"
                 raise error(
                     f"{int((numbers == number).sum())} bytes of {allocation.name} are {verb} by {user.name}, "
-                    f"but {self._writers[number - 1].name} wrote them, which nothing orders before"
+                    f"but {self._writers[number - 1].name} wrote them, and nothing orders that write first"
                 )
 
     def _ordered(self, number: int, numbers: NDArray[np.int32], user: Writer, rows: Row) -> bool:

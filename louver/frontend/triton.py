@@ -1,4 +1,4 @@
-"""Triton kernels in: Triton's own frontend makes TTIR, without a GPU and without torch, and it becomes tile IR.
+"""Triton kernels to tile IR: Triton's own frontend makes TTIR, without a GPU and without torch.
 
 Triton is an extra (`pip install 'louver[triton]'`, versions 3.4 and newer) and is imported when a kernel comes in.
 """
@@ -59,13 +59,12 @@ def triton_to_ttir(
     sparse: Mapping[str, str] | None = None,
     target: str = "sm_90a",
 ) -> str:
-    """What `triton_to_tile_ir` reads: TTIR after inlining, canonicalization and CSE, with source locations."""
+    """The text that `triton_to_tile_ir` reads: TTIR after inlining, canonicalization and CSE, with source locations."""
     elements = _elements(kernel, signature, constexprs, sparse or {})
     return _ttir(kernel, elements, constexprs, sparse or {}, target)
 
 
 def _kernel_name(kernel: Any) -> str:
-    """The kernel's name."""
     return str(kernel.fn.__name__)
 
 

@@ -83,7 +83,7 @@ class FPToUIOp(IRDLOperation):
 
 @irdl_op_definition
 class RemFOp(IRDLOperation):
-    """What is left of a division of floating-point numbers, with the sign of the one that is divided."""
+    """The remainder of a floating-point division, with the sign of the dividend."""
 
     name = "arith.remf"
     T: ClassVar = VarConstraint("T", floatingPointLike)

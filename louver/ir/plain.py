@@ -1,4 +1,4 @@
-"""Frozen dataclasses as JSON values and back, by their fields' types: what is kept beside a cubin needs no IR to be read."""
+"""Frozen dataclasses as JSON values and back, by their fields' types: records beside a cubin need no IR to be read."""
 
 from __future__ import annotations
 

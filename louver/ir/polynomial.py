@@ -122,7 +122,7 @@ class Polynomial:
 
     @property
     def leaves(self) -> frozenset[Hashable]:
-        """What it is made of in the end: its atoms, and in the place of compound ones their leaves."""
+        """Its atoms, with compound atoms replaced by their leaves."""
         found: set[Hashable] = set()
         for atom in self.atoms:
             found |= frozenset().union(*(part.leaves for part in atom.parts)) if isinstance(atom, Compound) else {atom}
@@ -153,7 +153,7 @@ class Polynomial:
         return total
 
     def value(self, numbers: Numbers) -> int:
-        """What a size is in a call with these numbers. Raises KeyError for a name that is none of them."""
+        """The value of a size in a call with these numbers. Raises KeyError for any other name."""
         return sum(
             factor * prod(_value(atom, numbers) ** power for atom, power in monomial) for monomial, factor in self.terms
         )

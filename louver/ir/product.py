@@ -1,4 +1,4 @@
-"""What a GEMM-shaped kernel computes, as values: the operands, the tile, the epilogue and the store.
+"""A GEMM-shaped kernel as values: operands, tile, epilogue and store.
 
 `louver.compile.plan.nest.read_nest` reads tile IR into a `ProductNest`; the generator writes schedule IR from it.
 """
@@ -73,7 +73,7 @@ class Load:
 
     @property
     def index(self) -> EntryIndex | None:
-        """What says which of its entries a tile takes, if an array does."""
+        """The array that selects each tile's matrix, if any."""
         return None if self.batch is None else self.batch.index
 
 
@@ -281,15 +281,15 @@ class ProductNest:
             raise ValueError(f"both operands must have one K, got {self.a.depth} and {self.b.depth}")
         if self.a.index is not None and (self.b.batch, self.store.batch) != (None, None):
             raise ValueError(
-                f"operands whose entries an array numbers are part of no other batch, got {self.b.batch} and {self.store.batch} of b "
-                "and the output"
+                f"a product whose matrices an array selects has no other batch, got {self.b.batch} and "
+                f"{self.store.batch} for b and the output"
             )
         batches = [each.batch for each in (self.a, self.b, self.store) if each.batch is not None]
         extents = {each.extent for each in batches if each.index is None}
         if len(extents) > 1 or (self.store.batch is None) != (not extents):
             raise ValueError(
-                f"a batch has one size, and the output has its entries, got {self.a.batch}, {self.b.batch} and "
-                f"{self.store.batch} of a, b and the output"
+                f"a, b and the output must have one batch size, got {self.a.batch}, {self.b.batch} and "
+                f"{self.store.batch}"
             )
         for size in (self.tile_m, self.tile_n, self.tile_k):
             if size < 1:

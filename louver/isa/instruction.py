@@ -1,4 +1,4 @@
-"""What an instruction is: one object that holds its PTX text, its operands, its limits and its meaning.
+"""An instruction as one object: its PTX text, its operands, its limits and its meaning.
 
 The printer uses `text`, the validator uses `operands` and `requires`, the emulator uses `compute` or `execute`,
 and the tests use all of them. Nothing else in Louver knows what an instruction does.
@@ -65,7 +65,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What a module needs to hold an instruction: the least PTX ISA version and the targets that have it."""
+    """The requirements of an instruction on its module: the least PTX ISA version and the targets that have it."""
 
     ptx: tuple[int, int] = (7, 0)
     target: str = "sm_80"
@@ -101,7 +101,7 @@ class Instruction(abc.ABC):
 
     @property
     def requires(self) -> Requirement:
-        """What the module must declare."""
+        """The requirement on the module."""
         return self.needs
 
     def text(self, *args: str) -> str:

@@ -1,4 +1,4 @@
-"""What an instruction's meaning may ask of the machine it runs on. The emulator implements these protocols.
+"""Protocols of the machine that an instruction's meaning runs on. The emulator implements them.
 
 Addresses: a variable in shared memory has the address `(CTA rank in cluster << 24) | offset in the CTA's window`, as seen on an
 H200, so that an address is more than the 18 bits that a matrix descriptor takes. Plain offsets are the executing CTA's too.

@@ -83,7 +83,7 @@ def _quotient(a: Values, b: Values) -> Values:
 
 
 def _remainder(a: Values, b: Values) -> Values:
-    """What the quotient leaves; `a` where b is 0, which PTX leaves open."""
+    """The remainder of the quotient; `a` where b is 0, which PTX leaves open."""
     return np.where(b == 0, a, a - _quotient(a, b) * b)
 
 

@@ -1,4 +1,4 @@
-"""What a launch gives each parameter of a kernel, whatever memory its arrays are in: a device's, or the emulator's."""
+"""Binds the parameters of a launch, in a device's memory or the emulator's."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def packed(types: Sequence[ParamType], values: Mapping[str, int | float | bytes]
 
 
 def _number(parameter: ArgumentParameter, numbers: Mapping[str, int | float]) -> int | float:
-    """What a parameter that is no address is bound to: unsigned, or an f32."""
+    """The value of a parameter that is no address: unsigned, or an f32."""
     value = numbers[parameter.number]
     if parameter.type == "f32":
         return float(value)

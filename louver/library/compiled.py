@@ -65,7 +65,7 @@ def loaded(problem: Problem, schedule: Schedule, ordinal: int) -> LoadedProduct:
 
 
 def loaded_products() -> tuple[tuple[Problem, Schedule, int], ...]:
-    """What `loaded` has loaded in this process: problem, schedule and device of each kernel."""
+    """The kernels that `loaded` has loaded in this process: problem, schedule and device of each kernel."""
     return tuple(_loaded())
 
 

@@ -1,4 +1,4 @@
-"""Running a checked request on a device: operands brought into a layout that the kernel reads, a kernel chosen, one launch."""
+"""Runs a checked request on a device: copies operands if needed, chooses a kernel, launches once."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def prepacked(s: SparseTensor, words: int) -> NDArray[np.uint32]:
 
 @dataclass(frozen=True, slots=True)
 class TileOperand:
-    """What kernels of register tiles read on a device: `tile_values` and `tile_metadata`. Given back as a `DeviceOperand` is."""
+    """The sparse operand of register-tile kernels on a device: `tile_values` and `tile_metadata`. Given back as a `DeviceOperand` is."""
 
     values: DeviceBuffer
     metadata: DeviceBuffer

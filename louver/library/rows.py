@@ -1,4 +1,4 @@
-"""Matrices where they are in memory, as tensor maps have them: in place, or copied to where a tensor map can have them."""
+"""Matrices as tensor maps need them: in place, or copied to aligned rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has been made for a sparse tensor: operands on devices, launchers, warm calls. The tensor keeps it (`derived`)."""
+"""Objects made for a sparse tensor: operands on devices, launchers, warm calls. The tensor keeps them (`derived`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from louver.runtime.driver import is_capturing
 
 
 class TensorState:
-    """What has been made for one sparse tensor, `s.derived.of(TensorState)`. It does not keep the tensor."""
+    """Objects made for one sparse tensor, `s.derived.of(TensorState)`. They do not keep the tensor alive."""
 
     def __init__(self) -> None:
         self.warm = WarmCalls()

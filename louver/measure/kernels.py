@@ -92,7 +92,7 @@ def load_forms(path: Path) -> dict[str, Form]:
 
 
 def describe(form: Form, size: int) -> dict[str, Any]:
-    """What a row says of its call."""
+    """The description of a row's call."""
     sizes = form.large[size]
     return {
         "form": form.name,
@@ -185,7 +185,7 @@ def _measure(torch: Any, task: Task, turn: Turn, row: dict[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """What compiles a call's kernels into the cache on disk, for the device that measures."""
+    """Compiles a call's kernels into the cache on disk, for the measuring device."""
 
     source: TritonSource
     hints: Hints

@@ -26,7 +26,7 @@ PROTOCOL = Protocol(rounds=3)
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What was found for a task. refused: schedules that were left out, and why."""
+    """The results of a task. refused: schedules that were left out, and why."""
 
     task: Task
     found: Found

@@ -173,7 +173,7 @@ def set_up(torch: Any, task: Task, place: Device, protocol: Protocol) -> Bench:
 
 
 def _poison(out: str) -> float:
-    """What no product gives; of 8-bit integers, which all are given, the one that is rarest."""
+    """A value that no product gives; for 8-bit integers, the rarest one."""
     if element_type(out).floating:
         return math.nan
     return NEVER if out == "s32" else -128

@@ -1,4 +1,4 @@
-"""No time without a right result: samples of a product against float64."""
+"""Checks a product before it is timed: samples of its results against float64."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ def verify(torch: Any, operands: Operands, index: int, y: Any, seed: int = 0) ->
 
 
 def in_f16_range(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What is beyond f16's range at its end; NaN stays."""
+    """Values clipped to the range of f16; NaN stays."""
     greatest = float(np.finfo(np.float16).max)
     return np.clip(values, -greatest, greatest)

@@ -1,4 +1,4 @@
-"""`KernelBuilder`: a method for each thing that lowering says often; results are new registers unless `into` names one."""
+"""`KernelBuilder`: a method for each common instruction; results are new registers unless `into` names one."""
 
 from __future__ import annotations
 

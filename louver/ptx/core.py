@@ -37,7 +37,7 @@ class Branch:
     def otherwise(self) -> Generator[None]:
         """The block runs for the lanes where the condition fails. Raises ValueError unless it follows the branch at once."""
         if not self._builder.is_last(self._node) or self._node.otherwise is not None:
-            raise ValueError("otherwise follows its branch at once, and only one does: join the blocks or branch again")
+            raise ValueError("otherwise must directly follow its branch, once: join the blocks or branch again")
         self._node.otherwise = Block()
         with self._builder.inside(self._node.otherwise):
             yield
@@ -69,7 +69,7 @@ class BuilderCore:
     def finish(self) -> Kernel:
         """The kernel. Raises ValueError inside an open block."""
         if len(self._blocks) != 1:
-            raise ValueError("a kernel is finished outside its loops and branches")
+            raise ValueError("a kernel must be finished outside of its loops and branches")
         return self._kernel
 
     @property
@@ -129,7 +129,7 @@ class BuilderCore:
         with self.inside(block):
             yield handle
         if handle.condition is None:
-            raise ValueError("a loop says when it repeats: call repeat_if inside it")
+            raise ValueError("a loop needs a condition to repeat: call repeat_if inside it")
         self._append(While(block, handle.condition, handle.negated, uniform, note))
 
     @contextmanager

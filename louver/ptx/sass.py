@@ -1,4 +1,4 @@
-"""Machine code as text: what the assembler really made."""
+"""Machine code of a cubin as text."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def check_arguments(op: Instruction, args: tuple[Arg, ...]) -> None:
 
 
 def _problem(operand: Operand, arg: Arg) -> str:
-    """What is wrong with an argument; empty when nothing is."""
+    """The error of an argument; empty if there is none."""
     if operand.kind == "address":
         return _address_problem(operand, arg)
     if isinstance(arg, tuple):

@@ -43,14 +43,14 @@ class ArrayView:
 
     def __post_init__(self) -> None:
         if len(self.shape) != len(self.strides):
-            raise ValueError(f"an array of shape {self.shape} has as many strides, got {self.strides}")
+            raise ValueError(f"an array of shape {self.shape} needs one stride for each dimension, got {self.strides}")
         if (self.device is None) != (self.host is not None):
             raise ValueError("an array is either in host memory, with its NumPy view, or on a device")
         if self.device is not None:
             for stride in self.strides:
                 if stride < 0:
                     raise ValueError(
-                        f"device arrays have no negative strides, got {self.strides}: copy the array first"
+                        f"device arrays cannot have negative strides, got {self.strides}: copy the array first"
                     )
             if self.address % self.element.bytes:
                 raise ValueError(
@@ -98,7 +98,8 @@ def view(x: Any) -> ArrayView:
 
     if isinstance(x, np.ma.MaskedArray):
         raise ValueError(
-            "an array's elements all have values, got a masked array: fill the masked elements first, with filled(…)"
+            "all elements of an array must have values, got a masked array: fill the masked elements first, "
+            "with filled(…)"
         )
 
     return x if isinstance(x, ArrayView) else adapters.adapt(x)

@@ -1,4 +1,4 @@
-"""The GPU at hand, or why there is none."""
+"""The GPU at hand, or the reason why there is none."""
 
 from __future__ import annotations
 

@@ -259,7 +259,7 @@ class AutotunedKernel(JitKernel):
             )
 
     def _key(self, given: Given) -> Hashable:
-        """What a choice goes by: Triton's key, and what else decides which kernels there are."""
+        """The key of a choice: Triton's key, and all else that decides the kernels."""
         named = given.named
         keys: Sequence[str] = self._layers.tuner.keys
         constants = [each.name for each in self._parameters if each.constexpr and each.name in named]

@@ -1,4 +1,4 @@
-"""A call of a compiled product: its sizes, and where its matrices are, checked against the arrays that were given."""
+"""A call of a compiled product: its sizes and matrices, checked against the given arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call of a kernel of register tiles, checked against what the kernel takes for granted of its arguments."""
+"""A call of a register-tile kernel, checked against the kernel's assumptions about its arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call's kernel and the values of its parameters, for a device and for the emulator alike."""
+"""A call's kernel and the values of its parameters, for a device and for the emulator."""
 
 from __future__ import annotations
 

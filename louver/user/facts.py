@@ -1,4 +1,4 @@
-"""What a call of a compiled product must bind, by the user's arguments: kept beside the cubin, so that a warm start needs no IR."""
+"""Facts that a call of a compiled product binds, by the user's arguments: kept beside the cubin, so that a warm start needs no IR."""
 
 from __future__ import annotations
 

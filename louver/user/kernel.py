@@ -47,7 +47,7 @@ class JitKernel:
         self._compiled: dict[str, CompiledKernel] = {}
 
     def __getitem__(self, grid: Grid) -> Callable[..., None]:
-        """What launches the kernel over a grid: up to three sizes, or a function of the call's arguments."""
+        """A launcher of the kernel over a grid: up to three sizes, or a function of the call's arguments."""
         return partial(self._launch, grid)
 
     @property

@@ -1,4 +1,4 @@
-"""Registers of register tiles: more warps where a thread would spill, and fewer registers a thread where more CTAs then fit an SM."""
+"""Registers of register tiles: more warps where a thread would spill, fewer registers where more CTAs then fit an SM."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Assembled:
 
     @property
     def warning(self) -> str | None:
-        """What the user should know of registers that spill; None where none do."""
+        """The warning about registers that spill; None if none do."""
         if not self.spilled:
             return None
         return (

@@ -1,4 +1,4 @@
-"""Calls seen lately, by everything that their checks looked at: a call seen before only looks itself up and launches."""
+"""Recent calls, keyed by everything that their checks read: a call seen before is looked up and launched."""
 
 from __future__ import annotations
 

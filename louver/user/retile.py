@@ -1,4 +1,4 @@
-"""A product's tile by the sizes of a call: that a kernel computes each tile once is proven, so that its own tile need not be the schedule's."""
+"""A product's tile by the sizes of a call: a kernel that computes each tile once may run with another tile."""
 
 from __future__ import annotations
 

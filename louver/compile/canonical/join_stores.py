@@ -1,7 +1,7 @@
 """join-stores: a tile that is stored in parts is stored at once.
 
-Two stores to neighbouring blocks become one of both if they store the same function of neighbouring parts: halves of a larger tile
-(`tl.split`), and blocks that are loaded beside each other, such as parts of a bias. Four parts are two pairs, and so on.
+Two stores to neighbouring blocks become one if they store the same function of neighbouring parts: halves of a larger tile (`tl.split`),
+and blocks that are loaded beside each other, such as parts of a bias. Four parts are two pairs, and so on.
 """
 
 from __future__ import annotations

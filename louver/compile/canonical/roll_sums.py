@@ -1,4 +1,4 @@
-"""roll-sums: products of K's pieces, one after the other without a loop, become a loop over them; a whole K is a loop of one step."""
+"""roll-sums: products of pieces of K without a loop become a loop over them; one product of all of K becomes a loop of one step."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class _Sum(NamedTuple):
 
     @property
     def last(self) -> Operation:
-        """What the sum is known behind."""
+        """The operation after which the sum is known."""
         return cast(Operation, self.terms[-1].total.owner)
 
 
@@ -83,7 +83,7 @@ def _sums(block: Block) -> Iterator[_Sum]:
 
 
 def _addition(dot: DotOp) -> arith.AddfOp | arith.AddiOp | None:
-    """What adds a first dot to zeros, as a sum is written that adds each of its dots."""
+    """The addition of a first dot to zeros, where a sum adds each of its dots."""
     users = list(dot.d.uses)
     op = users[0].operation if len(users) == 1 and is_zero(dot.c) else None
     if isinstance(op, arith.AddfOp | arith.AddiOp) and is_zero(op.operands[1 - users[0].index]):

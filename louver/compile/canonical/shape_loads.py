@@ -1,7 +1,7 @@
 """shape-loads: a load of a flat tile that is reshaped to a matrix becomes a load of the matrix.
 
-`i = tl.arange(0, M * N)` is a row number times N and a column number; `i // N` and `i % N` are those. Offsets that are made of these
-element by element are then rows and columns, as everywhere else. Loads of other flat tiles stay as they are.
+`i = tl.arange(0, M * N)` is a row number times N plus a column number, which `i // N` and `i % N` give back. Offsets that are computed
+from these, element by element, become rows and columns. Loads of other flat tiles stay as they are.
 """
 
 from __future__ import annotations

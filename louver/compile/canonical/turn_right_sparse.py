@@ -1,7 +1,7 @@
 """turn-right-sparse: a product whose right operand is sparse becomes the transpose of one whose left operand is.
 
-dot(x, w) with a sparse w [K, N] is trans(dot(trans w, trans x)). Sums that a loop carries are carried transposed; what is computed
-from them afterwards stays as it is, of the sum transposed back: `read_nest` reads that as a transposed store.
+dot(x, w) with a sparse w [K, N] is trans(dot(trans w, trans x)). Sums that a loop carries are carried transposed. The code after the loop
+uses the sum transposed back; `read_nest` reads that as a transposed store.
 """
 
 from __future__ import annotations

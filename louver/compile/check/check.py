@@ -1,11 +1,15 @@
-"""`check-protocol`: every kernel's roles keep the rules of its stages, barriers and registers, whatever runs first.
+"""`check-protocol`: proves for every order of execution that roles keep the rules of stages, barriers and registers.
 
-The roles run on a model, over tiles that take every loop several times and turn the ring round. Clocks (`barriers`) say what
-happens before what in every interleaving. Checked: a stage is overwritten only after the last product that reads it has
-been waited for; a product reads a stage after its bytes have arrived, and the metadata of its own step;
-phases count what arrives in them, and none can be mistaken for another; registers are refilled after their products;
-accumulators are read after all products; no wait is for ever; each stage that was acquired is released.
-A bulk store waits for its own staging area in its lowering: here it must share it with nobody.
+The roles run on a model, over tiles that take every loop several times and go round the ring. Clocks (`barriers`) order events in every
+interleaving. The rules:
+
+- A stage is overwritten only after the last product that reads it has been waited for.
+- A product reads a stage after its bytes have arrived, and the metadata of its own step.
+- Phases count the arrivals and bytes that they get, and none can be mistaken for another.
+- Registers are refilled after their products; accumulators are read after all products.
+- Every wait ends; each stage that was acquired is released.
+
+A bulk store waits for its own staging area in its lowering; the check requires that no other operation uses that area.
 """
 
 from __future__ import annotations
@@ -52,8 +56,8 @@ def _check_memory(kernel: ops.KernelOp) -> None:
     for (begin, last, name), limit in zip(spans, limits, strict=True):
         if last > limit:
             raise ValueError(
-                f"rings and barriers lie apart in shared memory, got bytes {begin} to {last} for @{name}, and what follows "
-                f"(or the end) at {limit}"
+                f"rings and barriers must not overlap in shared memory, got bytes {begin} to {last} for "
+                f"@{name}, and the next one (or the end) at {limit}"
             )
     copied = {op.ring.data for op in kernel.walk() if isinstance(op, ops.BulkLoadOp | staged.CopyMetadataOp)}
     for op in kernel.walk():

@@ -1,4 +1,4 @@
-"""How far a kernel of register tiles says that it reads and writes its dense arguments: for a launch to compare with the arrays."""
+"""How far a kernel of register tiles reads and writes its dense arguments; a launch compares that with the arrays."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""exact-dots: products of f32 that are to be more exact than tf32, as several of tf32.
+"""exact-dots: a dot of f32 in tf32x3 or ieee becomes several dots in tf32.
 
-Each operand is a sum of parts of 11 bits: high + low for `tf32x3`, and high + middle + low for `ieee`. Products of parts are exact;
-those that are left out are below 2^-21 of the whole (`tf32x3`) or 2^-32 (`ieee`). Each dot begins a sum of its own, which is added to the others. A sparse
-operand's values have parts at the same places.
+Each operand is a sum of parts of 11 bits: high + low for `tf32x3`, and high + middle + low for `ieee`. Products of parts are exact. The
+omitted products are below 2^-21 of the whole (`tf32x3`) or 2^-32 (`ieee`). Each dot has a sum of its own, which is added to the others.
+A sparse operand's values have parts at the same places.
 
-Valid tile IR in, after expand-blocks; valid tile IR out, where each dot of f32 is one of tf32.
+Valid tile IR in, after expand-blocks; valid tile IR out, in which every dot of f32 multiplies in tf32.
 """
 
 from __future__ import annotations

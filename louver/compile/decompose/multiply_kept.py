@@ -1,11 +1,11 @@
-"""multiply-kept: a dot of a decompressed tile multiplies kept values again, where what changes the tile between leaves zeros zero.
+"""multiply-kept: a dot of a decompressed tile multiplies kept values again, if the operations between keep zeros zero.
 
 Valid tile IR in and out, without sparse types (after decompose-sparse-tensors). Casts, factors, masks and activations with f(0) = 0 act on
-kept values as on all elements. A dense tile that takes part, such as factors along K, is compressed: each thread picks its elements where
-the metadata says that values are kept. Other dots stay dense, and the pass says why.
+kept values as on all elements. A dense tile that takes part, such as factors along K, is compressed: each thread picks the elements
+that the metadata keeps. Other dots stay dense, and the pass gives the reason.
 
-Metadata of 16-bit and of 8-bit products has the same codes in another order. Where all dots of an argument are of the other width than
-its elements, its metadata is laid out for them.
+Metadata of 16-bit and of 8-bit products has the same codes in another order. Where all dots of an argument have another width than its
+elements, its metadata is laid out for them.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class _Kept:
             raise _DenseError(f"a product of {name} takes more of K than a tile of {size[0]} x {size[1]} has")
         zero = background(value, self.origins)
         if zero is None or zero != 0:
-            self._refuse("what changes it makes other numbers of its zeros", value)
+            self._refuse("an operation changes its zeros", value)
 
     @staticmethod
     def _refuse(reason: str, value: SSAValue) -> NoReturn:
@@ -286,7 +286,7 @@ _QUOTIENTS = (
 
 
 def background(value: SSAValue, origins: Container[Operation]) -> Any:
-    """What an element is where none of these sparse tiles keeps one; None where that is not known."""
+    """The value of elements that none of these sparse tiles keeps; None if it is not known."""
     owner = value.owner
     match owner:
         case DecompressOp() if owner in origins:

@@ -1,4 +1,4 @@
-"""The epilogue graph as schedule IR: one sum in (or two of a gated product), the value to store out."""
+"""The epilogue graph as schedule IR: from the sum (two sums for a gated product) to the stored value."""
 
 from __future__ import annotations
 

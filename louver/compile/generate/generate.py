@@ -1,4 +1,4 @@
-"""Product nest + Schedule -> schedule IR: one generator, so that a schedule stays a value.
+"""Product nest and Schedule to schedule IR: one generator for all schedules.
 
 Roles: warpgroup 0 produces (one thread feeds the ring by bulk copies); the others multiply (`generate_multiply`) and store.
 Without specialization one warpgroup is all there is, and one of its threads begins the copies of each step.
@@ -38,8 +38,8 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
     """
     if nest.a.index is not None and (nest.tile_m, nest.tile_n) != (schedule.tile.m, schedule.tile.n):
         raise ValueError(
-            f"an array says what each tile of the kernel reads, so that the schedule's tile is the same, got {nest.tile_m}×{nest.tile_n} "
-            f"and {schedule.tile.m}×{schedule.tile.n}"
+            "the schedule's tile must be the kernel's where an array selects the matrix of each tile, got "
+            f"{nest.tile_m}×{nest.tile_n} and {schedule.tile.m}×{schedule.tile.n}"
         )
     require_sparse(nest)
     check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None)
@@ -110,7 +110,7 @@ def _parameters(plan: Generation) -> dict[str, Attribute]:
 
 
 def _entry_box(box: Sequence[int], batch: Batch | None) -> list[int]:
-    """What a copy moves, innermost first: of a batch, in one entry."""
+    """The box of a copy, innermost dimension first, in one matrix of a batch."""
     return list(box) if batch is None else [*box, 1]
 
 
@@ -320,7 +320,7 @@ def _ahead(plan: Generation, values: dict[str, SSAValue]) -> Region:
 
 
 def _own_copies(plan: Generation, values: dict[str, SSAValue], tile: Block) -> Callable[[SSAValue], None]:
-    """What a warpgroup without a producer does first in a step: one of its threads fills the stage."""
+    """The copies of a warpgroup without a producer: one of its threads fills the stage at the start of a step."""
 
     def fill(step: SSAValue) -> None:
         body = Block()

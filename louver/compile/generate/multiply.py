@@ -1,6 +1,7 @@
-"""The consumers' walk over K, as schedule IR: metadata in registers, products, waits and releases.
+"""The consumers' loop over K as schedule IR: metadata in registers, products, waits and releases.
 
-Metadata goes to registers in two sets: from global memory, 256 columns at a time, or from the ring, a step at a time. A register is refilled only after the wait that retires the last product which reads it.
+Metadata goes to registers in two sets: from global memory, 256 columns at a time, or from the ring, a step at a time. A
+register is refilled only after the wait that retires the last product which reads it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def name_tile(block: Block) -> None:
 
 
 def begin(values: dict[str, SSAValue]) -> None:
-    """What a tile loads ahead of its turn: the first metadata set."""
+    """Loads the first metadata set of a tile ahead of its turn."""
     _load_metadata(values["metadata"], constant(0), 0, 0)
 
 

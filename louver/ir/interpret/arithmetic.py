@@ -60,7 +60,7 @@ def _whole(meaning: Callable[..., Any], read: Callable[[Array], Array]) -> Handl
 def _divisor(meaning: Callable[[Array, Array], Any]) -> Callable[[Array, Array], Any]:
     def checked(a: Array, b: Array) -> Any:
         if (b == 0).any():
-            raise Fault("integers are divided by other numbers than 0")
+            raise Fault("an integer division needs a divisor other than 0")
         return meaning(a, b)
 
     return checked
@@ -75,7 +75,7 @@ def _shifted(meaning: Callable[[Array, Array], Any]) -> Callable[[Array, Array],
     def checked(a: Array, b: Array) -> Any:
         bits = a.dtype.itemsize * 8
         if ((b < 0) | (b >= bits)).any():
-            raise Fault(f"integers of {bits} bits are shifted by 0 to {bits - 1}")
+            raise Fault(f"a shift of {bits}-bit integers is by 0 to {bits - 1} bits")
         return meaning(a, b)
 
     return checked

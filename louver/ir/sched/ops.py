@@ -1,4 +1,4 @@
-"""Operations of the `sched` dialect: what each warp role does, stage by stage.
+"""Operations of the `sched` dialect: the actions of each warp role, stage by stage.
 
 A `kernel` holds rings of shared-memory stages, barriers (one a stage), and roles. A role walks `tiles`; inside a tile
 `loop`s walk the K steps, each loop going on where the one before it stopped. The stage in hand is implicit: `advance`
@@ -114,7 +114,7 @@ class BarriersOp(IRDLOperation):
 
 @irdl_op_definition
 class RoleOp(IRDLOperation):
-    """What some warpgroups do. `registers` is their setmaxnreg target; absent, the kernel's own cap stays.
+    """The work of some warpgroups. `registers` is their setmaxnreg target; absent, the kernel's own cap stays.
 
     `single`: one elected thread of the role's first warp runs the body.
     """

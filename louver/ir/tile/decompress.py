@@ -1,4 +1,4 @@
-"""Between dense and kept elements: a sparse tile as a dense one, and what of a dense tile stands where a sparse one has its values."""
+"""Conversion between dense and kept elements: a sparse tile as a dense one, and the kept elements of a dense tile."""
 
 from __future__ import annotations
 

@@ -159,7 +159,9 @@ class DotOp(IRDLOperation):
     def _verify_metadata(self, metadata: SSAValue, rows: int, k: int, index: int) -> None:
         tensors = tensor_of(self.a), tensor_of(self.b)
         if any(sparse_encoding(tensor) for tensor in tensors):
-            raise VerifyException("a dot with metadata has operands without an encoding: it has one sparse operand")
+            raise VerifyException(
+                "a dot with metadata takes the values of its sparse operand: no operand has a sparse encoding"
+            )
         element = tensors[index].element_type
         if not divides((rows, k), element):
             raise VerifyException(

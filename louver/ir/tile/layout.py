@@ -1,4 +1,4 @@
-"""Where the elements of a tile lie: in which register of which lane of which warp, as a sum of steps of the bits of those numbers.
+"""Layouts: the register, lane and warp of each element of a tile, as a sum of steps of the bits of those numbers.
 
 Tiles, warps and registers come in powers of two, so that each bit of a register's, lane's or warp's number moves along one
 dimension by a power of two, or not at all: then its lanes or warps hold the same elements again. The document's mma

@@ -1,4 +1,4 @@
-"""A benchmark's record of products as one picture: bars beside the vendor's libraries, and where that is under the roofs."""
+"""A benchmark's record of products as one picture: bars beside the vendor's libraries, and a roofline."""
 
 from __future__ import annotations
 

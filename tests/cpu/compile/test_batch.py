@@ -44,16 +44,16 @@ def test_entries_are_read_back(kind: str, layout: str, batch: str) -> None:
 
 
 REFUSED = [
-    ("%entry = tt.get_program_id z", "%entry = tt.get_program_id y", "entries of a batch and tiles must be numbered"),
+    ("%entry = tt.get_program_id z", "%entry = tt.get_program_id y", "matrices of a batch and tiles must be numbered"),
     (
         "%c_tensor[%entry,",
         "%c_tensor[%m_tile,",
-        "an array that an epilogue reads has the entries of the output's batch",
+        "an array that an epilogue reads must have the output's batch",
     ),
-    ("%b_tensor[%entry,", "%b_tensor[%n_tile,", "a batch has one size and one number of the entry"),
-    ("%b_tensor[%entry,", "%b_tensor[%M,", "the entry of a batch is a program's number"),
-    ("%b, [%batch,", "%b, [%M,", "a batch has one size and one number of the entry"),
-    ("%c, [%batch,", "%c, [%M,", "an array that an epilogue reads has the entries of the output's batch"),
+    ("%b_tensor[%entry,", "%b_tensor[%n_tile,", "operands and output must have one batch size, and one index"),
+    ("%b_tensor[%entry,", "%b_tensor[%M,", "the index in a batch must be a program's number"),
+    ("%b, [%batch,", "%b, [%M,", "operands and output must have one batch size, and one index"),
+    ("%c, [%batch,", "%c, [%M,", "an array that an epilogue reads must have the output's batch"),
 ]
 
 

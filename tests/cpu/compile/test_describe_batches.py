@@ -71,11 +71,11 @@ def test_what_is_described_is_rewritten_and_stays() -> None:
 @pytest.mark.parametrize(
     ("by", "rule"),
     [
-        ("%a_by = arith.addi %c64, %c0 : i32", "counted from the first element of an argument, or of a matrix of a batch"),
+        ("%a_by = arith.addi %c64, %c0 : i32", "offsets count from an argument's first element, or from a matrix of a batch"),
         (
             "%one_by = arith.muli %entry, %of_a : i32\n  %two_by = arith.muli %x, %of_d : i32\n"
             "  %a_by = arith.addi %one_by, %two_by : i32",
-            "which matrix of a batch a tile is in is one number, times how far apart they are",
+            "a matrix of a batch is selected by one index times one stride",
         ),
     ],
 )  # fmt: skip

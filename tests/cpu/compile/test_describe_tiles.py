@@ -154,7 +154,7 @@ REFUSED = {
         GROUPED,
         [(r"%m_read_14 = arith.remsi %m_read_12, %m_read_13", "%m_read_14 = arith.addi %m_read_12, %next"),
          (r"(    %m_read_13 = )", "    %next = arith.constant dense<1> : tensor<128xi32>\n" r"\1")],
-        r"dimension 0 of a tile must end somewhere: mask it \(offsets < size\), here or at the store, got at .*: %left",
+        r"dimension 0 of a tile needs a size: mask it \(offsets < size\), here or at the store, got at .*: %left",
     ),
     "rows that start nowhere in particular": (
         GROUPED, [(r"%m_read_14 = arith.remsi %m_read_12, %m_read_13", "%m_read_14 = arith.muli %m_read_12, %m_read_12")],
@@ -173,7 +173,7 @@ REFUSED = {
     ),
     "a lower bound": (
         GROUPED, [(r"arith.cmpi slt, %lefts_22, %left_52", "arith.cmpi eq, %lefts_22, %left_52")],
-        r"a mask is made of upper bounds .*arith.cmpi eq",
+        r"a mask must consist of upper bounds .*arith.cmpi eq",
     ),
     "no contiguous dimension": (
         GROUPED,
@@ -188,20 +188,20 @@ REFUSED = {
         INDEXED,
         [(r"%left_34 = tt.expand_dims %k_31 ", "%size_k = tt.splat %K : i32 -> tensor<128xi32>\n"
           "      %round = arith.remsi %k_31, %size_k : tensor<128xi32>\n      %left_34 = tt.expand_dims %round ")],
-        r"a wrapped index \(%\) counts by ones and is the same in every iteration: mask it along K",
+        r"a wrapped index \(%\) counts by ones and does not change in a loop: along K use a mask",
     ),
     "a pointer that grows": (
         GROUPED, [(r"tt.addptr %lefts_48, %cst_2", "tt.addptr %lefts_48, %grow"),
                   (r"(      %lefts_60 = )", "      %grow = tt.splat %left : i32 -> tensor<128x64xi32>\n" r"\1")],
-        "a pointer that a loop carries is moved on by the same amount for all lanes and iterations",
+        "a pointer that a loop carries must move by one amount for all lanes and iterations",
     ),
     "K that moves too far": (
         GROUPED, [(r"%rights_61 = arith.muli %stride_bk, %c64_i32", "%rights_61 = arith.muli %stride_bk, %c128_i32")],
-        "a mask compares the index that the offsets have with a size, got at",
+        "a mask must compare the index that the offsets use with a size: use one expression for both, got at",
     ),
     "a tensor that is no argument": (
         GROUPED, [(r"%outs_42 = tt.splat %d ", "%next = tt.addptr %d, %c8_i32 : !tt.ptr<f16>, i32\n    %outs_42 = tt.splat %next ")],
-        r"a tile starts at a program's number times a constant, .*kernels.py",
+        r"a tile must start at a program's number times a constant, .*kernels.py",
     ),
     "padding with NaN": (
         BLOCKS, [(r"(tt.load %left_\d+ \{[^}]*)padding = 1", r"\1padding = 2")], "a block pointer must read zeros outside its tensor",
@@ -212,11 +212,11 @@ REFUSED = {
     ),
     "tiles numbered by another argument": (
         GROUPED, [(r"%of_group = arith.muli %tiles_n_5, %c8_i32", "%of_group = arith.muli %tiles_n_5, %K")],
-        "tiles are numbered by the output's sizes and the program; K is another argument: make it a constexpr",
+        "a tile's number may use the program's number and the output's sizes; K is another argument: make it a constexpr",
     ),
     "tiles in groups that are too large to try": (
         GROUPED, [(r"%c8_i32 = arith.constant 8 ", "%c8_i32 = arith.constant 512 ")],
-        "tiles are numbered by constants of at most 256, not 512",
+        "constants that number tiles are at most 256, not 512",
     ),
     "tiles left out where there are many": (
         GROUPED,
@@ -226,31 +226,31 @@ REFUSED = {
     ),
     "tiles numbered by bits": (
         GROUPED, [(r"%tile_n = arith.divsi %tile_m, %rows_7", "%tile_n = arith.shrsi %tile_m, %rows_7")],
-        "tiles are numbered by integer arithmetic on programs, sizes and constants, got .*arith.shrsi",
+        "a tile's number must be integer arithmetic on program numbers, sizes and constants, got .*arith.shrsi",
     ),
     "rows and columns of one number": (
-        GROUPED, [(r"%n_read = arith.muli %tile_n, ", "%n_read = arith.muli %tile_m_9, ")], "rows and columns of tiles must be numbered apart",
+        GROUPED, [(r"%n_read = arith.muli %tile_n, ", "%n_read = arith.muli %tile_m_9, ")], "the row and the column of a tile must be computed as two numbers",
     ),
     "a program's number in the sum": (
         GROUPED,
         [(r"%result = arith.truncf %total_39", "%number = arith.sitofp %program : i32 to f32\n    %numbers = tt.splat %number : f32 -> "
           "tensor<128x64xf32>\n    %total_40 = arith.addf %total_39, %numbers : tensor<128x64xf32>\n    %result = arith.truncf %total_40")],
-        r"a program's number says which tile it computes, and nothing else, got at .*tt.get_program_id x",
+        r"a program's number may only select the tile that it computes, got at .*tt.get_program_id x",
     ),
     "tiles along the grid's third axis": (
-        GROUPED, [(r"tt.get_program_id x", "tt.get_program_id z")], "tiles are numbered along the grid's axis x, or along x and y",
+        GROUPED, [(r"tt.get_program_id x", "tt.get_program_id z")], "tiles must be numbered along the grid's axis x, or along x and y",
     ),
     "a choice by two comparisons": (
         GROUPED, [(r"(    %total_38 = )", "    %either = arith.ori %total_37, %total_37 : tensor<128x64xi1>\n" r"\1"),
                   (r"arith.select %total_37", "arith.select %either")],
-        "an epilogue chooses by one comparison of floating-point numbers, got.*arith.ori",
+        "a choice in an epilogue needs one comparison of floating-point numbers as its condition, got.*arith.ori",
     ),
     "rounding towards zero": (
-        "eight_bit_blocks", [(r"rounding = rtne", "rounding = rtz")], r"an epilogue rounds to nearest even \(rtne\)",
+        "eight_bit_blocks", [(r"rounding = rtne", "rounding = rtz")], r"an epilogue must round to nearest even \(rtne\)",
     ),
     "a reduction": (
         GROUPED, [(r"%total_38 = arith.mulf %total_36#2, %total ", "%total_38 = math.powf %total_36#2, %total ")],
-        r"an epilogue applies elementwise steps, casts and broadcasts, got at .*math.powf",
+        r"an epilogue may only apply elementwise steps, casts and broadcasts, got at .*math.powf",
     ),
 }  # fmt: skip
 

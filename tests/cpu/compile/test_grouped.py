@@ -97,7 +97,7 @@ OUTPUT = [
 LAYERS = [
     (each[0], each[1].replace("%expert_0", "%layer")) for each in OUTPUT
 ] + [(r"(    %block = )", r"    %layer = tt.get_program_id z : i32\n\1")]  # fmt: skip
-UNMASKED = "an entry of a batch is read, unmasked, from an array of 32 or 64 bits a number"
+UNMASKED = "the index in a batch must be loaded without a mask from an array of int32 or int64"
 
 REFUSED = {
     "a mask": (list(MASK), UNMASKED),
@@ -109,12 +109,12 @@ REFUSED = {
     "volatile": ([(r"tt.load %expert :", "tt.load %expert {isVolatile = true} :")], UNMASKED),
     "along no axis of the product": (
         [(r"tt.addptr %ids, %block", "tt.addptr %ids, %z"), (r"(    %expert = )", r"    %z = tt.get_program_id z : i32\n\1")],
-        "ids has an entry's number for each tile along an axis of the product",
+        "ids must hold the index of a matrix for each tile along one axis of the product",
     ),
-    "an argument": ([(r"%expert_0, %n_1", "%E, %n_1")], "the entry of a batch is a program's number, or what an array has at one"),
-    "a dense operand's": (DENSE, "ids numbers the entries of a sparse operand, and not of a dense one"),
-    "the output's": (OUTPUT, "ids numbers the entries of a sparse operand, and of nothing else"),
-    "beside a batch": (LAYERS, "ids numbers the entries of a sparse operand, and nothing else has any"),
+    "an argument": ([(r"%expert_0, %n_1", "%E, %n_1")], "the index in a batch must be a program's number, or be loaded at one"),
+    "a dense operand's": (DENSE, "ids may select matrices of a sparse operand, not of a dense one"),
+    "the output's": (OUTPUT, "ids may select matrices of the sparse operand only"),
+    "beside a batch": (LAYERS, "ids selects matrices of the sparse operand, so no other operand may be a batch"),
 }  # fmt: skip
 
 
@@ -140,7 +140,7 @@ def test_a_nest_has_no_other_entries() -> None:
     found = nest(POINTERS)
     fields = {name: getattr(found, name) for name in ProductNest.__dataclass_fields__}
     for part in ("b", "store"):
-        with pytest.raises(ValueError, match="operands whose entries an array numbers are part of no other batch"):
+        with pytest.raises(ValueError, match="a product whose matrices an array selects has no other batch"):
             ProductNest(**fields | {part: replace(fields[part], batch=Batch(*sizes("E", "stride")))})
 
 

@@ -42,11 +42,11 @@ POINTERS, MADE = "grouped_pointers", "made_descriptors"
 CONFLICTS = {
     "an output that is sparse": (
         POINTERS, [(r"%d: !tt.ptr<f16>", "%d: !tt.ptr<f16> {louver.sparse.NV24 = 1 : i32}")],
-        r"a sparse tensor cannot be stored to: store a dense result, " + LINE + "tt.store",
+        r"a sparse tensor cannot be stored to: store the result to a dense array, " + LINE + "tt.store",
     ),
     "an output descriptor that is sparse": (
         MADE, [(r"%d: !tt.ptr<f16>", "%d: !tt.ptr<f16> {louver.sparse.NV24 = 1 : i32}")],
-        r"a sparse tensor cannot be stored to: store a dense result, " + LINE + "tt.descriptor_store",
+        r"a sparse tensor cannot be stored to: store the result to a dense array, " + LINE + "tt.descriptor_store",
     ),
     "a size that is sparse": (
         POINTERS, [(r"%M: i32", "%M: i32 {louver.sparse.NV24 = 1 : i32}")], "pointers, descriptors and tensors may be sparse, got i32",
@@ -80,21 +80,21 @@ module {{
 BODIES = {
     "%x = scf.for %k = %z to %i step %i iter_args(%t = %a) -> (!tt.ptr<tensor<64x64xf16>>) : i32 {\n"
     "      scf.yield %b : !tt.ptr<tensor<64x64xf16>>\n    }": (
-        'what a loop or branch passes on must have one encoding; t is #tt.sparse<"NV24"> and dense'
+        'a value that a loop or branch passes on must have one encoding; t is #tt.sparse<"NV24"> and dense'
     ),
     "%x = scf.for %k = %z to %i step %i iter_args(%t = %b) -> (!tt.ptr<tensor<64x64xf16>>) : i32 {\n"
     "      scf.yield %a : !tt.ptr<tensor<64x64xf16>>\n    }": (
-        'what a loop or branch passes on must have one encoding; t is #tt.sparse<"NV24"> and dense'
+        'a value that a loop or branch passes on must have one encoding; t is #tt.sparse<"NV24"> and dense'
     ),
     "%x = scf.if %c -> (!tt.ptr<tensor<64x64xf16>>) {\n      scf.yield %a : !tt.ptr<tensor<64x64xf16>>\n    } else {\n"
     "      scf.yield %b : !tt.ptr<tensor<64x64xf16>>\n    }": (
-        'what a loop or branch passes on must have one encoding; a value is #tt.sparse<"NV24"> and dense'
+        'a value that a loop or branch passes on must have one encoding; a value is #tt.sparse<"NV24"> and dense'
     ),
     "%x = scf.if %c -> (!tt.ptr<f16>) {\n      scf.yield %s : !tt.ptr<f16>\n    } else {\n      scf.yield %p : !tt.ptr<f16>\n    }": (
-        'what a loop or branch passes on must have one encoding; s is #tt.sparse<"NV24"> and dense'
+        'a value that a loop or branch passes on must have one encoding; s is #tt.sparse<"NV24"> and dense'
     ),
     "%x = arith.select %c, %s, %p : !tt.ptr<f16>": (
-        "a pointer or descriptor of a sparse tensor is moved and loaded through, and nothing else, got: %x = arith.select"
+        "a pointer or descriptor of a sparse tensor may only be moved and loaded through, got: %x = arith.select"
     ),
 }
 

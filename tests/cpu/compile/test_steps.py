@@ -149,7 +149,7 @@ def test_other_ways_to_say_that_something_is_left(way: str) -> None:
 
 
 STARTS = r"(%total_1 = arith.muli) %steps, %c32_i32"
-BRANCH = "a branch of an epilogue computes, and neither reads nor writes memory"
+BRANCH = "a branch in an epilogue must not read or write memory"
 OTHERS = {
     "a tail that leaves a column": ([(TAIL, r"\1sgt, %4, %c1_i32")], BRANCH),
     "a tail by another size": ([(r"%4 = arith.remsi %K,", "%4 = arith.remsi %M,")], BRANCH),
@@ -171,7 +171,7 @@ OTHERS = {
     "a branch that stores": (
         [(r"(      scf.yield %total_6)", r"      tt.descriptor_store %d_tiles[%1, %3], %cst_0 : !tt.tensordesc<128x64xf16>, tensor<128x64xf16>\n\1"),
          (r"(    %c0_i32 =)", r"    %cst_0 = arith.constant dense<0.0> : tensor<128x64xf16>\n\1")],
-        "a kernel stores once; there are 2",
+        "a kernel must store once; there are 2",
     ),
 }  # fmt: skip
 

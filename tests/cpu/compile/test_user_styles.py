@@ -87,7 +87,7 @@ def test_persistent_programs_whatever_their_number(rng: np.random.Generator, pro
     tiles = 3 * 3
     unroll_programs(module)
     np.testing.assert_array_equal(run_triton(module, operands, programs=(tiles,)), expected)
-    with pytest.raises(InterpretationError, match="what a kernel assumes is true"):
+    with pytest.raises(InterpretationError, match="a condition of tl.assume must be true"):
         run_triton(module, operands, programs=(tiles + 1,))
 
 
@@ -108,39 +108,39 @@ REFUSED = {
         "grouped_pointers", [(r"%tile_n = arith.divsi %tile_m, %rows_7", "%odd = arith.remsi %N, %c8_i32 : i32\n"
                               "    %same = arith.subi %odd, %odd : i32\n    %tile_n_0 = arith.divsi %tile_m, %rows_7 : i32\n"
                               "    %tile_n = arith.addi %tile_n_0, %same")],
-        r"tiles are numbered by counts of them, tl.cdiv\(size, 64\), and not by N otherwise",
+        r"a tile's number may use N only to count tiles, as tl.cdiv\(size, 64\)",
     ),
     "a persistent loop that ends elsewhere": (
         PERSISTENT, [(r"%1 = arith.muli %tiles_m_3, %tiles_n_4", "%1 = arith.muli %tiles_m_3, %tiles_m_3")],
         r"every tile of the output must be computed by exactly one program, got at .*weights.py",
     ),
     "a persistent loop by another axis": (
-        PERSISTENT, [(r"%2 = tt.get_num_programs x", "%2 = tt.get_num_programs y")], r"tiles are numbered along the grid's axis x, or along x and y.*weights.py",
+        PERSISTENT, [(r"%2 = tt.get_num_programs x", "%2 = tt.get_num_programs y")], r"tiles must be numbered along the grid's axis x, or along x and y.*weights.py",
     ),
     "a branch that reads": (
         PERSISTENT,
         [(r"%total_14 = arith.minnumf %total, %total_13", "%c = tt.load %d : !tt.ptr<f16>\n        %c32 = arith.extf %c : f16 to f32\n"
           "        %cs = tt.splat %c32 : f32 -> tensor<128x64xf32>\n        %total_14 = arith.addf %total, %cs")],
-        r"a branch of an epilogue computes, and neither reads nor writes memory.*weights.py:\d+:\d+: %",
+        r"a branch in an epilogue must not read or write memory.*weights.py:\d+:\d+: %",
     ),
     "a branch by an integer beyond f32": (
         PERSISTENT, [(r"%6 = arith.cmpi eq, %mode, %c1_i32", "%big = arith.constant 16777217 : i32\n      %6 = arith.cmpi eq, %mode, %big")],
-        "an integer argument is compared with a constant below 16777216, got .*weights.py",
+        "an integer argument must be compared with a constant below 16777216, got .*weights.py",
     ),
     "a branch by two arguments": (
         PERSISTENT, [(r"%6 = arith.cmpi eq, %mode, %c1_i32", "%6 = arith.cmpi eq, %mode, %M")],
-        "an integer argument is compared with a constant below",
+        "an integer argument must be compared with a constant below",
     ),
     "a branch by unsigned numbers": (
-        PERSISTENT, [(r"%6 = arith.cmpi eq, %mode", "%6 = arith.cmpi ult, %mode")], "an epilogue chooses by one comparison of numbers",
+        PERSISTENT, [(r"%6 = arith.cmpi eq, %mode", "%6 = arith.cmpi ult, %mode")], "a choice in an epilogue needs one comparison of numbers",
     ),
     "gate and up of two sizes": (
         "gated_layer", [(r"%ups = tt.make_tensor_descriptor %up, \[%N,", "%ups = tt.make_tensor_descriptor %up, [%M,")],
-        r"two sparse operands of one dense operand have one shape and one stride between rows, got at .*weights.py:\d+:\d+: %ups",
+        r"two sparse operands of one dense operand .* must have one shape and one row stride, got at .*weights.py:\d+:\d+: %ups",
     ),
     "gate and up of two dense operands": (
         "gated_layer", [(r"tt.descriptor_load %ups(_\d+)?\[%column(_\d+)?, %k\]", r"tt.descriptor_load %ups\1[%row_1, %k]")],
-        r"a store must have one sum of products as source, in one orientation; there are 2, got at .*weights.py",
+        r"a stored tile must come from one sum of products, in one orientation; there are 2, got at .*weights.py",
     ),
 }  # fmt: skip
 
@@ -158,7 +158,7 @@ def test_a_pair_of_which_one_part_is_added_elsewhere_stays_two() -> None:
         (r"%two_6 = %cst_0", "%two_6 = %ones"),
         (r"(    %c1_i64 =)", r"    %ones = arith.constant dense<1.0> : tensor<64x64xf32>\n\1"),
     ]
-    with pytest.raises(UnsupportedKernelError, match="one sum of products as source, in one orientation; there are 2"):
+    with pytest.raises(UnsupportedKernelError, match="one sum of products, in one orientation; there are 2"):
         nest("gated_layer", *changes)
 
 

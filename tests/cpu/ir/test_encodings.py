@@ -97,7 +97,7 @@ def test_round_trip(encoding: Encoding) -> None:
         ),
         (
             "#tt.blocked<{sizePerThread = [1], threadsPerWarp = [32], warpsPerCTA = [1], order = [1]}>",
-            "an order of them",
+            "order names each dimension once",
         ),
         ("#tt.mma<{version = 2}>", "has the fields version, warpsPerCTA, instrShape, transposed, got"),
     ],

@@ -186,29 +186,33 @@ def test_tensor_maps_are_not_loaded() -> None:
 
 def test_a_loop_must_say_when_it_repeats() -> None:
     k = builder()
-    with pytest.raises(ValueError, match="a loop says when it repeats"), k.loop():
+    with pytest.raises(ValueError, match="a loop needs a condition to repeat"), k.loop():
         k.mov(0)
 
 
 def test_the_other_side_follows_its_branch() -> None:
     k = builder()
     p = k.mov(1, kind="pred")
-    with k.if_(p) as branch, pytest.raises(ValueError, match="otherwise follows its branch"), branch.otherwise():
+    with (
+        k.if_(p) as branch,
+        pytest.raises(ValueError, match="otherwise must directly follow its branch"),
+        branch.otherwise(),
+    ):
         pass
     with branch.otherwise():
         k.mov(1)
-    with pytest.raises(ValueError, match="only one does"), branch.otherwise():
+    with pytest.raises(ValueError, match="once: join the blocks"), branch.otherwise():
         pass
     with k.if_(p) as second:
         k.mov(2)
     k.mov(3)
-    with pytest.raises(ValueError, match="otherwise follows its branch at once"), second.otherwise():
+    with pytest.raises(ValueError, match="otherwise must directly follow its branch"), second.otherwise():
         pass
 
 
 def test_a_kernel_is_finished_outside_its_blocks() -> None:
     k = builder()
-    with k.if_(k.mov(1, kind="pred")), pytest.raises(ValueError, match="finished outside its loops and branches"):
+    with k.if_(k.mov(1, kind="pred")), pytest.raises(ValueError, match="finished outside of its loops and branches"):
         k.finish()
 
 

@@ -139,9 +139,13 @@ def test_tuples_of_parameters_that_take_none() -> None:
 @pytest.mark.parametrize(
     ("value", "error", "message"),
     [
-        ([2, 3], TypeError, "the argument 'x': several values are given as a tuple, got a list"),
-        ((2, [3]), TypeError, "the argument 'x.1': several values are given as a tuple, got a list"),
-        (Pair(1, {"a": 3}), TypeError, "the argument 'x.columns': several values are given as a tuple, got a dict"),
+        ([2, 3], TypeError, "the argument 'x': several values must be passed as a tuple, got a list"),
+        ((2, [3]), TypeError, "the argument 'x.1': several values must be passed as a tuple, got a list"),
+        (
+            Pair(1, {"a": 3}),
+            TypeError,
+            "the argument 'x.columns': several values must be passed as a tuple, got a dict",
+        ),
         ((1, "text"), TypeError, "the argument 'x.1': expected an array"),
         (((2**64,),), ValueError, "the argument 'x.0.0': an integer has at most 64 bits, got 18446744073709551616"),
     ],
@@ -163,7 +167,7 @@ def test_sparse_tensors_are_pointers_of_their_type_with_their_pattern(rng: np.ra
 def test_a_tensor_that_is_sparse_along_another_axis_is_refused(rng: np.random.Generator) -> None:
     s = louver.compress(louver.prune(rng.standard_normal((16, 8, 8)).astype(np.float16), "2:4", axis=0), "2:4", axis=0)
     with pytest.raises(
-        ValueError, match="the argument 'x': .* sparse along their last axis or the one before it, got axis 0"
+        ValueError, match="the argument 'x': .* sparse along its last axis or the one before it, got axis 0"
     ):
         classify((X,), {"x": s})
 

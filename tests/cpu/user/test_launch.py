@@ -375,7 +375,7 @@ def test_an_array_is_needed(s: louver.SparseTensor) -> None:
         def parameters(self) -> tuple[Parameter, ...]:
             return (Parameter("a"),)
 
-    with pytest.raises(ValueError, match="called with an array at least"):
+    with pytest.raises(ValueError, match="needs at least one array among its arguments"):
         JitKernel(Source("kernel", "", ()), Hints())[GRID](s)
 
 

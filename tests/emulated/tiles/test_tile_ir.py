@@ -206,7 +206,7 @@ REFUSED = {
     " %z = arith.constant dense<0.0> : tensor<2x2xf32>\n"
     " %w = tt.dot %y, %x, %z, inputPrecision = tf32 : tensor<2x32xf32> * tensor<32x2xf32> -> tensor<2x2xf32>\n"
     " %i = arith.constant dense<[[1.0, 2.0], [3.0, 4.0]]> : tensor<2x2xf32>\n %b = arith.addf %w, %i : tensor<2x2xf32>\n"
-    " %o = tt.splat %p : !tt.ptr<f32> -> tensor<2x2x!tt.ptr<f32>>\n tt.store %o, %b : tensor<2x2x!tt.ptr<f32>>": "one number everywhere",
+    " %o = tt.splat %p : !tt.ptr<f32> -> tensor<2x2x!tt.ptr<f32>>\n tt.store %o, %b : tensor<2x2x!tt.ptr<f32>>": "one number for all elements",
 }
 
 

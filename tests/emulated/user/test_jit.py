@@ -178,7 +178,7 @@ def test_hints_of_products_are_refused_where_there_is_none(rng: np.random.Genera
     known = TILE_CASES["two_dots"].constexprs | dict(run.arguments)
     with pytest.raises(ValueError) as caught:
         JitKernel(tile_source("two_dots"), Hints.of({"stages": 3})).emulate[run.grid](**known)
-    assert any("The hints stages are a product's" in note for note in caught.value.__notes__)
+    assert any("The hints stages are for products" in note for note in caught.value.__notes__)
     JitKernel(tile_source("two_dots"), Hints.of({"num_warps": 2})).emulate[run.grid](**known)
     run.check()
 

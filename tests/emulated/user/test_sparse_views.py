@@ -146,7 +146,7 @@ def test_rows_are_where_they_are_in_the_dense_tensor_or_refused(
         except ValueError as error:
             assert not right, error
             assert re.search(
-                "is given the strides|reads rows of 'a'|a stride of a sparse tensor is an argument", str(error)
+                "is given the strides|reads rows of 'a'|a stride of a sparse tensor must be an argument", str(error)
             )
             continue
         assert right
@@ -164,28 +164,28 @@ REFUSED = [
     (
         "%pitch = arith.addi %K, %rows : i32",
         DESCRIPTOR[0],
-        "a stride of a sparse tensor is an argument, a number, a product",
+        "a stride of a sparse tensor must be an argument, a number, a product",
     ),
     (
         "%pitch = arith.subi %p, %rows : i32",
         DESCRIPTOR[0],
-        "a stride of a sparse tensor is an argument, a number, a product",
+        "a stride of a sparse tensor must be an argument, a number, a product",
     ),
     (
         "%pitch = arith.muli %K, %two : i32\n  %some = arith.subi %K, %two : i32",
         DESCRIPTOR[0].replace("%length", "%some"),
-        "the length of rows of a sparse tensor is an argument, a number, a product",
+        "the length of rows of a sparse tensor must be an argument, a number, a product",
     ),
     (
         "%pitch = arith.muli %K, %two : i32\n  %from = tt.addptr %a, %rows : !tt.ptr<f16>, i32",
         DESCRIPTOR[0].replace("%a", "%from"),
-        "a tile is counted from the first element of an argument, or of a matrix of a batch",
+        "offsets count from an argument's first element, or from a matrix of a batch",
     ),
     (
         "%pitch = arith.muli %K, %two : i32\n  %by = arith.muli %entry, %K : i32\n"
         "  %far = arith.addi %by, %m : i32\n  %from = tt.addptr %a, %far : !tt.ptr<f16>, i32",
         DESCRIPTOR[0].replace("%a", "%from"),
-        "which matrix of a batch a tile is in is one number, times how far apart they are",
+        "a matrix of a batch is selected by one index times one stride",
     ),
 ]
 

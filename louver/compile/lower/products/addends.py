@@ -1,9 +1,8 @@
-"""Arrays of the output's sizes that an epilogue reads, such as C: several groups of eight columns at a time, so that all their
-loads are on their way before the first result is waited for.
+"""Arrays of the output's sizes that an epilogue reads, such as C: their loads start together, several groups of columns ahead.
 
-A thread has pairs of neighbouring columns. An array with the output's rows has them side by side, and one load reads both where
-all pairs are aligned. The kernel sees that by itself, from address, pitch and N, so that no launch has to say it. Of an array that
-is stored as [N, M] each element is a load; those of eight lanes are neighbours.
+A thread has pairs of neighbouring columns. In an array with the output's rows a pair is contiguous, and one load reads both elements
+where all pairs are aligned. The kernel tests that by itself, from address, pitch and N, so that launches need not. In an array stored
+as [N, M] each element is a load; those of eight lanes are neighbours.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The epilogue graph of a store, on one element of the output at a time.
 
-What the graph reads besides the sums is loaded as seldom as its place allows: scalars once a tile, vectors once a row or
-column, arrays once an element (`addends`).
+The graph's other inputs are loaded as rarely as possible: scalars once a tile, vectors once a row or column, arrays once an element
+(`addends`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`lower-to-ptx`: schedule IR, offsets assigned, to a PTX module."""
+"""`lower-to-ptx`: schedule IR with assigned offsets to a PTX module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops and branches. What decides them is a scalar, the same in all threads, so that no warp divides."""
+"""Loops and branches. Their conditions are scalars, the same in all threads, so that no warp diverges."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _elements(low: Lowering, carried: Sequence[Carried]) -> list[Registers]:
 
 
 def _carry_on(low: Lowering, carried: Sequence[Carried], block: Block) -> None:
-    """What a loop carries becomes what a block ends with."""
+    """Moves the values at a block's end to the registers that the loop carries."""
     ends = [each.held(low, end) for each, end in zip(carried, _ends(low, block), strict=True)]
     _assign(low, [each.registers for each in carried], ends)
 

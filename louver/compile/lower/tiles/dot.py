@@ -1,4 +1,4 @@
-"""Products by `Mma`, one for each 16×8 block of sums and step of K; which registers they take follows from the encodings."""
+"""Products by `Mma`, one for each 16×8 block of sums and step of K; the encodings give their registers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kernel of register tiles: parameters, each operation in order, and the memory that exchanges need."""
+"""Lowers a kernel of register tiles: parameters, each operation in order, and the memory of exchanges."""
 
 from __future__ import annotations
 
@@ -153,8 +153,6 @@ def _scales_a_dot(op: Operation | Block) -> bool:
 
 
 class _Kernel:
-    """The lowering of one kernel."""
-
     def __init__(self, low: Lowering) -> None:
         self.low = low
 

@@ -1,4 +1,4 @@
-"""Scans: each element combined with all before it, in blocks that double: registers, lanes and warps take part as the axis meets them.
+"""Scans in blocks of doubling size, over registers, lanes and warps in the order in which the axis meets them.
 
 In a block of twice the size, the second half's elements are combined with all of the first half.
 """

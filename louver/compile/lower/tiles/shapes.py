@@ -1,4 +1,4 @@
-"""Operations that name or repeat elements: no thread gives any of its elements to another one."""
+"""Operations that rename or repeat elements without moving them between threads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def lower_constant(low: Lowering, op: arith.ConstantOp) -> Registers:
         case DenseIntOrFPElementsAttr() if _has_one_number(op.value):
             number = next(iter(op.value.iter_values()))  # type: ignore[assignment]
         case _:
-            raise unsupported("a constant tile has one number everywhere", op)
+            raise unsupported("a constant tile must have one number for all elements", op)
     element = element_of(op.result.type)
     kind = register_class(element, op)
     register = _constant(low, number, kind) if kind != "b16" else _narrow(low, op, float(number))

@@ -1,4 +1,4 @@
-"""Where tiles and exchanges stand in shared memory: in one place what is not needed at the same time."""
+"""Places tiles and exchanges in shared memory; those that are not needed at the same time share a place."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def place_shared(function: FuncOp, target: Target) -> Rooms:
     for each, _ in placed:
         if isinstance(each.what, Operation) and each.bytes > limit:
             raise unsupported(
-                f"tiles are exchanged through {limit} bytes of shared memory, not {each.bytes}: choose smaller blocks",
+                f"a tile is exchanged through at most {limit} bytes of shared memory, not {each.bytes}: choose "
+                "smaller blocks",
                 each.what,
             )
     reused = frozenset(
@@ -117,7 +118,7 @@ class _Walk:
         self.tiles: dict[SSAValue, list[SSAValue]] = {}
 
     def wanted(self) -> Iterator[_Wanted]:
-        """What is wanted, and while."""
+        """The wanted bytes, and the time span."""
         for op, number in self.numbers.items():
             if isinstance(op, InitBarriersOp):
                 # Barriers are what they are until the kernel ends.
@@ -157,7 +158,7 @@ class _Walk:
 
 
 def _names(op: Operation, index: int) -> list[SSAValue]:
-    """What else the operand of this index, a tile in shared memory, is called by an operation."""
+    """The other names that an operation gives to the operand of this index, a tile in shared memory."""
     match op:
         case scf.ForOp() if index >= 3:
             return [op.body.block.args[index - 2], op.results[index - 3]]

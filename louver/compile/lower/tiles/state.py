@@ -1,4 +1,4 @@
-"""What lowering a kernel of register tiles knows: registers of each value, and what a thread has to know of itself once.
+"""State of lowering register tiles: registers of each value, and facts that a thread computes once.
 
 A tile is a list of registers, one an element, in the order of its layout; a scalar is one register. Booleans are predicates,
 integers of up to 32 bits are 32-bit registers extended by their sign (u8 by zeros), f16, bf16 and 8-bit floats are 16-bit
@@ -159,7 +159,7 @@ class Lowering:
 
     @property
     def means(self) -> Means:
-        """What exchanges have."""
+        """The means of exchanges on the target."""
         return Means.of(self.target)
 
     def multiple(self, value: SSAValue) -> int:

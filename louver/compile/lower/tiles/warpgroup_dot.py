@@ -1,4 +1,4 @@
-"""Products of warpgroups, by `Wgmma`: operands stay in shared memory, or A in registers, sums in those that the loop carries them in."""
+"""Products of warpgroups by `Wgmma`: operands in shared memory, or A in registers; sums in the loop's registers."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def _sums(low: Lowering, op: DotOp, packed: int) -> Registers:
 
 
 def _carried_on(op: DotOp) -> SSAValue | None:
-    """What a loop carries the sums in, if nothing reads that but what makes the addend of it, element by element."""
+    """The registers in which a loop carries the sums, if only elementwise code that makes the addend reads them."""
     block = op.parent
     if (
         block is None

@@ -1,5 +1,7 @@
-"""Where tiles lie by nature: dots give their sums, reductions their results, in encodings of their own, and what is made of
-these element by element stays there. All other tiles have no nature: they are computed wherever their users want them.
+"""Anchors: tiles with an encoding of their own.
+
+Sums of dots and results of reductions have one, and tiles computed from these element by element keep it. All other tiles are
+computed in the encodings that their users want.
 """
 
 from __future__ import annotations

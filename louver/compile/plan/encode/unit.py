@@ -1,4 +1,4 @@
-"""Which dots warpgroups multiply, by `wgmma`; `mma` multiplies all others, warp by warp."""
+"""Chooses the dots that warpgroups multiply, by `wgmma`; `mma` multiplies all others, warp by warp."""
 
 from __future__ import annotations
 

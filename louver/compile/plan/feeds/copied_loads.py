@@ -1,4 +1,4 @@
-"""Which loads may be copied to shared memory: what stands where nothing is loaded, and what takes their tiles."""
+"""Decides which loads may be copied to shared memory, by their fill values and the users of their tiles."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from louver.ir.tile import AddPtrOp, AtomicRMWOp, BroadcastOp, ExpandDimsOp, Fun
 
 
 def only_user(value: SSAValue) -> Operation | None:
-    """What takes a value; None for none or several."""
+    """The only user of a value; None for none or several."""
     return next(iter(value.uses)).operation if value.has_one_use() else None
 
 
 def addresses(load: LoadOp) -> list[SSAValue]:
-    """What a copy in a load's place is told."""
+    """The operands of a copy that replaces a load."""
     if load.box is not None:
         return [load.box, *load.place]
     return [each for each in (load.ptr, load.mask) if each is not None]

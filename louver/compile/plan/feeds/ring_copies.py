@@ -1,4 +1,4 @@
-"""ring-copies: tiles that a loop multiplies as they are loaded are copied to shared memory some steps before, into slots that take turns.
+"""ring-copies: tiles that a loop multiplies as loaded are copied ahead to shared memory, into slots that take turns.
 
     for i:                                     copy steps 0 … s-2 into slots 0 … s-2
         put load(i) into shared memory         for i, read, fill:
@@ -353,7 +353,6 @@ class _Ring:
         return known, goes_on, begun
 
     def _slot(self, before: Operation, memory: Sequence[SSAValue], barriers: SSAValue | None, index: SSAValue) -> _Slot:
-        """The slot of that number."""
         like = self.like
         barrier = None
         if barriers is not None:

@@ -1,4 +1,4 @@
-"""split-addresses: pointers of an access are made where it is, of a scalar and of rows and columns that are small.
+"""split-addresses: each access computes its own pointers, from a scalar and small offsets of rows and columns.
 
 A tensor of pointers takes two registers an element. Carried by a loop, or made before it, it fills a thread's registers. So
 carried pointers and indices that a loop moves on by one amount become a scalar that it carries, and what they were before it;
@@ -55,7 +55,7 @@ def split_addresses(module: ModuleOp) -> None:
 # --- carried pointers ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """What a loop carries as a scalar. index: among what it carries. steps: scalars that each iteration adds."""
+    """A scalar that a loop carries. index: among the carried values. steps: scalars that each iteration adds."""
 
     index: int
     steps: tuple[SSAValue, ...]
@@ -237,5 +237,5 @@ def _terms(offset: SSAValue) -> list[SSAValue]:
 
 
 def _narrow(term: SSAValue) -> SSAValue:
-    """What a tile repeats."""
+    """The smaller tile that a broadcast tile repeats."""
     return _narrow(term.owner.src) if isinstance(term.owner, BroadcastOp) else term
