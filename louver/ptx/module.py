@@ -47,7 +47,6 @@ class Inst:
     args: tuple[Arg, ...]
     guard: Reg | None = None
     guard_negated: bool = False
-    note: str = ""
 
 
 @dataclass(slots=True)
@@ -59,7 +58,6 @@ class If:
     otherwise: Block | None = None
     negated: bool = False
     uniform: bool = False
-    note: str = ""
 
 
 @dataclass(slots=True)
@@ -70,7 +68,6 @@ class While:
     condition: Reg
     negated: bool = False
     uniform: bool = False
-    note: str = ""
 
 
 Node: TypeAlias = Inst | If | While

@@ -116,7 +116,7 @@ class _Printer:
     def _block(self, block: Block, indent: str) -> None:
         for node in block.nodes:
             if isinstance(node, Inst):
-                self._line(indent, f"{instruction_text(node)};", node.note)
+                self._line(indent, f"{instruction_text(node)};")
             elif isinstance(node, If):
                 self._if(node, indent)
             else:
@@ -141,10 +141,10 @@ class _Printer:
 
     def _branch(self, node: If | While, label: str, indent: str, *, negated: bool) -> None:
         guard = f"@{'!' if negated else ''}{register_name(node.condition)}"
-        self._line(indent, f"{guard} bra{'.uni' if node.uniform else ''} {label};", node.note)
+        self._line(indent, f"{guard} bra{'.uni' if node.uniform else ''} {label};")
 
-    def _line(self, indent: str, text: str, note: str = "") -> None:
-        self._lines.append(f"{indent}{text}  // {note}" if note else f"{indent}{text}")
+    def _line(self, indent: str, text: str) -> None:
+        self._lines.append(f"{indent}{text}")
 
     def _label(self, kind: str) -> str:
         self._labels += 1
