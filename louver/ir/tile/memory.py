@@ -43,7 +43,6 @@ def _verify_base(base: Attribute, block: AnyTensor) -> None:
 
 
 def _described(descriptor: SSAValue) -> AnyTensor:
-    """The block type of a descriptor."""
     return cast(DescriptorType, descriptor.type).block
 
 

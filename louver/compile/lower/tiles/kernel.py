@@ -153,8 +153,6 @@ def _scales_a_dot(op: Operation | Block) -> bool:
 
 
 class _Kernel:
-    """The lowering of one kernel."""
-
     def __init__(self, low: Lowering) -> None:
         self.low = low
 
@@ -268,7 +266,6 @@ class _Kernel:
         )
 
     def _value(self, op: Operation) -> Registers:
-        """The registers of an operation's only result."""
         low = self.low
         match op:
             case arith.ConstantOp():

@@ -353,7 +353,6 @@ class _Ring:
         return known, goes_on, begun
 
     def _slot(self, before: Operation, memory: Sequence[SSAValue], barriers: SSAValue | None, index: SSAValue) -> _Slot:
-        """The slot of that number."""
         like = self.like
         barrier = None
         if barriers is not None:
@@ -426,7 +425,6 @@ def _outermost(op: Operation) -> Operation:
 
 
 def _runs_again(op: Operation) -> bool:
-    """Whether an operation is in a loop."""
     parent = op.parent_op()
     while parent is not None and not isinstance(parent, scf.ForOp | scf.WhileOp):
         parent = parent.parent_op()
