@@ -219,8 +219,8 @@ class Warp:
     ) -> None:
         self.stores.start(tensor_map, coordinates, source, add=add)
 
-    def bulk_load(self, source: int, destination: int, size: int, mbarrier: int, multicast: int | None) -> None:
-        self.cluster.bulk.linear_load(self, source, destination, size, mbarrier, multicast)
+    def bulk_load(self, source: int, destination: int, size: int, mbarrier: int) -> None:
+        self.cluster.bulk.linear_load(self, source, destination, size, mbarrier)
 
     def bulk_commit(self) -> None:
         self.stores.commit()

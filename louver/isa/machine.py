@@ -156,8 +156,8 @@ class WarpState(Protocol):
         """Start a tiled copy shared to global, or a sum there; part of the thread's open bulk group."""
         ...
 
-    def bulk_load(self, source: int, destination: int, size: int, mbarrier: int, multicast: int | None) -> None:
-        """`cp.async.bulk` global to shared: size and both addresses multiples of 16 bytes; multicast as for a tiled one."""
+    def bulk_load(self, source: int, destination: int, size: int, mbarrier: int) -> None:
+        """`cp.async.bulk` global to shared: size and both addresses multiples of 16 bytes."""
         ...
 
     def bulk_commit(self) -> None: ...

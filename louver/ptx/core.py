@@ -62,7 +62,6 @@ class BuilderCore:
         body = Block()
         self._blocks = [body]
         self._counts: dict[RegType, int] = {}
-        self._note = ""
         self._place: str | None = None
         self._kernel = Kernel(name, params, body, threads, min_ctas, cluster, dynamic_shared)
 
@@ -86,10 +85,6 @@ class BuilderCore:
     def regs(self, kind: RegType, count: int) -> list[Reg]:
         """New registers, numbered one after the other."""
         return [self.reg(kind) for _ in range(count)]
-
-    def note(self, text: str) -> None:
-        """A comment for the next instruction or branch; one line."""
-        self._note = text
 
     @contextmanager
     def at(self, place: str | None) -> Generator[None]:
@@ -125,12 +120,11 @@ class BuilderCore:
     def loop(self, *, uniform: bool = False) -> Generator[Loop]:
         """A do-while loop; its handle's `repeat_if` must be called inside."""
         block, handle = Block(), Loop()
-        note, self._note = self._note, ""
         with self.inside(block):
             yield handle
         if handle.condition is None:
             raise ValueError("a loop needs a condition to repeat: call repeat_if inside it")
-        self._append(While(block, handle.condition, handle.negated, uniform, note))
+        self._append(While(block, handle.condition, handle.negated, uniform))
 
     @contextmanager
     def while_(self, condition: Callable[[], Reg], *, uniform: bool = False) -> Generator[None]:
@@ -154,7 +148,6 @@ class BuilderCore:
         return bool(nodes) and nodes[-1] is node
 
     def _append(self, node: Node) -> None:
-        node.note, self._note = node.note or self._note, ""
         node.place = self._place
         self._blocks[-1].nodes.append(node)
 

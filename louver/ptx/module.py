@@ -50,7 +50,6 @@ class Inst:
     args: tuple[Arg, ...]
     guard: Reg | None = None
     guard_negated: bool = False
-    note: str = ""
     place: str | None = field(default=None, compare=False)
 
 
@@ -63,7 +62,6 @@ class If:
     otherwise: Block | None = None
     negated: bool = False
     uniform: bool = False
-    note: str = ""
     place: str | None = field(default=None, compare=False)
 
 
@@ -75,7 +73,6 @@ class While:
     condition: Reg
     negated: bool = False
     uniform: bool = False
-    note: str = ""
     place: str | None = field(default=None, compare=False)
 
 

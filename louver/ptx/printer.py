@@ -157,8 +157,7 @@ class _Printer:
         self._line(indent, f"{guard} bra{'.uni' if node.uniform else ''} {label};", node)
 
     def _line(self, indent: str, text: str, node: Node) -> None:
-        note = f"  // {node.note}" if node.note else ""
-        self._lines.append(Line(f"{indent}{text}{note}", node.place))
+        self._lines.append(Line(f"{indent}{text}", node.place))
 
     def _label(self, kind: str) -> str:
         self._labels += 1

@@ -135,8 +135,6 @@ class _Instructions:
         for index, node in enumerate(self._kernel.body.walk()):
             what = node.op.mnemonic if isinstance(node, Inst) else type(node).__name__.lower()
             try:
-                if "\n" in node.note:
-                    raise ValueError(f"a note is one line, got {node.note!r}")
                 if isinstance(node, Inst):
                     self._instruction(node)
                 else:

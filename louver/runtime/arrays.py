@@ -74,15 +74,14 @@ class ArrayView:
         width = self.element.bytes
         return self.address + first * width, self.address + (last + 1) * width
 
-    def to_numpy(self, *, stream: int | None = None) -> NDArray[Any]:
+    def to_numpy(self) -> NDArray[Any]:
         """The elements in host memory: the array itself on the host, a copy of a device array after its stream's work."""
         if self.host is not None:
             return self.host
         from louver.runtime.memory import read_bytes
 
         first, last = self.byte_range
-        on = stream if stream is not None else self.stream or 0
-        data = read_bytes(first, last - first, ordinal=self.device or 0, stream=on)
+        data = read_bytes(first, last - first, ordinal=self.device or 0, stream=self.stream or 0)
         strides = tuple(stride * self.element.bytes for stride in self.strides)
         return np.ndarray(self.shape, self.element.numpy, buffer=data, strides=strides)
 

@@ -235,7 +235,10 @@ def _same_matrix(source: SSAValue, result: SSAValue) -> bool:
 
 def _give(function: FuncOp, found: Encodings) -> None:
     """The values their encodings, and operations that take dense tiles these."""
-    known = {_encode(value, encoding, _maker(value, function)) for value, encoding in found.items()}
+    known = {
+        _encode(value, encoding, value.owner if isinstance(value.owner, Operation) else function)
+        for value, encoding in found.items()
+    }
     made: dict[SSAValue, SSAValue] = {}
     for op in list(function.body.walk()):
         for index, operand in enumerate(op.operands):
@@ -246,10 +249,6 @@ def _give(function: FuncOp, found: Encodings) -> None:
                 op.verify()
             except VerifyException as error:
                 raise unsupported(str(error), op) from None
-
-
-def _maker(value: SSAValue, function: FuncOp) -> Operation:
-    return value.owner if isinstance(value.owner, Operation) else function
 
 
 def _takes(op: Operation, index: int, known: set[SSAValue]) -> bool:

@@ -25,7 +25,9 @@ def roll_sums(module: ModuleOp) -> None:
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         waiting: list[_Sum] = []
-        for each in sorted(_sums(function.body.block), key=lambda each: _place(function.body.block, each.last)):
+        for each in sorted(
+            _sums(function.body.block), key=lambda each: function.body.block.get_operation_index(each.last)
+        ):
             if waiting and not (len(waiting) == 1 and _may_wait(waiting[0], each)):
                 _loop(waiting)
                 waiting = []
@@ -64,10 +66,6 @@ class _Sum(NamedTuple):
     def last(self) -> Operation:
         """The operation after which the sum is known."""
         return cast(Operation, self.terms[-1].total.owner)
-
-
-def _place(block: Block, op: Operation) -> int:
-    return block.get_operation_index(op)
 
 
 def _sums(block: Block) -> Iterator[_Sum]:

@@ -137,7 +137,6 @@ class Walk:
                     yield from self._one(inner)
 
     def _ahead(self, op: ops.TilesOp, tile: int) -> Iterator[Event]:
-        """The region that begins `tile` before its turn."""
         if op.ahead is None:
             return
         here = self.tile

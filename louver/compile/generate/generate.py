@@ -191,7 +191,6 @@ def _producer(plan: Generation, values: dict[str, SSAValue]) -> Block:
 
 
 def _tiles(plan: Generation, values: dict[str, SSAValue], tile: Block, ahead: list[Region]) -> None:
-    """The walk over tiles."""
     properties: dict[str, Attribute] = {"raster": ops.i32_attr(plan.schedule.order.raster)}
     index = plan.nest.a.index
     numbers: list[SSAValue] = []
@@ -202,7 +201,6 @@ def _tiles(plan: Generation, values: dict[str, SSAValue], tile: Block, ahead: li
 
 
 def _tile_block(plan: Generation) -> Block:
-    """A region for each tile, its arguments named."""
     entries = plan.nest.store.batch is not None or plan.nest.a.index is not None
     tile = Block(arg_types=[i32] * (3 if entries else 2))
     name_tile(tile)

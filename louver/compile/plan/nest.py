@@ -189,7 +189,6 @@ def _only_store(function: FuncOp) -> Writing:
 
 
 def _adds(store: Writing) -> bool:
-    """Whether a store adds to what is there."""
     if isinstance(store, DescriptorStoreOp):
         return False
     if store.kind.data != "add":
@@ -302,7 +301,6 @@ def _check_starts(trace: Trace, dot: DotOp, *axes: tuple[Position, Size, int]) -
 
 
 def _check_loop(trace: Trace, loop: scf.ForOp, depth: Size, tile_k: int) -> None:
-    """Refuse a loop over part of K."""
     first, end, step = (_described(trace, each, loop) for each in (loop.lb, loop.ub, loop.step))
     if (
         (first, step) == (Polynomial.number(0), Polynomial.number(tile_k))

@@ -177,7 +177,7 @@ class EpilogueReader:
                 axis = op.axis.value.data
                 return self.read(op.src, axes[:axis] + axes[axis + 1 :], op)
             case SplatOp():
-                return self._scalar(op)
+                return self._loaded(op.src, op)
             case SelectOp():
                 return self._choice(op, axes)
             case ClampFOp():
@@ -220,10 +220,6 @@ class EpilogueReader:
         if str(value.type) != "f32":
             raise unsupported("a choice in an epilogue must compare f32 numbers or integers", user)
         return self._loaded(value, user)
-
-    def _scalar(self, op: SplatOp) -> Expression:
-        """One number for all elements: an f32 argument, or what a pointer argument points to."""
-        return self._loaded(op.src, op)
 
     def _loaded(self, value: SSAValue, op: Operation) -> Expression:
         names = self.trace.names

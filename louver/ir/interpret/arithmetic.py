@@ -94,10 +94,6 @@ def _multiply_add(a: Array, b: Array, c: Array) -> Array:
     return a * b + c
 
 
-def _reciprocal_root(x: Array) -> Array:
-    return 1.0 / np.sqrt(x)
-
-
 _SIGNED: dict[type[Operation], Callable[..., Any]] = {
     arith.AddiOp: np.add,
     arith.SubiOp: np.subtract,
@@ -133,7 +129,6 @@ _FLOATING: dict[type[Operation], Callable[..., Any]] = {
     **{op: STEPS[name].meaning for name, op in STEP_OPERATIONS.items()},
     arith.ExtFOp: np.asarray,
     arith.TruncFOp: np.asarray,
-    math.AbsFOp: np.abs,
     math.AcosOp: np.arccos,
     math.AcoshOp: np.arccosh,
     math.AsinOp: np.arcsin,
@@ -142,23 +137,14 @@ _FLOATING: dict[type[Operation], Callable[..., Any]] = {
     math.AtanOp: np.arctan,
     math.AtanhOp: np.arctanh,
     math.CbrtOp: np.cbrt,
-    math.CeilOp: np.ceil,
-    math.CosOp: np.cos,
     math.CoshOp: np.cosh,
     math.ExpM1Op: np.expm1,
-    math.FloorOp: np.floor,
     math.FmaOp: _multiply_add,
     math.Log10Op: np.log10,
     math.Log1pOp: np.log1p,
-    math.Log2Op: np.log2,
-    math.LogOp: np.log,
     math.PowFOp: np.power,
-    math.RsqrtOp: _reciprocal_root,
-    math.SinOp: np.sin,
     math.SinhOp: np.sinh,
-    math.SqrtOp: np.sqrt,
     math.TanOp: np.tan,
-    math.TruncOp: np.trunc,
 }
 
 _INTEGERS: dict[str, Callable[[Array, Array], Any]] = {

@@ -83,7 +83,6 @@ class DecompressOp(IRDLOperation):
 
     @staticmethod
     def _decomposed(values: AnyTensor, metadata: AnyTensor, columns: int) -> list[int]:
-        """The shape of the dense tile."""
         expected = list(values.get_shape())
         if len(expected) != 2 or columns not in (0, 1):
             raise VerifyException(f"a matrix is decompressed along dimension 0 or 1, got {values} and {columns}")

@@ -135,21 +135,6 @@ def test_waiting_is_a_loop_around_one_poll() -> None:
     assert isinstance(poll, Inst) and poll.op.mnemonic.startswith("mbarrier.try_wait") and loop.condition in poll.args
 
 
-def test_notes_go_to_the_next_node_only() -> None:
-    k = builder()
-    k.note("first")
-    p = k.mov(1, kind="pred")
-    k.mov(2)
-    k.note("second")
-    with k.if_(p):
-        k.mov(3)
-    k.note("third")
-    with k.loop() as loop:
-        k.mov(4)
-        loop.repeat_if(p)
-    assert [node.note for node in k.finish().body.walk()] == ["first", "", "second", "", "third", ""]
-
-
 def test_registers_are_numbered_by_class() -> None:
     k = builder()
     assert [k.reg("b32"), *k.regs("f32", 2), k.reg("b32")] == [

@@ -16,10 +16,9 @@ from support.golden import Golden
 
 
 def branches() -> Kernel:
-    """Nested branches and loops, guards, notes, vectors: everything that has a shape of its own in the text."""
+    """Nested branches and loops, guards, vectors: everything that has a shape of its own in the text."""
     k = KernelBuilder("branches", (Param("x", "u64"), Param("n", "u32"), Param("scale", "f32")), threads=96, min_ctas=2)
     x, n, scale = (k.ld_param(name) for name in ("x", "n", "scale"))
-    k.note("one lane counts")
     index = k.mov(0)
     lane = k.special("%tid.x")
     first = k.setp("eq", "u32", lane, 0)
@@ -27,7 +26,6 @@ def branches() -> Kernel:
     with k.if_(first, uniform=False) as branch, k.while_(lambda: k.setp("lt", "u32", index, n), uniform=True):
         values = tuple(k.regs("b32", 4))
         k.load_global(values, Address(k.mad_wide(index, 16, x), -16), read_only=True)
-        k.note("the tail of a row")
         with k.if_(k.setp("gt", "s32", values[3], -7), negated=True), k.loop() as loop:
             k.add(index, 2, into=index)
             loop.repeat_if(k.setp("ne", "u32", index, 40), negated=True)

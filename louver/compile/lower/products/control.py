@@ -148,7 +148,6 @@ def _bind(low: Lowering, block: Block, at: Origin) -> None:
 
 
 def _origin(low: Lowering) -> Origin:
-    """Registers for a tile's origin."""
     k = low.k
     has_entries = "batch" in low.sizes or "entries" in low.sizes
     return Origin(k.mov(0), k.mov(0), k.mov(0) if has_entries else None)

@@ -136,7 +136,7 @@ def array_cursors(low: Lowering, op: Epilogue, axis: Axis, index: Reg, other: Re
     k = low.k
     found: Cursors = {}
     for each in op.body.block.ops:
-        if isinstance(each, MatrixOp) and _outer(each) == axis:
+        if isinstance(each, MatrixOp) and ("m" if each.transposed is None else "n") == axis:
             place = k.mad_lo(k.widen_u64(index), low.register(each.pitch), k.widen_u64(other))
             found[each.result] = k.mad_lo(place, _bytes(each.matrix), low.register(each.matrix))
     return found
@@ -161,11 +161,6 @@ def reads_arrays(op: Epilogue) -> bool:
 def reads_columns(op: Epilogue) -> bool:
     """Whether the epilogue reads vectors along the columns."""
     return any(isinstance(each, ops.VectorOp) and each.axis.data == "n" for each in op.body.block.ops)
-
-
-def _outer(op: MatrixOp) -> Axis:
-    """The axis of the output that counts the rows of an array in memory."""
-    return "m" if op.transposed is None else "n"
 
 
 def _bytes(pointer: SSAValue) -> int:

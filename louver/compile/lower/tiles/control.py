@@ -26,7 +26,6 @@ from louver.ir.tile import (
     WaitBarrierOp,
 )
 from louver.ir.tile.staging import in_shared
-from louver.ptx.module import Reg
 
 LowerBlock: TypeAlias = Callable[[Block], None]
 
@@ -163,7 +162,8 @@ def lower_while(low: Lowering, op: scf.WhileOp, lower_block: LowerBlock) -> None
         end = before.last_op
         assert isinstance(end, scf.ConditionOp)
         passed = [Carried.of(low, value, op) for value in end.operands[1:]]
-        condition = _condition(low, end)
+        # A copy, which the second region leaves as it is.
+        condition = low.copy(low.scalar(end.condition))
         with k.if_(condition, uniform=True):
             _bind(low, after.args, _elements(low, passed))
             lower_block(after)
@@ -171,8 +171,3 @@ def lower_while(low: Lowering, op: scf.WhileOp, lower_block: LowerBlock) -> None
         loop.repeat_if(condition)
     _may_follow(low, before, after)
     _bind(low, op.results, _elements(low, passed))
-
-
-def _condition(low: Lowering, end: scf.ConditionOp) -> Reg:
-    """A copy, which the second region leaves as it is."""
-    return low.copy(low.scalar(end.condition))

@@ -271,7 +271,6 @@ class _Kernel:
         )
 
     def _value(self, op: Operation) -> Registers:
-        """The registers of an operation's only result."""
         low = self.low
         match op:
             case arith.ConstantOp():

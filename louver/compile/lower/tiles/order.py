@@ -146,8 +146,6 @@ class _Unit:
 
 
 class _Order:
-    """One block's."""
-
     def __init__(self, block: Block, writes: Counter[Reg]) -> None:
         self.nodes: list[Node] = []
         self.makers: dict[Reg, _Unit] = {}

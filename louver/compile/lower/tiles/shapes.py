@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IntegerAttr
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation
 
 from louver.compile.lower.tiles.numbers import from_f32
 from louver.compile.lower.tiles.state import Lowering, Registers, element_of, register_class
@@ -83,17 +83,13 @@ def _source_place(op: Operation, place: Vector, source: Layout) -> Vector:
         case _:
             assert isinstance(op, ReshapeOp)
             flat = 0
-            for at, size in zip(place, _shape(op.result), strict=True):
+            for at, size in zip(place, tensor_of(op.result).get_shape(), strict=True):
                 flat = flat * size + at
             found: list[int] = []
             for size in reversed(source.shape):
                 flat, rest = divmod(flat, size)
                 found.append(rest)
             return tuple(reversed(found))
-
-
-def _shape(value: SSAValue) -> Vector:
-    return tensor_of(value).get_shape()
 
 
 def lower_join(low: Lowering, op: JoinOp) -> Registers:

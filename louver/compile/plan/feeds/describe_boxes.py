@@ -236,7 +236,6 @@ class _Boxes:
 
 
 def _counting_loop(atom: Hashable) -> scf.ForOp | None:
-    """The loop whose number a value is."""
     loop = atom.block.parent_op() if isinstance(atom, BlockArgument) and atom.index == 0 else None
     return loop if isinstance(loop, scf.ForOp) else None
 

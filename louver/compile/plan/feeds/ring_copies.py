@@ -425,7 +425,6 @@ def _outermost(op: Operation) -> Operation:
 
 
 def _runs_again(op: Operation) -> bool:
-    """Whether an operation is in a loop."""
     parent = op.parent_op()
     while parent is not None and not isinstance(parent, scf.ForOp | scf.WhileOp):
         parent = parent.parent_op()
