@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -145,7 +146,7 @@ class Warpgroup:
         return product
 
     def _form(self, product: Product) -> None:
-        where = product.instruction.shared_bytes(product.optional("a-desc"), product.uniform("b-desc"))
+        where = _shared_bytes(product.instruction, product.optional("a-desc"), product.uniform("b-desc"))
         shared = self.cta.shared
         shared.check_bounds(int(where.min()), int(where.max()))
         assert product.seen is not None
@@ -170,3 +171,9 @@ class Warpgroup:
     def _explain(self, target: int) -> str:
         late = [w.name for w in self.warps if w.hazards.issued < target]
         return f"wgmma {target} of {self.name}" + (f" (not issued by {', '.join(late)})" if late else "")
+
+
+@lru_cache(maxsize=256)
+def _shared_bytes(op: Wgmma, a_desc: int | None, b_desc: int) -> NDArray[np.int64]:
+    """The bytes that a product reads, memoised: a kernel's loop reads the same few operands again and again."""
+    return op.shared_bytes(a_desc, b_desc)

@@ -51,7 +51,7 @@ def test_slots_are_filled_before_they_are_read_and_released_before_they_are_fill
             released = max(span.end for span in own["release"])
             assert min(span.begin for span in own["copy"]) >= done.get(stage, 0)
             assert all(seen <= span.begin and span.end <= released for span in own["products"])
-            assert len(own["products"]) == len(own["release"]) == schedule.roles.sharing
+            assert len(own["products"]) == len(own["release"]) == schedule.roles.consumers
             done[stage] = released
 
 
@@ -61,7 +61,7 @@ def test_a_tile_is_stored_once_by_each_of_its_warpgroups_after_its_products(name
     spans = spans_of(schedule, [3, 3])
     for tile in range(2):
         stores = [span for span in spans if span.kind == "store" and span.tile == tile]
-        assert len(stores) == schedule.roles.sharing
+        assert len(stores) == schedule.roles.consumers
         for store in stores:
             own = [s for s in spans if s.kind == "products" and (s.tile, s.warpgroup) == (tile, store.warpgroup)]
             assert len(own) == 3 and max(span.end for span in own) <= store.begin
@@ -74,9 +74,3 @@ def test_a_ring_runs_ahead_by_its_slots_and_more_slots_end_earlier() -> None:
         for stages in (2, 4, 8)
     ]
     assert ends[0] > ends[1] > ends[2]
-
-
-def test_ping_pong_multiplies_while_the_other_stores() -> None:
-    spans = spans_of(SCHEDULES["ping-pong"], [4, 4, 4, 4])
-    store = next(span for span in spans if span.kind == "store" and span.tile == 0)
-    assert any(s.kind == "products" and s.warpgroup == 1 and s.begin < store.end and s.end > store.begin for s in spans)
