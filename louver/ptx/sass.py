@@ -61,7 +61,10 @@ def disassemble_lines(cubin: bytes, ptx: Sequence[str]) -> list[SassLine]:
 
 
 def _placed_lines(cubin: bytes) -> list[SassLine]:
-    """The lines, as the assembler's table of lines has them: an instruction without an entry has its neighbour's line."""
+    """The lines, as the assembler's table of lines has them: an instruction without an entry has the line of the one before it.
+
+    Padding has none.
+    """
     found: list[SassLine] = []
     line: int | None = None
     for text in _disassemble(cubin, "-gp").splitlines():
@@ -69,7 +72,8 @@ def _placed_lines(cubin: bytes) -> list[SassLine]:
         if mark is not None:
             line = int(mark[1])
         else:
-            found.append(SassLine(text, line if _INSTRUCTION.search(text) else None))
+            opcode = _INSTRUCTION.search(text)
+            found.append(SassLine(text, None if opcode is None or opcode[1] == "NOP" else line))
     return found
 
 

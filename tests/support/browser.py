@@ -33,7 +33,7 @@ class Browser:
 
     read: int
     write: int
-    session: str = ""
+    attached: str = ""
     number: int = 0
     buffer: bytes = b""
     problems: list[str] = field(default_factory=list)
@@ -44,8 +44,8 @@ class Browser:
         """The answer to a call. Raises RuntimeError for an error, TimeoutError for none in time."""
         self.number += 1
         message = {"id": self.number, "method": method, "params": params}
-        if self.session:
-            message["sessionId"] = self.session
+        if self.attached:
+            message["sessionId"] = self.attached
         os.write(self.write, json.dumps(message).encode() + b"\0")
         while True:
             answer = self._receive()
@@ -155,7 +155,7 @@ def browser(width: int = 1440, height: int = 900) -> Generator[Browser]:
     try:
         found = Browser(answers[0], commands[1])
         target = found.send("Target.createTarget", url="about:blank")["targetId"]
-        found.session = found.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        found.attached = found.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             found.send(f"{domain}.enable")
         found.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)

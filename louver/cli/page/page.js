@@ -217,7 +217,7 @@ function busiest(lines, page) {
 function draw() { columns.forEach((column) => column.mark()); }
 function say(column, line) {
   const source = column.level.at[line];
-  const text = source < 0 ? "no known source" : `source line ${levels[0].numbers[source]}: ${levels[0].lines[source].trim()}`;
+  const text = source < 0 ? "no known source" : `source line ${levels[0].numbers[source] ?? source + 1}: ${levels[0].lines[source].trim()}`;
   $("status").textContent = `${column.level.group} line ${line + 1} · ${text}`;
 }
 

@@ -115,6 +115,12 @@ def test_a_line_of_machine_code_links_up(user: Browser) -> None:
     assert "wgmma.mma_async.sp" in exact and in_sight(user, "PTX", "exact") == 1
 
 
+def test_a_kernel_without_a_file_names_the_lines_of_its_tile_ir(chromium: Browser, pages: dict[str, Path]) -> None:
+    chromium.open(pages["product"])
+    chromium.hover("#Source-14 code")
+    assert chromium.evaluate("$('status').textContent").startswith("Source line 15 · source line 15: %total = scf.for")
+
+
 def test_hovering_links_for_the_time_being(user: Browser) -> None:
     user.hover(f"#Source-{source_line(user, 'y_tiles.store')} code")
     assert any("UTMASTG" in each for each in marked(user, "SASS", "near"))
