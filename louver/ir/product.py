@@ -67,11 +67,6 @@ class Load:
     gated: tuple[str, str] | None = None
 
     @property
-    def arguments(self) -> tuple[str, ...]:
-        """The arguments of the user's kernel that it is made of."""
-        return (self.argument,) if self.gated is None else self.gated
-
-    @property
     def index(self) -> EntryIndex | None:
         """The array that selects each tile's matrix, if any."""
         return None if self.batch is None else self.batch.index

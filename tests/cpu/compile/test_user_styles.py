@@ -39,11 +39,11 @@ def test_a_sparse_weight_on_the_right_is_a_transposed_product() -> None:
 
 def test_a_pair_is_one_operand_of_two_arguments() -> None:
     found = nest(PAIR)
-    assert found.gated and found.a.arguments == ("gate", "up") and found.a.argument == "gate_up"
+    assert found.gated and found.a.gated == ("gate", "up") and found.a.argument == "gate_up"
     assert str(found.a.extent) == "2*M"
     assert (found.equal, found.multiples) == ((sizes("stride_gate", "stride_up"),), (("M", 8),))
     layer = nest("gated_layer")
-    assert layer.store.transposed and layer.a.arguments == ("gate", "up") and layer.equal == ()
+    assert layer.store.transposed and layer.a.gated == ("gate", "up") and layer.equal == ()
     assert [argument.name for argument in layer.arguments[:3]] == ["y", "x", "gate_up"]
 
 

@@ -30,11 +30,6 @@ class ReductionPlan:
     spread: tuple[ExchangePlan, ...] = ()
 
     @property
-    def bytes(self) -> int:
-        """Of shared memory."""
-        return max((each.memory.bytes for each in (*self.gathered, *self.spread)), default=0)
-
-    @property
     def cost(self) -> float:
         """Of the exchanges, and of combining what they bring."""
         return sum(each.cost + len(each.result.registers) / SCHEDULERS for each in (*self.gathered, *self.spread))
