@@ -15,6 +15,7 @@ from louver.compile.plan.encode.shared_access import SCHEDULERS
 from louver.compile.plan.feeds.staged_operands import strides
 from louver.ir.arith import ExtSIOp
 from louver.ir.comparisons import CmpiOp, SelectOp
+from louver.ir.splat import first_of, is_splat
 from louver.ir.tile import (
     AddPtrOp,
     AtomicRMWOp,
@@ -131,8 +132,8 @@ def _multiple(value: SSAValue, along: int | None, together: int) -> int:
             return 1 if along is None else _power(start | together)
         case SplatOp():
             return _scalar_multiple(owner.src)
-        case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as numbers) if numbers.is_splat():
-            return _power(cast(int, next(iter(numbers.iter_values()))))
+        case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as numbers) if is_splat(numbers):
+            return _power(cast(int, first_of(numbers)))
         case BroadcastOp():
             stays = along is not None and tensor_of(owner.src).get_shape()[along] == 1
             return _multiple(owner.src, None if stays else along, together)
