@@ -16,7 +16,6 @@ from louver.emulator.execute import run_burst
 from louver.emulator.memory import GlobalMemory
 from louver.emulator.order import Earliest, Latest, Order
 from louver.emulator.parameters import Argument, Parameters
-from louver.emulator.scheduler import IDLE_TURNS
 from louver.emulator.writes import Writes
 from louver.isa.targets import SM_90A
 from louver.ptx.module import Kernel
@@ -24,6 +23,8 @@ from louver.ptx.module import Kernel
 INSTRUCTION_LIMIT = 20_000_000
 """Steps of all warps of a cluster together, after which a run is given up."""
 
+IDLE_TURNS = 64
+"""How often clusters whose atomics wait look again while nothing changes, before that counts as a deadlock."""
 
 MOST = 4
 """Kinds of instructions that a report names, the most frequent ones."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from louver.emulator.clocks import Agents, Clock
-from louver.emulator.errors import BarrierError, ConvergenceError, ExitError
+from louver.emulator.errors import BarrierError, ConvergenceError
 from louver.emulator.waiters import Signal
 from louver.isa.instruction import LANES
 from louver.isa.machine import Suspend
@@ -31,10 +31,9 @@ class Turn:
 
 
 class NamedBarriers:
-    """The barriers `bar.sync` and `bar.arrive` of one CTA."""
+    """The barriers that `barrier.sync` names, of one CTA."""
 
-    def __init__(self, cta: int, agents: Agents) -> None:
-        self._cta = cta
+    def __init__(self, agents: Agents) -> None:
         self._agents = agents
         self._turns: dict[int, Turn] = {}
         self._signals = [Signal() for _ in range(NAMED_BARRIERS)]
@@ -54,8 +53,6 @@ class NamedBarriers:
             raise BarrierError(
                 f"named barrier {index} waits for {turn.threads} threads, but {warp.name} names {threads}"
             )
-        if warp.name in turn.names:
-            raise BarrierError(f"{warp.name} arrives twice at one turn of named barrier {index}")
         turn.names.append(warp.name)
         turn.arrived += LANES
         turn.seen.join(warp.release(warp.active))
@@ -75,11 +72,6 @@ class NamedBarriers:
         warp.arrived_at = None
         warp.clock.join(turn.seen.rows, warp.active)
         return None
-
-    def check_exit(self) -> None:
-        """Raise ExitError when a barrier has been arrived at but not completed."""
-        for index, turn in self._turns.items():
-            raise ExitError(f"CTA {self._cta} ends while {self._describe(index, turn)} is incomplete")
 
     @staticmethod
     def _describe(index: int, turn: Turn) -> str:

@@ -83,8 +83,6 @@ class WarpState(Protocol):
         """Arrive `count` times; with `transaction_bytes`, expect those first (`arrive.expect_tx`). Remote addresses allowed."""
         ...
 
-    def mbarrier_expect(self, address: Bits, transaction_bytes: Bits) -> None: ...
-
     def mbarrier_test(self, address: Bits, parity: Bits) -> Mask:
         """True for the lanes whose barrier has completed the phase of that parity. The completing phase's writes become visible."""
         ...
@@ -101,8 +99,6 @@ class WarpState(Protocol):
     def barrier_sync(self, index: int, threads: int) -> Suspend | None:
         """Named barrier `bar.sync index, threads`; None once all have arrived."""
         ...
-
-    def barrier_arrive(self, index: int, threads: int) -> None: ...
 
     def warp_sync(self) -> None:
         """`bar.warp.sync`: the active lanes see what each of them has seen."""
@@ -194,5 +190,3 @@ class WarpState(Protocol):
     def shuffle(self, value: Bits, source_lane: Bits) -> Bits:
         """Each active lane reads `value` of `source_lane`; reading an inactive lane is an error."""
         ...
-
-    def trap(self, message: str) -> None: ...

@@ -2,7 +2,7 @@
 
 The roles run on a model, over tiles that take every loop several times and turn the ring round. Clocks (`barriers`) say what
 happens before what in every interleaving. Checked: a stage is overwritten only after the last product that reads it has
-been waited for; a product reads a stage after its bytes have arrived, and the metadata and values of its own step;
+been waited for; a product reads a stage after its bytes have arrived, and the metadata of its own step;
 phases count what arrives in them, and none can be mistaken for another; registers are refilled after their products;
 accumulators are read after all products; no wait is for ever; each stage that was acquired is released.
 A bulk store waits for its own staging area in its lowering: here it must share it with nobody.
@@ -67,40 +67,32 @@ def _check_kernel(kernel: ops.KernelOp) -> None:
     ctas = range(kernel.cluster.value.data)
     lengths = _lengths(kernel)
     words = words_a_step(kernel)
-    traces = [trace for role in roles for trace in _traces(role, lengths, words)]
-    holders = [(role, number, trace, cta) for role, number, trace in traces for cta in ctas]
+    traces = {role: list(Walk(role, lengths, words).events()) for role in roles}
+    holders = [(role, cta) for role in roles for _ in range(_warpgroups(role)) for cta in ctas]
     barriers = _barriers(kernel, len(holders))
     rings = [_rings(kernel) for _ in ctas]
     size = len(holders) + sum(len(stages) for each in barriers for stages in each.values())
     agents = [
-        (Agent(index, cta, number, warps_of(single=role.single is not None), [0] * size, barriers, rings), trace)
-        for index, (role, number, trace, cta) in enumerate(holders)
+        (Agent(index, cta, warps_of(single=role.single is not None), [0] * size, barriers, rings), traces[role])
+        for index, (role, cta) in enumerate(holders)
     ]
     _run(agents)
     for each in barriers:
-        _check_end(each, [trace for _, number, trace in traces if number == 0])
+        _check_end(each, list(traces.values()))
 
 
-def _traces(role: ops.RoleOp, lengths: Sequence[int], words: int) -> list[tuple[ops.RoleOp, int, list[Event]]]:
-    """What each of the role's warpgroups does, or its one thread; the same for all, unless they take turns."""
-    count = 1 if role.single is not None else role.warpgroups.value.data
-    first = list(Walk(role, lengths, words).events())
-    alike = role.sharing == role.warpgroups.value.data
-    return [
-        (role, number, first if alike or not number else list(Walk(role, lengths, words, number).events()))
-        for number in range(count)
-    ]
+def _warpgroups(role: ops.RoleOp) -> int:
+    """Warpgroups that do what the role does, or its one thread."""
+    return 1 if role.single is not None else role.warpgroups.value.data
 
 
 def _lengths(kernel: ops.KernelOp) -> list[int]:
     """K steps of tiles that take each loop never, once and twice, in turns, until the ring has gone round."""
     unroll = max((op.unroll.value.data for op in kernel.walk() if isinstance(op, ops.LoopOp)), default=1)
     depth = max((op.stages.value.data for op in kernel.body.block.ops if isinstance(op, ops.RingOp)), default=1)
-    in_turn = any(isinstance(op, ops.TilesOp) and op.in_turn is not None for op in kernel.walk())
     pattern = [3 * unroll - 1, unroll, 1]
     lengths = list(pattern)
-    turns = max((op.warpgroups.value.data for op in kernel.walk() if isinstance(op, ops.RoleOp)), default=1)
-    while sum(lengths) < ROUNDS * depth + 1 or (in_turn and len(lengths) < ROUNDS * turns):
+    while sum(lengths) < ROUNDS * depth + 1:
         lengths += pattern
     return lengths
 

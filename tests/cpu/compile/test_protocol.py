@@ -96,10 +96,8 @@ def test_the_check_costs_milliseconds() -> None:
 
 BASE = Schedule.of(stages=4)
 CLUSTER = Schedule.of(stages=4, cluster=2)
-VALUES = Schedule.of(stages=4, cluster=2, multicast="values", metadata="stage")
 STAGE = Schedule.of(stages=4, metadata="stage")
 BARRIER = Schedule.of(stages=4, metadata="barrier")
-TURNS = Schedule.of(tile_n=128, stages=4, pingpong=True)
 ALONE = Schedule.of(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0)
 
 
@@ -165,17 +163,6 @@ def invite_first(kernel: ops.KernelOp) -> None:
     acquire.parent.insert_op_before(op, acquire)
 
 
-def pass_first(kernel: ops.KernelOp) -> None:
-    op = found(kernel, ops.PassTurnOp)
-    op.detach()
-    take = found(kernel, ops.TakeTurnOp)
-    take.parent.insert_op_after(op, take)
-
-
-def together(kernel: ops.KernelOp) -> None:
-    found(kernel, ops.TilesOp, role="consumer").in_turn = None
-
-
 def overlap(kernel: ops.KernelOp) -> None:
     ring = next(op for op in kernel.walk() if isinstance(op, ops.RingOp) and op.sym_name.data == "b")
     ring.offset = ops.i32_attr(ring.offset.value.data - 1024)
@@ -219,7 +206,7 @@ MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
     "the other set": (
         BASE,
         swap_sets,
-        "reads the metadata and the values of its own step, got nothing in metadata set 1",
+        "reads the metadata of its own step, got nothing in metadata set 1",
     ),
     "a set refilled in use": (
         BASE,
@@ -268,13 +255,6 @@ MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
     "cluster: not invited": (CLUSTER, drop(ops.InviteOp), "every wait ends, .* of @invited with 0 of 1 arrivals"),
     "cluster: uninvited": (CLUSTER, drop(ops.WaitOp), "knows that the one before|has been waited for"),
     "cluster: invited too early": (CLUSTER, invite_first, "has been waited for|knows that the one before"),
-    "turns: not taken": (TURNS, drop(ops.TakeTurnOp), "waits for a phase only when it knows that the one before"),
-    "turns: not passed": (TURNS, drop(ops.PassTurnOp), "every wait ends, .* of @turn with 0 of 4 arrivals"),
-    "turns: passed too early": (TURNS, pass_first, "waits for a phase only when it knows that the one before"),
-    "turns: a warp's arrival too few": (TURNS, add("turn", "arrivals", -1), "no more, got 4 of 3"),
-    "turns: stages of another tile": (TURNS, together, "a phase ends only after all have gone on"),
-    "values: uninvited": (VALUES, drop(ops.WaitOp), "knows that the one before|has been waited for"),
-    "values: no metadata": (VALUES, drop(staged.CopyMetadataOp), "every wait ends, .* of @full"),
 }
 
 
@@ -398,28 +378,6 @@ def test_memory_is_assigned_before_the_check() -> None:
     nest = read_nest(build_tile_ir(PROBLEMS["f16"], Tile(schedule.tile.m, schedule.tile.n, schedule.tile.k)))
     with pytest.raises(ValueError, match="shared memory is assigned before the check, got none for @a"):
         check_protocol(generate(nest, schedule, SM_90A))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            lambda op: setattr(op, "slot", ops.i32_attr(op.slot.value.data ^ 1)),
-            "in flight that read slot|of its own step",
-        ),
-        (lambda op: op.detach(), "of its own step, got"),
-    ],
-    ids=["another slot", "none"],
-)
-def test_values_in_registers_are_those_of_their_step(change: Callable[[Any], None], message: str) -> None:
-    module = assigned(PROBLEMS["f16"], Schedule.of(stages=4, values="registers"))
-    check_protocol(module)
-    (kernel,) = module.body.block.ops
-    assert isinstance(kernel, ops.KernelOp)
-    loads = [op for op in kernel.walk() if op.name == "sched.load_values"]
-    change(loads[-1])
-    with pytest.raises(ProtocolError, match=message):
-        check_protocol(module)
 
 
 def test_pipeline_runs_the_check(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import louver
+from adversarial import FAMILIES, Family, adversarial
 from louver.compile.plan.schedule import Schedule
 from louver.emulator import Latest
 from louver.formats.dtypes import element_type
@@ -13,7 +14,6 @@ from louver.frontend.problem import Problem
 from louver.library.emulate import emulate
 from louver.library.numerics import accumulation, compare
 from louver.library.reference import exact_product, product
-from louver.measure.adversarial import FAMILIES, Family, adversarial
 from support.compiled import compiled_product
 from support.products import overflowing
 

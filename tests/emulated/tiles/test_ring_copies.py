@@ -13,7 +13,6 @@ from louver.compile.plan.feeds.ring_copies import MOST_SLOTS
 from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.emulator import Seeded
 from louver.emulator.order import Order
-from louver.emulator.removal import survey, undetected
 from louver.ir.context import parse_ir
 from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, BoxCopiesOp, ConvertLayoutOp, LocalAllocOp, WaitBarrierOp
 from louver.ir.tile.staging import in_shared
@@ -22,6 +21,7 @@ from louver.ptx.module import Kernel, Module
 from support.compiled import read_copy
 from support.emulate_tiles import emulate_tiles
 from support.multiples import mark_arguments, marked
+from support.removal import survey, undetected
 from support.triton.tile_cases import TILE_CASES, kept_tiles
 from support.triton.tile_runs import ELEMENTS, RUNS, draw, product, tiles
 
