@@ -50,13 +50,15 @@ def names(passes: Sequence[Pass[S]]) -> tuple[str, ...]:
 
 
 def run_passes(passes: Sequence[Pass[S]], state: S, watch: Watch = NOWHERE) -> None:
-    """Run passes in order. The module that they leave is verified; while watched, the module after each of them.
+    """Run passes in order. The module that they leave is verified, unless all of them only read it; while watched, after each of them.
 
     To verify takes about as long as to run a pass. Raises what a pass raises for a kernel that it refuses.
     """
+    rewritten = False
     for each in passes:
         made = each.run(state)
-        if watch.active or each is passes[-1]:
+        rewritten |= made is None
+        if watch.active or (each is passes[-1] and rewritten):
             state.module.verify()
         watch.write(each.name, state.module if made is None else made)
 

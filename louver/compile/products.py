@@ -61,13 +61,14 @@ class CompiledProduct:
 
 @dataclass(slots=True)
 class ProductState(State):
-    """A product between two passes. choose: its schedule. nest: what the kernel computes. schedule: how. lowered: to PTX."""
+    """A product between two passes. choose: its schedule. nest: what the kernel computes. schedule: how. lowered: to PTX. ptx: its text."""
 
     target: Target
     choose: Callable[[ProductNest], Schedule]
     nest: ProductNest = field(init=False)
     schedule: Schedule = field(init=False)
     lowered: Module = field(init=False)
+    ptx: str = field(init=False)
 
 
 def _read_nest(state: ProductState) -> object:
@@ -86,7 +87,8 @@ def _generate(state: ProductState) -> None:
 
 def _lower(state: ProductState) -> object:
     state.lowered = lower(state.module, state.target.name)
-    return print_module(state.lowered)
+    state.ptx = print_module(state.lowered)
+    return state.ptx
 
 
 READ: tuple[Pass[ProductState], ...] = (COPY, *CANONICAL)
@@ -125,9 +127,10 @@ def compile_tile_ir(
     watch = watch or Dump.of(tile_ir, names(PASSES))
     run_passes(READ, state, watch)
     run_passes(GENERATE, state, watch)
-    sched, lowered = state.module, state.lowered
-    ptx, signature = print_module(lowered), read_signature(sched)
-    return CompiledProduct(state.schedule, machine, tile_ir, state.nest, sched, lowered, ptx, signature)
+    signature = read_signature(state.module)
+    return CompiledProduct(
+        state.schedule, machine, tile_ir, state.nest, state.module, state.lowered, state.ptx, signature
+    )
 
 
 def compile_product(problem: Problem, schedule: Schedule, target_name: str = "sm_90a") -> CompiledProduct:

@@ -177,6 +177,7 @@ class TilesState(State):
     ring_rooms: tuple[int, ...] = ()
     rooms: Rooms = field(init=False)
     lowered: Module = field(init=False)
+    ptx: str = field(init=False)
 
     @property
     def wide(self) -> bool:
@@ -289,7 +290,8 @@ def _place_shared(state: TilesState) -> object:
 def _lower(state: TilesState) -> object:
     parameters = [*state.parameters, *state.maps]
     state.lowered = lower_tiles(state.kernel, parameters, state.warps, state.target, state.rooms)
-    return print_module(state.lowered)
+    state.ptx = print_module(state.lowered)
+    return state.ptx
 
 
 DECOMPOSE: tuple[Pass[TilesState], ...] = (
@@ -373,7 +375,7 @@ def compile_tiles(
     else:
         raise AssertionError("a kernel without copies and staged tiles has room")
     run_passes(LOWER, state, watch)
-    ptx, kernel, taken = print_module(state.lowered), state.lowered.kernels[0], conditions(state.kernel)
+    kernel, taken = state.lowered.kernels[0], conditions(state.kernel)
     signature = TileSignature(
         kernel.name,
         state.parameters,
@@ -387,7 +389,7 @@ def compile_tiles(
         state.maps,
     )
     return CompiledTiles(
-        machine, tile_ir, decomposed, state.module, state.lowered, ptx, signature, state.dense, boxes, ctas
+        machine, tile_ir, decomposed, state.module, state.lowered, state.ptx, signature, state.dense, boxes, ctas
     )
 
 

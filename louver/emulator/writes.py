@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from louver.emulator.clocks import Row
 from louver.emulator.errors import EmulationError, OverwriteInUseError, UseBeforeArrivalError
 from louver.emulator.handovers import Handovers
+from louver.emulator.masks import all_zero, every
 from louver.emulator.memory import Allocation
 from louver.emulator.tiles import Tensor
 
@@ -70,7 +71,7 @@ class Writes:
     def _check(
         self, allocation: Allocation, numbers: NDArray[np.int32], user: Writer, rows: Row, error: type[EmulationError]
     ) -> None:
-        if not numbers.any():
+        if all_zero(numbers):
             return
         found: list[int] = np.unique(numbers).tolist()
         for number in found:
@@ -88,7 +89,7 @@ class Writes:
         if rows.ndim == 1:
             return bool(rows[writer.agent] >= writer.epoch)
         lanes = (numbers == number).any(axis=1)
-        return bool((rows[lanes, writer.agent] >= writer.epoch).all())
+        return every(rows[lanes, writer.agent] >= writer.epoch)
 
     def _plane(self, allocation: Allocation) -> NDArray[np.int32]:
         if id(allocation) not in self._planes:

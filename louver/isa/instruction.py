@@ -7,6 +7,7 @@ and the tests use all of them. Nothing else in Louver knows what an instruction 
 from __future__ import annotations
 
 import abc
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -88,6 +89,15 @@ class Instruction(abc.ABC):
     opcode: ClassVar[str]
     takes: ClassVar[tuple[Operand, ...]] = ()
     needs: ClassVar[Requirement] = Requirement()
+
+    def __init_subclass__(cls) -> None:
+        """Make the operands of a form once: a kernel has thousands of instructions of a few forms, and each is asked often."""
+        super().__init_subclass__()
+        operands = cls.__dict__.get("operands")
+        # A dataclass with slots is made twice, the second time of what the first one holds.
+        if isinstance(operands, property) and not hasattr(operands.fget, "cache_info"):
+            assert operands.fget is not None
+            type.__setattr__(cls, "operands", property(functools.cache(operands.fget), doc=operands.__doc__))
 
     @property
     def operands(self) -> tuple[Operand, ...]:

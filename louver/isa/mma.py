@@ -10,6 +10,7 @@ Source: PTX ISA, mma and mma.sp.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.dtypes import ELEMENT_TYPES, ElementType, element_type
-from louver.isa.fragments import Fragment
+from louver.isa.fragments import Fragment, IndexArray
 from louver.isa.instruction import Bits, Effect, Operand, RegType, Requirement
 from louver.isa.metadata import GROUPS, MetadataMap, of_warp
 from louver.isa.mma_fragments import COLUMNS, ROWS, ElementBits, warp_accumulator, warp_operand_a, warp_operand_b
@@ -183,9 +184,7 @@ class Mma(Effect):
         if self.sparse:
             if meta is None:
                 raise ValueError("a sparse product needs its metadata words, got None")
-            columns = self.metadata_map.columns_of(
-                self.metadata_map.unpack(np.frombuffer(meta.tobytes(), np.uint32), self.selector)
-            )
+            columns = _columns(self.metadata_map, self.selector, meta.tobytes())
         sums = ELEMENT_TYPES[self.d]
         new = multiply(
             (self.a, self.b, self.d),
@@ -196,3 +195,9 @@ class Mma(Effect):
             saturate=self.satfinite,
         )
         return self.d_fragment.gather(new.view(sums.bits_dtype))
+
+
+@functools.lru_cache(maxsize=256)
+def _columns(layout: MetadataMap, selector: int, words: bytes) -> IndexArray:
+    """Dense columns of the stored values, int64 [16, stored]. A kernel multiplies one A by many columns of B in a row."""
+    return layout.columns_of(layout.unpack(np.frombuffer(words, np.uint32), selector))

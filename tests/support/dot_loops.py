@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import louver
-from louver.compile.tiles import CompiledTiles, compile_tiles
+from louver.compile.tiles import CompiledTiles
 from louver.emulator import Seeded
 from louver.emulator.order import Order
-from louver.ir.context import parse_ir
 from louver.ptx.module import Kernel, Module
+from support.compiled import compiled_tiles
 from support.emulate_tiles import emulate_tiles
 
 Array = NDArray[Any]
@@ -215,7 +215,7 @@ class DotLoop:
   %{name}_in = arith.andi %{name}_r_in, %{name}_c_in : {bits}"""
 
     def compiled(self, *, boxes: bool = True) -> CompiledTiles:
-        return compile_tiles(parse_ir(self.text()), warps=self.warps, boxes=boxes)
+        return compiled_tiles(self.text(), warps=self.warps, boxes=boxes)
 
     def drawn(self, rng: np.random.Generator, m: int, n: int, k: int) -> LoopRun:
         """Random operands of that size, and what they must give."""

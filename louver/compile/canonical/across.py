@@ -61,7 +61,16 @@ def turn_across(module: ModuleOp) -> None:
                         "pointer: use tl.make_tensor_descriptor",
                         op,
                     )
-                _turn(function, op, base, lengths[base])
+                if not _is_turned(op, lengths[base]):
+                    _turn(function, op, base, lengths[base])
+
+
+def _is_turned(op: MakeTensorDescriptorOp, length: SSAValue) -> bool:
+    """Whether rows are as far apart as the tensor is long, which no user's kernel knows."""
+    rows_apart = op.steps[-2] if len(op.steps) > 1 else None
+    return (
+        isinstance(rows_apart, SSAValue) and isinstance(rows_apart.owner, ExtSIOp) and rows_apart.owner.input is length
+    )
 
 
 def _base(pointer: SSAValue) -> SSAValue:

@@ -17,6 +17,7 @@ from louver.analysis.elementwise import ELEMENTWISE
 from louver.analysis.integers import constant_integer
 from louver.compile.rewrite.insert import insert
 from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir.splat import is_splat
 from louver.ir.tile import BroadcastOp, ExpandDimsOp, FuncOp, LoadOp, MakeRangeOp, ReshapeOp, SplatOp
 from louver.ir.tile.types import as_tensor, tensor_of
 
@@ -57,7 +58,7 @@ def _has_shape(value: SSAValue, shape: Sequence[int]) -> bool:
 
 
 def _splat(op: arith.ConstantOp) -> bool:
-    return isinstance(op.value, DenseIntOrFPElementsAttr) and op.value.is_splat()
+    return isinstance(op.value, DenseIntOrFPElementsAttr) and is_splat(op.value)
 
 
 def _shaped(value: SSAValue, shape: Sequence[int], before: LoadOp, known: dict[SSAValue, SSAValue]) -> SSAValue:

@@ -27,6 +27,7 @@ from louver.ir.comparisons import SelectOp
 from louver.ir.interpret.arithmetic import ARITHMETIC
 from louver.ir.interpret.values import dtype_of
 from louver.ir.refusal import source_location
+from louver.ir.splat import first_of, is_splat
 from louver.ir.tile import FORMATS, BroadcastOp, CompressOp, DecompressOp, DotOp, FuncOp, SplatOp, TransOp, element_name
 from louver.ir.tile.metadata import divides
 from louver.ir.tile.parts import KEPT
@@ -134,7 +135,7 @@ def _is_uniform(value: SSAValue, columns: int) -> bool:
         case SplatOp():
             return True
         case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as number):
-            return number.is_splat()
+            return is_splat(number)
         case BroadcastOp(src=source):
             return tensor_of(source).get_shape()[columns] == 1
         case TransOp(src=source):
@@ -262,7 +263,7 @@ class _Kept:
                 operands = list(op.operands)
             case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as number):
                 operands = []
-                one = next(iter(number.iter_values()))
+                one = first_of(number)
                 properties["value"] = DenseIntOrFPElementsAttr.from_list(cast(Any, type_), cast(Any, [one]))
             case _:
                 operands = [self._changed(each, columns) for each in op.operands]
@@ -293,7 +294,7 @@ def background(value: SSAValue, origins: Container[Operation]) -> Any:
             return np.zeros((), np.float64)
         case TransOp() | BroadcastOp() | SplatOp():
             return background(owner.operands[0], origins)
-        case arith.ConstantOp(value=number) if not isinstance(number, DenseIntOrFPElementsAttr) or number.is_splat():
+        case arith.ConstantOp(value=number) if not isinstance(number, DenseIntOrFPElementsAttr) or is_splat(number):
             return cast(Any, ARITHMETIC[arith.ConstantOp](owner, [])[0]).reshape(-1)[0]
         case Operation() if isinstance(owner, ELEMENTWISE) and type(owner) in ARITHMETIC:
             return _computed(owner, [background(each, origins) for each in owner.operands])

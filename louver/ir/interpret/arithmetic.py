@@ -20,6 +20,7 @@ from louver.ir.elementwise import STEP_OPERATIONS
 from louver.ir.interpret.fault import Fault
 from louver.ir.interpret.rounding import integers, rounded, towards_zero
 from louver.ir.interpret.values import Array, Pointers, Value, View, dtype_of, shape_of
+from louver.ir.splat import splat_of
 from louver.ir.tile import ClampFOp, ExternElementwiseOp, FpToFpOp
 from louver.isa.elementwise import STEPS
 
@@ -194,8 +195,8 @@ def _constant(op: arith.ConstantOp, values: Sequence[Any]) -> Sequence[Value]:
         case IntegerAttr() | FloatAttr():
             found: Any = op.value.value.data
         case DenseIntOrFPElementsAttr():
-            numbers: Any = op.value.get_values()
-            found = numbers[0] if op.value.is_splat() else np.reshape(numbers, shape)
+            number = splat_of(op.value)
+            found = np.reshape(cast(Any, op.value.get_values()), shape) if number is None else number
         case _:
             raise Fault("a constant is a number, or a tensor of numbers")
     wide: Array = np.broadcast_to(np.asarray(found), shape)

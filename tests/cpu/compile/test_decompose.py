@@ -22,6 +22,8 @@ from louver.ir.interpret import InterpretationError, run_kernel
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import DotOp, FuncOp, Index, MakeTensorDescriptorOp, MakeTensorPtrOp
 from support.golden import ROOT, Golden
+from support.pass_golden import before
+from support.triton.cases import CASES
 
 INPUTS = Path(__file__).parents[1] / "ir" / "inputs"
 POINTERS = (
@@ -39,11 +41,14 @@ POINTERS = (
 )
 """Kernels of pointer arithmetic, which become descriptors before this pass."""
 
+ENCODED = [name for name in CASES if name not in POINTERS]
+"""Kept kernels after propagate-sparsity."""
+
 KERNELS = sorted(
-    path
-    for folder in ("ir", "canonical", "sparse")
+    f"{folder}/{path.stem}"
+    for folder in ("ir", "canonical")
     for path in (ROOT / folder).glob("*.mlir")
-    if path.stem != "sparse_dot_decomposed" and not (folder == "sparse" and path.stem in POINTERS)
+    if path.stem != "sparse_dot_decomposed"
 )
 SPARSE = '#tt.sparse<"NV24">'
 
@@ -81,9 +86,14 @@ def test_both_documented_operand_orders_are_read() -> None:
     assert other != text and str(parse_ir(other)) == str(parse_ir(text))
 
 
-@pytest.mark.parametrize("path", KERNELS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_kernels_are_decomposed(path: Path) -> None:
-    text = path.read_text()
+def text_of(name: str) -> str:
+    """A golden file, or a kept kernel after propagate-sparsity."""
+    return str(before("require-multiplied", name)) if name in CASES else (ROOT / f"{name}.mlir").read_text()
+
+
+@pytest.mark.parametrize("name", [*KERNELS, *ENCODED])
+def test_kernels_are_decomposed(name: str) -> None:
+    text = text_of(name)
     made = decomposed(text)
     indices = [op.sparse_index for op in made.walk() if isinstance(op, DotOp)]
     assert len([each for each in indices if each is not None]) == len(re.findall(r"tt\.dot .*tt\.sparse", text))
@@ -91,9 +101,9 @@ def test_kernels_are_decomposed(path: Path) -> None:
         assert str(made) == str(parse_ir(text))
 
 
-@pytest.mark.parametrize("name", ["ir/linear_batch", "sparse/block_pointers"])
+@pytest.mark.parametrize("name", ["ir/linear_batch", "block_pointers"])
 def test_descriptors_and_block_pointers(name: str, golden: Golden) -> None:
-    made = decomposed((ROOT / f"{name}.mlir").read_text())
+    made = decomposed(text_of(name))
     golden.check(f"decomposed/{Path(name).name}.mlir", str(made))
 
 

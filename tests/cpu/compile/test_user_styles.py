@@ -15,6 +15,7 @@ from louver.frontend.ttir import read_ttir
 from louver.ir.interpret import InterpretationError
 from louver.ir.product import Apply, Number, walk
 from louver.ir.refusal import UnsupportedKernelError
+from support.compiled import read_copy
 from support.interpreted import run_triton, triton_given
 from support.sizes import size, sizes
 from support.triton.cases import CASES, kept
@@ -54,7 +55,7 @@ def test_a_product_without_a_loop_says_how_large_k_may_be() -> None:
 
 
 def test_a_loop_to_a_number_says_how_large_k_may_be() -> None:
-    text = re.sub(r"to %K step %c64_i32", "to %c128 step %c64_i32", kept(LAYER, "3.6"))
+    text = re.sub(r"to %K step %c64_i32", "to %c128 step %c64_i32", kept(LAYER))
     text = text.replace("    %c0_i32 =", "    %c128 = arith.constant 128 : i32\n    %c0_i32 =", 1)
     assert read_nest(canonicalize(read_ttir(text))).at_most == ((size("K"), 128),)
 
@@ -81,7 +82,7 @@ def test_tiles_that_are_counted_twice() -> None:
 @pytest.mark.parametrize("programs", [1, 3, 50])
 def test_persistent_programs_whatever_their_number(rng: np.random.Generator, programs: int) -> None:
     operands = triton_given(rng, PERSISTENT, 300, 150, 70)
-    module = read_ttir(kept(PERSISTENT, "3.9"))
+    module = read_copy(kept(PERSISTENT))
     expected = run_triton(module, operands, programs=(programs,))
     operands.assert_close(expected)
     tiles = 3 * 3
@@ -167,4 +168,4 @@ def test_kernels_without_these_styles_stay_as_they_are() -> None:
         found = nest(name)
         assert (found.at_most, found.multiples, found.programs, found.a.gated) == ((), (), None, None)
     assert set(CASES) > {PERSISTENT, PAIR, LAYER, WHOLE}
-    assert str(changed(LAYER)) == str(read_ttir(kept(LAYER, "3.6")))
+    assert str(changed(LAYER)) == str(read_copy(kept(LAYER)))

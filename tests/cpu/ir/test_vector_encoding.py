@@ -26,7 +26,7 @@ ENCODED = f'#tt.sparse<"{PATTERN}">'
 
 def marked(name: str = "made_descriptors") -> str:
     """A kept kernel whose sparse argument is so in vectors."""
-    return kept(name, "3.6").replace("louver.sparse.NV24", f'"{sparse_mark(PATTERN)}"')
+    return kept(name).replace("louver.sparse.NV24", f'"{sparse_mark(PATTERN)}"')
 
 
 def test_the_name_is_the_pattern_s() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import louver
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import CompiledProduct, compile_product
+from louver.compile.products import CompiledProduct
 from louver.emulator import Order
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
@@ -18,6 +18,7 @@ from louver.library.emulate import emulate
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Inst, Kernel, Module
 from louver.ptx.printer import print_module
+from support.compiled import compiled_product
 from support.removal import ORDERS, removals, survey, undetected, work_removals
 
 pytestmark = pytest.mark.sampled(7)
@@ -88,7 +89,7 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator, coun
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_every_wait_fence_and_arrival_is_needed_and_its_absence_noticed(name: str, rng: np.random.Generator) -> None:
     problem, schedule, sms = STRUCTURES[name]
-    compiled = compile_product(problem, schedule)
+    compiled = compiled_product(problem, schedule)
     outcomes = survey(compiled.kernel, attempts(compiled, sms, rng))
     assert len(outcomes) >= 30
     missed = undetected(outcomes)
@@ -111,7 +112,7 @@ def serialized(kernel: Kernel) -> bool:
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_every_product_load_and_store_is_needed(name: str, rng: np.random.Generator) -> None:
     problem, schedule, sms = STRUCTURES[name]
-    compiled = compile_product(problem, schedule)
+    compiled = compiled_product(problem, schedule)
     outcomes = survey(compiled.kernel, attempts(compiled, sms, rng, 1), ORDERS[:1], work_removals)
     assert sum("wgmma.mma_async" in outcome.removal.what for outcome in outcomes) >= 2 * (512 // schedule.tile.k) - 1
     assert not [str(removal) for removal in undetected(outcomes)]

@@ -13,6 +13,7 @@ from louver.compile.tiles import compile_tiles
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.ir.refusal import UnsupportedKernelError
+from support.compiled import read_copy
 from support.emulate_tiles import emulate_tiles
 from support.golden import Golden
 from support.triton.cases import kept
@@ -87,7 +88,7 @@ def test_kernels_that_are_products_too(rng: np.random.Generator, name: str) -> N
     """Every style of kernel, with its 128x64 tiles and tails."""
     m, n, k = 140, 70, 132
     # Rows of K elements are no multiple of 16 bytes.
-    compiled = compile_tiles(read_ttir(kept(name, "3.6")), boxes=False)
+    compiled = compile_tiles(read_copy(kept(name)), boxes=False)
     element = {"indexed_pointers": np.int8, "given_descriptors": ml_dtypes.bfloat16}.get(name, np.float16)
     integer = element == np.int8
 

@@ -58,7 +58,7 @@ def test_sizes_of_descriptors_are_multiples_too() -> None:
 
 
 def test_a_kernel_that_spills_gets_more_warps() -> None:
-    text = kept("gated_layer", "3.6")
+    text = kept("gated_layer")
     narrow = CompiledKernel(compile_tiles(read_ttir(text), warps=1), "no product")
     wider = with_room(narrow, None)
     assert not wider.spilled and wider.warning is None and wider.warps in (2, 4)

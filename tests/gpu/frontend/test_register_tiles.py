@@ -28,6 +28,7 @@ from louver.user.occupancy import with_room
 from support.carried_tiles import FOR, NEXT, TYPES, WHILE
 from support.carried_tiles import draw as carried_tiles
 from support.carried_tiles import kernel as carrying
+from support.compiled import read_copy
 from support.multiples import mark_arguments, marked
 from support.tile_operations import ATOMIC, ATOMICS, DTYPES, ELEMENTWISE, KEEP, SIZE, changed
 from support.triton.tile_cases import TILE_CASES, kept_tiles
@@ -96,11 +97,10 @@ def run_on_device(compiled: CompiledTiles, run: Run, *, own_warps: bool = False)
         placed[name, "address"].read(run.arguments[name])
 
 
-@pytest.mark.parametrize("version", ["3.6", "3.9"])
 @pytest.mark.parametrize("name", TILE_CASES)
-def test_every_kernel(rng: np.random.Generator, name: str, version: str) -> None:
+def test_every_kernel(rng: np.random.Generator, name: str) -> None:
     run = RUNS[name](rng, name)
-    run_on_device(compile_tiles(read_ttir(kept_tiles(name, version))), run)
+    run_on_device(compile_tiles(read_copy(kept_tiles(name))), run)
     run.check()
 
 
@@ -121,13 +121,13 @@ def test_every_kernel(rng: np.random.Generator, name: str, version: str) -> None
 )
 def test_any_number_of_warps(rng: np.random.Generator, name: str, warps: int) -> None:
     run = RUNS[name](rng, name)
-    run_on_device(compile_tiles(read_ttir(kept_tiles(name)), warps=warps), run, own_warps=True)
+    run_on_device(compile_tiles(read_copy(kept_tiles(name)), warps=warps), run, own_warps=True)
     run.check()
 
 
 def test_a_branch_that_is_not_taken(rng: np.random.Generator) -> None:
     run = without_flag(rng)
-    run_on_device(compile_tiles(read_ttir(kept_tiles("two_dots"))), run)
+    run_on_device(compile_tiles(read_copy(kept_tiles("two_dots"))), run)
     run.check()
 
 
@@ -135,7 +135,7 @@ def test_a_branch_that_is_not_taken(rng: np.random.Generator) -> None:
 def test_neighbours_that_are_moved_together(rng: np.random.Generator, name: str) -> None:
     """Every kernel with its arguments marked that are multiples of 16: addresses here all are."""
     run = RUNS[name](rng, name)
-    run_on_device(compile_tiles(mark_arguments(read_ttir(kept_tiles(name)), run.arguments)), run)
+    run_on_device(compile_tiles(mark_arguments(read_copy(kept_tiles(name)), run.arguments)), run)
     run.check()
 
 
@@ -203,7 +203,7 @@ def test_loads_a_step_ahead(rng: np.random.Generator, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(pipeline, "split_addresses", split_and_prefetch)
     run = RUNS[name](rng, name)
-    module = read_ttir(kept_tiles(name))
+    module = read_copy(kept_tiles(name))
     compiled = pipeline.compile_tiles(mark_arguments(module, run.arguments) if wide else module)
     run_on_device(compiled, run, own_warps=True)
     run.check()

@@ -19,7 +19,7 @@ from louver.ptx.assembler import assemble
 from louver.runtime.device import Device, current_device
 from louver.runtime.module import load
 from support.device_products import guarded, to_numpy, to_torch
-from support.triton.cases import KEPT_CASES
+from support.triton.cases import CASES
 from support.triton.products import Given, compiled, given
 
 
@@ -79,10 +79,10 @@ def run(case: Given) -> np.ndarray:
     return y.T if nest.store.transposed else y
 
 
-@pytest.mark.parametrize(("name", "version"), KEPT_CASES)
+@pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize(("m", "n", "k"), [(3216, 2576, 1320), (129, 80, 72)])
-def test_every_style_of_kernel(rng: np.random.Generator, name: str, version: str, m: int, n: int, k: int) -> None:
-    product = compiled(name, version)
+def test_every_style_of_kernel(rng: np.random.Generator, name: str, m: int, n: int, k: int) -> None:
+    product = compiled(name)
     # Bulk copies read rows of whole 16 bytes.
     k -= k % (16 // element_type(product.nest.a.element).bytes)
     case = given(rng, name, product, m, n, k)

@@ -11,6 +11,7 @@ from louver.compile.lower.tiles.state import Lowering, Registers, element_of, re
 from louver.compile.lower.tiles.sums import plus_constant
 from louver.compile.plan.encode.anchors import is_tile
 from louver.ir.refusal import unsupported
+from louver.ir.splat import first_of, is_splat
 from louver.ir.tile import BroadcastOp, ExpandDimsOp, JoinOp, MakeRangeOp, ReshapeOp, SplatOp, SplitOp, TransOp
 from louver.ir.tile.layout import Layout, Vector
 from louver.ir.tile.types import tensor_of
@@ -23,20 +24,14 @@ def lower_constant(low: Lowering, op: arith.ConstantOp) -> Registers:
     match op.value:
         case IntegerAttr() | FloatAttr():
             number: int | float = op.value.value.data
-        case DenseIntOrFPElementsAttr() if _has_one_number(op.value):
-            number = next(iter(op.value.iter_values()))  # type: ignore[assignment]
+        case DenseIntOrFPElementsAttr() if is_splat(op.value):
+            number = first_of(op.value)
         case _:
             raise unsupported("a constant tile must have one number for all elements", op)
     element = element_of(op.result.type)
     kind = register_class(element, op)
     register = _constant(low, number, kind) if kind != "b16" else _narrow(low, op, float(number))
     return (register,) * (len(low.layout(op.result).registers) if is_tile(op.result) else 1)
-
-
-def _has_one_number(value: DenseIntOrFPElementsAttr) -> bool:
-    """Whether all elements have the same bits: NaN is not equal to itself."""
-    bits, count = value.data.data, len(value)
-    return bits == bits[: len(bits) // count] * count
 
 
 def _constant(low: Lowering, number: float, kind: RegType) -> Reg:

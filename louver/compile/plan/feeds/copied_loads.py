@@ -10,6 +10,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.integers import is_zero
 from louver.compile.decompose.expand_blocks import METADATA_PADDING
+from louver.ir.splat import splat_of
 from louver.ir.tile import AddPtrOp, AtomicRMWOp, BroadcastOp, ExpandDimsOp, FuncOp, LoadOp, SplatOp, StoreOp
 
 
@@ -37,7 +38,7 @@ def is_padding(value: SSAValue | None) -> bool:
     owner = None if value is None else value.owner
     if not isinstance(owner, arith.ConstantOp) or not isinstance(owner.value, DenseIntOrFPElementsAttr):
         return False
-    return set(owner.value.iter_values()) == {METADATA_PADDING}
+    return splat_of(owner.value) == METADATA_PADDING
 
 
 def array_of(pointer: SSAValue) -> SSAValue | None:

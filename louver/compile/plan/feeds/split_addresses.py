@@ -24,6 +24,7 @@ from louver.analysis.effects import has_no_effect
 from louver.compile.rewrite.insert import carrying, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.arith import ExtSIOp
+from louver.ir.splat import first_of, is_splat
 from louver.ir.tile import (
     AddPtrOp,
     AtomicOp,
@@ -133,8 +134,8 @@ def _uniform(value: SSAValue) -> SSAValue | None:
             return scalar
         case BroadcastOp(src=source) | ExpandDimsOp(src=source):
             return _uniform(source)
-        case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as numbers) if numbers.is_splat():
-            number, element = next(iter(numbers.iter_values())), tensor_of(value).element_type
+        case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as numbers) if is_splat(numbers):
+            number, element = first_of(numbers), tensor_of(value).element_type
             return insert_before(value.owner, arith.ConstantOp(IntegerAttr(cast(Any, number), cast(Any, element))))
         case _:
             return None
