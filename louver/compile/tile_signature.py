@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from louver.ir.conditions import NO_CONDITIONS, Conditions
 from louver.ir.polynomial import Size
 from louver.isa.tensormap import SwizzleBytes
 
@@ -101,61 +102,17 @@ class BoxParameter:
 
 
 @dataclass(frozen=True, slots=True)
-class SparseView:
-    """How a kernel describes a sparse argument.
-
-    columns: dense elements of a row that are read, from the first on. sizes: of the other dimensions: matrices, where there is a
-    batch, and rows. The first one is None where the kernel does not bound it, or by a number that no launch knows. strides: dense
-    elements between neighbours along the same dimensions.
-    """
-
-    argument: str
-    columns: Size
-    sizes: tuple[Size | None, ...]
-    strides: tuple[Size, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DenseView:
-    """What a kernel's descriptors and masks say of a dense argument: sizes and strides of all dimensions, in elements, as texts."""
-
-    argument: str
-    sizes: tuple[Size, ...]
-    strides: tuple[Size, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """How many elements of each row, or how many rows, of a sparse argument a kernel reads. counts: programs and steps of loops that the
-    end grows with: where there is none of one, nothing is read.
-    """
-
-    argument: str
-    of: Literal["columns", "rows"]
-    end: Size
-    counts: tuple[Size, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class TileSignature:
     """A compiled kernel of register tiles as its launch sees it. shared_bytes: dynamic shared memory of a CTA.
 
-    boxes: tensor maps, which come behind the other parameters.
-
-    views, dense_views, reaches: what the kernel takes for granted of its arguments, which a launch must check. multiples: arguments, and what
-    each is a multiple of, so that sparse tiles begin where metadata can be read. rows_apart: arguments that are sparse along their last axis
-    but one, and the strides that the kernel gives the dense tensor's rows.
+    boxes: tensor maps, which come behind the other parameters. conditions: what a launch must check.
     """
 
     kernel: str
     parameters: tuple[ArgumentParameter, ...]
     threads: int
     shared_bytes: int
-    views: tuple[SparseView, ...] = ()
-    dense_views: tuple[DenseView, ...] = ()
-    reaches: tuple[Reach, ...] = ()
-    multiples: tuple[tuple[str, int], ...] = ()
-    rows_apart: tuple[tuple[str, Size], ...] = ()
+    conditions: Conditions = NO_CONDITIONS
     boxes: tuple[BoxParameter, ...] = ()
 
     @property

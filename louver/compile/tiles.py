@@ -52,15 +52,8 @@ from louver.compile.plan.feeds.ring_copies import MOST_SLOTS, ring_copies
 from louver.compile.plan.feeds.sink_conversions import sink_conversions
 from louver.compile.plan.feeds.split_addresses import split_addresses
 from louver.compile.signature import RESERVED
-from louver.compile.tile_signature import (
-    ArgumentParameter,
-    BoxParameter,
-    DenseView,
-    ParameterType,
-    Part,
-    SparseView,
-    TileSignature,
-)
+from louver.compile.tile_signature import ArgumentParameter, BoxParameter, ParameterType, Part, TileSignature
+from louver.ir.conditions import DenseView, SparseView
 from louver.ir.refusal import unsupported
 from louver.ir.tile import DescriptorType, FuncOp, PointerType, element_name
 from louver.ir.tile.aliases import text_with_aliases
@@ -371,17 +364,13 @@ def compile_tiles(
     else:
         raise AssertionError("a kernel without copies and staged tiles has room")
     run_passes(LOWER, state, dump)
-    ptx, kernel, taken = print_module(state.lowered), state.lowered.kernels[0], conditions(state.kernel)
+    ptx, kernel = print_module(state.lowered), state.lowered.kernels[0]
     signature = TileSignature(
         kernel.name,
         state.parameters,
         kernel.threads,
         kernel.dynamic_shared,
-        state.views,
-        state.dense_views,
-        taken.reaches,
-        taken.multiples,
-        taken.rows_apart,
+        replace(conditions(state.kernel), views=state.views, dense_views=state.dense_views),
         state.maps,
     )
     return CompiledTiles(

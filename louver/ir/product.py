@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from louver.ir.conditions import NO_CONDITIONS, Conditions
 from louver.ir.polynomial import Size
 
 
@@ -213,24 +214,6 @@ def walk(expression: Expression) -> Iterator[Expression]:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """How the user's programs share K: along an axis of the grid they are numbered, and what they add up is the sum.
-
-    axis: the grid's. programs: how many there must be, or as many as there are (`polynomial.programs`) for any number; None where it
-    is for the chunks to say: `chunk` elements each, together all of K, and each a multiple of `multiple`.
-    """
-
-    axis: int
-    programs: Size | None
-    chunk: Size | None = None
-    multiple: int = 1
-
-    def __post_init__(self) -> None:
-        if (self.programs is None) == (self.chunk is None):
-            raise ValueError(f"K is split among programs or into chunks, got {self.programs} and {self.chunk}")
-
-
-@dataclass(frozen=True, slots=True)
 class ProductNest:
     """A kernel that computes each tile of an output as epilogue(sum over K of a · b).
 
@@ -238,12 +221,7 @@ class ProductNest:
     m, n, k: the product's sizes. tile_m, tile_n, tile_k: elements. accumulator: element type of the sum, which starts
     at zero. epilogue: its element type is the store's. gated: the output has M / 2 rows, see `Accumulator`. In a batch the
     output and at least one operand have entries. Where an array says which entry of `a` a tile takes, nothing else has any.
-    What a launch must check: equal: pairs of sizes that are equal: descriptors that come as arguments have sizes of their own. at_most: sizes that are no larger than a number: the kernel goes through so much and no further.
-    multiples: arguments that are multiples of a number: the kernel stores whole tiles, unmasked.
-    positive: arguments above 0: sizes, and addresses of arrays, for which the kernel has a branch if they are 0.
-    guarded: programs that have no tile do nothing. rows_apart: sparse arguments whose dense rows, [K, N], are so far apart. programs: how the user's programs number the tiles. None: the grid has one program for each tile. 0: programs go from tile
-    to tile, whatever their number. n: by n tiles, so that the grid has n programs, or one a tile.
-    split: how programs share K, None where each sums all of it.
+    conditions: what a launch must check.
     promoted: the columns of K that tensor cores sum before f32 additions take over, at most; None for all of K.
     """
 
@@ -258,15 +236,8 @@ class ProductNest:
     epilogue: Expression
     store: Store
     gated: bool = False
-    equal: tuple[tuple[Size, Size], ...] = ()
     promoted: int | None = None
-    at_most: tuple[tuple[Size, int], ...] = ()
-    multiples: tuple[tuple[str, int], ...] = ()
-    programs: int | None = None
-    split: Split | None = None
-    positive: tuple[str, ...] = ()
-    guarded: bool = False
-    rows_apart: tuple[tuple[str, Size], ...] = ()
+    conditions: Conditions = NO_CONDITIONS
 
     def __post_init__(self) -> None:
         if self.a.depth != self.b.depth:
@@ -301,6 +272,11 @@ class ProductNest:
     def k(self) -> Size:
         """Elements summed."""
         return self.a.depth
+
+    @property
+    def batch(self) -> Size | None:
+        """How many products there are; None for one."""
+        return None if self.store.batch is None else self.store.batch.extent
 
 
 def require_sparse(nest: ProductNest) -> None:

@@ -136,7 +136,7 @@ def _measure(torch: Any, task: Task, turn: Turn, row: dict[str, Any]) -> None:
     begin = time.perf_counter()
     wanted, record = _compile(form, large, hints)
     row["compile_s"] = round(time.perf_counter() - begin, 3)
-    row["family"] = REGISTER_TILES if record.launch["facts"] is None else "product"
+    row["family"] = REGISTER_TILES if record.launch["nest"] is None else "product"
     row |= {name: record.resources[name] for name in ("registers", "spilled_bytes")}
     row["unit"] = _products(wanted, record)
     ready = _compile_dense(torch, form, dense)

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from louver.compile.tile_signature import Reach, SparseView, TileSignature
 from louver.formats.tensor import SparseTensor
-from louver.ir.polynomial import Numbers, with_grid
+from louver.ir.conditions import Conditions, Reach, SparseView
+from louver.ir.polynomial import Numbers
 from louver.isa.metadata import WARP_ROWS
 from louver.library.operand import as_stored
 from louver.user.arguments import Call
-from louver.user.bind_product import check_extent, check_rows_apart
+from louver.user.checked_call import CheckedCall
 
 
-def check_tiles(name: str, signature: TileSignature, call: Call, grid: Sequence[int]) -> None:
-    """Raises ValueError for sparse tensors that register tiles do not read, and for sizes that are not those of the call's tensors."""
-    numbers = with_grid(call.numbers, grid)
-    for argument, of in signature.multiples:
-        if int(call.numbers[argument]) % of:
-            raise ValueError(
-                f"{name} takes {argument} in multiples of {of}, so that sparse tiles begin with whole rows and words of metadata, got "
-                f"{call.numbers[argument]}"
-            )
-    for argument in dict.fromkeys(each.argument for each in signature.parameters if each.part == "values"):
-        s = call.sparse.get(argument)
-        if s is None:
-            raise ValueError(f"{name} reads {argument!r} as a sparse tensor, got an array: compress it")
+def check_tiles(name: str, conditions: Conditions, sparse: Sequence[str], call: Call, grid: Sequence[int]) -> None:
+    """Raises ValueError for sparse tensors that register tiles do not read, and for sizes that are not those of the call's tensors.
+
+    sparse: the arguments that are read as sparse tensors.
+    """
+    checked = CheckedCall.of(name, call, grid)
+    for argument in sparse:
+        s = checked.sparse(argument)
         given = {part: _described(call, argument, part) for part in ("shape", "stride")}
         if given["shape"] and (given["shape"] != tuple(s.shape) or given["stride"] != _contiguous(s.shape)):
             raise ValueError(
@@ -36,20 +31,15 @@ def check_tiles(name: str, signature: TileSignature, call: Call, grid: Sequence[
             raise ValueError(
                 f"K of {name}'s sparse argument {argument!r} is a multiple of {s.pattern.m}, got {s.size}: pad it with zeros"
             )
-        check_rows_apart(name, argument, s, signature.rows_apart, numbers)
-        s = as_stored(s)
-        for view in signature.views:
-            if view.argument == argument:
-                _check_view(name, view, s, numbers)
-        for reach in signature.reaches:
-            if reach.argument == argument:
-                _check_reach(name, reach, s, numbers)
-    for view in signature.dense_views:
-        sizes, strides = ([each.value(numbers) for each in part] for part in (view.sizes, view.strides))
+    checked.check(conditions)
+    for view in conditions.views:
+        _check_view(name, view, as_stored(checked.sparse(view.argument)), checked.numbers)
+    for reach in conditions.reaches:
+        _check_reach(name, reach, as_stored(checked.sparse(reach.argument)), checked.numbers)
+    for view in conditions.dense_views:
+        sizes, strides = ([each.value(checked.numbers) for each in part] for part in (view.sizes, view.strides))
         if min(sizes) > 0:
-            check_extent(
-                name, view.argument, 1 + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True)), call
-            )
+            checked.check_extent(view.argument, 1 + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True)))
 
 
 def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers) -> None:

@@ -18,8 +18,9 @@ from louver.library.bind import Held, UnmappableError, product_arguments, tile_a
 from louver.library.fused import Bound
 from louver.library.rows import Rows
 from louver.user.arguments import Call
-from louver.user.bind_product import Matrix, PartError, ProductCall, bind_product, check_alignment, check_direct
+from louver.user.bind_product import Matrix, ProductCall, bind_product, check_alignment, check_direct
 from louver.user.bind_tiles import check_tiles
+from louver.user.checked_call import PartError
 from louver.user.compiled import UserKernel, Variant
 from louver.user.hints import Hints
 from louver.user.retile import schedule_of
@@ -88,11 +89,11 @@ def choose(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Ma
     Raises ValueError where sizes, arrays and grid do not fit together, and what `machine.kernel` raises.
     """
     kernel = machine.kernel("bulk")
-    facts = kernel.launch.facts
-    if facts is None:
+    nest = kernel.launch.nest
+    if nest is None:
         return Chosen(kernel)
     try:
-        product = bind_product(name, facts, call, grid)
+        product = bind_product(name, nest, call, grid)
     except PartError as error:
         if hints.schedule:
             raise
@@ -108,7 +109,7 @@ def choose(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Ma
     schedule = None
     if not hints.schedule:
         sizes = product.m, product.n, product.batch
-        schedule = schedule_of(facts, sizes, machine.target, machine.sm_count, aligned_output=out.bulk_writable)
+        schedule = schedule_of(nest, sizes, machine.target, machine.sm_count, aligned_output=out.bulk_writable)
     if schedule not in (None, kernel.launch.schedule):
         kernel = machine.kernel("bulk" if out.bulk_writable else "direct", schedule)
     elif kernel.launch.stores_in_bulk and not out.bulk_writable:
@@ -141,7 +142,7 @@ def _bind_product(kernel: UserKernel[K], product: ProductCall, call: Call, memor
     dense, out = (_rows(matrix, call, memory) for matrix in (product.dense, product.out))
     maps = {"a": values, "b": dense, "d": out}
     pointers = {parameter_name(argument): memory.held(argument).address for argument in call.arrays}
-    bound = Bound(pointers, product.numbers, product.sizes)
+    bound = Bound(pointers, product.numbers)
     sizes = product.m, product.n, product.k
     arguments = product_arguments(
         signature, sizes, maps, metadata, bound, lambda parameter, rows: memory.encode(rows.tensor_map(parameter))
@@ -155,7 +156,7 @@ def _bind_tiles(
 ) -> BoundKernel[K, M]:
     signature = kernel.signature
     assert isinstance(signature, TileSignature)
-    check_tiles(name, signature, call, grid)
+    check_tiles(name, signature.conditions, [argument for argument, _ in signature.metadata], call, grid)
     held: dict[tuple[str, str], Held] = {(argument, "address"): memory.held(argument) for argument in call.arrays}
     for argument, element in signature.metadata:
         held |= {(argument, part): each for part, each in memory.tile_operand(argument, element).items()}

@@ -14,13 +14,13 @@ from louver.compile.signature import MapParameter, Signature
 from louver.compile.tile_signature import TileSignature
 from louver.frontend.transposed import LENGTH
 from louver.ir.plain import from_json, to_json
+from louver.ir.product import ProductNest
 from louver.isa.targets import target as machine
 from louver.ptx.assembler import ptxas_version
 from louver.runtime.cache import KernelRecord, kernel_cache, problem_key, ptx_hash
 from louver.runtime.device import device
 from louver.runtime.module import LoadedKernel, load
 from louver.user.arguments import Call, Kind
-from louver.user.facts import ProductFacts
 from louver.user.hints import Hints
 from louver.user.retile import SM_COUNT, Sized, sized
 from louver.user.source import TileSource
@@ -111,17 +111,16 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a launch binds. facts, schedule: of a product; register tiles have a signature alone."""
+    """What a launch binds. nest, schedule: of a product; register tiles have a signature alone."""
 
     signature: Signature | TileSignature
-    facts: ProductFacts | None = None
+    nest: ProductNest | None = None
     schedule: Schedule | None = None
 
     @classmethod
     def of(cls, made: CompiledProduct | CompiledTiles) -> Launch:
         """Of a compiled kernel."""
-        nest = getattr(made, "nest", None)
-        return cls(made.signature, None if nest is None else ProductFacts.of(nest), getattr(made, "schedule", None))
+        return cls(made.signature, getattr(made, "nest", None), getattr(made, "schedule", None))
 
     @property
     def stores_in_bulk(self) -> bool:
@@ -132,17 +131,17 @@ class Launch:
         """JSON values that `from_json` reads back."""
         return {
             "signature": to_json(self.signature),
-            "facts": None if self.facts is None else to_json(self.facts),
+            "nest": None if self.nest is None else to_json(self.nest),
             "schedule": None if self.schedule is None else self.schedule.flat(),
         }
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Launch:
         """The launch that `to_json` wrote."""
-        if facts["facts"] is None:
+        if facts["nest"] is None:
             return cls(from_json(TileSignature, facts["signature"]))
-        signature, product = from_json(Signature, facts["signature"]), from_json(ProductFacts, facts["facts"])
-        return cls(signature, product, Schedule.of(**facts["schedule"]))
+        signature, nest = from_json(Signature, facts["signature"]), from_json(ProductNest, facts["nest"])
+        return cls(signature, nest, Schedule.of(**facts["schedule"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +161,6 @@ def compile_wanted(wanted: Wanted) -> CompiledKernel:
     """The kernel at every stage. Raises UnsupportedKernelError, with the operation and its line, or ValueError with the rule."""
     # A warm start reads the record from disk and needs neither xDSL nor Triton's compiler.
     from louver.compile.choose_family import Choice, Reading, compile_kernel
-    from louver.ir.product import ProductNest
     from louver.library.configure import choose_for_nest
 
     fixed = dict(wanted.hints.schedule)
@@ -301,7 +299,7 @@ def record_of(wanted: Wanted) -> KernelRecord:
 
     def build() -> KernelRecord:
         record = build_record(wanted)
-        if record.launch["facts"] is not None:
+        if record.launch["nest"] is not None:
             cache.put(wanted.product_key, record)
         return record
 
@@ -319,7 +317,7 @@ def loaded(wanted: Wanted, ordinal: int) -> UserKernel[LoadedKernel]:
     if found is not None:
         return found
     made = _load(wanted, ordinal)
-    return _loaded().setdefault((wanted.key if made.launch.facts is None else wanted.product_key, ordinal), made)
+    return _loaded().setdefault((wanted.key if made.launch.nest is None else wanted.product_key, ordinal), made)
 
 
 def _found(wanted: Wanted, ordinal: int) -> UserKernel[LoadedKernel] | None:

@@ -52,7 +52,7 @@ def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], o
         found = bind_call(source.name, hints, call, grid, memory)
         kernel = found.kernel
         types: list[ParamType] = [parameter.type for parameter in kernel.signature.all_parameters]
-        return Ready(kernel.kernel, found.grid, packed(types, found.values), kernel.launch.facts is not None)
+        return Ready(kernel.kernel, found.grid, packed(types, found.values), kernel.launch.nest is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,5 +77,5 @@ def compiled(
     rooms = place_shared(function, limits)  # type: ignore[arg-type]
     lowered = lower_tiles(function, parameters, first.warps, limits, rooms)  # type: ignore[arg-type]
     kernel = lowered.kernels[0]
-    signature = TileSignature("copy", tuple(parameters), kernel.threads, kernel.dynamic_shared, (), (), ())
+    signature = TileSignature("copy", tuple(parameters), kernel.threads, kernel.dynamic_shared)
     return CompiledTiles(limits, module, module, module, lowered, print_module(lowered), signature)

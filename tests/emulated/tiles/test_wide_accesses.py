@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import louver
-from louver.compile.tile_signature import SparseView
 from louver.compile.tiles import compile_tiles
 from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
+from louver.ir.conditions import SparseView
 from louver.ir.context import parse_ir
 from louver.ir.plain import from_json, to_json
 from louver.isa.instruction import LANES
@@ -204,5 +204,5 @@ def test_parts_of_large_multiples(rng: np.random.Generator, op: str, by: int) ->
 
 def test_signatures_say_how_sparse_tensors_are_described() -> None:
     signature = compile_tiles(read_ttir(kept_tiles("dot_f16"))).signature
-    assert signature.views == (SparseView("a", size("K"), sizes("M"), sizes("K")),)
+    assert signature.conditions.views == (SparseView("a", size("K"), sizes("M"), sizes("K")),)
     assert from_json(type(signature), json.loads(json.dumps(to_json(signature)))) == signature
