@@ -148,6 +148,10 @@ class BoundLaunch:
             0,
         )
 
+    def on(self, stream: int) -> BoundLaunch:
+        """The same launch on another stream."""
+        return BoundLaunch(self._kernel, self._grid, self._arguments, stream)
+
     def __call__(self) -> None:
         """Send it. Raises as `LoadedKernel.launch`."""
         code = self.send()[0]

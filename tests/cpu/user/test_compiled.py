@@ -12,9 +12,10 @@ import pytest
 
 import louver
 from louver.compile import choose_family
+from louver.library.compiled import _loaded
 from louver.ptx import assembler
 from louver.runtime.cache import KernelCache
-from louver.user.compiled import Wanted, _loaded, build_record
+from louver.user.compiled import Wanted, build_record
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from support.fake_gpu import FakeGpu, FakeTorch, Tensor

@@ -15,6 +15,7 @@ from louver.ir.conditions import SparseView
 from louver.ir.context import parse_ir
 from louver.ir.plain import from_json, to_json
 from louver.isa.instruction import LANES
+from louver.library.compiled import Launch
 from louver.ptx.assembler import assemble
 from support.emulate_tiles import emulate_tiles
 from support.multiples import mark_arguments, marked
@@ -203,6 +204,7 @@ def test_parts_of_large_multiples(rng: np.random.Generator, op: str, by: int) ->
 
 
 def test_signatures_say_how_sparse_tensors_are_described() -> None:
-    signature = compile_tiles(read_ttir(kept_tiles("dot_f16"))).signature
-    assert signature.conditions.views == (SparseView("a", size("K"), sizes("M"), sizes("K")),)
-    assert from_json(type(signature), json.loads(json.dumps(to_json(signature)))) == signature
+    made = compile_tiles(read_ttir(kept_tiles("dot_f16")))
+    assert made.checked.views == (SparseView("a", size("K"), sizes("M"), sizes("K")),)
+    launch = Launch.of(made)
+    assert from_json(Launch, json.loads(json.dumps(to_json(launch)))) == launch

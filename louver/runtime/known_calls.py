@@ -1,0 +1,56 @@
+"""Calls of PyTorch's tensors that were checked before: a call whose facts are known needs no checks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
+
+from louver.runtime.adapters import torch_stream
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Recent(dict[K, V]):
+    """The latest of something. Reading costs as much as a dictionary's; beyond `limit` entries it begins anew."""
+
+    __slots__ = ("limit",)
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+
+    def keep(self, key: K, value: V) -> V:
+        """Remember and return a value."""
+        if len(self) >= self.limit:
+            self.clear()
+        self[key] = value
+        return value
+
+
+class KnownCalls(Generic[V]):
+    """Calls by keys that hold all that their checks looked at. Threads may share it: what is kept never changes.
+
+    A subclass makes the keys, written out for its own arguments: these are the microseconds of a launch. types: of PyTorch's plain
+    tensors, none before a call is kept. stream: a device's current one.
+    """
+
+    __slots__ = ("calls", "stream", "types")
+
+    def __init__(self, limit: int) -> None:
+        self.calls: Recent[Hashable, V] = Recent(limit)
+        self.types: tuple[type, ...] = ()
+        self.stream: Callable[[int], int] = _no_stream
+
+    def know_torch(self) -> bool:
+        """Whether PyTorch is imported; its types are known from then on."""
+        torch: Any = sys.modules.get("torch")
+        if torch is not None and not self.types:
+            self.stream = torch_stream(torch)
+            self.types = (torch.Tensor, torch.nn.Parameter)
+        return torch is not None
+
+
+def _no_stream(ordinal: int) -> int:
+    raise RuntimeError(f"no call on device {ordinal} is known yet")
