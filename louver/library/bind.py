@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from louver.compile.signature import ArgumentParameter, BoxParameter, Signature
+from louver.compile.signature import ARRAYS, ArgumentParameter, BoxParameter, Signature
 from louver.ir.polynomial import Numbers
 from louver.library.boxes import Held
 from louver.library.fused import Bound
@@ -39,13 +39,13 @@ class Sized(NamedTuple):
 
 
 def bind_product(
-    signature: Signature, sized: Sized, maps: Mapping[str, Rows], metadata: int, bound: Bound, made: MapMaker[M]
+    signature: Signature, sized: Sized, places: Mapping[str, Held], metadata: int, bound: Bound, made: MapMaker[M]
 ) -> dict[str, M | int | float]:
-    """The arguments of a product. maps: as for `Sized.of`. metadata: its address. bound: what the epilogue reads."""
+    """The arguments of a product. places: of its matrices. metadata: its address. bound: what the epilogue reads."""
     arrays = {(name, "address"): Held(address, 0) for name, address in bound.pointers.items()}
-    for name, rows in maps.items():
-        arrays[name, "matrix"] = rows.held
-    arrays["metadata", "address"], arrays["d", "address"] = Held(metadata, 0), arrays["d", "matrix"]
+    for name, place in places.items():
+        arrays[name, "matrix"] = place
+    arrays["metadata", "address"], arrays["d", "address"] = Held(metadata, 0), places["d"]
     return bind_arguments(signature, {**sized.numbers, **bound.sizes, **bound.numbers}, arrays, made)
 
 
@@ -55,12 +55,12 @@ def bind_arguments(
     """The arguments of a kernel, by parameter and in order. numbers: of its launch. arrays: by argument and part."""
     found: dict[str, M | int | float] = {}
     for each in signature.parameters:
-        place = arrays.get((each.argument, each.part))
         if isinstance(each, BoxParameter):
-            assert place is not None, f"an array for {each.name}"
-            found[each.name] = made(each, place, numbers)
+            found[each.name] = made(each, arrays[each.argument, each.part], numbers)
+        elif each.part in ARRAYS:
+            found[each.name] = arrays[each.argument, each.part].address
         else:
-            found[each.name] = _number(each, numbers) if place is None else place.address
+            found[each.name] = _number(each, numbers)
     return found
 
 

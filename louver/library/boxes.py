@@ -9,7 +9,7 @@ from typing import NamedTuple
 from louver.compile.signature import BoxParameter
 from louver.ir.polynomial import Numbers
 from louver.isa.tensormap import TensorMap
-from louver.runtime.known_calls import Recent
+from louver.runtime.known_calls import keep_recent
 from louver.runtime.tensormap import encode
 
 METADATA_SLACK = 1024
@@ -61,7 +61,7 @@ class RecentMaps:
 
     def __init__(self) -> None:
         self._numbers: dict[str, Callable[[Numbers], object]] = {}
-        self._maps: Recent[tuple[object, ...], bytes] = Recent(RECENT_MAPS)
+        self._maps: dict[tuple[object, ...], bytes] = {}
 
     def __call__(self, box: BoxParameter, place: Held, numbers: Numbers) -> bytes:
         """The map."""
@@ -71,4 +71,6 @@ class RecentMaps:
             of_box = self._numbers[box.name] = operator.itemgetter(*leaves)
         key = (box.name, place, of_box(numbers))
         found = self._maps.get(key)
-        return self._maps.keep(key, encoded_map(box, place, numbers)) if found is None else found
+        if found is None:
+            found = keep_recent(self._maps, key, encoded_map(box, place, numbers), RECENT_MAPS)
+        return found

@@ -85,7 +85,8 @@ def emulate(
         pointers[parameter_name(argument)] = memory.add(argument, part, writable=False).address
     bound = Bound(pointers, numbers, sizes)
     sized = Sized.of(compiled.signature, (m, n, k), maps, sm_count)
-    arguments = bind_product(compiled.signature, sized, maps, metadata, bound, tensor_map)
+    places = {name: rows.held for name, rows in maps.items()}
+    arguments = bind_product(compiled.signature, sized, places, metadata, bound, tensor_map)
     report = run(compiled.kernel, sized.ctas, arguments, memory=memory, order=order)
     y = result.array[:, :, : shape[1]]
     return y if store.batch is not None else y[0], report

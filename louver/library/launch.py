@@ -38,6 +38,6 @@ class Launcher:
 
     def bound(self, sized: Sized, dense: Rows, out: Rows, bound: Bound = NOTHING_BOUND, stream: int = 0) -> BoundLaunch:
         """A launch on a stream. bound: what the epilogue reads."""
-        maps = {"a": self._values, "b": dense, "d": out}
-        values = bind_product(self.signature, sized, maps, self._metadata, bound, self._maps)
+        places = {"a": self._values.held, "b": dense.held, "d": out.held}
+        values = bind_product(self.signature, sized, places, self._metadata, bound, self._maps)
         return self.kernel.bound(sized.ctas, packed(self._types, values), stream)

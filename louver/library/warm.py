@@ -21,7 +21,7 @@ from louver.library.launch import Launcher
 from louver.library.request import Request
 from louver.library.rows import Rows
 from louver.runtime.arrays import ArrayView
-from louver.runtime.known_calls import KnownCalls, Recent
+from louver.runtime.known_calls import KnownCalls, keep_recent
 from louver.runtime.module import BoundLaunch
 
 RECENT_CALLS = 256
@@ -75,7 +75,7 @@ class WarmCall:
         facts = fused.moved_to_facts()
         self._placed = replace(placed, fused=facts)
         self._reads = [(name, facts.arrays.get(name)) for name in Given._fields]
-        self.launches: Recent[tuple[Place, ...], BoundLaunch] = Recent(RECENT_ADDRESSES)
+        self.launches: dict[tuple[Place, ...], BoundLaunch] = {}
 
     def bind(self, dense: int, out: int, stream: int, *options: Place) -> BoundLaunch | None:
         """The launch with dense operand, output and options at these places, kept in `launches`; None when they need the checks
@@ -91,7 +91,7 @@ class WarmCall:
         if options and not self._may_read(out, options):
             return None
         launch = placed.launcher.bound(placed.sized, rows, result, placed.fused.bind(options), stream)
-        return self.launches.keep((dense, out, stream, *options), launch)
+        return keep_recent(self.launches, (dense, out, stream, *options), launch, RECENT_ADDRESSES)
 
     def _may_read(self, out: int, options: tuple[Place, ...]) -> bool:
         """Whether the options' arrays are aligned to their elements, and apart from the output or, `c` only, the output."""
@@ -112,9 +112,6 @@ class WarmCalls(KnownCalls[WarmCall]):
     """The kinds of calls seen lately for one sparse tensor or plan."""
 
     __slots__ = ()
-
-    def __init__(self) -> None:
-        super().__init__(RECENT_CALLS)
 
     def launch(self, options: Hashable, x: Any, given: Given, out: Any) -> Any:
         """The output, its computation sent to torch's current stream; None, and nothing done, unless the call is known.
@@ -159,7 +156,7 @@ class WarmCalls(KnownCalls[WarmCall]):
             return
         with contextlib.suppress(TypeError):
             key = _key(self.types, options, x, x.get_device(), given, result)
-            self.calls.keep(key, WarmCall(request, out, placed))
+            keep_recent(self.calls, key, WarmCall(request, out, placed), RECENT_CALLS)
 
 
 def _key(types: tuple[type, ...], options: Hashable, x: Any, ordinal: int, given: Given, out: Any) -> Hashable:

@@ -12,21 +12,13 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Recent(dict[K, V]):
-    """The latest of something. Reading costs as much as a dictionary's; beyond `limit` entries it begins anew."""
-
-    __slots__ = ("limit",)
-
-    def __init__(self, limit: int) -> None:
-        super().__init__()
-        self.limit = limit
-
-    def keep(self, key: K, value: V) -> V:
-        """Remember and return a value."""
-        if len(self) >= self.limit:
-            self.clear()
-        self[key] = value
-        return value
+def keep_recent(kept: dict[K, V], key: K, value: V, limit: int) -> V:
+    """Remember and return a value among the latest; a dictionary that has `limit` of them begins anew."""
+    # A subclass of dict would take longer to read.
+    if len(kept) >= limit:
+        kept.clear()
+    kept[key] = value
+    return value
 
 
 class KnownCalls(Generic[V]):
@@ -38,8 +30,8 @@ class KnownCalls(Generic[V]):
 
     __slots__ = ("calls", "stream", "types")
 
-    def __init__(self, limit: int) -> None:
-        self.calls: Recent[Hashable, V] = Recent(limit)
+    def __init__(self) -> None:
+        self.calls: dict[Hashable, V] = {}
         self.types: tuple[type, ...] = ()
         self.stream: Callable[[int], int] = _no_stream
 

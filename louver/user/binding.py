@@ -152,7 +152,8 @@ def _bind_product(kernel: BuiltKernel[K], product: ProductCall, call: Call, memo
     bound = Bound(pointers, product.numbers)
     sizes = product.m, product.n, product.k
     sized = bind.Sized.of(kernel.signature, sizes, maps, memory.sm_count)
-    arguments = bind.bind_product(kernel.signature, sized, maps, metadata, bound, memory.tensor_map)
+    places = {name: rows.held for name, rows in maps.items()}
+    arguments = bind.bind_product(kernel.signature, sized, places, metadata, bound, memory.tensor_map)
     return BoundKernel(kernel, (sized.ctas, 1, 1), arguments)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from louver.formats.tensor import SparseTensor
-from louver.runtime.known_calls import KnownCalls, Recent
+from louver.runtime.known_calls import KnownCalls, keep_recent
 from louver.runtime.module import BoundLaunch
 from louver.user.source import Constant
 
@@ -36,7 +36,7 @@ class LaunchedCall:
     sparse: tuple[weakref.ref[SparseTensor], ...]
     constants: tuple[Constant, ...]
     ordinal: int
-    sent: Recent[int, BoundLaunch] = field(default_factory=lambda: Recent(RECENT_STREAMS))
+    sent: dict[int, BoundLaunch] = field(default_factory=dict[int, BoundLaunch])
 
     @property
     def alive(self) -> bool:
@@ -49,7 +49,7 @@ class LaunchedCall:
         """Send it to a stream."""
         launch = self.sent.get(stream)
         if launch is None:
-            launch = self.sent.keep(stream, self.first.on(stream))
+            launch = keep_recent(self.sent, stream, self.first.on(stream), RECENT_STREAMS)
         code = launch.send()[0]
         if code:
             launch.recover(int(code))
@@ -59,9 +59,6 @@ class LaunchedCalls(KnownCalls[LaunchedCall]):
     """Calls of one kernel."""
 
     __slots__ = ()
-
-    def __init__(self) -> None:
-        super().__init__(RECENT_CALLS)
 
     def find(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LaunchedCall | None:
         """The call with these very arguments, None for one that must be checked."""
@@ -79,7 +76,7 @@ class LaunchedCalls(KnownCalls[LaunchedCall]):
         if not self.know_torch():
             return
         with contextlib.suppress(RuntimeError, TypeError, AttributeError):
-            self.calls.keep(self._key(args, kwargs), call)
+            keep_recent(self.calls, self._key(args, kwargs), call, RECENT_CALLS)
 
     def _key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Hashable:
         """Everything that the checks look at. Raises for what only they can judge."""
