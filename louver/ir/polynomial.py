@@ -6,6 +6,7 @@ that a launch computes it: `Size.value(numbers)`. Quotients, the least and the g
 
 from __future__ import annotations
 
+import functools
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -44,6 +45,7 @@ class Polynomial:
         return cls.of({frozenset({(atom, 1)}): 1})
 
     @classmethod
+    @functools.lru_cache(maxsize=1024)
     def parse(cls, text: str) -> Polynomial:
         """The size of a text that `str` wrote. Raises ValueError for other texts."""
         return _Parser(_TOKEN.findall(text), text).whole()
