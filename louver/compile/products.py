@@ -44,6 +44,11 @@ class CompiledProduct:
     signature: Signature
 
     @property
+    def checked(self) -> ProductNest:
+        """What a launch must check."""
+        return self.nest
+
+    @property
     def kernel(self) -> Kernel:
         """The kernel, as the emulator runs it."""
         return self.module.kernels[0]

@@ -51,16 +51,8 @@ from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
 from louver.compile.plan.feeds.ring_copies import MOST_SLOTS, ring_copies
 from louver.compile.plan.feeds.sink_conversions import sink_conversions
 from louver.compile.plan.feeds.split_addresses import split_addresses
-from louver.compile.signature import RESERVED
-from louver.compile.tile_signature import (
-    ArgumentParameter,
-    BoxParameter,
-    DenseView,
-    ParameterType,
-    Part,
-    SparseView,
-    TileSignature,
-)
+from louver.compile.signature import RESERVED, ArgumentParameter, BoxParameter, ParameterType, Part, Signature
+from louver.ir.conditions import NO_CONDITIONS, Conditions, DenseView, SparseView
 from louver.ir.refusal import unsupported
 from louver.ir.tile import DescriptorType, FuncOp, PointerType, element_name
 from louver.ir.tile.aliases import text_with_aliases
@@ -94,7 +86,7 @@ ARRAY_ALIGNMENT = 16
 class CompiledTiles:
     """A kernel at every stage. tile: as the frontend has it. decomposed: without sparse types. encoded: with registers in types.
 
-    dense: why dots of sparse tiles are dense products, one text for each. boxes: whether bulk copies were allowed. ctas: that were said to
+    checked: what a launch must check. dense: why dots of sparse tiles are dense products, one text for each. boxes: whether bulk copies were allowed. ctas: that were said to
     share an SM.
     """
 
@@ -104,7 +96,8 @@ class CompiledTiles:
     encoded: ModuleOp
     module: Module
     ptx: str
-    signature: TileSignature
+    signature: Signature
+    checked: Conditions = NO_CONDITIONS
     dense: tuple[str, ...] = ()
     boxes: bool = True
     ctas: int | None = None
@@ -375,21 +368,12 @@ def compile_tiles(
     else:
         raise AssertionError("a kernel without copies and staged tiles has room")
     run_passes(LOWER, state, watch)
-    kernel, taken = state.lowered.kernels[0], conditions(state.kernel)
-    signature = TileSignature(
-        kernel.name,
-        state.parameters,
-        kernel.threads,
-        kernel.dynamic_shared,
-        state.views,
-        state.dense_views,
-        taken.reaches,
-        taken.multiples,
-        taken.rows_apart,
-        state.maps,
-    )
+    kernel = state.lowered.kernels[0]
+    parameters = (*state.parameters, *state.maps)
+    signature = Signature(kernel.name, parameters, kernel.threads, kernel.dynamic_shared)
+    taken = replace(conditions(state.kernel), views=state.views, dense_views=state.dense_views)
     return CompiledTiles(
-        machine, tile_ir, decomposed, state.module, state.lowered, state.ptx, signature, state.dense, boxes, ctas
+        machine, tile_ir, decomposed, state.module, state.lowered, state.ptx, signature, taken, state.dense, boxes, ctas
     )
 
 

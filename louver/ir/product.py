@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 from xdsl.dialects.builtin import LocationAttr
 
+from louver.ir.conditions import NO_CONDITIONS, Conditions
 from louver.ir.polynomial import Size
 
 
@@ -65,6 +66,11 @@ class Load:
     k_major: bool
     batch: Batch | None = None
     gated: tuple[str, str] | None = None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The arguments of the user's kernel that make up this operand."""
+        return (self.argument,) if self.gated is None else self.gated
 
     @property
     def index(self) -> EntryIndex | None:
@@ -214,24 +220,6 @@ Part: TypeAlias = Literal["kernel", "tiles", "a", "b", "loop", "dot", "store"] |
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """How the user's programs share K: along an axis of the grid they are numbered, and what they add up is the sum.
-
-    axis: the grid's. programs: how many there must be, or as many as there are (`polynomial.programs`) for any number; None where it
-    is for the chunks to say: `chunk` elements each, together all of K, and each a multiple of `multiple`.
-    """
-
-    axis: int
-    programs: Size | None
-    chunk: Size | None = None
-    multiple: int = 1
-
-    def __post_init__(self) -> None:
-        if (self.programs is None) == (self.chunk is None):
-            raise ValueError(f"K is split among programs or into chunks, got {self.programs} and {self.chunk}")
-
-
-@dataclass(frozen=True, slots=True)
 class ProductNest:
     """A kernel that computes each tile of an output as epilogue(sum over K of a · b).
 
@@ -239,12 +227,7 @@ class ProductNest:
     m, n, k: the product's sizes. tile_m, tile_n, tile_k: elements. accumulator: element type of the sum, which starts
     at zero. epilogue: its element type is the store's. gated: the output has M / 2 rows, see `Accumulator`. In a batch the
     output and at least one operand have entries. Where an array says which entry of `a` a tile takes, nothing else has any.
-    What a launch must check: equal: pairs of sizes that are equal: descriptors that come as arguments have sizes of their own. at_most: sizes that are no larger than a number: the kernel goes through so much and no further.
-    multiples: arguments that are multiples of a number: the kernel stores whole tiles, unmasked.
-    positive: arguments above 0: sizes, and addresses of arrays, for which the kernel has a branch if they are 0.
-    guarded: programs that have no tile do nothing. rows_apart: sparse arguments whose dense rows, [K, N], are so far apart. programs: how the user's programs number the tiles. None: the grid has one program for each tile. 0: programs go from tile
-    to tile, whatever their number. n: by n tiles, so that the grid has n programs, or one a tile.
-    split: how programs share K, None where each sums all of it.
+    conditions: what a launch must check.
     promoted: the columns of K that tensor cores sum before f32 additions take over, at most; None for all of K.
     places: the source locations of its parts.
     """
@@ -260,15 +243,8 @@ class ProductNest:
     epilogue: Expression
     store: Store
     gated: bool = False
-    equal: tuple[tuple[Size, Size], ...] = ()
     promoted: int | None = None
-    at_most: tuple[tuple[Size, int], ...] = ()
-    multiples: tuple[tuple[str, int], ...] = ()
-    programs: int | None = None
-    split: Split | None = None
-    positive: tuple[str, ...] = ()
-    guarded: bool = False
-    rows_apart: tuple[tuple[str, Size], ...] = ()
+    conditions: Conditions = NO_CONDITIONS
     places: Mapping[Part, LocationAttr] = field(default_factory=dict[Part, LocationAttr], compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -304,6 +280,11 @@ class ProductNest:
     def k(self) -> Size:
         """Elements summed."""
         return self.a.depth
+
+    @property
+    def batch(self) -> Size | None:
+        """How many products there are; None for one."""
+        return None if self.store.batch is None else self.store.batch.extent
 
 
 def require_sparse(nest: ProductNest) -> None:

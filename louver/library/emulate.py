@@ -17,7 +17,8 @@ from louver.formats.dtypes import element_type, raw_bits
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.frontend.epilogue import ROW_VECTORS
 from louver.ir.product import LoadMatrix, LoadScalar, LoadVector, Number, walk
-from louver.library.bind import product_arguments
+from louver.library.bind import Sized, bind_product
+from louver.library.boxes import tensor_map
 from louver.library.fused import Bound
 from louver.library.operand import pitched, prepacked
 from louver.library.reference import Reads
@@ -82,16 +83,11 @@ def emulate(
             case _:
                 continue
         pointers[parameter_name(argument)] = memory.add(argument, part, writable=False).address
-    arguments = product_arguments(
-        compiled.signature,
-        (m, n, k),
-        maps,
-        metadata,
-        Bound(pointers, numbers, sizes),
-        lambda parameter, rows: rows.tensor_map(parameter),
-    )
-    grid = compiled.signature.grid(m, n, sm_count, entries)
-    report = run(compiled.kernel, grid, arguments, memory=memory, order=order)
+    bound = Bound(pointers, numbers, sizes)
+    sized = Sized.of(compiled.signature, (m, n, k), maps, sm_count)
+    places = {name: rows.held for name, rows in maps.items()}
+    arguments = bind_product(compiled.signature, sized, places, metadata, bound, tensor_map)
+    report = run(compiled.kernel, sized.ctas, arguments, memory=memory, order=order)
     y = result.array[:, :, : shape[1]]
     return y if store.batch is not None else y[0], report
 

@@ -8,7 +8,7 @@ from louver.compile.plan.layout import metadata_words
 from louver.compile.plan.schedule import Schedule
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem, accumulator_of
-from louver.library.compiled import is_loaded, loaded
+from louver.library.compiled import find, loaded
 from louver.library.launch import Launcher
 from louver.library.operand import DeviceOperand, TileOperand, upload, upload_tiles, with_words
 from louver.library.warm import WarmCalls
@@ -43,7 +43,8 @@ class TensorState:
         found = self._launchers.get(key)
         if found is None:
             place = (ordinal, metadata_words(schedule, s.dtype.name))
-            if not (place in self._operands and is_loaded(*key)) and is_capturing(stream):
+            kernel = find(*key)
+            if not (place in self._operands and kernel) and is_capturing(stream):
                 usual = accumulator_of(problem.a)
                 sums = "" if problem.accumulate == usual else f", accumulate={problem.accumulate!r}"
                 epilogue = f", epilogue=louver.{problem.epilogue!r}" if problem.epilogue.floating else ""
@@ -53,7 +54,7 @@ class TensorState:
                     f"louver.prepare(s, n=…, kind={problem.kind!r}, bias={problem.bias is not None}, "
                     f"out_dtype={problem.out!r}, layout={problem.b_layout!r}{batch}{sums}{epilogue}) before the capture"
                 )
-            found = self._launchers.setdefault(key, Launcher(loaded(*key), self.operand(s, *place), s.shape))
+            found = self._launchers.setdefault(key, Launcher(kernel or loaded(*key), self.operand(s, *place), s.shape))
         return found
 
     def has_tiles(self, ordinal: int, element: str) -> bool:

@@ -25,8 +25,8 @@ from louver.compile.conditions import require_multiple, state_split
 from louver.compile.rewrite.insert import integer
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.arith import ExtSIOp, TruncIOp
+from louver.ir.conditions import Split
 from louver.ir.polynomial import Part, Polynomial, Size, divide, programs
-from louver.ir.product import Split
 from louver.ir.refusal import unsupported
 from louver.ir.tile import DescriptorLoadOp, FuncOp, GetProgramIdOp, Index, MakeTensorDescriptorOp
 

@@ -8,7 +8,7 @@ from xdsl.ir import Operation, SSAValue
 
 from louver.analysis.launch_size import launch_size
 from louver.compile.canonical.describe_tiles import Describer, is_access, tile_shape
-from louver.compile.tile_signature import DenseView
+from louver.ir.conditions import DenseView
 from louver.ir.polynomial import Polynomial, Size
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import FuncOp, MakeTensorDescriptorOp, PointerType, sparse_encoding

@@ -19,7 +19,7 @@ from louver.compile.canonical.descriptors import EVERY
 from louver.compile.canonical.reach import reach
 from louver.compile.conditions import require_reach
 from louver.compile.rewrite.remove_dead import remove_dead
-from louver.compile.tile_signature import Reach
+from louver.ir.conditions import Reach
 from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import for_each, unsupported
 from louver.ir.tile import FuncOp, LoadOp, sparse_encoding

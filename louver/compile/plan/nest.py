@@ -20,6 +20,7 @@ from louver.compile.conditions import conditions
 from louver.compile.plan.read_epilogue import Axes, Axis, EpilogueReader, find_sum
 from louver.compile.plan.trace import ONLY, Block, Chosen, Position, Trace
 from louver.formats.pattern import Pattern
+from louver.ir.conditions import Split
 from louver.ir.polynomial import Polynomial, Size
 from louver.ir.product import (
     ADDED,
@@ -30,7 +31,6 @@ from louver.ir.product import (
     Expression,
     Load,
     ProductNest,
-    Split,
     Store,
     walk,
 )
@@ -107,14 +107,11 @@ def read_nest(module: ModuleOp) -> ProductNest:
         epilogue=epilogue,
         store=Store(target.argument, target.element, target.strides[0], transposed, place.batch, _adds(store)),
         gated=gated,
-        equal=tuple(sorted({*trace.equal, *stated.equal}, key=_texts)),
-        at_most=tuple(sorted(trace.at_most, key=_texts)),
-        multiples=stated.multiples,
-        programs=stated.programs,
-        split=stated.split,
-        positive=stated.positive,
-        guarded=stated.guarded,
-        rows_apart=stated.rows_apart,
+        conditions=replace(
+            stated,
+            equal=tuple(sorted({*trace.equal, *stated.equal}, key=_texts)),
+            at_most=tuple(sorted(trace.at_most, key=_texts)),
+        ),
         places=trace.places,
     )
 

@@ -11,7 +11,7 @@ import pytest
 from louver.compile.plan.nest import read_nest
 from louver.compile.plan.schedule import Schedule
 from louver.compile.products import compile_product
-from louver.compile.signature import MapParameter, Signature
+from louver.compile.signature import Signature
 from louver.frontend import problem as problems
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.epilogue import Epilogue
@@ -20,6 +20,7 @@ from louver.ir.context import parse_ir
 from louver.ir.plain import from_json, to_json
 from louver.ir.product import Batch, LoadMatrix, walk
 from louver.ir.refusal import UnsupportedKernelError
+from support.signatures import boxes, grid
 from support.sizes import sizes
 from support.tile_ir import TILE
 
@@ -89,10 +90,10 @@ def test_signatures_say_what_has_entries(store: str) -> None:
     assert from_json(Signature, json.loads(json.dumps(to_json(signature)))) == signature
     names = [parameter.name for parameter in signature.parameters]
     assert "batch" in names and "batch_pitch_c" in names and ("batch_pitch" in names) == (store == "direct")
-    ranks = {p.operand: len(p.box) for p in signature.parameters if isinstance(p, MapParameter)}
+    ranks = {p.argument: len(p.box) for p in boxes(signature)}
     assert ranks == {"a": 3, "b": 2} | ({"d": 3} if store == "bulk" else {})
-    assert signature.grid(128, 64, 132, 5) == 5 and signature.grid(129, 65, 132, 5) == 20
-    assert signature.grid(128, 64, 132, 1000) == 132
+    assert grid(signature, 128, 64, 132, 5) == 5 and grid(signature, 129, 65, 132, 5) == 20
+    assert grid(signature, 128, 64, 132, 1000) == 132
 
 
 @pytest.mark.parametrize("cluster", [1, 2])

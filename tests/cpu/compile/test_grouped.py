@@ -11,7 +11,6 @@ from xdsl.utils.exceptions import VerifyException
 from louver.compile.canonical.canonicalize import canonicalize
 from louver.compile.plan.nest import read_nest
 from louver.compile.products import CompiledProduct, compile_tile_ir
-from louver.compile.signature import ValueParameter
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.ir.product import Batch, EntryIndex, LoadVector, ProductNest, walk
@@ -66,7 +65,7 @@ def test_canonical_and_schedule_ir_are_golden(golden: Golden) -> None:
 
 def test_signature_and_loads() -> None:
     made = compiled(kept(POINTERS))
-    assert {ValueParameter("ids", "u64"), ValueParameter("entries", "u32")} <= set(made.signature.parameters)
+    assert {("ids", "u64"), ("entries", "u32")} <= {(each.name, each.type) for each in made.signature.parameters}
     # The producer's first and next tile, the consumers' first and next one.
     assert made.ptx.count("ld.global.nc.b32") == 4
     wide = compiled(kept("wide_numbers"))
@@ -76,7 +75,7 @@ def test_signature_and_loads() -> None:
 
 def test_an_array_may_be_called_as_a_parameter_of_the_kernel() -> None:
     text = kept(POINTERS).replace("%ids", "%entries").replace('"ids"', '"entries"')
-    assert ValueParameter("own_entries", "u64") in compiled(text).signature.parameters
+    assert ("own_entries", "u64") in {(each.name, each.type) for each in compiled(text).signature.parameters}
 
 
 MASK = (r"tt.load %expert :", "tt.load %expert, %yes :"), (r"(    %block = )", r"    %yes = arith.constant true\n\1")

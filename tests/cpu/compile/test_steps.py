@@ -107,10 +107,10 @@ def test_every_second_row_is_a_stride_of_two_rows() -> None:
 
 def test_what_is_left_of_k_becomes_the_loops() -> None:
     found = nest(REST)
-    assert (str(found.k), found.tile_k, found.at_most, found.multiples) == ("K", 32, (), ())
+    assert (str(found.k), found.tile_k, found.conditions.at_most, found.conditions.multiples) == ("K", 32, (), ())
     assert replace(found, name="", tile_k=64) == replace(nest(COUNTED), name="")
     by_pointers = nest("rest_by_pointers")
-    assert (str(by_pointers.k), by_pointers.at_most, by_pointers.multiples) == ("K", (), ())
+    assert (str(by_pointers.k), by_pointers.conditions.at_most, by_pointers.conditions.multiples) == ("K", (), ())
     assert (str(nest(LAST).k), nest(LAST).tile_k, nest(LAST).store.transposed) == ("K", 128, True)
 
 
@@ -202,7 +202,7 @@ def test_pointers_over_whole_steps_alone_sum_part_of_k() -> None:
 
 def test_an_unrolled_k_becomes_a_loop() -> None:
     found = nest(UNROLLED)
-    assert (found.k.constant, found.tile_k, found.at_most) == (256, 64, ())
+    assert (found.k.constant, found.tile_k, found.conditions.at_most) == (256, 64, ())
     module = read_copy(kept(UNROLLED))
     canonical = str(canonicalize(module))
     assert canonical.count("tt.dot ") == 1 and canonical.count("tt.make_tensor_descriptor") == 3

@@ -42,27 +42,29 @@ def test_a_pair_is_one_operand_of_two_arguments() -> None:
     found = nest(PAIR)
     assert found.gated and found.a.gated == ("gate", "up") and found.a.argument == "gate_up"
     assert str(found.a.extent) == "2*M"
-    assert (found.equal, found.multiples) == ((sizes("stride_gate", "stride_up"),), (("M", 8),))
+    assert (found.conditions.equal, found.conditions.multiples) == ((sizes("stride_gate", "stride_up"),), (("M", 8),))
     layer = nest("gated_layer")
-    assert layer.store.transposed and layer.a.gated == ("gate", "up") and layer.equal == ()
+    assert layer.store.transposed and layer.a.gated == ("gate", "up") and layer.conditions.equal == ()
     assert [argument.name for argument in layer.arguments[:3]] == ["y", "x", "gate_up"]
 
 
 def test_a_product_without_a_loop_says_how_large_k_may_be() -> None:
     found = nest(WHOLE)
-    assert (found.tile_k, found.k, found.at_most) == (64, size("K"), ((size("K"), 64),))
-    assert (nest("whole_blocks").m, nest("whole_blocks").k) == sizes(128, 64) and not nest("whole_blocks").at_most
+    assert (found.tile_k, found.k, found.conditions.at_most) == (64, size("K"), ((size("K"), 64),))
+    assert (nest("whole_blocks").m, nest("whole_blocks").k) == sizes(128, 64) and not nest(
+        "whole_blocks"
+    ).conditions.at_most
 
 
 def test_a_loop_to_a_number_says_how_large_k_may_be() -> None:
     text = re.sub(r"to %K step %c64_i32", "to %c128 step %c64_i32", kept(LAYER))
     text = text.replace("    %c0_i32 =", "    %c128 = arith.constant 128 : i32\n    %c0_i32 =", 1)
-    assert read_nest(canonicalize(read_ttir(text))).at_most == ((size("K"), 128),)
+    assert read_nest(canonicalize(read_ttir(text))).conditions.at_most == ((size("K"), 128),)
 
 
 def test_how_persistent_programs_go_on() -> None:
-    assert (nest(PERSISTENT).programs, nest(PERSISTENT, *CONSTANT).programs) == (0, 132)
-    assert nest("grouped_pointers").programs is None
+    assert (nest(PERSISTENT).conditions.programs, nest(PERSISTENT, *CONSTANT).conditions.programs) == (0, 132)
+    assert nest("grouped_pointers").conditions.programs is None
 
 
 COUNTED = [
@@ -101,7 +103,8 @@ def test_branches_by_numbers_become_choices() -> None:
 
 def test_counts_rounded_down_want_multiples() -> None:
     found = nest("grouped_pointers", (r"%tiles_n_5 = arith.divsi %tiles_n,", "%tiles_n_5 = arith.divsi %N,"))
-    assert found == replace(nest("grouped_pointers"), multiples=(("N", 64),))
+    expected = nest("grouped_pointers")
+    assert found == replace(expected, conditions=replace(expected.conditions, multiples=(("N", 64),)))
 
 
 REFUSED = {
@@ -166,6 +169,11 @@ def test_a_pair_of_which_one_part_is_added_elsewhere_stays_two() -> None:
 def test_kernels_without_these_styles_stay_as_they_are() -> None:
     for name in ("made_descriptors", "grouped_pointers"):
         found = nest(name)
-        assert (found.at_most, found.multiples, found.programs, found.a.gated) == ((), (), None, None)
+        assert (found.conditions.at_most, found.conditions.multiples, found.conditions.programs, found.a.gated) == (
+            (),
+            (),
+            None,
+            None,
+        )
     assert set(CASES) > {PERSISTENT, PAIR, LAYER, WHOLE}
     assert str(changed(LAYER)) == str(read_copy(kept(LAYER)))

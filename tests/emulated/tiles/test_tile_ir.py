@@ -16,6 +16,7 @@ from louver.ir.refusal import UnsupportedKernelError
 from support.compiled import read_copy
 from support.emulate_tiles import emulate_tiles
 from support.golden import Golden
+from support.signatures import arguments
 from support.triton.cases import kept
 
 SPARSE = '#tt.sparse<"NV24">'
@@ -106,7 +107,7 @@ def test_kernels_that_are_products_too(rng: np.random.Generator, name: str) -> N
     programs = (2, 2) if name not in ("grouped_pointers",) else (4,)
     if integer:
         programs = (2, 2)
-    emulate_tiles(compiled, programs, {each: known[each] for each in compiled.signature.arguments})
+    emulate_tiles(compiled, programs, {each: known[each] for each in arguments(compiled.signature)})
     total = a.astype(np.float64) @ b.astype(np.float64)
     if name == "grouped_pointers":
         total = np.where(total >= 0, total, total * 0.01)

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 import louver
-from louver.compile.tile_signature import SparseView
 from louver.compile.tiles import compile_tiles
 from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
+from louver.ir.conditions import SparseView
 from louver.ir.context import parse_ir
 from louver.ir.plain import from_json, to_json
 from louver.isa.instruction import LANES
+from louver.library.compiled import Launch
 from louver.ptx.assembler import assemble
 from support.compiled import read_copy
 from support.emulate_tiles import emulate_tiles
@@ -204,6 +205,7 @@ def test_parts_of_large_multiples(rng: np.random.Generator, op: str, by: int) ->
 
 
 def test_signatures_say_how_sparse_tensors_are_described() -> None:
-    signature = compile_tiles(read_copy(kept_tiles("dot_f16"))).signature
-    assert signature.views == (SparseView("a", size("K"), sizes("M"), sizes("K")),)
-    assert from_json(type(signature), json.loads(json.dumps(to_json(signature)))) == signature
+    made = compile_tiles(read_copy(kept_tiles("dot_f16")))
+    assert made.checked.views == (SparseView("a", size("K"), sizes("M"), sizes("K")),)
+    launch = Launch.of(made)
+    assert from_json(Launch, json.loads(json.dumps(to_json(launch)))) == launch

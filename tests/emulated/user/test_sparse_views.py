@@ -217,14 +217,14 @@ def test_matrices_are_counted_from_the_last_one() -> None:
         load=DESCRIPTOR[1],
         end="K",
     )
-    (view,) = compile_tiles(parse_ir(text)).signature.views
+    (view,) = compile_tiles(parse_ir(text)).checked.views
     assert str(view.strides[0]) == "K*M" and view.sizes == sizes(None, "M")
 
 
 @pytest.mark.parametrize(("checked", "reached"), [("0, 1", ()), ("0", ("64*((K + 63)/64)",)), ("1", ())])
 def test_blocks_that_are_not_checked_leave_their_columns_to_the_launch(checked: str, reached: tuple[str, ...]) -> None:
     text = text_of("blocks", "K").replace("boundaryCheck = array<i32: 0, 1>", f"boundaryCheck = array<i32: {checked}>")
-    reaches = compile_tiles(parse_ir(text)).signature.reaches
+    reaches = compile_tiles(parse_ir(text)).checked.reaches
     assert tuple(str(each.end) for each in reaches if each.of == "columns") == reached
 
 

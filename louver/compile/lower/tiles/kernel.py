@@ -38,8 +38,7 @@ from louver.compile.lower.tiles.warpgroup_dot import DotInParts, lower_warpgroup
 from louver.compile.plan.encode.anchors import is_tile
 from louver.compile.plan.encode.unit import by_warpgroups, in_parts
 from louver.compile.plan.feeds.chunks import Runs
-from louver.compile.signature import kernel_name
-from louver.compile.tile_signature import ArgumentParameter, BoxParameter
+from louver.compile.signature import ArgumentParameter, BoxParameter, kernel_name
 from louver.ir.refusal import source_location, unsupported
 from louver.ir.tile import (
     AsyncCommitOp,

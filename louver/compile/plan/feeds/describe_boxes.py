@@ -26,7 +26,7 @@ from louver.analysis.launch_size import launch_size
 from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.canonical.descriptors import EVERY
 from louver.compile.decompose.expand_blocks import metadata_loads
-from louver.compile.tile_signature import ArgumentParameter, BoxParameter
+from louver.compile.signature import ArgumentParameter, BoxParameter
 from louver.ir.polynomial import Part, Polynomial, Size
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import DescriptorType, DotOp, FuncOp, LoadOp, TransOp

@@ -274,13 +274,13 @@ def test_changed_reads_what_it_changed() -> None:
 
 
 def test_descriptors_from_the_host_say_what_a_launch_must_find_equal() -> None:
-    assert nest("given_descriptors").equal == (
+    assert nest("given_descriptors").conditions.equal == (
         sizes("K", "a_tiles.shape.1"),
         sizes("a_tiles.shape.0", "d_tiles.shape.0"),
         sizes("a_tiles.shape.1", "b_tiles.shape.0"),
         sizes("b_tiles.shape.1", "d_tiles.shape.1"),
     )
-    assert nest("made_descriptors").equal == ()
+    assert nest("made_descriptors").conditions.equal == ()
 
 
 def test_a_loop_over_a_constant_k_may_go_beyond_it() -> None:
@@ -300,13 +300,14 @@ def test_a_loop_over_a_constant_k_may_go_beyond_it() -> None:
 def test_stores_without_masks_are_of_whole_tiles(mask: str, multiples: tuple[tuple[str, int], ...]) -> None:
     """Loads say how large the output is; that its tiles are whole is for the launch to check."""
     found = nest(GROUPED, (r"tt.store %outs_47, %result, %10", f"tt.store %outs_47, %result{mask}"))
-    assert found == replace(nest(GROUPED), multiples=multiples)
+    expected = nest(GROUPED)
+    assert found == replace(expected, conditions=replace(expected.conditions, multiples=multiples))
 
 
 def test_sizes_that_nothing_says_are_the_grid_s() -> None:
     found = nest("unmasked_pointers")
     assert (found.m, found.n, found.k) == sizes("128*programs x", "64*programs y", "K")
-    assert (str(found.m), found.multiples, found.programs) == ("128*programs x", (), None)
+    assert (str(found.m), found.conditions.multiples, found.conditions.programs) == ("128*programs x", (), None)
 
 
 def test_before_and_after(golden: Golden) -> None:

@@ -16,8 +16,9 @@ from louver.compile.plan.nest import adds_up, read_nest
 from louver.compile.plan.schedule import Schedule
 from louver.compile.tiles import CompiledTiles
 from louver.frontend.ttir import read_ttir
+from louver.ir.conditions import Split
 from louver.ir.interpret import run_kernel
-from louver.ir.product import Accumulator, Apply, Cast, Constant, Number, ProductNest, Split, Store
+from louver.ir.product import Accumulator, Apply, Cast, Constant, Number, ProductNest, Store
 from louver.ir.refusal import UnsupportedKernelError
 from support.compiled import read_copy
 from support.golden import Golden
@@ -55,7 +56,7 @@ EXPECTED = {
 @pytest.mark.parametrize("name", SPLITS)
 def test_how_programs_share_k(name: str) -> None:
     found = nest(name)
-    assert found.split == EXPECTED[name]
+    assert found.conditions.split == EXPECTED[name]
     assert (str(found.k), found.tile_k) == ("K", 64) and {found.m, found.n} == {*sizes("M", "N")}
     assert found.store.add == (name != "split_one_round")
 

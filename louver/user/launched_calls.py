@@ -1,17 +1,16 @@
-"""Recent calls, keyed by everything that their checks read: a call seen before is looked up and launched."""
+"""Calls that were launched lately, keyed by everything that their checks read: such a call is looked up and launched."""
 
 from __future__ import annotations
 
-import sys
+import contextlib
 import weakref
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from louver.formats.tensor import SparseTensor
-from louver.runtime.adapters import torch_stream
+from louver.runtime.known_calls import KnownCalls, keep_recent
 from louver.runtime.module import BoundLaunch
-from louver.user.launch import Ready
 from louver.user.source import Constant
 
 RECENT_CALLS = 512
@@ -23,15 +22,15 @@ RECENT_STREAMS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Recent:
+class LaunchedCall:
     """A call that was checked and launched.
 
-    ready: its launch. grid: programs along each axis. meta: its numbers and constants, for grids that are computed. sparse: its sparse
+    first: its launch. grid: programs along each axis. meta: its numbers and constants, for grids that are computed. sparse: its sparse
     tensors, which must be the same objects. constants: globals that were compiled in. ordinal: of its device. sent: launches by
     stream.
     """
 
-    ready: Ready
+    first: BoundLaunch
     grid: tuple[int, ...]
     meta: dict[str, Any]
     sparse: tuple[weakref.ref[SparseTensor], ...]
@@ -50,54 +49,38 @@ class Recent:
         """Send it to a stream."""
         launch = self.sent.get(stream)
         if launch is None:
-            if len(self.sent) >= RECENT_STREAMS:
-                self.sent.clear()
-            launch = self.sent[stream] = self.ready.bound(stream)
+            launch = keep_recent(self.sent, stream, self.first.on(stream), RECENT_STREAMS)
         code = launch.send()[0]
         if code:
             launch.recover(int(code))
 
 
-class RecentCalls:
-    """Calls of one kernel, of PyTorch's tensors. Threads may share it: what is kept never changes."""
+class LaunchedCalls(KnownCalls[LaunchedCall]):
+    """Calls of one kernel."""
 
-    __slots__ = ("_calls", "_types", "stream")
+    __slots__ = ()
 
-    def __init__(self) -> None:
-        self._calls: dict[Hashable, Recent] = {}
-        self._types: tuple[type, ...] = ()
-        self.stream: Callable[[int], int] = _no_stream
-
-    def find(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Recent | None:
+    def find(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LaunchedCall | None:
         """The call with these very arguments, None for one that must be checked."""
-        if not self._calls:
+        if not self.calls:
             return None
         try:
-            found = self._calls.get(self._key(args, kwargs))
+            found = self.calls.get(self._key(args, kwargs))
         except (RuntimeError, TypeError, AttributeError):
             # Tensors without strides, arrays of other libraries: the checks say what they are.
             return None
         return found if found is not None and found.alive else None
 
-    def keep(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], call: Recent) -> None:
+    def keep(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], call: LaunchedCall) -> None:
         """Remember a call, if all of its arrays are PyTorch's."""
-        torch: Any = sys.modules.get("torch")
-        if torch is None:
+        if not self.know_torch():
             return
-        if not self._types:
-            self.stream = torch_stream(torch)
-            self._types = (torch.Tensor, torch.nn.Parameter)
-        try:
-            key = self._key(args, kwargs)
-        except (RuntimeError, TypeError, AttributeError):
-            return
-        if len(self._calls) >= RECENT_CALLS:
-            self._calls.clear()
-        self._calls[key] = call
+        with contextlib.suppress(RuntimeError, TypeError, AttributeError):
+            keep_recent(self.calls, self._key(args, kwargs), call, RECENT_CALLS)
 
     def _key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Hashable:
         """Everything that the checks look at. Raises for what only they can judge."""
-        types = self._types
+        types = self.types
         # How many come by position: a text among them is no keyword.
         facts: list[Hashable] = [len(args)]
         for value in args:
@@ -129,7 +112,7 @@ class RecentCalls:
         kind = value.__class__
         if kind is SparseTensor:
             return ("sparse", id(value))
-        if kind in self._types:
+        if kind in self.types:
             return (
                 value.data_ptr(),
                 value.dtype,
@@ -155,7 +138,3 @@ class RecentCalls:
         if kind.__module__.partition(".")[0] == "triton":
             return value
         raise TypeError("only PyTorch's tensors, sparse tensors, descriptors and constants are known by their facts")
-
-
-def _no_stream(ordinal: int) -> int:
-    raise RuntimeError(f"no call on device {ordinal} is known yet")
