@@ -31,7 +31,6 @@ from louver.compile.conditions import conditions
 from louver.compile.decompose.decompose_sparse_tensors import decompose_sparse_tensors
 from louver.compile.decompose.dense_views import read_dense_views
 from louver.compile.decompose.describe_sparse_tiles import describe_sparse_tiles
-from louver.compile.decompose.exact_dots import exact_dots
 from louver.compile.decompose.expand_blocks import expand_blocks
 from louver.compile.decompose.multiply_kept import multiply_kept
 from louver.compile.decompose.sparse_views import read_views
@@ -312,7 +311,6 @@ DECOMPOSE: tuple[Pass[TilesState], ...] = (
 
 DESCRIBE: tuple[Pass[TilesState], ...] = (
     Pass("expand-blocks", _expand_blocks),
-    on_module(exact_dots),
     Pass("eliminate-common-subexpressions", lambda state: cse(state.module)),
     on_module(join_choices),
     Pass("describe-boxes", _describe_boxes),
