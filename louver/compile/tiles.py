@@ -79,6 +79,9 @@ MAX_WARPS = 32
 OTHER_REGISTERS = 64
 """Registers of a thread beside sums: addresses, loads a step ahead."""
 
+REGISTERS_TOGETHER = 8
+"""Registers of a thread are given out by so many (CUDA C++ Programming Guide, compute capability 8 and newer)."""
+
 SM_WARPS = 16
 """Warps that share an SM, at most: where there are more, copies are too few steps ahead."""
 
@@ -156,8 +159,8 @@ WAYS = (
 class TilesState(State):
     """A kernel of register tiles between two passes, and what the passes before found.
 
-    warps: of a CTA; 0 until one chooses. boxes: whether bulk copies may bring tiles. ctas: of a launch that share an SM at most; None for any
-    number. way: of operands. arguments, parameters, views, dense_views: of the
+    warps: of a CTA; 0 until one chooses. registers: of a thread, or None while only its sums are known. boxes: whether bulk copies may bring tiles. ctas: of a launch that share an SM at most; None for any
+    number. ahead: whether operands may be computed a step ahead. way: of operands. arguments, parameters, views, dense_views: of the
     kernel's arguments. dense: why dots of sparse tiles are dense products. maps: tensor maps that boxes need. ring_rooms: bytes that
     rings may take, best first.
     """
@@ -166,6 +169,8 @@ class TilesState(State):
     warps: int
     boxes: bool
     ctas: int | None
+    registers: int | None = None
+    ahead: bool = True
     way: Way = WAYS[0]
     arguments: Sequence[Group] = ()
     parameters: tuple[ArgumentParameter, ...] = ()
@@ -232,14 +237,18 @@ def _choose_warps(state: TilesState) -> object:
 
 def _ring_rooms(state: TilesState) -> tuple[int, ...]:
     """Bytes of shared memory for rings, best first: shared by as many CTAs as registers and warps let fit an SM, then by fewer."""
-    machine = state.target
-    most = min(
-        machine.registers_per_sm // (most_sums(state.kernel) + OTHER_REGISTERS * LANES * state.warps),
-        SM_WARPS // state.warps,
-    )
-    most = most if state.ctas is None else min(most, state.ctas)
+    machine, threads = state.target, LANES * state.warps
+    guess = most_sums(state.kernel) // threads + OTHER_REGISTERS
+    most = ctas_of(machine, state.registers or guess, threads, state.ctas)
     whole = machine.max_shared_bytes + CTA_SHARED_BYTES
     return tuple(whole // ctas - CTA_SHARED_BYTES for ctas in range(max(1, most), 0, -1))
+
+
+def ctas_of(machine: Target, registers: int, threads: int, most: int | None) -> int:
+    """How many CTAs share an SM for their registers and warps. registers: of a thread. most: of the launch, None for any number."""
+    whole = -(-registers // REGISTERS_TOGETHER) * REGISTERS_TOGETHER
+    found = min(machine.registers_per_sm // (whole * threads), SM_WARPS * LANES // threads)
+    return found if most is None else min(found, most)
 
 
 def _assign_encodings(state: TilesState) -> None:
@@ -261,7 +270,7 @@ def _hoist_invariants(state: TilesState) -> None:
 
 
 def _make_ahead(state: TilesState) -> None:
-    if state.wide and state.way.slots:
+    if state.wide and state.way.slots and state.ahead:
         make_ahead(state.module)
 
 
@@ -346,18 +355,21 @@ def compile_tiles(
     warps: int | None = None,
     boxes: bool = True,
     ctas: int | None = None,
+    registers: int | None = None,
+    ahead: bool = True,
 ) -> CompiledTiles:
     """Tile IR to PTX, by `PASSES`. Operands come in the first of `WAYS` for which there is room in shared memory.
 
     warps: of a CTA, a power of two; None leaves it to the kernel's dots. boxes: whether bulk copies may bring tiles.
-    ctas: of a launch that share an SM at most; None for as many as registers let fit. Raises UnsupportedKernelError, with operation and source
+    ctas: of a launch that share an SM at most; None for as many as registers let fit. registers: of a thread, where they are known: rings
+    leave room for the CTAs that they let fit. ahead: whether operands may be computed a step ahead, in a second slot. Raises UnsupportedKernelError, with operation and source
     line, for what cannot be lowered, and ValueError for another number of warps; nothing is assembled here.
     """
     machine = target(target_name)
     if warps is not None and (not 1 <= warps <= MAX_WARPS or warps & (warps - 1)):
         raise ValueError(f"a kernel has a power of two of warps, 1 to {MAX_WARPS}, got {warps}")
     dump = Dump.of(tile_ir, names(PASSES), "tiles-")
-    plain = TilesState(tile_ir, machine, warps or 0, boxes, ctas)
+    plain = TilesState(tile_ir, machine, warps or 0, boxes, ctas, registers, ahead)
     run_passes(DECOMPOSE, plain, dump)
     decomposed = plain.module
     run_passes(DESCRIBE, plain, dump)

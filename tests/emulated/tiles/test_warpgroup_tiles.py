@@ -14,7 +14,7 @@ from louver.emulator import Earliest, Latest, Seeded
 from louver.emulator.order import Order
 from louver.emulator.removal import Outcome, survey, undetected
 from louver.ir.context import parse_ir
-from louver.ir.tile import AsyncCopyOp, LoadOp
+from louver.ir.tile import AsyncCopyOp, LoadOp, LocalStoreOp
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Kernel, Module
 from support.dot_loops import TYPES, DotLoop
@@ -137,6 +137,27 @@ def test_every_order(rng: np.random.Generator, name: str, order: Order) -> None:
     loop = FORMS[name]
     run = loop.drawn(rng, 64, 128, 64 * 9)
     run.emulate(loop.compiled(), order)
+
+
+@pytest.mark.parametrize("name", ["f16, scaled on the way", "f16, of integers, N-major", "s8, raised"])
+def test_operands_are_computed_in_their_own_step(rng: np.random.Generator, name: str) -> None:
+    """Without a second slot for them, as two CTAs may need it."""
+    loop = FORMS[name]
+    tile = parse_ir(loop.text())
+    ahead, made = (compile_tiles(tile, warps=loop.warps, registers=64, ahead=each) for each in (True, False))
+    stores = [sum(isinstance(op, LocalStoreOp) for op in each.encoded.walk()) for each in (ahead, made)]
+    assert stores[0] > stores[1] == 0
+    assert assemble(made.ptx, "sm_90a").faults == ()
+    m, n, k = loop.tile
+    run = loop.drawn(rng, m, n, k * 6 - 32)
+    for order in (Earliest(), Latest(), Seeded(5)):
+        run.emulate(made, order)
+
+
+@pytest.mark.parametrize(("registers", "ctas"), [(128, 4), (255, 2)])
+def test_rings_leave_room_for_the_ctas_that_registers_let_fit(registers: int, ctas: int) -> None:
+    tile = parse_ir(DotLoop("f16", (128, 128, 64), warps=4).text())
+    assert compile_tiles(tile, warps=4, registers=registers).ctas_by_shared == ctas
 
 
 NEEDLESS = {
