@@ -127,7 +127,16 @@ def _again(made: CompiledProduct | CompiledTiles, tile: ModuleOp) -> tuple[Recor
     if isinstance(made, CompiledProduct):
         return recorder, compile_tile_ir(tile, made.schedule, made.target.name, watch=recorder)
     warps = made.signature.threads // LANES
-    again = compile_tiles(tile, made.target.name, warps=warps, boxes=made.boxes, ctas=made.ctas, watch=recorder)
+    again = compile_tiles(
+        tile,
+        made.target.name,
+        warps=warps,
+        boxes=made.boxes,
+        ctas=made.ctas,
+        registers=made.registers,
+        ahead=made.ahead,
+        watch=recorder,
+    )
     return recorder, again.with_ctas(made.kernel.min_ctas)
 
 

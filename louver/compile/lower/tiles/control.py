@@ -88,6 +88,9 @@ def _may_follow(low: Lowering, *blocks: Block) -> None:
                 low.have_put(op.slot, fenced=fenced)
             case ConvertLayoutOp() if in_shared(op.result):
                 low.have_put(op.result, fenced=fenced)
+            case DotOp():
+                # It fences the parts that it stores.
+                pass
             case _:
                 low.accesses.unfenced |= op in low.rooms.exchanges and not fenced
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
+from louver.compile.lower.tiles.exact import PART_ALIGNMENT, parts_bytes
 from louver.compile.lower.tiles.exchange import conversion_of, exchange_plan
 from louver.compile.lower.tiles.state import Rooms, element_of, register_class
 from louver.compile.plan.encode.anchors import is_tile
@@ -67,7 +68,7 @@ def place_shared(function: FuncOp, target: Target) -> Rooms:
     staged = {each.what: start for each, start in placed if isinstance(each.what, SSAValue)}
     exchanges = {each.what: start for each, start in placed if isinstance(each.what, Operation)}
     for each, _ in placed:
-        if isinstance(each.what, Operation) and each.bytes > limit:
+        if isinstance(each.what, Operation) and not isinstance(each.what, DotOp) and each.bytes > limit:
             raise unsupported(
                 f"a tile is exchanged through at most {limit} bytes of shared memory, not {each.bytes}: choose "
                 "smaller blocks",
@@ -127,6 +128,8 @@ class _Walk:
                 tile = tile_of(op.result)
                 size = op.slots.value.data * slot_bytes(op.result) if isinstance(op, LocalAllocOp) else tile.bytes
                 yield _Wanted(op.result, size, tile.swizzle.repeat, number, self._last(op.result))
+            elif isinstance(op, DotOp) and (size := parts_bytes(op)):
+                yield _Wanted(op, size, PART_ALIGNMENT, number, self._end(op, op.parent_block()))
             elif size := _exchange_bytes(op, self.means):
                 yield _Wanted(op, size, BANK_LINE, number, self.ends[op])
 

@@ -360,12 +360,12 @@ class Lowering:
         if self.accesses.takes or self.accesses.puts:
             self.barrier()
 
-    def begin_exchange(self, *, alone: bool) -> None:
+    def begin_exchange(self, *, alone: bool, fenced: bool = True) -> None:
         """Before elements are put where others take them: what stood there has been loaded. alone: by the same warp."""
         if alone:
             self._meet_in_warp()
         elif self.accesses.takes or self.accesses.puts:
-            self.barrier()
+            self.barrier(fenced=fenced)
 
     def take_exchanged(self, *, alone: bool) -> None:
         """Between the stores of an exchange and its loads. alone: each warp loads what it has stored."""

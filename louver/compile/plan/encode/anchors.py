@@ -79,8 +79,8 @@ DOT_WARPS = 8
 
 WARP_SUMS = 2048
 """Sums of dots for each warp, before another warp takes part: 64 registers of a thread. Half as many before a second one does, and
-where operands take more registers or instructions: elements that are moved one by one, sparse tiles that are decompressed, and 8-bit
-floats that warps multiply, which sm_90a's assembler widens.
+where operands take more registers or instructions: elements that are moved one by one, sparse tiles that are decompressed, f32
+that warps multiply in parts, and 8-bit floats, which sm_90a's assembler widens.
 """
 
 
@@ -101,7 +101,9 @@ def choose_warps(function: FuncOp, *, warpgroups: bool = True) -> int:
         return DEFAULT_WARPS
     staged = staged_operands(function) if warpgroups and has_known_addresses(function) else {}
     single = [op for op in dots if not multiplies(op, staged)]
-    widened = any(element_name(tensor_of(each).element_type) in FP8 for op in single for each in (op.a, op.b))
+    widened = any(
+        op.parts > 1 or element_name(tensor_of(each).element_type) in FP8 for op in single for each in (op.a, op.b)
+    )
     made = any(isinstance(op, DecompressOp) for op in function.body.walk())
     most = WARP_SUMS if has_known_addresses(function) and not widened and not made else WARP_SUMS // 2
     wanted = max(1, sums // most, min(2, sums // (WARP_SUMS // 2)))

@@ -467,9 +467,11 @@ def _follows(op: Operation, other: Operation) -> bool:
 
 
 def _first_product(block: Block) -> DotOp | None:
-    """The first dot, if warpgroups do it: the copies come behind it, since threads meet before it."""
+    """The first dot, if warpgroups do it: the copies come behind it, since threads meet before it. One in parts waits for most of its
+    products itself, which the copies do not.
+    """
     dot = next((op for op in block.ops if isinstance(op, DotOp)), None)
-    return dot if dot is not None and by_warpgroups(dot) else None
+    return dot if dot is not None and by_warpgroups(dot) and dot.parts == 1 else None
 
 
 def _read(tile: _Tile, slot: SSAValue) -> None:
