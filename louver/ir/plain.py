@@ -14,13 +14,13 @@ T = TypeVar("T")
 
 
 def to_json(value: object) -> Any:
-    """JSON values that `from_json` reads back. Sizes are texts."""
+    """JSON values that `from_json` reads back. Sizes are texts. Fields that equality leaves out are left out."""
     if isinstance(value, Polynomial):
         return str(value)
     if isinstance(value, tuple):
         return [to_json(each) for each in cast("tuple[object, ...]", value)]
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
+        return {name: to_json(getattr(value, name)) for name in _kept(type(value))}
     return value
 
 
@@ -28,6 +28,11 @@ def from_json(kind: type[T], facts: Mapping[str, Any]) -> T:
     """The object of a dataclass that `to_json` wrote."""
     hints = _hints(kind)
     return kind(**{name: _read(hints[name], each) for name, each in facts.items()})
+
+
+@functools.cache
+def _kept(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind) if field.compare)
 
 
 @functools.cache
@@ -53,6 +58,6 @@ def _read(kind: Any, value: Any) -> Any:
 def _fitting(kinds: list[Any], facts: Mapping[str, Any]) -> Any:
     """The one of some dataclasses that has these fields."""
     for kind in kinds:
-        if is_dataclass(kind) and {field.name for field in fields(kind)} == set(facts):
+        if is_dataclass(kind) and set(_kept(kind)) == set(facts):
             return kind
     raise ValueError(f"expected the fields of {' or '.join(kind.__name__ for kind in kinds)}, got {', '.join(facts)}")

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
-
-from xdsl.dialects.builtin import LocationAttr
+from typing import Any, Literal, TypeAlias
 
 from louver.ir.conditions import NO_CONDITIONS, Conditions
 from louver.ir.polynomial import Size
@@ -229,7 +227,7 @@ class ProductNest:
     output and at least one operand have entries. Where an array says which entry of `a` a tile takes, nothing else has any.
     conditions: what a launch must check.
     promoted: the columns of K that tensor cores sum before f32 additions take over, at most; None for all of K.
-    places: the source locations of its parts.
+    places: the source locations of its parts, xDSL's attributes. A record on disk has none of them, and needs no xDSL.
     """
 
     name: str
@@ -245,7 +243,7 @@ class ProductNest:
     gated: bool = False
     promoted: int | None = None
     conditions: Conditions = NO_CONDITIONS
-    places: Mapping[Part, LocationAttr] = field(default_factory=dict[Part, LocationAttr], compare=False, repr=False)
+    places: Mapping[Part, Any] = field(default_factory=dict[Part, Any], compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.a.depth != self.b.depth:

@@ -24,13 +24,13 @@ LARGE = {"BM": 128, "BN": 64, "BK": 64}
 M, N, K = 48, 24, 128
 
 WHOLE_GROUPS = "reads rows of 'a', 128 elements, or whole groups of 4 from their start, got 98"
-STEPS = "multiples of 64, so that sparse tiles begin with whole rows and words of metadata, got"
-ROWS_IN_SIXTEENS = "multiples of 16, so that sparse tiles begin with whole rows and words of metadata, got"
+STEPS = "multiples of 64, got"
+ROWS_IN_SIXTEENS = "multiples of 16, got"
 COLUMNS_IN_WORDS = "a sparse tile must begin at a provable multiple of 64 columns"
 SEEN = "rows that wrap .* may reach nothing but a store that masks them"
 OFFSETS = "offsets are ranges and scalars"
 LENGTH = "the length of rows of a sparse tensor must be an argument, a number, a product"
-STRIDES = "is given the strides of the dense tensor, contiguous, for 'a'"
+STRIDES = "must be given the strides of the dense tensor, contiguous, for 'a'"
 
 
 @pytest.fixture(scope="module")

@@ -146,7 +146,8 @@ def test_rows_are_where_they_are_in_the_dense_tensor_or_refused(
         except ValueError as error:
             assert not right, error
             assert re.search(
-                "is given the strides|reads rows of 'a'|a stride of a sparse tensor must be an argument", str(error)
+                "must be given the strides|reads rows of 'a'|a stride of a sparse tensor must be an argument",
+                str(error),
             )
             continue
         assert right
@@ -239,5 +240,5 @@ def test_pointers_move_to_a_matrix_of_a_batch(rng: np.random.Generator) -> None:
         known = {"a": louver.compress(w, "2:4"), "b": b, "d": d, "M": 32, "K": 128}
         louver.jit(kernel_).emulate[(1, 1, 3)](**known, stride=128)
         np.testing.assert_allclose(d, w.astype(np.float64) @ b.astype(np.float64), atol=2e-2)
-        with pytest.raises(ValueError, match="is given the strides of the dense tensor, contiguous, for 'a'"):
+        with pytest.raises(ValueError, match="must be given the strides of the dense tensor, contiguous, for 'a'"):
             louver.jit(kernel_).emulate[(1, 1, 3)](**known, stride=wrong)

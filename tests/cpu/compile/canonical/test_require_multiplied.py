@@ -27,6 +27,6 @@ def test_a_sparse_tile_that_is_computed_with_is_refused() -> None:
     propagate_sparsity(module)
     with pytest.raises(
         UnsupportedKernelError,
-        match="a product multiplies its sparse tile as it is loaded and does nothing else with it",
+        match="a product may only multiply its sparse tile, as it was loaded, got",
     ):
         require_multiplied(module)

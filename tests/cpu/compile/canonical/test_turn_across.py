@@ -53,7 +53,7 @@ def test_without_a_mark_nothing_changes() -> None:
         (
             "[%K, %N], [%pitch, 1]",
             "[%K, %N], [%odd, 1]",
-            "a stride of a sparse tensor is an argument, a number, or a product",
+            "a stride of a sparse tensor must be an argument, a number, or a product",
         ),
     ],
 )
