@@ -183,6 +183,9 @@ class Warp:
     def barrier_sync(self, index: int, threads: int) -> Suspend | None:
         return self.cta.named.sync(self, index, threads)
 
+    def barrier_any(self, index: int, threads: int, value: Mask) -> Mask | Suspend:
+        return self.cta.named.any(self, index, threads, value)
+
     def barrier_arrive(self, index: int, threads: int) -> None:
         self.cta.named.arrive(self, index, threads)
 

@@ -74,6 +74,39 @@ class BarrierSync(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class BarrierAny(Effect):
+    """`barrier.red.or.aligned.pred d, index, threads, a`: as `BarrierSync`, and d is whether `a` holds for any of the threads."""
+
+    index: int
+    threads: int
+
+    aligned: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check_barrier(self.index, self.threads)
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """d, a."""
+        return Operand("d", "out", "pred", kind="register"), Operand("a", "in", "pred", kind="register")
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode."""
+        return "barrier.red.or.aligned.pred"
+
+    def text(self, *args: str) -> str:
+        """The constants stand between the operands."""
+        d, a = args
+        return f"{self.mnemonic} {d}, {self.index}, {self.threads}, {a}"
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Arrive with the predicate, and wait."""
+        found = warp.barrier_any(self.index, self.threads, inputs[0])
+        return found if isinstance(found, Suspend) else (found,)
+
+
+@dataclass(frozen=True, slots=True)
 class BarrierArrive(Effect):
     """`barrier.arrive.aligned index, threads`: arrive at a named barrier without waiting."""
 

@@ -65,6 +65,7 @@ from louver.isa.packed import PackedBinary
 from louver.isa.scalar import COMPARE, OPERATIONS, Binary, Compare, MultiplyAdd, MultiplyWide, Not
 from louver.isa.special import SPECIAL, ActiveMask, Elect, ShuffleButterfly, ShuffleIndex, Special
 from louver.isa.sync import (
+    BarrierAny,
     BarrierArrive,
     BarrierSync,
     ClusterArrive,
@@ -138,6 +139,7 @@ def effect_forms() -> Iterator[Effect | Pure]:
         ActiveMask(),
         WarpSync(),
         BarrierSync(3, 96),
+        BarrierAny(3, 96),
         BarrierArrive(15, 1024),
     )
     yield from (

@@ -16,10 +16,11 @@ from xdsl.dialects.builtin import ModuleOp
 
 from louver.compile.check.agents import Agent, warps_of
 from louver.compile.check.barriers import Barrier
-from louver.compile.check.events import Event, Walk, words_a_step
+from louver.compile.check.events import Event, Item, Walk, words_a_step
 from louver.compile.check.refuse import ProtocolError, broken
 from louver.compile.check.stages import Stage
 from louver.ir.sched import ops, staged
+from louver.isa.prepack import WORDS
 
 ROUNDS = 3
 """Times that the ring goes round at least: a stage's third phase has the parity of its first."""
@@ -65,9 +66,9 @@ def _check_memory(kernel: ops.KernelOp) -> None:
 def _check_kernel(kernel: ops.KernelOp) -> None:
     roles = [op for op in kernel.body.block.ops if isinstance(op, ops.RoleOp)]
     ctas = range(kernel.cluster.value.data)
-    lengths = _lengths(kernel)
+    items = _items(kernel)
     words = words_a_step(kernel)
-    traces = [trace for role in roles for trace in _traces(role, lengths, words)]
+    traces = [trace for role in roles for trace in _traces(role, items, words)]
     holders = [(role, number, trace, cta) for role, number, trace in traces for cta in ctas]
     barriers = _barriers(kernel, len(holders))
     rings = [_rings(kernel) for _ in ctas]
@@ -81,28 +82,41 @@ def _check_kernel(kernel: ops.KernelOp) -> None:
         _check_end(each, [trace for _, number, trace in traces if number == 0])
 
 
-def _traces(role: ops.RoleOp, lengths: Sequence[int], words: int) -> list[tuple[ops.RoleOp, int, list[Event]]]:
+def _traces(role: ops.RoleOp, items: Sequence[Item], words: int) -> list[tuple[ops.RoleOp, int, list[Event]]]:
     """What each of the role's warpgroups does, or its one thread; the same for all, unless they take turns."""
     count = 1 if role.single is not None else role.warpgroups.value.data
-    first = list(Walk(role, lengths, words).events())
+    first = list(Walk(role, items, words).events())
     alike = role.sharing == role.warpgroups.value.data
     return [
-        (role, number, first if alike or not number else list(Walk(role, lengths, words, number).events()))
+        (role, number, first if alike or not number else list(Walk(role, items, words, number).events()))
         for number in range(count)
     ]
 
 
-def _lengths(kernel: ops.KernelOp) -> list[int]:
-    """K steps of tiles that take each loop never, once and twice, in turns, until the ring has gone round."""
+def _items(kernel: ops.KernelOp) -> list[Item]:
+    """Tiles that take each loop never, once and twice, in turns, until the ring has gone round; of ranges, ones that begin in the middle
+    of K too.
+    """
     unroll = max((op.unroll.value.data for op in kernel.walk() if isinstance(op, ops.LoopOp)), default=1)
     depth = max((op.stages.value.data for op in kernel.body.block.ops if isinstance(op, ops.RingOp)), default=1)
-    in_turn = any(isinstance(op, ops.TilesOp) and op.in_turn is not None for op in kernel.walk())
-    pattern = [3 * unroll - 1, unroll, 1]
-    lengths = list(pattern)
+    walks = [op for op in kernel.walk() if isinstance(op, ops.TilesOp)]
+    if len({op.ranges is None for op in walks}) > 1:
+        raise ProtocolError(
+            "all roles walk the same items",
+            "ranges of K in some and whole tiles in others",
+            str(walks[0]).splitlines()[0],
+        )
+    pattern = [Item(0, 3 * unroll - 1), Item(0, unroll), Item(0, 1)]
+    if any(op.ranges is not None for op in walks):
+        # The least that a range may begin at: a load of metadata, which need not be a round of the loop.
+        begin = WORDS // words_a_step(kernel)
+        pattern += [Item(begin * turn, begin * turn + item.length) for turn, item in enumerate(pattern, 1)]
+    items = list(pattern)
+    in_turn = any(op.in_turn is not None for op in walks)
     turns = max((op.warpgroups.value.data for op in kernel.walk() if isinstance(op, ops.RoleOp)), default=1)
-    while sum(lengths) < ROUNDS * depth + 1 or (in_turn and len(lengths) < ROUNDS * turns):
-        lengths += pattern
-    return lengths
+    while sum(item.length for item in items) < ROUNDS * depth + 1 or (in_turn and len(items) < ROUNDS * turns):
+        items += pattern
+    return items
 
 
 def _barriers(kernel: ops.KernelOp, agents: int) -> list[dict[str, list[Barrier]]]:

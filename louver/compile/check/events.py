@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerAttr
@@ -31,6 +31,7 @@ Kind: TypeAlias = Literal[
     "mma_wait",
     "clear",
     "promote",
+    "combine",
     "store",
 ]
 
@@ -106,14 +107,26 @@ class Fill:
     covers: int = 1
 
 
+class Item(NamedTuple):
+    """A tile, or a range of one: the first step, and the one behind the last."""
+
+    first: int
+    last: int
+
+    @property
+    def length(self) -> int:
+        """Steps."""
+        return self.last - self.first
+
+
 @dataclass(slots=True)
 class Walk:
-    """Walks one role's operations. lengths: K steps of each tile. words: metadata words a step. warpgroup: whose tiles, where they
+    """Walks one role's operations. items: what each tile or range of one has of K. words: metadata words a step. warpgroup: whose tiles, where they
     are taken in turn.
     """
 
     role: ops.RoleOp
-    lengths: Sequence[int]
+    items: Sequence[Item]
     words: int
     warpgroup: int = 0
     tile: int = 0
@@ -134,13 +147,14 @@ class Walk:
         first, stride = (0, 1) if op.in_turn is None else (self.warpgroup, self.role.warpgroups.value.data)
         if op.ahead is not None:
             yield from self._ahead(op, first)
-        for tile in range(first, len(self.lengths), stride):
-            self.tile, self.step, self.position = tile, 0, sum(self.lengths[:tile])
+        for tile in range(first, len(self.items), stride):
+            self.tile, self.step = tile, self.items[tile].first
+            self.position = sum(item.length for item in self.items[:tile])
             for inner in op.body.block.ops:
                 if isinstance(inner, ops.LoopOp):
                     yield from self._loop(inner)
                 elif isinstance(inner, ops.NextTileOp):
-                    yield from self._ahead(op, min(tile + stride, len(self.lengths) - 1))
+                    yield from self._ahead(op, min(tile + stride, len(self.items) - 1))
                 else:
                     yield from self._one(inner)
 
@@ -150,16 +164,18 @@ class Walk:
             return
         here = self.tile
         self.tile = tile
+        if op.ranges is not None:
+            self._known[op.ahead.block.args[-1]] = self.items[tile].first
         for inner in op.ahead.block.ops:
             yield from self._one(inner)
         self.tile = here
 
     def _loop(self, op: ops.LoopOp) -> Iterator[Event]:
-        unroll, length = op.unroll.value.data, self.lengths[self.tile]
+        unroll, last = op.unroll.value.data, self.items[self.tile].last
         if op.partial is not None:
-            yield from self._body(op.body.block, min(unroll, length - self.step))
+            yield from self._body(op.body.block, min(unroll, last - self.step))
             return
-        while self.step + unroll <= length:
+        while self.step + unroll <= last:
             yield from self._body(op.body.block, unroll)
 
     def _body(self, block: Block, steps: int) -> Iterator[Event]:
@@ -176,8 +192,13 @@ class Walk:
             self.step += 1
             self.position += 1
             return
-        if isinstance(op, staged.OneThreadOp):
-            # What the thread learns there the others learn at the wait that follows, which it lets pass.
+        if isinstance(op, ops.ReleaseOp) and self.step - self.items[self.tile].first < op.lag.value.data:
+            return
+        if isinstance(op, ops.CombineOp):
+            # It reads the sums that the store in it reads: the same rules, before and in the region.
+            yield Event(Action("combine", op, self.role.sym_name.data), self.tile, self.step, self.position)
+        if isinstance(op, staged.OneThreadOp | ops.CombineOp):
+            # What one thread learns the others learn at the wait that follows, which it lets pass.
             for inner in op.body.block.ops:
                 yield from self._one(inner)
             return
@@ -204,7 +225,7 @@ class Walk:
         """A load of the words of a group of steps; none past the last group."""
         begin = self._value(op.step) + op.ahead.value.data
         steps: dict[int, int] = {}
-        if begin < self.lengths[self.tile]:
+        if begin < self.items[self.tile].last:
             steps = {word: begin + word // self.words for word in range(WORDS)}
         return Fill(op.set.value.data, self.tile, steps, begin, WORDS // self.words)
 

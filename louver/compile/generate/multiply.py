@@ -38,14 +38,9 @@ def loop(unroll: int, body: Block, *, partial: bool = False) -> None:
     ops.LoopOp(properties=properties, regions=[Region(body)])
 
 
-def name_tile(block: Block) -> None:
-    """Name a tile's arguments."""
-    block.args[0].name_hint, block.args[1].name_hint = "m", "n"
-
-
-def begin(values: dict[str, SSAValue]) -> None:
-    """What a tile loads ahead of its turn: the first metadata set."""
-    _load_metadata(values["metadata"], constant(0), 0, 0)
+def begin(values: dict[str, SSAValue], first: SSAValue) -> None:
+    """What a tile loads ahead of its turn: the first metadata set, from step `first` on."""
+    _load_metadata(values["metadata"], first, 0, 0)
 
 
 Fill = Callable[[SSAValue], None]

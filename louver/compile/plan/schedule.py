@@ -141,6 +141,18 @@ class Order:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Which part of the product a CTA does at a time. unit: "tiles": whole tiles, over all of K; "ranges": the launch may cut its last
+    tiles into equal ranges of K, whose sums the kernel adds in a fixed order.
+    """
+
+    unit: Literal["tiles", "ranges"] = "tiles"
+
+    def __post_init__(self) -> None:
+        _one_of("work", self.unit, ("tiles", "ranges"), '"tiles" or "ranges"')
+
+
 FIELDS: Mapping[str, tuple[str, str]] = {
     "tile_m": ("tile", "m"),
     "tile_n": ("tile", "n"),
@@ -158,6 +170,7 @@ FIELDS: Mapping[str, tuple[str, str]] = {
     "multicast": ("order", "multicast"),
     "l2": ("order", "l2"),
     "pingpong": ("roles", "pingpong"),
+    "work": ("work", "unit"),
 }
 """A schedule's fields as hints, tables and records name them: which record has each, and under which name."""
 
@@ -171,6 +184,7 @@ class Schedule:
     ring: Ring = Ring()
     store: Store = Store()
     order: Order = Order()
+    work: Work = Work()
 
     def __post_init__(self) -> None:
         rows = 64 * self.roles.sharing
@@ -187,6 +201,15 @@ class Schedule:
                 "without a producer one warpgroup copies, waits and multiplies in turn: consumers is 1 and stages 1, got "
                 f"{self.roles.consumers} and {self.ring.stages}"
             )
+        if self.work.unit == "ranges" and self.roles.pingpong:
+            raise ValueError(
+                'warpgroups that take tiles in turn pass over tiles of equal length, got pingpong=True and work="ranges": use one of them'
+            )
+
+    @property
+    def cuts(self) -> bool:
+        """Whether a launch may cut tiles into ranges of K."""
+        return self.work.unit == "ranges"
 
     @classmethod
     def of(cls, **given: Any) -> Schedule:

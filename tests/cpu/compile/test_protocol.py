@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, UnitAttr, i32
 from xdsl.irdl import IRDLOperation, irdl_op_definition
 from xdsl.utils.exceptions import VerifyException
@@ -100,6 +101,7 @@ VALUES = Schedule.of(stages=4, cluster=2, multicast="values", metadata="stage")
 STAGE = Schedule.of(stages=4, metadata="stage")
 BARRIER = Schedule.of(stages=4, metadata="barrier")
 TURNS = Schedule.of(tile_n=128, stages=4, pingpong=True)
+RANGES = Schedule.of(tile_n=128, stages=4, work="ranges")
 ALONE = Schedule.of(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0)
 
 
@@ -179,6 +181,24 @@ def together(kernel: ops.KernelOp) -> None:
 def overlap(kernel: ops.KernelOp) -> None:
     ring = next(op for op in kernel.walk() if isinstance(op, ops.RingOp) and op.sym_name.data == "b")
     ring.offset = ops.i32_attr(ring.offset.value.data - 1024)
+
+
+def begin_at_zero(kernel: ops.KernelOp) -> None:
+    """The first metadata of a range that begins elsewhere."""
+    zero = arith.ConstantOp(IntegerAttr(0, i32))
+    ahead = found(kernel, ops.TilesOp, role="consumer").ahead.block.first_op
+    ahead.parent.insert_op_before(zero, ahead)
+    ahead.operands[1] = zero.result
+
+
+def combine_early(kernel: ops.KernelOp) -> None:
+    op, wait = found(kernel, ops.CombineOp), found(kernel, ops.MmaWaitOp, -1)
+    op.detach()
+    wait.parent.insert_op_before(op, wait)
+
+
+def whole_tiles(kernel: ops.KernelOp) -> None:
+    found(kernel, ops.TilesOp, role="producer").ranges = None
 
 
 MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
@@ -273,6 +293,14 @@ MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
     "turns: passed too early": (TURNS, pass_first, "waits for a phase only when it knows that the one before"),
     "turns: a warp's arrival too few": (TURNS, add("turn", "arrivals", -1), "no more, got 4 of 3"),
     "turns: stages of another tile": (TURNS, together, "a phase ends only after all have gone on"),
+    "ranges: metadata of step 0": (RANGES, begin_at_zero, "its own step, got those of tile 3, step 0"),
+    "ranges: in one role": (RANGES, whole_tiles, "all roles walk the same items, got ranges of K in some"),
+    "ranges: no wait before they are combined": (
+        RANGES,
+        combine_early,
+        "read only after the wait that retires all products, got products in flight: sched.combine",
+    ),
+    "ranges: no release": (RANGES, drop(ops.ReleaseOp, 1), "every wait ends"),
     "values: uninvited": (VALUES, drop(ops.WaitOp), "knows that the one before|has been waited for"),
     "values: no metadata": (VALUES, drop(staged.CopyMetadataOp), "every wait ends, .* of @full"),
 }
@@ -288,6 +316,34 @@ def test_a_broken_schedule_is_refused(name: str) -> None:
     change(kernel)
     with pytest.raises(ValueError, match=message):
         check_protocol(module)
+
+
+def test_sums_of_ranges_are_stored_when_they_are_combined() -> None:
+    """Only there, and whole tiles are not."""
+    module = assigned(PROBLEMS["f16"], RANGES)
+    module.verify()
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    combine = found(kernel, ops.CombineOp)
+    store = combine.body.block.first_op
+    store.detach()
+    combine.parent.insert_op_after(store, combine)
+    with pytest.raises(VerifyException, match=r"combined before they are stored, got sched\.store alone"):
+        module.verify()
+    store.detach()
+    for op in kernel.walk():
+        if isinstance(op, ops.TilesOp):
+            op.ranges = None
+    with pytest.raises(VerifyException, match="sums of ranges are combined, got a walk over whole tiles"):
+        module.verify()
+
+
+def test_tiles_in_turn_are_whole() -> None:
+    module = assigned(PROBLEMS["f16"], TURNS)
+    (kernel,) = module.body.block.ops
+    found(kernel, ops.TilesOp, role="consumer").ranges = UnitAttr()
+    with pytest.raises(VerifyException, match="taken in turn are whole, got ranges"):
+        module.verify()
 
 
 PROMOTED = Schedule.of(tile_n=128, tile_k=128, stages=4)

@@ -47,6 +47,8 @@ def test_without_a_producer_one_warpgroup_is_all_there_is() -> None:
         ({"pingpong": True, "consumers": 3, "tile_m": 192}, "pingpong is for 2 consumers, got 3"),
         ({"pingpong": True, "tile_m": 96}, "multiple of 64 × consumers = 64, got 96"),
         ({"cluster": 3}, "cluster is 1 or 2"),
+        ({"work": "parts"}, 'work is "tiles" or "ranges", got \'parts\''),
+        ({"work": "ranges", "pingpong": True, "tile_n": 128}, 'got pingpong=True and work="ranges": use one of them'),
         ({"multicast": "values"}, "in clusters of 2 CTAs, got 'values' and cluster 1"),
         ({"multicast": "metadata", "cluster": 2}, 'multicast is "dense", or "values" .* got \'metadata\''),
         ({"consumers": 5, "tile_m": 320}, "at most 256"),

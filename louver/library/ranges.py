@@ -1,0 +1,186 @@
+"""Which tiles a launch cuts into ranges of K, and into how many, by predicted cycles; and what it costs not to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from louver.compile.plan.layout import dense_layout, parts_together, values_layout
+from louver.compile.plan.schedule import Schedule, accumulator_registers
+from louver.formats.dtypes import element_type
+from louver.isa.prepack import columns_per_load
+from louver.isa.targets import WARPGROUP_THREADS
+from louver.library.fused import Bound
+
+SM_BYTES = 64
+"""Bytes a clock that come into an SM."""
+
+MEMORY_BYTES = 2400
+"""Bytes a clock that all SMs read and write of global memory: 4.27 TB/s at 1.78 GHz."""
+
+LOAD_CYCLES = 1000
+"""Clocks from one load of metadata by registers to the next at least: each waits for the one before."""
+
+TRIP = 700
+"""Clocks of a trip to the L2 cache and back, of a fence or an atomic too."""
+
+TRIPS = 3
+"""Trips of a range before it knows whether it is the last one of its tile: what is written, the fence, the atomic."""
+
+REGISTER_BYTES = 4
+
+MOST_PARTS = 32
+"""Ranges of a tile at most: the last one reads all of them alone."""
+
+
+class Operands(Protocol):
+    """What is asked about a product beside its schedule: element types, and the contiguous dimension of b."""
+
+    @property
+    def a(self) -> str: ...
+    @property
+    def b(self) -> str: ...
+    @property
+    def b_major(self) -> Literal["k", "mn"]: ...
+    @property
+    def out(self) -> str: ...
+    @property
+    def accumulator(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """How a launch cuts K. tiles: of the product. whole: how many of them are not cut. parts: ranges of each other one.
+    part_steps: K steps of a range; the last one of a tile has what is left.
+    """
+
+    tiles: int
+    whole: int
+    parts: int
+    part_steps: int
+
+    @property
+    def cut(self) -> int:
+        """Tiles that are cut."""
+        return self.tiles - self.whole
+
+    @property
+    def items(self) -> int:
+        """Whole tiles and ranges."""
+        return self.whole + self.cut * self.parts
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """By the names of the kernel's parameters."""
+        return {"whole": self.whole, "parts": self.parts, "part_steps": self.part_steps}
+
+    def of(self, tiles: int) -> Ranges:
+        """The same cut of fewer tiles."""
+        return Ranges(tiles, min(self.whole, tiles), self.parts, self.part_steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """A kernel as far as its time depends on how K is cut.
+
+    m, n, k: its tile, with all tiles of a cluster. step_cycles: clocks of a step of K at least. granule: steps of which a range has a
+    multiple. sum_bytes: of a tile's sums. counters: of a tile. together: parts that are read at a time. bits, out_bytes: of elements.
+    """
+
+    m: int
+    n: int
+    k: int
+    cluster: int
+    step_cycles: float
+    granule: int
+    sum_bytes: int
+    counters: int
+    together: int
+    bits: int
+    out_bytes: int
+
+    @classmethod
+    def of(cls, operands: Operands, schedule: Schedule) -> Cutting:
+        """Of a schedule for these operands."""
+        tile, cluster = schedule.tile, schedule.order.cluster
+        rows, columns = (1, cluster) if schedule.order.multicast == "values" else (cluster, 1)
+        bits, columns_a_load = element_type(operands.b).bits, columns_per_load(operands.a)
+        stage = values_layout(schedule, operands.a).bytes + dense_layout(schedule, operands.b, operands.b_major).bytes
+        stage += tile.m * tile.k // 8
+        cycles = stage / SM_BYTES
+        if schedule.ring.metadata == "global":
+            cycles = max(cycles, LOAD_CYCLES * tile.k / columns_a_load)
+        registers, sharing = (
+            accumulator_registers(schedule, operands.accumulator, promoted=False),
+            schedule.roles.sharing,
+        )
+        return cls(
+            tile.m * rows,
+            tile.n * columns,
+            tile.k,
+            cluster,
+            cycles,
+            columns_a_load // tile.k,
+            REGISTER_BYTES * registers * WARPGROUP_THREADS * sharing,
+            sharing,
+            parts_together(registers),
+            bits,
+            element_type(operands.out).bytes,
+        )
+
+    def whole(self, m: int, n: int, k: int, batch: int) -> Ranges:
+        """No tile of `batch` products a [m, k] @ b [k, n] is cut."""
+        tiles = -(-m // self.m) * -(-n // self.n) * batch
+        return Ranges(tiles, tiles, 1, -(-k // self.k))
+
+    def best(self, m: int, n: int, k: int, batch: int, sm_count: int) -> Ranges:
+        """The cut of the least predicted time, the one with the fewest parts of equals; none where nothing can be cut."""
+        whole = self.whole(m, n, k, batch)
+        # Where each value is read by one tile, CTAs at different K share nothing that they would lose.
+        last, at_once = whole.tiles % self._at_once(sm_count), self._at_once(sm_count)
+        wanted = [(whole.tiles - last, at_once // max(last, 1))] + ([(0, MOST_PARTS)] if n <= self.n else [])
+        cuts = dict.fromkeys(cut for start, most in wanted for cut in self._cuts(whole, start, min(most, MOST_PARTS)))
+        return min(cuts, key=lambda cut: (self.cycles(cut, m, n, k, batch, sm_count), cut.parts), default=whole)
+
+    def _cuts(self, whole: Ranges, start: int, most: int) -> Iterator[Ranges]:
+        """Cuts of the tiles from `start` on into 2 to `most` parts."""
+        steps = whole.part_steps
+        for wanted in range(2, most + 1):
+            length = -(-steps // (wanted * self.granule)) * self.granule
+            parts = -(-steps // length)
+            if parts > 1 and start < whole.tiles:
+                yield Ranges(whole.tiles, start, parts, length)
+
+    def cycles(self, cut: Ranges, m: int, n: int, k: int, batch: int, sm_count: int) -> float:
+        """Predicted clocks: of the busiest SM and of global memory, neither of which hides all of the other, and of combining."""
+        at_once, steps = self._at_once(sm_count), -(-k // self.k)
+        ranges, finished = -(-cut.cut * cut.parts // at_once), -(-cut.cut // at_once)
+        busiest = (-(-cut.whole // at_once) * steps + ranges * cut.part_steps) * self.step_cycles
+        # By whole tiles, so that all N of a number of tiles are alike.
+        rows, columns = -(-m // self.m) * self.m, -(-n // self.n) * self.n
+        operands = (rows * k * 5 // 8 + columns * k) * self.bits // 8
+        memory = batch * (operands + rows * columns * self.out_bytes) / MEMORY_BYTES
+        moved = self.sum_bytes / SM_BYTES
+        combining = ranges * (TRIPS * TRIP + moved)
+        combining += finished * (-(-cut.parts // self.together) * TRIP + cut.parts * moved)
+        return math.hypot(busiest, memory) + (combining if cut.cut else 0)
+
+    def workspace(self, cut: Ranges) -> tuple[int, int]:
+        """Bytes of sums, and counters, that a launch needs."""
+        tiles = cut.cut * self.cluster
+        return tiles * cut.parts * self.sum_bytes, tiles * self.counters
+
+    def bound(self, bound: Bound, cut: Ranges, workspace: int, counters: int) -> Bound:
+        """What a launch binds, with the cut and the addresses of what `workspace` asks for."""
+        addresses = {"workspace": workspace, "counters": counters}
+        return Bound({**bound.pointers, **addresses}, bound.numbers, {**bound.sizes, **cut.sizes})
+
+    def grid(self, cut: Ranges, sm_count: int) -> int:
+        """CTAs to launch: one an item, at most one an SM, in whole clusters."""
+        return min(cut.items, self._at_once(sm_count)) * self.cluster
+
+    def _at_once(self, sm_count: int) -> int:
+        """Items that are worked on at a time."""
+        return max(1, sm_count // self.cluster)
