@@ -2,7 +2,7 @@
 
 Protocol: sums: random normal weights [512, K] pruned to 2:4 by magnitude times random normal tokens [512, K], for each element
 type and way to accumulate, results in f32 (s32 of integers); the greatest |y - float64| / Σ|a||b|, and the greatest error over
-the bound of louver.library.numerics for random data. Worst data: the same of the families of louver.measure.adversarial, [512, K]
+the bound of louver.library.numerics for random data. Worst data: the same of the families of adversarial.py, [512, K]
 by [512, K], over the bound for any data, which counts there, and over that for random data, which they may pass. Activations: each
 of an argument that is exact (an array c, beside a product that is 0), for every exponent and sign of normal f32 numbers with 2^15
 significands each, and for 2^24 steps from -12 to 12; the greatest error over the magnitude of the argument, over the bound, and in
@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import louver
+from adversarial import FAMILIES, adversarial
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import Activation
@@ -37,7 +38,6 @@ from louver.library.numerics import (
     accumulation,
     coefficients,
 )
-from louver.measure.adversarial import FAMILIES, adversarial
 from louver.measure.machine import CannotMeasureError, header, require_torch
 from louver.measure.operands import converted, prune24
 from louver.measure.record import write_record

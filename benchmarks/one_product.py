@@ -18,10 +18,10 @@ from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import PRODUCTS
 from louver.library.reference import exact_product
-from louver.measure.sweep.expected import Expected, limits
-from louver.measure.sweep.options import OPTIONS, Draft, Option, Setting, available
 from louver.runtime.device import Device, current_device
 from louver.runtime.memory import DeviceArray
+from random_products.expected import Expected, limits
+from random_products.options import OPTIONS, Draft, Option, Setting, available
 
 LARGEST_INTEGER = 2
 """Of the data: sums stay exact in every type that accumulates."""

@@ -16,8 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from louver.measure.contenders import REFUSALS, Contender, CuSparseLt, cublas, cusparselt_candidates, ours
-from louver.measure.counters import (
+from counters import (
     KernelCounters,
     NoCountersError,
     by_contender,
@@ -26,6 +25,7 @@ from louver.measure.counters import (
     known_metrics,
     profile,
 )
+from louver.measure.contenders import REFUSALS, Contender, CuSparseLt, cublas, cusparselt_candidates, ours
 from louver.measure.graph import ESTIMATE_REPLAYS, capture
 from louver.measure.machine import CannotMeasureError, header, require_torch
 from louver.measure.operands import make_operands

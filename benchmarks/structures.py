@@ -81,21 +81,14 @@ GROUPS: dict[str, dict[str, Structure]] = {
         "two blocks": _of(F16, WIDE, tile_m=256, tile_n=128),
         "two blocks, the most sums": _of(F16, WIDE, tile_m=256, tile_n=192, store="bulk", staging=96),
         "three consumers": _of(F16, WIDE, tile_m=192, tile_n=192, consumers=3),
-        "values in registers": _of(F16, WIDE, values="registers"),
         "alone": _of(F16, WIDE, tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0),
         "drained": _of(F16, WIDE, in_flight=0),
-        "ping-pong": _of(F16, WIDE, tile_m=64, pingpong=True),
-        "ping-pong, two blocks": _of(F16, WIDE, tile_n=128, pingpong=True, store="bulk"),
         "kept in L2": _of(F16, WIDE, store="bulk", l2="values"),
     },
     "clusters": {
         "of the dense operand": _of(F16, WIDE, cluster=2),
         "with bulk stores": _of(F16, WIDE, cluster=2, store="bulk"),
         "of an N-major operand": _of(Problem("matmul", b_layout="n_major"), WIDE, cluster=2),
-        "of the values": _of(E4M3, SHORT, tile_n=128, cluster=2, multicast="values", metadata="stage"),
-        "ping-pong, of the values": _of(
-            F16, WIDE, tile_n=128, cluster=2, multicast="values", pingpong=True, metadata="barrier", store="bulk"
-        ),
         "metadata by stage": _of(F16, WIDE, metadata="stage"),
         "metadata by barrier": _of(E4M3, SHORT, metadata="barrier"),
         "metadata by barrier, clusters": _of(F16, WIDE, metadata="barrier", cluster=2),

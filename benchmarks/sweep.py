@@ -16,7 +16,7 @@ from pathlib import Path
 
 from louver.measure.machine import CannotMeasureError, host_header, require_torch
 from louver.measure.record import write_record
-from louver.measure.sweep.pool import sweep
+from random_products.pool import sweep
 
 
 def main() -> int:

@@ -25,7 +25,6 @@ def read_signature(module: ModuleOp) -> Signature:
         tile_m=tile_m,
         tile_n=tile_n,
         cluster=kernel.cluster.value.data,
-        along_n=kernel.along_n is not None,
         threads=kernel.threads.value.data,
         shared_bytes=kernel.shared_bytes.value.data,
     )

@@ -111,7 +111,7 @@ Parameter: TypeAlias = MapParameter | ValueParameter
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A compiled product as its launch sees it. cluster: CTAs on neighbouring tiles, along N if `along_n`, else along M.
+    """A compiled product as its launch sees it. cluster: CTAs on neighbouring tiles along M.
 
     shared_bytes: dynamic shared memory of a CTA.
     """
@@ -121,7 +121,6 @@ class Signature:
     tile_m: int
     tile_n: int
     cluster: int
-    along_n: bool
     threads: int
     shared_bytes: int
 
@@ -132,10 +131,5 @@ class Signature:
 
     def grid(self, m: int, n: int, sm_count: int, batch: int = 1) -> int:
         """CTAs to launch: one a tile of each entry, at most one an SM (CTAs are persistent), in whole clusters."""
-        rows, columns = self.tile_m, self.tile_n
-        if self.along_n:
-            columns *= self.cluster
-        else:
-            rows *= self.cluster
-        tiles = -(-m // rows) * -(-n // columns) * batch
+        tiles = -(-m // (self.tile_m * self.cluster)) * -(-n // self.tile_n) * batch
         return min(tiles, max(1, sm_count // self.cluster)) * self.cluster

@@ -17,7 +17,6 @@ from louver.emulator.errors import (
     Place,
     ProxyFenceError,
     RegisterHazardError,
-    TrapError,
     UninitialisedError,
     UseBeforeArrivalError,
 )
@@ -49,6 +48,5 @@ __all__ = [
     "ConvergenceError",
     "ExitError",
     "LaunchError",
-    "TrapError",
     "LimitError",
 ]

@@ -89,16 +89,6 @@ def arrive(warp: Warp, address: Bits, count: Bits, transaction_bytes: Bits | Non
             warp.cluster.scheduler.issue(event, warp, ordered=True)
 
 
-def expect(warp: Warp, address: Bits, transaction_bytes: Bits) -> None:
-    """`mbarrier.expect_tx`, without an arrival."""
-    for cta, barrier, lanes in list(_each(warp, address)):
-        event = RemoteArrival(barrier, 0, int(transaction_bytes[lanes].astype(np.int64).sum()), warp.clock.most(lanes))
-        if cta is warp.cta:
-            event.complete()
-        else:
-            warp.cluster.scheduler.issue(event, warp, ordered=True)
-
-
 def test(warp: Warp, address: Bits, parity: Bits) -> Mask:
     """Which lanes' phases have completed; those lanes see what the phase released."""
     out: Mask = np.zeros(LANES, np.bool_)
@@ -110,10 +100,7 @@ def test(warp: Warp, address: Bits, parity: Bits) -> Mask:
         if ready.any():
             warp.clock.join(barrier.released.rows, ready)
             out |= ready
-    if out.any():
-        warp.may_fail = True
-    else:
-        warp.polls = next(_each(warp, address, local=True))[1].signal
+    warp.may_fail = warp.may_fail or bool(out.any())
     return out
 
 

@@ -40,7 +40,7 @@ class Cta:
         self.rank = rank
         fences = cluster.proxy_fences, cluster.copy_fences
         self.shared = SharedMemory(index, kernel.dynamic_shared, cluster.agents, *fences)
-        self.named = NamedBarriers(index, cluster.agents)
+        self.named = NamedBarriers(cluster.agents)
         self.pool = RegisterPool(kernel.threads, kernel.min_ctas, warps)
         self.warpgroups = [Warpgroup(self, i) for i in range(-(-warps // WARPS))]
         self.warps = [Warp(self, i, 1 + rank * warps + i) for i in range(warps)]
@@ -76,7 +76,6 @@ class Cta:
 
     def check_exit(self) -> None:
         """All its warps have exited: nothing may be in flight into its shared memory, no barrier half way."""
-        self.named.check_exit()
         self.pool.check_exit()
         seen = self.seen()
         for barrier in self.shared.barriers.values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
@@ -13,7 +13,7 @@ import numpy as np
 from louver.emulator.errors import LaunchError
 from louver.isa.instruction import LANES, REGISTER_BITS, STORAGE, Bits, Instruction, Operand, Pure, RegType
 from louver.isa.wgmma import Wgmma
-from louver.ptx.module import Address, Arg, Block, If, Imm, Inst, Kernel, Node, Reg, While
+from louver.ptx.module import Address, Arg, Block, If, Imm, Inst, Kernel, Reg, While
 
 Registers: TypeAlias = list[Any]
 """A warp's registers by slot: an array of 32 lanes, or None before the first write."""
@@ -92,11 +92,6 @@ def decode(kernel: Kernel, symbols: Mapping[str, int]) -> Program:
     decoder.block(kernel.body)
     _watch(decoder.program)
     return decoder.program
-
-
-def positions(body: Block) -> Iterator[tuple[int, Node]]:
-    """Each node with its index in program order: the number that errors name."""
-    yield from enumerate(body.walk())
 
 
 def immediate(value: int | float, type: RegType) -> Bits:

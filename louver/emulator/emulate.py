@@ -18,7 +18,6 @@ from louver.emulator.execute import run_burst
 from louver.emulator.memory import GlobalMemory
 from louver.emulator.order import Earliest, Latest, Order, Seeded
 from louver.emulator.parameters import Argument, Parameters
-from louver.emulator.scheduler import IDLE_TURNS
 from louver.emulator.writes import Writes
 from louver.isa.targets import SM_90A
 from louver.ptx.module import Kernel
@@ -26,6 +25,8 @@ from louver.ptx.module import Kernel
 INSTRUCTION_LIMIT = 20_000_000
 """Steps of all warps of a cluster together, after which a run is given up."""
 
+IDLE_TURNS = 64
+"""How often clusters whose atomics wait look again while nothing changes, before that counts as a deadlock."""
 
 SHARE = 4096
 """Steps at most that a cluster runs before others get their turn, under a seeded order."""

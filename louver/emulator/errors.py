@@ -85,9 +85,5 @@ class LaunchError(EmulationError):
     """The launch itself is wrong: arguments, grid, shared-memory size."""
 
 
-class TrapError(EmulationError):
-    """The kernel executed `trap`."""
-
-
 class LimitError(EmulationError):
     """The kernel ran for more instructions than `INSTRUCTION_LIMIT`: probably a loop that never ends."""

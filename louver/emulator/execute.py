@@ -74,11 +74,7 @@ def _instruction(warp: Warp, step: Step) -> bool:
         return False
     _write(warp, step, result)
     _advance(warp)
-    if warp.polls is None:
-        return True
-    signal, warp.polls = warp.polls, None
-    warp.cluster.scheduler.poll(warp, signal)
-    return False
+    return True
 
 
 def _advance(warp: Warp) -> None:

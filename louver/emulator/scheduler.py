@@ -20,9 +20,6 @@ FULL_BURST = 1 << 12
 SHORT_BURST = 24
 """Greatest number of instructions in a burst under a seeded order."""
 
-IDLE_TURNS = 64
-"""How often polling warps look again while nothing changes, before that counts as a deadlock."""
-
 
 class Operation(Protocol):
     """An asynchronous operation that has been issued and may complete at any time from now on."""
@@ -58,8 +55,6 @@ class Scheduler:
         self.order = order
         self.pending: list[Pending] = []
         self._ready: list[Warp] = []
-        self._pollers: list[Warp] = []
-        self._idle_turns = 0
         self._random = random.Random(f"{order} {salt}")
 
     def issue(self, operation: Operation, issuer: Warp, *, ordered: bool = False) -> None:
@@ -91,16 +86,10 @@ class Scheduler:
         warp.waits_for = reason
         signal.wait(warp)
 
-    def poll(self, warp: Warp, signal: Signal) -> None:
-        """The warp looked in vain at what `signal` announces: it runs on when that changes, or when nothing else can run."""
-        self.sleep(warp, signal, "what it polls with test_wait")
-        self._pollers.append(warp)
-
     def wake(self, warp: Warp) -> None:
         """Let a sleeping warp look again."""
         if warp.waits_for:
             warp.waits_for = ""
-            self._idle_turns = 0
             self._ready.append(warp)
 
     def next(self) -> tuple[Warp, int] | None:
@@ -113,25 +102,13 @@ class Scheduler:
                 self._complete_one()
             elif self._ready:
                 return self._pick()
-            elif not self._wake_pollers():
+            else:
                 return None
 
     def drain(self) -> None:
         """Complete all that is under way."""
         while self.pending:
             self._complete_one()
-
-    def _wake_pollers(self) -> bool:
-        """Let polling warps run on although nothing changed; False when that has not helped often enough."""
-        pollers = [warp for warp in self._pollers if warp.waits_for]
-        self._pollers = []
-        self._idle_turns += 1
-        if not pollers or self._idle_turns > IDLE_TURNS:
-            return False
-        for warp in pollers:
-            warp.waits_for = ""
-            self._ready.append(warp)
-        return True
 
     def _completes_now(self) -> bool:
         return not isinstance(self.order, Earliest | Latest) and self._random.random() < 0.5

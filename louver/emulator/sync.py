@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from louver.emulator.clocks import Agents, Clock
-from louver.emulator.errors import BarrierError, ConvergenceError, ExitError
+from louver.emulator.errors import BarrierError, ConvergenceError
 from louver.emulator.waiters import Signal
 from louver.isa.instruction import LANES
 from louver.isa.machine import Mask, Suspend
@@ -32,10 +32,9 @@ class Turn:
 
 
 class NamedBarriers:
-    """The barriers `bar.sync` and `bar.arrive` of one CTA."""
+    """The barriers that `barrier.sync` names, of one CTA."""
 
-    def __init__(self, cta: int, agents: Agents) -> None:
-        self._cta = cta
+    def __init__(self, agents: Agents) -> None:
         self._agents = agents
         self._turns: dict[int, Turn] = {}
         self._signals = [Signal() for _ in range(NAMED_BARRIERS)]
@@ -55,8 +54,6 @@ class NamedBarriers:
             raise BarrierError(
                 f"named barrier {index} waits for {turn.threads} threads, but {warp.name} names {threads}"
             )
-        if warp.name in turn.names:
-            raise BarrierError(f"{warp.name} arrives twice at one turn of named barrier {index}")
         turn.names.append(warp.name)
         turn.arrived += LANES
         turn.holds |= holds
@@ -85,11 +82,6 @@ class NamedBarriers:
             turn = warp.arrived_at = self.arrive(warp, index, threads, holds=bool(value[warp.active].any()))
         suspended = self.sync(warp, index, threads)
         return np.full(LANES, turn.holds) if suspended is None else suspended
-
-    def check_exit(self) -> None:
-        """Raise ExitError when a barrier has been arrived at but not completed."""
-        for index, turn in self._turns.items():
-            raise ExitError(f"CTA {self._cta} ends while {self._describe(index, turn)} is incomplete")
 
     @staticmethod
     def _describe(index: int, turn: Turn) -> str:

@@ -13,7 +13,7 @@ from louver.emulator import barriers, generic
 from louver.emulator.async_copies import AsyncCopies
 from louver.emulator.bulk import BulkStores
 from louver.emulator.clocks import Row
-from louver.emulator.errors import ConvergenceError, OutOfBoundsError, Place, TrapError
+from louver.emulator.errors import ConvergenceError, OutOfBoundsError, Place
 from louver.emulator.memory import Allocation
 from louver.emulator.shared import Access
 from louver.emulator.text import describe
@@ -66,7 +66,6 @@ class Warp:
         self.arrived_at: object | None = None
         self.may_fail = True
         self.fails_now = False
-        self.polls: Signal | None = None
 
     # --- scheduling ------------------------------------------------------------------------------------------------
     def wake(self) -> None:
@@ -168,9 +167,6 @@ class Warp:
     def mbarrier_arrive(self, address: Bits, count: Bits, transaction_bytes: Bits | None) -> None:
         barriers.arrive(self, address, count, transaction_bytes)
 
-    def mbarrier_expect(self, address: Bits, transaction_bytes: Bits) -> None:
-        barriers.expect(self, address, transaction_bytes)
-
     def mbarrier_test(self, address: Bits, parity: Bits) -> Mask:
         return barriers.test(self, address, parity)
 
@@ -185,9 +181,6 @@ class Warp:
 
     def barrier_any(self, index: int, threads: int, value: Mask) -> Mask | Suspend:
         return self.cta.named.any(self, index, threads, value)
-
-    def barrier_arrive(self, index: int, threads: int) -> None:
-        self.cta.named.arrive(self, index, threads)
 
     def warp_sync(self) -> None:
         self.clock.join(self.clock.most(self.active), self.active)
@@ -255,9 +248,6 @@ class Warp:
 
     def shuffle(self, value: Bits, source_lane: Bits) -> Bits:
         return generic.shuffle(self, value, source_lane)
-
-    def trap(self, message: str) -> None:
-        raise TrapError(f"the kernel trapped: {message}")
 
     def active_lanes(self) -> NDArray[np.int64]:
         """Numbers of the active lanes."""

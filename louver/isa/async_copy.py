@@ -32,28 +32,20 @@ class AsyncCopy(Effect):
 
     size: CopyBytes = PAST_L1
 
+    takes = (
+        Operand("dst", "in", "b32", kind="address"),
+        Operand("src", "in", "b64", kind="address"),
+        Operand("ignore-src", "in", "pred", kind="register"),
+    )
+    needs = Requirement((7, 5))
+
     def __post_init__(self) -> None:
         if self.size not in get_args(CopyBytes):
             raise ValueError(f"a thread copies 4, 8 or 16 bytes, got {self.size}")
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
-        """[dst], [src], ignore-src."""
-        return (
-            Operand("dst", "in", "b32", kind="address"),
-            Operand("src", "in", "b64", kind="address"),
-            Operand("ignore-src", "in", "pred", kind="register"),
-        )
-
-    @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"cp.async.{'cg' if self.size == PAST_L1 else 'ca'}.shared.global"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 7.5 for ignore-src."""
-        return Requirement((7, 5))
 
     def text(self, *args: str) -> str:
         """The size is a constant between the operands."""
@@ -70,18 +62,9 @@ class AsyncCopy(Effect):
 class AsyncCommit(Effect):
     """`cp.async.commit_group`: the thread's copies since the last commit become a group, an empty one without copies."""
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """None."""
-        return ()
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "cp.async.commit_group"
+    opcode = "cp.async.commit_group"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Commit."""
         warp.async_commit()
         return ()
 
@@ -100,16 +83,9 @@ class AsyncWait(Effect):
             raise ValueError(f"a wait leaves 0 or more groups pending, got {self.pending}")
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
-        """None: the count is part of the form."""
-        return ()
-
-    @property
     def mnemonic(self) -> str:
-        """The opcode and its constant."""
         return f"cp.async.wait_group {self.pending}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Wait."""
         suspend = warp.async_wait(self.pending)
         return () if suspend is None else suspend

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from louver.isa.instruction import LANES, Bits, Effect, Operand, Pure, Requirement
+from louver.isa.instruction import LANES, SM90, Bits, Effect, Operand, Pure
 from louver.isa.machine import RANK_ONE, SHARED_CLUSTER_BIT, Suspend, WarpState
-
-SM90 = Requirement((8, 0), "sm_90")
 
 
 def _address(name: str = "addr") -> Operand:
@@ -25,23 +23,11 @@ def _address(name: str = "addr") -> Operand:
 class MbarrierInit(Effect):
     """`mbarrier.init.shared::cta.b64 [addr], count`: arrivals that complete a phase."""
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """[addr], count."""
-        return _address(), Operand("count", "in", "b32")
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "mbarrier.init.shared::cta.b64"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90."""
-        return SM90
+    opcode = "mbarrier.init.shared::cta.b64"
+    takes = (_address(), Operand("count", "in", "b32"))
+    needs = SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Initialise."""
         warp.mbarrier_init(inputs[0], inputs[1])
         return ()
 
@@ -60,27 +46,21 @@ class MbarrierArrive(Effect):
     remote: bool = False
     counted: bool = False
 
+    needs = SM90
+
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """[addr], and count when counted."""
         return (_address(), Operand("count", "in", "b32")) if self.counted else (_address(),)
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"mbarrier.arrive.{_space(self.remote)}.b64"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90."""
-        return SM90
 
     def text(self, *args: str) -> str:
         """The state that a local arrival returns is not used: `_`."""
         return f"{self.mnemonic} _, {', '.join(args)}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Arrive."""
         count = inputs[1] if self.counted else np.ones(LANES, np.uint32)
         warp.mbarrier_arrive(inputs[0], count, None)
         return ()
@@ -95,20 +75,12 @@ class MbarrierArriveExpect(Effect):
 
     remote: bool = False
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """[addr], bytes."""
-        return _address(), Operand("bytes", "in", "b32")
+    takes = (_address(), Operand("bytes", "in", "b32"))
+    needs = SM90
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"mbarrier.arrive.expect_tx.{_space(self.remote)}.b64"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90."""
-        return SM90
 
     def text(self, *args: str) -> str:
         """The returned state is not used."""
@@ -121,48 +93,12 @@ class MbarrierArriveExpect(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class MbarrierExpect(Effect):
-    """`mbarrier.expect_tx.relaxed.cta [addr], bytes`: expect bytes of asynchronous copies in this phase, without arriving."""
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """[addr], bytes."""
-        return _address(), Operand("bytes", "in", "b32")
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "mbarrier.expect_tx.relaxed.cta.shared::cta.b64"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90."""
-        return SM90
-
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Expect."""
-        warp.mbarrier_expect(inputs[0], inputs[1])
-        return ()
-
-
-@dataclass(frozen=True, slots=True)
 class MbarrierTryWait(Effect):
     """`mbarrier.try_wait.parity p, [addr], parity`: true once the phase of that parity is complete; may pause meanwhile."""
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """p, [addr], parity."""
-        return Operand("p", "out", "pred", kind="register"), _address(), Operand("parity", "in", "b32")
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "mbarrier.try_wait.parity.shared::cta.b64"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90."""
-        return SM90
+    opcode = "mbarrier.try_wait.parity.shared::cta.b64"
+    takes = (Operand("p", "out", "pred", kind="register"), _address(), Operand("parity", "in", "b32"))
+    needs = SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Pause while nothing is complete and other work can run, then test."""
@@ -171,50 +107,14 @@ class MbarrierTryWait(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class MbarrierTestWait(Effect):
-    """`mbarrier.test_wait.parity p, [addr], parity`: whether the phase of that parity is complete; never pauses."""
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """p, [addr], parity."""
-        return Operand("p", "out", "pred", kind="register"), _address(), Operand("parity", "in", "b32")
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "mbarrier.test_wait.parity.shared::cta.b64"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90."""
-        return SM90
-
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Test."""
-        return (warp.mbarrier_test(inputs[0], inputs[1]),)
-
-
-@dataclass(frozen=True, slots=True)
 class MbarrierInvalidate(Effect):
     """`mbarrier.inval [addr]`: the barrier's bytes are ordinary memory again."""
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """[addr]."""
-        return (_address(),)
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "mbarrier.inval.shared::cta.b64"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90."""
-        return SM90
+    opcode = "mbarrier.inval.shared::cta.b64"
+    takes = (_address(),)
+    needs = SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Invalidate."""
         warp.mbarrier_invalidate(inputs[0])
         return ()
 
@@ -223,23 +123,10 @@ class MbarrierInvalidate(Effect):
 class FenceMbarrierInit(Effect):
     """`fence.mbarrier_init.release.cluster`: makes initialised barriers visible to the cluster and the async proxy."""
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """None."""
-        return ()
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "fence.mbarrier_init.release.cluster"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90."""
-        return SM90
+    opcode = "fence.mbarrier_init.release.cluster"
+    needs = SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Fence."""
         warp.fence_mbarrier_init()
         return ()
 
@@ -248,20 +135,9 @@ class FenceMbarrierInit(Effect):
 class MapShared(Pure):
     """`mapa.shared::cluster.u32 d, a, rank`: the address of `a` in another CTA's window."""
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d, a, rank."""
-        return Operand("d", "out", "b32", kind="register"), Operand("a", "in", "b32"), Operand("rank", "in", "b32")
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "mapa.shared::cluster.u32"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90."""
-        return SM90
+    opcode = "mapa.shared::cluster.u32"
+    takes = (Operand("d", "out", "b32", kind="register"), Operand("a", "in", "b32"), Operand("rank", "in", "b32"))
+    needs = SM90
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         """The machine's form of a cluster address."""

@@ -31,18 +31,13 @@ class ExtractField(Pure):
 
     type: Literal["u32", "s32"] = "u32"
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d, a, position, length."""
-        return _inputs("a", "position", "length")
+    takes = _inputs("a", "position", "length")
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"bfe.{self.type}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         a, position, length = inputs[0], inputs[1] & 0xFF, inputs[2] & 0xFF
         shift = np.minimum(position, BITS).astype(np.uint64)
         field = a.astype(np.uint64) >> shift & _mask(length)
@@ -62,18 +57,10 @@ class PermuteBytes(Pure):
     Bit 3 of a nibble replaces the byte by copies of its top bit.
     """
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d, a, b, selector."""
-        return _inputs("a", "b", "selector")
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "prmt.b32"
+    opcode = "prmt.b32"
+    takes = _inputs("a", "b", "selector")
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         a, b, selector = inputs
         pool = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(BITS)
         result = np.zeros_like(a)

@@ -1,7 +1,7 @@
 """Bulk copies between global and shared memory: runs of bytes, and tiles that a tensor map describes.
 
 The tensor map is a kernel parameter passed by value; the instruction takes its generic address.
-Source: PTX ISA, cp.async.bulk, cp.async.bulk.tensor, cp.async.bulk.commit_group and wait_group, prefetch.tensormap, createpolicy.
+Source: PTX ISA, cp.async.bulk, cp.async.bulk.tensor, cp.async.bulk.commit_group and wait_group, createpolicy.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from louver.isa.instruction import LANES, Bits, Effect, Operand, Pure, Requirement
+from louver.isa.instruction import LANES, SM90, Bits, Effect, Operand, Pure, Requirement
 from louver.isa.machine import Suspend, WarpState
-
-SM90 = Requirement((8, 0), "sm_90")
 
 MAX_RANK = 5
 """Dimensions of a tensor map at most."""
@@ -33,20 +31,9 @@ def _check_rank(rank: int) -> None:
 class GenericParameter(Pure):
     """`cvta.param.u64 d, a`: the generic address of a kernel parameter."""
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d, a."""
-        return Operand("d", "out", "b64", kind="register"), Operand("a", "in", "b64", kind="register")
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "cvta.param.u64"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 7.7."""
-        return Requirement((7, 7))
+    opcode = "cvta.param.u64"
+    takes = (Operand("d", "out", "b64", kind="register"), Operand("a", "in", "b64", kind="register"))
+    needs = Requirement((7, 7))
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         """The machine's addresses are generic already."""
@@ -62,24 +49,16 @@ class CachePolicy(Pure):
 
     eviction: Eviction
 
+    takes = (Operand("d", "out", "b64", kind="register"),)
+    needs = Requirement((7, 4), "sm_80")
+
     def __post_init__(self) -> None:
         if self.eviction not in get_args(Eviction):
             raise ValueError(f'data is evicted "first" or "last", got {self.eviction!r}')
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d."""
-        return (Operand("d", "out", "b64", kind="register"),)
-
-    @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"createpolicy.fractional.L2::evict_{self.eviction}.b64"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 7.4, sm_80."""
-        return Requirement((7, 4), "sm_80")
 
     def text(self, *args: str) -> str:
         """For all of the data: a fraction of 1."""
@@ -107,6 +86,8 @@ class BulkTensorLoad(Effect):
     rank: int = 2
     cache_hint: bool = False
 
+    needs = SM90
+
     def __post_init__(self) -> None:
         _check_rank(self.rank)
 
@@ -126,14 +107,8 @@ class BulkTensorLoad(Effect):
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         options = (".multicast::cluster" if self.multicast else "") + (".L2::cache_hint" if self.cache_hint else "")
         return f"cp.async.bulk.tensor.{self.rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes{options}"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90."""
-        return SM90
 
     def text(self, *args: str) -> str:
         """Map and coordinates share one pair of brackets."""
@@ -164,6 +139,8 @@ class BulkTensorStore(Effect):
     cache_hint: bool = False
     add: bool = False
 
+    needs = SM90
+
     def __post_init__(self) -> None:
         _check_rank(self.rank)
 
@@ -180,16 +157,10 @@ class BulkTensorStore(Effect):
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         hint = ".L2::cache_hint" if self.cache_hint else ""
         if self.add:
             return f"cp.reduce.async.bulk.tensor.{self.rank}d.global.shared::cta.add.tile.bulk_group{hint}"
         return f"cp.async.bulk.tensor.{self.rank}d.global.shared::cta.tile.bulk_group{hint}"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90."""
-        return SM90
 
     def text(self, *args: str) -> str:
         """Map and coordinates share one pair of brackets."""
@@ -214,6 +185,8 @@ class BulkLoad(Effect):
 
     multicast: bool = False
 
+    needs = SM90
+
     @property
     def operands(self) -> tuple[Operand, ...]:
         """[dst], [src], size, [mbar], the mask with multicast."""
@@ -228,14 +201,8 @@ class BulkLoad(Effect):
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         options = ".multicast::cluster" if self.multicast else ""
         return f"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes{options}"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90."""
-        return SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Start one copy for each active lane."""
@@ -246,51 +213,13 @@ class BulkLoad(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class PrefetchTensorMap(Effect):
-    """`prefetch.tensormap [a]`: brings a tensor map into the cache; a is its generic address. It changes no result."""
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """[a]."""
-        return (Operand("a", "in", "b64", kind="address"),)
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "prefetch.tensormap"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90."""
-        return SM90
-
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Check that the address is a tensor map's."""
-        warp.tensor_map(inputs[0])
-        return ()
-
-
-@dataclass(frozen=True, slots=True)
 class BulkCommit(Effect):
     """`cp.async.bulk.commit_group`: the thread's copies since the last commit become a group."""
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """None."""
-        return ()
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "cp.async.bulk.commit_group"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90."""
-        return SM90
+    opcode = "cp.async.bulk.commit_group"
+    needs = SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Commit."""
         warp.bulk_commit()
         return ()
 
@@ -305,26 +234,16 @@ class BulkWait(Effect):
     pending: int = 0
     reads_only: bool = True
 
+    needs = SM90
+
     def __post_init__(self) -> None:
         if self.pending < 0:
             raise ValueError(f"a wait leaves 0 or more groups pending, got {self.pending}")
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
-        """None: the count is part of the form."""
-        return ()
-
-    @property
     def mnemonic(self) -> str:
-        """The opcode and its constant."""
         return f"cp.async.bulk.wait_group{'.read' if self.reads_only else ''} {self.pending}"
 
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90."""
-        return SM90
-
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Wait."""
         suspend = warp.bulk_wait(self.pending, read_only=self.reads_only)
         return () if suspend is None else suspend

@@ -24,12 +24,10 @@ class LoadByte(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d, [a]."""
         return Operand("d", "out", "b16", kind="register"), _address(self.space)
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"ld.{self.space}.u8"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
@@ -45,12 +43,10 @@ class StoreByte(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """[a], b."""
         return _address(self.space), Operand("b", "in", "b16")
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"st.{self.space}.u8"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:

@@ -39,18 +39,13 @@ class FromF32(Pure):
 
     to: Half
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d, a."""
-        return _out("b16"), Operand("a", "in", "f32")
+    takes = (_out("b16"), Operand("a", "in", "f32"))
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"cvt.rn.{self.to}.f32"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         value = inputs[0].view(np.float32)
         with np.errstate(all="ignore"):
             rounded = value.astype(element_type(self.to).numpy).view(np.uint16)
@@ -63,18 +58,13 @@ class PairFromF32(Pure):
 
     to: Half
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d, a, b."""
-        return _out("b32"), Operand("a", "in", "f32"), Operand("b", "in", "f32")
+    takes = (_out("b32"), Operand("a", "in", "f32"), Operand("b", "in", "f32"))
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"cvt.rn.{self.to}x2.f32"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         narrow = FromF32(self.to)
         high, low = (narrow.compute(bits)[0].astype(np.uint32) for bits in inputs)
         return (low | high << np.uint32(16),)
@@ -86,23 +76,17 @@ class ToF32(Pure):
 
     source: Half
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d, a."""
-        return _out("f32"), Operand("a", "in", "b16")
+    takes = (_out("f32"), Operand("a", "in", "b16"))
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"cvt.f32.{self.source}"
 
     @property
     def requires(self) -> Requirement:
-        """PTX 7.8 and sm_90 for bf16."""
         return Requirement((7, 8), "sm_90") if self.source == "bf16" else Requirement()
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         result = inputs[0].view(element_type(self.source).numpy).astype(np.float32)
         return (np.where(np.isnan(result), CANONICAL_NAN, result.view(np.uint32)),)
 
@@ -116,23 +100,14 @@ class Fp8PairFromF32(Pure):
 
     to: Fp8
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d, a, b."""
-        return _out("b16"), Operand("a", "in", "f32"), Operand("b", "in", "f32")
+    takes = (_out("b16"), Operand("a", "in", "f32"), Operand("b", "in", "f32"))
+    needs = Requirement((7, 8), "sm_90")
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"cvt.rn.satfinite.{self.to}x2.f32"
 
-    @property
-    def requires(self) -> Requirement:
-        """PTX 7.8, sm_90."""
-        return Requirement((7, 8), "sm_90")
-
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         high, low = (self._byte(bits).astype(np.uint16) for bits in inputs)
         return (low | high << np.uint16(8),)
 
@@ -150,23 +125,14 @@ class HalfPairFromFp8(Pure):
 
     source: Fp8
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d, a."""
-        return _out("b32"), Operand("a", "in", "b16")
+    takes = (_out("b32"), Operand("a", "in", "b16"))
+    needs = Requirement((7, 8), "sm_90")
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"cvt.rn.f16x2.{self.source}x2"
 
-    @property
-    def requires(self) -> Requirement:
-        """PTX 7.8, sm_90."""
-        return Requirement((7, 8), "sm_90")
-
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         halves = inputs[0].view(element_type(self.source).numpy).astype(np.float16)
         bits = np.where(np.isnan(halves), HALF_NAN, halves.view(np.uint16))
         return (np.ascontiguousarray(bits).view(np.uint32),)
@@ -180,16 +146,13 @@ class IntegerToF32(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d, a."""
         return _out("f32"), Operand("a", "in", REGISTER[self.source])
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"cvt.rn.f32.{self.source}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         return (inputs[0].view(VALUE[self.source]).astype(np.float32).view(np.uint32),)
 
 
@@ -202,21 +165,17 @@ class IntegerToHalf(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d, a."""
         return _out("b16"), Operand("a", "in", REGISTER[self.source])
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"cvt.rn.{self.to}.{self.source}"
 
     @property
     def requires(self) -> Requirement:
-        """PTX 7.8 and sm_90 for bf16."""
         return Requirement((7, 8), "sm_90") if self.to == "bf16" else Requirement()
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         with np.errstate(over="ignore"):
             odd = f32_to_odd(inputs[0].view(VALUE[self.source]).astype(np.float64))
             return (odd.astype(element_type(self.to).numpy).view(np.uint16),)
@@ -231,16 +190,13 @@ class F32ToInteger(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d, a."""
         return _out(REGISTER[self.to]), Operand("a", "in", "f32")
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"cvt.{self.rounding}.{self.to}.f32"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         value = inputs[0].view(np.float32)
         value = np.where(np.isnan(value), np.float32(0), value).astype(np.float64)
         whole = np.rint(value) if self.rounding == "rni" else np.trunc(value)
@@ -256,18 +212,10 @@ class F32ToInteger(Pure):
 class RoundToEven(Pure):
     """`cvt.rni.f32.f32 d, a`: to the nearest whole number, ties to the even one; NaN results are canonical."""
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d, a."""
-        return _out("f32"), Operand("a", "in", "f32")
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "cvt.rni.f32.f32"
+    opcode = "cvt.rni.f32.f32"
+    takes = (_out("f32"), Operand("a", "in", "f32"))
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         value = inputs[0].view(np.float32)
         return (np.where(np.isnan(value), CANONICAL_NAN, np.rint(value).view(np.uint32)),)
 
@@ -286,22 +234,17 @@ class RoundWhole(Pure):
 
     to: Literal["floor", "ceil", "trunc"]
 
+    takes = (_out("f32"), Operand("a", "in", "f32"))
+
     def __post_init__(self) -> None:
         if self.to not in WHOLE_ROUNDINGS:
             raise ValueError(f"numbers are rounded to whole ones by {', '.join(WHOLE_ROUNDINGS)}, got {self.to!r}")
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d, a."""
-        return _out("f32"), Operand("a", "in", "f32")
-
-    @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"cvt.{WHOLE_ROUNDINGS[self.to][0]}.f32.f32"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         value = inputs[0].view(np.float32)
         return (np.where(np.isnan(value), CANONICAL_NAN, WHOLE_ROUNDINGS[self.to][1](value).view(np.uint32)),)
 
@@ -333,17 +276,14 @@ class ConvertInteger(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d, a."""
         to, source = INTEGER_CONVERSIONS[self.to, self.source]
         return _out(to), Operand("a", "in", source)
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"cvt.{self.to}.{self.source}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         to, source = (_WIDTH[kind] for kind in INTEGER_CONVERSIONS[self.to, self.source])
         sign = "i" if self.source[0] == "s" else "u"
         return (inputs[0].view(f"{sign}{source // 8}").astype(f"{sign}{to // 8}").view(f"u{to // 8}"),)

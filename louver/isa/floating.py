@@ -37,18 +37,10 @@ def f32_to_odd(value: F64) -> NDArray[np.float32]:
 class Fma(Pure):
     """`fma.rn.f32 d, a, b, c`: a · b + c, rounded once; NaN results are canonical."""
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d, a, b, c."""
-        return Operand("d", "out", "f32", kind="register"), *(Operand(name, "in", "f32") for name in "abc")
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "fma.rn.f32"
+    opcode = "fma.rn.f32"
+    takes = (Operand("d", "out", "f32", kind="register"), *(Operand(name, "in", "f32") for name in "abc"))
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         with np.errstate(all="ignore"):
             a, b, c = (bits.view(np.float32).astype(np.float64) for bits in inputs)
             result = fused(a, b, c).astype(np.float32)
@@ -64,17 +56,14 @@ class Sign(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d, a."""
         kind = REGISTER[self.type]
         return Operand("d", "out", kind, kind="register"), Operand("a", "in", kind)
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"{self.op}.{self.type}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         bits = inputs[0]
         if self.type == "f32":
             sign = np.uint32(1 << 31)
@@ -121,24 +110,16 @@ class Approximate(Pure):
     op: Literal["ex2", "rcp", "tanh", "lg2", "rsqrt", "sqrt"]
     flush: bool = False
 
+    takes = (Operand("d", "out", "f32", kind="register"), Operand("a", "in", "f32"))
+    needs = Requirement()
+
     def __post_init__(self) -> None:
         if self.op not in APPROXIMATIONS:
             raise ValueError(f"the approximations are {', '.join(APPROXIMATIONS)}, got {self.op!r}")
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d, a."""
-        return Operand("d", "out", "f32", kind="register"), Operand("a", "in", "f32")
-
-    @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"{self.op}.approx{'.ftz' if self.flush else ''}.f32"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 7.0."""
-        return Requirement()
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         """Lane by lane, in float64, rounded once."""
@@ -158,18 +139,10 @@ def _flushed(x: NDArray[np.float32]) -> NDArray[np.float32]:
 class SquareRoot(Pure):
     """`sqrt.rn.f32 d, a`: to nearest even; NaN results are canonical."""
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d, a."""
-        return Operand("d", "out", "f32", kind="register"), Operand("a", "in", "f32")
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "sqrt.rn.f32"
+    opcode = "sqrt.rn.f32"
+    takes = (Operand("d", "out", "f32", kind="register"), Operand("a", "in", "f32"))
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         with np.errstate(all="ignore"):
             result = np.sqrt(inputs[0].view(np.float32))
         return (np.where(np.isnan(result), CANONICAL_NAN, result.view(np.uint32)),)

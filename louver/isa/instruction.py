@@ -71,27 +71,38 @@ class Requirement:
     target: str = "sm_80"
 
 
+SM90 = Requirement((8, 0), "sm_90")
+"""Of asynchronous copies with mbarriers, and of clusters."""
+
+
 class Instruction(abc.ABC):
-    """Base of all instruction forms. Subclasses are frozen dataclasses whose fields are the qualifiers."""
+    """Base of all instruction forms. Subclasses are frozen dataclasses whose fields are the qualifiers.
+
+    A form states as constants what its fields do not change: `opcode`, `takes` and `needs`. It overrides the property otherwise.
+    """
 
     __slots__ = ()
     aligned: ClassVar[bool] = False
     """True when all lanes of the warp must execute it together (`.aligned`)."""
 
-    @property
-    @abc.abstractmethod
-    def operands(self) -> tuple[Operand, ...]:
-        """The operands in the order of the PTX text, outputs included."""
+    opcode: ClassVar[str]
+    takes: ClassVar[tuple[Operand, ...]] = ()
+    needs: ClassVar[Requirement] = Requirement()
 
     @property
-    @abc.abstractmethod
+    def operands(self) -> tuple[Operand, ...]:
+        """The operands in the order of the PTX text, outputs included."""
+        return self.takes
+
+    @property
     def mnemonic(self) -> str:
         """The opcode with its qualifiers, such as `add.u32`."""
+        return self.opcode
 
     @property
     def requires(self) -> Requirement:
         """What the module must declare."""
-        return Requirement()
+        return self.needs
 
     def text(self, *args: str) -> str:
         """The PTX statement without guard and semicolon; `args` are printed operands, one for each of `operands`."""

@@ -83,8 +83,6 @@ class WarpState(Protocol):
         """Arrive `count` times; with `transaction_bytes`, expect those first (`arrive.expect_tx`). Remote addresses allowed."""
         ...
 
-    def mbarrier_expect(self, address: Bits, transaction_bytes: Bits) -> None: ...
-
     def mbarrier_test(self, address: Bits, parity: Bits) -> Mask:
         """True for the lanes whose barrier has completed the phase of that parity. The completing phase's writes become visible."""
         ...
@@ -105,8 +103,6 @@ class WarpState(Protocol):
     def barrier_any(self, index: int, threads: int, value: Mask) -> Mask | Suspend:
         """Named barrier `barrier.red.or`: whether `value` holds for any of the threads, once all have arrived."""
         ...
-
-    def barrier_arrive(self, index: int, threads: int) -> None: ...
 
     def warp_sync(self) -> None:
         """`bar.warp.sync`: the active lanes see what each of them has seen."""
@@ -198,5 +194,3 @@ class WarpState(Protocol):
     def shuffle(self, value: Bits, source_lane: Bits) -> Bits:
         """Each active lane reads `value` of `source_lane`; reading an inactive lane is an error."""
         ...
-
-    def trap(self, message: str) -> None: ...

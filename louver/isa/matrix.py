@@ -12,7 +12,7 @@ of its eight rows in shared memory, 16 bytes each and aligned to 16; transposed,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -44,25 +44,19 @@ class StoreMatrix(Effect):
     transpose: bool = False
     count: Literal[1, 2, 4] = 4
 
-    aligned: ClassVar[bool] = True
+    aligned = True
+    needs = Requirement((7, 8), "sm_90")
 
     def __post_init__(self) -> None:
         _check(self.count)
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """[a], {r0, …}."""
         return Operand("a", "in", "b32", kind="address"), Operand("r", "in", "b32", self.count, "register", braces=True)
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"stmatrix.sync.aligned.m8n8.x{self.count}{'.trans' if self.transpose else ''}.shared.b16"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 7.8, sm_90."""
-        return Requirement((7, 8), "sm_90")
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Gather each matrix from the lanes and store its rows (or columns) at the lanes' addresses."""
@@ -81,21 +75,19 @@ class LoadMatrix(Effect):
     transpose: bool = False
     count: Literal[1, 2, 4] = 4
 
-    aligned: ClassVar[bool] = True
+    aligned = True
 
     def __post_init__(self) -> None:
         _check(self.count)
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """{r0, …}, [a]."""
         return Operand("r", "out", "b32", self.count, "register", braces=True), Operand(
             "a", "in", "b32", kind="address"
         )
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"ldmatrix.sync.aligned.m8n8.x{self.count}{'.trans' if self.transpose else ''}.shared.b16"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:

@@ -70,14 +70,12 @@ class Load(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d, [a]."""
         address: RegType = "b64" if self.space == "global" else "b32"
         d = Operand("d", "out", self.type, self.count, "register", braces=self.count > 1)
         return d, Operand("a", "in", address, kind="address")
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         cache = (".nc" if self.read_only else "") + (".L1::no_allocate" if self.streaming else "")
         return f"ld.{self.space}{cache}{VECTOR[self.count]}.{self.type}"
 
@@ -105,14 +103,12 @@ class Store(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """[a], b."""
         address: RegType = "b64" if self.space == "global" else "b32"
         b = Operand("b", "in", self.type, self.count, "register", braces=self.count > 1)
         return Operand("a", "in", address, kind="address"), b
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"st.{self.space}{VECTOR[self.count]}.{self.type}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
@@ -129,16 +125,13 @@ class LoadParameter(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d, [name]."""
         return Operand("d", "out", REGISTER[self.type], kind="register"), Operand("a", "in", "b64", kind="address")
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"ld.param.{self.type}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Load the parameter."""
         data = warp.load("param", inputs[0], REGISTER_BITS[REGISTER[self.type]] // 8)
         return (bytes_to_registers(data, REGISTER[self.type], 1),)
 
@@ -151,12 +144,10 @@ class SymbolAddress(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d, the symbol."""
         return Operand("d", "out", self.type, kind="register"), Operand("a", "in", "b64", kind="address")
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"mov.{self.type}"
 
     def text(self, *args: str) -> str:
@@ -213,19 +204,16 @@ class AtomicAdd(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d when it returns, [a], b."""
         kind = ATOMIC_TYPES[self.type].register
         d = (Operand("d", "out", kind, kind="register"),) if self.returns else ()
         return *d, Operand("a", "in", "b64", kind="address"), Operand("b", "in", kind)
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"{'atom' if self.returns else 'red'}.global.add.{ATOMIC_TYPES[self.type].suffix}"
 
     @property
     def requires(self) -> Requirement:
-        """PTX 7.8 and sm_90 for bf16."""
         return ATOMIC_TYPES[self.type].requires
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
@@ -244,19 +232,19 @@ class AddVector(Effect):
     type: AtomicKind = "f32"
     count: Literal[2, 4] = 2
 
+    needs = Requirement((8, 1), "sm_90")
+
     def __post_init__(self) -> None:
         if self.type not in ("f32", "f16x2", "bf16x2") or self.count not in (2, 4):
             raise ValueError(f"a vector of 2 or 4 f32, f16x2 or bf16x2 is added, got {self.count} × {self.type}")
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """[a], {b, …}."""
         kind = ATOMIC_TYPES[self.type].register
         return Operand("a", "in", "b64", kind="address"), Operand("b", "in", kind, self.count, braces=True)
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return (
             "red.global.add."
             + {
@@ -265,11 +253,6 @@ class AddVector(Effect):
                 "bf16x2": f"noftz.v{self.count}.bf16x2",
             }[self.type]
         )
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.1, sm_90."""
-        return Requirement((8, 1), "sm_90")
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Add, lane by lane."""
@@ -317,14 +300,12 @@ class AtomicUpdate(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d when it returns, [a], b."""
         kind = REGISTER[self.type]
         d = (Operand("d", "out", kind, kind="register"),) if self.returns else ()
         return *d, Operand("a", "in", "b64", kind="address"), Operand("b", "in", kind)
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"{'atom' if self.returns else 'red'}.global.{self.op}.{self.type}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
@@ -346,7 +327,6 @@ class AtomicCompareAndSwap(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d, [a], b, c."""
         return (
             Operand("d", "out", self.type, kind="register"),
             Operand("a", "in", "b64", kind="address"),
@@ -355,7 +335,6 @@ class AtomicCompareAndSwap(Effect):
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"atom.global.cas.{self.type}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:

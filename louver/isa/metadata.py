@@ -55,7 +55,6 @@ CODE_BITS = 4
 """Bits of a code: two indices, the first one in the low bits."""
 
 INDEX_BITS = 2
-INDEX_MASK = (1 << INDEX_BITS) - 1
 
 CODES = 8
 """Codes of one word."""

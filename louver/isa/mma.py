@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +65,7 @@ class Mma(Effect):
     selector: int = 0
     satfinite: bool = False
 
-    aligned: ClassVar[bool] = True
+    aligned = True
 
     def __post_init__(self) -> None:
         allowed = ACCUMULATORS.get((self.a, self.b))
@@ -144,7 +144,6 @@ class Mma(Effect):
 
     @property
     def mnemonic(self) -> str:
-        """The opcode with its qualifiers."""
         sparse = ".sp::ordered_metadata" if self.sparse else ""
         saturate = ".satfinite" if self.satfinite else ""
         shape = f"m{ROWS}n{COLUMNS}k{self.k}"

@@ -22,7 +22,6 @@ class Select(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d, a, b, p."""
         return (
             Operand("d", "out", self.type, kind="register"),
             Operand("a", "in", self.type),
@@ -32,11 +31,9 @@ class Select(Pure):
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"selp.{self.type}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         a, b, p = inputs
         return (np.where(p, a, b),)
 
@@ -49,16 +46,13 @@ class Move(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d, a."""
         return Operand("d", "out", self.type, kind="register"), Operand("a", "in", self.type)
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"mov.{self.type}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """The input."""
         return (inputs[0].copy(),)
 
 
@@ -74,16 +68,13 @@ class Pack(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d, {lo, hi}."""
         return Operand("d", "out", self.type, kind="register"), Operand("a", "in", self._half, 2, braces=True)
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"mov.{self.type}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         wide = STORAGE[self.type]
         low, high = inputs[0].astype(wide)
         shift = np.array(32 if self.type == "b64" else 16, dtype=wide)
@@ -98,17 +89,14 @@ class Unpack(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """{lo, hi}, a."""
         half: RegType = "b32" if self.type == "b64" else "b16"
         return Operand("d", "out", half, 2, "register", braces=True), Operand("a", "in", self.type, kind="register")
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"mov.{self.type}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         half = np.uint32 if self.type == "b64" else np.uint16
         return (np.stack([inputs[0].astype(half), (inputs[0] >> (8 * half().itemsize)).astype(half)]),)
 
@@ -119,17 +107,12 @@ class Bitcast(Pure):
 
     to: Literal["b32", "f32"]
 
+    opcode = "mov.b32"
+
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d, a."""
         source: RegType = "f32" if self.to == "b32" else "b32"
         return Operand("d", "out", self.to, kind="register"), Operand("a", "in", source, kind="register")
 
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "mov.b32"
-
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """The input."""
         return (inputs[0].copy(),)

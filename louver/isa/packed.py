@@ -40,18 +40,14 @@ class PackedBinary(Pure):
     op: PackedOp
     type: Half
 
+    takes = _operands("a", "b")
+
     def __post_init__(self) -> None:
         if self.op not in FLOATING:
             raise ValueError(f"packed floats have the operations {', '.join(FLOATING)}, got {self.op!r}")
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d, a, b."""
-        return _operands("a", "b")
-
-    @property
     def mnemonic(self) -> str:
-        """The opcode."""
         rounded = "" if self.op in ("min", "max") else ".rn"
         return f"{self.op}{rounded}.{self.type}x2"
 
@@ -61,5 +57,4 @@ class PackedBinary(Pure):
         return Requirement((7, 8), "sm_90") if self.type == "bf16" else Requirement()
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         return (_apply(self.type, FLOATING[self.op], inputs),)

@@ -167,7 +167,6 @@ class Binary(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d, a, b."""
         kind = REGISTER[self.type]
         amount: RegType = "b32" if self.op in SHIFTS else kind
         return Operand("d", "out", kind, kind="register"), Operand("a", "in", kind), Operand("b", "in", amount)
@@ -179,7 +178,6 @@ class Binary(Pure):
         return f"{self.op}{rounded}.{self.type}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         a, b = inputs
         function = OPERATIONS[self.type][self.op]
         if self.type == "f32":
@@ -204,11 +202,9 @@ class MultiplyWide(Pure):
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"{'mad' if self.add else 'mul'}.wide.{self.type}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         wide: type[np.generic] = np.uint64 if self.type == "u32" else np.int64
         product = values(inputs[0], self.type).astype(wide) * values(inputs[1], self.type).astype(wide)
         result = product.view(np.uint64)
@@ -223,17 +219,14 @@ class MultiplyAdd(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d, a, b, c."""
         kind = REGISTER[self.type]
         return Operand("d", "out", kind, kind="register"), *(Operand(name, "in", kind) for name in "abc")
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"mad.lo.{self.type}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         a, b, c = (values(bits, self.type) for bits in inputs)
         with np.errstate(all="ignore"):
             return (to_bits(a * b + c, self.type),)
@@ -252,17 +245,14 @@ class Compare(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """p, a, b."""
         kind = REGISTER[self.type]
         return Operand("p", "out", "pred", kind="register"), Operand("a", "in", kind), Operand("b", "in", kind)
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"setp.{self.compare}.{self.type}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         a, b = (values(bits, self.type) for bits in inputs)
         result = COMPARE[self.compare](a, b)
         if self.type == "f32":
@@ -278,15 +268,12 @@ class Not(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d, a."""
         kind = REGISTER[self.type]
         return Operand("d", "out", kind, kind="register"), Operand("a", "in", kind)
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"not.{self.type}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane."""
         return (~inputs[0],)

@@ -1,16 +1,15 @@
 """Special registers, and exchange among the lanes of a warp.
 
-Source: PTX ISA, Special Registers, shfl.sync, elect.sync, activemask.
+Source: PTX ISA, Special Registers, shfl.sync, elect.sync.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from louver.isa.instruction import LANES, Bits, Effect, Operand, Requirement
+from louver.isa.instruction import LANES, SM90, Bits, Effect, Operand, Requirement
 from louver.isa.machine import Suspend, WarpState
 
 CLUSTER_SPECIAL = ("%cluster_ctarank", "%cluster_nctarank", "%clusterid.x", "%nclusterid.x")
@@ -34,19 +33,12 @@ class Special(Effect):
 
     name: str
 
+    opcode = "mov.u32"
+    takes = (Operand("d", "out", "b32", kind="register"),)
+
     def __post_init__(self) -> None:
         if self.name not in SPECIAL:
             raise ValueError(f"the special registers are {', '.join(SPECIAL)}, got {self.name!r}")
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d."""
-        return (Operand("d", "out", "b32", kind="register"),)
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "mov.u32"
 
     def text(self, *args: str) -> str:
         """The register's name is part of the form."""
@@ -58,7 +50,6 @@ class Special(Effect):
         return Requirement((7, 8), "sm_90") if self.name in CLUSTER_SPECIAL else Requirement()
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Read it."""
         return (warp.special(self.name),)
 
 
@@ -66,24 +57,15 @@ class Special(Effect):
 class ShuffleIndex(Effect):
     """`shfl.sync.idx.b32 d, a, lane, 31, 0xffffffff`: `a` of another lane of the whole warp."""
 
-    aligned: ClassVar[bool] = True
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d, a, lane."""
-        return Operand("d", "out", "b32", kind="register"), Operand("a", "in", "b32"), Operand("lane", "in", "b32")
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "shfl.sync.idx.b32"
+    aligned = True
+    opcode = "shfl.sync.idx.b32"
+    takes = (Operand("d", "out", "b32", kind="register"), Operand("a", "in", "b32"), Operand("lane", "in", "b32"))
 
     def text(self, *args: str) -> str:
         """Clamp and member mask are constants: the whole warp."""
         return f"{self.mnemonic} {', '.join(args)}, 31, {FULL_MASK:#x}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Shuffle."""
         return (warp.shuffle(inputs[0], inputs[1]),)
 
 
@@ -91,17 +73,9 @@ class ShuffleIndex(Effect):
 class ShuffleButterfly(Effect):
     """`shfl.sync.bfly.b32 d, a, mask, 31, 0xffffffff`: `a` of the lane whose number differs in the mask's bits, below 32."""
 
-    aligned: ClassVar[bool] = True
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d, a, mask."""
-        return Operand("d", "out", "b32", kind="register"), Operand("a", "in", "b32"), Operand("mask", "in", "b32")
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "shfl.sync.bfly.b32"
+    aligned = True
+    opcode = "shfl.sync.bfly.b32"
+    takes = (Operand("d", "out", "b32", kind="register"), Operand("a", "in", "b32"), Operand("mask", "in", "b32"))
 
     def text(self, *args: str) -> str:
         """Clamp and member mask are constants: the whole warp."""
@@ -117,22 +91,10 @@ class ShuffleButterfly(Effect):
 class Elect(Effect):
     """`elect.sync _|p, 0xffffffff`: true in one lane of the whole warp, the same one every time."""
 
-    aligned: ClassVar[bool] = True
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """p."""
-        return (Operand("p", "out", "pred", kind="register"),)
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "elect.sync"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90."""
-        return Requirement((8, 0), "sm_90")
+    aligned = True
+    opcode = "elect.sync"
+    takes = (Operand("p", "out", "pred", kind="register"),)
+    needs = SM90
 
     def text(self, *args: str) -> str:
         """The elected lane's number is not used: `_`."""
@@ -143,23 +105,3 @@ class Elect(Effect):
         elected = np.zeros(LANES, np.bool_)
         elected[np.flatnonzero(warp.active)[:1]] = True
         return (elected,)
-
-
-@dataclass(frozen=True, slots=True)
-class ActiveMask(Effect):
-    """`activemask.b32 d`: one bit for each lane that executes it."""
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d."""
-        return (Operand("d", "out", "b32", kind="register"),)
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "activemask.b32"
-
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """The mask, in every lane."""
-        mask = sum(1 << lane for lane in np.flatnonzero(warp.active).tolist())
-        return (np.full(LANES, mask, np.uint32),)

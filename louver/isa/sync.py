@@ -1,18 +1,16 @@
-"""Barriers of warp, CTA and cluster, proxy fences, register reallocation, trap.
+"""Barriers of warp, CTA and cluster, proxy fences, register reallocation.
 
-Source: PTX ISA, Parallel Synchronization and Communication; Miscellaneous (setmaxnreg), Control Flow (trap).
+Source: PTX ISA, Parallel Synchronization and Communication; Miscellaneous (setmaxnreg).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
-from louver.isa.instruction import LANES, Bits, Effect, Operand, Requirement
+from louver.isa.instruction import LANES, SM90, Bits, Effect, Operand, Requirement
 from louver.isa.machine import Suspend, WarpState
 from louver.isa.targets import SM_90A
-
-SM90 = Requirement((8, 0), "sm_90")
 
 NAMED_BARRIERS = 16
 """Named barriers of a CTA; 0 is the one that `__syncthreads` uses."""
@@ -22,15 +20,8 @@ NAMED_BARRIERS = 16
 class WarpSync(Effect):
     """`bar.warp.sync mask`: the active lanes wait for each other, and see each other's memory accesses."""
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """mask."""
-        return (Operand("mask", "in", "b32"),)
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "bar.warp.sync"
+    opcode = "bar.warp.sync"
+    takes = (Operand("mask", "in", "b32"),)
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Synchronise the active lanes."""
@@ -52,23 +43,16 @@ class BarrierSync(Effect):
     index: int
     threads: int
 
-    aligned: ClassVar[bool] = True
+    aligned = True
 
     def __post_init__(self) -> None:
         _check_barrier(self.index, self.threads)
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
-        """None."""
-        return ()
-
-    @property
     def mnemonic(self) -> str:
-        """The opcode and its constants."""
         return f"barrier.sync.aligned {self.index}, {self.threads}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Arrive and wait."""
         suspend = warp.barrier_sync(self.index, self.threads)
         return () if suspend is None else suspend
 
@@ -80,81 +64,31 @@ class BarrierAny(Effect):
     index: int
     threads: int
 
-    aligned: ClassVar[bool] = True
+    aligned = True
+    opcode = "barrier.red.or.aligned.pred"
+    takes = (Operand("d", "out", "pred", kind="register"), Operand("a", "in", "pred", kind="register"))
 
     def __post_init__(self) -> None:
         _check_barrier(self.index, self.threads)
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """d, a."""
-        return Operand("d", "out", "pred", kind="register"), Operand("a", "in", "pred", kind="register")
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "barrier.red.or.aligned.pred"
-
     def text(self, *args: str) -> str:
-        """The constants stand between the operands."""
         d, a = args
         return f"{self.mnemonic} {d}, {self.index}, {self.threads}, {a}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Arrive with the predicate, and wait."""
         found = warp.barrier_any(self.index, self.threads, inputs[0])
         return found if isinstance(found, Suspend) else (found,)
-
-
-@dataclass(frozen=True, slots=True)
-class BarrierArrive(Effect):
-    """`barrier.arrive.aligned index, threads`: arrive at a named barrier without waiting."""
-
-    index: int
-    threads: int
-
-    aligned: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _check_barrier(self.index, self.threads)
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """None."""
-        return ()
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode and its constants."""
-        return f"barrier.arrive.aligned {self.index}, {self.threads}"
-
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Arrive."""
-        warp.barrier_arrive(self.index, self.threads)
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterArrive(Effect):
     """`barrier.cluster.arrive.release`: arrive at the cluster's barrier."""
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """None."""
-        return ()
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode; not `.aligned`, since a role may have run one lane alone."""
-        return "barrier.cluster.arrive.release"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90."""
-        return SM90
+    # Not `.aligned`, since a role may have run one lane alone.
+    opcode = "barrier.cluster.arrive.release"
+    needs = SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Arrive."""
         warp.cluster_arrive()
         return ()
 
@@ -163,23 +97,10 @@ class ClusterArrive(Effect):
 class ClusterWait(Effect):
     """`barrier.cluster.wait.acquire`: wait for all threads of the cluster."""
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """None."""
-        return ()
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "barrier.cluster.wait.acquire"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90."""
-        return SM90
+    opcode = "barrier.cluster.wait.acquire"
+    needs = SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Wait."""
         suspend = warp.cluster_wait()
         return () if suspend is None else suspend
 
@@ -193,23 +114,13 @@ class FenceProxyAsync(Effect):
 
     space: Literal["shared::cta", "global"] = "shared::cta"
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """None."""
-        return ()
+    needs = SM90
 
     @property
     def mnemonic(self) -> str:
-        """The opcode."""
         return f"fence.proxy.async.{self.space}"
 
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90."""
-        return SM90
-
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Fence."""
         if self.space == "shared::cta":
             warp.fence_proxy_async()
         return ()
@@ -219,18 +130,9 @@ class FenceProxyAsync(Effect):
 class FenceGpu(Effect):
     """`fence.acq_rel.gpu`: what the thread has done or seen before is seen by whoever sees what it does after."""
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """None."""
-        return ()
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "fence.acq_rel.gpu"
+    opcode = "fence.acq_rel.gpu"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Fence."""
         warp.fence_gpu()
         return ()
 
@@ -242,7 +144,8 @@ class SetMaxRegisters(Effect):
     action: Literal["inc", "dec"]
     count: int
 
-    aligned: ClassVar[bool] = True
+    aligned = True
+    needs = Requirement((8, 0), "sm_90a")
 
     def __post_init__(self) -> None:
         low, high, step = SM_90A.setmaxnreg_min, SM_90A.setmaxnreg_max, SM_90A.setmaxnreg_step
@@ -250,43 +153,10 @@ class SetMaxRegisters(Effect):
             raise ValueError(f"setmaxnreg takes a multiple of {step} from {low} to {high}, got {self.count}")
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
-        """None: the count is part of the form."""
-        return ()
-
-    @property
     def mnemonic(self) -> str:
-        """The opcode and its constant."""
         return f"setmaxnreg.{self.action}.sync.aligned.u32 {self.count}"
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90a."""
-        return Requirement((8, 0), "sm_90a")
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Reallocate; an increase waits for free registers."""
         suspend = warp.set_max_registers(self.count, self.action == "inc")
         return () if suspend is None else suspend
-
-
-@dataclass(frozen=True, slots=True)
-class Trap(Effect):
-    """`trap`: ends the kernel with an error. message: what the emulator reports."""
-
-    message: str
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """None."""
-        return ()
-
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "trap"
-
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Stop."""
-        warp.trap(self.message)
-        return ()

@@ -10,7 +10,7 @@ Source: PTX ISA, wgmma.mma_async and wgmma.mma_async.sp.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,7 +79,7 @@ class Wgmma(Effect):
     satfinite: bool = False
     selector: int = 0
 
-    aligned: ClassVar[bool] = True
+    aligned = True
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -168,7 +168,6 @@ class Wgmma(Effect):
 
     @property
     def mnemonic(self) -> str:
-        """The opcode with its qualifiers."""
         sparse = ".sp" if self.sparse else ""
         saturate = ".satfinite" if self.satfinite else ""
         shape = f"m{ROWS}n{self.n}k{self.k}"
@@ -263,17 +262,8 @@ class _Ordering(Effect):
     """What orders products takes no operands and belongs to the whole warp."""
 
     __slots__ = ()
-    aligned: ClassVar[bool] = True
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """None."""
-        return ()
-
-    @property
-    def requires(self) -> Requirement:
-        """PTX 8.0, sm_90a."""
-        return Requirement((8, 0), "sm_90a")
+    aligned = True
+    needs = Requirement((8, 0), "sm_90a")
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,13 +273,9 @@ class WgmmaFence(_Ordering):
     Needed before the first product and whenever other instructions have written its registers.
     """
 
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "wgmma.fence.sync.aligned"
+    opcode = "wgmma.fence.sync.aligned"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Fence the warp."""
         warp.fence_wgmma()
         return ()
 
@@ -298,13 +284,9 @@ class WgmmaFence(_Ordering):
 class WgmmaCommit(_Ordering):
     """wgmma.commit_group: the products since the last commit become a group that can be waited for."""
 
-    @property
-    def mnemonic(self) -> str:
-        """The opcode."""
-        return "wgmma.commit_group.sync.aligned"
+    opcode = "wgmma.commit_group.sync.aligned"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Close the warp's open group."""
         warp.wgmma_commit()
         return ()
 
@@ -321,10 +303,8 @@ class WgmmaWait(_Ordering):
 
     @property
     def mnemonic(self) -> str:
-        """The opcode and its constant."""
         return f"wgmma.wait_group.sync.aligned {self.pending}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Wait for the warp's groups."""
         suspend = warp.wgmma_wait(self.pending)
         return () if suspend is None else suspend

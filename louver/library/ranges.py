@@ -105,26 +105,25 @@ class Cutting:
     def of(cls, operands: Operands, schedule: Schedule) -> Cutting:
         """Of a schedule for these operands."""
         tile, cluster = schedule.tile, schedule.order.cluster
-        rows, columns = (1, cluster) if schedule.order.multicast == "values" else (cluster, 1)
         bits, columns_a_load = element_type(operands.b).bits, columns_per_load(operands.a)
         stage = values_layout(schedule, operands.a).bytes + dense_layout(schedule, operands.b, operands.b_major).bytes
         stage += tile.m * tile.k // 8
         cycles = stage / SM_BYTES
         if schedule.ring.metadata == "global":
             cycles = max(cycles, LOAD_CYCLES * tile.k / columns_a_load)
-        registers, sharing = (
+        registers, warpgroups = (
             accumulator_registers(schedule, operands.accumulator, promoted=False),
-            schedule.roles.sharing,
+            schedule.roles.consumers,
         )
         return cls(
-            tile.m * rows,
-            tile.n * columns,
+            tile.m * cluster,
+            tile.n,
             tile.k,
             cluster,
             cycles,
             columns_a_load // tile.k,
-            REGISTER_BYTES * registers * WARPGROUP_THREADS * sharing,
-            sharing,
+            REGISTER_BYTES * registers * WARPGROUP_THREADS * warpgroups,
+            warpgroups,
             parts_together(registers),
             bits,
             element_type(operands.out).bytes,

@@ -18,7 +18,7 @@ from louver.measure.schedules import time_schedules
 SHAPE = (4096, 8192, 8192)
 """M, N, K of the worklog's products."""
 
-TILE = ("tile_m", "tile_n", "consumers", "pingpong")
+TILE = ("tile_m", "tile_n", "consumers")
 """Fields that are one change: as few of the others fit together."""
 
 QUICK = Protocol(rounds=2, burst_seconds=0.02, pause_seconds=0.01, rotation_bytes=50_000_000)
@@ -47,14 +47,10 @@ OURS: tuple[Step, ...] = (
     ({"store": "bulk"}, None),
     ({"raster": 16}, None),
     ({"l2": "values"}, None),
-    ({"values": "registers"}, None),
-    ({"values": "shared"}, None),
     ({"tile_m": 192, "tile_n": 192, "consumers": 3}, None),
-    ({"tile_m": 128, "tile_n": 128, "consumers": 2, "pingpong": True}, None),
-    ({"tile_m": 128, "tile_n": 256, "consumers": 2, "pingpong": False}, None),
+    ({"tile_m": 128, "tile_n": 256, "consumers": 2}, None),
     ({"staging": 128}, None),
     ({"cluster": 2}, None),
-    ({"multicast": "values"}, None),
 )
 """Beyond the worklog. What does not pay is on the ladder too, with a rung back where others follow; `staging` makes the library's
 choice for f16.
@@ -95,7 +91,7 @@ def change_between(below: Schedule, above: Schedule) -> str:
     before, after = below.flat(), above.flat()
     names = [name for name in FIELDS if before[name] != after[name]]
     if names and set(names) <= set(TILE):
-        return f"tile {above.tile.m}×{above.tile.n}, {above.roles.consumers} consumers{' in turn' if above.roles.pingpong else ''}"
+        return f"tile {above.tile.m}×{above.tile.n}, {above.roles.consumers} consumers"
     if len(names) != 1:
         raise ValueError(
             f"a rung differs from the one below by one field, or by {', '.join(TILE)}, got {', '.join(names) or 'none'}: "

@@ -35,12 +35,6 @@ ALTERNATIVES: tuple[Mapping[str, Any], ...] = (
     {"raster": 32},
     {"l2": "even"},
     {"cluster": 2},
-    {"cluster": 2, "multicast": "values"},
-    {"tile_m": 128, "tile_n": 128, "consumers": 2, "pingpong": True},
-    {"tile_m": 128, "tile_n": 128, "consumers": 2, "pingpong": True, "cluster": 2},
-    {"tile_m": 128, "tile_n": 128, "consumers": 2, "pingpong": True, "cluster": 2, "multicast": "values"},
-    {"tile_m": 64, "tile_n": 256, "consumers": 2, "pingpong": True},
-    {"tile_m": 128, "tile_n": 256, "consumers": 2, "pingpong": True},
     {"tile_n": 64, "staging": None},
     {"tile_n": 128, "staging": None},
     {"tile_n": 192, "staging": None},
@@ -54,7 +48,6 @@ ALTERNATIVES: tuple[Mapping[str, Any], ...] = (
     {"tile_k": 64},
     {"tile_k": 128},
     {"store": "direct"},
-    {"values": "registers"},
     {"staging": None},
     {"staging": 16},
     {"staging": 32},
@@ -62,8 +55,7 @@ ALTERNATIVES: tuple[Mapping[str, Any], ...] = (
     {"stages": 3},
     {"stages": 2},
 )
-"""Changes to the library's choice, one at a time. A tile's change of shape is one change. What does not fit is left out: the widest
-tile in turn is for sums in f16.
+"""Changes to the library's choice, one at a time. A tile's change of shape is one change. What does not fit is left out.
 """
 
 

@@ -12,7 +12,7 @@ from louver.isa.targets import Target
 from louver.library.configure import MAX_STAGES, deepest
 from louver.library.tuned_entry import size_class
 
-TOGETHER = (
+_SHAPES = (
     (128, 256, 2),
     (128, 192, 2),
     (128, 128, 2),
@@ -28,26 +28,10 @@ TOGETHER = (
     (64, 256, 1),
     (64, 128, 1),
 )
-"""Tiles that all consumer warpgroups work on, and how many there are."""
-
-IN_TURN = ((128, 128, 2), (64, 256, 2), (128, 192, 2), (128, 256, 2), (128, 64, 2))
-"""Tiles of which each of two warpgroups has one. The wider ones fit the registers with sums in f16."""
-
 TILES: tuple[Mapping[str, int | None], ...] = tuple(
-    {"tile_m": m, "tile_n": n, "consumers": consumers, "pingpong": pingpong, "staging": None}
-    for pingpong, shapes in ((False, TOGETHER), (True, IN_TURN))
-    for m, n, consumers in shapes
+    {"tile_m": m, "tile_n": n, "consumers": consumers, "staging": None} for m, n, consumers in _SHAPES
 )
-"""Tiles and the warpgroups that share them or take them in turn: one change, as few of the others fit together. Columns staged at
-a time go by the tile.
-"""
-
-CLUSTERS: tuple[Mapping[str, Any], ...] = (
-    {"cluster": 1, "multicast": "dense"},
-    {"cluster": 2, "multicast": "dense"},
-    {"cluster": 2, "multicast": "values"},
-)
-"""Which CTAs share what: one change, as one of the fields means nothing without the other."""
+"""Tiles and the warpgroups that share them: one change, as few of the others fit together. Columns staged at a time go by the tile."""
 
 NUMBERS: Mapping[str, tuple[int | None, ...]] = {
     "tile_k": (64, 128),
@@ -57,10 +41,8 @@ NUMBERS: Mapping[str, tuple[int | None, ...]] = {
 }
 """Values of the fields that are numbers. A field that is a choice of names or a yes and no tries all; others stay."""
 
-APART = ("specialized", "cluster", "multicast", "pingpong")
-"""Fields that the search does not change alone: a schedule without a producer differs by more than one thing, and is for
-comparison; for the others see `TILES` and `CLUSTERS`.
-"""
+APART = ("specialized",)
+"""Fields that the search does not change alone: a schedule without a producer differs by more than one thing, and is for comparison."""
 
 GAIN = 0.005
 """Part of the time that a change must save to be taken: less is noise."""
@@ -124,7 +106,6 @@ def search(base: Schedule, around: Callable[[Schedule], Iterator[Schedule]], mea
 
 def _changes() -> Iterator[Mapping[str, Any]]:
     yield from TILES
-    yield from CLUSTERS
     records = get_type_hints(Schedule)
     for name, (record, part) in FIELDS.items():
         for value in () if name in APART else _values(name, get_type_hints(records[record])[part]):

@@ -16,7 +16,6 @@ from louver.emulator import (
     UninitialisedError,
     UseBeforeArrivalError,
 )
-from louver.emulator.removal import survey, undetected
 from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
 from louver.isa.barrier import MapShared
 from louver.isa.memory import Load, Store
@@ -24,6 +23,7 @@ from louver.isa.sync import WarpSync
 from louver.isa.tensormap import TensorMap
 from louver.ptx.module import Address
 from support.emulated import Bench, every_order, kernel
+from support.removal import survey, undetected
 
 SLOT = 16
 UNORDERED = (UseBeforeArrivalError, UninitialisedError)

@@ -14,12 +14,10 @@ from louver.emulator import (
     MisalignedError,
     OutOfBoundsError,
     OverwriteInUseError,
-    TrapError,
     UninitialisedError,
 )
 from louver.isa.memory import AtomicAdd, Load, Store
 from louver.isa.special import ShuffleIndex
-from louver.isa.sync import Trap
 from louver.isa.wgmma import WgmmaFence
 from louver.ptx.module import Address
 from support.emulated import RESULT, VALUE, Bench, Probe, every_order, kernel, launch
@@ -244,8 +242,7 @@ def test_endless_loops_are_given_up(monkeypatch):
     _expect(LimitError, "does not end", write)
 
 
-def test_traps_and_unknown_special_registers():
-    _expect(TrapError, "the kernel trapped: why", lambda k: k.emit(Trap("why")))
+def test_unknown_special_registers():
     probe = Probe("clock", lambda w: (w.special("%clock"),), (), (RESULT,))
     _expect(LaunchError, "%clock is not modelled", lambda k: k.emit(probe, k.reg("b32")))
 

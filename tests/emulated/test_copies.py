@@ -20,7 +20,7 @@ from louver.emulator import (
     UseBeforeArrivalError,
 )
 from louver.isa.barrier import FenceMbarrierInit
-from louver.isa.bulk import BulkCommit, BulkLoad, PrefetchTensorMap
+from louver.isa.bulk import BulkCommit, BulkLoad, BulkTensorLoad
 from louver.isa.tensormap import TensorMap
 from louver.ptx.module import Address
 from support.emulated import Bench, every_order, kernel, smem
@@ -454,7 +454,8 @@ def test_linear_bulk_copies(rng, order, size, to, shift, error):
 
 def test_the_address_of_a_scalar_is_no_tensor_map():
     def write(k):
-        k.emit(PrefetchTensorMap(), Address(k.map("n")))
+        with k.thread(0):
+            k.emit(BulkTensorLoad(), smem(0), k.map("n"), (k.mov(0), k.mov(0)), smem(2048))
 
     with pytest.raises(LaunchError, match="address of a tensor map is expected, got that of 7"):
         Bench(arguments={"n": 7}).run(kernel(write, n="u32"), Earliest())

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from louver.emulator import EmulationError
-from louver.emulator.removal import removals, survey, undetected
 from louver.ptx.module import While
 from support.emulated import ORDERS, every_order
+from support.removal import removals, survey, undetected
 from support.ring_gemm import Case, build
 
 

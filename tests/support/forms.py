@@ -12,10 +12,8 @@ from louver.isa.barrier import (
     MapShared,
     MbarrierArrive,
     MbarrierArriveExpect,
-    MbarrierExpect,
     MbarrierInit,
     MbarrierInvalidate,
-    MbarrierTestWait,
     MbarrierTryWait,
 )
 from louver.isa.bits import ExtractField, PermuteBytes
@@ -27,7 +25,6 @@ from louver.isa.bulk import (
     BulkWait,
     CachePolicy,
     GenericParameter,
-    PrefetchTensorMap,
 )
 from louver.isa.bytes import LoadByte, StoreByte
 from louver.isa.convert import (
@@ -63,17 +60,15 @@ from louver.isa.memory import (
 from louver.isa.move import Bitcast, Move, Pack, Select, Unpack
 from louver.isa.packed import PackedBinary
 from louver.isa.scalar import COMPARE, OPERATIONS, Binary, Compare, MultiplyAdd, MultiplyWide, Not
-from louver.isa.special import SPECIAL, ActiveMask, Elect, ShuffleButterfly, ShuffleIndex, Special
+from louver.isa.special import SPECIAL, Elect, ShuffleButterfly, ShuffleIndex, Special
 from louver.isa.sync import (
     BarrierAny,
-    BarrierArrive,
     BarrierSync,
     ClusterArrive,
     ClusterWait,
     FenceGpu,
     FenceProxyAsync,
     SetMaxRegisters,
-    Trap,
     WarpSync,
 )
 from louver.ptx.builder import KernelBuilder
@@ -130,17 +125,15 @@ def effect_forms() -> Iterator[Effect | Pure]:
     for op, (types, _) in ATOMIC_UPDATES.items():
         yield from (AtomicUpdate(op, kind, returns) for kind in types for returns in (False, True)[op == "exch" :])  # type: ignore[arg-type]
     yield from (LoadParameter(kind) for kind in ("u32", "u64", "f32"))
-    yield from (SymbolAddress("b32"), SymbolAddress("b64"), GenericParameter(), PrefetchTensorMap())
+    yield from (SymbolAddress("b32"), SymbolAddress("b64"), GenericParameter())
     yield from (Special(name) for name in SPECIAL)
     yield from (
         ShuffleIndex(),
         ShuffleButterfly(),
         Elect(),
-        ActiveMask(),
         WarpSync(),
         BarrierSync(3, 96),
         BarrierAny(3, 96),
-        BarrierArrive(15, 1024),
     )
     yield from (
         ClusterArrive(),
@@ -150,10 +143,9 @@ def effect_forms() -> Iterator[Effect | Pure]:
         FenceGpu(),
         FenceMbarrierInit(),
         MapShared(),
-        Trap("stop"),
     )
     yield from (SetMaxRegisters("dec", 24), SetMaxRegisters("inc", 240))
-    yield from (MbarrierInit(), MbarrierExpect(), MbarrierTryWait(), MbarrierTestWait(), MbarrierInvalidate())
+    yield from (MbarrierInit(), MbarrierTryWait(), MbarrierInvalidate())
     for remote in (False, True):
         yield from (MbarrierArrive(remote), MbarrierArrive(remote, counted=True), MbarrierArriveExpect(remote))
     for rank in range(1, 6):

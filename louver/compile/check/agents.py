@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from louver.compile.check.barriers import Barrier, Clock, join
-from louver.compile.check.events import Event, Fill, Reads
+from louver.compile.check.events import Event, Reads
 from louver.compile.check.refuse import broken
 from louver.compile.check.stages import Group, Stage, Write
 from louver.isa.targets import WARPS_PER_WARPGROUP
@@ -24,14 +24,13 @@ Rings: TypeAlias = Sequence[Mapping[str, Sequence[Stage]]]
 
 @dataclass(slots=True)
 class Agent:
-    """One warpgroup of a role in one CTA, number `warpgroup` there; one thread if the role is single. index: its place in clocks.
+    """One warpgroup of a role in one CTA; one thread if the role is single. index: its place in clocks.
 
-    turns: taken so far. cleared: the tile has promoted sums. partial: blocks whose accumulators hold what is still to be promoted.
+    cleared: the tile has promoted sums. partial: blocks whose accumulators hold what is still to be promoted.
     """
 
     index: int
     cta: int
-    warpgroup: int
     warps: int
     clock: Clock
     barriers: Shared
@@ -40,9 +39,6 @@ class Agent:
     flight: deque[Group] = field(default_factory=deque[Group])
     fenced: bool = False
     words: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict[int, "dict[int, tuple[int, int]]"])
-    slots: dict[int, tuple[int, int]] = field(default_factory=dict[int, "tuple[int, int]"])
-    unfenced: set[int] = field(default_factory=set[int])
-    turns: int = 0
     cleared: bool = False
     partial: set[int] = field(default_factory=set[int])
 
@@ -55,10 +51,6 @@ class Agent:
             case "acquire" | "wait":
                 position = event.position // len(self._stages(event, self.cta))
                 return self._wait(event, position - (event.action.kind == "acquire"))
-            case "take_turn":
-                return self._take_turn(event)
-            case "pass_turn":
-                self._pass_turn(event)
             case "mma":
                 self._multiply(event)
             case "release":
@@ -72,12 +64,8 @@ class Agent:
                 self._fill(event)
                 if event.action.reads is not None:
                     self._read_stage(event, event.action.reads)
-            case "values":
-                self._fill(event)
-                self._read_stage(event, _given(event.action.reads))
             case "fence":
                 self.fenced = True
-                self.unfenced.clear()
             case "clear":
                 self.cleared = True
             case "promote":
@@ -110,16 +98,6 @@ class Agent:
             self.clock[self.index] += 1
             barrier.seen(self.index, self.clock[self.index], phase)
         return True
-
-    def _take_turn(self, event: Event) -> bool:
-        """The first warpgroup's first turn is there from the beginning."""
-        taken = self._wait(event, self.turns - (self.warpgroup == 0))
-        self.turns += taken
-        return taken
-
-    def _pass_turn(self, event: Event) -> None:
-        stages = self._stages(event, self.cta)
-        stages[(self.warpgroup + 1) % len(stages)].arrive(self.clock, self.turns - 1, self.warps, 0, event)
 
     def _load(self, event: Event) -> None:
         copy = _given(event.action.copy)
@@ -159,33 +137,29 @@ class Agent:
         if self.cleared:
             self._add_up(event, reads)
         self.open.sets.add(reads.register_set)
-        if reads.slot is not None:
-            self.open.slots.add(reads.slot)
 
     def _read_stage(self, event: Event, reads: Reads) -> None:
-        """A load of values or metadata counts as a part of the products that follow it: it is over before they begin."""
+        """A load of metadata counts as a part of the products that follow it: it is over before they begin."""
         for ring in reads.rings:
             stages = self.rings[self.cta][ring]
             stages[event.position % len(stages)].read(self.open, event.position, self.clock, event)
         self.open.positions.add(event.position)
 
     def _check_registers(self, event: Event, reads: Reads) -> None:
-        if not self.fenced or reads.slot in self.unfenced:
+        if not self.fenced:
             raise broken(
                 "products read and write registers only after a fence that follows other accesses of them",
-                "none since the accumulators or the values were last touched",
+                "none since the accumulators were last touched",
                 event,
             )
         now = (event.tile, event.step)
         words = self.words.get(reads.register_set, {})
         found = {f"metadata set {reads.register_set}": words.get(word) for word in sorted(reads.words)}
         wrong = next(((name, held) for name, held in found.items() if held != now), None)
-        if wrong is None and reads.slot is not None and self.slots.get(reads.slot) != now:
-            wrong = f"slot {reads.slot}", self.slots.get(reads.slot)
         if wrong is not None:
             name, held = wrong
             text = "nothing" if held is None else f"those of tile {held[0]}, step {held[1]}"
-            raise broken("a product reads the metadata and the values of its own step", f"{text} in {name}", event)
+            raise broken("a product reads the metadata of its own step", f"{text} in {name}", event)
 
     def _retire(self, pending: int) -> None:
         self.clock[self.index] += 1
@@ -200,23 +174,14 @@ class Agent:
                 f"step {fill.begin}",
                 event,
             )
-        metadata = event.action.kind == "metadata"
-        reading = [group.sets if metadata else group.slots for group in (*self.flight, self.open)]
-        if fill.steps and any(fill.number in registers for registers in reading):
+        if fill.steps and any(fill.number in group.sets for group in (*self.flight, self.open)):
             raise broken(
                 "registers are refilled only after the wait that retires the products which read them",
-                f"products in flight that read {'metadata set' if metadata else 'slot'} {fill.number}",
+                f"products in flight that read metadata set {fill.number}",
                 event,
             )
-        self._keep(fill, metadata=metadata)
-
-    def _keep(self, fill: Fill, *, metadata: bool) -> None:
-        held = {key: (fill.tile, step) for key, step in fill.steps.items()}
-        if metadata:
-            self.words.setdefault(fill.number, {}).update(held)
-        elif held:
-            self.slots[fill.number] = held[0]
-            self.unfenced.add(fill.number)
+        held = {word: (fill.tile, step) for word, step in fill.steps.items()}
+        self.words.setdefault(fill.number, {}).update(held)
 
     def _add_up(self, event: Event, reads: Reads) -> None:
         """Products whose sums are promoted: the first one of a block after each promotion begins anew, and no other."""
@@ -253,8 +218,6 @@ class Agent:
 
     def awaited(self, event: Event) -> Barrier:
         """The barrier that a waiting event waits for."""
-        if event.action.kind == "take_turn":
-            return self._stages(event, self.cta)[self.warpgroup]
         return self._barrier(event, self.cta, event.position)
 
     def finish(self, event: Event) -> None:

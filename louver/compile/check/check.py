@@ -2,7 +2,7 @@
 
 The roles run on a model, over tiles that take every loop several times and turn the ring round. Clocks (`barriers`) say what
 happens before what in every interleaving. Checked: a stage is overwritten only after the last product that reads it has
-been waited for; a product reads a stage after its bytes have arrived, and the metadata and values of its own step;
+been waited for; a product reads a stage after its bytes have arrived, and the metadata of its own step;
 phases count what arrives in them, and none can be mistaken for another; registers are refilled after their products;
 accumulators are read after all products; no wait is for ever; each stage that was acquired is released.
 A bulk store waits for its own staging area in its lowering: here it must share it with nobody.
@@ -68,29 +68,23 @@ def _check_kernel(kernel: ops.KernelOp) -> None:
     ctas = range(kernel.cluster.value.data)
     items = _items(kernel)
     words = words_a_step(kernel)
-    traces = [trace for role in roles for trace in _traces(role, items, words)]
-    holders = [(role, number, trace, cta) for role, number, trace in traces for cta in ctas]
+    traces = {role: list(Walk(role, items, words).events()) for role in roles}
+    holders = [(role, cta) for role in roles for _ in range(_warpgroups(role)) for cta in ctas]
     barriers = _barriers(kernel, len(holders))
     rings = [_rings(kernel) for _ in ctas]
     size = len(holders) + sum(len(stages) for each in barriers for stages in each.values())
     agents = [
-        (Agent(index, cta, number, warps_of(single=role.single is not None), [0] * size, barriers, rings), trace)
-        for index, (role, number, trace, cta) in enumerate(holders)
+        (Agent(index, cta, warps_of(single=role.single is not None), [0] * size, barriers, rings), traces[role])
+        for index, (role, cta) in enumerate(holders)
     ]
     _run(agents)
     for each in barriers:
-        _check_end(each, [trace for _, number, trace in traces if number == 0])
+        _check_end(each, list(traces.values()))
 
 
-def _traces(role: ops.RoleOp, items: Sequence[Item], words: int) -> list[tuple[ops.RoleOp, int, list[Event]]]:
-    """What each of the role's warpgroups does, or its one thread; the same for all, unless they take turns."""
-    count = 1 if role.single is not None else role.warpgroups.value.data
-    first = list(Walk(role, items, words).events())
-    alike = role.sharing == role.warpgroups.value.data
-    return [
-        (role, number, first if alike or not number else list(Walk(role, items, words, number).events()))
-        for number in range(count)
-    ]
+def _warpgroups(role: ops.RoleOp) -> int:
+    """Warpgroups that do what the role does, or its one thread."""
+    return 1 if role.single is not None else role.warpgroups.value.data
 
 
 def _items(kernel: ops.KernelOp) -> list[Item]:
@@ -112,9 +106,7 @@ def _items(kernel: ops.KernelOp) -> list[Item]:
         begin = WORDS // words_a_step(kernel)
         pattern += [Item(begin * turn, begin * turn + item.length) for turn, item in enumerate(pattern, 1)]
     items = list(pattern)
-    in_turn = any(op.in_turn is not None for op in walks)
-    turns = max((op.warpgroups.value.data for op in kernel.walk() if isinstance(op, ops.RoleOp)), default=1)
-    while sum(item.length for item in items) < ROUNDS * depth + 1 or (in_turn and len(items) < ROUNDS * turns):
+    while sum(item.length for item in items) < ROUNDS * depth + 1:
         items += pattern
     return items
 

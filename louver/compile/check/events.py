@@ -21,10 +21,7 @@ Kind: TypeAlias = Literal[
     "load",
     "wait",
     "release",
-    "take_turn",
-    "pass_turn",
     "metadata",
-    "values",
     "fence",
     "mma",
     "commit",
@@ -80,7 +77,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What products read: rings, metadata words by register set, the slot of values. Of a load of values: rings, its slot.
+    """What products read: rings, metadata words by register set.
 
     fresh: by product, in order, the block that it adds to and whether it begins that anew.
     """
@@ -88,13 +85,12 @@ class Reads:
     rings: tuple[str, ...]
     register_set: int
     words: frozenset[int]
-    slot: int | None
     fresh: tuple[tuple[int, bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Registers loaded: a metadata set or a slot of values. steps: word of the set, or 0 for a slot, to step of `tile`.
+    """Registers of a metadata set that are loaded. steps: word of the set to step of `tile`.
 
     Empty where nothing is loaded because the tile has no such step. covers: steps of a load of metadata, which begins at a
     multiple of them.
@@ -121,14 +117,11 @@ class Item(NamedTuple):
 
 @dataclass(slots=True)
 class Walk:
-    """Walks one role's operations. items: what each tile or range of one has of K. words: metadata words a step. warpgroup: whose tiles, where they
-    are taken in turn.
-    """
+    """Walks one role's operations. items: the steps of each tile or range. words: metadata words a step."""
 
     role: ops.RoleOp
     items: Sequence[Item]
     words: int
-    warpgroup: int = 0
     tile: int = 0
     step: int = 0
     position: int = 0
@@ -144,17 +137,16 @@ class Walk:
                 yield from self._one(op)
 
     def _tiles(self, op: ops.TilesOp) -> Iterator[Event]:
-        first, stride = (0, 1) if op.in_turn is None else (self.warpgroup, self.role.warpgroups.value.data)
         if op.ahead is not None:
-            yield from self._ahead(op, first)
-        for tile in range(first, len(self.items), stride):
-            self.tile, self.step = tile, self.items[tile].first
-            self.position = sum(item.length for item in self.items[:tile])
+            yield from self._ahead(op, 0)
+        for tile, item in enumerate(self.items):
+            self.tile, self.step = tile, item.first
+            self.position = sum(before.length for before in self.items[:tile])
             for inner in op.body.block.ops:
                 if isinstance(inner, ops.LoopOp):
                     yield from self._loop(inner)
                 elif isinstance(inner, ops.NextTileOp):
-                    yield from self._ahead(op, min(tile + stride, len(self.items) - 1))
+                    yield from self._ahead(op, min(tile + 1, len(self.items) - 1))
                 else:
                     yield from self._one(inner)
 
@@ -216,8 +208,6 @@ class Walk:
                 return self._metadata(op)
             case staged.ReadMetadataOp():
                 return Fill(op.set.value.data, self.tile, dict.fromkeys(range(self.words), self.step))
-            case ops.LoadValuesOp():
-                return Fill(op.slot.value.data, self.tile, {0: self.step})
             case _:
                 return None
 
@@ -256,8 +246,6 @@ _KINDS: Mapping[str, Kind] = {
     "sched.invite": "invite",
     "sched.expect": "expect",
     "sched.wait": "wait",
-    "sched.take_turn": "take_turn",
-    "sched.pass_turn": "pass_turn",
 }
 """Operations that act on barriers alone, by name."""
 
@@ -268,18 +256,16 @@ def _action(op: Operation, role: str) -> Action | None:
     if plain is not None:
         return Action(plain, op, role)
     match op:
-        case ops.AcquireOp() | ops.InviteOp() | ops.ExpectOp() | ops.WaitOp() | ops.TakeTurnOp() | ops.PassTurnOp():
+        case ops.AcquireOp() | ops.InviteOp() | ops.ExpectOp() | ops.WaitOp():
             return Action(_KINDS[op.name], op, role, op.barriers.data)
         case ops.ReleaseOp():
             return Action("release", op, role, op.barriers.data, op.lag.value.data)
         case ops.BulkLoadOp():
             return Action("load", op, role, op.barriers.data, copy=_copy(op))
         case staged.CopyMetadataOp():
-            return Action("load", op, role, op.barriers.data, copy=_metadata_copy(op))
+            return Action("load", op, role, op.barriers.data, copy=Copy(op.ring.data, 0, op.bytes.value.data, None))
         case staged.ReadMetadataOp():
-            return Action("metadata", op, role, reads=Reads((op.ring.data,), op.set.value.data, frozenset(), None))
-        case ops.LoadValuesOp():
-            return Action("values", op, role, reads=Reads((op.ring.data,), -1, frozenset(), op.slot.value.data))
+            return Action("metadata", op, role, reads=Reads((op.ring.data,), op.set.value.data, frozenset()))
         case ops.MmaOp():
             before = op.prev_op
             again = isinstance(before, ops.MmaOp) and _source(before) == _source(op)
@@ -299,21 +285,8 @@ def _copy(op: ops.BulkLoadOp) -> Copy:
     return Copy(op.ring.data, op.offset.value.data, op.map.type.box_bytes, share)
 
 
-def _metadata_copy(op: staged.CopyMetadataOp) -> Copy:
-    """All rows' words at once; a CTA's parts of them, which lie apart, as if they lay together."""
-    if op.multicast is None:
-        return Copy(op.ring.data, 0, op.bytes.value.data, None)
-    kernel = op.parent_op()
-    while not isinstance(kernel, ops.KernelOp):
-        if kernel is None:
-            raise ValueError(f"copies are part of a kernel, got {op}")
-        kernel = kernel.parent_op()
-    part = op.bytes.value.data // kernel.cluster.value.data
-    return Copy(op.ring.data, 0, part, part)
-
-
 def _source(op: ops.MmaOp) -> tuple[object, ...]:
-    return (op.a, op.slot, op.b, op.set)
+    return (op.a, op.b, op.set)
 
 
 def _reads(op: ops.MmaOp) -> Reads:
@@ -324,5 +297,4 @@ def _reads(op: ops.MmaOp) -> Reads:
         following = following.next_op
     words = frozenset(each.word.value.data for each in run)
     fresh = tuple((each.block.value.data, each.fresh is not None) for each in run)
-    rings = (op.b.data,) if op.a is None else (op.a.data, op.b.data)
-    return Reads(rings, op.set.value.data, words, None if op.slot is None else op.slot.value.data, fresh)
+    return Reads((op.a.data, op.b.data), op.set.value.data, words, fresh)

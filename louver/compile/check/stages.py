@@ -13,13 +13,12 @@ from louver.compile.check.refuse import broken
 class Group:
     """Products that are committed together. retired: the count of its agent's clock at the wait that retires them.
 
-    positions: stages read. sets, slots: registers read.
+    positions: stages read. sets: metadata registers read.
     """
 
     agent: int
     positions: set[int] = field(default_factory=set[int])
     sets: set[int] = field(default_factory=set[int])
-    slots: set[int] = field(default_factory=set[int])
     retired: int | None = None
 
 

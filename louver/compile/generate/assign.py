@@ -43,7 +43,7 @@ def _assign(kernel: ops.KernelOp, target: Target) -> None:
 
 def _count(kernel: ops.KernelOp, barrier: ops.BarriersOp, rings: list[ops.RingOp]) -> None:
     """A full barrier counts its producer and its bytes; an empty one the warps that release it; one of invitations the other
-    CTAs of the cluster; one of turns the warps of the warpgroup before.
+    CTAs of the cluster.
     """
     name = barrier.sym_name.data
     copies = (op for op in kernel.walk() if isinstance(op, ops.BulkLoadOp | staged.CopyMetadataOp))
@@ -53,11 +53,9 @@ def _count(kernel: ops.KernelOp, barrier: ops.BarriersOp, rings: list[ops.RingOp
         barrier.transaction_bytes = ops.i32_attr(sum(r.bytes.value.data for r in rings if r.sym_name.data in filled))
     arrivals = 1 if filled else 0
     for role in releasing.values():
-        arrivals += role.sharing * WARPS_PER_WARPGROUP
+        arrivals += role.warpgroups.value.data * WARPS_PER_WARPGROUP
     if any(isinstance(op, ops.InviteOp) and op.barriers.data == name for op in kernel.walk()):
         arrivals += kernel.cluster.value.data - 1
-    if any(isinstance(op, ops.PassTurnOp) and op.barriers.data == name for op in kernel.walk()):
-        arrivals += WARPS_PER_WARPGROUP
     if not arrivals:
         raise ValueError(f"barriers @{name} are never arrived at: a wait on them would hang")
     barrier.arrivals = ops.i32_attr(arrivals)

@@ -16,7 +16,7 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from louver.compile.generate.epilogue import build_epilogue, epilogue_parameters
 from louver.compile.generate.generation import Generation
-from louver.compile.generate.multiply import TURN, begin, constant, loop, multiply
+from louver.compile.generate.multiply import begin, constant, loop, multiply
 from louver.compile.plan.layout import dense_layout, metadata_bytes, output_layout, values_layout
 from louver.compile.plan.schedule import Schedule, check_registers, register_split
 from louver.compile.signature import RANGES, kernel_name, parameter_name
@@ -63,17 +63,11 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
             b=nest.b.element,
             d=nest.accumulator,
             sparse=True,
-            a_source=schedule.ring.values,
             transpose_b=major == "mn",
         ),
     )
-    if nest.a.index is not None and nest.a.index.axis == "n" and plan.shares("values"):
-        raise ValueError(
-            f"CTAs of a cluster share values of one entry, and {nest.a.index.argument} has an entry for each tile along N: share the "
-            'dense operand (multicast="dense"), or use no cluster'
-        )
     shared = plan.b.box[1] // 8 if plan.b.major == "k" else plan.b.copies
-    if plan.shares("dense") and shared % schedule.order.cluster:
+    if plan.shared and shared % schedule.order.cluster:
         raise ValueError(
             f"the dense tile cannot be shared by {schedule.order.cluster} CTAs: tile_n is {schedule.tile.n}"
         )
@@ -82,14 +76,12 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
 
 def _parameters(plan: Generation) -> dict[str, Attribute]:
     nest = plan.nest
-    a_box, b_box = list(plan.a.box), list(plan.b.box)
+    b_box = list(plan.b.box)
     # A multicast splits boxes by rows; an MN-major tile is shared out by whole boxes.
-    if plan.shares("values"):
-        a_box[1] //= plan.schedule.order.cluster
-    elif plan.shares("dense") and plan.b.major == "k":
+    if plan.shared and plan.b.major == "k":
         b_box[1] //= plan.schedule.order.cluster
     types: dict[str, Attribute] = {
-        "a_map": MapType.of("a", _entry_box(a_box, nest.a.batch), plan.a.element_bytes, plan.a.swizzle),
+        "a_map": MapType.of("a", _entry_box(plan.a.box, nest.a.batch), plan.a.element_bytes, plan.a.swizzle),
         "b_map": MapType.of("b", _entry_box(b_box, nest.b.batch), plan.b.element_bytes, plan.b.swizzle),
         "metadata": PointerType(StringAttr("metadata"), StringAttr("u32")),
     }
@@ -151,7 +143,6 @@ def _kernel(plan: Generation) -> ops.KernelOp:
             "params": ArrayAttr([StringAttr(name) for name in types]),
             "threads": ops.i32_attr(schedule.roles.threads),
             "cluster": ops.i32_attr(schedule.order.cluster),
-            **({"along_n": UnitAttr()} if plan.shares("values") else {}),
             "tile": ArrayAttr([ops.i32_attr(size) for size in (schedule.tile.m, schedule.tile.n, schedule.tile.k)]),
             "mma": WgmmaAttr.of(plan.mma),
         },
@@ -160,15 +151,13 @@ def _kernel(plan: Generation) -> ops.KernelOp:
 
 
 def _barriers(schedule: Schedule) -> dict[str, int]:
-    """The barriers' names, and how many there are of each: one for every stage, or for every warpgroup that takes turns."""
+    """The barriers' names, and how many there are of each: one for every stage."""
     names = ["full", "empty"]
     if schedule.ring.metadata == "barrier":
         names.append("metadata_full")
     if schedule.order.cluster > 1:
         names.append("invited")
-    return dict.fromkeys(names, schedule.ring.stages) | (
-        {TURN: schedule.roles.consumers} if schedule.roles.pingpong else {}
-    )
+    return dict.fromkeys(names, schedule.ring.stages)
 
 
 def _ring(name: str, stages: int, size: int) -> None:
@@ -198,19 +187,13 @@ def _producer(plan: Generation, values: dict[str, SSAValue]) -> Block:
                 _fill_stage(plan, values, _origin(plan, tile), step.args[0])
                 ops.AdvanceOp()
             loop(1, step)
-        _tiles(plan, values, {}, tile, [])
+        _tiles(plan, values, tile, [])
     return role
 
 
-def _tiles(
-    plan: Generation,
-    values: dict[str, SSAValue],
-    more: dict[str, Attribute],
-    tile: Block,
-    ahead: list[Region],
-) -> None:
-    """The walk over tiles. more: its further properties."""
-    properties: dict[str, Attribute] = {"raster": ops.i32_attr(plan.schedule.order.raster), **more}
+def _tiles(plan: Generation, values: dict[str, SSAValue], tile: Block, ahead: list[Region]) -> None:
+    """The walk over tiles."""
+    properties: dict[str, Attribute] = {"raster": ops.i32_attr(plan.schedule.order.raster)}
     if plan.schedule.cuts:
         properties["ranges"] = UnitAttr()
     index = plan.nest.a.index
@@ -242,17 +225,12 @@ def _fill_stage(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SS
     if plan.schedule.ring.metadata == "barrier":
         ops.ExpectOp(properties={"barriers": StringAttr(plan.metadata_barriers)})
     ops.ExpectOp(properties={"barriers": StringAttr("full")})
-    own, shared = [_fill_sparse], [_fill_dense]
-    if plan.schedule.order.multicast == "values":
-        own, shared = shared, own
-    if plan.schedule.order.cluster > 1:
+    if plan.shared:
         ops.InviteOp(properties={"barriers": StringAttr("invited")})
-    for fill in own:
-        fill(plan, values, tile, step)
-    if plan.schedule.order.cluster > 1:
+    _fill_sparse(plan, values, tile, step)
+    if plan.shared:
         ops.WaitOp(properties={"barriers": StringAttr("invited")})
-    for fill in shared:
-        fill(plan, values, tile, step)
+    _fill_dense(plan, values, tile, step)
 
 
 def _fill_sparse(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
@@ -260,13 +238,9 @@ def _fill_sparse(plan: Generation, values: dict[str, SSAValue], tile: Sequence[S
     m, _, *entry = tile
     if plan.staged:
         _copy_metadata(plan, values, tile, step)
-    share = None
-    if plan.shares("values"):
-        rows = plan.a.box[1] // plan.schedule.order.cluster
-        share = (1, rows, rows * plan.a.box[0] * plan.a.element_bytes)
     kept = arith.MuliOp(step, constant(plan.a.box[0])).result
     own = [] if plan.nest.a.batch is None else entry
-    _bulk_load(values["a_map"], [kept, m, *own], "a", 0, share, "last" if plan.schedule.order.l2 == "values" else None)
+    _bulk_load(values["a_map"], [kept, m, *own], "a", 0, None, "last" if plan.schedule.order.l2 == "values" else None)
 
 
 def _fill_dense(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
@@ -293,7 +267,6 @@ def _copy_metadata(plan: Generation, values: dict[str, SSAValue], tile: Sequence
             "ring": StringAttr("metadata"),
             "bytes": ops.i32_attr(metadata_bytes(plan.schedule, plan.mma.a)),
             "barriers": StringAttr(plan.metadata_barriers),
-            **({"multicast": UnitAttr()} if plan.shares("values") else {}),
         },
     )
 
@@ -304,7 +277,7 @@ Share: TypeAlias = tuple[int, int, int]
 
 def _dense_share(plan: Generation) -> Share | None:
     cluster = plan.schedule.order.cluster
-    if not plan.shares("dense"):
+    if not plan.shared:
         return None
     if plan.b.major == "k":
         rows = plan.b.box[1] // cluster
@@ -349,7 +322,7 @@ def _consumer(plan: Generation, values: dict[str, SSAValue]) -> Block:
                 ops.CombineOp(operands=[values["workspace"], values["counters"]], regions=[Region(complete)])
             else:
                 _store(plan, values, tile.args)
-        _tiles(plan, values, {"in_turn": UnitAttr()} if plan.schedule.roles.pingpong else {}, tile, ahead)
+        _tiles(plan, values, tile, ahead)
     return role
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from louver.compile.plan.layout import OperandLayout, OutputLayout
 from louver.compile.plan.schedule import Schedule
@@ -71,11 +70,7 @@ class Generation:
         """The barriers that say that a stage's metadata has arrived."""
         return "metadata_full" if self.schedule.ring.metadata == "barrier" else "full"
 
-    def shares(self, operand: Literal["dense", "values"]) -> bool:
-        """Whether the CTAs of a cluster share each tile of that operand."""
-        return self.schedule.order.cluster > 1 and self.schedule.order.multicast == operand
-
     @property
-    def in_registers(self) -> bool:
-        """Whether products read the values in registers."""
-        return self.schedule.ring.values == "registers"
+    def shared(self) -> bool:
+        """Whether CTAs of a cluster share each tile of the dense operand."""
+        return self.schedule.order.cluster > 1

@@ -1,7 +1,6 @@
-"""The consumers' walk over K, as schedule IR: metadata and values in registers, products, waits and releases.
+"""The consumers' walk over K, as schedule IR: metadata in registers, products, waits and releases.
 
-Metadata goes to registers in two sets: from global memory, 256 columns at a time, or from the ring, a step at a time. Values
-stay in the ring, or go on to registers. A register is refilled only after the wait that retires the last product which reads it.
+Metadata goes to registers in two sets: from global memory, 256 columns at a time, or from the ring, a step at a time. A register is refilled only after the wait that retires the last product which reads it.
 """
 
 from __future__ import annotations
@@ -15,13 +14,6 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from louver.compile.generate.generation import SETS, Generation
 from louver.ir.sched import ops, staged
-
-SLOTS = 2
-"""Register slots of values: products of one step may still read theirs while the next step's are loaded."""
-
-
-TURN = "turn"
-"""The barriers by which warpgroups that take tiles in turn let each other on."""
 
 
 def constant(value: int) -> SSAValue:
@@ -49,16 +41,11 @@ Fill = Callable[[SSAValue], None]
 
 def multiply(plan: Generation, values: dict[str, SSAValue], fill: Fill | None) -> None:
     """All K steps of a tile: the main loop, what is left of a round of it, and the wait for the last products."""
-    if plan.schedule.roles.pingpong:
-        ops.TakeTurnOp(properties={"barriers": StringAttr(TURN)})
     if plan.group:
         ops.ClearOp()
     _steps(plan, values, fill, plan.unroll, plan.group)
     # Any step of the rest may be the last, so each is promoted by itself.
     _steps(plan, values, fill, plan.unroll - 1, min(plan.group, 1), partial=True)
-    if plan.schedule.roles.pingpong:
-        # The other warpgroup's first products follow the last ones that are in flight here.
-        ops.PassTurnOp(properties={"barriers": StringAttr(TURN)})
     if plan.schedule.ring.in_flight and not plan.group:
         _retire(0, 1)
 
@@ -100,16 +87,12 @@ def _step(
         staged.ReadMetadataOp(properties={"ring": StringAttr("metadata"), "set": ops.i32_attr(register_set)})
     if not plan.staged or plan.schedule.ring.metadata == "barrier":
         ops.WaitOp(properties={"barriers": StringAttr("full")})
-    if plan.in_registers:
-        # The products that read this slot last were waited for in the step before.
-        properties: dict[str, Attribute] = {"ring": StringAttr("a"), "slot": ops.i32_attr(index % SLOTS)}
-        ops.LoadValuesOp(properties=properties)
     # Accumulators change hands only between tiles, so that the first step of a body is fenced; from there on products of
-    # one shape follow each other. Values loaded into registers are fenced every time; so is a step whose copies one thread
-    # begins, for after that branch ptxas would put in a fence of its own, and serialize.
-    if index == 0 or begins or plan.in_registers or fill is not None:
+    # one shape follow each other. A step whose copies one thread begins is fenced too, for after that branch ptxas would put
+    # in a fence of its own, and serialize.
+    if index == 0 or begins or fill is not None:
         ops.MmaFenceOp()
-    _products(plan, register_set, part * plan.words, index % SLOTS, fresh=begins)
+    _products(plan, register_set, part * plan.words, fresh=begins)
     # Nothing is in flight when a group of promoted sums begins.
     if not (begins and in_flight):
         _retire(in_flight, in_flight)
@@ -128,13 +111,14 @@ def _retire(pending: int, lag: int) -> None:
     ops.ReleaseOp(properties={"barriers": StringAttr("empty"), "lag": ops.i32_attr(lag)})
 
 
-def _products(plan: Generation, register_set: int, first_word: int, slot: int, *, fresh: bool) -> None:
+def _products(plan: Generation, register_set: int, first_word: int, *, fresh: bool) -> None:
     per_word = plan.word_columns // plan.mma.k
     for block in range(plan.schedule.blocks):
         for index in range(plan.products):
             ops.MmaOp(
                 properties={
-                    **_values_of(plan, slot, block, index),
+                    "a": StringAttr("a"),
+                    "a_offset": ops.i32_attr(_values_offset(plan, block, index)),
                     "b": StringAttr("b"),
                     "b_offset": ops.i32_attr(_dense_offset(plan, index)),
                     "block": ops.i32_attr(block),
@@ -147,14 +131,10 @@ def _products(plan: Generation, register_set: int, first_word: int, slot: int, *
     ops.MmaCommitOp()
 
 
-def _values_of(plan: Generation, slot: int, block: int, index: int) -> dict[str, Attribute]:
-    """Where product `index` of row block `block` finds its values."""
-    if plan.in_registers:
-        return {"slot": ops.i32_attr(slot), "part": ops.i32_attr(index)}
+def _values_offset(plan: Generation, block: int, index: int) -> int:
+    """Bytes from the warpgroup's first row to the values of product `index` of row block `block`."""
     row_bytes = plan.a.box[0] * plan.a.element_bytes
-    # Bytes from the warpgroup's first row.
-    offset = block * 64 * row_bytes + index * plan.mma.k // 2 * plan.a.element_bytes
-    return {"a": StringAttr("a"), "a_offset": ops.i32_attr(offset)}
+    return block * 64 * row_bytes + index * plan.mma.k // 2 * plan.a.element_bytes
 
 
 def _dense_offset(plan: Generation, index: int) -> int:

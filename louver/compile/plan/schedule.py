@@ -45,31 +45,22 @@ class Tile:
 class Roles:
     """Warpgroups of a CTA. consumers: those that multiply.
 
-    specialized: another one feeds the ring; False: one warpgroup does all in turn (copies, waits, multiplies, waits). pingpong: two
-    consumers take whole tiles in turn, so that one stores its tile while the other multiplies; else all share each tile by rows.
+    All share each tile by rows. specialized: another one feeds the ring; False: one warpgroup does all in turn (copies, waits,
+    multiplies, waits).
     """
 
     consumers: int = 2
     specialized: bool = True
-    pingpong: bool = False
 
     def __post_init__(self) -> None:
         _one_of("consumers", self.consumers, (1, 2, 3, 4), "1 to 4 warpgroups")
-        for name, value in (("specialized", self.specialized), ("pingpong", self.pingpong)):
-            if type(value) is not bool:
-                raise ValueError(f"{name} is True or False, got {value!r}")
-        if self.pingpong and self.consumers != 2:
-            raise ValueError(f"pingpong is for 2 consumers, got {self.consumers}")
+        if type(self.specialized) is not bool:
+            raise ValueError(f"specialized is True or False, got {self.specialized!r}")
 
     @property
     def threads(self) -> int:
         """Threads of a CTA: a producer warpgroup, if there is one, and the consumers."""
         return 128 * (int(self.specialized) + self.consumers)
-
-    @property
-    def sharing(self) -> int:
-        """Consumer warpgroups that work on one tile together."""
-        return 1 if self.pingpong else self.consumers
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,27 +68,23 @@ class Ring:
     """How operands reach their products. stages: depth of the ring in shared memory.
 
     in_flight: groups of products (one a step) still running when the next step begins; a stage is released when its group has ended,
-    so `in_flight` steps later. values: "shared": products read the sparse operand's values in the ring; "registers": each warp loads
-    its part of them from the ring first, which leaves the products' own way to shared memory to the dense operand.
-    metadata: "global": words go from global memory straight to registers, 256 columns at a time, ahead of their products; "stage": by
+    so `in_flight` steps later. metadata: "global": words go from global memory straight to registers, 256 columns at a time, ahead of their products; "stage": by
     bulk copies into the stage, with its operands; "barrier": the same on barriers of their own, so that they are in registers before
     the operands arrive.
     """
 
     stages: int = 5
     in_flight: Literal[0, 1] = 1
-    values: Literal["shared", "registers"] = "shared"
     metadata: Literal["global", "stage", "barrier"] = "global"
 
     def __post_init__(self) -> None:
         _positive(stages=self.stages)
         _one_of("in_flight", self.in_flight, (0, 1), "0 or 1 groups of products")
-        _one_of("values", self.values, ("shared", "registers"), '"shared" or "registers"')
         _one_of("metadata", self.metadata, ("global", "stage", "barrier"), '"global", "stage" or "barrier"')
-        if self.stages == 1 and (self.in_flight, self.values) != (0, "shared"):
+        if self.stages == 1 and self.in_flight:
             raise ValueError(
-                "a ring needs at least 2 stages, so that a copy can run ahead; with 1 nothing is left in flight and values "
-                f'are read in shared memory: in_flight 0 and values "shared", got {self.in_flight} and {self.values!r}'
+                "a ring needs at least 2 stages, so that a copy can run ahead; with 1 nothing is left in flight: "
+                f"in_flight is 0, got {self.in_flight}"
             )
 
 
@@ -120,25 +107,18 @@ class Store:
 class Order:
     """Which tiles run beside and after each other. raster: tiles along M walked before the next column of tiles.
 
-    cluster: CTAs that share each tile of one operand by multicast, `multicast`: "dense", then they stand along M, or "values" of the
-    sparse operand (and metadata, if stages hold it), then along N. l2: "even": no wish; "values": the L2 cache keeps the sparse operand,
+    cluster: CTAs along M that share each tile of the dense operand by multicast. l2: "even": no wish; "values": the L2 cache keeps the sparse operand,
     which every column of tiles reads again, before the dense one and, with bulk stores, the output, which pass by.
     """
 
     raster: int = 16
     cluster: Literal[1, 2] = 1
-    multicast: Literal["dense", "values"] = "dense"
     l2: Literal["even", "values"] = "even"
 
     def __post_init__(self) -> None:
         _positive(raster=self.raster)
         _one_of("cluster", self.cluster, (1, 2), "1 or 2 CTAs")
         _one_of("l2", self.l2, ("even", "values"), '"even" or "values"')
-        if self.multicast not in ("dense", "values") or (self.multicast != "dense" and self.cluster == 1):
-            raise ValueError(
-                'multicast is "dense", or "values" in clusters of 2 CTAs, '
-                f"got {self.multicast!r} and cluster {self.cluster}"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +143,10 @@ FIELDS: Mapping[str, tuple[str, str]] = {
     "raster": ("order", "raster"),
     "store": ("store", "way"),
     "staging": ("store", "staging"),
-    "values": ("ring", "values"),
     "specialized": ("roles", "specialized"),
     "metadata": ("ring", "metadata"),
     "in_flight": ("ring", "in_flight"),
-    "multicast": ("order", "multicast"),
     "l2": ("order", "l2"),
-    "pingpong": ("roles", "pingpong"),
     "work": ("work", "unit"),
 }
 """A schedule's fields as hints, tables and records name them: which record has each, and under which name."""
@@ -187,7 +164,7 @@ class Schedule:
     work: Work = Work()
 
     def __post_init__(self) -> None:
-        rows = 64 * self.roles.sharing
+        rows = 64 * self.roles.consumers
         if self.tile.m % rows:
             raise ValueError(
                 f"each consumer warpgroup takes whole blocks of 64 rows: tile_m must be a multiple of "
@@ -200,10 +177,6 @@ class Schedule:
             raise ValueError(
                 "without a producer one warpgroup copies, waits and multiplies in turn: consumers is 1 and stages 1, got "
                 f"{self.roles.consumers} and {self.ring.stages}"
-            )
-        if self.work.unit == "ranges" and self.roles.pingpong:
-            raise ValueError(
-                'warpgroups that take tiles in turn pass over tiles of equal length, got pingpong=True and work="ranges": use one of them'
             )
 
     @property
@@ -237,7 +210,7 @@ class Schedule:
     @property
     def blocks(self) -> int:
         """Blocks of 64 rows that each consumer warpgroup holds."""
-        return self.tile.m // (64 * self.roles.sharing)
+        return self.tile.m // (64 * self.roles.consumers)
 
 
 WORKING_REGISTERS = 24

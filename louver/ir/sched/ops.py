@@ -57,7 +57,7 @@ def _check_eviction(evict: StringAttr | None) -> None:
 class KernelOp(IRDLOperation):
     """A kernel for one target; its block arguments are its parameters, named by `params` in the same order.
 
-    cluster: CTAs that work on neighbouring tiles: along M, or `along_n`.
+    cluster: CTAs that work on neighbouring tiles along M.
     """
 
     name = "sched.kernel"
@@ -65,14 +65,13 @@ class KernelOp(IRDLOperation):
     params = prop_def(ArrayAttr[StringAttr])
     threads = prop_def(IntegerAttr[I32])
     cluster = prop_def(IntegerAttr[I32])
-    along_n = opt_prop_def(UnitAttr)
     tile = prop_def(ArrayAttr[IntegerAttr[I32]])
     mma = prop_def(WgmmaAttr)
     shared_bytes = opt_prop_def(IntegerAttr[I32])
     body = region_def("single_block")
     traits = traits_def(NoTerminator(), SymbolOpInterface())
     assembly_format = (
-        "$sym_name `params` $params `threads` $threads `cluster` $cluster (`along_n` $along_n^)? `tile` $tile `mma` $mma"
+        "$sym_name `params` $params `threads` $threads `cluster` $cluster `tile` $tile `mma` $mma"
         " (`shared_bytes` $shared_bytes^)? $body attr-dict"
     )
 
@@ -98,7 +97,7 @@ class RingOp(IRDLOperation):
 
 @irdl_op_definition
 class BarriersOp(IRDLOperation):
-    """One mbarrier a stage; of turns, one a warpgroup. Counts, transaction bytes and the offset are derived by passes from their users."""
+    """One mbarrier a stage. Counts, transaction bytes and the offset are derived by passes from their users."""
 
     name = "sched.barriers"
     sym_name = prop_def(SymbolNameConstraint())
@@ -130,17 +129,10 @@ class RoleOp(IRDLOperation):
     traits = traits_def(NoTerminator(), HasParent(KernelOp), SymbolOpInterface())
     assembly_format = "$sym_name `warpgroups` $warpgroups `from` $first (`registers` $registers^)? (`single` $single^)? $body attr-dict"
 
-    @property
-    def sharing(self) -> int:
-        """Warpgroups of the role that work on one tile together."""
-        in_turn = any(isinstance(op, TilesOp) and op.in_turn is not None for op in self.body.block.ops)
-        return 1 if in_turn else self.warpgroups.value.data
-
 
 @irdl_op_definition
 class TilesOp(IRDLOperation):
-    """Walk this CTA's output tiles. `in_turn`: each of the role's warpgroups takes a whole tile, one after the other, where else
-    they all work on every tile; the stages of the others' tiles are passed over. Block arguments of each region: first row and first
+    """Walk this CTA's output tiles; all warpgroups of the role work on every tile. Block arguments of each region: first row and first
     column of a tile, in elements, and in a batch its entry. Tiles of one entry follow each other.
 
     `entries`: an array that nobody writes meanwhile, with the number of an entry for each tile along an axis, "m" or "n". That is the
@@ -158,22 +150,16 @@ class TilesOp(IRDLOperation):
     entries = opt_operand_def(PointerType)
     raster = prop_def(IntegerAttr[I32])
     along = opt_prop_def(StringAttr)
-    in_turn = opt_prop_def(UnitAttr)
     ranges = opt_prop_def(UnitAttr)
     body = region_def("single_block")
     ahead = opt_region_def("single_block")
     traits = traits_def(NoTerminator(), HasParent(RoleOp))
-    assembly_format = (
-        "`raster` $raster (`entries` $entries^ `along` $along `:` type($entries))? (`in_turn` $in_turn^)? (`ranges` $ranges^)? $body (`ahead` $ahead^)?"
-        " attr-dict"
-    )
+    assembly_format = "`raster` $raster (`entries` $entries^ `along` $along `:` type($entries))? (`ranges` $ranges^)? $body (`ahead` $ahead^)? attr-dict"
 
     def verify_(self) -> None:
         along = None if self.along is None else self.along.data
         if (along is None) != (self.entries is None) or along not in (None, "m", "n"):
             raise VerifyException(f'an array of entries is along "m" or "n", got {along!r}')
-        if self.in_turn is not None and self.ranges is not None:
-            raise VerifyException("tiles that are taken in turn are whole, got ranges")
         stored = [op for op in self.body.block.ops if isinstance(op, StoreOp | BulkStoreOp)]
         if self.ranges is not None and stored:
             raise VerifyException(f"the sums of ranges are combined before they are stored, got {stored[0].name} alone")
@@ -192,29 +178,6 @@ class NextTileOp(IRDLOperation):
     name = "sched.next_tile"
     traits = traits_def(HasParent(TilesOp))
     assembly_format = "attr-dict"
-
-
-@irdl_op_definition
-class TakeTurnOp(IRDLOperation):
-    """Of tiles taken in turn: wait until the warpgroup before has waited for all stages of its tile.
-
-    Without it a wait for a stage could take an earlier round's phase for its own.
-    """
-
-    name = "sched.take_turn"
-    barriers = prop_def(SymbolNameConstraint())
-    traits = traits_def(HasParent(TilesOp))
-    assembly_format = "$barriers attr-dict"
-
-
-@irdl_op_definition
-class PassTurnOp(IRDLOperation):
-    """Of tiles taken in turn: all stages of the tile have been waited for, the next warpgroup has its turn."""
-
-    name = "sched.pass_turn"
-    barriers = prop_def(SymbolNameConstraint())
-    traits = traits_def(HasParent(TilesOp))
-    assembly_format = "$barriers attr-dict"
 
 
 @irdl_op_definition
@@ -331,16 +294,6 @@ class LoadMetadataOp(IRDLOperation):
 
 
 @irdl_op_definition
-class LoadValuesOp(IRDLOperation):
-    """Load the values of the stage in hand into register slot `slot`, for every product of the step."""
-
-    name = "sched.load_values"
-    ring = prop_def(SymbolNameConstraint())
-    slot = prop_def(IntegerAttr[I32])
-    assembly_format = "$ring `slot` $slot attr-dict"
-
-
-@irdl_op_definition
 class MmaFenceOp(IRDLOperation):
     """Order register accesses before the products that follow."""
 
@@ -352,16 +305,13 @@ class MmaFenceOp(IRDLOperation):
 class MmaOp(IRDLOperation):
     """One sparse warpgroup product on the stage in hand, `a_offset` and `b_offset` bytes in.
 
-    slot, part: in place of `a`, the register slot that holds the values, and which product of the step this is.
     block: which 64 rows of the warpgroup. set, word, selector: its metadata register. fresh: what the accumulators hold is
     not added to.
     """
 
     name = "sched.mma"
-    a = opt_prop_def(SymbolNameConstraint())
-    a_offset = opt_prop_def(IntegerAttr[I32])
-    slot = opt_prop_def(IntegerAttr[I32])
-    part = opt_prop_def(IntegerAttr[I32])
+    a = prop_def(SymbolNameConstraint())
+    a_offset = prop_def(IntegerAttr[I32])
     b = prop_def(SymbolNameConstraint())
     b_offset = prop_def(IntegerAttr[I32])
     block = prop_def(IntegerAttr[I32])
@@ -370,16 +320,9 @@ class MmaOp(IRDLOperation):
     selector = prop_def(IntegerAttr[I32])
     fresh = opt_prop_def(UnitAttr)
     assembly_format = (
-        "($a^ `plus` $a_offset)? (`values` $slot^ `part` $part)? `,` $b `plus` $b_offset `block` $block `metadata` $set"
+        "$a `plus` $a_offset `,` $b `plus` $b_offset `block` $block `metadata` $set"
         " `word` $word `selector` $selector (`fresh` $fresh^)? attr-dict"
     )
-
-    def verify_(self) -> None:
-        shared, registers = (self.a, self.a_offset), (self.slot, self.part)
-        if (None in shared) == (None in registers) or (None in shared) != (shared == (None, None)):
-            raise VerifyException(
-                "values come from a ring at an offset, or from a part of a register slot, of one of the two"
-            )
 
 
 @irdl_op_definition

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import I32, IntegerAttr, IntegerType, SymbolNameConstraint, UnitAttr
+from xdsl.dialects.builtin import I32, IntegerAttr, IntegerType, SymbolNameConstraint
 from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
     operand_def,
     opt_operand_def,
-    opt_prop_def,
     prop_def,
     region_def,
     traits_def,
@@ -46,7 +45,7 @@ class OneThreadOp(IRDLOperation):
 class CopyMetadataOp(IRDLOperation):
     """Start copies of the metadata words of K step `step` for the tile's rows, which begin at `row`, into the stage in hand.
 
-    One copy for each 64 rows, `bytes` in all. `multicast`: each CTA of the cluster copies its part of each and sends it to all.
+    One copy for each 64 rows, `bytes` in all.
     entry: of a batch of sparse operands, whose blocks follow each other. Rows past the last block of 64 get the last block's words: their values are
     zeros, and any legal codes will do.
     """
@@ -59,10 +58,9 @@ class CopyMetadataOp(IRDLOperation):
     ring = prop_def(SymbolNameConstraint())
     bytes = prop_def(IntegerAttr[I32])
     barriers = prop_def(SymbolNameConstraint())
-    multicast = opt_prop_def(UnitAttr)
     assembly_format = (
         "$metadata `[` $row `,` $step `]` (`entry` $entry^ `:` type($entry))? `to` $ring `bytes` $bytes `on` $barriers"
-        " (`multicast` $multicast^)? `:` type($metadata) `,` type($row) `,` type($step) attr-dict"
+        " `:` type($metadata) `,` type($row) `,` type($step) attr-dict"
     )
 
 

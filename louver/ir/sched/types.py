@@ -115,12 +115,7 @@ class WgmmaAttr(ParametrizedAttribute):
     a: StringAttr
     b: StringAttr
     d: StringAttr
-    a_source: StringAttr
     transpose_b: IntAttr
-
-    def verify(self) -> None:
-        if self.a_source.data not in ("shared", "registers"):
-            raise VerifyException(f'A comes from "shared" or "registers", got "{self.a_source.data}"')
 
     @classmethod
     def of(cls, instruction: Wgmma) -> WgmmaAttr:
@@ -130,7 +125,6 @@ class WgmmaAttr(ParametrizedAttribute):
             StringAttr(instruction.a),
             StringAttr(instruction.b),
             StringAttr(instruction.d),
-            StringAttr(instruction.a_source),
             IntAttr(int(instruction.transpose_b)),
         )
 
@@ -142,7 +136,6 @@ class WgmmaAttr(ParametrizedAttribute):
             b=self.b.data,
             d=self.d.data,
             sparse=True,
-            a_source="registers" if self.a_source.data == "registers" else "shared",
             transpose_b=bool(self.transpose_b.data),
             selector=selector,
         )

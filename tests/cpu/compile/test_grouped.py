@@ -144,14 +144,6 @@ def test_a_nest_has_no_other_entries() -> None:
             ProductNest(**fields | {part: replace(fields[part], batch=Batch(*sizes("E", "stride")))})
 
 
-def test_values_of_several_entries_are_not_shared() -> None:
-    with pytest.raises(
-        ValueError, match="CTAs of a cluster share values of one entry, and ids has an entry for each tile along N"
-    ):
-        compiled(kept(POINTERS, "3.6"), cluster=2, multicast="values")
-    compiled(kept("rows_numbered", "3.6"), cluster=2, multicast="values")
-
-
 def test_tiles_are_numbered_along_an_axis() -> None:
     text = compiled(kept(POINTERS, "3.6")).text("sched")
     with pytest.raises(VerifyException, match='an array of entries is along "m" or "n"'):

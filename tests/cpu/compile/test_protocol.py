@@ -97,10 +97,8 @@ def test_the_check_costs_milliseconds() -> None:
 
 BASE = Schedule.of(stages=4)
 CLUSTER = Schedule.of(stages=4, cluster=2)
-VALUES = Schedule.of(stages=4, cluster=2, multicast="values", metadata="stage")
 STAGE = Schedule.of(stages=4, metadata="stage")
 BARRIER = Schedule.of(stages=4, metadata="barrier")
-TURNS = Schedule.of(tile_n=128, stages=4, pingpong=True)
 RANGES = Schedule.of(tile_n=128, stages=4, work="ranges")
 ALONE = Schedule.of(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0)
 
@@ -167,17 +165,6 @@ def invite_first(kernel: ops.KernelOp) -> None:
     acquire.parent.insert_op_before(op, acquire)
 
 
-def pass_first(kernel: ops.KernelOp) -> None:
-    op = found(kernel, ops.PassTurnOp)
-    op.detach()
-    take = found(kernel, ops.TakeTurnOp)
-    take.parent.insert_op_after(op, take)
-
-
-def together(kernel: ops.KernelOp) -> None:
-    found(kernel, ops.TilesOp, role="consumer").in_turn = None
-
-
 def overlap(kernel: ops.KernelOp) -> None:
     ring = next(op for op in kernel.walk() if isinstance(op, ops.RingOp) and op.sym_name.data == "b")
     ring.offset = ops.i32_attr(ring.offset.value.data - 1024)
@@ -239,7 +226,7 @@ MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
     "the other set": (
         BASE,
         swap_sets,
-        "reads the metadata and the values of its own step, got nothing in metadata set 1",
+        "reads the metadata of its own step, got nothing in metadata set 1",
     ),
     "a set refilled in use": (
         BASE,
@@ -288,11 +275,6 @@ MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
     "cluster: not invited": (CLUSTER, drop(ops.InviteOp), "every wait ends, .* of @invited with 0 of 1 arrivals"),
     "cluster: uninvited": (CLUSTER, drop(ops.WaitOp), "knows that the one before|has been waited for"),
     "cluster: invited too early": (CLUSTER, invite_first, "has been waited for|knows that the one before"),
-    "turns: not taken": (TURNS, drop(ops.TakeTurnOp), "waits for a phase only when it knows that the one before"),
-    "turns: not passed": (TURNS, drop(ops.PassTurnOp), "every wait ends, .* of @turn with 0 of 4 arrivals"),
-    "turns: passed too early": (TURNS, pass_first, "waits for a phase only when it knows that the one before"),
-    "turns: a warp's arrival too few": (TURNS, add("turn", "arrivals", -1), "no more, got 4 of 3"),
-    "turns: stages of another tile": (TURNS, together, "a phase ends only after all have gone on"),
     "ranges: metadata of step 0": (RANGES, begin_at_zero, "its own step, got those of tile 3, step 0"),
     "ranges: in one role": (RANGES, whole_tiles, "all roles walk the same items, got ranges of K in some"),
     "ranges: no wait before they are combined": (
@@ -301,8 +283,6 @@ MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
         "read only after the wait that retires all products, got products in flight: sched.combine",
     ),
     "ranges: no release": (RANGES, drop(ops.ReleaseOp, 1), "every wait ends"),
-    "values: uninvited": (VALUES, drop(ops.WaitOp), "knows that the one before|has been waited for"),
-    "values: no metadata": (VALUES, drop(staged.CopyMetadataOp), "every wait ends, .* of @full"),
 }
 
 
@@ -335,14 +315,6 @@ def test_sums_of_ranges_are_stored_when_they_are_combined() -> None:
         if isinstance(op, ops.TilesOp):
             op.ranges = None
     with pytest.raises(VerifyException, match="sums of ranges are combined, got a walk over whole tiles"):
-        module.verify()
-
-
-def test_tiles_in_turn_are_whole() -> None:
-    module = assigned(PROBLEMS["f16"], TURNS)
-    (kernel,) = module.body.block.ops
-    found(kernel, ops.TilesOp, role="consumer").ranges = UnitAttr()
-    with pytest.raises(VerifyException, match="taken in turn are whole, got ranges"):
         module.verify()
 
 
@@ -454,28 +426,6 @@ def test_memory_is_assigned_before_the_check() -> None:
     nest = read_nest(build_tile_ir(PROBLEMS["f16"], Tile(schedule.tile.m, schedule.tile.n, schedule.tile.k)))
     with pytest.raises(ValueError, match="shared memory is assigned before the check, got none for @a"):
         check_protocol(generate(nest, schedule, SM_90A))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            lambda op: setattr(op, "slot", ops.i32_attr(op.slot.value.data ^ 1)),
-            "in flight that read slot|of its own step",
-        ),
-        (lambda op: op.detach(), "of its own step, got"),
-    ],
-    ids=["another slot", "none"],
-)
-def test_values_in_registers_are_those_of_their_step(change: Callable[[Any], None], message: str) -> None:
-    module = assigned(PROBLEMS["f16"], Schedule.of(stages=4, values="registers"))
-    check_protocol(module)
-    (kernel,) = module.body.block.ops
-    assert isinstance(kernel, ops.KernelOp)
-    loads = [op for op in kernel.walk() if op.name == "sched.load_values"]
-    change(loads[-1])
-    with pytest.raises(ProtocolError, match=message):
-        check_protocol(module)
 
 
 def test_pipeline_runs_the_check(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,6 @@ WIDE = [
         *((HALF_8, choose(HALF_8, 4096, n, SM_90A, 132, aligned_output=True)) for n in (8192, 16)),
         *((PROMOTED, choose(PROMOTED, 4096, n, SM_90A, 132, aligned_output=n > 256)) for n in (8192, 256, 16)),
         (PROMOTED, Schedule.of(tile_m=192, tile_n=128, tile_k=128, consumers=3, stages=4, store="bulk")),
-        (PROMOTED, Schedule.of(tile_m=128, tile_n=128, tile_k=128, stages=4, values="registers")),
         (Problem("matmul", b_layout="n_major", bias=None, accumulate="f16"), WIDE[0]),
         (Problem("linear", out="f32", bias="row", accumulate="f16"), WIDE[1]),
     ],

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from adversarial import FAMILIES, adversarial
 from louver.formats.dtypes import element_type
 from louver.library.numerics import Data, coefficients
-from louver.measure.adversarial import FAMILIES, adversarial
 from support.adders import Adder, Emulated, Truncating, summed
 
 Float64 = np.ndarray

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from louver.measure import counters
-from louver.measure.counters import (
+import counters
+from counters import (
     METRICS,
     KernelCounters,
     NoCountersError,

@@ -12,10 +12,10 @@ import pytest
 
 import louver
 from louver.frontend.problem import PRODUCTS
-from louver.measure.sweep.cases import GATED_ROWS, GROUP, Case, Group, cases
-from louver.measure.sweep.check import check, checked, described
-from louver.measure.sweep.expected import Expected, limits, product
-from louver.measure.sweep.options import (
+from random_products.cases import GATED_ROWS, GROUP, Case, Group, cases
+from random_products.check import check, checked, described
+from random_products.expected import Expected, limits, product
+from random_products.options import (
     BY_NAME,
     OPTIONS,
     Draft,
@@ -25,7 +25,7 @@ from louver.measure.sweep.options import (
     has_views,
     is_rounding,
 )
-from louver.measure.sweep.pool import Sweep, counts
+from random_products.pool import Sweep, counts
 
 SMALL = 2_000_000
 """Products of sizes that the reference path takes in no time."""
@@ -67,7 +67,7 @@ def test_cases_stay_in_the_range_of_their_group() -> None:
 
 
 def test_options_go_together(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("louver.measure.sweep.options.available", lambda *_: True)
+    monkeypatch.setattr("random_products.options.available", lambda *_: True)
     seen: set[str] = set()
     for _ in range(2000):
         a, b = list(PRODUCTS)[int(rng.integers(len(PRODUCTS)))]

@@ -23,7 +23,7 @@ from louver.measure import machine, tune, tune_run
 from louver.measure.machine import CannotMeasureError
 from louver.measure.tune import Tuned, classes_between, entry_of, tune_and_keep
 from louver.measure.tune_run import Task, set_up
-from louver.measure.tune_search import APART, CLUSTERS, GAIN, NUMBERS, TILES, neighbours, search
+from louver.measure.tune_search import APART, GAIN, NUMBERS, TILES, neighbours, search
 from louver.runtime.cache import KernelCache, KernelRecord
 from louver.runtime.device import Device, NoDevice
 
@@ -110,15 +110,14 @@ def test_neighbours_differ_by_one_thing_and_fit() -> None:
         full = deepest(PROBLEM, schedule, SM_90A)
         assert schedule.ring.stages <= full.ring.stages
         changed = {name for name, value in schedule.flat().items() if value != MODEL.flat()[name]}
-        together = (set(TILES[0]), set(CLUSTERS[0]))
         if changed != {"stages"}:
             changed.discard("stages")
             assert schedule.ring.stages == full.ring.stages
-        assert any(changed <= each for each in together) or len(changed) == 1, schedule
+        assert changed <= set(TILES[0]) or len(changed) == 1, schedule
     for name, hint in get_type_hints(Schedule).items():
-        if name in APART and name not in (*TILES[0], *CLUSTERS[0]):
+        if name in APART and name not in TILES[0]:
             assert all(getattr(s, name) == getattr(MODEL, name) for s in found)
-        elif get_origin(hint) is Literal or hint is bool or name in NUMBERS or name in (*TILES[0], *CLUSTERS[0]):
+        elif get_origin(hint) is Literal or hint is bool or name in NUMBERS or name in TILES[0]:
             assert any(getattr(s, name) != getattr(MODEL, name) for s in found), f"no neighbour changes {name}"
 
 

@@ -9,9 +9,22 @@ import numpy as np
 import pytest
 
 import louver
+from louver.compile import products, tiles
+from louver.compile.passes import names
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+MOST_FILES_OF_A_LIFE = 25
+
+
+def without_blocks(document: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", document.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def section(document: Path, title: str) -> str:
+    (found,) = re.findall(rf"^#+ {re.escape(title)}\n(.*?)(?=^#|\Z)", document.read_text(encoding="utf-8"), re.M | re.S)
+    return found
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -28,6 +41,46 @@ def test_tests_that_are_named_exist(document: Path) -> None:
         source = ROOT / "tests" / path.removeprefix("tests/")
         assert source.exists(), path
         assert not name or f"def {name}(" in source.read_text(encoding="utf-8"), name
+
+
+@pytest.mark.parametrize(
+    "document", [path for path in DOCUMENTS if path.name != "CHANGELOG.md"], ids=lambda path: path.name
+)
+def test_files_that_are_named_exist(document: Path) -> None:
+    # Paths from the root, from louver/ or from tests/; a Python file may go by its name alone.
+    named = re.findall(
+        r"(?<![\w/.-])(?:[\w.-]+/)*[\w.-]+\.py(?![\w:])|(?<![\w/.-])(?:[\w.-]+/){2,}(?![\w{*])", spans(document)
+    )
+    assert not [name for name in named if not exists(name)]
+
+
+def spans(document: Path) -> str:
+    """All code spans of a document, a line each; placeholders such as FILE.py stand for no file."""
+    return "\n".join(
+        span
+        for span in re.findall(r"`([^`\n]+)`", without_blocks(document))
+        if not re.search(r"\b(FILE|NAME|PATH)\b", span)
+    )
+
+
+def exists(name: str) -> bool:
+    found = any((ROOT / below / name).exists() for below in ("", "louver", "tests"))
+    return found or ("/" not in name and any((ROOT / "louver").rglob(name)))
+
+
+@pytest.mark.parametrize("title", ["Life of a product", "Life of a user's kernel"])
+def test_a_life_is_short(title: str) -> None:
+    files = set(re.findall(r"`([\w/]+(?:\.py|/))`", section(ARCHITECTURE, title)))
+    assert 10 < len(files) <= MOST_FILES_OF_A_LIFE
+
+
+def test_tables_of_passes_are_complete() -> None:
+    canonical, general = (
+        re.findall(r"^\| `([\w-]+)` \|", section(ARCHITECTURE, title), re.M)
+        for title in ("Canonical passes", "The general path")
+    )
+    assert canonical == [name for name in names(products.READ) if name != "tile-ir"]
+    assert general == [name for name in names(tiles.PASSES) if name not in {"tile-ir", *canonical}]
 
 
 def test_the_readme_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:

@@ -38,7 +38,6 @@ def test_tails(rng: np.random.Generator, name: str, m: int, n: int, k: int) -> N
     [
         ("grouped_pointers", {"store": "bulk"}),
         ("made_descriptors", {"cluster": 2}),
-        ("grouped_pointers", {"values": "registers"}),
         ("block_pointers", {"raster": 1}),
     ],
     ids=str,

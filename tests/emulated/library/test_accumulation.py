@@ -35,7 +35,6 @@ SCHEDULES = {
     "cluster": Schedule.of(tile_n=32, stages=2, cluster=2),
     "nothing in flight": Schedule.of(tile_n=32, stages=2, in_flight=0),
     "metadata in the stages": Schedule.of(tile_n=32, stages=2, metadata="barrier"),
-    "values in registers": Schedule.of(tile_n=32, stages=2, values="registers"),
 }
 
 every_mode = pytest.mark.parametrize("mode", MODES)

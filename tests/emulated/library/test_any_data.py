@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import louver
+from adversarial import FAMILIES, Family, adversarial
 from louver.compile.plan.schedule import Schedule
 from louver.compile.products import compile_product
 from louver.emulator import Latest
@@ -14,7 +15,6 @@ from louver.frontend.problem import Problem
 from louver.library.emulate import emulate
 from louver.library.numerics import accumulation, compare
 from louver.library.reference import exact_product, product
-from louver.measure.adversarial import FAMILIES, Family, adversarial
 from support.products import overflowing
 
 MODES = [("f16", "f32"), ("bf16", "f32"), ("f16", "f16"), ("e4m3", "fast"), ("e5m2", "promoted"), ("e4m3", "f16")]

@@ -114,11 +114,6 @@ def test_ways_to_accumulate(rng: np.random.Generator, a: str, accumulate: str) -
     check(rng, problem, Schedule.of(tile_n=16, tile_k=tile_k), (2, 70, 11, 300), sm_count=1)
 
 
-def test_values_in_registers(rng: np.random.Generator) -> None:
-    problem = Problem("linear", out="f32", batch="both")
-    check(rng, problem, Schedule.of(tile_n=16, stages=3, values="registers"), (3, 130, 17, 200), sm_count=1)
-
-
 def test_arrays_of_the_epilogue_have_entries(rng: np.random.Generator) -> None:
     for kind, batch in (("linear", "dense"), ("matmul", "sparse")):
         problem = Problem(kind, batch=batch, bias="row", epilogue=Epilogue(c="bf16"))  # type: ignore[arg-type]

@@ -77,8 +77,6 @@ GATED_OUTPUTS = [
         {"tile_n": 64, "staging": 64},
         {"tile_m": 256, "tile_n": 192, "staging": 64},
         {"tile_m": 64, "consumers": 1, "tile_n": 64},
-        {"tile_n": 64, "cluster": 2, "multicast": "values"},
-        {"tile_n": 128, "pingpong": True},
     ],
     ids=str,
 )

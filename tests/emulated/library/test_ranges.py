@@ -31,7 +31,6 @@ SCHEDULES = {
     "barrier": NARROW.changed(metadata="barrier", tile_k=128, stages=2),
     "alone": NARROW.changed(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0),
     "cluster": NARROW.changed(tile_n=64, cluster=2),
-    "cluster-values": NARROW.changed(cluster=2, multicast="values", metadata="stage"),
 }
 
 TYPES = {
@@ -47,12 +46,7 @@ ORDERS = {"earliest": Earliest(), "latest": Latest(), "seeded": Seeded(5)}
 
 def tiles_of(schedule: Schedule, m: int, n: int) -> int:
     """Tiles of a product, of a cluster counted as one."""
-    rows, columns = schedule.tile.m, schedule.tile.n
-    if schedule.order.multicast == "values":
-        columns *= schedule.order.cluster
-    else:
-        rows *= schedule.order.cluster
-    return -(-m // rows) * -(-n // columns)
+    return -(-m // (schedule.tile.m * schedule.order.cluster)) * -(-n // schedule.tile.n)
 
 
 def check(

@@ -9,7 +9,6 @@ import louver
 from louver.compile.plan.schedule import Schedule
 from louver.compile.products import CompiledProduct, compile_product
 from louver.emulator import Order
-from louver.emulator.removal import ORDERS, removals, survey, undetected, work_removals
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
@@ -20,6 +19,7 @@ from louver.library.ranges import Ranges
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Inst, Kernel, Module
 from louver.ptx.printer import print_module
+from support.removal import ORDERS, removals, survey, undetected, work_removals
 
 pytestmark = pytest.mark.sampled(7)
 
@@ -34,17 +34,13 @@ STRUCTURES = {
     "direct": (Problem("linear", bias="row"), Schedule.of(tile_n=16, stages=3), 1),
     "bulk": (Problem("linear"), Schedule.of(tile_n=16, stages=3, store="bulk"), 1),
     "cluster": (Problem("matmul"), Schedule.of(tile_n=64, stages=2, cluster=2, store="bulk"), 2),
-    "cluster-along-n": (Problem("matmul"), Schedule.of(tile_n=16, stages=2, cluster=2, multicast="values"), 2),
     "chunks": (Problem("linear", out="f32"), Schedule.of(tile_n=48, stages=2, store="bulk", staging=16), 1),
     "two-blocks": (Problem("matmul", b_layout="n_major"), Schedule.of(tile_m=256, tile_n=64, tile_k=128, stages=2), 1),
-    "registers": (Problem("linear"), Schedule.of(tile_n=16, stages=3, values="registers"), 1),
     "alone": (
         Problem("linear"),
         Schedule.of(tile_m=64, tile_n=16, tile_k=64, consumers=1, stages=1, specialized=False, in_flight=0),
         1,
     ),
-    "ping-pong": (Problem("linear"), Schedule.of(tile_m=64, tile_n=16, stages=3, pingpong=True), 1),
-    "ping-pong-bulk": (Problem("linear"), Schedule.of(tile_m=128, tile_n=16, stages=2, pingpong=True, store="bulk"), 1),
     "metadata-in-the-stage": (Problem("linear"), Schedule.of(tile_n=16, stages=3, metadata="stage", in_flight=0), 1),
     "metadata-on-its-own-barrier": (
         Problem("matmul"),
@@ -53,11 +49,6 @@ STRUCTURES = {
     ),
     "ranges": (Problem("linear", bias="row"), Schedule.of(tile_n=16, stages=3, work="ranges"), 2),
     "ranges-bulk": (Problem("matmul"), Schedule.of(tile_n=64, stages=2, cluster=2, store="bulk", work="ranges"), 4),
-    "shared-metadata": (
-        Problem("matmul"),
-        Schedule.of(tile_n=16, stages=3, cluster=2, multicast="values", metadata="stage"),
-        2,
-    ),
 }
 
 
@@ -75,12 +66,7 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator, coun
     """
     problems = []
     schedule = compiled.schedule
-    # Of tiles taken in turn, two for each warpgroup.
-    m, n = (4 if schedule.roles.pingpong else 2) * schedule.tile.m, schedule.tile.n
-    if schedule.order.multicast == "values":
-        n *= schedule.order.cluster
-    else:
-        m *= schedule.order.cluster
+    m, n = 2 * schedule.tile.m * schedule.order.cluster, schedule.tile.n
     round_steps = 512 // schedule.tile.k
     columns = next(n.op.k for n in compiled.kernel.body.walk() if isinstance(n, Inst) and isinstance(n.op, Wgmma))
     cuts: list[tuple[int, Ranges | None]] = [(3 * round_steps - 1, None), (3, None)]

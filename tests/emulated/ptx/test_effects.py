@@ -7,20 +7,19 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from louver.emulator import Earliest, GlobalMemory, Latest, Order, Seeded, TrapError, run
+from louver.emulator import Earliest, GlobalMemory, Latest, Order, Seeded, run
 from louver.isa.async_copy import AsyncWait
 from louver.isa.bulk import (
     BulkCommit,
     BulkTensorLoad,
     BulkTensorStore,
     BulkWait,
-    PrefetchTensorMap,
 )
 from louver.isa.instruction import Instruction
 from louver.isa.matrix import LoadMatrix, StoreMatrix
 from louver.isa.memory import ATOMIC_TYPES, AtomicAdd, Load, Store
 from louver.isa.special import Special
-from louver.isa.sync import BarrierArrive, BarrierSync, SetMaxRegisters, Trap
+from louver.isa.sync import BarrierSync, SetMaxRegisters
 from louver.isa.tensormap import TensorMap
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Module, Param
@@ -52,7 +51,6 @@ def test_tensor_copies_of_every_rank_go_there_and_back(rank: int, order: Order, 
     coordinates = tuple(k.mov(c) for c in at)
     count = 4 * int(np.prod(box))
     with k.if_(k.setp("eq", "u32", k.special("%laneid"), 0)):
-        k.emit(PrefetchTensorMap(), Address(a))
         k.mbarrier_init(Address(smem), 1)
         k.fence_mbarrier_init()
         k.mbarrier_arrive_expect(Address(smem), count)
@@ -111,14 +109,6 @@ def test_special_registers_of_a_grid() -> None:
     np.testing.assert_array_equal(y.reshape(256, -1), expected)
 
 
-def test_a_trap_is_reported_with_its_message() -> None:
-    k = KernelBuilder("trap", (), threads=32)
-    with k.if_(k.setp("eq", "u32", k.special("%laneid"), 5)):
-        k.emit(Trap("the index is out of range"))
-    with pytest.raises(TrapError, match="the index is out of range"):
-        run(k.finish(), 1, {}, memory=GlobalMemory())
-
-
 @pytest.mark.parametrize(
     "make,rule",
     [
@@ -132,8 +122,8 @@ def test_a_trap_is_reported_with_its_message() -> None:
         (lambda: LoadMatrix(count=8), "1, 2 or 4 matrices move at once, got 8"),
         (lambda: Special("%clock"), "the special registers are %tid.x"),
         (lambda: BarrierSync(16, 32), "barriers 0 to 15, got 16"),
-        (lambda: BarrierArrive(1, 48), "whole warps of 32 threads, got 48"),
-        (lambda: BarrierArrive(1, 0), "whole warps of 32 threads, got 0"),
+        (lambda: BarrierSync(1, 48), "whole warps of 32 threads, got 48"),
+        (lambda: BarrierSync(1, 0), "whole warps of 32 threads, got 0"),
         (lambda: SetMaxRegisters("inc", 250), "a multiple of 8 from 24 to 256, got 250"),
         (lambda: SetMaxRegisters("dec", 16), "a multiple of 8 from 24 to 256, got 16"),
         (lambda: BulkTensorLoad(rank=6), "1 to 5 dimensions, got 6"),

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from louver.emulator import Earliest, GlobalMemory, Latest, Order, run
-from louver.emulator.removal import survey, undetected
 from louver.ptx.module import Kernel
 from louver.runtime.copy2d import build, groups, is_transposed
+from support.removal import survey, undetected
 
 UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 

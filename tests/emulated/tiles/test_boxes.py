@@ -11,13 +11,13 @@ from louver.compile.plan.encode.live_sums import most_sums
 from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.emulator import Seeded
 from louver.emulator.order import Order
-from louver.emulator.removal import survey, undetected
 from louver.ir.context import parse_ir
 from louver.ir.tile import AsyncCopyOp, BoxCopiesOp, FuncOp, LocalAllocOp
 from louver.isa.swizzle import BANK_LINE
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Kernel
 from support.dot_loops import DotLoop
+from support.removal import survey, undetected
 
 LOOP = DotLoop("f16", (64, 16, 64))
 

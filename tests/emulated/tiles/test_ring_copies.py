@@ -13,7 +13,6 @@ from louver.compile.plan.feeds.ring_copies import MOST_SLOTS
 from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.emulator import Seeded
 from louver.emulator.order import Order
-from louver.emulator.removal import survey, undetected
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, BoxCopiesOp, ConvertLayoutOp, LocalAllocOp, WaitBarrierOp
@@ -22,6 +21,7 @@ from louver.isa.targets import target
 from louver.ptx.module import Kernel, Module
 from support.emulate_tiles import emulate_tiles
 from support.multiples import mark_arguments, marked
+from support.removal import survey, undetected
 from support.triton.tile_cases import TILE_CASES, kept_tiles
 from support.triton.tile_runs import ELEMENTS, RUNS, draw, product, tiles
 

@@ -10,13 +10,13 @@ import pytest
 from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.emulator import Seeded
 from louver.emulator.order import Latest, Order
-from louver.emulator.removal import survey, undetected
 from louver.ir.context import parse_ir
 from louver.ir.tile import BoxCopiesOp, EvenBarriersOp, FuncOp, InitBarriersOp
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Kernel, Module
 from support.dot_loops import DotLoop
 from support.emulate_tiles import emulate_tiles
+from support.removal import survey, undetected
 
 LOOP = DotLoop("f16", (64, 16, 64))
 

@@ -12,13 +12,13 @@ from xdsl.dialects import scf
 from louver.compile.tiles import compile_tiles
 from louver.emulator import Earliest, Latest, Seeded
 from louver.emulator.order import Order
-from louver.emulator.removal import Outcome, survey, undetected
 from louver.ir.context import parse_ir
 from louver.ir.tile import AsyncCopyOp, LoadOp
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Kernel, Module
 from support.dot_loops import TYPES, DotLoop
 from support.emulate_tiles import emulate_tiles
+from support.removal import Outcome, survey, undetected
 
 FORMS = {
     "f16": DotLoop("f16", (64, 64, 64)),

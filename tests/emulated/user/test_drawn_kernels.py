@@ -14,8 +14,8 @@ import louver
 from louver.isa import prepack
 from louver.isa.metadata import PADDING_CODE
 from louver.library import operand
-from louver.measure.sweep.expected import Expected
 from louver.user import emulated
+from random_products.expected import Expected
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)

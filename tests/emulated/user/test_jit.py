@@ -63,9 +63,7 @@ def test_bulk_stores_are_chosen_by_the_output(rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(aligned, odd)
 
 
-@pytest.mark.parametrize(
-    "hints", [{"values": "registers"}, {"stages": 2, "consumers": 1}, {"store": "direct"}], ids=str
-)
+@pytest.mark.parametrize("hints", [{"stages": 2, "consumers": 1}, {"store": "direct"}], ids=str)
 def test_hints(rng: np.random.Generator, hints: dict[str, Any]) -> None:
     case = case_of(rng, "grouped_pointers", 300, 88, 200)
     out = output(case)

@@ -59,7 +59,7 @@ def test_tails_and_many_tiles(rng: np.random.Generator, sizes: dict[str, int]) -
 
 @pytest.mark.parametrize(
     "hints",
-    [{"metadata": "stage"}, {"metadata": "barrier"}, {"pingpong": True}, {"cluster": 2}, {"values": "registers"}],
+    [{"metadata": "stage"}, {"metadata": "barrier"}, {"cluster": 2}],
     ids=str,
 )
 def test_schedules(rng: np.random.Generator, hints: dict[str, Any]) -> None:

@@ -119,9 +119,7 @@ def test_operands_that_bulk_copies_cannot_read(rng: np.random.Generator) -> None
     run(kept_kernel("grouped_pointers"), given(rng, "grouped_pointers", compiled("grouped_pointers"), 300, 131, 136), 3)
 
 
-@pytest.mark.parametrize(
-    "hints", [{"stages": 3}, {"consumers": 1}, {"store": "direct"}, {"values": "registers"}], ids=str
-)
+@pytest.mark.parametrize("hints", [{"stages": 3}, {"consumers": 1}, {"store": "direct"}], ids=str)
 def test_hints(rng: np.random.Generator, hints: dict[str, Any]) -> None:
     run(kept_kernel("block_pointers"), given(rng, "block_pointers", compiled("block_pointers"), 520, 264, 200), **hints)
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import louver
+from adversarial import FAMILIES, Family, adversarial
 from louver.library.numerics import accumulation, compare
 from louver.library.reference import exact_product
-from louver.measure.adversarial import FAMILIES, Family, adversarial
 from support.device_products import to_numpy, to_torch
 from support.products import overflowing
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from louver.measure.sweep.cases import GROUP, cases
-from louver.measure.sweep.check import checked, described
+from random_products.cases import GROUP, cases
+from random_products.check import checked, described
 
 GROUPS = 8
 SMALL = 300_000_000

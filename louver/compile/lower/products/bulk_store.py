@@ -69,7 +69,7 @@ def _send(low: Lowering, op: ops.BulkStoreOp, area: Area, chunk: Chunk) -> None:
     """Start the copies of a chunk's boxes: along m for an output [N, M], along n for [M, N]."""
     k = low.k
     blocks = len(low.consumer.accumulators)
-    row = k.mad_lo(low.part, BLOCK_ROWS * blocks, low.number(op.row))
+    row = k.mad_lo(low.warpgroup, BLOCK_ROWS * blocks, low.number(op.row))
     if is_gated(op):
         row = k.shr(row, 1)
     row = k.add(row, area.rows * chunk.block)

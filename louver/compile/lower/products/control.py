@@ -29,9 +29,9 @@ def enter(low: Lowering) -> None:
     tile_m, tile_n, tile_k = low.tile
     sizes = low.sizes
     named["steps"] = k.shr(k.add(sizes["K"], tile_k - 1), tile_k.bit_length() - 1)
-    rows, columns = (tile_m, tile_n * low.cluster) if low.along_n else (tile_m * low.cluster, tile_n)
+    rows = tile_m * low.cluster
     named["tiles_m"] = k.div(k.add(sizes["M"], rows - 1), rows)
-    named["tiles_n"] = k.div(k.add(sizes["N"], columns - 1), columns)
+    named["tiles_n"] = k.div(k.add(sizes["N"], tile_n - 1), tile_n)
     # scale-d is a predicate register: PTX has no constant one.
     named["always"] = k.setp("eq", "u32", named["tid"], named["tid"])
     if any(isinstance(op, ops.PromoteOp) for op in low.kernel.walk()):
@@ -70,7 +70,6 @@ def lower_role(low: Lowering, role: ops.RoleOp, lower_block: LowerBlock) -> None
             k.setmaxnreg(role.registers.value.data, "dec" if single else "inc")
         low.warpgroup = k.shr(k.sub(low.named["warp"], first), 2)
         low.warpgroups = role.warpgroups.value.data
-        low.part = low.warpgroup if role.sharing == low.warpgroups else k.mov(0)
         if single:
             elected = k.setp("eq", "u32", low.named["tid"], first * 32)
             with k.if_(elected):
@@ -84,7 +83,7 @@ def _start_role(low: Lowering, role: ops.RoleOp, lower_block: LowerBlock) -> Non
     low.position = RolePosition(stage=k.mov(0), parity=k.mov(0), previous=k.mov(0))
     if any(isinstance(inner, ops.MmaOp) for inner in role.walk()):
         tile_m, _, _ = low.tile
-        operands.open_consumer(low, role, tile_m // (64 * role.sharing))
+        operands.open_consumer(low, role, tile_m // (64 * role.warpgroups.value.data))
     lower_block(role.body.block)
 
 
@@ -106,12 +105,6 @@ def lower_tiles(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock) -> None
         total = k.mul_lo(total, low.sizes["batch"])
     if op.ranges is not None:
         total = ranges.items(low, total)
-    if op.in_turn is not None:
-        tile = k.mad_lo(low.warpgroup, stride, tile)
-        stride = k.mul_lo(stride, low.warpgroups)
-        # The first warpgroup has the first turn: a wait for the phase before the first passes at once.
-        low.position.turn = k.selp(Imm(1), Imm(0), k.setp("eq", "u32", low.warpgroup, 0))
-        _pass_over(low, low.warpgroup)
     with k.if_(k.setp("lt", "u32", tile, total), uniform=True):
         low.walk = walk = TileWalk(tile, stride, total, op.raster.value.data, _origin(low, op), entries_of(low, op))
         _move_to(low, tile, walk.here)
@@ -120,8 +113,6 @@ def lower_tiles(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock) -> None
             _bind(low, op.body.block, walk.here)
             low.tile_state = _first_step(low, walk.here)
             lower_block(op.body.block)
-            if op.in_turn is not None:
-                _pass_over(low, low.warpgroups - 1)
             k.add(tile, stride, into=tile)
             if walk.ahead is None:
                 _move_to(low, tile, walk.here)
@@ -132,15 +123,6 @@ def lower_tiles(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock) -> None
             loop.repeat_if(k.setp("lt", "u32", tile, total))
     if any(isinstance(inner, ops.BulkStoreOp) for inner in op.body.walk()):
         bulk_store.drain(low)
-
-
-def _pass_over(low: Lowering, tiles: Reg | int) -> None:
-    """Go on by the stages of as many tiles: the parity flips for each time that the ring wraps."""
-    k, position = low.k, low.position
-    stage = k.add(position.stage, k.mul_lo(low.named["steps"], tiles))
-    rounds = k.div(stage, low.stages)
-    k.mov(k.sub(stage, k.mul_lo(rounds, low.stages)), into=position.stage)
-    k.xor(position.parity, k.and_(rounds, 1), into=position.parity)
 
 
 def next_tile(low: Lowering, op: ops.NextTileOp, lower_block: LowerBlock) -> None:
@@ -199,9 +181,7 @@ def _move_to(low: Lowering, tile: Reg, to: Origin) -> None:
     rows = k.min(k.sub(named["tiles_m"], first_row), raster)
     column = k.div(inside, rows)
     row = k.add(first_row, k.sub(inside, k.mul_lo(column, rows)))
-    if low.along_n:
-        column = k.mad_lo(column, low.cluster, named["rank"])
-    elif low.cluster > 1:
+    if low.cluster > 1:
         row = k.mad_lo(row, low.cluster, named["rank"])
     if to.entry is not None and entries is not None:
         load_entry(low, entries, row if entries.along == "m" else column, to.entry)

@@ -73,7 +73,7 @@ def first_output_row(low: Lowering, op: Epilogue) -> Reg:
     k = low.k
     rows = BLOCK_ROWS * len(low.consumer.accumulators)
     warp, lane = k.and_(low.named["warp"], 3), k.and_(low.named["tid"], 31)
-    first = k.add(low.number(op.row), k.mul_lo(low.part, rows))
+    first = k.add(low.number(op.row), k.mul_lo(low.warpgroup, rows))
     first = k.add(first, k.mul_lo(warp, 16))
     if is_gated(op):
         first = k.shr(first, 1)

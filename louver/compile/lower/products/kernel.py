@@ -71,7 +71,6 @@ def _layout(kernel: ops.KernelOp) -> tuple[dict[str, Ring], dict[str, Barriers],
     rings: dict[str, Ring] = {}
     barriers: dict[str, Barriers] = {}
     depths: set[int] = set()
-    turns = {op.barriers.data for op in kernel.walk() if isinstance(op, ops.TakeTurnOp)}
     for op in kernel.body.block.ops:
         if isinstance(op, ops.RingOp) and op.offset is not None:
             rings[op.sym_name.data] = Ring(op.offset.value.data, op.bytes.value.data)
@@ -79,8 +78,7 @@ def _layout(kernel: ops.KernelOp) -> tuple[dict[str, Ring], dict[str, Barriers],
             transaction = 0 if op.transaction_bytes is None else op.transaction_bytes.value.data
             name, count = op.sym_name.data, op.stages.value.data
             barriers[name] = Barriers(op.offset.value.data, count, op.arrivals.value.data, transaction)
-            if name not in turns:
-                depths.add(count)
+            depths.add(count)
     if len(depths) != 1:
         raise ValueError(f"all barriers of a kernel's stages have one depth, got {sorted(depths)}")
     return rings, barriers, depths.pop()
@@ -124,14 +122,8 @@ def _lower_op(low: Lowering, op: Operation) -> None:
             stages.release(low, op)
         case ops.NextTileOp():
             control.next_tile(low, op, lambda block: _lower_block(low, block))
-        case ops.TakeTurnOp():
-            stages.take_turn(low, op)
-        case ops.PassTurnOp():
-            stages.pass_turn(low, op)
         case ops.LoadMetadataOp():
             operands.load_metadata(low, op)
-        case ops.LoadValuesOp():
-            operands.load_values(low, op)
         case ops.MmaFenceOp() | ops.MmaOp() | ops.MmaCommitOp() | ops.MmaWaitOp() | ops.ClearOp() | ops.PromoteOp():
             _lower_products(low, op)
         case ops.CombineOp() | ops.StoreOp() | ops.BulkStoreOp():

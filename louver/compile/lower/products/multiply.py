@@ -19,19 +19,11 @@ def mma(low: Lowering, op: ops.MmaOp) -> None:
     k.emit(
         instruction,
         tuple(low.consumer.accumulators[block]),
-        _values_operand(low, op),
+        _descriptor(low, op.a.data, _values_tile(low), op.a_offset.value.data, per_warpgroup=True),
         _descriptor(low, op.b.data, _dense_tile(low, instruction), op.b_offset.value.data, per_warpgroup=False),
         low.consumer.metadata[op.set.value.data][block][op.word.value.data],
         _accumulate(low, op),
     )
-
-
-def _values_operand(low: Lowering, op: ops.MmaOp) -> Reg | tuple[Reg, ...]:
-    """A descriptor of the values in shared memory, or the registers that hold them."""
-    if op.slot is not None and op.part is not None:
-        return tuple(low.consumer.values[op.slot.value.data][op.block.value.data][op.part.value.data])
-    assert op.a is not None and op.a_offset is not None
-    return _descriptor(low, op.a.data, values_tile(low), op.a_offset.value.data, per_warpgroup=True)
 
 
 def _accumulate(low: Lowering, op: ops.MmaOp) -> Reg:
@@ -59,7 +51,7 @@ def has_entries(low: Lowering, operand: str) -> bool:
     return len(_map(low, operand).box) == 3
 
 
-def values_tile(low: Lowering) -> Tile:
+def _values_tile(low: Lowering) -> Tile:
     """The stored values of a stage: K-major rows of one swizzle span."""
     kind = _map(low, "a")
     return Tile("k", low.tile[0], kind.box.data[0].data * kind.element_bytes.data, Swizzle(kind.span))
@@ -87,7 +79,7 @@ def _descriptor(low: Lowering, ring_name: str, tile: Tile, offset: int, *, per_w
     start = k.mad_lo(low.position.stage, ring.stage_bytes >> 4, start)
     if per_warpgroup:
         rows = 64 * len(low.consumer.accumulators)
-        start = k.mad_lo(low.part, rows * tile.line_bytes >> 4, start)
+        start = k.mad_lo(low.warpgroup, rows * tile.line_bytes >> 4, start)
     start = k.add(start, (constant & 0xFFFFFFFF) + (ring.offset + offset >> 4))
     return k.pack_b64(start, k.mov(constant >> 32))
 

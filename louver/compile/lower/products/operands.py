@@ -1,4 +1,4 @@
-"""What a consumer keeps in registers: accumulators, metadata sets and slots of values; their addresses and loads."""
+"""What a consumer keeps in registers: accumulators and metadata sets; their addresses and loads."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections.abc import Sequence
 
 from louver.compile.generate.generation import SETS
 from louver.compile.lower.products.batch_indices import entry_of_metadata
-from louver.compile.lower.products.multiply import has_entries, values_tile
+from louver.compile.lower.products.multiply import has_entries
 from louver.compile.lower.products.state import ConsumerState, Lowering, Origin
 from louver.ir.sched import ops
 from louver.isa.prepack import LOAD_BYTES, WORDS, columns_per_load
-from louver.isa.swizzle import BANK_LINE, CHUNK
-from louver.isa.wgmma import LINE_BYTES
 from louver.ptx.module import Address, Imm, Reg
 
 PADDING = 0x44444444
@@ -21,17 +19,11 @@ PADDING = 0x44444444
 def open_consumer(low: Lowering, role: ops.RoleOp, blocks: int) -> None:
     """Registers that live through the role. Accumulators and metadata start defined."""
     k = low.k
-    mma = low.kernel.mma.instruction()
-    d = mma.operands[0]
-    slots = 1 + max((op.slot.value.data for op in role.walk() if isinstance(op, ops.LoadValuesOp)), default=-1)
-    products = range(low.tile[2] // mma.k)
+    d = low.kernel.mma.instruction().operands[0]
     low.consumer = ConsumerState(
         accumulators=[k.regs(d.type, d.count) for _ in range(blocks)],
         metadata=[[k.regs("b32", WORDS) for _ in range(blocks)] for _ in range(SETS)],
         metadata_addresses=k.regs("b64", blocks),
-        values=[
-            [[k.regs("b32", mma.a_fragment.registers) for _ in products] for _ in range(blocks)] for _ in range(slots)
-        ],
     )
     if any(isinstance(op, ops.PromoteOp) for op in role.walk()):
         low.consumer.promoted = [k.regs(d.type, d.count) for _ in range(blocks)]
@@ -40,8 +32,6 @@ def open_consumer(low: Lowering, role: ops.RoleOp, blocks: int) -> None:
     for register_set in low.consumer.metadata:
         for block in register_set:
             _fill(low, block, Imm(PADDING))
-    if slots:
-        low.consumer.value_offsets = _value_offsets(low, len(products))
 
 
 def _fill(low: Lowering, registers: Sequence[Reg], value: Imm) -> None:
@@ -60,7 +50,7 @@ def open_tile(low: Lowering, tiles: ops.TilesOp, at: Origin) -> None:
     columns = columns_per_load(low.kernel.mma.a.data)
     groups = k.shr(k.add(low.sizes["K"], columns - 1), columns.bit_length() - 1)
     last = k.shr(k.sub(low.sizes["M"], 1), 6)
-    first = k.mad_lo(low.part, blocks, k.shr(at.m, 6))
+    first = k.mad_lo(low.warpgroup, blocks, k.shr(at.m, 6))
     metadata = next(op.metadata for op in tiles.walk() if isinstance(op, ops.LoadMetadataOp))
     thread = k.mad_wide(k.and_(low.named["tid"], 127), 16, low.register(metadata))
     for block, address in enumerate(consumer.metadata_addresses):
@@ -94,31 +84,3 @@ def load_metadata(low: Lowering, op: ops.LoadMetadataOp) -> None:
         if isinstance(step, Reg):
             address = k.add(base, k.mul_wide(k.shr(step, covers.bit_length() - 1), LOAD_BYTES))
         k.load_global(registers, Address(address, begin // covers * LOAD_BYTES), guard=guard)
-
-
-def _value_offsets(low: Lowering, products: int) -> list[Reg]:
-    """Where a lane's line of the values of each product of a step begins, in bytes from the stage's first.
-
-    One ldmatrix takes four 8×8 matrices of 16 bits: rows r and r + 8 (lanes 0 and 8), then the next 16 bytes of both (lanes 16
-    and 24), which is the order of operand A's registers. The lines are swizzled: their chunks change places by row.
-    """
-    k = low.k
-    tile = values_tile(low)
-    lane, warp = k.and_(low.named["tid"], 31), k.and_(low.named["warp"], 3)
-    blocks = len(low.consumer.accumulators)
-    row = k.mad_lo(low.part, 64 * blocks, k.mad_lo(warp, 16, k.and_(lane, 15)))
-    start = k.mul_lo(row, tile.line_bytes)
-    phase = k.and_(k.shr(start, BANK_LINE.bit_length() - 1), tile.swizzle.span // CHUNK - 1)
-    first = k.add(start, k.mul_lo(k.xor(k.shr(lane, 4), phase), CHUNK))
-    return [k.xor(first, product * LINE_BYTES) for product in range(products)]
-
-
-def load_values(low: Lowering, op: ops.LoadValuesOp) -> None:
-    """Fill one slot, for every block of the warpgroup, from the stage in hand."""
-    k = low.k
-    ring = low.rings[op.ring.data]
-    stage = k.mad_lo(low.position.stage, ring.stage_bytes, low.named["smem"])
-    block_bytes = 64 * values_tile(low).line_bytes
-    for block, products in enumerate(low.consumer.values[op.slot.value.data]):
-        for offset, registers in zip(low.consumer.value_offsets, products, strict=True):
-            k.load_matrices(registers, Address(k.add(stage, offset), ring.offset + block * block_bytes))

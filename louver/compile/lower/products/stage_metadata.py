@@ -10,13 +10,13 @@ from louver.isa.bulk import BulkLoad
 from louver.isa.memory import Load
 from louver.isa.prepack import WORDS, columns_per_load
 from louver.isa.targets import WARPGROUP_THREADS
-from louver.ptx.module import Address, Reg
+from louver.ptx.module import Address
 
 WORD_BYTES = 4
 
 
 def copy(low: Lowering, op: staged.CopyMetadataOp) -> None:
-    """One copy of contiguous words for each 64 rows of the tile, or of a CTA's part of them."""
+    """One copy of contiguous words for each 64 rows of the tile."""
     k = low.k
     rows, _, _ = low.tile
     blocks = rows // 64
@@ -30,21 +30,13 @@ def copy(low: Lowering, op: staged.CopyMetadataOp) -> None:
     stage = k.mad_lo(low.position.stage, ring.stage_bytes, low.named["smem"])
     barrier = Address(barrier_address(low, low.position.stage), barriers.offset)
     step = k.widen_u64(low.number(op.step))
-    part = size // (1 if op.multicast is None else low.cluster)
-    mask: list[Reg] = []
-    if op.multicast is not None:
-        stage = k.mad_lo(low.named["rank"], part, stage)
-        mask = [k.mov((1 << low.cluster) - 1, kind="b16")]
     for block in range(blocks):
         block_index = k.min(k.add(first, block), last)
         if op.entry is not None:
             block_index = k.mad_lo(entry_of_metadata(low, low.register(op.entry)), k.add(last, 1), block_index)
         index = k.add(k.mul_wide(block_index, steps), step)
         source = k.add(low.register(op.metadata), k.shl(index, size.bit_length() - 1))
-        if op.multicast is not None:
-            source = k.add(source, k.mul_wide(low.named["rank"], part))
-        load = BulkLoad(op.multicast is not None)
-        k.emit(load, Address(stage, ring.offset + block * size), Address(source), part, barrier, *mask)
+        k.emit(BulkLoad(), Address(stage, ring.offset + block * size), Address(source), size, barrier)
 
 
 def read(low: Lowering, op: staged.ReadMetadataOp) -> None:
@@ -56,7 +48,7 @@ def read(low: Lowering, op: staged.ReadMetadataOp) -> None:
     words = _words(size)
     own = consumer.metadata[op.set.value.data]
     start = k.mad_lo(low.position.stage, ring.stage_bytes, low.named["smem"])
-    start = k.mad_lo(low.part, len(own) * size, start)
+    start = k.mad_lo(low.warpgroup, len(own) * size, start)
     start = k.mad_lo(k.and_(low.named["tid"], WARPGROUP_THREADS - 1), words * WORD_BYTES, start)
     for block, registers in enumerate(own):
         address = Address(start, ring.offset + block * size)

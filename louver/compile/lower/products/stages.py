@@ -81,23 +81,6 @@ def release(low: Lowering, op: ops.ReleaseOp) -> None:
     k.mbarrier_arrive(Address(barrier_address(low, stage), barriers.offset), guard=selected)
 
 
-def take_turn(low: Lowering, op: ops.TakeTurnOp) -> None:
-    """Wait at the warpgroup's own barrier."""
-    k, turn = low.k, low.position.turn
-    assert turn is not None
-    k.wait(Address(barrier_address(low, low.warpgroup), low.barriers[op.barriers.data].offset), turn)
-    k.xor(turn, 1, into=turn)
-
-
-def pass_turn(low: Lowering, op: ops.PassTurnOp) -> None:
-    """One lane of each warp arrives at the next warpgroup's barrier: each of them has waited for itself."""
-    k = low.k
-    following = k.add(low.warpgroup, 1)
-    following = k.selp(Imm(0), following, k.setp("eq", "u32", following, low.warpgroups))
-    selected = k.setp("eq", "u32", k.and_(low.named["tid"], 31), 0)
-    k.mbarrier_arrive(Address(barrier_address(low, following), low.barriers[op.barriers.data].offset), guard=selected)
-
-
 def bulk_load(low: Lowering, op: ops.BulkLoadOp) -> None:
     """A tiled copy into the stage in hand."""
     k, position = low.k, low.position

@@ -33,15 +33,11 @@ class Barriers:
 
 @dataclass(slots=True)
 class RolePosition:
-    """A role's place in the rings: registers for the stage in hand, its parity bit, and the stage before it.
-
-    turn: parity of the next wait for the warpgroup's turn, where tiles are taken in turn.
-    """
+    """A role's place in the rings: registers for the stage in hand, its parity bit, and the stage before it."""
 
     stage: Reg
     parity: Reg
     previous: Reg
-    turn: Reg | None = None
 
 
 @dataclass(slots=True)
@@ -104,17 +100,14 @@ class TileWalk:
 
 @dataclass(slots=True)
 class ConsumerState:
-    """What a multiplying warpgroup holds: accumulators [block][register], metadata words [set][block][word], values
-    [slot][block][product][register] with a lane's offset in a stage for each product (none when they stay in shared memory),
-    promoted sums [block][register] (none where nothing is promoted).
+    """What a multiplying warpgroup holds: accumulators [block][register], metadata words [set][block][word], promoted sums
+    [block][register] (none where nothing is promoted).
     """
 
     accumulators: list[list[Reg]]
     metadata: list[list[list[Reg]]]
     metadata_addresses: list[Reg]
-    values: list[list[list[list[Reg]]]]
     promoted: list[list[Reg]] = field(default_factory=list[list[Reg]])
-    value_offsets: list[Reg] = field(default_factory=list[Reg])
 
 
 @dataclass(slots=True)
@@ -122,7 +115,7 @@ class Lowering:
     """The state of lowering one kernel.
 
     values: what holds each SSA value. sizes: the kernel's sizes by name. named: thread indices and counts.
-    warpgroup (index in its role, one of `warpgroups`), part (which rows of a tile it takes, counted in warpgroups) and the states
+    warpgroup (index in its role, one of `warpgroups`; each takes as many rows of a tile) and the states
     below are set where a role, a tile or a consumer begins.
     """
 
@@ -136,7 +129,6 @@ class Lowering:
     named: dict[str, Reg] = field(default_factory=dict[str, Reg])
     warpgroup: Reg = field(init=False)
     warpgroups: int = field(init=False)
-    part: Reg = field(init=False)
     position: RolePosition = field(init=False)
     walk: TileWalk = field(init=False)
     tile_state: TileState = field(init=False)
@@ -152,11 +144,6 @@ class Lowering:
     def cluster(self) -> int:
         """CTAs of a cluster."""
         return self.kernel.cluster.value.data
-
-    @property
-    def along_n(self) -> bool:
-        """Whether the CTAs of a cluster work on neighbouring columns of tiles, not rows."""
-        return self.kernel.along_n is not None
 
     @property
     def sums(self) -> list[list[Reg]]:

@@ -6,15 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from xdsl.dialects import arith, scf
+from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from louver.analysis.integers import constant_integer
 from louver.compile.lower.tiles.carried import Carried
-from louver.compile.lower.tiles.facts import WHOLE, Facts
-from louver.compile.lower.tiles.numbers import bits_of, signed_type
+from louver.compile.lower.tiles.facts import Facts
+from louver.compile.lower.tiles.numbers import bits_of, is_integer, signed_type
 from louver.compile.lower.tiles.state import Lowering, Registers
-from louver.ir.arith import ExtSIOp
 from louver.ir.tile import (
     AsyncCopyOp,
     AsyncWaitOp,
@@ -110,11 +108,11 @@ def lower_for(low: Lowering, op: scf.ForOp, lower_block: LowerBlock) -> None:
     k, block = low.k, op.body.block
     kind = signed_type(bits_of(op.lb.type))
     number, end, step = low.copy(low.scalar(op.lb)), low.scalar(op.ub), low.scalar(op.step)
-    low.known.has(number, Facts(min(low.known.facts_of(low.scalar(each)).multiple for each in (op.lb, op.step))))
+    low.known.has(number, Facts(low.multiple(block.args[0])))
     carried = [Carried.of(low, value, op) for value in op.iter_args]
-    for index, each in enumerate(carried):
-        if len(each.registers) == 1 and each.size is None and each.registers[0].type in ("b32", "b64"):
-            low.known.has(each.registers[0], Facts(_carried_multiple(low, op, index)))
+    for argument, each in zip(block.args[1:], carried, strict=True):
+        if len(each.registers) == 1 and is_integer(argument.type) and each.registers[0].type in ("b32", "b64"):
+            low.known.has(each.registers[0], Facts(low.multiple(argument)))
     _may_follow(low, block)
     before = replace(low.accesses)
     with k.if_(k.setp("lt", kind, number, end), uniform=True), k.loop(uniform=True) as loop:
@@ -125,38 +123,6 @@ def lower_for(low: Lowering, op: scf.ForOp, lower_block: LowerBlock) -> None:
         loop.repeat_if(k.setp("lt", kind, number, end))
     low.accesses.join(before)
     _bind(low, op.results, _elements(low, carried))
-
-
-def _carried_multiple(low: Lowering, loop: scf.ForOp, index: int) -> int:
-    """A power of two that divides an integer which a loop carries, whatever it adds to it."""
-    block = loop.body.block
-    first, argument = low.known.facts_of(low.values[loop.iter_args[index]][0]).multiple, block.args[index + 1]
-    end = block.last_op
-    assert end is not None
-    value = end.operands[index]
-    while value is not argument:
-        if not isinstance(value.owner, arith.AddiOp):
-            return 1
-        first = min(first, _multiple(low, value.owner.rhs))
-        value = value.owner.lhs
-    return first
-
-
-def _multiple(low: Lowering, value: SSAValue) -> int:
-    """A power of two that divides an integer, which may not have been lowered yet."""
-    if value in low.values:
-        return low.known.facts_of(low.values[value][0]).multiple
-    match value.owner:
-        case arith.ConstantOp() if (number := constant_integer(value)) is not None:
-            return Facts.of(number).multiple
-        case arith.MuliOp(lhs=lhs, rhs=rhs):
-            return min(_multiple(low, lhs) * _multiple(low, rhs), WHOLE)
-        case arith.AddiOp(lhs=lhs, rhs=rhs) | arith.SubiOp(lhs=lhs, rhs=rhs):
-            return min(_multiple(low, lhs), _multiple(low, rhs))
-        case ExtSIOp(input=narrow):
-            return _multiple(low, narrow)
-        case _:
-            return 1
 
 
 def lower_if(low: Lowering, op: scf.IfOp, lower_block: LowerBlock) -> None:

@@ -37,6 +37,7 @@ from louver.compile.lower.tiles.sums import Made, derived, summed
 from louver.compile.lower.tiles.warpgroup_dot import DotInParts, lower_warpgroup_dot
 from louver.compile.plan.encode.anchors import is_tile
 from louver.compile.plan.encode.unit import by_warpgroups, in_parts
+from louver.compile.plan.feeds.chunks import Runs
 from louver.compile.signature import kernel_name
 from louver.compile.tile_signature import ArgumentParameter, BoxParameter
 from louver.ir.refusal import unsupported
@@ -113,7 +114,9 @@ def lower_tiles(
     params = tuple(Param(each.name, each.type) for each in parameters)
     name = kernel_name(function.sym_name.data, [each.name for each in parameters])
     k = KernelBuilder(name, params, threads=warps * LANES)
-    low = Lowering(k, warps, PtxBlock(), target, rooms)
+    multiples = (1 if isinstance(each, BoxParameter) else each.multiple for each in parameters)
+    runs = Runs(dict(zip(function.body.block.args, multiples, strict=True)))
+    low = Lowering(k, warps, PtxBlock(), target, rooms, runs)
     low.in_chunks = has_known_addresses(function)
     lowering = _Kernel(low)
     return Module(target.name, [lowering.run(function, parameters)])

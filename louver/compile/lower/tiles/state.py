@@ -23,6 +23,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.compile.lower.tiles.facts import WHOLE, Facts, Known, Test
 from louver.compile.plan.encode.exchange_plan import Means
+from louver.compile.plan.feeds.chunks import Runs
 from louver.ir.refusal import unsupported
 from louver.ir.tile import PointerType
 from louver.ir.tile.layout import Layout
@@ -126,7 +127,7 @@ class Lowering:
     what is added to each when they are done.
     in_chunks: whether addresses are known; else elements, moved one by one, leave no registers to spare.
 
-    target: what the kernel is for. rooms: the places in shared memory.
+    target: what the kernel is for. rooms: the places in shared memory. runs: which integers are multiples.
     known: what is known of integers and addresses. tests: how conditions were computed. packed: neighbouring elements of 8 or 16 bits that are in one register too.
     bytes: elements of 8 bits that are in another register too. copied: staged tiles that `cp.async` brings.
     """
@@ -136,6 +137,7 @@ class Lowering:
     prologue: Block
     target: Target
     rooms: Rooms
+    runs: Runs
     values: dict[SSAValue, Registers] = field(default_factory=dict[SSAValue, Registers])
     accesses: Accesses = field(default_factory=Accesses)
     known: Known = field(default_factory=Known)
@@ -159,6 +161,11 @@ class Lowering:
     def means(self) -> Means:
         """What exchanges have."""
         return Means.of(self.target)
+
+    def multiple(self, value: SSAValue) -> int:
+        """A power of two that divides an integer, whatever a loop adds to it."""
+        run = self.runs.of(value, 0, 1)
+        return 1 if run is None else run.multiple
 
     def provides(self, op: Instruction) -> bool:
         """Whether the target has an instruction."""

@@ -5,31 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from xdsl.dialects import arith
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr
-from xdsl.ir import BlockArgument, SSAValue
-
-from louver.analysis.alignment import multiple_if
 from louver.compile.plan.encode.anchors import memory_bits
 from louver.compile.plan.encode.shared_access import SCHEDULERS
+from louver.compile.plan.feeds.chunks import Runs
 from louver.compile.plan.feeds.staged_operands import strides
-from louver.ir.arith import ExtSIOp
-from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.tile import (
-    AddPtrOp,
     AtomicRMWOp,
-    BroadcastOp,
-    ExpandDimsOp,
-    FuncOp,
     LoadOp,
-    MakeRangeOp,
     PointerType,
-    SplatOp,
     StoreOp,
 )
 from louver.ir.tile.layout import LANE_BITS, Layout, Vector
-from louver.ir.tile.multiples import multiples_of
-from louver.ir.tile.types import as_tensor, tensor_of
+from louver.ir.tile.types import tensor_of
 from louver.isa.memory import MAX_BYTES
 from louver.isa.swizzle import BANK_LINE
 
@@ -104,7 +91,7 @@ def _size(op: LoadOp | StoreOp | AtomicRMWOp) -> int:
     return memory_bits(cast(PointerType, tensor_of(op.ptr).element_type).pointee) // 8
 
 
-def run_of(op: LoadOp | StoreOp | AtomicRMWOp) -> Run | None:
+def run_of(op: LoadOp | StoreOp | AtomicRMWOp, runs: Runs) -> Run | None:
     """The neighbours of an access; None where none are known."""
     found = strides(op.ptr)
     if found.count(1) != 1:
@@ -112,103 +99,6 @@ def run_of(op: LoadOp | StoreOp | AtomicRMWOp) -> Run | None:
     along = found.index(1)
     size = _size(op)
     together = min(MAX_BYTES // size, tensor_of(op.ptr).get_shape()[along])
-    while together > 1 and not (
-        _multiple(op.ptr, along, together) % (together * size) == 0
-        and (op.mask is None or _as_one(op.mask, along, together))
-    ):
+    while not runs.moves(op, along, together):
         together //= 2
     return Run(along, together, size)
-
-
-def _multiple(value: SSAValue, along: int | None, together: int) -> int:
-    """What divides integers, or addresses, at each place that is a multiple of `together` along a dimension; None: at every place."""
-    owner = value.owner
-    if as_tensor(value.type) is None:
-        return _scalar_multiple(value)
-    match owner:
-        case MakeRangeOp():
-            start = owner.start.value.data
-            return 1 if along is None else _power(start | together)
-        case SplatOp():
-            return _scalar_multiple(owner.src)
-        case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as numbers) if numbers.is_splat():
-            return _power(cast(int, next(iter(numbers.iter_values()))))
-        case BroadcastOp():
-            stays = along is not None and tensor_of(owner.src).get_shape()[along] == 1
-            return _multiple(owner.src, None if stays else along, together)
-        case ExpandDimsOp():
-            return _multiple(owner.src, _inner(owner, along), together)
-        case ExtSIOp(input=inner):
-            return _multiple(inner, along, together)
-        case AddPtrOp():
-            size = memory_bits(cast(PointerType, tensor_of(owner.ptr).element_type).pointee) // 8
-            return min(_multiple(owner.ptr, along, together), _multiple(owner.offset, along, together) * size)
-        case arith.MuliOp(lhs=lhs, rhs=rhs):
-            return min(_multiple(lhs, along, together) * _multiple(rhs, along, together), MOST_MULTIPLE)
-        case arith.AddiOp() | arith.SubiOp() | arith.RemSIOp() | arith.MinSIOp() | arith.MaxSIOp():
-            return min(_multiple(each, along, together) for each in owner.operands)
-        case SelectOp(lhs=lhs, rhs=rhs):
-            return min(_multiple(each, along, together) for each in (lhs, rhs))
-        case _:
-            return 1
-
-
-def _inner(op: ExpandDimsOp, along: int | None) -> int | None:
-    """The dimension `along` before another one was added; None where it is that one."""
-    axis = op.axis.value.data
-    return None if along is None or along == axis else along - (along > axis)
-
-
-def _power(number: int) -> int:
-    return min(number & -number, MOST_MULTIPLE) if number else MOST_MULTIPLE
-
-
-def _scalar_multiple(value: SSAValue) -> int:
-    """Of a number that all elements have, or an address."""
-    if isinstance(value.owner, AddPtrOp):
-        size = memory_bits(cast(PointerType, value.type).pointee) // 8
-        return min(_scalar_multiple(value.owner.ptr), _scalar_multiple(value.owner.offset) * size)
-    of = MOST_MULTIPLE
-    while of > 1:
-        needs = multiple_if(value, of)
-        if needs is not None and all(_marked(each) % least == 0 for each, least in needs):
-            return of
-        of //= 2
-    return 1
-
-
-def _marked(argument: SSAValue) -> int:
-    assert isinstance(argument, BlockArgument)
-    function = argument.block.parent_op()
-    assert isinstance(function, FuncOp)
-    return multiples_of(function)[argument.index]
-
-
-_BELOW = {"slt": 0, "ult": 0, "sge": 0, "uge": 0, "sgt": 1, "ugt": 1, "sle": 1, "ule": 1}
-"""Comparisons of a number with an end before which it is: which operand the number is."""
-
-
-def _as_one(mask: SSAValue, along: int | None, together: int) -> bool:
-    """Whether conditions of so many neighbours are one: they follow each other from a multiple on, to another multiple."""
-    owner = mask.owner
-    if along is None or as_tensor(mask.type) is None:
-        return True
-    match owner:
-        case arith.AndIOp() | arith.OrIOp():
-            return all(_as_one(each, along, together) for each in owner.operands)
-        case BroadcastOp():
-            return tensor_of(owner.src).get_shape()[along] == 1 or _as_one(owner.src, along, together)
-        case ExpandDimsOp():
-            return _as_one(owner.src, _inner(owner, along), together)
-        case SplatOp() | arith.ConstantOp():
-            return True
-        case CmpiOp():
-            steps = [strides(each)[along] for each in owner.operands]
-            if steps == [0, 0]:
-                return True
-            moving = _BELOW.get(owner.name_of_predicate)
-            if moving is None or (steps[moving], steps[1 - moving]) != (1, 0):
-                return False
-            return all(_multiple(each, along, together) % together == 0 for each in owner.operands)
-        case _:
-            return False

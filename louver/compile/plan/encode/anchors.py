@@ -30,7 +30,7 @@ from louver.compile.plan.encode.unit import (
     product_shape,
     warpgroup_encoding,
 )
-from louver.compile.plan.feeds.chunks import chunk_of
+from louver.compile.plan.feeds.chunks import Runs, chunk_of
 from louver.compile.plan.feeds.staged_operands import loaded_along, staged_operands
 from louver.ir.tile import (
     AtomicCASOp,
@@ -60,7 +60,7 @@ from louver.ir.tile import (
     element_name,
 )
 from louver.ir.tile.encodings import Encoding
-from louver.ir.tile.multiples import has_known_addresses
+from louver.ir.tile.multiples import has_known_addresses, multiples_of
 from louver.ir.tile.parts import KEPT
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.instruction import LANES
@@ -174,7 +174,7 @@ def _dots_apart(operations: Sequence[Operation]) -> bool:
 
 class Natures:
     """The encodings that values have by nature. warps: of a CTA. warpgroups: whether the target multiplies by warpgroups.
-    registers: of an SM.
+    registers: of an SM. runs: which neighbours are together in memory.
 
     staged: operands of dots that go through shared memory, which are computed in rows, each with the dimension of its rows.
     copied: tiles that are loaded to shared memory and taken from there, each with the encoding of its copies and their dimension.
@@ -193,6 +193,7 @@ class Natures:
     ) -> None:
         self.warps, self.registers = warps, registers
         self.together = _together(function)
+        self.runs = Runs(dict(zip(function.body.block.args, multiples_of(function), strict=True)))
         # Elements that are moved one by one leave a warpgroup nothing to gain.
         self.warpgroups = warpgroups and has_known_addresses(function)
         self._found: dict[SSAValue, Encoding] = {}

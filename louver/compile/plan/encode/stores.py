@@ -44,7 +44,7 @@ def choose_stores(function: FuncOp, natures: Natures) -> None:
             continue
         if isinstance(op, AtomicRMWOp) and op.result.first_use is not None:
             continue
-        run, nature = run_of(op), natures.of(op.value) or natures.of(op.ptr)
+        run, nature = run_of(op, natures.runs), natures.of(op.value) or natures.of(op.ptr)
         shape = tensor_of(op.ptr).get_shape()
         repeated = nature is not None and shape and nature.layout(shape).repeats
         # Elements that are moved one by one gain too little, unless many threads have the same ones.
@@ -77,7 +77,7 @@ def choose_loads(function: FuncOp, natures: Natures, demands: Demands) -> bool:
         wanted = demands.of(op.result)
         if op in multiplied or not wanted:
             continue
-        run, shape = run_of(op), tensor_of(op.ptr).get_shape()
+        run, shape = run_of(op, natures.runs), tensor_of(op.ptr).get_shape()
         layouts = [encoding.layout(shape) for encoding in wanted]
         # Elements that are scattered in memory are loaded by one thread each.
         own = LinearAttr.of(run.rows(layouts[0])) if run is not None else BlockedAttr.default(shape, natures.warps)
@@ -119,13 +119,13 @@ def _cost_by_nature(natures: Natures, value: SSAValue, layout: Layout, seen: set
         return 0
     seen.add(value)
     if isinstance(value.owner, LoadOp):
-        return _load_cost(value.owner, layout)
+        return _load_cost(natures, value.owner, layout)
     return sum(_cost_by_nature(natures, each, layout, seen) for each in _operands(value))
 
 
-def _load_cost(op: LoadOp, layout: Layout) -> float:
+def _load_cost(natures: Natures, op: LoadOp, layout: Layout) -> float:
     """The cheaper of a load in a layout, and one in rows with an exchange."""
-    run = run_of(op)
+    run = run_of(op, natures.runs)
     if run is None:
         return 0
     return min(run.cost(layout), _loaded(run, run.rows(layout), [layout]))
@@ -162,7 +162,7 @@ class _Conversion:
             yield _Way(exchanged + _cost_by_nature(self.natures, value, layout, set()), [value])
         if not self.natures.keeps(value):
             if isinstance(value.owner, LoadOp):
-                yield _Way(_load_cost(value.owner, self.rows))
+                yield _Way(_load_cost(self.natures, value.owner, self.rows))
             elif isinstance(value.owner, BroadcastOp):
                 yield _Way(self._repeated(value.owner))
             elif nature is None or isinstance(value.owner, ELEMENTWISE):

@@ -23,6 +23,7 @@ from louver.ir.arith import ExtSIOp, ExtUIOp, TruncIOp
 from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.tile import (
     AddPtrOp,
+    AtomicRMWOp,
     BroadcastOp,
     ExpandDimsOp,
     FuncOp,
@@ -32,6 +33,7 @@ from louver.ir.tile import (
     MakeRangeOp,
     PointerType,
     SplatOp,
+    StoreOp,
     TransOp,
 )
 from louver.ir.tile.types import as_tensor, tensor_of
@@ -108,13 +110,18 @@ class Runs:
             count = bytes_ // size
             if count < 1 or tensor.get_shape()[dimension] % count:
                 continue
-            run = self.of(load.ptr, dimension, count)
-            together = load.mask is None or self.same(load.mask, dimension, count)
-            # An element is where its type may be.
-            aligned = count == 1 or (run is not None and run.step == size and run.multiple % bytes_ == 0)
-            if aligned and together:
+            if self.moves(load, dimension, count):
                 return bytes_
         return 0
+
+    def moves(self, op: LoadOp | StoreOp | AtomicRMWOp, dimension: int, count: int) -> bool:
+        """Whether one access may move each aligned block of `count` neighbours along a dimension."""
+        pointer = tensor_of(op.ptr).element_type
+        assert isinstance(pointer, PointerType)
+        size, run = _bytes(pointer.pointee), self.of(op.ptr, dimension, count)
+        # An element is where its type may be.
+        aligned = count == 1 or (run is not None and run.step == size and run.multiple % (size * count) == 0)
+        return aligned and (op.mask is None or self.same(op.mask, dimension, count))
 
     def of(self, value: SSAValue, dimension: int, count: int) -> Run | None:
         """A tile's values in each aligned block of `count` neighbours along a dimension, a scalar's in any; None if they are no run."""

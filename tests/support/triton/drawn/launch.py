@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 import louver
 from louver.formats.dtypes import element_type
 from louver.library import numerics
-from louver.measure.sweep.expected import F32_UNIT, Expected, rounding
 from louver.user.descriptor import TensorDescriptor
+from random_products.expected import F32_UNIT, Expected, rounding
 from support.triton.drawn.choices import Choices
 from support.triton.drawn.text import CHAIN, NAME, source
 

@@ -15,7 +15,7 @@ import numpy as np
 import louver
 from louver.isa.wgmma import FP8, INTEGER
 from louver.library import request
-from louver.measure.sweep.expected import ACTIVATIONS, Expected
+from random_products.expected import ACTIVATIONS, Expected
 
 Rng = np.random.Generator
 

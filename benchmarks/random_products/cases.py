@@ -10,7 +10,7 @@ import numpy as np
 
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import PRODUCTS
-from louver.measure.sweep.options import Rng, Setting, draw_options, is_rounding
+from random_products.options import Rng, Setting, draw_options, is_rounding
 
 EDGES = (1, 2, 7, 8, 9, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1024, 1025)
 LARGE = ((4096, 4096, 4096), (8192, 1000, 4096), (1000, 8192, 8192), (14336, 513, 2048), (300, 300, 65536))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from louver.emulator.decode import positions
 from louver.emulator.errors import EmulationError
 from louver.emulator.order import Earliest, Latest, Order, Seeded
 from louver.emulator.text import describe
@@ -19,7 +18,6 @@ from louver.ptx.module import Block, If, Imm, Inst, Kernel, Node, While
 
 SYNCHRONISATION = (
     "mbarrier.arrive",
-    "mbarrier.expect_tx",
     "fence.",
     "bar.",
     "barrier.",
@@ -49,8 +47,8 @@ WORK = (
 )
 """Beginnings of the mnemonics that multiply, load, copy and store (`stmatrix` too)."""
 
-POLLS = ("mbarrier.try_wait", "mbarrier.test_wait")
-"""Beginnings of the mnemonics that a waiting loop repeats; the loop goes as a whole."""
+POLL = "mbarrier.try_wait"
+"""Beginning of the mnemonic that a waiting loop repeats; the loop goes as a whole."""
 
 EXPECTING_ARRIVAL = "mbarrier.arrive.expect_tx"
 """An arrival that also expects bytes: the expectation alone is taken out as well."""
@@ -84,7 +82,7 @@ def removals(kernel: Kernel) -> Iterator[Removal]:
 
     Waits for groups are weakened as well, to leave one group more unfinished.
     """
-    for position, node in positions(kernel.body):
+    for position, node in enumerate(kernel.body.walk()):
         if isinstance(node, While) and _waits(node):
             yield _changed(kernel, node, [], position, f"the loop around {describe(_polls(node)[0])}")
         elif isinstance(node, Inst) and node.op.mnemonic.startswith(SYNCHRONISATION):
@@ -94,7 +92,7 @@ def removals(kernel: Kernel) -> Iterator[Removal]:
 
 def work_removals(kernel: Kernel) -> Iterator[Removal]:
     """Each product, load, copy and store taken out, one at a time, in program order. `kernel` itself stays as it is."""
-    for position, node in positions(kernel.body):
+    for position, node in enumerate(kernel.body.walk()):
         if isinstance(node, Inst) and node.op.mnemonic.startswith(WORK):
             yield _changed(kernel, node, [], position, describe(node))
 
@@ -137,7 +135,7 @@ def _try(removal: Removal, attempt: Callable[[Kernel, Order], None], orders: Seq
 
 
 def _polls(node: While) -> list[Inst]:
-    return [n for n in node.body.nodes if isinstance(n, Inst) and n.op.mnemonic.startswith(POLLS)]
+    return [n for n in node.body.nodes if isinstance(n, Inst) and n.op.mnemonic.startswith(POLL)]
 
 
 def _waits(node: While) -> bool:

@@ -15,8 +15,8 @@ from multiprocessing import get_context
 from typing import Any
 
 from louver.library.compiled import loaded_products
-from louver.measure.sweep.cases import Case, cases
-from louver.measure.sweep.check import Outcome, checked, described
+from random_products.cases import Case, cases
+from random_products.check import Outcome, checked, described
 
 MOST_WORKERS = 15
 

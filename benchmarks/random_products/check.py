@@ -13,10 +13,10 @@ import louver
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
 from louver.isa.wgmma import INTEGER
-from louver.measure.sweep.buffers import Poisoned, poisoned, to_device
-from louver.measure.sweep.cases import Case
-from louver.measure.sweep.expected import limits, product
-from louver.measure.sweep.options import BY_NAME, Draft, has_views, is_floating
+from random_products.buffers import Poisoned, poisoned, to_device
+from random_products.cases import Case
+from random_products.expected import limits, product
+from random_products.options import BY_NAME, Draft, has_views, is_floating
 
 REFUSALS = (RuntimeError, ValueError, TypeError)
 """What counts as a wrong outcome, not as a broken sweep."""
