@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -136,12 +137,18 @@ class Cutting:
 
     def best(self, m: int, n: int, k: int, batch: int, sm_count: int) -> Ranges:
         """The cut of the least predicted time, the one with the fewest parts of equals; none where nothing can be cut."""
-        whole = self.whole(m, n, k, batch)
-        # Where each value is read by one tile, CTAs at different K share nothing that they would lose.
-        last, at_once = whole.tiles % self._at_once(sm_count), self._at_once(sm_count)
-        wanted = [(whole.tiles - last, at_once // max(last, 1))] + ([(0, MOST_PARTS)] if n <= self.n else [])
-        cuts = dict.fromkeys(cut for start, most in wanted for cut in self._cuts(whole, start, min(most, MOST_PARTS)))
-        return min(cuts, key=lambda cut: (self.cycles(cut, m, n, k, batch, sm_count), cut.parts), default=whole)
+        return _best(self, m, n, k, batch, sm_count)
+
+    def cuts(self, whole: Ranges, n: int, sm_count: int) -> Iterator[Ranges]:
+        """Cuts worth a prediction: of the last wave, which is then done at once, and of all tiles that share no values.
+
+        CTAs at different K would lose what they share in the L2 cache.
+        """
+        at_once = self._at_once(sm_count)
+        last = whole.tiles % at_once
+        yield from self._cuts(whole, whole.tiles - last, min(at_once // max(last, 1), MOST_PARTS))
+        if n <= self.n:
+            yield from self._cuts(whole, 0, MOST_PARTS)
 
     def _cuts(self, whole: Ranges, start: int, most: int) -> Iterator[Ranges]:
         """Cuts of the tiles from `start` on into 2 to `most` parts."""
@@ -183,3 +190,10 @@ class Cutting:
     def _at_once(self, sm_count: int) -> int:
         """Items that are worked on at a time."""
         return max(1, sm_count // self.cluster)
+
+
+@functools.lru_cache(maxsize=1024)
+def _best(cutting: Cutting, m: int, n: int, k: int, batch: int, sm_count: int) -> Ranges:
+    whole = cutting.whole(m, n, k, batch)
+    cuts = dict.fromkeys(cutting.cuts(whole, n, sm_count))
+    return min(cuts, key=lambda cut: (cutting.cycles(cut, m, n, k, batch, sm_count), cut.parts), default=whole)

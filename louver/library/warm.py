@@ -15,12 +15,11 @@ from typing import Any
 
 from louver.library.dense import same_place
 from louver.library.fused import NOTHING, Fused, Given, Place
-from louver.library.launch import Launcher
+from louver.library.launch import Launcher, Sendable
 from louver.library.request import Request
 from louver.library.rows import Rows
 from louver.runtime.adapters import torch_stream
 from louver.runtime.arrays import ArrayView
-from louver.runtime.module import BoundLaunch
 
 RECENT_CALLS = 256
 """Kinds of calls remembered for a sparse tensor or a plan."""
@@ -31,13 +30,16 @@ RECENT_ADDRESSES = 64
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A launch that was checked and made: its launcher, the dense operand's N, both matrices in place, options."""
+    """A launch that was checked and made: its launcher, the dense operand's N, both matrices in place, options, and the N and batch
+    that it was planned for.
+    """
 
     launcher: Launcher
     n: int
     dense: Rows
     out: Rows
     fused: Fused
+    planned: tuple[int, int]
 
 
 class WarmCall:
@@ -73,9 +75,9 @@ class WarmCall:
         facts = fused.moved_to_facts()
         self._placed = replace(placed, fused=facts)
         self._reads = [(name, facts.arrays.get(name)) for name in Given._fields]
-        self.launches: dict[tuple[Place, ...], BoundLaunch] = {}
+        self.launches: dict[tuple[Place, ...], Sendable] = {}
 
-    def bind(self, dense: int, out: int, stream: int, *options: Place) -> BoundLaunch | None:
+    def bind(self, dense: int, out: int, stream: int, *options: Place) -> Sendable | None:
         """The launch with dense operand, output and options at these places, kept in `launches`; None when they need the checks
         of a first call.
         """
@@ -88,7 +90,7 @@ class WarmCall:
             return None
         if options and not self._may_read(out, options):
             return None
-        launch = placed.launcher.bound(placed.n, rows, result, placed.fused.bind(options), stream)
+        launch = placed.launcher.bound(placed.n, rows, result, placed.fused.bind(options), stream, placed.planned)
         if len(self.launches) >= RECENT_ADDRESSES:
             self.launches.clear()
         self.launches[dense, out, stream, *options] = launch
