@@ -24,9 +24,8 @@ from louver.isa.barrier import MbarrierArriveExpect
 from louver.isa.bulk import BulkTensorLoad, BulkTensorStore
 from louver.isa.targets import target
 from louver.isa.wgmma import Wgmma
-from louver.library.compiled import LoadedProduct
+from louver.library.compiled import BuiltKernel, Launch
 from louver.library.configure import choose
-from louver.library.fused import NOTHING_BOUND
 from louver.library.launch import Launcher
 from louver.library.operand import upload
 from louver.measure.graph import prepare
@@ -43,7 +42,7 @@ from louver.ptx.assembler import assemble
 from louver.ptx.module import Block, If, Imm, Inst, Kernel, Module, Node, While
 from louver.ptx.printer import print_module
 from louver.runtime.device import Device, require_device
-from louver.runtime.module import load
+from louver.runtime.module import LoadedKernel, load
 
 LAUNCHES = 12
 PAUSE_SECONDS = 0.02
@@ -109,7 +108,7 @@ class Taken:
         }
 
 
-def load_part(compiled: CompiledProduct, change: Change, ordinal: int) -> LoadedProduct:
+def load_part(compiled: CompiledProduct, change: Change, ordinal: int) -> BuiltKernel[LoadedKernel]:
     """The kernel with a part left out, loaded."""
     kernel: Kernel = replace(compiled.kernel, body=_changed(compiled.kernel.body, change))
     cubin = assemble(print_module(Module(compiled.module.target, [kernel])), compiled.target.name).cubin
@@ -122,7 +121,7 @@ def load_part(compiled: CompiledProduct, change: Change, ordinal: int) -> Loaded
         cluster=facts.cluster,
         ordinal=ordinal,
     )
-    return LoadedProduct(loaded, facts)
+    return BuiltKernel(loaded, Launch.of(compiled))
 
 
 def measure(torch: Any, gemm: GemmProblem, protocol: Protocol) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -147,16 +146,14 @@ def measure(torch: Any, gemm: GemmProblem, protocol: Protocol) -> tuple[dict[str
 
 
 def _call(
-    torch: Any, product: LoadedProduct, held: list[Any], gemm: GemmProblem, operands: Any
+    torch: Any, product: BuiltKernel[LoadedKernel], held: list[Any], gemm: GemmProblem, operands: Any
 ) -> Callable[[int], Any]:
-    launchers = [Launcher(product, operand, (gemm.m, gemm.k)) for operand in held]
     dense, result = rows_of(operands.x), rows_of(operands.y)
-    packs = [launcher.arguments(gemm.n, dense, result, NOTHING_BOUND) for launcher in launchers]
+    launchers = [Launcher(product, operand, (gemm.m, gemm.k)) for operand in held]
+    launches = [each.bound(each.sized(gemm.n, dense, result), dense, result) for each in launchers]
 
     def call(index: int) -> Any:
-        at = index % len(launchers)
-        stream = torch.cuda.current_stream().cuda_stream
-        launchers[at].kernel.launch(launchers[at].grid(gemm.n), packs[at], stream)
+        launches[index % len(launches)].on(torch.cuda.current_stream().cuda_stream)()
         return operands.y
 
     return call

@@ -1,4 +1,4 @@
-"""Operands whose sums round as badly as they can, for tests and measurements of the bounds that hold for any data.
+"""Operands whose sums round badly, for tests and measurements of the bounds for any data.
 
 Each row is its own case: a product of m rows by n tokens tries m·n of them.
 """

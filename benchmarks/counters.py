@@ -1,4 +1,4 @@
-"""Hardware counters of kernels, by Nsight Compute: which are asked for, and reading what the tool says of them."""
+"""Hardware counters of kernels by Nsight Compute: the metrics, and a reader of its output."""
 
 from __future__ import annotations
 

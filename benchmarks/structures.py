@@ -24,7 +24,6 @@ from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
 from louver.library.configure import deepest
-from louver.library.fused import NOTHING_BOUND
 from louver.library.rows import Rows
 from louver.library.state import TensorState
 from louver.runtime.device import Device, current_device
@@ -132,8 +131,9 @@ def run(structure: Structure) -> int:
     poisoned = np.full(oriented.size * element.bytes, POISON, np.uint8).view(element.numpy).reshape(oriented.shape)
     x, y = DeviceArray.of(np.ascontiguousarray(placed)), DeviceArray.of(poisoned)
     launcher = TensorState().launcher(s, problem, schedule, 0, 0)
-    pack = launcher.arguments(N, _rows(x), _rows(y), NOTHING_BOUND)
-    launcher.kernel.launch(WALKERS * schedule.order.cluster, pack)
+    matrices = _rows(x), _rows(y)
+    sized = launcher.sized(N, *matrices)._replace(ctas=WALKERS * schedule.order.cluster)
+    launcher.bound(sized, *matrices)()
     return differing(y.numpy(), oriented)
 
 

@@ -1,1 +1,1 @@
-"""Many random products, each compared with float64: what is drawn, what is expected of it, and how it is run."""
+"""Many random products, each compared with float64: cases, expected results, and the runs."""

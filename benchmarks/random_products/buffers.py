@@ -1,4 +1,4 @@
-"""Arrays inside buffers of poison, so that what is read or written beside them shows."""
+"""Arrays inside buffers of poison: reads and writes outside of an array become visible."""
 
 from __future__ import annotations
 

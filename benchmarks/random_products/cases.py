@@ -32,7 +32,7 @@ LAYOUTS = ("k_major", "n_major", "strided")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What decides a kernel. forms: options with their forms. layout: of the dense operand: K or N contiguous, or neither.
+    """The properties that decide a kernel. forms: options with their forms. layout: of the dense operand: K or N contiguous, or neither.
 
     narrowest, widest: the range of N.
     """

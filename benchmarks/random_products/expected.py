@@ -1,4 +1,4 @@
-"""What a product should give: float64 values, and how far each may be from what exact arithmetic gives."""
+"""Expected results of a product: float64 values, and the allowed distance of each."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def limits(out: str) -> tuple[float, float]:
 
 
 def rounding(out: str, size: Any) -> Any:
-    """What rounding to the output may make of values of a size."""
+    """The error of rounding values of a size to the output."""
     if out in ("s8", "u8"):
         return 0.5
     return numerics.UNIT_ROUNDOFF[out] * size + numerics.SMALLEST_SUBNORMAL[out] / 2

@@ -1,4 +1,4 @@
-"""The options of a product, one entry each: when it goes, how it is drawn, what it does to call and expectation.
+"""Options of a product, one entry each: when it applies, how it is drawn, its effect on call and expectation.
 
 An option takes part as soon as the library's calls have its keywords. Another one is an entry in `OPTIONS`.
 """
@@ -25,7 +25,7 @@ ADDENDS = ("f16", "bf16", "f32")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a group of cases has in common: product, element types of sparse and dense operand and of the output."""
+    """The common properties of a group of cases: product, element types of sparse and dense operand and of the output."""
 
     kind: str
     a: str

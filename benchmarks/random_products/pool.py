@@ -1,4 +1,4 @@
-"""The sweep over many processes that share a GPU: compiling is their work, and the GPU waits for none of them."""
+"""The sweep over many processes that share a GPU: they compile in parallel and take turns on the GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from importlib import import_module
 from multiprocessing import get_context
 from typing import Any
 
-from louver.library.compiled import loaded_products
+from louver.library.compiled import loaded_keys
 from random_products.cases import Case, cases
 from random_products.check import Outcome, checked, described
 
@@ -93,4 +93,4 @@ def run_group(group: Sequence[Case]) -> Part:
     torch: Any = import_module("torch")
     torch.set_num_threads(1)
     outcomes = tuple(checked(torch, "cuda", case) for case in group)
-    return Part(outcomes, frozenset(map(str, loaded_products())))
+    return Part(outcomes, frozenset(map(str, loaded_keys())))

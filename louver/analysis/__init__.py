@@ -1,1 +1,1 @@
-"""What is known of a kernel in tile IR: integers, accesses, effects. Nothing here changes the kernel."""
+"""Facts about a kernel in tile IR: integers, accesses, effects. Nothing here changes the kernel."""

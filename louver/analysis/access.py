@@ -1,8 +1,8 @@
-"""What a load or store through pointers reaches: per dimension of its tile, where it starts, how it strides, where it ends.
+"""The tile that a load or store reaches through pointers: for each dimension its start, its stride and its end.
 
-What an offset has beside that says which matrix of a batch the tile is in: `e * stride`, with a program's number, a loop's or one
-that was loaded. Pointers alone do not say it; masks do, which do not know of it: in `x + e * stride + k[None, :]` with k < K, columns
-would otherwise end at K + e · stride.
+The rest of an offset selects a matrix of a batch: `e * stride`, where e is a program's number, a loop's, or loaded. Pointers alone do not
+show it. Masks do, because they compare without it: in `x + e * stride + k[None, :]` with k < K, columns would otherwise end at
+K + e · stride.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Which matrix of a batch a tile is in, and how far apart these are, in elements. size: how many a mask says there are."""
+    """The matrix of a batch that holds a tile: its index, and the stride between matrices in elements. size: their number by a mask."""
 
     index: Polynomial
     stride: Polynomial
@@ -74,7 +74,7 @@ Terms = list[tuple[Monomial, int]]
 def access(
     pointer: Elements | Tile, shape: Sequence[int], bounds: Sequence[Bound], op: Operation, *, repeats: bool
 ) -> Access:
-    """What `op` reaches with a tile of `shape` through `pointer`, within the bounds of its mask.
+    """The elements that `op` reaches with a tile of `shape` through `pointer`, within the bounds of its mask.
 
     repeats: all elements along a dimension may be one.
     Refuses offsets that are no sum of one index times one stride for each dimension, and bounds on anything but an index.
@@ -105,7 +105,9 @@ def _limited_entry(entry: Entry | None, bounds: Sequence[Polynomial], op: Operat
     """The entry, with the size that bounds on no dimension of the tile give it."""
     for bound in bounds:
         if entry is None or entry.size is not None:
-            raise unsupported("a mask bounds the index of one dimension at a time", op)
+            raise unsupported(
+                "a mask bounds one dimension at a time: write (rows[:, None] < M) & (columns[None, :] < K)", op
+            )
         entry = replace(entry, size=entry.index - bound)
     return entry
 
@@ -126,25 +128,33 @@ def _strided(offset: Polynomial, number: int, extent: int, op: Operation) -> Dim
     for monomial, factor in offset:
         atoms = _index_atoms(monomial)
         if len(atoms) > 1:
-            raise unsupported("offsets add one index times one stride for each dimension", op)
+            raise unsupported(
+                "offsets are one index times one stride for each dimension, added: write rows[:, None] * stride + "
+                "columns[None, :]",
+                op,
+            )
         if atoms and number in lanes(Polynomial.atom(atoms[0])):
             stride = divide(monomial, frozenset({(atoms[0], 1)}))
             assert stride is not None
             strides[atoms[0]] = strides.get(atoms[0], Polynomial.number(0)) + Polynomial.of({stride: factor})
     if len(strides) != 1:
-        rule = f"dimension {number} of a tile has one index and one stride; there are {len(strides)}"
+        rule = f"dimension {number} of a tile needs one index and one stride; there are {len(strides)}"
         if not strides:
-            rule = f"{rule}: all its elements are the same one, so load it once and broadcast it"
+            rule = f"{rule}: its elements are all the same, so load one and broadcast it"
         raise unsupported(rule, op)
     atom, stride = strides.popitem()
     if len(stride.terms) != 1:
-        raise unsupported("a stride is one argument or one number, or a multiple of it", op)
+        raise unsupported(
+            "a stride is an argument, a number, or a multiple of one: pass other strides as arguments", op
+        )
     dimension = Dimension(number, extent, stride, Polynomial.number(0), None)
     if isinstance(atom, Wrapped):
         first = atom.index - Polynomial.atom(Lane(number))
         if lanes(first) or any(isinstance(each, Iteration) for each in first.atoms):
             raise unsupported(
-                "a wrapped index (%) counts by ones and is the same in every iteration: mask it along K", op
+                "a wrapped index (%) counts by ones and does not change in a loop: along K use a mask (k < K) "
+                "instead of %",
+                op,
             )
         return replace(dimension, first=first, size=atom.size, wrapped=True)
     return dimension
@@ -164,12 +174,16 @@ def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[
                 fitting.append((place, Polynomial.of({quotient: factor // by})))
         weights = [_weight(found[place].stride) for place, _ in fitting]
         if fitting and weights.count(max(weights)) > 1:
-            raise unsupported("the strides of a tile's dimensions must tell its offsets apart", op)
+            raise unsupported("dimensions of a tile must have different strides: pass a stride of its own for each", op)
         place, part = fitting[weights.index(max(weights))] if fitting else (None, None)
         if place is None or part is None or (found[place].wrapped and _inner(monomial)):
             outside.append((monomial, factor))
         elif found[place].wrapped:
-            raise unsupported("a wrapped index (%) is the whole index of its dimension", op)
+            raise unsupported(
+                "a wrapped index (%) must be the whole index of its dimension: add first, then wrap, as in (start "
+                "+ range) % M",
+                op,
+            )
         else:
             first[place] = first[place] + part
     return [replace(each, first=start) for each, start in zip(found, first, strict=True)], outside
@@ -187,7 +201,9 @@ def _limit(found: Sequence[Dimension], bound: Polynomial, op: Operation) -> tupl
     """
     bounded = lanes(bound)
     if len(bounded) != 1:
-        raise unsupported("a mask bounds the index of one dimension at a time", op)
+        raise unsupported(
+            "a mask bounds one dimension at a time: write (rows[:, None] < M) & (columns[None, :] < K)", op
+        )
     (number,) = bounded
     (each,) = (each for each in found if each.number == number)
     index = Polynomial.atom(Lane(number)) + each.first
@@ -201,21 +217,25 @@ def _limit(found: Sequence[Dimension], bound: Polynomial, op: Operation) -> tupl
         index = Polynomial.atom(Wrapped(index, each.size))
     size = index - bound
     if lanes(size):
-        raise unsupported("a mask compares the index that the offsets have with a size", op)
+        raise unsupported(
+            "a mask must compare the index that the offsets use with a size: use one expression for both", op
+        )
     return number, size
 
 
 def _bounded(each: Dimension, sizes: Sequence[Polynomial], op: Operation) -> tuple[Dimension, Terms]:
     """With the size that bounds give it, and without what has moved its pointer, which these do not know of."""
     if len({*sizes, *([each.size] if each.size is not None else [])}) > 1:
-        raise unsupported("a dimension of a tile has one size", op)
+        raise unsupported("all masks of a dimension must compare with one size", op)
     size = sizes[0] if sizes else each.size
     if size is None:
         return each, []
     moved = _with_fellows([term for term in each.first if term in size.terms and _inner(term[0])], each.first)
     size, first = size - moved, each.first - moved
     if any(isinstance(atom, Iteration) for atom in size.leaves):
-        raise unsupported("a mask compares the index that the offsets have with a size", op)
+        raise unsupported(
+            "a mask must compare the index that the offsets use with a size: use one expression for both", op
+        )
     return replace(each, first=first, size=size), list(moved * each.stride)
 
 
@@ -245,7 +265,7 @@ def _is_argument(atom: Hashable) -> bool:
 
 
 def batch_entry(terms: Iterable[tuple[Monomial, int]], op: Operation) -> Entry | None:
-    """What terms of an offset say together: a number of matrices times how far apart they are, by arguments, or by a number."""
+    """The matrix that terms of an offset select: an index times a stride, of arguments or a number."""
     indices: dict[Polynomial, Polynomial] = {}
     found = list(terms)
     shared = _shared_arguments(found)
@@ -254,11 +274,13 @@ def batch_entry(terms: Iterable[tuple[Monomial, int]], op: Operation) -> Entry |
         by = 1 if apart else factor
         index = Polynomial.of({monomial - apart: factor // by})
         if monomial == ONE:
-            raise unsupported("a tile is counted from the first element of an argument, or of a matrix of a batch", op)
+            raise unsupported(
+                "offsets count from an argument's first element, or from a matrix of a batch: add no other constant", op
+            )
         stride = Polynomial.of({apart: by})
         indices[stride] = indices.get(stride, Polynomial.number(0)) + index
     if len(indices) > 1:
-        raise unsupported("which matrix of a batch a tile is in is one number, times how far apart they are", op)
+        raise unsupported("a matrix of a batch is selected by one index times one stride, as in x + entry * stride", op)
     return next((Entry(index, stride) for stride, index in indices.items()), None)
 
 

@@ -1,4 +1,4 @@
-"""What integers, masks and pointers of a kernel are: polynomials over its scalars, over lanes of tiles and over steps of loops.
+"""Integers, masks and pointers of a kernel as polynomials over its scalars, lanes of tiles and iterations of loops.
 
 A tensor of offsets is one polynomial: `Lane(d)` stands for an element's index along dimension d, so that
 `(first + arange(0, 128))[:, None] * stride` is first·stride + Lane(0)·stride. Pointers that a loop moves on by the same
@@ -137,11 +137,15 @@ class Affine:
         if as_tensor(value.type) is not None:
             end = loop.body.block.last_op
             assert end is not None
-            raise unsupported("integers that a loop carries grow by the same amount for all lanes and iterations", end)
+            raise unsupported(
+                "a tile of integers that a loop carries must grow by one amount for all lanes and iterations: "
+                "compute it from the loop's counter",
+                end,
+            )
         return Polynomial.atom(value)
 
     def _so_far(self, loop: scf.ForOp, step: Polynomial) -> Polynomial:
-        """How far a loop has come that moves by `step` in every iteration: in terms of its number, where that is no count."""
+        """How far a loop has moved that moves by `step` in every iteration, in terms of its own number."""
         number = self.integer(loop.body.block.args[0])
         if number == Polynomial.atom(loop.body.block.args[0]):
             quotient = step.quotient(self.integer(loop.step))
@@ -150,7 +154,7 @@ class Affine:
         return Polynomial.atom(Iteration(loop)) * step
 
     def _growth(self, value: BlockArgument, loop: scf.ForOp) -> Polynomial | None:
-        """What a loop adds to a number that it carries in every iteration; None if that is not always the same."""
+        """The amount that a loop adds to a carried number in every iteration; None if it is not always the same."""
         end = loop.body.block.last_op
         assert end is not None
         with self._supposing():
@@ -165,7 +169,11 @@ class Affine:
         if growth is not None and times is not None:
             return self.integer(loop.iter_args[index]) + times * growth
         if as_tensor(value.type) is not None:
-            raise unsupported("integers that a loop carries grow by the same amount for all lanes and iterations", loop)
+            raise unsupported(
+                "a tile of integers that a loop carries must grow by one amount for all lanes and iterations: "
+                "compute it from the loop's counter",
+                loop,
+            )
         return Polynomial.atom(value)
 
     def times(self, loop: scf.ForOp) -> Polynomial | None:
@@ -253,12 +261,15 @@ class Affine:
                 return replace(source, first=tuple(a + b for a, b in zip(source.first, steps, strict=True)))
             case scf.ForOp():
                 raise unsupported(
-                    "a pointer that a loop has moved is used behind it if the loop counts from a constant, in steps of one, to a size, "
-                    "to a number of steps or to a part of a size, and nothing is taken away from these",
+                    "a pointer that a loop has moved may be used after it only if the loop counts by ones from "
+                    "a constant to a size, a number of steps or a part of a size, without subtractions: "
+                    "compute the pointer anew after the loop",
                     op,
                 )
             case _:
-                raise unsupported("a pointer is an argument moved by tt.addptr, tt.make_tensor_ptr or tt.advance", op)
+                raise unsupported(
+                    "a pointer must be an argument, moved by tt.addptr, tt.make_tensor_ptr or tt.advance", op
+                )
 
     def _elements(self, value: SSAValue, user: Operation) -> Elements:
         found = self.pointer(value)
@@ -294,7 +305,7 @@ class Affine:
                 self.pointers[value] = replace(start, base=value, first=(Polynomial.number(0),) * len(start.first))
             moved_on = self.pointer(passed_on)
         if moved_on.base is not value:
-            raise unsupported("a pointer that a loop carries is moved on by a fixed amount", end)
+            raise unsupported("a pointer that a loop carries must move by a fixed amount in each iteration", end)
         if isinstance(start, Elements) and isinstance(moved_on, Elements):
             self._require_fixed(moved_on.offset, loop, end)
             return replace(start, offset=start.offset + after(moved_on.offset))
@@ -306,7 +317,7 @@ class Affine:
 
     def _require_fixed(self, step: Polynomial, loop: scf.ForOp, end: Operation) -> None:
         if not _is_fixed(step, loop):
-            rule = "a pointer that a loop carries is moved on by the same amount for all lanes and iterations"
+            rule = "a pointer that a loop carries must move by one amount for all lanes and iterations"
             raise unsupported(rule, end)
 
 

@@ -1,4 +1,4 @@
-"""Whether a number is a multiple of another one, as far as a kernel shows it, and what of its arguments must be for that."""
+"""Proves that a number is a multiple of another one, and lists the conditions on arguments for that."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ NOTHING: Needs = frozenset()
 
 
 def multiple_if(entry: Index, of: int) -> Needs | None:
-    """What makes `entry` a multiple of `of`, a power of two: constants, sums, products, and loops that count in steps, alone or with
-    arguments that are multiples. None if that cannot be shown.
+    """The conditions under which `entry` is a multiple of `of`, a power of two; None if that cannot be shown.
+
+    Constants, sums, products, and loops that count in steps show it, alone or with arguments that are multiples.
     """
     return _multiple_if(entry, of, frozenset())
 

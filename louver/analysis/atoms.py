@@ -1,4 +1,4 @@
-"""What polynomials of a kernel are over, beside its values: lanes of tiles, iterations of loops, wrapped indices."""
+"""Atoms of a kernel's polynomials beside its values: lanes of tiles, iterations of loops, wrapped indices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Wrapped(Compound):
-    """What is left of `index` by `size`: rows beyond the last one begin anew. `index` runs along one dimension."""
+    """The remainder of `index` by `size`: rows beyond the last one wrap to the first. `index` runs along one dimension."""
 
     index: Polynomial
     size: Polynomial

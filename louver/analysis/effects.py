@@ -1,4 +1,4 @@
-"""What operations do beside giving a result, and whether they give one whatever their operands are."""
+"""Side effects of operations, and operations that have a result for all operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which operations compute each element of a tile from those at the same place."""
+"""Operations that compute each element of a tile from the elements at the same place."""
 
 from __future__ import annotations
 

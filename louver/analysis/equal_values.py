@@ -1,4 +1,4 @@
-"""Values that are made in the same way of the same values, so that they are equal."""
+"""Values that are equal because the same operations compute them from the same values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integers in tile IR: which are constants, and which are sizes divided into steps; tensors of zeros."""
+"""Integers in tile IR: constants, sizes divided into steps, and tensors of zeros."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr
 from xdsl.ir import SSAValue
 
 from louver.ir.arith import ExtSIOp
+from louver.ir.splat import splat_of
 from louver.ir.tile import BroadcastOp, Index, SplatOp
 
 
@@ -25,8 +26,8 @@ def constant_integer(value: SSAValue) -> int | None:
     if isinstance(op.value, IntegerAttr):
         return op.value.value.data
     if isinstance(op.value, DenseIntOrFPElementsAttr):
-        found = {element for element in op.value.iter_values() if isinstance(element, int)}
-        return found.pop() if len(found) == 1 else None
+        number = splat_of(op.value)
+        return number if isinstance(number, int) else None
     return None
 
 
@@ -51,7 +52,7 @@ def is_zero(value: SSAValue) -> bool:
     op = value.owner
     if not isinstance(op, arith.ConstantOp) or not isinstance(op.value, DenseIntOrFPElementsAttr):
         return False
-    return op.value.is_splat() and not any(op.value.iter_values())
+    return splat_of(op.value) == 0
 
 
 def without_extension(value: SSAValue) -> SSAValue:

@@ -1,4 +1,4 @@
-"""Numbers of a kernel that its launch computes: polynomials over SSA values become sizes, over names of a call's numbers."""
+"""Numbers that a launch computes: polynomials over SSA values become sizes over names of a call's numbers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from louver.ir.polynomial import Extreme, Polynomial, Size, programs
 from louver.ir.tile import GetNumProgramsOp, Index
 
 
-def launch_size(value: Polynomial | Index, names: Mapping[SSAValue, str], affine: Affine | None = None) -> Size | None:
+def launch_size(value: Polynomial | Index, names: Mapping[SSAValue, str]) -> Size | None:
     """The size that a launch computes for a number; None where it cannot. names: of arguments, as the launch knows their numbers."""
-    affine = affine or Affine()
+    affine = Affine()
 
     def leaf(atom: Hashable) -> Size | None:
         if not isinstance(atom, SSAValue):

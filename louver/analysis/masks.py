@@ -1,4 +1,4 @@
-"""Masks as bounds: which size each dimension of a masked tile must stay below."""
+"""Masks as bounds: the size below which each dimension of a masked tile must stay."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _bound(affine: Affine, condition: SSAValue, user: Operation) -> list[Bound]:
             case _:
                 pass
     culprit = op if isinstance(op, Operation) else user
-    raise unsupported("a mask is made of upper bounds (offsets < size), joined by &", culprit)
+    raise unsupported("a mask must consist of upper bounds (offsets < size), joined by &", culprit)
 
 
 def _below(affine: Affine, low: SSAValue, high: SSAValue, less: int) -> Bound:

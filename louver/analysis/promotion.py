@@ -1,4 +1,4 @@
-"""How many columns of K tensor cores sum before additions in f32 take over, as a dot says it."""
+"""Columns of K that tensor cores sum before an addition in f32, as a dot asks for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def promotion(dot: DotOp, element: str) -> int | None:
     """
     limit = 0 if dot.max_imprecise is None else dot.max_imprecise.value.data
     if limit < 0:
-        raise unsupported("max_num_imprecise_acc counts columns of K: it is at least 0", dot)
+        raise unsupported("max_num_imprecise_acc is a number of columns of K, at least 0", dot)
     if element not in FP8 or not 0 < limit < EVERY_COLUMN:
         return None
     if element_name(tensor_of(dot.d).element_type) != "f32":

@@ -1,7 +1,7 @@
-"""Integers that one size decides, such as K // 64, K % 64 and what is made of them: known for every size at once.
+"""Integers that depend on one size, such as K // 64 and K % 64: known for every value of the size at once.
 
-A size is step · q + r. What is made of it by sums, multiples and quotients by the step is, for each r, a number of times q and
-a constant: two numbers for each of `step` remainders say it all, so that comparisons are proved and not tried out.
+A size is step · q + r. For each r, sums, multiples and quotients by the step of a size are a number times q plus a constant. So two
+numbers for each of `step` remainders describe it for all sizes, and comparisons are proved instead of tried.
 """
 
 from __future__ import annotations

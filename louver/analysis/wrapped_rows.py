@@ -1,7 +1,7 @@
-"""Where rows of a tile that are no rows of its tensor end up.
+"""Follows rows of a tile that lie outside of its tensor, and proves that no store writes them.
 
-A program at the last rows reads beyond them, with an index that wraps (`% M`) or is 0 there. Louver reads zeros instead, which is the
-same kernel as long as nobody sees the difference: what these rows become stays in rows of their own, and no store writes them.
+A program at the last rows reads beyond them, with an index that wraps (`% M`) or is 0 there. Louver reads zeros instead. The kernel stays
+the same if results of these rows stay in rows of their own, and no store writes them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ Writing = StoreOp | DescriptorStoreOp | AtomicRMWOp | DescriptorReduceOp
 Rows = frozenset[int]
 """The dimensions of a tile along which it may have such rows."""
 
-_RULE = "the rows of a tile are masked (rows < size), not wrapped (%), where more than a store with that mask sees them"
+_RULE = (
+    "rows that wrap (%) may reach nothing but a store that masks them: load with the mask rows < size instead of "
+    "rows % size"
+)
 
 
 def check_wrapped_rows(load: LoadOp, dimension: int, drops: Callable[[Writing, int], bool]) -> None:

@@ -1,4 +1,4 @@
-"""The command line: reads arguments, calls `louver.cli.commands`, and turns what a user got wrong into one line."""
+"""The command line: reads arguments, calls `louver.cli.commands`, and reports a user's mistake in one line."""
 
 from __future__ import annotations
 

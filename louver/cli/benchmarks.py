@@ -1,4 +1,4 @@
-"""Commands that measure, and draw what was measured: bench …, plot."""
+"""Commands that measure, and draw measurements: bench …, plot."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from louver.cli.commands.notes import note
+from louver.cli.compiling import TYPES
 from louver.cli.output import PATH, result_command
 from louver.measure.report.result import Result
 
@@ -116,10 +117,38 @@ def host(dtype: str, out: Path) -> Result:
 
 
 @click.command()
-@click.argument("record", type=PATH)
-@click.argument("picture", type=PATH)
-def plot(record: Path, picture: Path) -> None:
-    """Draw a benchmark's JSON RECORD as the PNG file PICTURE. A record is of `louver bench gemm`, `ladder` or `kernels`."""
-    from louver.measure.report.records import draw
+@click.argument("paths", metavar="[RECORD] PICTURE", type=PATH, nargs=-1, required=True)
+@click.option(
+    "--schedule",
+    metavar="FIELD=VALUE",
+    multiple=True,
+    help="Draw a product's kernel in time, with this value in its schedule, such as stages=3. May be repeated.",
+)
+@click.option(
+    "--problem",
+    metavar="M,N,K",
+    help="Draw the kernel of these sizes in time. Default: 4096,4096,4096 with --schedule.",
+)
+@click.option("--dtype", metavar="TYPE", default="f16", help=f"Element type of both operands: {', '.join(TYPES)}.")
+def plot(paths: tuple[Path, ...], schedule: tuple[str, ...], problem: str | None, dtype: str) -> None:
+    """Draw a record, or a schedule.
 
-    note(f"wrote {draw(record, picture)}")
+    Draw a benchmark's JSON RECORD as the PNG file PICTURE: a record is of `louver bench gemm`, `ladder` or `kernels`. Or draw a
+    product's kernel in time as the SVG file PICTURE, with --schedule or --problem. Neither needs a GPU.
+    """
+    if schedule or problem is not None:
+        from louver.cli.commands.schedule import draw as draw_schedule
+
+        if len(paths) != 1:
+            raise ValueError(f"a schedule is drawn without a record: give one PICTURE, got {len(paths)} files")
+        written = draw_schedule(problem or "4096,4096,4096", dtype, schedule, paths[0])
+    else:
+        from louver.measure.report.records import draw
+
+        if len(paths) != 2:
+            raise ValueError(
+                f"a record is drawn as a picture: give RECORD and PICTURE, got {len(paths)} of them. A schedule needs --schedule or "
+                "--problem"
+            )
+        written = draw(*paths)
+    note(f"wrote {written}")

@@ -11,7 +11,7 @@ import click
 
 from louver.cli.commands.notes import encoding_of
 from louver.cli.options import ACCUMULATE_HELP, PRODUCTS, PRODUCTS_HELP
-from louver.cli.output import check_output, deliver, output_option
+from louver.cli.output import PATH, check_output, deliver, output_option
 from louver.measure.report.text import shown
 
 if TYPE_CHECKING:
@@ -69,6 +69,9 @@ STAGES = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", 
     metavar="N",
     help="Which config of triton.autotune sets what --const does not. Default: the first, 0.",
 )
+@click.option(
+    "--html", "page", type=PATH, metavar="FILE", help="With --emit all: write one page that links all stages to FILE."
+)
 @output_option
 def compile_(
     kernel: str | None,
@@ -82,6 +85,7 @@ def compile_(
     const: tuple[str, ...],
     sparse: tuple[str, ...],
     config: int | None,
+    page: Path | None,
     output: Path | None,
 ) -> None:
     """Compile a kernel and print a stage of it. Needs no GPU.
@@ -90,16 +94,34 @@ def compile_(
     """
     if (kernel is None) == (problem is None):
         raise ValueError("compile takes a kernel, FILE.py:name or a file of IR, or --problem M,N,K, one of the two")
-    check_output(output, {} if kernel is None else {"kernel": Path(kernel.rpartition(":")[0] or kernel)})
+    _check_page(page, emit, output)
+    for written in (output, page):
+        check_output(written, {} if kernel is None else {"kernel": Path(kernel.rpartition(":")[0] or kernel)})
     if kernel is None:
         if config is not None:
             raise ValueError(f"--config is for kernels under triton.autotune, got --config {config} with --problem")
         source = _product(str(problem), dtype, product, target, accumulate, arg or const or sparse)
     else:
         source = _kernel(kernel, target, arg, const, sparse, config)
+    if page is not None:
+        from louver.cli.page import levels_of, page_text
+
+        deliver(page_text(levels_of(source)), page)
+        return
     text = source.text(emit).rstrip("\n")
     encoding = "utf-8" if output is not None else encoding_of(sys.stdout)
     deliver(shown(text, encoding, keep="\n\t"), output)
+
+
+def _check_page(page: Path | None, emit: str, output: Path | None) -> None:
+    if page is None:
+        return
+    if emit != "all":
+        raise ValueError(f"a page has all stages: give --emit all with --html, got --emit {emit}")
+    if output is not None:
+        raise ValueError(
+            f"--html writes the stages to {page}, and nothing is left for --output {output}: give one of the two"
+        )
 
 
 def _product(problem: str, dtype: str, product: str, target: str, accumulate: str, of_kernels: Sequence[str]) -> Source:

@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and one line on standard error for what went wrong."""
+"""Ends a command: its exit code, and one line on standard error for an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where results go: standard output or a file, as text or as JSON."""
+"""Writes results to standard output or to a file, as text or as JSON."""
 
 from __future__ import annotations
 

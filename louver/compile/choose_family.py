@@ -1,4 +1,4 @@
-"""Which family of kernels a user's kernel belongs to: warpgroup products where it is one, register tiles for everything else."""
+"""Chooses the family of a user's kernel: a warpgroup product if possible, register tiles otherwise."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CompiledKernel:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a kernel may be compiled to.
+    """The families that a kernel may be compiled to.
 
     schedule: chooses a product's. fixed: fields of it that the user has fixed, which rule register tiles out. warps: of a program of
     register tiles, None for Louver's choice. multiples: arguments that these take to be multiples of 16, so that neighbours are moved
@@ -108,7 +108,7 @@ def compile_kernel(readings: Readings, choice: Choice) -> CompiledKernel:
             return other
     if choice.fixed:
         names = ", ".join(choice.fixed)
-        refusal.add_note(f"The hints {names} are a product's: without them, other kernels may run by register tiles.")
+        refusal.add_note(f"The hints {names} are for products: without them, the kernel may run by register tiles.")
         raise refusal
     found = choice.tiles(plain, refusal)
     if isinstance(found, CompiledKernel):
@@ -131,7 +131,7 @@ def _last_resort(readings: Readings, choice: Choice, refusal: ValueError) -> Com
 def _first(
     attempt: Callable[[Reading], CompiledKernel | ValueError], readings: Iterable[Reading]
 ) -> CompiledKernel | None:
-    """What the first attempt that is not refused makes, None if all are."""
+    """The result of the first attempt that is not refused; None if all are."""
     for each in readings:
         found = attempt(each)
         if isinstance(found, CompiledKernel):

@@ -1,17 +1,15 @@
-"""What passes take for granted and a launch must check: kept as attributes of the function, read into the nest."""
+"""Conditions of a launch as attributes of the function. Passes state them here."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, UnitAttr, i64
 from xdsl.ir import Attribute
 
-from louver.compile.tile_signature import Reach
+from louver.ir.conditions import Conditions, Reach, Split
 from louver.ir.polynomial import Polynomial, Size
-from louver.ir.product import Split
 from louver.ir.tile import FuncOp
 from louver.ir.tile.function import text_of
 
@@ -19,24 +17,6 @@ EQUAL, MULTIPLE, PROGRAMS, REACH = "louver.equal", "louver.multiple", "louver.pr
 SPLIT = "louver.split"
 ROWS_APART = "louver.rows_apart"
 POSITIVE, GUARDED = "louver.positive", "louver.guarded"
-
-
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """equal: pairs of sizes that are equal. multiples: arguments and what each is a multiple of. programs: see `ProductNest`.
-
-    reaches: how far sparse arguments are read. split: how programs share K. rows_apart: strides of sparse arguments' dense rows.
-    positive: integers and addresses that are above 0. guarded: programs outside of the output do nothing.
-    """
-
-    equal: tuple[tuple[Size, Size], ...]
-    multiples: tuple[tuple[str, int], ...]
-    programs: int | None
-    reaches: tuple[Reach, ...]
-    split: Split | None
-    rows_apart: tuple[tuple[str, Size], ...] = ()
-    positive: tuple[str, ...] = ()
-    guarded: bool = False
 
 
 def require_equal(function: FuncOp, one: Size, other: Size) -> None:
@@ -77,7 +57,7 @@ def state_programs(function: FuncOp, step: int) -> None:
 def state_split(function: FuncOp, split: Split) -> None:
     """Programs along an axis of the grid sum parts of K. Raises ValueError for a second such statement."""
     if SPLIT in function.attributes:
-        raise ValueError("K is split once")
+        raise ValueError("K may be split among programs once")
     _add(
         function,
         SPLIT,
@@ -88,17 +68,17 @@ def state_split(function: FuncOp, split: Split) -> None:
 
 
 def conditions(function: FuncOp) -> Conditions:
-    """All of a function's."""
+    """All that passes stated of a function."""
     programs = function.attributes.get(PROGRAMS)
     return Conditions(
-        tuple((_size(one), _size(other)) for one, other in _rows(function, EQUAL)),
-        tuple((str(name), int(of)) for name, of in _rows(function, MULTIPLE)),
-        programs.value.data if isinstance(programs, IntegerAttr) else None,
-        tuple(map(_reach, _rows(function, REACH))),
-        next(map(_split, _rows(function, SPLIT)), None),
-        tuple((str(argument), _size(apart)) for argument, apart in _rows(function, ROWS_APART)),
-        tuple(str(argument) for (argument,) in _rows(function, POSITIVE)),
-        GUARDED in function.attributes,
+        equal=tuple((_size(one), _size(other)) for one, other in _rows(function, EQUAL)),
+        multiples=tuple((str(name), int(of)) for name, of in _rows(function, MULTIPLE)),
+        positive=tuple(str(argument) for (argument,) in _rows(function, POSITIVE)),
+        programs=programs.value.data if isinstance(programs, IntegerAttr) else None,
+        guarded=GUARDED in function.attributes,
+        split=next(map(_split, _rows(function, SPLIT)), None),
+        rows_apart=tuple((str(argument), _size(apart)) for argument, apart in _rows(function, ROWS_APART)),
+        reaches=tuple(map(_reach, _rows(function, REACH))),
     )
 
 

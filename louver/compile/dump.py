@@ -1,4 +1,4 @@
-"""What each pass made, as files: below the folder that the environment's `LOUVER_DUMP` names, one folder for each kernel.
+"""Writes the result of each pass to a folder for each kernel below `LOUVER_DUMP`.
 
 A folder is named by the kernel and a hash of its tile IR, and its files by the pass's place and name. Each is written whole or not
 at all, so that processes may compile the same kernel side by side.
@@ -12,12 +12,26 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from xdsl.dialects.builtin import ModuleOp
 
 from louver.ir.tile import FuncOp
 
 VARIABLE = "LOUVER_DUMP"
+
+
+class Watch(Protocol):
+    """Sees what each pass of a compilation makes."""
+
+    @property
+    def active(self) -> bool:
+        """Whether it wants to see anything: modules are then verified after each pass."""
+        ...
+
+    def write(self, name: str, made: object) -> None:
+        """See what the pass `name` made: the module, or what the pass returned."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +41,11 @@ class Dump:
     folder: Path | None
     passes: tuple[str, ...] = ()
     prefix: str = ""
+
+    @property
+    def active(self) -> bool:
+        """Whether passes write at all."""
+        return self.folder is not None
 
     @classmethod
     def of(cls, module: ModuleOp, passes: Sequence[str], prefix: str = "") -> Dump:

@@ -1,4 +1,4 @@
-"""Passes: the named steps of a pipeline, run by one loop that verifies and dumps what they made."""
+"""Passes: the named steps of a pipeline, and the loop that runs, verifies and dumps them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from xdsl.dialects.builtin import ModuleOp
 
-from louver.compile.dump import NOWHERE, Dump
+from louver.compile.dump import NOWHERE, Watch
 from louver.ir.tile import FuncOp
 
 
@@ -49,16 +49,18 @@ def names(passes: Sequence[Pass[S]]) -> tuple[str, ...]:
     return tuple(each.name for each in passes)
 
 
-def run_passes(passes: Sequence[Pass[S]], state: S, dump: Dump = NOWHERE) -> None:
-    """Run passes in order. The module that they leave is verified; while dumping, the module after each of them.
+def run_passes(passes: Sequence[Pass[S]], state: S, watch: Watch = NOWHERE) -> None:
+    """Run passes in order. The module that they leave is verified, unless all of them only read it; while watched, after each of them.
 
     To verify takes about as long as to run a pass. Raises what a pass raises for a kernel that it refuses.
     """
+    rewritten = False
     for each in passes:
         made = each.run(state)
-        if dump.folder is not None or each is passes[-1]:
+        rewritten |= made is None
+        if watch.active or (each is passes[-1] and rewritten):
             state.module.verify()
-        dump.write(each.name, state.module if made is None else made)
+        watch.write(each.name, state.module if made is None else made)
 
 
 def _copy(state: State) -> None:

@@ -1,4 +1,4 @@
-"""The pipeline: tile IR to PTX, its passes named in order. `LOUVER_DUMP=DIR` has each of them write what it made to files there."""
+"""The pipeline of products: tile IR to PTX, its passes named in order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from louver.compile.canonical.canonicalize import CANONICAL
 from louver.compile.check.check import check_protocol
-from louver.compile.dump import Dump
+from louver.compile.dump import Dump, Watch
 from louver.compile.generate.assign import assign_shared_memory
 from louver.compile.generate.generate import generate
 from louver.compile.lower.products import lower
@@ -44,12 +44,17 @@ class CompiledProduct:
     signature: Signature
 
     @property
+    def checked(self) -> ProductNest:
+        """What a launch must check."""
+        return self.nest
+
+    @property
     def kernel(self) -> Kernel:
         """The kernel, as the emulator runs it."""
         return self.module.kernels[0]
 
     def text(self, stage: Stage) -> str:
-        """What a stage prints."""
+        """The text of a stage."""
         match stage:
             case "tile":
                 return str(self.tile) + "\n"
@@ -61,13 +66,14 @@ class CompiledProduct:
 
 @dataclass(slots=True)
 class ProductState(State):
-    """A product between two passes. choose: its schedule. nest: what the kernel computes. schedule: how. lowered: to PTX."""
+    """A product between two passes. choose: its schedule. nest: what the kernel computes. schedule: how. lowered: to PTX. ptx: its text."""
 
     target: Target
     choose: Callable[[ProductNest], Schedule]
     nest: ProductNest = field(init=False)
     schedule: Schedule = field(init=False)
     lowered: Module = field(init=False)
+    ptx: str = field(init=False)
 
 
 def _read_nest(state: ProductState) -> object:
@@ -86,7 +92,8 @@ def _generate(state: ProductState) -> None:
 
 def _lower(state: ProductState) -> object:
     state.lowered = lower(state.module, state.target.name)
-    return print_module(state.lowered)
+    state.ptx = print_module(state.lowered)
+    return state.ptx
 
 
 READ: tuple[Pass[ProductState], ...] = (COPY, *CANONICAL)
@@ -107,22 +114,28 @@ PASSES = (*READ, *GENERATE)
 
 
 def compile_tile_ir(
-    tile_ir: ModuleOp, schedule: Schedule | Callable[[ProductNest], Schedule], target_name: str = "sm_90a"
+    tile_ir: ModuleOp,
+    schedule: Schedule | Callable[[ProductNest], Schedule],
+    target_name: str = "sm_90a",
+    *,
+    watch: Watch | None = None,
 ) -> CompiledProduct:
     """Tile IR to PTX, by `PASSES`. schedule: the schedule, or what chooses one for the product that the kernel turns out to be.
 
+    watch: sees what each pass makes; by default the dump that the environment asks for.
     Raises ValueError with the rule for what cannot be compiled; nothing is assembled here.
     """
     machine = target(target_name)
     if not machine.has("wgmma.sp"):
         raise ValueError(f"products are scheduled for sm_90a, got {target_name}: it has no warpgroup products")
     state = ProductState(tile_ir, machine, schedule if callable(schedule) else lambda _: schedule)
-    dump = Dump.of(tile_ir, names(PASSES))
-    run_passes(READ, state, dump)
-    run_passes(GENERATE, state, dump)
-    sched, lowered = state.module, state.lowered
-    ptx, signature = print_module(lowered), read_signature(sched)
-    return CompiledProduct(state.schedule, machine, tile_ir, state.nest, sched, lowered, ptx, signature)
+    watch = watch or Dump.of(tile_ir, names(PASSES))
+    run_passes(READ, state, watch)
+    run_passes(GENERATE, state, watch)
+    signature = read_signature(state.module)
+    return CompiledProduct(
+        state.schedule, machine, tile_ir, state.nest, state.module, state.lowered, state.ptx, signature
+    )
 
 
 def compile_product(problem: Problem, schedule: Schedule, target_name: str = "sm_90a") -> CompiledProduct:

@@ -1,10 +1,11 @@
-"""Schedule IR -> the signature of its kernel."""
+"""Schedule IR to the signature of its kernel."""
 
 from __future__ import annotations
 
 from xdsl.dialects.builtin import Float32Type, ModuleOp
 
-from louver.compile.signature import MapParameter, Parameter, Signature, ValueParameter
+from louver.compile.signature import RANGES, SIZES, STRIDES, ArgumentParameter, BoxParameter, Parameter, Signature
+from louver.ir.polynomial import Polynomial
 from louver.ir.sched import ops
 from louver.ir.sched.types import MapType, PointerType, SizeType
 
@@ -18,30 +19,38 @@ def read_signature(module: ModuleOp) -> Signature:
     if kernel.shared_bytes is None:
         raise ValueError("shared memory is assigned before the signature is read: run assign-shared-memory")
     names = [name.data for name in kernel.params]
-    tile_m, tile_n, _ = (size.value.data for size in kernel.tile)
+    m, n, _ = (size.value.data for size in kernel.tile)
+    ctas = kernel.cluster.value.data
+    m *= ctas
+    # CTAs are persistent: one a tile of each entry or a range of one, at most one an SM, in whole clusters.
+    tiles = f"((M + {m - 1})/{m})*((N + {n - 1})/{n})*batch"
+    whole, parts, _ = RANGES
+    items = f"{whole} + {parts}*({tiles} - {whole})" if parts in names else tiles
+    grid = f"{ctas}*min({items}, max(1, sms/{ctas}))"
     return Signature(
         kernel=kernel.sym_name.data,
         parameters=tuple(_parameter(n, a.type) for n, a in zip(names, kernel.body.block.args, strict=True)),
-        tile_m=tile_m,
-        tile_n=tile_n,
-        cluster=kernel.cluster.value.data,
         threads=kernel.threads.value.data,
         shared_bytes=kernel.shared_bytes.value.data,
+        cluster=ctas,
+        grid=Polynomial.parse(grid),
     )
 
 
 def _parameter(name: str, kind: object) -> Parameter:
     match kind:
         case MapType():
-            box = tuple(size.data for size in kind.box)
-            return MapParameter(
-                name, kind.operand.data, box, kind.element_bytes.data, kind.span, kind.adds.data or None
-            )
+            operand, box = kind.operand.data, tuple(size.data for size in kind.box)
+            sizes = tuple(map(Polynomial.atom, SIZES[operand][: len(box)]))
+            strides = tuple(map(Polynomial.atom, STRIDES[operand][: len(box) - 1]))
+            width, adds = kind.element_bytes.data, kind.adds.data or None
+            return BoxParameter(name, operand, "matrix", width, sizes, strides, box, kind.span, adds)
         case PointerType():
-            return ValueParameter(name, "u64")
+            return ArgumentParameter(name, name, "address", None, "u64", kind.element.data)
         case Float32Type():
-            return ValueParameter(name, "f32")
+            return ArgumentParameter(name, name, "value", None, "f32", "f32")
         case SizeType():
-            return ValueParameter(name, "u64" if kind.width.data == 64 else "u32")
+            type_ = "u64" if kind.width.data == 64 else "u32"
+            return ArgumentParameter(name, name, "value", None, type_, type_)
         case _:
             raise ValueError(f"a kernel's parameter is a tensor map, a pointer, a number or a size, got {kind}")

@@ -1,7 +1,7 @@
 """The pipeline of register tiles: tile IR to PTX for any kernel, its passes named in order.
 
-What warpgroup products cannot do comes this way: small tiles, several dots, operands changed on their way to a dot, reductions,
-branches, atomic sums. Every tile lies in registers, where its encoding says.
+It takes kernels that are no warpgroup products: small tiles, several dots, operands changed before a dot, reductions, branches, atomic
+sums. Every tile lies in registers, in the places that its encoding gives.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ from louver.compile.conditions import conditions
 from louver.compile.decompose.decompose_sparse_tensors import decompose_sparse_tensors
 from louver.compile.decompose.dense_views import read_dense_views
 from louver.compile.decompose.describe_sparse_tiles import describe_sparse_tiles
-from louver.compile.decompose.exact_dots import exact_dots
 from louver.compile.decompose.expand_blocks import expand_blocks
 from louver.compile.decompose.multiply_kept import multiply_kept
 from louver.compile.decompose.sparse_views import read_views
-from louver.compile.dump import Dump
+from louver.compile.dump import Dump, Watch
 from louver.compile.lower.tiles import lower_tiles, place_shared
 from louver.compile.lower.tiles.shared_memory import shared_peak
 from louver.compile.lower.tiles.state import Rooms
@@ -51,16 +50,8 @@ from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
 from louver.compile.plan.feeds.ring_copies import MOST_SLOTS, ring_copies
 from louver.compile.plan.feeds.sink_conversions import sink_conversions
 from louver.compile.plan.feeds.split_addresses import split_addresses
-from louver.compile.signature import RESERVED
-from louver.compile.tile_signature import (
-    ArgumentParameter,
-    BoxParameter,
-    DenseView,
-    ParameterType,
-    Part,
-    SparseView,
-    TileSignature,
-)
+from louver.compile.signature import RESERVED, ArgumentParameter, BoxParameter, ParameterType, Part, Signature
+from louver.ir.conditions import NO_CONDITIONS, Conditions, DenseView, SparseView
 from louver.ir.refusal import unsupported
 from louver.ir.tile import DescriptorType, FuncOp, PointerType, element_name
 from louver.ir.tile.aliases import text_with_aliases
@@ -80,6 +71,9 @@ MAX_WARPS = 32
 OTHER_REGISTERS = 64
 """Registers of a thread beside sums: addresses, loads a step ahead."""
 
+REGISTERS_TOGETHER = 8
+"""Registers of a thread are given out by so many (CUDA C++ Programming Guide, compute capability 8 and newer)."""
+
 SM_WARPS = 16
 """Warps that share an SM, at most: where there are more, copies are too few steps ahead."""
 
@@ -94,8 +88,8 @@ ARRAY_ALIGNMENT = 16
 class CompiledTiles:
     """A kernel at every stage. tile: as the frontend has it. decomposed: without sparse types. encoded: with registers in types.
 
-    dense: why dots of sparse tiles are dense products, one text for each. boxes: whether bulk copies were allowed. ctas: that were said to
-    share an SM.
+    checked: what a launch must check. dense: why dots of sparse tiles are dense products, one text for each. boxes, ctas, registers,
+    ahead: as `compile_tiles` was given them.
     """
 
     target: Target
@@ -104,10 +98,13 @@ class CompiledTiles:
     encoded: ModuleOp
     module: Module
     ptx: str
-    signature: TileSignature
+    signature: Signature
+    checked: Conditions = NO_CONDITIONS
     dense: tuple[str, ...] = ()
     boxes: bool = True
     ctas: int | None = None
+    registers: int | None = None
+    ahead: bool = True
 
     @property
     def kernel(self) -> Kernel:
@@ -126,7 +123,7 @@ class CompiledTiles:
         return replace(self, module=module, ptx=print_module(module))
 
     def text(self, stage: TileStage) -> str:
-        """What a stage prints."""
+        """The text of a stage."""
         match stage:
             case "tile":
                 return str(self.tile) + "\n"
@@ -157,8 +154,8 @@ WAYS = (
 class TilesState(State):
     """A kernel of register tiles between two passes, and what the passes before found.
 
-    warps: of a CTA; 0 until one chooses. boxes: whether bulk copies may bring tiles. ctas: of a launch that share an SM at most; None for any
-    number. way: of operands. arguments, parameters, views, dense_views: of the
+    warps: of a CTA; 0 until one chooses. registers: of a thread, or None while only its sums are known. boxes: whether bulk copies may
+    bring tiles. ctas: of a launch that share an SM at most; None for any number. ahead: whether operands may be computed a step ahead. way: of operands. arguments, parameters, views, dense_views: of the
     kernel's arguments. dense: why dots of sparse tiles are dense products. maps: tensor maps that boxes need. ring_rooms: bytes that
     rings may take, best first.
     """
@@ -167,6 +164,8 @@ class TilesState(State):
     warps: int
     boxes: bool
     ctas: int | None
+    registers: int | None = None
+    ahead: bool = True
     way: Way = WAYS[0]
     arguments: Sequence[Group] = ()
     parameters: tuple[ArgumentParameter, ...] = ()
@@ -177,6 +176,7 @@ class TilesState(State):
     ring_rooms: tuple[int, ...] = ()
     rooms: Rooms = field(init=False)
     lowered: Module = field(init=False)
+    ptx: str = field(init=False)
 
     @property
     def wide(self) -> bool:
@@ -233,14 +233,18 @@ def _choose_warps(state: TilesState) -> object:
 
 def _ring_rooms(state: TilesState) -> tuple[int, ...]:
     """Bytes of shared memory for rings, best first: shared by as many CTAs as registers and warps let fit an SM, then by fewer."""
-    machine = state.target
-    most = min(
-        machine.registers_per_sm // (most_sums(state.kernel) + OTHER_REGISTERS * LANES * state.warps),
-        SM_WARPS // state.warps,
-    )
-    most = most if state.ctas is None else min(most, state.ctas)
+    machine, threads = state.target, LANES * state.warps
+    guess = most_sums(state.kernel) // threads + OTHER_REGISTERS
+    most = ctas_of(machine, state.registers or guess, threads, state.ctas)
     whole = machine.max_shared_bytes + CTA_SHARED_BYTES
     return tuple(whole // ctas - CTA_SHARED_BYTES for ctas in range(max(1, most), 0, -1))
+
+
+def ctas_of(machine: Target, registers: int, threads: int, most: int | None) -> int:
+    """How many CTAs share an SM for their registers and warps. registers: of a thread. most: of the launch, None for any number."""
+    whole = -(-registers // REGISTERS_TOGETHER) * REGISTERS_TOGETHER
+    found = min(machine.registers_per_sm // (whole * threads), SM_WARPS * LANES // threads)
+    return found if most is None else min(found, most)
 
 
 def _assign_encodings(state: TilesState) -> None:
@@ -262,7 +266,7 @@ def _hoist_invariants(state: TilesState) -> None:
 
 
 def _make_ahead(state: TilesState) -> None:
-    if state.wide and state.way.slots:
+    if state.wide and state.way.slots and state.ahead:
         make_ahead(state.module)
 
 
@@ -289,7 +293,8 @@ def _place_shared(state: TilesState) -> object:
 def _lower(state: TilesState) -> object:
     parameters = [*state.parameters, *state.maps]
     state.lowered = lower_tiles(state.kernel, parameters, state.warps, state.target, state.rooms)
-    return print_module(state.lowered)
+    state.ptx = print_module(state.lowered)
+    return state.ptx
 
 
 DECOMPOSE: tuple[Pass[TilesState], ...] = (
@@ -312,7 +317,6 @@ DECOMPOSE: tuple[Pass[TilesState], ...] = (
 
 DESCRIBE: tuple[Pass[TilesState], ...] = (
     Pass("expand-blocks", _expand_blocks),
-    on_module(exact_dots),
     Pass("eliminate-common-subexpressions", lambda state: cse(state.module)),
     on_module(join_choices),
     Pass("describe-boxes", _describe_boxes),
@@ -348,45 +352,42 @@ def compile_tiles(
     warps: int | None = None,
     boxes: bool = True,
     ctas: int | None = None,
+    registers: int | None = None,
+    ahead: bool = True,
+    watch: Watch | None = None,
 ) -> CompiledTiles:
     """Tile IR to PTX, by `PASSES`. Operands come in the first of `WAYS` for which there is room in shared memory.
 
     warps: of a CTA, a power of two; None leaves it to the kernel's dots. boxes: whether bulk copies may bring tiles.
-    ctas: of a launch that share an SM at most; None for as many as registers let fit. Raises UnsupportedKernelError, with operation and source
+    ctas: of a launch that share an SM at most; None for as many as registers let fit. registers: of a thread, where they are
+    known: rings leave room for the CTAs that they let fit. ahead: whether operands may be computed a step ahead, in a second slot.
+    watch: sees what each pass makes, by default the dump that the environment asks for. Raises UnsupportedKernelError, with operation and source
     line, for what cannot be lowered, and ValueError for another number of warps; nothing is assembled here.
     """
     machine = target(target_name)
     if warps is not None and (not 1 <= warps <= MAX_WARPS or warps & (warps - 1)):
         raise ValueError(f"a kernel has a power of two of warps, 1 to {MAX_WARPS}, got {warps}")
-    dump = Dump.of(tile_ir, names(PASSES), "tiles-")
-    plain = TilesState(tile_ir, machine, warps or 0, boxes, ctas)
-    run_passes(DECOMPOSE, plain, dump)
+    watch = watch or Dump.of(tile_ir, names(PASSES), "tiles-")
+    plain = TilesState(tile_ir, machine, warps or 0, boxes, ctas, registers, ahead)
+    run_passes(DECOMPOSE, plain, watch)
     decomposed = plain.module
-    run_passes(DESCRIBE, plain, dump)
+    run_passes(DESCRIBE, plain, watch)
     for way in WAYS:
         state = replace(plain, way=way)
-        run_passes(ENCODE, state, dump)
+        run_passes(ENCODE, state, watch)
         if state.rooms.bytes <= machine.max_shared_bytes:
             break
     else:
         raise AssertionError("a kernel without copies and staged tiles has room")
-    run_passes(LOWER, state, dump)
-    ptx, kernel, taken = print_module(state.lowered), state.lowered.kernels[0], conditions(state.kernel)
-    signature = TileSignature(
-        kernel.name,
-        state.parameters,
-        kernel.threads,
-        kernel.dynamic_shared,
-        state.views,
-        state.dense_views,
-        taken.reaches,
-        taken.multiples,
-        taken.rows_apart,
-        state.maps,
+    run_passes(LOWER, state, watch)
+    kernel = state.lowered.kernels[0]
+    parameters = (*state.parameters, *state.maps)
+    signature = Signature(kernel.name, parameters, kernel.threads, kernel.dynamic_shared)
+    taken = replace(conditions(state.kernel), views=state.views, dense_views=state.dense_views)
+    made = CompiledTiles(
+        machine, tile_ir, decomposed, state.module, state.lowered, state.ptx, signature, taken, state.dense
     )
-    return CompiledTiles(
-        machine, tile_ir, decomposed, state.module, state.lowered, ptx, signature, state.dense, boxes, ctas
-    )
+    return replace(made, boxes=boxes, ctas=ctas, registers=registers, ahead=ahead)
 
 
 Group = tuple[str, Part, int | None]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from louver.emulator import generic
 from louver.emulator.clocks import CopyFences
 from louver.emulator.errors import ExitError, MisalignedError, OutOfBoundsError
+from louver.emulator.masks import some
 from louver.emulator.waiters import Signal
 from louver.isa.instruction import LANES, Bits
 from louver.isa.machine import SHARED_CLUSTER_BIT, Mask, Suspend
@@ -24,9 +25,9 @@ Groups = NDArray[np.int32]
 
 @dataclass(slots=True, eq=False)
 class Copy:
-    """What one instruction started. lanes: numbers [lanes]. where: the bytes that they write [lanes, size].
+    """The copies of one instruction. lanes: numbers [lanes]. where: the bytes that they write [lanes, size].
 
-    groups: of those lanes [lanes]. source: addresses [32]. reads: the lanes whose source is read [32].
+    groups: of those lanes [lanes]. source: addresses [32]. reads: the lanes whose source is read [32]. first: the least group.
     """
 
     copies: AsyncCopies
@@ -35,6 +36,7 @@ class Copy:
     groups: Groups
     source: Bits
     reads: Mask
+    first: int
 
     def complete(self) -> None:
         warp = self.copies.warp
@@ -42,9 +44,9 @@ class Copy:
         warp.cta.shared.data[self.where] = data[self.lanes]
         self.copies.finish(self)
 
-    def within(self, target: Groups) -> bool:
-        """Whether a lane's part is in one of its groups up to target [32]."""
-        return bool((self.groups <= target[self.lanes]).any())
+    def within(self, target: Groups, most: int) -> bool:
+        """Whether a lane's part is in one of its groups up to target [32]. most: the greatest of these."""
+        return self.first <= most and some(self.groups <= target[self.lanes])
 
     def __str__(self) -> str:
         return f"an asynchronous copy of {self.copies.warp.name}"
@@ -74,7 +76,7 @@ class AsyncCopies:
         access = warp.access("an asynchronous copy")
         warp.cta.shared.start_copies(where, self._names()[lanes], groups, access, warp.clock.rows[lanes], lanes)
         self._last[lanes] = groups
-        copy = Copy(self, lanes, where, groups, source, reads)
+        copy = Copy(self, lanes, where, groups, source, reads, int(groups.min()))
         self._under_way.append(copy)
         warp.cluster.scheduler.issue(copy, warp)
 
@@ -89,7 +91,8 @@ class AsyncCopies:
     def wait(self, pending: int) -> Suspend | None:
         active = self.warp.active
         target = np.where(active, self._committed - pending, 0).astype(np.int32)
-        late = sum(copy.within(target) for copy in self._under_way)
+        most = int(target.max())
+        late = sum(copy.within(target, most) for copy in self._under_way)
         if late:
             return self.warp.suspend(self._signal, f"{late} asynchronous copies to complete")
         if self._agents is not None:
@@ -104,7 +107,7 @@ class AsyncCopies:
     def check_exit(self) -> None:
         """Raise ExitError when a thread ends before it has waited for its copies."""
         late = self._last > self._waited
-        if not late.any():
+        if not some(late):
             return
         lane = int(np.flatnonzero(late)[0])
         if self._last[lane] > self._committed[lane]:
@@ -118,13 +121,13 @@ class AsyncCopies:
 
     def _check_addresses(self, size: int, destination: Bits, source: Bits) -> None:
         lanes = self.warp.active_lanes()
-        if (peers := destination[lanes] & SHARED_CLUSTER_BIT != 0).any():
+        if some(peers := destination[lanes] & SHARED_CLUSTER_BIT != 0):
             raise OutOfBoundsError(
                 "an asynchronous copy writes the executing CTA's shared memory, got a peer's",
                 lane=int(lanes[peers][0]),
             )
         # Of lanes that ignore their source too: the ISA asks for it of every operand.
-        if (odd := source[lanes] % size != 0).any():
+        if some(odd := source[lanes] % size != 0):
             raise MisalignedError(
                 f"an asynchronous copy needs a multiple of {size}, got global address {int(source[lanes][odd][0]):#x}",
                 lane=int(lanes[odd][0]),

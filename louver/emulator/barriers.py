@@ -1,4 +1,4 @@
-"""What warps do with mbarriers: initialise, arrive, expect bytes, test, wait (PTX ISA, mbarrier)."""
+"""Operations of warps on mbarriers: initialise, arrive, expect bytes, test, wait (PTX ISA, mbarrier)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from louver.emulator.clocks import Row
 from louver.emulator.errors import BarrierError, MisalignedError, OverwriteInUseError
+from louver.emulator.masks import every, some
 from louver.emulator.mbarrier import Mbarrier
 from louver.emulator.order import Latest
 from louver.isa.instruction import LANES, Bits
@@ -97,17 +98,17 @@ def test(warp: Warp, address: Bits, parity: Bits) -> Mask:
         return out
     for _, barrier, lanes in _each(warp, address, local=True):
         ready = lanes & _done(barrier, parity)
-        if ready.any():
+        if some(ready):
             warp.clock.join(barrier.released.rows, ready)
             out |= ready
-    warp.may_fail = warp.may_fail or bool(out.any())
+    warp.may_fail = warp.may_fail or some(out)
     return out
 
 
 def pause(warp: Warp, address: Bits, parity: Bits) -> Suspend | None:
     """For `try_wait`: sleep until some active lane's phase is complete."""
     found = list(_each(warp, address, local=True))
-    if not any((lanes & _done(barrier, parity)).any() for _, barrier, lanes in found):
+    if not any(some(lanes & _done(barrier, parity)) for _, barrier, lanes in found):
         barrier = found[0][1]
         wanted = int(parity[np.flatnonzero(found[0][2])[0]])
         return warp.suspend(barrier.signal, f"the phase of parity {wanted} of {barrier}")
@@ -156,7 +157,7 @@ def _each(warp: Warp, address: Bits, local: bool = False) -> Iterator[tuple[Cta,
     """(CTA, barrier, lanes) for each different barrier that the active lanes name."""
     lanes = warp.active_lanes()
     used = address[lanes]
-    same = bool((used == used[0]).all())
+    same = every(used == used[0])
     for wanted in used[:1].tolist() if same else np.unique(used).tolist():
         chosen = warp.active if same else warp.active & (address == wanted)
         first = int(lanes[0] if same else np.flatnonzero(chosen)[0])
@@ -167,7 +168,7 @@ def _each(warp: Warp, address: Bits, local: bool = False) -> Iterator[tuple[Cta,
 
 
 def _done(barrier: Mbarrier, parity: Bits) -> Mask:
-    return (parity & 1).astype(np.int64) != (barrier.phase & 1)
+    return parity & 1 != (barrier.phase & 1)
 
 
 def _check_alignment(offset: int, lane: int) -> None:

@@ -80,10 +80,8 @@ class BulkEngine:
             fetch = _fetch_box(tensor, place)
             self._start(warp, lane, cta, where, fetch, mbarrier, multicast is not None, tensor_map.box_bytes)
 
-    def linear_load(
-        self, warp: Warp, source: int, destination: int, size: int, mbarrier: int, multicast: int | None
-    ) -> None:
-        _, offset = warp.shared_address(destination)
+    def linear_load(self, warp: Warp, source: int, destination: int, size: int, mbarrier: int) -> None:
+        cta, offset = warp.shared_address(destination)
         if size % LINE or source % LINE or offset % LINE or size <= 0:
             raise MisalignedError(
                 f"cp.async.bulk needs a size and addresses that are multiples of {LINE} bytes, "
@@ -93,10 +91,7 @@ class BulkEngine:
         memory.read(source, size)
         lane = warp.single_lane()
         where = slice(offset, offset + size)
-        for cta in _targets(warp, destination, multicast):
-            self._start(
-                warp, lane, cta, where, lambda: memory.read(source, size), mbarrier, multicast is not None, size
-            )
+        self._start(warp, lane, cta, where, lambda: memory.read(source, size), mbarrier, False, size)
 
     def _start(
         self,

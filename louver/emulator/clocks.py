@@ -1,4 +1,4 @@
-"""Who has seen what: vector clocks over the agents of one cluster.
+"""Vector clocks over the agents of one cluster: the work that each lane has seen complete.
 
 An agent is anything whose accesses need ordering: a warp, an mbarrier (standing for the bulk copies that complete on it,
 one epoch a phase), a warp's part of the warpgroup's products (one epoch each), a thread's bulk stores (one epoch a group), a
@@ -65,19 +65,19 @@ class Clock:
         self._least = None
 
     def least(self) -> Row:
-        """What every lane has seen."""
+        """The events that every lane has seen."""
         least = self._least
         if least is None:
             least = self._least = np.min(self.rows, axis=0)
         return least
 
     def most(self, lanes: Mask) -> Row:
-        """What the given lanes have seen together."""
+        """The events that the given lanes have seen together."""
         return self.rows[lanes].max(axis=0)
 
 
 def meet(first: Row, second: Row) -> Row:
-    """What both rows have seen."""
+    """The events that both rows have seen."""
     count = min(len(first), len(second))
     return np.minimum(first[:count], second[:count])
 

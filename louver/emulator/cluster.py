@@ -87,7 +87,7 @@ class Cta:
                 raise ExitError(f"CTA {self.index} ends in the middle of a phase of {barrier}")
 
     def seen(self) -> Row:
-        """What its threads have seen together."""
+        """The events that its threads have seen together."""
         return np.max([warp.clock.most(warp.exists) for warp in self.warps], axis=0)
 
 
@@ -141,8 +141,8 @@ class Cluster:
         seen = warp.clock.rows[lane]
         if not any(seen[peer.agent] for peer in cta.warps):
             raise UseBeforeArrivalError(
-                f"shared memory of CTA {cta.index} is used before that CTA is known to have started: "
-                "a cluster barrier must come first",
+                f"shared memory of CTA {cta.index} is used before that CTA has surely started: a cluster "
+                "barrier must come first",
                 lane=lane,
             )
         self._touched[cta.rank].see(warp.agent, warp.epoch)

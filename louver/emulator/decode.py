@@ -50,6 +50,7 @@ class Step:
     position: index of the instruction or branch in program order. inputs: a getter for each input operand.
     sources: register slots that each input reads. outputs: the slots written, in operand order, vectors grouped.
     product: of a wgmma. compute: of a pure instruction. result: the only slot written, where that is one scalar register.
+    plain: a pure instruction without a guard that writes such a register, and none that some wgmma uses.
     watched_reads, watched_writes: slots of this step that some wgmma uses; see `hazards.py`.
     target: where "if", "else" and "repeat" jump to. condition: predicate slot of a guard or branch.
     """
@@ -72,6 +73,7 @@ class Step:
     watched_writes: tuple[int, ...] = ()
     target: int = 0
     product: ProductRegisters | None = None
+    plain: bool = False
 
 
 @dataclass(eq=False)
@@ -250,6 +252,10 @@ def _watch(program: Program) -> None:
         if step.op is not None and step.product is None:
             step.watched_reads = _among(step.sources, delicate)
             step.watched_writes = _among(step.outputs, delicate)
+        watched = step.watched_reads or step.watched_writes
+        step.plain = (
+            not (step.compute is None or step.result is None or step.aligned or watched) and step.condition is None
+        )
 
 
 def _among(groups: tuple[tuple[int, ...], ...], slots: set[int]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""`run`: a kernel on the CPU, with its errors found."""
+"""`run`: a kernel on the CPU, with its hazards reported."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MOST = 4
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run did. instructions: executed per warp, by mnemonic. bulk_loads, bulk_stores: bulk copies, per CTA written.
+    """Counts of a run. instructions: executed per warp, by mnemonic. bulk_loads, bulk_stores: bulk copies, per CTA written.
 
     executed: positions in program order (as errors name them) of the instructions that at least one thread executed.
     products: warpgroup products (wgmma).
@@ -103,7 +103,7 @@ def run(
             in_vain = asked if writes.changes == changes else 0
             if in_vain > IDLE_TURNS * len(begun):
                 names = ", ".join(str(cta.index) for each in begun for cta in each.ctas)
-                raise DeadlockError(f"deadlock: atomics of CTA {names} find again and again what nothing changes")
+                raise DeadlockError(f"deadlock: atomics of CTA {names} poll memory that no other CTA changes")
     return total
 
 

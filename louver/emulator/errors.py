@@ -1,4 +1,4 @@
-"""What the emulator reports: each kind of misuse is its own exception, with the place where it was found."""
+"""Errors of the emulator: an exception for each kind of misuse, with the place where it was found."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from louver.emulator.decode import Step
 from louver.emulator.errors import ConvergenceError, EmulationError, UninitialisedError
+from louver.emulator.masks import same, some
 from louver.emulator.warp import Frame
 from louver.isa.instruction import LANES, STORAGE, Effect
 from louver.isa.machine import Mask, Suspend
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 JUNK = 0xA5A5_A5A5_A5A5_A5A5
 """What lanes hold that were masked off at their register's first write."""
+
+NO_LANES: Mask = np.zeros(LANES, np.bool_)
 
 
 def run_burst(warp: Warp, limit: int) -> int:
@@ -30,13 +33,20 @@ def run_burst(warp: Warp, limit: int) -> int:
 
 
 def _steps(warp: Warp, limit: int) -> int:
-    steps = warp.cluster.program.steps
+    steps, hits, registers = warp.cluster.program.steps, warp.cluster.hits, warp.registers
     for count in range(limit):
-        if warp.counter == len(steps):
+        at = warp.counter
+        if at == len(steps):
             warp.cluster.exit(warp)
             return count
-        step = warp.step = steps[warp.counter]
-        if step.kind == "pure" or step.kind == "effect":
+        step = warp.step = steps[at]
+        if step.plain and warp.mask is warp.exists:
+            # Most of what a kernel executes, and all that `_instruction` would do for it.
+            warp.active = warp.mask
+            registers[step.result] = step.compute(*_inputs(warp, step))[0]  # type: ignore[misc, index]
+            hits[at] += 1
+            warp.counter = at + 1
+        elif step.op is not None:
             if not _instruction(warp, step):
                 return count + 1
         else:
@@ -45,24 +55,30 @@ def _steps(warp: Warp, limit: int) -> int:
     return limit
 
 
+def _inputs(warp: Warp, step: Step) -> list[Any]:
+    """The values of the input operands."""
+    registers = warp.registers
+    found = [get(registers) for get in step.inputs]
+    for index, value in enumerate(found):
+        if value is None:
+            _report_unwritten(warp, step, index)
+    return found
+
+
 def _instruction(warp: Warp, step: Step) -> bool:
     """Execute one instruction; False when the warp sleeps now."""
     active = warp.mask if step.condition is None else _chosen(warp, step)
-    if step.condition is not None and not active.any():
+    if step.condition is not None and not some(active):
         warp.counter += 1
         return True
     warp.active = active
-    if step.aligned and active is not warp.exists and not np.array_equal(active, warp.exists):
+    if step.aligned and active is not warp.exists and not same(active, warp.exists):
         raise ConvergenceError(
             f"{step.name} is .aligned, but only {int(active.sum())} of the warp's {int(warp.exists.sum())} threads execute it"
         )
     if step.watched_reads or step.watched_writes:
         warp.hazards.touch(step)
-    registers = warp.registers
-    inputs = [get(registers) for get in step.inputs]
-    for index, value in enumerate(inputs):
-        if value is None:
-            _report_unwritten(warp, step, index)
+    inputs = _inputs(warp, step)
     if step.compute is not None:
         _write(warp, step, step.compute(*inputs))
         _advance(warp)
@@ -110,25 +126,24 @@ def _chosen(warp: Warp, step: Step) -> Mask:
         name = warp.cluster.slot_name(step.condition)
         raise UninitialisedError(f"predicate {name} is read but was never written")
     chosen = warp.mask & (~value if step.negated else value)
-    return warp.mask if np.array_equal(chosen, warp.mask) else chosen
+    return warp.mask if same(chosen, warp.mask) else chosen
 
 
 def _decide(warp: Warp, step: Step) -> Mask:
     """As `_chosen`, for a branch, with its promise of uniformity checked."""
     warp.active = warp.mask
     chosen = _chosen(warp, step)
-    if step.uniform and chosen is not warp.mask and chosen.any():
+    if step.uniform and chosen is not warp.mask and some(chosen):
         raise ConvergenceError("the branch is marked uniform (bra.uni), but the lanes of the warp disagree")
     return chosen
 
 
 def _if(warp: Warp, step: Step) -> None:
     taken = _decide(warp, step)
-    other = np.zeros(LANES, np.bool_) if taken is warp.mask else warp.mask & ~taken
-    if not taken.any():
-        other = warp.mask
+    goes = some(taken)
+    other = (NO_LANES if taken is warp.mask else warp.mask & ~taken) if goes else warp.mask
     warp.frames.append(Frame(warp.mask, other))
-    if taken.any():
+    if goes:
         warp.mask = taken
         warp.counter += 1
     else:
@@ -137,7 +152,7 @@ def _if(warp: Warp, step: Step) -> None:
 
 def _else(warp: Warp, step: Step) -> None:
     other = warp.frames[-1].other
-    if other.any():
+    if some(other):
         warp.mask = other
         warp.counter += 1
     else:
@@ -156,7 +171,7 @@ def _loop(warp: Warp, step: Step) -> None:
 
 def _repeat(warp: Warp, step: Step) -> None:
     again = _decide(warp, step)
-    if again.any():
+    if some(again):
         warp.mask = again
         warp.counter = step.target
     else:

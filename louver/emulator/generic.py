@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 import ml_dtypes
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.emulator.errors import ConvergenceError, LaunchError, MisalignedError, OutOfBoundsError
+from louver.emulator.masks import all_zero, some
 from louver.isa.instruction import LANES, Bits
 from louver.isa.machine import RANK_ONE, SHARED_CLUSTER_BIT, U8, AtomicKind, Mask, Space
 from louver.isa.tensormap import TensorMap
@@ -70,25 +71,25 @@ def atomic_add(warp: Warp, space: Space, address: Bits, value: Bits, kind: Atomi
 def atomic_update(warp: Warp, space: Space, address: Bits, value: Bits, change: Callable[[Bits, Bits], Bits]) -> Bits:
     """Store what `change` makes of memory and value, in lane order; the old values, 0 for inactive lanes.
 
-    value: [32], or [count, 32] where a change takes several.
+    value: [32], or [count, 32] where a change takes several. change: of lanes with different addresses, each on its own.
     """
     if space != "global":
         raise OutOfBoundsError(f"atomics are modelled on global memory, got space {space!r}")
     out = np.zeros(LANES, value.dtype)
-    one: Mask = np.zeros(LANES, np.bool_)
+    memory, size = warp.cluster.memory, value.dtype.itemsize
     writes, changed = warp.cluster.writes, False
-    for lane in warp.active_lanes().tolist():
-        one[:] = False
-        one[lane] = True
-        memory = warp.cluster.memory
-        old = memory.gather(address, value.dtype.itemsize, one)
+    for lanes in _rounds(address, warp.active_lanes()):
+        active: Mask = np.zeros(LANES, np.bool_)
+        active[lanes] = True
+        old = memory.gather(address, size, active)
         new = old.copy()
-        new[lane] = change(old[lane].view(value.dtype), value[..., lane : lane + 1]).view(np.uint8)
-        memory.scatter(address, new, one)
-        differs = bool((new[lane] != old[lane]).any())
-        writes.handovers.atomic(warp.global_name, int(address[lane]), changed=differs)
-        changed |= differs
-        out[lane] = old[lane].view(value.dtype)[0]
+        out[lanes] = old[lanes].view(value.dtype)[:, 0]
+        new[lanes] = change(out[lanes], value[..., lanes])[:, None].view(np.uint8)
+        memory.scatter(address, new, active)
+        differs: Mask = (new[lanes] != old[lanes]).any(axis=1)
+        for at, differs_there in zip(address[lanes].tolist(), differs.tolist(), strict=True):
+            writes.handovers.atomic(warp.global_name, at, changed=differs_there)
+        changed |= some(differs)
     if changed:
         writes.changes += 1
     else:
@@ -97,11 +98,20 @@ def atomic_update(warp: Warp, space: Space, address: Bits, value: Bits, change: 
     return out
 
 
+def _rounds(address: Bits, lanes: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """The lanes in parts of different addresses, one after the other; those of one address in their order."""
+    while lanes.size:
+        _, first = np.unique(address[lanes], return_index=True)
+        first.sort()
+        yield lanes[first]
+        lanes = np.delete(lanes, first)
+
+
 def shuffle(warp: Warp, value: Bits, source_lane: Bits) -> Bits:
     """Each active lane's value comes from `source_lane`, which must be active."""
     source = source_lane.astype(np.int64) % LANES
     idle = ~warp.active[source] & warp.active
-    if idle.any():
+    if some(idle):
         lane = int(np.flatnonzero(idle)[0])
         raise ConvergenceError(f"a shuffle reads lane {int(source[lane])}, which does not take part in it", lane=lane)
     return value[source]
@@ -119,13 +129,13 @@ def windows(warp: Warp, address: Bits, size: int) -> list[tuple[Cta, NDArray[np.
     """(CTA, lanes, byte offsets [lanes, size]) for each shared window that the active lanes touch."""
     lanes = warp.active_lanes()
     wanted = address[lanes].astype(np.int64)
-    if (wanted % size).any():
+    if not all_zero(wanted % size):
         row = int(np.flatnonzero(wanted % size)[0])
         raise MisalignedError(
             f"a {size}-byte access needs a multiple of {size}, got shared address {int(wanted[row]):#x}",
             lane=int(lanes[row]),
         )
-    if not (wanted & SHARED_CLUSTER_BIT).any():
+    if all_zero(wanted & SHARED_CLUSTER_BIT):
         own = wanted // RANK_ONE == warp.cta.rank
         return [_window(warp, warp.cta, lanes, np.where(own, wanted % RANK_ONE, wanted), size)]
     found: list[tuple[Cta, NDArray[np.int64], NDArray[np.int64]]] = []

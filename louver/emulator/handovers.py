@@ -1,4 +1,4 @@
-"""What clusters hand on to each other by way of atomics: a thread fences and changes memory, another one reads that and fences.
+"""Order between clusters through atomics: one thread fences and changes memory, another one reads that and fences.
 
 A fence takes what its warp has seen; an atomic that changes memory leaves it at the address; an atomic there takes it up; the next
 fence of that warp lets its cluster see it. Inside of a cluster its own clocks decide who has seen what.

@@ -83,10 +83,6 @@ class Mbarrier:
         self._check_transactions()
         return self._advance()
 
-    def done(self, parity: int) -> bool:
-        """Whether the phase of that parity, the current or the one before, has completed."""
-        return (self.phase & 1) != parity
-
     def idle(self) -> bool:
         """Whether no arrival, transaction or copy of the current phase has happened yet."""
         return self.pending == self.expected and self.transactions == 0 and self.copies == 0

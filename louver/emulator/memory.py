@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.emulator.errors import MisalignedError, OutOfBoundsError, UninitialisedError
+from louver.emulator.masks import all_zero, every
 from louver.isa.instruction import Bits
 from louver.isa.machine import U8, Mask
 
@@ -102,7 +103,7 @@ class GlobalMemory:
         """A copy of `size` bytes at `address`, which lie in one allocation: uint8 [size]."""
         allocation = self.find(address, address + size - 1)
         offset = address - allocation.address
-        if allocation.initialised is not None and not allocation.initialised[offset : offset + size].all():
+        if allocation.initialised is not None and not every(allocation.initialised[offset : offset + size]):
             raise UninitialisedError(f"a bulk copy reads bytes of {allocation.name} that were never written")
         return allocation.data[offset : offset + size].copy()
 
@@ -113,7 +114,7 @@ class GlobalMemory:
             index = _bytes(offsets, size)
             if check is not None:
                 check(allocation, index, lanes)
-            if allocation.initialised is not None and not allocation.initialised[index].all():
+            if allocation.initialised is not None and not every(allocation.initialised[index]):
                 bad = int(index[~allocation.initialised[index]].min())
                 raise UninitialisedError(f"byte {bad} of {allocation.name} is read but was never written")
             out[lanes] = allocation.data[index]
@@ -137,7 +138,7 @@ class GlobalMemory:
         """(lanes, allocation, byte offsets) for each allocation that the active lanes touch."""
         lanes = np.flatnonzero(active)
         wanted = address[lanes].astype(np.int64)
-        if (wanted % size).any():
+        if not all_zero(wanted % size):
             bad = int(wanted[wanted % size != 0][0])
             raise MisalignedError(f"a {size}-byte access needs a multiple of {size}, got global address {bad:#x}")
         found: list[tuple[NDArray[np.int64], Allocation, NDArray[np.int64]]] = []

@@ -1,4 +1,4 @@
-"""In which order the emulator lets things happen that the hardware leaves open."""
+"""Orders of events that the hardware leaves open."""
 
 from __future__ import annotations
 

@@ -60,16 +60,15 @@ class Parameters:
         return self._values[index]
 
     def gather(self, address: Bits, size: int, active: Mask) -> U8:
-        """What `ld.param` reads: uint8 [32, size], zeros for inactive lanes."""
+        """The bytes that `ld.param` reads: uint8 [32, size], zeros for inactive lanes."""
         out = np.zeros((len(address), size), np.uint8)
-        for lane in np.flatnonzero(active).tolist():
-            index, offset = divmod(int(address[lane]) - FIRST_ADDRESS, STEP)
+        found: list[int] = address[active].tolist()
+        for each in dict.fromkeys(found):
+            index, offset = divmod(each - FIRST_ADDRESS, STEP)
             inside = 0 <= index < len(self._bits) and offset + size <= len(self._bits[index])
             if not inside:
-                raise OutOfBoundsError(
-                    f"{size} bytes at parameter address {int(address[lane]):#x} are outside every parameter"
-                )
-            out[lane] = self._bits[index][offset : offset + size]
+                raise OutOfBoundsError(f"{size} bytes at parameter address {each:#x} are outside every parameter")
+            out[active & (address == each)] = self._bits[index][offset : offset + size]
         return out
 
 

@@ -1,4 +1,4 @@
-"""What happens next: which warp runs, which asynchronous operation completes."""
+"""Chooses the next event: the warp that runs, or the asynchronous operation that completes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A CTA's shared memory with its shadow: for each byte who wrote it last, and who has read it up to when.
+"""A CTA's shared memory with its shadow: the last writer and the last readers of each byte.
 
 Every access is checked against the clock of whoever makes it, so that a missing wait or fence is found whether or not
 the run's order of events made it visible. Addresses are offsets in the CTA's window (`shared::cta`).
@@ -22,6 +22,7 @@ from louver.emulator.errors import (
     UninitialisedError,
     UseBeforeArrivalError,
 )
+from louver.emulator.masks import every, no_zero, some
 from louver.isa.instruction import LANES
 from louver.isa.machine import U8
 
@@ -37,7 +38,7 @@ Where: TypeAlias = slice | NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who makes an access: agent and epoch to record, what it has seen, what it is called in errors.
+    """The maker of an access: agent and epoch to record, its clock, its name in errors.
 
     seen: int32 [agents]. lane: lane of the thread, for later fence checks; only stores of warps have one.
     """
@@ -91,13 +92,13 @@ class SharedMemory:
         """
         self._check_opaque(where, "read")
         writer, epoch = self._writer[where], self._epoch[where]
-        if not writer.all():
+        if not no_zero(writer):
             bad = writer == NOBODY
             raise UninitialisedError(f"{self._spot(where, bad)} is read but was never written", lane=_lane(bad, lanes))
         seen = access.seen[writer] >= epoch
-        if not seen.all():
+        if not every(seen):
             seen = np.take_along_axis(rows, writer.astype(np.int64), axis=1) >= epoch
-        if not seen.all():
+        if not every(seen):
             raise UseBeforeArrivalError(self._unseen_write(where, ~seen, access), lane=_lane(~seen, lanes))
         self._note_read(where, access.agent, access.epoch)
 
@@ -119,7 +120,7 @@ class SharedMemory:
     ) -> None:
         """Check and record asynchronous copies: the bytes are their agents' from now on. agents, groups: [lanes]."""
         self._check_write(where, access, rows, lanes)
-        if len(np.unique(where[:, 0])) < len(lanes):
+        if len(set(where[:, 0].tolist())) < len(lanes):
             raise OverwriteInUseError(f"the same shared bytes are written by {access.what} of several lanes at once")
         self._writer[where] = agents[:, None]
         self._epoch[where] = groups[:, None]
@@ -129,12 +130,12 @@ class SharedMemory:
         self._check_opaque(where, "overwritten")
         writer, epoch = self._writer[where], self._epoch[where]
         seen = access.seen[writer] >= epoch
-        if not seen.all():
+        if not every(seen):
             seen = np.take_along_axis(rows, writer.astype(np.int64), axis=1) >= epoch
-        if not seen.all():
+        if not every(seen):
             raise OverwriteInUseError(self._unseen_write(where, ~seen, access), lane=_lane(~seen, lanes))
         for agent, plane in self._readers.items():
-            if agent != access.agent and not (seen := plane[where] <= rows[:, agent, None]).all():
+            if agent != access.agent and not every(seen := plane[where] <= rows[:, agent, None]):
                 raise OverwriteInUseError(self._unseen_read(where, ~seen, agent, access), lane=_lane(~seen, lanes))
 
     # --- accesses of engines (async proxy) -------------------------------------------------------------------------
@@ -142,12 +143,12 @@ class SharedMemory:
         """Check reads by a bulk store or a wgmma, and record them for the agents that `readers` names."""
         self._check_opaque(where, "read")
         writer, epoch = self._writer[where], self._epoch[where]
-        if not writer.all():
+        if not no_zero(writer):
             raise UninitialisedError(
                 f"{self._spot(where, writer == NOBODY)} is read by {access.what} but was never written"
             )
         seen = access.seen[writer] >= epoch
-        if not seen.all():
+        if not every(seen):
             raise UseBeforeArrivalError(self._unseen_write(where, ~seen, access))
         self._check_fence(where, writer, epoch, access)
         for agent in readers:
@@ -158,10 +159,10 @@ class SharedMemory:
         self._check_opaque(where, "overwritten")
         writer, epoch = self._writer[where], self._epoch[where]
         seen = access.seen[writer] >= epoch
-        if not seen.all():
+        if not every(seen):
             raise OverwriteInUseError(self._unseen_write(where, ~seen, access))
         for agent, plane in self._readers.items():
-            if not (unused := plane[where] <= access.seen[agent]).all():
+            if not every(unused := plane[where] <= access.seen[agent]):
                 raise OverwriteInUseError(self._unseen_read(where, ~unused, agent, access))
         self._check_fence(where, writer, epoch, access)
         self._writer[where] = access.agent
@@ -186,19 +187,19 @@ class SharedMemory:
         plane[where] = epoch
 
     def _check_opaque(self, where: Where, verb: str) -> None:
-        if (opaque := self._opaque[where]).any():
+        if some(opaque := self._opaque[where]):
             raise BarrierError(f"{self._spot(where, opaque)} belongs to an mbarrier and is {verb}; invalidate it first")
 
     def _check_fence(self, where: Where, writer: NDArray[np.int16], epoch: Row, access: Access) -> None:
         generic = (writer > NOBODY) & (writer <= self._agents.warps)
-        if generic.any():
+        if some(generic):
             agents: list[int] = np.unique(writer[generic]).tolist()
             for agent in agents:
                 fences = self._proxy_fences[agent - 1]
                 self._check_fenced(where, writer == agent, epoch, fences, agent, "store", access)
         for first, copies in self._copy_fences.items():
             mine = (writer >= first) & (writer < first + LANES)
-            if mine.any():
+            if some(mine):
                 self._check_fenced(where, mine, epoch, copies, copies.warp, "wait for the copy", access)
 
     def _check_fenced(
@@ -213,7 +214,7 @@ class SharedMemory:
     ) -> None:
         fenced = fences.first_after(epoch[mine], self._lane[where][mine])
         missing: NDArray[np.bool_] = fenced >= access.seen[warp]
-        if missing.any():
+        if some(missing):
             bad = mine.copy()
             bad[mine] = missing
             raise ProxyFenceError(
@@ -238,14 +239,14 @@ class SharedMemory:
     def _unseen_write(self, where: Where, bad: NDArray[np.bool_], access: Access) -> str:
         agent = int(self._writer[self._first(where, bad)])
         return (
-            f"{self._spot(where, bad)} is touched by {access.what}, but was last written by {self._agents.names[agent]}, "
-            "which no barrier that was waited for orders before it"
+            f"{self._spot(where, bad)} is touched by {access.what}, but was last written by "
+            f"{self._agents.names[agent]}: no barrier that it waited for orders the write first"
         )
 
     def _unseen_read(self, where: Where, bad: NDArray[np.bool_], agent: int, access: Access) -> str:
         return (
-            f"{self._spot(where, bad)} is overwritten by {access.what}, but is read by {self._agents.names[agent]}, "
-            "which no barrier that was waited for orders before it"
+            f"{self._spot(where, bad)} is overwritten by {access.what}, but is read by "
+            f"{self._agents.names[agent]}: no barrier that it waited for orders the read first"
         )
 
 

@@ -13,11 +13,10 @@ _SHOWN = 4
 
 def describe(node: Node) -> str:
     """One instruction or branch; long vectors are shortened."""
-    note = f" // {node.note}" if node.note else ""
     if isinstance(node, Inst):
-        return f"{re.sub(r'{([^{}]*)}', _shortened, instruction_text(node))};{note}"
+        return f"{re.sub(r'{([^{}]*)}', _shortened, instruction_text(node))};"
     kind = "if" if isinstance(node, If) else "repeat while"
-    return f"{kind} {'!' if node.negated else ''}{register_name(node.condition)}{note}"
+    return f"{kind} {'!' if node.negated else ''}{register_name(node.condition)}"
 
 
 def _shortened(vector: re.Match[str]) -> str:

@@ -78,7 +78,7 @@ class Tensor:
     def add(self, coordinates: Sequence[int], data: U8) -> None:
         """Add the box at `coordinates` to what is there; elements outside the tensor are dropped. data: uint8 [box_bytes]."""
         if self.map.adds is None:
-            raise LaunchError(f"a tensor map says of which type the elements are that a copy adds, got {self.map}")
+            raise LaunchError(f"a bulk copy that adds needs a tensor map with an element type to add, got {self.map}")
         dtype = element_type(self.map.adds).numpy
         before = self.load(coordinates)
         with np.errstate(over="ignore", invalid="ignore"):

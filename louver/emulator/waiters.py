@@ -1,4 +1,4 @@
-"""What lets warps sleep: objects that change, and the warps that wait for the change."""
+"""Sleeping warps: objects that change, and the warps that wait for the change."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Warp:
 
     # --- order -----------------------------------------------------------------------------------------------------
     def release(self, lanes: Mask) -> Row:
-        """What the given lanes release: all that they have seen and done. Later accesses are not part of it."""
+        """The events that the given lanes release: all that they have seen and done so far."""
         # What follows a release is seen after everything before it, so an arrival still under way is delivered first.
         self.cluster.scheduler.deliver(self)
         row = self.clock.most(lanes)
@@ -222,8 +222,8 @@ class Warp:
     ) -> None:
         self.stores.start(tensor_map, coordinates, source, add=add)
 
-    def bulk_load(self, source: int, destination: int, size: int, mbarrier: int, multicast: int | None) -> None:
-        self.cluster.bulk.linear_load(self, source, destination, size, mbarrier, multicast)
+    def bulk_load(self, source: int, destination: int, size: int, mbarrier: int) -> None:
+        self.cluster.bulk.linear_load(self, source, destination, size, mbarrier)
 
     def bulk_commit(self) -> None:
         self.stores.commit()

@@ -175,5 +175,5 @@ class Warpgroup:
 
 @lru_cache(maxsize=256)
 def _shared_bytes(op: Wgmma, a_desc: int | None, b_desc: int) -> NDArray[np.int64]:
-    """What a product reads; a kernel's loop asks for the same few operands again and again."""
+    """The bytes that a product reads, memoised: a kernel's loop reads the same few operands again and again."""
     return op.shared_bytes(a_desc, b_desc)

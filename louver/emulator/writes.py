@@ -1,4 +1,4 @@
-"""Who wrote which byte of global memory during a run: two unordered writes of one byte, or an unordered read, are errors.
+"""Writers of each byte of global memory: two unordered writes of a byte, or an unordered read, are errors.
 
 Clusters are ordered by what they hand on to each other with atomics and fences alone; inside one, its clocks decide. Atomics are
 exempt.
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from louver.emulator.clocks import Row
 from louver.emulator.errors import EmulationError, OverwriteInUseError, UseBeforeArrivalError
 from louver.emulator.handovers import Handovers
+from louver.emulator.masks import all_zero, every
 from louver.emulator.memory import Allocation
 from louver.emulator.tiles import Tensor
 
@@ -70,7 +71,7 @@ class Writes:
     def _check(
         self, allocation: Allocation, numbers: NDArray[np.int32], user: Writer, rows: Row, error: type[EmulationError]
     ) -> None:
-        if not numbers.any():
+        if all_zero(numbers):
             return
         found: list[int] = np.unique(numbers).tolist()
         for number in found:
@@ -78,7 +79,7 @@ class Writes:
                 verb = "written again" if error is OverwriteInUseError else "read"
                 raise error(
                     f"{int((numbers == number).sum())} bytes of {allocation.name} are {verb} by {user.name}, "
-                    f"but {self._writers[number - 1].name} wrote them, which nothing orders before"
+                    f"but {self._writers[number - 1].name} wrote them, and nothing orders that write first"
                 )
 
     def _ordered(self, number: int, numbers: NDArray[np.int32], user: Writer, rows: Row) -> bool:
@@ -88,7 +89,7 @@ class Writes:
         if rows.ndim == 1:
             return bool(rows[writer.agent] >= writer.epoch)
         lanes = (numbers == number).any(axis=1)
-        return bool((rows[lanes, writer.agent] >= writer.epoch).all())
+        return every(rows[lanes, writer.agent] >= writer.epoch)
 
     def _plane(self, allocation: Allocation) -> NDArray[np.int32]:
         if id(allocation) not in self._planes:

@@ -1,4 +1,4 @@
-"""Check: does a dense array keep a pattern, and where does it not?"""
+"""Checks whether a dense array keeps a pattern, and lists the groups that do not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What `check` found.
+    """The result of `check`.
 
     exact: whether groups had to hold exactly N non-zeros rather than at most N. groups: all groups looked at.
     offending: groups that break the rule. first: the first of them in row-major order, at most 8 unless asked for more or fewer.

@@ -311,7 +311,7 @@ def _check_undescribed(entries: Mapping[str, Entry]) -> None:
         # Bytes of 1:2, 2:4 and all other patterns; see louver.formats.codes.
         if rows == index_rows and size in (-(-kept // 2), -(-kept // 4), kept):
             raise ValueError(
-                f"the metadata that describe the sparse tensor {stem!r} are lost: take the file as it was saved"
+                f"the file has lost the metadata that describe the sparse tensor {stem!r}: use the file as it was saved"
             )
 
 
@@ -338,7 +338,7 @@ def _check_shard(path: Path, index: Index, name: str, file: CheckpointFile) -> N
     for array in sorted(mapped - held):
         raise FormatError(f"{path}: the index says that {name} holds {array!r}, which it does not")
     for array in sorted(held - mapped):
-        raise FormatError(f"{path}: {name} holds {array!r}, which the index does not say")
+        raise FormatError(f"{path}: {name} holds {array!r}, which the index does not list")
 
 
 def _check_names(path: Path, files: Sequence[CheckpointFile]) -> None:

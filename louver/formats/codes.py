@@ -1,4 +1,4 @@
-"""The natural encoding of which elements of a group are kept.
+"""The natural encoding of the kept elements of a group.
 
 2:4 and 1:2: a code of 4 bits a group, two groups a byte, the first in the low nibble. A 2:4 code holds the two indices,
 the lower one in the low two bits; a 1:2 code is the 2:4 code of the kept element's two halves (PTX ISA, sparse wgmma

@@ -1,4 +1,4 @@
-"""Compress: a dense array that keeps a pattern to a sparse tensor."""
+"""Compresses a dense array that keeps a pattern to a sparse tensor."""
 
 from __future__ import annotations
 

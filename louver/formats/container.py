@@ -171,7 +171,7 @@ def without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
         name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the name {name!r} stands twice")
+        raise ValueError(f"the name {name!r} appears twice")
     return fields
 
 
@@ -211,7 +211,7 @@ def _check_layout(entries: Mapping[str, Entry], data_bytes: int, path: str) -> N
             raise FormatError(f"{path}: {name!r} must start at data byte {expected}, got {entry.start}: corrupt header")
         expected = entry.stop
     if data_bytes != expected:
-        state = "truncated" if data_bytes < expected else "followed by bytes that are not its own"
+        state = "truncated" if data_bytes < expected else "followed by bytes of something else"
         raise FormatError(
             f"{path}: the header describes {expected} bytes of data, got {data_bytes}: the file is {state}"
         )

@@ -1,4 +1,4 @@
-"""What other rooms make of a sparse tensor and keep with it: it goes when the tensor goes, and follows when its values change."""
+"""Objects that other rooms derive from a sparse tensor: dropped with it, and refreshed when its values change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T", bound=Derived)
 
 
 class DerivedForms:
-    """What was made of one tensor: one object of each class. A tensor and its transposed views share it.
+    """Objects derived from one tensor: one of each class. A tensor and its transposed views share it.
 
     views: those tensors, where there is more than one. lock: held while values change.
     """

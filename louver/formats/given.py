@@ -1,4 +1,4 @@
-"""Arguments as callers give them: integers, and the text of anything in an error."""
+"""Checks of callers' arguments: integers, and the text of any value in an error."""
 
 from __future__ import annotations
 

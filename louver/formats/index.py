@@ -1,4 +1,4 @@
-"""The index of a sharded checkpoint: which file holds which array, in the form that Hugging Face's libraries write.
+"""The index of a sharded checkpoint: the file of each array, in the form of Hugging Face's libraries.
 
 `{"metadata": {"total_size": BYTES}, "weight_map": {ARRAY: FILE}}`; the files lie beside the index.
 """

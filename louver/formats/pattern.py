@@ -1,4 +1,4 @@
-"""Sparsity patterns: how many elements of each group may be non-zero."""
+"""Sparsity patterns: the number of elements of each group that may be non-zero."""
 
 from __future__ import annotations
 

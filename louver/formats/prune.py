@@ -1,4 +1,4 @@
-"""Prune: a dense array in, a dense array with zeros out."""
+"""Prunes a dense array: returns it with zeros."""
 
 from __future__ import annotations
 

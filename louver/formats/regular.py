@@ -173,7 +173,7 @@ def open_alone(path: Path, mode: int = 0o666) -> FileIO:
     file = FileIO(os.open(path, flags, mode), "r+")
     if _lock(file.fileno()) is False:
         file.close()
-        raise BlockingIOError(errno.EAGAIN, "another process is writing this: wait for it", str(path))
+        raise BlockingIOError(errno.EAGAIN, "another process is writing this file: wait for it", str(path))
     return file
 
 

@@ -1,4 +1,4 @@
-"""Louver's part of a file's metadata: which arrays are a sparse tensor, and every array's checksum.
+"""Louver's part of a file's metadata: the arrays of each sparse tensor, and every array's checksum.
 
 docs/format.md describes it.
 """
@@ -119,7 +119,7 @@ Form: TypeAlias = DenseForm | SparseForm
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What a file's metadata say. tensors: the sparse ones by name. crc32: of each stored array, by its stored name."""
+    """A file's metadata. tensors: the sparse ones by name. crc32: of each stored array, by its stored name."""
 
     tensors: Mapping[str, SparseForm]
     crc32: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""Which elements of a group are kept: the N with the largest keys, ties going to the lowest index."""
+"""Selects the elements of a group that are kept: the N with the largest keys, ties going to the lowest index."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ class SparseTensor:
 
         if self.axis != self.ndim - 2:
             raise ValueError(
-                f"x @ s takes an s that is sparse along the axis that is summed, its last but one, got shape "
+                "x @ s sums along the last axis but one of s, so s must be sparse along it, got shape "
                 f"{list(self.shape)}, axis {self.axis}: write x @ s.T for a weight [out, K], or x @ s.dense()"
             )
         return louver.linear(x, self.mT)
@@ -219,13 +219,13 @@ class SparseTensor:
         return self.shape[0]
 
     def __bool__(self) -> bool:
-        raise ValueError("a sparse tensor is neither true nor false: use s is None, len(s) or s.dense().any()")
+        raise ValueError("a sparse tensor has no truth value: use s is None, len(s) or s.dense().any()")
 
     def __iter__(self) -> Iterator[NoReturn]:
-        raise TypeError("a sparse tensor is not iterated over: use s.dense()")
+        raise TypeError("a sparse tensor cannot be iterated over: use s.dense()")
 
     def __getitem__(self, index: object) -> NoReturn:
-        raise TypeError(f"a sparse tensor has no elements or rows to take, got s[{index!r}]: use s.dense()[…]")
+        raise TypeError(f"a sparse tensor cannot be indexed, got s[{index!r}]: use s.dense()[…]")
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:

@@ -1,4 +1,4 @@
-"""A safetensors file in the making: arrays are written in pieces, and the header, with their checksums, at the end.
+"""Writes a safetensors file: arrays in pieces, then the header with their checksums.
 
 The file is written beside its target under another name, so that nobody takes it for complete.
 """

@@ -1,1 +1,1 @@
-"""Ways into tile IR: library problems (`builder`)."""
+"""Ways into tile IR: library problems (`builder`) and Triton kernels (`triton`)."""

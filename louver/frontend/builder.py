@@ -1,4 +1,4 @@
-"""Library problem -> tile IR: the kernel that a user would have written for it.
+"""Library problem to tile IR: the kernel that a user would have written for it.
 
 One program computes one tile; program axis x walks M, y walks N, z the entries of a batch. Sizes are i32, and each is at most 2^31 - 1; strides
 are i64, so that a tensor may have more than 2^31 elements.

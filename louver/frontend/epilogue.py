@@ -1,4 +1,4 @@
-"""What a product does with its sums before it stores them, as a value; and the activations, in elementwise steps.
+"""An epilogue as a value: the steps of a product between its sums and the store; and activations as elementwise steps.
 
     y = cast( out_scale · activation( alpha · scale · dense_scale · sum + bias + dense_bias + beta · c ) )
 
@@ -91,9 +91,7 @@ class Epilogue:
         for name in ("alpha", "gated"):
             value = getattr(self, name)
             if not isinstance(value, bool):
-                raise TypeError(
-                    f"an epilogue's {name} says whether there is one, True or False, got {type(value).__name__}"
-                )
+                raise TypeError(f"an epilogue's {name} is True or False, got {type(value).__name__}")
         for field, allowed in (
             ("scale", (None, "tensor", "row")),
             ("dense_scale", (None, "tensor", "column")),
@@ -106,9 +104,7 @@ class Epilogue:
             if not (value is None or isinstance(value, str)) or value not in allowed:
                 raise ValueError(f"{field} must be one of {', '.join(map(repr, allowed))}, got {shown(value)}")
         if self.gated and self.c is not None:
-            raise ValueError(
-                "a gated product adds no c, which would have two values for each output: add it afterwards"
-            )
+            raise ValueError("a gated product takes no c: add it afterwards")
 
     @property
     def floating(self) -> bool:

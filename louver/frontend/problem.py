@@ -1,4 +1,4 @@
-"""A library product as a value: which product, of which element types and layouts, with which epilogue.
+"""A library product as a value: kind, element types, layouts and epilogue.
 
 Sizes are no part of it: M, N and K are runtime arguments of the kernel that a problem becomes.
 """
@@ -41,7 +41,7 @@ BIAS: dict[str, tuple[str, ...]] = {"f32": ADDENDS, "s32": ("s32",)}
 
 
 def accumulator_of(operand: str) -> str:
-    """What products of that element type accumulate in: "f32" or "s32", the widest that the hardware has."""
+    """The accumulator of products of that element type: "f32" or "s32", the widest that the hardware has."""
     return ACCUMULATORS[operand, operand][0]
 
 
@@ -112,7 +112,7 @@ class Problem:
         biases = BIAS[self.sum]
         self._settle("bias_element", biases, next(t for t in (self.a, self.out, self.sum) if t in biases))
         if self.out == "s32" and self.epilogue.floating:
-            raise ValueError("an epilogue computes in f32, whose results are not stored as s32: store f32, f16 or s8")
+            raise ValueError("an epilogue computes in f32 and cannot store s32: store f32, f16 or s8")
         if self.b_layout == "n_major" and self.b not in TRANSPOSABLE:
             raise ValueError(
                 f"the tensor cores transpose 16-bit operands only: an N-major dense operand is f16 or bf16, got {self.b}: "
@@ -143,7 +143,7 @@ class Problem:
 
     @property
     def sum(self) -> str:
-        """What the epilogue begins with: f32 or s32, f32 where steps follow. Sums in f16 are widened to f32."""
+        """The type of the sum at the start of the epilogue: f32 or s32, f32 where steps follow. Sums in f16 are widened to f32."""
         return "f32" if self.epilogue.floating else accumulator_of(self.a)
 
     @property
@@ -161,7 +161,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What one program computes: m × n elements of the product, summed k at a time."""
+    """The tile that one program computes: m × n elements of the product, summed k at a time."""
 
     m: int
     n: int

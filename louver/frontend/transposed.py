@@ -1,4 +1,4 @@
-"""How a call says that an argument is sparse along its last axis but one, as a weight [K, N] or `s.T` is."""
+"""Marks an argument that is sparse along its last axis but one, as a weight [K, N] or `s.T` is."""
 
 from __future__ import annotations
 

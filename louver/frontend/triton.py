@@ -1,4 +1,4 @@
-"""Triton kernels in: Triton's own frontend makes TTIR, without a GPU and without torch, and it becomes tile IR.
+"""Triton kernels to tile IR: Triton's own frontend makes TTIR, without a GPU and without torch.
 
 Triton is an extra (`pip install 'louver[triton]'`, versions 3.4 and newer) and is imported when a kernel comes in.
 """
@@ -39,7 +39,7 @@ def triton_to_tile_ir(
     """
     elements = _elements(kernel, signature, constexprs, sparse or {})
     text = _ttir(kernel, elements, constexprs, sparse or {}, target)
-    module = read_ttir(text, name=_kernel_name(kernel), names=elements.passed)
+    module = read_ttir(text, name=str(kernel.fn.__name__), names=elements.passed)
     _say_precision(module)
     return module
 
@@ -59,14 +59,9 @@ def triton_to_ttir(
     sparse: Mapping[str, str] | None = None,
     target: str = "sm_90a",
 ) -> str:
-    """What `triton_to_tile_ir` reads: TTIR after inlining, canonicalization and CSE, with source locations."""
+    """The text that `triton_to_tile_ir` reads: TTIR after inlining, canonicalization and CSE, with source locations."""
     elements = _elements(kernel, signature, constexprs, sparse or {})
     return _ttir(kernel, elements, constexprs, sparse or {}, target)
-
-
-def _kernel_name(kernel: Any) -> str:
-    """The kernel's name."""
-    return str(kernel.fn.__name__)
 
 
 def _argument_names(kernel: Any) -> list[str]:
@@ -110,7 +105,7 @@ def _ttir(
         _constants(elements, constexprs),
         {elements.paths[name]: [[sparse_mark(pattern), sparse_axis(pattern)]] for name, pattern in sparse.items()},
     )
-    gpu: Any = backends.GPUTarget("cuda", _capability(target), 32)
+    gpu: Any = backends.GPUTarget("cuda", int(machine(target).name.removeprefix("sm_").rstrip("a")), 32)
     backend: Any = compiler.make_backend(gpu)
     options: Any = backend.parse_options({})
     context: Any = library.ir.context()
@@ -142,11 +137,6 @@ def _simplify(library: Any, module: Any, context: Any) -> None:
         manager.run(module, "louver")
     except TypeError:
         manager.run(module)
-
-
-def _capability(target: str) -> int:
-    """90 of "sm_90a"."""
-    return int(machine(target).name.removeprefix("sm_").rstrip("a"))
 
 
 def _import_triton() -> tuple[Any, Any, Any]:

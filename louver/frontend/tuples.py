@@ -34,7 +34,7 @@ class Elements:
 
 
 def arrange(parameters: Sequence[str], types: Mapping[str, str]) -> Elements:
-    """What a kernel with these parameters is given. types: by element; the fields of a named tuple stand there in order.
+    """The elements that a kernel with these parameters gets. types: by element, with the fields of a named tuple in order.
 
     Raises ValueError, with the rule, for elements that make no tuple.
     """
@@ -54,10 +54,12 @@ def _add(tree: dict[str, _Tree], name: str, type_: str) -> None:
     for part in outer:
         inner = node.setdefault(part, {})
         if isinstance(inner, str):
-            raise ValueError(f"an argument is one value or a tuple of some, got {name!r} and what is around it")
+            raise ValueError(
+                f"an argument is one value or a tuple of values, got {name!r} and a value for the tuple itself"
+            )
         node = inner
     if last in node:
-        raise ValueError(f"an argument is one value or a tuple of some, got {name!r} and elements of it")
+        raise ValueError(f"an argument is one value or a tuple of values, got {name!r} and elements of it")
     node[last] = type_
 
 
@@ -82,7 +84,7 @@ def _nested(node: _Tree, name: str, path: tuple[int, ...], found: Elements) -> T
         return make("Fields", parts)(*inner)
     except ValueError:
         raise ValueError(
-            f"a tuple's elements are all numbered, or all named as fields of a named tuple are, got {_names(name, parts)}"
+            f"a tuple's elements are all numbered, or all named as fields of a named tuple, got {_names(name, parts)}"
         ) from None
 
 

@@ -16,13 +16,9 @@ from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
 from louver.ir.tile.types import as_tensor
 
 
-@irdl_op_definition
-class SIToFPOp(IRDLOperation):
-    """Signed integers as floating-point numbers, to nearest even: of a scalar, or of every element of a tensor."""
+class _Conversion(IRDLOperation):
+    """Of a scalar, or of every element of a tensor."""
 
-    name = "arith.sitofp"
-    input = operand_def(signlessIntegerLike)
-    result = result_def(floatingPointLike)
     traits = traits_def(Pure())
     assembly_format = "$input attr-dict `:` type($input) `to` type($result)"
 
@@ -30,60 +26,56 @@ class SIToFPOp(IRDLOperation):
         super().__init__(operands=[value], result_types=[to])
 
     def verify_(self) -> None:
-        _verify_shapes(self.input, self.result)
+        source, result = self.operands[0].type, self.results[0].type
+        shapes = [tensor and tensor.get_shape() for tensor in map(as_tensor, (source, result))]
+        if shapes[0] != shapes[1]:
+            raise VerifyException(f"a conversion keeps the shape, got {source} to {result}")
+
+
+class _ToFloating(_Conversion):
+    input = operand_def(signlessIntegerLike)
+    result = result_def(floatingPointLike)
+
+
+class _ToIntegers(_Conversion):
+    input = operand_def(floatingPointLike)
+    result = result_def(signlessIntegerLike)
 
 
 @irdl_op_definition
-class FPToSIOp(IRDLOperation):
-    """Floating-point numbers as signed integers, towards zero: of a scalar, or of every element of a tensor.
+class SIToFPOp(_ToFloating):
+    """Signed integers as floating-point numbers, to nearest even."""
+
+    name = "arith.sitofp"
+
+
+@irdl_op_definition
+class FPToSIOp(_ToIntegers):
+    """Floating-point numbers as signed integers, towards zero.
 
     What is out of range is undefined in MLIR; here it saturates, and NaN becomes 0.
     """
 
     name = "arith.fptosi"
-    input = operand_def(floatingPointLike)
-    result = result_def(signlessIntegerLike)
-    traits = traits_def(Pure())
-    assembly_format = "$input attr-dict `:` type($input) `to` type($result)"
-
-    def __init__(self, value: SSAValue, to: Attribute) -> None:
-        super().__init__(operands=[value], result_types=[to])
-
-    def verify_(self) -> None:
-        _verify_shapes(self.input, self.result)
 
 
 @irdl_op_definition
-class UIToFPOp(IRDLOperation):
-    """Unsigned integers as floating-point numbers, to nearest even: of a scalar, or of every element of a tensor."""
+class UIToFPOp(_ToFloating):
+    """Unsigned integers as floating-point numbers, to nearest even."""
 
     name = "arith.uitofp"
-    input = operand_def(signlessIntegerLike)
-    result = result_def(floatingPointLike)
-    traits = traits_def(Pure())
-    assembly_format = "$input attr-dict `:` type($input) `to` type($result)"
-
-    def verify_(self) -> None:
-        _verify_shapes(self.input, self.result)
 
 
 @irdl_op_definition
-class FPToUIOp(IRDLOperation):
+class FPToUIOp(_ToIntegers):
     """Floating-point numbers as unsigned integers, as `FPToSIOp` does it."""
 
     name = "arith.fptoui"
-    input = operand_def(floatingPointLike)
-    result = result_def(signlessIntegerLike)
-    traits = traits_def(Pure())
-    assembly_format = "$input attr-dict `:` type($input) `to` type($result)"
-
-    def verify_(self) -> None:
-        _verify_shapes(self.input, self.result)
 
 
 @irdl_op_definition
 class RemFOp(IRDLOperation):
-    """What is left of a division of floating-point numbers, with the sign of the one that is divided."""
+    """The remainder of a floating-point division, with the sign of the dividend."""
 
     name = "arith.remf"
     T: ClassVar = VarConstraint("T", floatingPointLike)
@@ -97,18 +89,13 @@ class RemFOp(IRDLOperation):
         super().__init__(operands=[lhs, rhs], result_types=[lhs.type])
 
 
-class _Resize(IRDLOperation):
+class _Resize(_Conversion):
     input = operand_def(signlessIntegerLike)
     result = result_def(signlessIntegerLike)
-    traits = traits_def(Pure())
-    assembly_format = "$input attr-dict `:` type($input) `to` type($result)"
     GROWS: ClassVar[bool] = True
 
-    def __init__(self, value: SSAValue, to: Attribute) -> None:
-        super().__init__(operands=[value], result_types=[to])
-
     def verify_(self) -> None:
-        _verify_shapes(self.input, self.result)
+        super().verify_()
         if (_bits(self.result) > _bits(self.input)) != self.GROWS:
             more = "more" if self.GROWS else "fewer"
             raise VerifyException(
@@ -144,13 +131,6 @@ def _bits(value: SSAValue) -> int:
     if not isinstance(element, IntegerType):
         raise VerifyException(f"expected integers of a stated width, got {value.type}")
     return element.bitwidth
-
-
-def _verify_shapes(source: SSAValue, result: SSAValue) -> None:
-    tensors = as_tensor(source.type), as_tensor(result.type)
-    shapes = [None if tensor is None else tensor.get_shape() for tensor in tensors]
-    if shapes[0] != shapes[1]:
-        raise VerifyException(f"a conversion keeps the shape, got {source.type} to {result.type}")
 
 
 _OURS: dict[type[Operation], type[Operation]] = {

@@ -1,4 +1,4 @@
-"""The dialects that Louver accepts, and reading IR text with them."""
+"""The dialects that Louver accepts, and a parser of IR text with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Triton prints of MLIR's `llvm` dialect."""
+"""The operations of MLIR's `llvm` dialect that Triton prints."""
 
 from __future__ import annotations
 

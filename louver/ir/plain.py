@@ -1,4 +1,4 @@
-"""Frozen dataclasses as JSON values and back, by their fields' types: what is kept beside a cubin needs no IR to be read."""
+"""Frozen dataclasses as JSON values and back, by their fields' types: records beside a cubin need no IR to be read."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ T = TypeVar("T")
 
 
 def to_json(value: object) -> Any:
-    """JSON values that `from_json` reads back. Sizes are texts."""
+    """JSON values that `from_json` reads back. Sizes are texts. Fields that objects are not compared by, such as locations, are left out."""
     if isinstance(value, Polynomial):
         return str(value)
     if isinstance(value, tuple):
         return [to_json(each) for each in cast("tuple[object, ...]", value)]
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: to_json(getattr(value, field.name)) for field in fields(value) if field.compare}
     return value
 
 
@@ -53,6 +53,6 @@ def _read(kind: Any, value: Any) -> Any:
 def _fitting(kinds: list[Any], facts: Mapping[str, Any]) -> Any:
     """The one of some dataclasses that has these fields."""
     for kind in kinds:
-        if is_dataclass(kind) and {field.name for field in fields(kind)} == set(facts):
+        if is_dataclass(kind) and {field.name for field in fields(kind) if field.compare} == set(facts):
             return kind
     raise ValueError(f"expected the fields of {' or '.join(kind.__name__ for kind in kinds)}, got {', '.join(facts)}")

@@ -1,14 +1,17 @@
-"""What a GEMM-shaped kernel computes, as values: the operands, the tile, the epilogue and the store.
+"""A GEMM-shaped kernel as values: operands, tile, epilogue and store.
 
 `louver.compile.plan.nest.read_nest` reads tile IR into a `ProductNest`; the generator writes schedule IR from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from xdsl.dialects.builtin import LocationAttr
+
+from louver.ir.conditions import NO_CONDITIONS, Conditions
 from louver.ir.polynomial import Size
 
 
@@ -66,12 +69,12 @@ class Load:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The arguments of the user's kernel that it is made of."""
+        """The arguments of the user's kernel that make up this operand."""
         return (self.argument,) if self.gated is None else self.gated
 
     @property
     def index(self) -> EntryIndex | None:
-        """What says which of its entries a tile takes, if an array does."""
+        """The array that selects each tile's matrix, if any."""
         return None if self.batch is None else self.batch.index
 
 
@@ -212,22 +215,8 @@ def walk(expression: Expression) -> Iterator[Expression]:
     yield expression
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
-    """How the user's programs share K: along an axis of the grid they are numbered, and what they add up is the sum.
-
-    axis: the grid's. programs: how many there must be, or as many as there are (`polynomial.programs`) for any number; None where it
-    is for the chunks to say: `chunk` elements each, together all of K, and each a multiple of `multiple`.
-    """
-
-    axis: int
-    programs: Size | None
-    chunk: Size | None = None
-    multiple: int = 1
-
-    def __post_init__(self) -> None:
-        if (self.programs is None) == (self.chunk is None):
-            raise ValueError(f"K is split among programs or into chunks, got {self.programs} and {self.chunk}")
+Part: TypeAlias = Literal["kernel", "tiles", "a", "b", "loop", "dot", "store"] | Expression
+"""A part of a nest that operations of the user's kernel compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,13 +227,9 @@ class ProductNest:
     m, n, k: the product's sizes. tile_m, tile_n, tile_k: elements. accumulator: element type of the sum, which starts
     at zero. epilogue: its element type is the store's. gated: the output has M / 2 rows, see `Accumulator`. In a batch the
     output and at least one operand have entries. Where an array says which entry of `a` a tile takes, nothing else has any.
-    What a launch must check: equal: pairs of sizes that are equal: descriptors that come as arguments have sizes of their own. at_most: sizes that are no larger than a number: the kernel goes through so much and no further.
-    multiples: arguments that are multiples of a number: the kernel stores whole tiles, unmasked.
-    positive: arguments above 0: sizes, and addresses of arrays, for which the kernel has a branch if they are 0.
-    guarded: programs that have no tile do nothing. rows_apart: sparse arguments whose dense rows, [K, N], are so far apart. programs: how the user's programs number the tiles. None: the grid has one program for each tile. 0: programs go from tile
-    to tile, whatever their number. n: by n tiles, so that the grid has n programs, or one a tile.
-    split: how programs share K, None where each sums all of it.
+    conditions: what a launch must check.
     promoted: the columns of K that tensor cores sum before f32 additions take over, at most; None for all of K.
+    places: the source locations of its parts.
     """
 
     name: str
@@ -258,30 +243,24 @@ class ProductNest:
     epilogue: Expression
     store: Store
     gated: bool = False
-    equal: tuple[tuple[Size, Size], ...] = ()
     promoted: int | None = None
-    at_most: tuple[tuple[Size, int], ...] = ()
-    multiples: tuple[tuple[str, int], ...] = ()
-    programs: int | None = None
-    split: Split | None = None
-    positive: tuple[str, ...] = ()
-    guarded: bool = False
-    rows_apart: tuple[tuple[str, Size], ...] = ()
+    conditions: Conditions = NO_CONDITIONS
+    places: Mapping[Part, LocationAttr] = field(default_factory=dict[Part, LocationAttr], compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.a.depth != self.b.depth:
             raise ValueError(f"both operands must have one K, got {self.a.depth} and {self.b.depth}")
         if self.a.index is not None and (self.b.batch, self.store.batch) != (None, None):
             raise ValueError(
-                f"operands whose entries an array numbers are part of no other batch, got {self.b.batch} and {self.store.batch} of b "
-                "and the output"
+                f"a product whose matrices an array selects has no other batch, got {self.b.batch} and "
+                f"{self.store.batch} for b and the output"
             )
         batches = [each.batch for each in (self.a, self.b, self.store) if each.batch is not None]
         extents = {each.extent for each in batches if each.index is None}
         if len(extents) > 1 or (self.store.batch is None) != (not extents):
             raise ValueError(
-                f"a batch has one size, and the output has its entries, got {self.a.batch}, {self.b.batch} and "
-                f"{self.store.batch} of a, b and the output"
+                f"a, b and the output must have one batch size, got {self.a.batch}, {self.b.batch} and "
+                f"{self.store.batch}"
             )
         for size in (self.tile_m, self.tile_n, self.tile_k):
             if size < 1:
@@ -301,6 +280,11 @@ class ProductNest:
     def k(self) -> Size:
         """Elements summed."""
         return self.a.depth
+
+    @property
+    def batch(self) -> Size | None:
+        """How many products there are; None for one."""
+        return None if self.store.batch is None else self.store.batch.extent
 
 
 def require_sparse(nest: ProductNest) -> None:

@@ -1,4 +1,4 @@
-"""How a kernel is refused: the rule, the operation as it prints, and where the user wrote it."""
+"""Refusals of a kernel: the rule, the operation as it prints, and the user's line."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def together(errors: Sequence[UnsupportedKernelError]) -> UnsupportedKernelError
 
 
 def for_each(items: Iterable[T], do: Callable[[T], R]) -> list[R]:
-    """What `do` makes of all items. Raises one UnsupportedKernelError for all that it refuses."""
+    """The results of `do` for all items. Raises one UnsupportedKernelError for all that it refuses."""
     made: list[R] = []
     refused: list[UnsupportedKernelError] = []
     for each in items:

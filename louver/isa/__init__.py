@@ -1,1 +1,1 @@
-"""What the hardware does: instructions with text and meaning together, maps of fragments and metadata, limits per target."""
+"""The hardware: instructions with text and meaning together, maps of fragments and metadata, limits per target."""

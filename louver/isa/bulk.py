@@ -180,35 +180,23 @@ class BulkTensorStore(Effect):
 class BulkLoad(Effect):
     """Start a copy of `size` bytes from global to shared memory; they complete on an mbarrier.
 
-    Both addresses and the size are multiples of 16 bytes. multicast: as `BulkTensorLoad` has it.
+    Both addresses and the size are multiples of 16 bytes.
     """
 
-    multicast: bool = False
-
+    opcode = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+    takes = (
+        Operand("dst", "in", "b32", kind="address"),
+        Operand("src", "in", "b64", kind="address"),
+        Operand("size", "in", "b32"),
+        Operand("mbar", "in", "b32", kind="address"),
+    )
     needs = SM90
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """[dst], [src], size, [mbar], the mask with multicast."""
-        mask = (Operand("mask", "in", "b16"),) if self.multicast else ()
-        return (
-            Operand("dst", "in", "b32", kind="address"),
-            Operand("src", "in", "b64", kind="address"),
-            Operand("size", "in", "b32"),
-            Operand("mbar", "in", "b32", kind="address"),
-            *mask,
-        )
-
-    @property
-    def mnemonic(self) -> str:
-        options = ".multicast::cluster" if self.multicast else ""
-        return f"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes{options}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Start one copy for each active lane."""
         for lane in np.flatnonzero(warp.active).tolist():
-            destination, source, size, mbarrier, *mask = (int(bits[lane]) for bits in inputs)
-            warp.bulk_load(source, destination, size, mbarrier, mask[0] if mask else None)
+            destination, source, size, mbarrier = (int(bits[lane]) for bits in inputs)
+            warp.bulk_load(source, destination, size, mbarrier)
         return ()
 
 

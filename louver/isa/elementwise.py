@@ -143,7 +143,6 @@ def _reciprocal_root(x: Values) -> Values:
 
 
 def _one(instruction: Instruction) -> Callable[..., Any]:
-    """The lowering to one instruction."""
 
     def lower(emit: Emit, *args: Any) -> Any:
         return emit(instruction, *args)

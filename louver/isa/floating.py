@@ -96,7 +96,7 @@ one bit to spare; that of lg2 is absolute where the result is less than 1."""
 
 
 def approximation_error(op: str, exact: F64) -> F64:
-    """What the hardware's result may be off from the exact one."""
+    """The error bound of the hardware's result."""
     return APPROXIMATION_ERROR[op] * np.maximum(np.abs(exact), 1.0 if op == "lg2" else 0.0)
 
 

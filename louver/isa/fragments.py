@@ -1,4 +1,4 @@
-"""Which thread holds which element: register fragments, and those of the warpgroup products (one warp's: `mma_fragments.py`).
+"""Register fragments: the elements that each thread holds, for warpgroup products too (one warp's: `mma_fragments.py`).
 
 Every fragment is a sum of steps: each bit of the thread index and of the element index moves by some rows and columns.
 Elements are counted register by register, low bits of a register first.

@@ -1,4 +1,4 @@
-"""What an instruction is: one object that holds its PTX text, its operands, its limits and its meaning.
+"""An instruction as one object: its PTX text, its operands, its limits and its meaning.
 
 The printer uses `text`, the validator uses `operands` and `requires`, the emulator uses `compute` or `execute`,
 and the tests use all of them. Nothing else in Louver knows what an instruction does.
@@ -7,6 +7,7 @@ and the tests use all of them. Nothing else in Louver knows what an instruction 
 from __future__ import annotations
 
 import abc
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -65,7 +66,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What a module needs to hold an instruction: the least PTX ISA version and the targets that have it."""
+    """The requirements of an instruction on its module: the least PTX ISA version and the targets that have it."""
 
     ptx: tuple[int, int] = (7, 0)
     target: str = "sm_80"
@@ -89,6 +90,15 @@ class Instruction(abc.ABC):
     takes: ClassVar[tuple[Operand, ...]] = ()
     needs: ClassVar[Requirement] = Requirement()
 
+    def __init_subclass__(cls) -> None:
+        """Make the operands of a form once: a kernel has thousands of instructions of a few forms, and each is asked often."""
+        super().__init_subclass__()
+        operands = cls.__dict__.get("operands")
+        # A dataclass with slots is made twice, the second time of what the first one holds.
+        if isinstance(operands, property) and not hasattr(operands.fget, "cache_info"):
+            assert operands.fget is not None
+            type.__setattr__(cls, "operands", property(functools.cache(operands.fget), doc=operands.__doc__))
+
     @property
     def operands(self) -> tuple[Operand, ...]:
         """The operands in the order of the PTX text, outputs included."""
@@ -101,7 +111,7 @@ class Instruction(abc.ABC):
 
     @property
     def requires(self) -> Requirement:
-        """What the module must declare."""
+        """The requirement on the module."""
         return self.needs
 
     def text(self, *args: str) -> str:

@@ -1,4 +1,4 @@
-"""Functions of CUDA's libdevice in f32, made of instructions: their meanings, and how they are computed.
+"""Functions of CUDA's libdevice in f32: their meanings, and their instructions.
 
 Each is named by its symbol, without the prefix. They are more exact than the steps that Triton's own functions become: relative errors
 stay small near zeros of a function, and for great arguments. `ERRORS` has the bounds.

@@ -1,4 +1,4 @@
-"""What an instruction's meaning may ask of the machine it runs on. The emulator implements these protocols.
+"""Protocols of the machine that an instruction's meaning runs on. The emulator implements them.
 
 Addresses: a variable in shared memory has the address `(CTA rank in cluster << 24) | offset in the CTA's window`, as seen on an
 H200, so that an address is more than the 18 bits that a matrix descriptor takes. Plain offsets are the executing CTA's too.
@@ -160,8 +160,8 @@ class WarpState(Protocol):
         """Start a tiled copy shared to global, or a sum there; part of the thread's open bulk group."""
         ...
 
-    def bulk_load(self, source: int, destination: int, size: int, mbarrier: int, multicast: int | None) -> None:
-        """`cp.async.bulk` global to shared: size and both addresses multiples of 16 bytes; multicast as for a tiled one."""
+    def bulk_load(self, source: int, destination: int, size: int, mbarrier: int) -> None:
+        """`cp.async.bulk` global to shared: size and both addresses multiples of 16 bytes."""
         ...
 
     def bulk_commit(self) -> None: ...

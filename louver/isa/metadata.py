@@ -1,4 +1,4 @@
-"""Sparsity metadata of wgmma.mma_async.sp and mma.sp: which bits of which thread say where the stored values of a row stand.
+"""Sparsity metadata of wgmma.mma_async.sp and mma.sp: the bits of each thread that place the stored values of a row.
 
 A code is 4 bits. 2:4 types: two 2-bit indices of the group of four columns, first index in the low bits, increasing:
 0x4 0x8 0x9 0xC 0xD 0xE. tf32 (1:2): 0x4 for the first column of the pair, 0xE for the second. Nothing else is defined; 0

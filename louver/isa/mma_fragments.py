@@ -1,4 +1,4 @@
-"""Which lane holds which element of a warp's product, mma.sync and mma.sp, D[16, 8] = A[16, k] B[k, 8] + C[16, 8].
+"""The lanes of a warp's product, mma.sync and mma.sp: the elements that each holds of D[16, 8] = A[16, k] B[k, 8] + C[16, 8].
 
 p is the elements of a register: 1 for 32-bit, 2 for 16-bit, 4 for 8-bit types. T is a lane, r a register; the first element
 stands in a register's low bits. `Fragment` counts rows and columns of the operand itself: B's rows are those of K.

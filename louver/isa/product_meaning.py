@@ -1,4 +1,4 @@
-"""The arithmetic of matrix products on matrices: what `Wgmma.meaning` and `Mma.meaning` compute once operands are read."""
+"""The arithmetic of matrix products on matrices, for `Wgmma.meaning` and `Mma.meaning`."""
 
 from __future__ import annotations
 

@@ -52,24 +52,23 @@ Function = Callable[[Values, Values], Values]
 
 def values(bits: Bits, kind: str) -> Values:
     """Registers as values of a type."""
-    return bits.view(VALUE[kind])
+    value = VALUE[kind]
+    return bits if bits.dtype == value else bits.view(value)
 
 
 def to_bits(result: Values, kind: str) -> Bits:
     """Values of a type as registers."""
-    return np.asarray(result).astype(VALUE[kind], copy=False).view(STORAGE[REGISTER[kind]])
+    storage = STORAGE[REGISTER[kind]]
+    return result if result.dtype == storage else result.astype(VALUE[kind], copy=False).view(storage)
 
 
-def _shift(left: bool) -> Function:
-    def shift(a: Values, b: Values) -> Values:
-        # PTX clamps the amount: everything is shifted out from the register's width on.
-        width = a.dtype.itemsize * 8
-        amount = np.minimum(b.astype(np.uint64), width - 1).astype(a.dtype)
-        shifted = a << amount if left else a >> amount
-        signed_right = not left and a.dtype.kind == "i"
-        return shifted if signed_right else np.where(b >= width, np.zeros_like(a), shifted)
+def _shift_left(a: Values, b: Values) -> Values:
+    # PTX clamps the amount, and NumPy does as well: everything is shifted out from the register's width on.
+    return a << b.astype(a.dtype)
 
-    return shift
+
+def _shift_right(a: Values, b: Values) -> Values:
+    return a >> b.astype(a.dtype)
 
 
 def _quotient(a: Values, b: Values) -> Values:
@@ -83,7 +82,7 @@ def _quotient(a: Values, b: Values) -> Values:
 
 
 def _remainder(a: Values, b: Values) -> Values:
-    """What the quotient leaves; `a` where b is 0, which PTX leaves open."""
+    """The remainder of the quotient; `a` where b is 0, which PTX leaves open."""
     return np.where(b == 0, a, a - _quotient(a, b) * b)
 
 
@@ -108,13 +107,13 @@ INTEGER: dict[str, Function] = {
     "max": np.maximum,
     "div": _quotient,
     "rem": _remainder,
-    "shr": _shift(left=False),
+    "shr": _shift_right,
 }
 BITWISE: dict[str, Function] = {
     "and": lambda a, b: a & b,
     "or": lambda a, b: a | b,
     "xor": lambda a, b: a ^ b,
-    "shl": _shift(left=True),
+    "shl": _shift_left,
 }
 FLOATING: dict[str, Function] = {
     "add": lambda a, b: a + b,

@@ -1,4 +1,4 @@
-"""Where a tile's bytes stand in shared memory: the swizzles, and tiles as bulk copies lay them.
+"""Places of a tile's bytes in shared memory: the swizzles, and tiles as bulk copies write them.
 
 A swizzle permutes the 16-byte chunks of each span by the number of the 128-byte line they are in, so that a column of
 chunks touches all banks. The tensor-map engine writes through it and wgmma reads through it; both see the absolute address.

@@ -1,4 +1,4 @@
-"""What each target allows, as data: every limit that Louver checks against a machine is stated here and nowhere else."""
+"""The limits of each target, as data: every limit that Louver checks is stated here and nowhere else."""
 
 from __future__ import annotations
 

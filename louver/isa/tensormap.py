@@ -1,4 +1,4 @@
-"""A tensor map as data: what `cuTensorMapEncodeTiled` gets and what `cp.async.bulk.tensor` does with it."""
+"""A tensor map as data: the arguments of `cuTensorMapEncodeTiled` and the meaning of `cp.async.bulk.tensor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The warpgroup products: wgmma.mma_async.sp, its dense sibling, and what orders them.
+"""The warpgroup products: wgmma.mma_async.sp, its dense sibling, and their fences and waits.
 
     D[64, n] = A[64, k] B[k, n] + D, or without D when scale-d is false
 
@@ -259,7 +259,7 @@ class Wgmma(Effect):
 
 
 class _Ordering(Effect):
-    """What orders products takes no operands and belongs to the whole warp."""
+    """Instructions that order products: no operands, for the whole warp."""
 
     __slots__ = ()
     aligned = True

@@ -1,4 +1,4 @@
-"""What a warpgroup product reads of shared memory."""
+"""The shared memory that a warpgroup product reads."""
 
 from __future__ import annotations
 

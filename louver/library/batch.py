@@ -1,4 +1,4 @@
-"""Where a request's arrays lie: which of their axes are a batch, and which make the rows of matrices.
+"""Layout of a request's arrays: the axes of a batch, and the axes that form the rows of matrices.
 
 A matmul's leading axes are a batch. In a linear product with one weight all leading axes count tokens, and where one stride
 walks them in every array there is no batch. Else some of the outer ones become the batch, so that views are read and written
@@ -129,6 +129,6 @@ def _unwalkable(request: Request, out: ArrayView) -> ValueError:
         "tokens are one axis, or a batch and an axis of tokens," if request.kind == "linear" else "a batch is one axis,"
     )
     return ValueError(
-        f"{what} each walked by one stride in out and c, got shape {list(out.shape)} with strides of out {list(out.strides)}"
-        f"{also}: make them contiguous"
+        f"{what} each with one stride in out and c, got shape {list(out.shape)} with strides of out "
+        f"{list(out.strides)}{also}: make them contiguous"
     )

@@ -1,89 +1,88 @@
-"""What a launch gives each parameter of a kernel, whatever memory its arrays are in: a device's, or the emulator's."""
+"""Binds the parameters of a launch, in a device's memory or the emulator's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
-from louver.compile.signature import MapParameter, Signature
-from louver.compile.tile_signature import ArgumentParameter, TileSignature
-from louver.isa.tensormap import TensorMap
-from louver.library.boxes import tensor_map
+from louver.compile.signature import ARRAYS, ArgumentParameter, BoxParameter, Signature
+from louver.ir.polynomial import Numbers
+from louver.library.boxes import Held
 from louver.library.fused import Bound
+from louver.library.ranges import Ranges
 from louver.library.rows import Rows
-from louver.runtime.driver import DriverError
 from louver.runtime.module import ArgumentPack, ParamType
 
 M = TypeVar("M")
 """A tensor map as the memory has it: encoded, or as it is."""
 
-
-class UnmappableError(ValueError):
-    """An array that bulk copies cannot read: its kernel is the one without boxes."""
-
-
-class Held(NamedTuple):
-    """Where an array begins, and how many bytes it has from there on."""
-
-    address: int
-    nbytes: int
+MapMaker: TypeAlias = Callable[[BoxParameter, Held, Numbers], M]
+"""What makes the tensor map of a box: of an array, by a launch's numbers."""
 
 
-def product_arguments(
-    signature: Signature,
-    sizes: tuple[int, int, int],
-    maps: Mapping[str, Rows],
-    metadata: int,
-    bound: Bound,
-    encode: Callable[[MapParameter, Rows], M],
+class Sized(NamedTuple):
+    """What a product's launch computes of its sizes, wherever its matrices are: its numbers, the CTAs of its grid, and how K is cut."""
+
+    numbers: dict[str, int | float]
+    ctas: int
+    cut: Ranges | None = None
+
+    @classmethod
+    def of(
+        cls,
+        signature: Signature,
+        sizes: tuple[int, int, int],
+        maps: Mapping[str, Rows],
+        sm_count: int,
+        cut: Ranges | None = None,
+    ) -> Sized:
+        """Of a product of these sizes, M, N and K. maps: the matrices "a", "b" and "d". cut: where the kernel knows ranges of K."""
+        assert signature.grid is not None, "the library computes the grids of products"
+        (m, n, k), d = sizes, maps["d"]
+        pitch, batch_pitch = d.pitch // d.element_bytes, d.batch_pitch // d.element_bytes
+        numbers: dict[str, int | float] = {"M": m, "N": n, "K": k, "batch": d.batch, "sms": sm_count}
+        numbers |= {"pitch": pitch, "batch_pitch": batch_pitch}
+        for name, rows in maps.items():
+            numbers |= rows.numbers(name)
+        numbers |= {} if cut is None else cut.sizes
+        return cls(numbers, signature.grid.value(numbers), cut)
+
+
+def bind_product(
+    signature: Signature, sized: Sized, places: Mapping[str, Held], metadata: int, bound: Bound, made: MapMaker[M]
 ) -> dict[str, M | int | float]:
-    """The arguments of a product, by parameter and in order.
-
-    sizes: M, N and K. maps: the matrices "a", "b" and "d". metadata: its address. bound: what the epilogue reads.
-    """
-    m, n, k = sizes
-    d = maps["d"]
-    pitch, batch_pitch = d.pitch // d.element_bytes, d.batch_pitch // d.element_bytes
-    known = {"M": m, "N": n, "K": k, "pitch": pitch, "batch": d.batch, "batch_pitch": batch_pitch, **bound.sizes}
-    values = {**known, **bound.numbers, **bound.pointers, "metadata": metadata, "d": d.address}
-    return {
-        each.name: encode(each, maps[each.operand]) if isinstance(each, MapParameter) else values[each.name]
-        for each in signature.parameters
-    }
+    """The arguments of a product. places: of its matrices. metadata: its address. bound: what the epilogue reads."""
+    arrays = {(name, "address"): Held(address, 0) for name, address in bound.pointers.items()}
+    for name, place in places.items():
+        arrays[name, "matrix"] = place
+    arrays["metadata", "address"], arrays["d", "address"] = Held(metadata, 0), places["d"]
+    return bind_arguments(signature, {**sized.numbers, **bound.sizes, **bound.numbers}, arrays, made)
 
 
-def tile_arguments(
-    signature: TileSignature,
-    numbers: Mapping[str, int | float],
-    held: Mapping[tuple[str, str], Held],
-    encode: Callable[[TensorMap], M],
+def bind_arguments(
+    signature: Signature, numbers: Numbers, arrays: Mapping[tuple[str, str], Held], made: MapMaker[M]
 ) -> dict[str, M | int | float]:
-    """The arguments of a kernel of register tiles, by parameter and in order.
-
-    numbers: of the call, with its grid. held: each argument's arrays, by part. Raises UnmappableError.
-    """
+    """The arguments of a kernel, by parameter and in order. numbers: of its launch. arrays: by argument and part."""
     found: dict[str, M | int | float] = {}
-    for parameter in signature.parameters:
-        place = held.get((parameter.argument, parameter.part))
-        found[parameter.name] = _number(parameter, numbers) if place is None else place.address
-    try:
-        for box in signature.boxes:
-            found[box.name] = encode(tensor_map(box, *held[box.argument, box.part], numbers))
-    except (ValueError, DriverError) as error:
-        raise UnmappableError(str(error)) from error
+    for each in signature.parameters:
+        if isinstance(each, BoxParameter):
+            found[each.name] = made(each, arrays[each.argument, each.part], numbers)
+        elif each.part in ARRAYS:
+            found[each.name] = arrays[each.argument, each.part].address
+        else:
+            found[each.name] = _number(each, numbers)
     return found
 
 
 def packed(types: Sequence[ParamType], values: Mapping[str, int | float | bytes]) -> ArgumentPack:
     """Arguments in the memory that the driver reads them from."""
     pack = ArgumentPack(types)
-    for index, value in enumerate(values.values()):
-        pack[index] = value
+    pack.bind(*values.values())
     return pack
 
 
-def _number(parameter: ArgumentParameter, numbers: Mapping[str, int | float]) -> int | float:
-    """What a parameter that is no address is bound to: unsigned, or an f32."""
+def _number(parameter: ArgumentParameter, numbers: Numbers) -> int | float:
+    """The value of a parameter that is no address: unsigned, or an f32."""
     value = numbers[parameter.number]
     if parameter.type == "f32":
         return float(value)

@@ -1,20 +1,38 @@
-"""Tensor maps of a call's arrays, for the boxes that a kernel of register tiles copies."""
+"""Tensor maps of the boxes that a kernel copies."""
 
 from __future__ import annotations
 
-from louver.compile.tile_signature import BoxParameter
+import operator
+from collections.abc import Callable
+from typing import NamedTuple
+
+from louver.compile.signature import BoxParameter
 from louver.ir.polynomial import Numbers
 from louver.isa.tensormap import TensorMap
-from louver.library.operand import METADATA_SLACK
+from louver.runtime.known_calls import keep_recent
+from louver.runtime.tensormap import encode
+
+METADATA_SLACK = 1024
+"""Entries of legal codes behind the metadata of register tiles, and behind each row of it: a tile's step along K has no more."""
+
+RECENT_MAPS = 64
+"""Encoded tensor maps that are kept: an address or shape seen lately is not encoded again."""
 
 
-def tensor_map(box: BoxParameter, address: int, held: int, numbers: Numbers) -> TensorMap:
-    """The map. held: bytes of the array from its address on, which end what the kernel does not.
+class Held(NamedTuple):
+    """Where an array begins, and how many bytes it has from there on."""
+
+    address: int
+    nbytes: int
+
+
+def tensor_map(box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
+    """The map of an array, whose end is the end of what the kernel does not bound.
 
     Raises ValueError for what bulk copies cannot read: strides that are no whole chunks, nothing, and more than the array has.
     """
     strides = [each.value(numbers) for each in box.strides]
-    whole = held // box.element_bytes
+    whole = place.nbytes // box.element_bytes
     if box.part == "metadata":
         # What is read beyond the last row, or behind a row, is legal codes.
         sizes = [strides[0] + METADATA_SLACK, (whole - METADATA_SLACK) // max(1, strides[0])]
@@ -24,8 +42,35 @@ def tensor_map(box: BoxParameter, address: int, held: int, numbers: Numbers) -> 
             for size, stride in zip(box.sizes, [1, *strides], strict=True)
         ]
     steps = tuple(stride * box.element_bytes for stride in strides)
-    found = TensorMap(address, box.element_bytes, tuple(sizes), steps, box.box, box.swizzle)
+    found = TensorMap(place.address, box.element_bytes, tuple(sizes), steps, box.box, box.swizzle, adds=box.adds)
     reached = sizes[0] + sum((size - 1) * stride for size, stride in zip(sizes[1:], strides, strict=True))
     if reached > whole:
         raise ValueError(f"boxes of {box.argument!r} reach {reached} elements, got an array of {whole}")
     return found
+
+
+def encoded_map(box: BoxParameter, place: Held, numbers: Numbers) -> bytes:
+    """The map as the driver encodes it. Raises as `tensor_map`, and DriverError."""
+    return encode(tensor_map(box, place, numbers))
+
+
+class RecentMaps:
+    """`encoded_map`, which keeps those of a kernel's boxes. Threads may share it."""
+
+    __slots__ = ("_maps", "_numbers")
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, Callable[[Numbers], object]] = {}
+        self._maps: dict[tuple[object, ...], bytes] = {}
+
+    def __call__(self, box: BoxParameter, place: Held, numbers: Numbers) -> bytes:
+        """The map."""
+        of_box = self._numbers.get(box.name)
+        if of_box is None:
+            leaves = {leaf for size in (*box.sizes, *box.strides) if size is not None for leaf in size.leaves}
+            of_box = self._numbers[box.name] = operator.itemgetter(*leaves)
+        key = (box.name, place, of_box(numbers))
+        found = self._maps.get(key)
+        if found is None:
+            found = keep_recent(self._maps, key, encoded_map(box, place, numbers), RECENT_MAPS)
+        return found

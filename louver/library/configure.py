@@ -1,4 +1,4 @@
-"""Which schedule a product runs with: a small model, from the problem's sizes and the device."""
+"""Chooses the schedule of a product by a small model, from the problem's sizes and the device."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ WIDE_STAGING = {1: 64, 2: 32, 4: 16}
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a product asks of a schedule.
+    """The demands of a product on its schedule.
 
     a, b, out: element types. b_major: the contiguous dimension of b. promoted: whether sums of 8-bit floats are added to others in f32.
     step: elements of K that a stage holds. transposed: whether the output is stored so. gated: whether it has half of the product's

@@ -1,4 +1,4 @@
-"""Dense operands and outputs as the kernels see them: matrices with one contiguous dimension, alone or in a batch."""
+"""Dense operands and outputs as kernels read and write them: matrices with one contiguous dimension, alone or in a batch."""
 
 from __future__ import annotations
 
@@ -121,8 +121,9 @@ def check_output(
         raise ValueError(f"out must have element type {element}, got {out.element}")
     if not out.writable:
         raise ValueError(
-            "out must be writable, and its elements must not overlap each other, got an array that is read-only, broadcast or "
-            f"overlapping, of shape {list(out.shape)} with strides of {list(out.strides)} elements: give an array of its own"
+            "out must be writable, and its elements must not overlap each other, got a read-only, broadcast or "
+            f"overlapping array of shape {list(out.shape)} with strides of {list(out.strides)} elements: give "
+            "an array of its own"
         )
     for source in sources if c is None or same_place(out, c) else (*sources, c):
         if out.device != source.device:

@@ -17,11 +17,12 @@ from louver.formats.dtypes import element_type, raw_bits
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.frontend.epilogue import ROW_VECTORS
 from louver.ir.product import LoadMatrix, LoadScalar, LoadVector, Number, walk
-from louver.library.bind import product_arguments
+from louver.library.bind import Sized, bind_product
+from louver.library.boxes import tensor_map
 from louver.library.configure import Demand
 from louver.library.fused import Bound
 from louver.library.operand import pitched, prepacked
-from louver.library.ranges import Cutting, Ranges
+from louver.library.ranges import Cutting, Ranges, with_workspace
 from louver.library.reference import Reads
 from louver.library.rows import Rows
 
@@ -87,19 +88,18 @@ def emulate(
                 continue
         pointers[parameter_name(argument)] = memory.add(argument, part, writable=False).address
     bound = Bound(pointers, numbers, sizes)
-    grid, counters = compiled.signature.grid(m, n, sm_count, entries), None
+    cut, counters = None, None
     if compiled.schedule.cuts:
         cutting = Cutting.of(Demand.of_nest(nest), compiled.schedule)
         cut = ranges or cutting.best(m, n, k, entries, sm_count)
         nbytes, count = cutting.workspace(cut)
         workspace = memory.add("workspace", np.zeros(max(nbytes, 1), np.uint8), initialised=False)
         counters = memory.add("counters", np.zeros(max(count, 1), np.uint32))
-        bound = cutting.bound(bound, cut, workspace.address, counters.address)
-        grid = cutting.grid(cut, sm_count)
-    arguments = product_arguments(
-        compiled.signature, (m, n, k), maps, metadata, bound, lambda parameter, rows: rows.tensor_map(parameter)
-    )
-    report = run(compiled.kernel, grid, arguments, memory=memory, order=order)
+        bound = with_workspace(bound, workspace.address, counters.address)
+    sized = Sized.of(compiled.signature, (m, n, k), maps, sm_count, cut)
+    places = {name: rows.held for name, rows in maps.items()}
+    arguments = bind_product(compiled.signature, sized, places, metadata, bound, tensor_map)
+    report = run(compiled.kernel, sized.ctas, arguments, memory=memory, order=order)
     if counters is not None and counters.array.any():
         raise EmulationError(f"a launch leaves its counters at 0 for the next one, got {counters.array.tolist()}")
     y = result.array[:, :, : shape[1]]

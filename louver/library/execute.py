@@ -1,4 +1,4 @@
-"""Running a checked request on a device: operands brought into a layout that the kernel reads, a kernel chosen, one launch."""
+"""Runs a checked request on a device: copies operands if needed, chooses a kernel, launches once."""
 
 from __future__ import annotations
 
@@ -63,11 +63,12 @@ def _run_device(
     in_place = at.in_place(layout)
     rows = at.regrouped(copied_rows(at.dense, layout, place.ordinal, stream)) if in_place is None else in_place
     fused = request.fused.placed(at.c)
-    launcher.bound(at.n, rows, result, fused.bind(fused.places), stream, planned)()
+    sized = launcher.sized(at.n, rows, result, planned)
+    launcher.bound(sized, rows, result, fused.bind(fused.places), stream)()
     if in_place is None:
         return None
     # What is kept for the next call must not keep the caller's arrays.
-    return Placed(launcher, at.n, rows.moved(rows.address), result.moved(result.address), fused, planned)
+    return Placed(launcher, sized, rows.moved(rows.address), result.moved(result.address), fused)
 
 
 def layout_of(request: Request, dense: DenseMatrix) -> BLayout:

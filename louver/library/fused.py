@@ -1,4 +1,4 @@
-"""What a call gives to its product's epilogue: checked once, and bound to the kernel's parameters call by call."""
+"""Arguments of a product's epilogue: checked once, and bound to the kernel's parameters for each call."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _HIGHEST_F32 = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a launch binds for the epilogue, by the kernel's parameters. sizes: pitches of its arrays, in elements."""
+    """The values that a launch binds for the epilogue, by the kernel's parameters. sizes: pitches of its arrays, in elements."""
 
     pointers: Mapping[str, int]
     numbers: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -92,7 +92,7 @@ class Fused:
         )
 
     def bind(self, places: Sequence[Place]) -> Bound:
-        """What a launch binds, these options being at these places instead."""
+        """The values that a launch binds when these options are at these places."""
         if not places:
             return NOTHING_BOUND
         pointers: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Products without a GPU: when, by which arrays, and the result as the caller's kind of array."""
+"""Products without a GPU, with the result as the caller's kind of array."""
 
 from __future__ import annotations
 

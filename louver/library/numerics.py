@@ -1,4 +1,4 @@
-"""How exact a product must be: the bounds that all tests, benchmarks and the demo use.
+"""Error bounds of products, for all tests, benchmarks and the demo.
 
 Elementwise, against float64: |y - ref| <= u_out·|ref| + c·Σ|a||b|. Two claims give c. For random data, rounding errors along K
 are random in sign, and c grows as the root of their number. For any data, c is the worst case: it grows as the number of

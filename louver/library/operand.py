@@ -16,15 +16,13 @@ from louver.formats.tensor import SparseTensor, row_pitch
 from louver.isa.fragments import ROWS
 from louver.isa.metadata import PADDING_CODE, WARP_ROWS
 from louver.isa.prepack import WORDS, metadata_rows, prepack, split
+from louver.library.boxes import METADATA_SLACK
 from louver.library.rows import Rows
 from louver.runtime.driver import DriverError, DriverMissingError, call, device_context
 from louver.runtime.memory import DeviceBuffer
 
 METADATA_ROWS_SLACK = 16
 """Rows of legal codes behind the metadata of register tiles: a tile has 256 rows at most, of 16 for each."""
-
-METADATA_SLACK = 1024
-"""Entries of legal codes behind these: a tile's step along K has no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +109,7 @@ def prepacked(s: SparseTensor, words: int) -> NDArray[np.uint32]:
 
 @dataclass(frozen=True, slots=True)
 class TileOperand:
-    """What kernels of register tiles read on a device: `tile_values` and `tile_metadata`. Given back as a `DeviceOperand` is."""
+    """The sparse operand of register-tile kernels on a device: `tile_values` and `tile_metadata`. Given back as a `DeviceOperand` is."""
 
     values: DeviceBuffer
     metadata: DeviceBuffer

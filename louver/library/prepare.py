@@ -1,4 +1,4 @@
-"""Making everything ready ahead: kernels compiled and loaded, operands uploaded, for all calls that a range of N will make."""
+"""Prepares all calls of a range of N: compiles and loads kernels, uploads operands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TILES = 64
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """What is to be made ready: products of a problem on a device, in batches of `batch`, with N from `low` to `high`.
+    """The products to prepare: products of a problem on a device, in batches of `batch`, with N from `low` to `high`.
 
     batch_invariant: as in `louver.matmul`.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from louver.compile.plan.layout import dense_layout, parts_together, values_layout
@@ -178,15 +178,6 @@ class Cutting:
         tiles = cut.cut * self.cluster
         return tiles * cut.parts * self.sum_bytes, tiles * self.counters
 
-    def bound(self, bound: Bound, cut: Ranges, workspace: int, counters: int) -> Bound:
-        """What a launch binds, with the cut and the addresses of what `workspace` asks for."""
-        addresses = {"workspace": workspace, "counters": counters}
-        return Bound({**bound.pointers, **addresses}, bound.numbers, {**bound.sizes, **cut.sizes})
-
-    def grid(self, cut: Ranges, sm_count: int) -> int:
-        """CTAs to launch: one an item, at most one an SM, in whole clusters."""
-        return min(cut.items, self._at_once(sm_count)) * self.cluster
-
     def _at_once(self, sm_count: int) -> int:
         """Items that are worked on at a time."""
         return max(1, sm_count // self.cluster)
@@ -197,3 +188,8 @@ def _best(cutting: Cutting, m: int, n: int, k: int, batch: int, sm_count: int) -
     whole = cutting.whole(m, n, k, batch)
     cuts = dict.fromkeys(cutting.cuts(whole, n, sm_count))
     return min(cuts, key=lambda cut: (cutting.cycles(cut, m, n, k, batch, sm_count), cut.parts), default=whole)
+
+
+def with_workspace(bound: Bound, workspace: int, counters: int) -> Bound:
+    """What a launch binds, with the addresses of what `Cutting.workspace` asks for."""
+    return replace(bound, pointers={**bound.pointers, "workspace": workspace, "counters": counters})

@@ -111,7 +111,7 @@ def _finished(total: Array, bias: Array | None, epilogue: Epilogue, reads: Reads
 
 
 def _magnitude(total: Array, magnitude: Array, bias: Array | None, epilogue: Epilogue, reads: Reads) -> Array:
-    """What bounds the errors of `_finished`, given what bounds those of the sums."""
+    """The error bound of `_finished`, from the error bound of the sums."""
     absolute = {name: np.abs(_as(total, value)) for name, value in reads.items()}
     size = None if bias is None else np.abs(_as(total, bias))
     with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""What a caller asks of a product, checked: the one place that every way into a product goes through."""
+"""A caller's request, checked: every way into a product goes through here."""
 
 from __future__ import annotations
 

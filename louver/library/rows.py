@@ -1,15 +1,16 @@
-"""Matrices where they are in memory, as tensor maps have them: in place, or copied to where a tensor map can have them."""
+"""Matrices as tensor maps need them: in place, or copied to aligned rows."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
-from louver.compile.signature import MapParameter
+from louver.compile.signature import SIZES, STRIDES
 from louver.frontend.problem import BLayout
-from louver.isa.tensormap import COPY_CHUNK, TensorMap
+from louver.isa.tensormap import COPY_CHUNK
+from louver.library.boxes import Held
 from louver.library.dense import DenseMatrix, Stored, merged
 from louver.runtime.copy2d import copy_is_loaded, copy_matrix
 from louver.runtime.driver import is_capturing
@@ -51,21 +52,20 @@ class Rows:
 
     def moved(self, address: int) -> Rows:
         """The same matrix elsewhere; its owner is the caller's to keep."""
-        return replace(self, address=address, owner=None)
+        rows = self.inner, self.rows, self.pitch, self.element_bytes
+        return Rows(address, *rows, None, self.batch, self.batch_pitch)
 
-    def tensor_map(self, parameter: MapParameter) -> TensorMap:
-        """The map that a kernel's parameter asks for."""
-        shape, strides = (self.inner, self.rows, self.batch), (self.pitch, self.batch_pitch)
-        rank = len(parameter.box)
-        return TensorMap(
-            address=self.address,
-            element_bytes=self.element_bytes,
-            shape=shape[:rank],
-            strides=strides[: rank - 1],
-            box=parameter.box,
-            swizzle=parameter.swizzle,
-            adds=parameter.adds,
-        )
+    def numbers(self, operand: str) -> dict[str, int]:
+        """The numbers of a launch in which it is this operand."""
+        width = self.element_bytes
+        sizes, strides = (self.inner, self.rows, self.batch), (self.pitch // width, self.batch_pitch // width)
+        return dict(zip((*SIZES[operand], *STRIDES[operand]), (*sizes, *strides), strict=True))
+
+    @property
+    def held(self) -> Held:
+        """The memory from its first to its last element."""
+        last = (self.rows - 1) * self.pitch + (self.batch - 1) * self.batch_pitch
+        return Held(self.address, last + self.inner * self.element_bytes)
 
 
 def rows_in_place(dense: DenseMatrix, layout: BLayout) -> Rows | None:

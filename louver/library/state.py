@@ -1,4 +1,4 @@
-"""What has been made for a sparse tensor: operands on devices, launchers, warm calls. The tensor keeps it (`derived`)."""
+"""Objects made for a sparse tensor: operands on devices, launchers, warm calls. The tensor keeps them (`derived`)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from louver.compile.plan.layout import metadata_words
 from louver.compile.plan.schedule import Schedule
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem, accumulator_of
-from louver.library.compiled import is_loaded, loaded
+from louver.library.compiled import BuiltKernel, find, loaded
 from louver.library.configure import Demand
 from louver.library.launch import Launcher
 from louver.library.operand import DeviceOperand, TileOperand, upload, upload_tiles, with_words
 from louver.library.ranges import Cutting
 from louver.library.warm import WarmCalls
 from louver.runtime.driver import is_capturing
+from louver.runtime.module import LoadedKernel
 
 
 class TensorState:
-    """What has been made for one sparse tensor, `s.derived.of(TensorState)`. It does not keep the tensor."""
+    """Objects made for one sparse tensor, `s.derived.of(TensorState)`. They do not keep the tensor alive."""
 
     def __init__(self) -> None:
         self.warm = WarmCalls()
@@ -55,7 +56,8 @@ class TensorState:
         found = self._launchers.get(key)
         if found is None:
             place = (ordinal, metadata_words(schedule, s.dtype.name))
-            if not (place in self._operands and is_loaded(*key)) and is_capturing(stream):
+            kernel = find(*key)
+            if not (place in self._operands and kernel) and is_capturing(stream):
                 usual = accumulator_of(problem.a)
                 sums = "" if problem.accumulate == usual else f", accumulate={problem.accumulate!r}"
                 epilogue = f", epilogue=louver.{problem.epilogue!r}" if problem.epilogue.floating else ""
@@ -66,7 +68,8 @@ class TensorState:
                     f"louver.prepare(s, n=…, kind={problem.kind!r}, bias={problem.bias is not None}, "
                     f"out_dtype={problem.out!r}, layout={problem.b_layout!r}{batch}{sums}{epilogue}{invariant}) before the capture"
                 )
-            found = self._launchers.setdefault(key, _launcher(key, self.operand(s, *place), s.shape))
+            launcher = _launcher(problem, schedule, kernel or loaded(*key), self.operand(s, *place), s.shape)
+            found = self._launchers.setdefault(key, launcher)
         return found
 
     def has_tiles(self, ordinal: int, element: str) -> bool:
@@ -96,10 +99,15 @@ class TensorState:
             return found
 
 
-def _launcher(key: tuple[Problem, Schedule, int], operand: DeviceOperand, shape: tuple[int, ...]) -> Launcher:
-    problem, schedule, _ = key
+def _launcher(
+    problem: Problem,
+    schedule: Schedule,
+    kernel: BuiltKernel[LoadedKernel],
+    operand: DeviceOperand,
+    shape: tuple[int, ...],
+) -> Launcher:
     cutting = Cutting.of(Demand.of_problem(problem), schedule) if schedule.cuts else None
-    return Launcher(loaded(*key), operand, shape, cutting)
+    return Launcher(kernel, operand, shape, cutting)
 
 
 def state_of(s: object) -> TensorState | None:

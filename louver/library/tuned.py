@@ -1,4 +1,4 @@
-"""Schedules that were measured: kept by device, problem and size class, used while they fit this Louver, never trusted.
+"""Measured schedules: kept by device, problem and size class, and used only while they fit this Louver.
 
 Entries come from the user's cache directory, where `louver tune` puts them, one file each, or from a table in the package.
 Whatever is missing, of another version, unreadable or not legal any more is passed over with a reason, and the model in
@@ -88,8 +88,8 @@ def _check_tile(there: Schedule, here: Schedule, shape: Sizes) -> None:
     if tiles[0] != tiles[1]:
         measured, wanted = (f"{rows}×{columns}" for rows, columns in tiles)
         raise UnusableEntryError(
-            f"measured at {shape[0]}×{shape[1]}×{shape[2]}, whose tiles fill the SMs otherwise (the model takes {measured} "
-            f"there and {wanted} here): tune this size"
+            f"measured at {shape[0]}×{shape[1]}×{shape[2]}, where tiles fill the SMs differently (the model "
+            f"takes {measured} there and {wanted} here): tune this size"
         )
 
 
@@ -147,7 +147,7 @@ def _in_table(wanted: Place) -> Entry | None:
 def _in_directory(wanted: Place) -> Entry | None:
     entry = _read(f"{wanted.key}.json")
     if entry is not None and entry.place != wanted:
-        raise UnusableEntryError("it is for another place than its name says")
+        raise UnusableEntryError("its name does not match its content")
     return entry
 
 

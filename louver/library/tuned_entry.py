@@ -1,4 +1,4 @@
-"""A measured schedule as a record that says by name what it is for, and whether this Louver can use it."""
+"""A measured schedule as a record: the problem that it is for, and whether this Louver can use it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class UnusableEntryError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What an entry is for. device: its name. problem: as `problem_facts` has it. sizes: classes of M, N and K.
+    """The products that an entry is for. device: its name. problem: as `problem_facts` has it. sizes: classes of M, N and K.
 
     aligned_output: whether bulk copies may write the output.
     """
@@ -119,7 +119,7 @@ def problem_of(place: Place) -> Problem:
     try:
         return Problem(**cast("dict[str, Any]", plain))
     except (TypeError, ValueError) as error:
-        raise UnusableEntryError(f"its problem is none of this Louver's: {error}") from error
+        raise UnusableEntryError(f"this version of Louver does not know its problem: {error}") from error
 
 
 def _by_name(part: Any) -> Any:

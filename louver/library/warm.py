@@ -7,19 +7,21 @@ differs in the first is checked in full again; one that differs in the second ha
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from louver.library.bind import Sized
 from louver.library.dense import same_place
 from louver.library.fused import NOTHING, Fused, Given, Place
 from louver.library.launch import Launcher, Sendable
 from louver.library.request import Request
 from louver.library.rows import Rows
-from louver.runtime.adapters import torch_stream
 from louver.runtime.arrays import ArrayView
+from louver.runtime.known_calls import KnownCalls, keep_recent
 
 RECENT_CALLS = 256
 """Kinds of calls remembered for a sparse tensor or a plan."""
@@ -30,16 +32,13 @@ RECENT_ADDRESSES = 64
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A launch that was checked and made: its launcher, the dense operand's N, both matrices in place, options, and the N and batch
-    that it was planned for.
-    """
+    """A launch that was checked and made: its launcher, numbers and grid, both matrices in place, options."""
 
     launcher: Launcher
-    n: int
+    sized: Sized
     dense: Rows
     out: Rows
     fused: Fused
-    planned: tuple[int, int]
 
 
 class WarmCall:
@@ -90,11 +89,8 @@ class WarmCall:
             return None
         if options and not self._may_read(out, options):
             return None
-        launch = placed.launcher.bound(placed.n, rows, result, placed.fused.bind(options), stream, placed.planned)
-        if len(self.launches) >= RECENT_ADDRESSES:
-            self.launches.clear()
-        self.launches[dense, out, stream, *options] = launch
-        return launch
+        launch = placed.launcher.bound(placed.sized, rows, result, placed.fused.bind(options), stream)
+        return keep_recent(self.launches, (dense, out, stream, *options), launch, RECENT_ADDRESSES)
 
     def _may_read(self, out: int, options: tuple[Place, ...]) -> bool:
         """Whether the options' arrays are aligned to their elements, and apart from the output or, `c` only, the output."""
@@ -111,34 +107,29 @@ class WarmCall:
         return out + self._out_bytes <= place or place + nbytes <= out
 
 
-class WarmCalls:
-    """The kinds of calls seen lately for one sparse tensor or plan. Threads may share it: what is kept never changes."""
+class WarmCalls(KnownCalls[WarmCall]):
+    """The kinds of calls seen lately for one sparse tensor or plan."""
 
-    __slots__ = ("_calls", "_stream", "_types")
-
-    def __init__(self) -> None:
-        self._calls: dict[Hashable, WarmCall] = {}
-        self._types: tuple[type, ...] = ()
-        self._stream: Callable[[int], int] = _no_stream
+    __slots__ = ()
 
     def launch(self, options: Hashable, x: Any, given: Given, out: Any) -> Any:
         """The output, its computation sent to torch's current stream; None, and nothing done, unless the call is known.
 
         options: all that decides about the call besides arrays and numbers.
         """
-        types = self._types
+        types = self.types
         if type(x) not in types:
             return None
         try:
             ordinal = x.get_device()
-            call = self._calls.get(_key(types, options, x, ordinal, given, out))
+            call = self.calls.get(_key(types, options, x, ordinal, given, out))
         except (RuntimeError, TypeError):
             # Tensors without strides (sparse, nested), options that are none: the checks say what is wrong.
             return None
         if call is None:
             return None
         made = call.empty() if out is None else out
-        places: tuple[Any, ...] = (x.data_ptr(), made.data_ptr(), self._stream(ordinal))
+        places: tuple[Any, ...] = (x.data_ptr(), made.data_ptr(), self.stream(ordinal))
         if given is not NOTHING:
             # Written out: a function call for each of the options would cost as much as the launch's arguments.
             places += tuple(
@@ -159,22 +150,12 @@ class WarmCalls:
         self, options: Hashable, arrays: tuple[Any, Given, Any], request: Request, out: ArrayView, placed: Placed
     ) -> None:
         """Remember a call that was checked and launched, if its arrays are torch tensors. arrays: x, options, out as given."""
-        if out.kind != "torch":
-            return
-        if not self._types:
-            torch: Any = sys.modules["torch"]
-            self._stream = torch_stream(torch)
-            self._types = (torch.Tensor, torch.nn.Parameter)
         x, given, result = arrays
-        if type(x) not in self._types:
+        if out.kind != "torch" or not self.know_torch() or type(x) not in self.types:
             return
-        try:
-            key = _key(self._types, options, x, x.get_device(), given, result)
-        except TypeError:
-            return
-        if len(self._calls) >= RECENT_CALLS:
-            self._calls.clear()
-        self._calls[key] = WarmCall(request, out, placed)
+        with contextlib.suppress(TypeError):
+            key = _key(self.types, options, x, x.get_device(), given, result)
+            keep_recent(self.calls, key, WarmCall(request, out, placed), RECENT_CALLS)
 
 
 def _key(types: tuple[type, ...], options: Hashable, x: Any, ordinal: int, given: Given, out: Any) -> Hashable:
@@ -213,7 +194,3 @@ def _facts(value: Any, types: tuple[type, ...]) -> Hashable:
 def _extent(array: ArrayView) -> int:
     first, last = array.byte_range
     return last - first
-
-
-def _no_stream(ordinal: int) -> int:
-    raise RuntimeError(f"no call on device {ordinal} is known yet")

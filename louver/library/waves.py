@@ -1,4 +1,4 @@
-"""Which tile is to be taken: SMs take tiles in waves, and the last wave may leave most of them idle."""
+"""Chooses the tile by waves: SMs take tiles in waves, and the last wave may leave most of them idle."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ FINISH_SECONDS = 10.0
 
 @dataclass(slots=True)
 class Spent:
-    """What a part has taken, once it has ended."""
+    """The time of a part, once it has ended."""
 
     seconds: float = 0.0
 

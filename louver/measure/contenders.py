@@ -1,4 +1,4 @@
-"""Who takes part: a name and a call for each, over the same operands.
+"""Contenders: a name and a call for each, over the same operands.
 
 A ladder of schedules is more contenders of this kind: one for each `Schedule`.
 """

@@ -96,7 +96,7 @@ def measure(torch: Any, problem: GemmProblem, protocol: Protocol, *, sustained: 
 
 
 class _Phases:
-    """What each part of a measurement takes, in seconds."""
+    """The time of each part of a measurement, in seconds."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}

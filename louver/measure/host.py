@@ -53,7 +53,7 @@ class HostTime:
 
 @dataclass(slots=True)
 class HostTimes:
-    """What was measured, in order; `missing`: what could not be, by name and types, with the reason."""
+    """The measurements, in order; `missing`: what could not be, by name and types, with the reason."""
 
     times: list[HostTime] = field(default_factory=list[HostTime])
     missing: dict[str, str] = field(default_factory=dict[str, str])

@@ -1,4 +1,4 @@
-"""The calls whose host time is taken: Louver's, in every form that users write, and PyTorch's beside them."""
+"""Calls for measurements of host time: Louver's in every form, and PyTorch's beside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of the runtime that a call is made of, for their host time."""
+"""Parts of the runtime whose host time is measured."""
 
 from __future__ import annotations
 

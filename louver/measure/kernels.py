@@ -22,8 +22,10 @@ from numpy.typing import NDArray
 
 import louver
 from louver.compile.plan.schedule import Schedule
+from louver.ir.plain import from_json
 from louver.isa.targets import Target, target
-from louver.library.bind import Held
+from louver.library.boxes import Held
+from louver.library.compiled import BuiltKernel, Launch
 from louver.measure.forms import Call, Form, bind, compressed
 from louver.measure.graph import Load, prepare
 from louver.measure.machine import TARGET, forbid_short_sums
@@ -35,7 +37,7 @@ from louver.user.arguments import Call as BoundCall
 from louver.user.arguments import bind as bind_call
 from louver.user.arguments import classify
 from louver.user.binding import choose
-from louver.user.compiled import Launch, UncleanKernelError, UserKernel, Variant, Wanted, assembled, record_of
+from louver.user.compiled import UncleanKernelError, Variant, Wanted, assembled, is_product, record_of
 from louver.user.dense import for_triton
 from louver.user.hints import REGISTER_TILES, Hints
 from louver.user.retile import SM_COUNT
@@ -92,7 +94,7 @@ def load_forms(path: Path) -> dict[str, Form]:
 
 
 def describe(form: Form, size: int) -> dict[str, Any]:
-    """What a row says of its call."""
+    """The description of a row's call."""
     sizes = form.large[size]
     return {
         "form": form.name,
@@ -136,7 +138,7 @@ def _measure(torch: Any, task: Task, turn: Turn, row: dict[str, Any]) -> None:
     begin = time.perf_counter()
     wanted, record = _compile(form, large, hints)
     row["compile_s"] = round(time.perf_counter() - begin, 3)
-    row["family"] = REGISTER_TILES if record.launch["facts"] is None else "product"
+    row["family"] = "product" if is_product(record) else REGISTER_TILES
     row |= {name: record.resources[name] for name in ("registers", "spilled_bytes")}
     row["unit"] = _products(wanted, record)
     ready = _compile_dense(torch, form, dense)
@@ -185,7 +187,7 @@ def _measure(torch: Any, task: Task, turn: Turn, row: dict[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """What compiles a call's kernels into the cache on disk, for the device that measures."""
+    """Compiles a call's kernels into the cache on disk, for the measuring device."""
 
     source: TritonSource
     hints: Hints
@@ -194,13 +196,13 @@ class Compiler:
     target: Target
     sm_count: int = SM_COUNT
 
-    def kernel(self, variant: Variant, schedule: Schedule | None = None) -> UserKernel[tuple[Wanted, KernelRecord]]:
+    def kernel(self, variant: Variant, schedule: Schedule | None = None) -> BuiltKernel[tuple[Wanted, KernelRecord]]:
         """The kernel's record."""
         wanted = Wanted.of(
             self.source, self.hints, self.call, variant, TARGET, self.grid, self.sm_count, schedule=schedule
         )
         record = record_of(wanted)
-        return UserKernel((wanted, record), Launch.from_json(record.launch))
+        return BuiltKernel((wanted, record), from_json(Launch, record.launch))
 
     def held(self, argument: str) -> Held:
         """At an address that bulk copies can read, as on the device."""

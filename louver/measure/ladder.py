@@ -1,4 +1,4 @@
-"""The ladder: from a plain schedule to ours, one field at a time, beside the worklog that went the first part of the way.
+"""The ladder: schedules from a plain one to ours, one field at a time, beside the claims of a published worklog.
 
 The worklog (Croqtile, 2:4 products on an H800 PCIe, 2026) claims a speed after each of its steps, which are several rungs
 here. Its e4m3 kernels sum in f16; these sum in f32.
@@ -87,7 +87,7 @@ STEPS: Mapping[str, tuple[Step, ...]] = {
 
 
 def change_between(below: Schedule, above: Schedule) -> str:
-    """What differs, in words. Raises ValueError unless it is one field, or the tile."""
+    """The difference, in words. Raises ValueError unless it is one field, or the tile."""
     before, after = below.flat(), above.flat()
     names = [name for name in FIELDS if before[name] != after[name]]
     if names and set(names) <= set(TILE):

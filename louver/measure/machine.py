@@ -1,4 +1,4 @@
-"""What a benchmark needs of the machine, and what it says about it."""
+"""Requirements of a benchmark on the machine, and facts about it for the record."""
 
 from __future__ import annotations
 

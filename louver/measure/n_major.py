@@ -1,4 +1,4 @@
-"""8-bit products whose dense operand has N contiguous: what the transposing copy costs, apart from the product."""
+"""8-bit products whose dense operand has N contiguous: the time of the transposing copy, apart from the product."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NMajor:
 
     @property
     def gigabytes_per_second(self) -> float:
-        """What the copy moves, read and written."""
+        """The rate of the copy, bytes read and written."""
         return 2 * self.copied_bytes / self.copy_us * 1e-3
 
     def to_json(self) -> dict[str, float]:

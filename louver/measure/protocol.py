@@ -1,4 +1,4 @@
-"""How times are taken: bursts of many launches, contenders interleaved round by round, medians."""
+"""The protocol of timings: bursts of many launches, contenders interleaved round by round, medians."""
 
 from __future__ import annotations
 

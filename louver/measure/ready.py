@@ -1,4 +1,4 @@
-"""`louver.prepare`: make all ready ahead, and time schedules first where that is asked for."""
+"""`louver.prepare`: compiles and uploads ahead, and times schedules first if asked."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from louver.frontend.problem import Problem
 from louver.isa.targets import target
 from louver.library.compiled import record_of
 from louver.library.configure import choose, deepest
-from louver.library.fused import NOTHING_BOUND
 from louver.library.rows import Rows
 from louver.library.state import TensorState
 from louver.measure.contenders import Contender
@@ -140,14 +139,12 @@ def _contender(
     torch: Any, change: str, problem: Problem, schedule: Schedule, operands: Operands, states: list[TensorState]
 ) -> Contender:
     gemm, x, y = operands.problem, operands.x, operands.y
-    launchers = [state.launcher(s, problem, schedule, 0, 0) for state, s in zip(states, operands.sparse, strict=True)]
     dense, result = rows_of(x), rows_of(y)
-    packs = [launcher.arguments(gemm.n, dense, result, NOTHING_BOUND) for launcher in launchers]
+    launchers = [state.launcher(s, problem, schedule, 0, 0) for state, s in zip(states, operands.sparse, strict=True)]
+    launches = [each.bound(each.sized(gemm.n, dense, result), dense, result) for each in launchers]
 
     def call(index: int) -> Any:
-        at = index % len(launchers)
-        launcher = launchers[at]
-        launcher.kernel.launch(launcher.grid(gemm.n), packs[at], torch.cuda.current_stream().cuda_stream)
+        launches[index % len(launches)].on(torch.cuda.current_stream().cuda_stream)()
         return y
 
     return Contender(change or "chosen", call, "tokens", {})

@@ -1,4 +1,4 @@
-"""What a new process waits for: compiling a kernel from Python to cubin, or reading one that an earlier process compiled.
+"""Start-up time of a new process: compiling a kernel from Python to cubin, or reading one from disk.
 
 `python -m louver.measure.start` is the process that is timed: it prints its times as JSON.
 """

@@ -26,7 +26,7 @@ PROTOCOL = Protocol(rounds=3)
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What was found for a task. refused: schedules that were left out, and why."""
+    """The results of a task. refused: schedules that were left out, and why."""
 
     task: Task
     found: Found
@@ -67,10 +67,10 @@ def entry_of(tuned: Tuned, place: Device) -> Entry:
     )
 
 
-def tune_and_keep(torch: Any, tasks: Iterable[Task], place: Device, protocol: Protocol = PROTOCOL) -> Iterator[Tuned]:
+def tune_and_keep(torch: Any, tasks: Iterable[Task], place: Device) -> Iterator[Tuned]:
     """Tune each task and keep its entry; calls that follow in this process use it. Raises OSError if it cannot be kept."""
     for task in tasks:
-        tuned = tune(torch, task, place, protocol)
+        tuned = tune(torch, task, place)
         keep(entry_of(tuned, place))
         schedule_for.cache_clear()
         torch.cuda.empty_cache()

@@ -100,17 +100,16 @@ class Bench:
 
     def _call(self, schedule: Schedule) -> Any:
         problem, n = self.task.problem, self.task.n
-        made = [
+        dense, result = _rows(self.operand), _rows(self.y)
+        bound = NOTHING_BOUND if self.bias is None else Bound({"bias": int(self.bias.data_ptr())})
+        launchers = [
             state.launcher(s, problem, schedule, self.place.ordinal, 0)
             for state, s in zip(self._states, self.sparse, strict=True)
         ]
-        dense, result = _rows(self.operand), _rows(self.y)
-        bound = NOTHING_BOUND if self.bias is None else Bound({"bias": int(self.bias.data_ptr())})
-        packs = [launcher.arguments(n, dense, result, bound) for launcher in made]
+        made = [each.bound(each.sized(n, dense, result), dense, result, bound) for each in launchers]
 
         def call(index: int) -> None:
-            at = index % len(made)
-            made[at].kernel.launch(made[at].grid(n), packs[at], self.torch.cuda.current_stream().cuda_stream)
+            made[index % len(made)].on(self.torch.cuda.current_stream().cuda_stream)()
 
         return call
 
@@ -173,7 +172,7 @@ def set_up(torch: Any, task: Task, place: Device, protocol: Protocol) -> Bench:
 
 
 def _poison(out: str) -> float:
-    """What no product gives; of 8-bit integers, which all are given, the one that is rarest."""
+    """A value that no product gives; for 8-bit integers, the rarest one."""
     if element_type(out).floating:
         return math.nan
     return NEVER if out == "s32" else -128

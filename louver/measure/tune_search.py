@@ -1,4 +1,4 @@
-"""Which schedules to try next: the best so far, changed by one thing, until nothing is faster."""
+"""Chooses the next schedules to try: the best so far with one change, until nothing is faster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks shared out to processes that take turns on one device. A task that crashes its process or hangs costs that task alone."""
+"""Shares tasks among processes that take turns on one device. A task that crashes or hangs costs that task alone."""
 
 from __future__ import annotations
 

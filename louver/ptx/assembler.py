@@ -68,7 +68,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class KernelResources:
-    """What a kernel uses: registers per thread at entry; bytes of stack, and of registers spilled and read back, per thread;
+    """The resources of a kernel: registers per thread at entry; bytes of stack, and of registers spilled and read back, per thread;
     named barriers; bytes of static shared memory.
     """
 
@@ -98,7 +98,7 @@ class Assembly:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What keeps it from being clean, in words: bytes a thread that each kernel has on the stack and spills, and ptxas' remarks."""
+        """The reasons why it is not clean, in words: bytes a thread that each kernel has on the stack and spills, and ptxas' remarks."""
         on_stack = [k for k in self.kernels if k.stack_bytes or k.spill_store_bytes or k.spill_load_bytes]
         frames = (
             f"a thread spills {k.spill_store_bytes} bytes of registers and reads {k.spill_load_bytes} back, in {k.stack_bytes} bytes "

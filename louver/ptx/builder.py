@@ -1,4 +1,4 @@
-"""`KernelBuilder`: a method for each thing that lowering says often; results are new registers unless `into` names one."""
+"""`KernelBuilder`: a method for each common instruction; results are new registers unless `into` names one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from louver.isa.bulk import (
 )
 from louver.isa.bytes import StoreByte
 from louver.isa.instruction import RegType
-from louver.isa.matrix import LoadMatrix, StoreMatrix
+from louver.isa.matrix import StoreMatrix
 from louver.isa.memory import Load, LoadParameter, Store, SymbolAddress
 from louver.isa.sync import BarrierSync, ClusterArrive, ClusterWait, FenceProxyAsync, SetMaxRegisters
 from louver.ptx.arithmetic import Arithmetic
@@ -78,10 +78,6 @@ class KernelBuilder(Arithmetic):
     def store_matrices(self, address: Address, registers: Sequence[Reg], *, transpose: bool) -> None:
         """Four 8×8 matrices of 16-bit elements to shared memory."""
         self.emit(StoreMatrix(transpose), address, tuple(registers))
-
-    def load_matrices(self, registers: Sequence[Reg], address: Address) -> None:
-        """Four 8×8 matrices of 16-bit elements from shared memory."""
-        self.emit(LoadMatrix(), tuple(registers), address)
 
     # --- barriers --------------------------------------------------------------------------------------------------
     def mbarrier_init(self, address: Address, count: int) -> None:

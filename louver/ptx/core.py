@@ -37,7 +37,7 @@ class Branch:
     def otherwise(self) -> Generator[None]:
         """The block runs for the lanes where the condition fails. Raises ValueError unless it follows the branch at once."""
         if not self._builder.is_last(self._node) or self._node.otherwise is not None:
-            raise ValueError("otherwise follows its branch at once, and only one does: join the blocks or branch again")
+            raise ValueError("otherwise must directly follow its branch, once: join the blocks or branch again")
         self._node.otherwise = Block()
         with self._builder.inside(self._node.otherwise):
             yield
@@ -62,13 +62,13 @@ class BuilderCore:
         body = Block()
         self._blocks = [body]
         self._counts: dict[RegType, int] = {}
-        self._note = ""
+        self._place: str | None = None
         self._kernel = Kernel(name, params, body, threads, min_ctas, cluster, dynamic_shared)
 
     def finish(self) -> Kernel:
         """The kernel. Raises ValueError inside an open block."""
         if len(self._blocks) != 1:
-            raise ValueError("a kernel is finished outside its loops and branches")
+            raise ValueError("a kernel must be finished outside of its loops and branches")
         return self._kernel
 
     @property
@@ -86,9 +86,14 @@ class BuilderCore:
         """New registers, numbered one after the other."""
         return [self.reg(kind) for _ in range(count)]
 
-    def note(self, text: str) -> None:
-        """A comment for the next instruction or branch; one line."""
-        self._note = text
+    @contextmanager
+    def at(self, place: str | None) -> Generator[None]:
+        """Nodes appended meanwhile come from `place` in the user's text; None keeps the place in hand."""
+        outer, self._place = self._place, place or self._place
+        try:
+            yield
+        finally:
+            self._place = outer
 
     def emit(self, op: Instruction, *args: Arg | int | float, guard: Reg | None = None, negated: bool = False) -> None:
         """Append an instruction, for the lanes where `guard` holds (or does not, when `negated`).
@@ -115,12 +120,11 @@ class BuilderCore:
     def loop(self, *, uniform: bool = False) -> Generator[Loop]:
         """A do-while loop; its handle's `repeat_if` must be called inside."""
         block, handle = Block(), Loop()
-        note, self._note = self._note, ""
         with self.inside(block):
             yield handle
         if handle.condition is None:
-            raise ValueError("a loop says when it repeats: call repeat_if inside it")
-        self._blocks[-1].nodes.append(While(block, handle.condition, handle.negated, uniform, note))
+            raise ValueError("a loop needs a condition to repeat: call repeat_if inside it")
+        self._append(While(block, handle.condition, handle.negated, uniform))
 
     @contextmanager
     def while_(self, condition: Callable[[], Reg], *, uniform: bool = False) -> Generator[None]:
@@ -144,7 +148,7 @@ class BuilderCore:
         return bool(nodes) and nodes[-1] is node
 
     def _append(self, node: Node) -> None:
-        node.note, self._note = self._note, ""
+        node.place = self._place
         self._blocks[-1].nodes.append(node)
 
 

@@ -41,13 +41,16 @@ Arg: TypeAlias = Reg | Imm | Address | str | tuple["Reg | Imm", ...]
 
 @dataclass(slots=True)
 class Inst:
-    """One instruction: its form, its arguments in operand order, and an optional guard `@p` or `@!p`."""
+    """One instruction: its form, its arguments in operand order, and an optional guard `@p` or `@!p`.
+
+    place: "file:line:column" of the user's text that it computes, None where unknown. Not printed.
+    """
 
     op: Instruction
     args: tuple[Arg, ...]
     guard: Reg | None = None
     guard_negated: bool = False
-    note: str = ""
+    place: str | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True)
@@ -59,7 +62,7 @@ class If:
     otherwise: Block | None = None
     negated: bool = False
     uniform: bool = False
-    note: str = ""
+    place: str | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True)
@@ -70,7 +73,7 @@ class While:
     condition: Reg
     negated: bool = False
     uniform: bool = False
-    note: str = ""
+    place: str | None = field(default=None, compare=False)
 
 
 Node: TypeAlias = Inst | If | While

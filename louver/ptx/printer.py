@@ -6,10 +6,11 @@ Deterministic, and fast enough for modules of tens of thousands of instructions.
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 from louver.isa.instruction import Operand, RegType
 from louver.isa.targets import target
-from louver.ptx.module import Address, Arg, Block, If, Imm, Inst, Kernel, Module, Param, Reg, While
+from louver.ptx.module import Address, Arg, Block, If, Imm, Inst, Kernel, Module, Node, Param, Reg, While
 from louver.ptx.validate import SHARED_SYMBOL, validate
 
 PREFIX: dict[RegType, str] = {"pred": "%p", "b16": "%h", "b32": "%r", "b64": "%rd", "f32": "%f"}
@@ -24,19 +25,32 @@ CLUSTER_PTX = (7, 8)
 INDENT = "    "
 
 
+class Line(NamedTuple):
+    """A line of text. place: where the user wrote what it computes, as a node has it."""
+
+    text: str
+    place: str | None = None
+
+
 def print_module(module: Module) -> str:
     """The PTX of `module`, which is validated first. Raises `ValidationError` (a ValueError) for the first broken rule.
 
     `.version` is the least that the target and all instructions allow.
     """
+    return "".join(f"{line.text}\n" for line in module_lines(module))
+
+
+def module_lines(module: Module) -> list[Line]:
+    """The lines that `print_module` prints."""
     validate(module)
     major, minor = _version(module)
-    lines = [f".version {major}.{minor}", f".target {module.target}", ".address_size 64"]
+    head = [f".version {major}.{minor}", f".target {module.target}", ".address_size 64"]
     if any(kernel.dynamic_shared for kernel in module.kernels):
-        lines += ["", f".extern .shared .align {SHARED_ALIGNMENT} .b8 {SHARED_SYMBOL}[];"]
+        head += ["", f".extern .shared .align {SHARED_ALIGNMENT} .b8 {SHARED_SYMBOL}[];"]
+    lines = [Line(text) for text in head]
     for kernel in module.kernels:
-        lines += ["", *_Printer(kernel).kernel()]
-    return "\n".join(lines) + "\n"
+        lines += [Line(""), *_Printer(kernel).kernel()]
+    return lines
 
 
 def register_name(register: Reg) -> str:
@@ -92,31 +106,30 @@ class _Printer:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._labels = 0
-        self._lines: list[str] = []
+        self._lines: list[Line] = []
 
-    def kernel(self) -> list[str]:
+    def kernel(self) -> list[Line]:
         kernel = self._kernel
         self._block(kernel.body, INDENT)
-        params = ",\n".join(f"{INDENT}{_parameter(param)}" for param in kernel.params)
+        params = [f"{INDENT}{_parameter(param)}," for param in kernel.params[:-1]]
+        params += [f"{INDENT}{_parameter(param)}" for param in kernel.params[-1:]]
         cluster = [".explicitcluster", f".reqnctapercluster {kernel.cluster}, 1, 1"] if kernel.cluster > 1 else []
-        return [
+        head = [
             f".visible .entry {kernel.name}(",
-            *([params] if params else []),
+            *params,
             ")",
             f".reqntid {kernel.threads}, 1, 1",
             f".minnctapersm {kernel.min_ctas}",
             *cluster,
             "{",
             *_declarations(kernel),
-            *self._lines,
-            f"{INDENT}ret;",
-            "}",
         ]
+        return [*map(Line, head), *self._lines, Line(f"{INDENT}ret;"), Line("}")]
 
     def _block(self, block: Block, indent: str) -> None:
         for node in block.nodes:
             if isinstance(node, Inst):
-                self._line(indent, f"{instruction_text(node)};", node.note)
+                self._line(indent, f"{instruction_text(node)};", node)
             elif isinstance(node, If):
                 self._if(node, indent)
             else:
@@ -128,23 +141,23 @@ class _Printer:
         self._branch(node, skip, indent, negated=not node.negated)
         self._block(node.then, indent + INDENT)
         if node.otherwise is not None:
-            self._line(indent, f"bra.uni {end};")
-            self._lines.append(f"{skip}:")
+            self._lines.append(Line(f"{indent}bra.uni {end};", node.place))
+            self._lines.append(Line(f"{skip}:", node.place))
             self._block(node.otherwise, indent + INDENT)
-        self._lines.append(f"{end}:")
+        self._lines.append(Line(f"{end}:", node.place))
 
     def _while(self, node: While, indent: str) -> None:
         begin = self._label("loop")
-        self._lines.append(f"{begin}:")
+        self._lines.append(Line(f"{begin}:", node.place))
         self._block(node.body, indent + INDENT)
         self._branch(node, begin, indent, negated=node.negated)
 
     def _branch(self, node: If | While, label: str, indent: str, *, negated: bool) -> None:
         guard = f"@{'!' if negated else ''}{register_name(node.condition)}"
-        self._line(indent, f"{guard} bra{'.uni' if node.uniform else ''} {label};", node.note)
+        self._line(indent, f"{guard} bra{'.uni' if node.uniform else ''} {label};", node)
 
-    def _line(self, indent: str, text: str, note: str = "") -> None:
-        self._lines.append(f"{indent}{text}  // {note}" if note else f"{indent}{text}")
+    def _line(self, indent: str, text: str, node: Node) -> None:
+        self._lines.append(Line(f"{indent}{text}", node.place))
 
     def _label(self, kind: str) -> str:
         self._labels += 1

@@ -1,4 +1,4 @@
-"""Machine code as text: what the assembler really made."""
+"""Machine code of a cubin as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from louver.ptx.assembler import TIMEOUT, memory_file, path_of, tool_in_wheel
 
@@ -14,6 +16,8 @@ WHEEL = "nvidia-cuda-nvdisasm"
 """The distribution that carries the disassembler."""
 
 _PRODUCT = re.compile(r"[A-Z]*MMA(?:\.SP)?\b")
+_LINE_MARK = re.compile(r'\s*//## File "\.nv_debug_ptx_txt", line (\d+)')
+_WARPGROUP_PRODUCT = re.compile(r"\b[A-Z]GMMA\b")
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)")
 
 
@@ -32,12 +36,52 @@ def find_nvdisasm() -> Path:
     return Path(on_path)
 
 
+class SassLine(NamedTuple):
+    """A line of SASS. ptx: the line of the PTX, from 1, that it was assembled from; None where it is no instruction."""
+
+    text: str
+    ptx: int | None
+
+
 def disassemble(cubin: bytes) -> str:
     """The SASS of a cubin. Raises ValueError when nvdisasm cannot read it."""
+    return _disassemble(cubin)
+
+
+def disassemble_lines(cubin: bytes, ptx: Sequence[str]) -> list[SassLine]:
+    """The lines of `disassemble`. cubin: assembled from the lines `ptx` with the option "-lineinfo". Raises as `disassemble` does."""
+    found = _placed_lines(cubin)
+    # ptxas 13.5 gives products of warpgroups no line of their own. It keeps their order.
+    products = [number for number, line in enumerate(ptx, 1) if "wgmma.mma_async" in line]
+    places = [index for index, line in enumerate(found) if _WARPGROUP_PRODUCT.search(line.text)]
+    known = products if len(products) == len(places) else [None] * len(places)
+    for index, number in zip(places, known, strict=True):
+        found[index] = SassLine(found[index].text, number)
+    return found
+
+
+def _placed_lines(cubin: bytes) -> list[SassLine]:
+    """The lines, as the assembler's table of lines has them: an instruction without an entry has the line of the one before it.
+
+    Padding has none.
+    """
+    found: list[SassLine] = []
+    line: int | None = None
+    for text in _disassemble(cubin, "-gp").splitlines():
+        mark = _LINE_MARK.match(text)
+        if mark is not None:
+            line = int(mark[1])
+        else:
+            opcode = _INSTRUCTION.search(text)
+            found.append(SassLine(text, None if opcode is None or opcode[1] == "NOP" else line))
+    return found
+
+
+def _disassemble(cubin: bytes, *options: str) -> str:
     nvdisasm = find_nvdisasm()
     with memory_file(cubin) as file:
         done = subprocess.run(
-            [str(nvdisasm), "-c", path_of(file)],
+            [str(nvdisasm), "-c", *options, path_of(file)],
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,

@@ -46,7 +46,7 @@ def check_arguments(op: Instruction, args: tuple[Arg, ...]) -> None:
 
 
 def _problem(operand: Operand, arg: Arg) -> str:
-    """What is wrong with an argument; empty when nothing is."""
+    """The error of an argument; empty if there is none."""
     if operand.kind == "address":
         return _address_problem(operand, arg)
     if isinstance(arg, tuple):
@@ -135,8 +135,6 @@ class _Instructions:
         for index, node in enumerate(self._kernel.body.walk()):
             what = node.op.mnemonic if isinstance(node, Inst) else type(node).__name__.lower()
             try:
-                if "\n" in node.note:
-                    raise ValueError(f"a note is one line, got {node.note!r}")
                 if isinstance(node, Inst):
                     self._instruction(node)
                 else:

@@ -43,14 +43,14 @@ class ArrayView:
 
     def __post_init__(self) -> None:
         if len(self.shape) != len(self.strides):
-            raise ValueError(f"an array of shape {self.shape} has as many strides, got {self.strides}")
+            raise ValueError(f"an array of shape {self.shape} needs one stride for each dimension, got {self.strides}")
         if (self.device is None) != (self.host is not None):
             raise ValueError("an array is either in host memory, with its NumPy view, or on a device")
         if self.device is not None:
             for stride in self.strides:
                 if stride < 0:
                     raise ValueError(
-                        f"device arrays have no negative strides, got {self.strides}: copy the array first"
+                        f"device arrays cannot have negative strides, got {self.strides}: copy the array first"
                     )
             if self.address % self.element.bytes:
                 raise ValueError(
@@ -74,15 +74,14 @@ class ArrayView:
         width = self.element.bytes
         return self.address + first * width, self.address + (last + 1) * width
 
-    def to_numpy(self, *, stream: int | None = None) -> NDArray[Any]:
+    def to_numpy(self) -> NDArray[Any]:
         """The elements in host memory: the array itself on the host, a copy of a device array after its stream's work."""
         if self.host is not None:
             return self.host
         from louver.runtime.memory import read_bytes
 
         first, last = self.byte_range
-        on = stream if stream is not None else self.stream or 0
-        data = read_bytes(first, last - first, ordinal=self.device or 0, stream=on)
+        data = read_bytes(first, last - first, ordinal=self.device or 0, stream=self.stream or 0)
         strides = tuple(stride * self.element.bytes for stride in self.strides)
         return np.ndarray(self.shape, self.element.numpy, buffer=data, strides=strides)
 
@@ -98,7 +97,8 @@ def view(x: Any) -> ArrayView:
 
     if isinstance(x, np.ma.MaskedArray):
         raise ValueError(
-            "an array's elements all have values, got a masked array: fill the masked elements first, with filled(…)"
+            "all elements of an array must have values, got a masked array: fill the masked elements first, "
+            "with filled(…)"
         )
 
     return x if isinstance(x, ArrayView) else adapters.adapt(x)

@@ -1,4 +1,4 @@
-"""Compiled kernels kept on disk, by the problem that they solve.
+"""Compiled kernels on disk, by the problem that they solve.
 
 Two levels: a record (which kernel, how to launch it, what it uses) by problem key, and its cubin by the hash of the PTX
 that it was assembled from, so that problems with equal PTX share one cubin. Each file is sealed: a checksum covers its
@@ -57,7 +57,7 @@ class KernelRecord:
 
     def __post_init__(self) -> None:
         if not self.kernel or not self.cubin:
-            raise ValueError("a record has a kernel's name and its cubin")
+            raise ValueError("a record needs a kernel's name and its cubin")
         if len(self.ptx_hash) != 64 or not set(self.ptx_hash) <= set("0123456789abcdef"):
             raise ValueError(f"ptx_hash is 64 hexadecimal digits, from ptx_hash(), got {self.ptx_hash!r}")
 
@@ -245,7 +245,7 @@ def _hash(text: str) -> str:
 
 
 def _read(folder: OwnFolder, name: str) -> bytes | None:
-    """What `_write` put into a file; None where there is none, or none with a seal of this name and content."""
+    """The content that `_write` put into a file; None for no file, or a file without the seal of this name and content."""
     try:
         data = folder.read(name)
     except FileNotFoundError:

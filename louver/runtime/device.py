@@ -1,10 +1,9 @@
-"""The GPU at hand, or why there is none."""
+"""The GPU at hand, or the reason why there is none."""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
 
 from louver.runtime.driver import DriverError, DriverMissingError, api, call
 
@@ -88,7 +87,7 @@ def device(ordinal: int) -> Device:
 
     return Device(
         ordinal=ordinal,
-        name=_text(call("cuDeviceGetName", 256, handle)),
+        name=bytes(call("cuDeviceGetName", 256, handle)).split(b"\x00")[0].decode(),
         capability=(attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")),
         sm_count=attribute("MULTIPROCESSOR_COUNT"),
         shared_limit=attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
@@ -122,7 +121,3 @@ def _current_ordinal() -> int:
     if not int(call("cuCtxGetCurrent")):
         return 0
     return int(call("cuCtxGetDevice"))
-
-
-def _text(raw: Any) -> str:
-    return bytes(raw).split(b"\0")[0].decode()

@@ -1,4 +1,4 @@
-"""Reading DLPack capsules: the C structures of dlpack.h, and the few facts that Louver needs of them."""
+"""Reads DLPack capsules: the C structures of dlpack.h, and the facts that Louver needs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a capsule describes. address: bytes. strides: elements."""
+    """The array that a capsule describes. address: bytes. strides: elements."""
 
     address: int
     element: str
@@ -85,7 +85,7 @@ def export(x: Any, stream: int | None) -> Any:
 
 
 def read(capsule: Any) -> Contents:
-    """What a capsule describes. The data stays valid while the capsule lives: it is not renamed, so it frees itself.
+    """The array that a capsule describes. The data stays valid while the capsule lives: it is not renamed, so it frees itself.
 
     Raises ValueError for an element type that Louver lacks, TypeError for what is no DLPack capsule.
     """

@@ -1,4 +1,4 @@
-"""Times on the device: events in a stream, and how long passed between two of them."""
+"""Times on the device: events in a stream, and the time between two of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder that belongs to one user: files in it are read, written whole or not at all, and locked by any number of processes."""
+"""A folder of one user: files are read, written whole or not at all, and locked by any number of processes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class OwnFolder:
             os.close(handle)
 
     def read(self, name: str) -> bytes:
-        """What a file holds. Its time of change becomes the present, where that can be written."""
+        """The content of a file. Its time of change becomes the present, where that can be written."""
         with self.opened() as folder, os.fdopen(self._open(name, folder), "rb", buffering=0) as file:
             with contextlib.suppress(OSError):
                 os.utime(file.fileno())

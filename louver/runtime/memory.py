@@ -35,23 +35,23 @@ class DeviceBuffer:
         with device_context(ordinal):
             self.address = int(call("cuMemAllocAsync", nbytes, stream, doing=f"allocating {nbytes} bytes"))
 
-    def fill(self, byte: int, *, stream: int | None = None) -> None:
-        """Set every byte to `byte` (0 to 255), in the order of `stream` (the buffer's own by default)."""
+    def fill(self, byte: int) -> None:
+        """Set every byte to `byte` (0 to 255), in the order of the buffer's stream."""
         if not 0 <= byte <= 255:
             raise ValueError(f"a byte is 0 to 255, got {byte}")
         with device_context(self.ordinal):
-            call("cuMemsetD8Async", self.address, byte, self.nbytes, self._on(stream), doing="filling device memory")
+            call("cuMemsetD8Async", self.address, byte, self.nbytes, self.stream, doing="filling device memory")
 
-    def write(self, data: NDArray[Any], *, offset: int = 0, stream: int | None = None) -> None:
+    def write(self, data: NDArray[Any], *, offset: int = 0) -> None:
         """Copy a C-contiguous host array to `offset` (bytes); returns when the array may be changed again."""
         self._check(offset, data.nbytes)
-        write_bytes(self.address + offset, data, ordinal=self.ordinal, stream=self._on(stream))
+        write_bytes(self.address + offset, data, ordinal=self.ordinal, stream=self.stream)
 
-    def read(self, nbytes: int | None = None, *, offset: int = 0, stream: int | None = None) -> NDArray[np.uint8]:
+    def read(self, nbytes: int | None = None, *, offset: int = 0) -> NDArray[np.uint8]:
         """The `nbytes` from `offset` on (all the rest by default) as uint8, after the stream's work so far."""
         count = self.nbytes - offset if nbytes is None else nbytes
         self._check(offset, count)
-        return read_bytes(self.address + offset, count, ordinal=self.ordinal, stream=self._on(stream))
+        return read_bytes(self.address + offset, count, ordinal=self.ordinal, stream=self.stream)
 
     def close(self) -> None:
         """Release the memory in the order of the buffer's stream. A second call does nothing."""
@@ -65,9 +65,6 @@ class DeviceBuffer:
         if self.address and not sys.is_finalizing():
             with contextlib.suppress(DriverError):
                 self.close()
-
-    def _on(self, stream: int | None) -> int:
-        return self.stream if stream is None else stream
 
     def _check(self, offset: int, nbytes: int) -> None:
         if not self.address:
@@ -118,9 +115,9 @@ class DeviceArray:
         """Elements between neighbours along each dimension."""
         return tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
 
-    def numpy(self, *, stream: int | None = None) -> NDArray[Any]:
-        """A host copy, after the work sent to `stream` (the buffer's own by default) so far."""
-        return self.buffer.read(self.nbytes, stream=stream).view(self.element.numpy).reshape(self.shape)
+    def numpy(self) -> NDArray[Any]:
+        """A host copy, after the work sent to the buffer's stream so far."""
+        return self.buffer.read(self.nbytes).view(self.element.numpy).reshape(self.shape)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

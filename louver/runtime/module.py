@@ -6,7 +6,7 @@ import ctypes
 import functools
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from louver.runtime.device import Device, device
 from louver.runtime.driver import INVALID_CONTEXT, INVALID_HANDLE, api, call, device_context, failure
@@ -18,68 +18,47 @@ TENSOR_MAP_BYTES = 128
 """Size of an encoded tensor map (CUtensorMap)."""
 
 _TENSOR_MAP_ALIGNMENT = 128
-_FORMATS: dict[str, struct.Struct] = {
-    "u32": struct.Struct("=I"),
-    "u64": struct.Struct("=Q"),
-    "f32": struct.Struct("=f"),
-}
+_FORMATS: dict[ParamType, str] = {"u32": "I", "u64": "Q", "f32": "f", "tensormap": f"{TENSOR_MAP_BYTES}s"}
+"""Each type as `struct` writes it, and aligned to its size."""
 
 
 class ArgumentPack:
-    """A kernel's arguments in the memory that the driver reads them from, updated in place between launches.
+    """A kernel's arguments in the memory that the driver reads them from.
 
-    The driver copies the arguments during the launch call, so a pack may be changed as soon as `launch` has returned.
+    The driver copies the arguments during the launch call, so a pack may be bound again as soon as `launch` has returned.
     A pack belongs to one thread at a time.
     """
 
-    __slots__ = ("_buffer", "_bytes", "_offsets", "_pointers", "table", "types")
+    __slots__ = ("_buffer", "_layout", "_pointers", "_start", "table", "types")
 
     def __init__(self, types: Sequence[ParamType]) -> None:
         self.types = tuple(types)
-        offsets, size = _offsets(self.types)
-        self._buffer = (ctypes.c_char * (size + _TENSOR_MAP_ALIGNMENT))()
-        start = -ctypes.addressof(self._buffer) % _TENSOR_MAP_ALIGNMENT
-        base = ctypes.addressof(self._buffer) + start
-        self._bytes = memoryview(self._buffer).cast("B")
-        self._offsets = tuple(start + offset for offset in offsets)
-        self._pointers = (ctypes.c_void_p * max(1, len(offsets)))(*(base + offset for offset in offsets))
+        self._layout = layout = _layout(self.types)
+        self._buffer = (ctypes.c_char * (layout.format.size + _TENSOR_MAP_ALIGNMENT))()
+        self._start = -ctypes.addressof(self._buffer) % _TENSOR_MAP_ALIGNMENT
+        base = ctypes.addressof(self._buffer) + self._start
+        self._pointers = (ctypes.c_void_p * max(1, len(self.types)))(*[base + offset for offset in layout.offsets])
         self.table: int = ctypes.addressof(self._pointers)
         """Address of the array of pointers that the driver takes (`kernelParams`)."""
 
-    def __len__(self) -> int:
-        return len(self.types)
-
-    def __setitem__(self, index: int, value: int | float | bytes) -> None:
-        """Set argument `index`: an int (u32, u64), a float (f32) or an encoded tensor map of 128 bytes.
-
-        Raises ValueError when the value does not fit the parameter's type.
-        """
-        kind = self.types[index]
-        offset = self._offsets[index]
-        if kind == "tensormap":
-            if not isinstance(value, bytes) or len(value) != TENSOR_MAP_BYTES:
-                raise ValueError(f"argument {index} is a tensor map of {TENSOR_MAP_BYTES} bytes, got {_shown(value)}")
-            self._bytes[offset : offset + TENSOR_MAP_BYTES] = value
-            return
-        try:
-            _FORMATS[kind].pack_into(self._bytes, offset, value)
-        except (struct.error, OverflowError) as error:
-            raise ValueError(f"argument {index} must be a value of type {kind}, got {_shown(value)}") from error
-
-    def __getitem__(self, index: int) -> int | float | bytes:
-        """Argument `index` as the driver would read it."""
-        kind = self.types[index]
-        offset = self._offsets[index]
-        if kind == "tensormap":
-            return bytes(self._bytes[offset : offset + TENSOR_MAP_BYTES])
-        return _FORMATS[kind].unpack_from(self._bytes, offset)[0]
-
     def bind(self, *values: int | float | bytes) -> None:
-        """Set all arguments, in order."""
+        """Set all arguments, in order: ints (u32, u64), floats (f32), encoded tensor maps of 128 bytes.
+
+        Raises ValueError when a value does not fit its parameter's type.
+        """
         if len(values) != len(self.types):
             raise ValueError(f"the kernel has {len(self.types)} parameters, got {len(values)} arguments")
-        for index, value in enumerate(values):
-            self[index] = value
+        for index in self._layout.maps:
+            value = values[index]
+            if not isinstance(value, bytes) or len(value) != TENSOR_MAP_BYTES:
+                raise ValueError(f"argument {index} is a tensor map of {TENSOR_MAP_BYTES} bytes, got {_shown(value)}")
+        try:
+            self._layout.format.pack_into(self._buffer, self._start, *values)
+        except (struct.error, OverflowError) as error:
+            index = next(at for at, kind in enumerate(self.types) if not _fits(kind, values[at]))
+            raise ValueError(
+                f"argument {index} must be a value of type {self.types[index]}, got {_shown(values[index])}"
+            ) from error
 
 
 class LoadedKernel:
@@ -147,6 +126,10 @@ class BoundLaunch:
             arguments.table,
             0,
         )
+
+    def on(self, stream: int) -> BoundLaunch:
+        """The same launch on another stream."""
+        return BoundLaunch(self._kernel, self._grid, self._arguments, stream)
 
     def __call__(self) -> None:
         """Send it. Raises as `LoadedKernel.launch`."""
@@ -223,19 +206,36 @@ def _module(ordinal: int, cubin: bytes) -> Any:
     return call("cuModuleLoadData", cubin, doing=f"loading a cubin of {len(cubin)} bytes on device {ordinal}")
 
 
+class _Layout(NamedTuple):
+    """Where arguments are: their bytes as one format with gaps, and which of them are tensor maps."""
+
+    offsets: tuple[int, ...]
+    format: struct.Struct
+    maps: tuple[int, ...]
+
+
 @functools.cache
-def _offsets(types: tuple[ParamType, ...]) -> tuple[tuple[int, ...], int]:
+def _layout(types: tuple[ParamType, ...]) -> _Layout:
     offsets: list[int] = []
-    end = 0
+    end, text = 0, "="
     for kind in types:
-        if kind not in (*_FORMATS, "tensormap"):
-            raise ValueError(f"a parameter is one of {', '.join(_FORMATS)}, tensormap; got {kind!r}")
-        size = TENSOR_MAP_BYTES if kind == "tensormap" else _FORMATS[kind].size
-        alignment = _TENSOR_MAP_ALIGNMENT if kind == "tensormap" else size
-        start = -(-end // alignment) * alignment
+        if kind not in _FORMATS:
+            raise ValueError(f"a parameter is one of {', '.join(_FORMATS)}; got {kind!r}")
+        size = struct.calcsize(_FORMATS[kind])
+        start = -(-end // size) * size
+        text += f"{start - end}x{_FORMATS[kind]}"
         offsets.append(start)
         end = start + size
-    return tuple(offsets), end
+    maps = tuple(index for index, kind in enumerate(types) if kind == "tensormap")
+    return _Layout(tuple(offsets), struct.Struct(text), maps)
+
+
+def _fits(kind: ParamType, value: int | float | bytes) -> bool:
+    try:
+        struct.pack(f"={_FORMATS[kind]}", value)
+    except (struct.error, OverflowError):
+        return False
+    return True
 
 
 def _shown(value: object) -> str:

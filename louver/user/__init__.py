@@ -1,1 +1,1 @@
-"""Users' kernels: `louver.jit` binds their arguments, has them compiled, and launches or emulates them."""
+"""Users' kernels: `louver.jit` binds their arguments, compiles them, and launches or emulates them."""

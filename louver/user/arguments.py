@@ -1,4 +1,4 @@
-"""A call's arguments: bound to the kernel's parameters, with the types that Triton gives them, and what a launch needs of each.
+"""A call's arguments: bound to the kernel's parameters, with Triton's types for them and facts for the launch.
 
 Types: an array is a pointer to its elements, a sparse tensor one marked sparse, a descriptor is `tensordesc<…>`; integers are i32,
 or i64 where they need it, but 1, which is compiled in (so that strides of 1 are known); numbers are fp32, truth values u1. A tuple is
@@ -170,7 +170,7 @@ class _Maker:
         elif isinstance(value, int | float):
             self._number(parameter, value, inside=inside)
         elif type(value) in (list, dict):
-            raise TypeError(f"several values are given as a tuple, got a {type(value).__name__}")
+            raise TypeError(f"several values must be passed as a tuple, got a {type(value).__name__}")
         elif hasattr(value, "block_shape"):
             self._descriptor(name, value)
         else:
@@ -195,7 +195,7 @@ class _Maker:
         if isinstance(value, SparseTensor):
             if value.axis < len(value.shape) - 2:
                 raise ValueError(
-                    "a kernel reads tensors that are sparse along their last axis or the one before it, got axis "
+                    "a sparse argument must be sparse along its last axis or the one before it, got axis "
                     f"{value.axis} of shape {value.shape}"
                 )
             self.sparse[name] = value

@@ -13,7 +13,7 @@ from louver.runtime.adapters import make_wait
 from louver.runtime.device import device
 from louver.runtime.driver import is_capturing
 from louver.user.arguments import Call, canonical, plain
-from louver.user.compiled import Wanted, is_loaded, target_of
+from louver.user.compiled import Wanted, find, target_of
 from louver.user.config_outcomes import explain_candidates
 from louver.user.decorated_call import Given
 from louver.user.decorators import Candidate, Layers
@@ -23,7 +23,7 @@ from louver.user.hints import Hints
 from louver.user.hook_copies import rehearsed
 from louver.user.interpreted import interpret
 from louver.user.kernel import Grid, JitKernel, computes, grid_sizes
-from louver.user.recent import Recent, RecentCalls
+from louver.user.launched_calls import LaunchedCall, LaunchedCalls
 from louver.user.refused import Refused, is_refusal
 from louver.user.snapshot import DeviceSnapshot, HostSnapshot
 from louver.user.source import KernelSource
@@ -58,7 +58,7 @@ class AutotunedKernel(JitKernel):
         super().__init__(source, hints)
         self._layers = layers
         self._choices: dict[Hashable, Any] = {}
-        self._hooked = RecentCalls()
+        self._hooked = LaunchedCalls()
         self._lock = threading.Lock()
         self._never: set[str] = set()
 
@@ -75,11 +75,11 @@ class AutotunedKernel(JitKernel):
         attempt = self._chosen(grid, given, send=True)
         if attempt is None:
             return
-        attempt.ready.bound(given.stream)()
+        attempt.ready.launch()
         call = attempt.call
         meta = {name: value for name, value in call.given.items() if name not in call.held}
         sparse = tuple(weakref.ref(each) for each in call.sparse.values())
-        recent = Recent(attempt.ready, attempt.sizes, meta, sparse, self._source.constants, given.ordinal)
+        recent = LaunchedCall(attempt.ready.launch, attempt.sizes, meta, sparse, self._source.constants, given.ordinal)
         if attempt.candidate.hook is None:
             self._recent.keep(args, kwargs, recent)
         else:
@@ -89,7 +89,7 @@ class AutotunedKernel(JitKernel):
     def _prepare(self, grid: Grid, *args: Any, **kwargs: Any) -> None:
         given = self._given(args, kwargs)
         if given.ordinal is None:
-            raise ValueError("a kernel is prepared for a GPU: give arrays on one")
+            raise ValueError("prepare needs arrays on a GPU: move them there")
         ordinal, given = given.ordinal, self._completed(given)
         # Launches that are timed, and hooks, write: the arrays hold again what they held.
         writes = self._layers.hooked or self._remembered(given) is None
@@ -247,7 +247,7 @@ class AutotunedKernel(JitKernel):
                     found.append(self._ready(candidate, call, hints, sizes, given))
             except Exception as error:
                 refused.add(candidate, error)
-                if wanted is not None and not is_loaded(wanted, given.ordinal):
+                if wanted is not None and find(wanted, given.ordinal) is None:
                     self._never.add(wanted.key)
         return found, refused
 
@@ -259,7 +259,7 @@ class AutotunedKernel(JitKernel):
             )
 
     def _key(self, given: Given) -> Hashable:
-        """What a choice goes by: Triton's key, and what else decides which kernels there are."""
+        """The key of a choice: Triton's key, and all else that decides the kernels."""
         named = given.named
         keys: Sequence[str] = self._layers.tuner.keys
         constants = [each.name for each in self._parameters if each.constexpr and each.name in named]

@@ -1,55 +1,46 @@
-"""A call of a kernel of register tiles, checked against what the kernel takes for granted of its arguments."""
+"""A call of a register-tile kernel, checked against the kernel's assumptions about its arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from louver.compile.tile_signature import Reach, SparseView, TileSignature
 from louver.formats.tensor import SparseTensor
-from louver.ir.polynomial import Numbers, with_grid
+from louver.ir.conditions import Conditions, Reach, SparseView
+from louver.ir.polynomial import Numbers
 from louver.isa.metadata import WARP_ROWS
 from louver.library.operand import as_stored
 from louver.user.arguments import Call
-from louver.user.bind_product import check_extent, check_rows_apart
+from louver.user.checked_call import CheckedCall
 
 
-def check_tiles(name: str, signature: TileSignature, call: Call, grid: Sequence[int]) -> None:
-    """Raises ValueError for sparse tensors that register tiles do not read, and for sizes that are not those of the call's tensors."""
-    numbers = with_grid(call.numbers, grid)
-    for argument, of in signature.multiples:
-        if int(call.numbers[argument]) % of:
-            raise ValueError(
-                f"{name} takes {argument} in multiples of {of}, so that sparse tiles begin with whole rows and words of metadata, got "
-                f"{call.numbers[argument]}"
-            )
-    for argument in dict.fromkeys(each.argument for each in signature.parameters if each.part == "values"):
-        s = call.sparse.get(argument)
-        if s is None:
-            raise ValueError(f"{name} reads {argument!r} as a sparse tensor, got an array: compress it")
+def check_tiles(name: str, conditions: Conditions, sparse: Sequence[str], call: Call, grid: Sequence[int]) -> None:
+    """Raises ValueError for sparse tensors that register tiles do not read, and for sizes that are not those of the call's tensors.
+
+    sparse: the arguments that are read as sparse tensors.
+    """
+    checked = CheckedCall.of(name, call, grid)
+    for argument in sparse:
+        s = checked.sparse(argument)
         given = {part: _described(call, argument, part) for part in ("shape", "stride")}
         if given["shape"] and (given["shape"] != tuple(s.shape) or given["stride"] != _contiguous(s.shape)):
             raise ValueError(
-                f"{name} is given the sizes and strides of the dense tensor for {argument!r}, {list(s.shape)} and "
-                f"{list(_contiguous(s.shape))}, got {list(given['shape'])} and {list(given['stride'])}"
+                f"{name} must be given the sizes and strides of the dense tensor for {argument!r}, "
+                f"{list(s.shape)} and {list(_contiguous(s.shape))}, got {list(given['shape'])} and "
+                f"{list(given['stride'])}"
             )
         if s.size % s.pattern.m:
             raise ValueError(
                 f"K of {name}'s sparse argument {argument!r} is a multiple of {s.pattern.m}, got {s.size}: pad it with zeros"
             )
-        check_rows_apart(name, argument, s, signature.rows_apart, numbers)
-        s = as_stored(s)
-        for view in signature.views:
-            if view.argument == argument:
-                _check_view(name, view, s, numbers)
-        for reach in signature.reaches:
-            if reach.argument == argument:
-                _check_reach(name, reach, s, numbers)
-    for view in signature.dense_views:
-        sizes, strides = ([each.value(numbers) for each in part] for part in (view.sizes, view.strides))
+    checked.check(conditions)
+    for view in conditions.views:
+        _check_view(name, view, as_stored(checked.sparse(view.argument)), checked.numbers)
+    for reach in conditions.reaches:
+        _check_reach(name, reach, as_stored(checked.sparse(reach.argument)), checked.numbers)
+    for view in conditions.dense_views:
+        sizes, strides = ([each.value(checked.numbers) for each in part] for part in (view.sizes, view.strides))
         if min(sizes) > 0:
-            check_extent(
-                name, view.argument, 1 + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True)), call
-            )
+            checked.check_extent(view.argument, 1 + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True)))
 
 
 def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers) -> None:
@@ -70,8 +61,8 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers) 
         # A single row has no neighbours, but its stride may say how long it is, or how many rows a matrix has.
         if stride != apart and (count > 1 or (rows and (many or view.columns == view.strides[-1]))):
             raise ValueError(
-                f"{name} is given the strides of the dense tensor, contiguous, for {argument!r}: {'rows' if rows else 'matrices'} are "
-                f"{apart} elements apart, got a stride of {stride}"
+                f"{name} must be given the strides of the dense tensor, contiguous, for {argument!r}: "
+                f"{'rows' if rows else 'matrices'} are {apart} elements apart, got a stride of {stride}"
             )
     if many and any(rows > held for rows, held in zip(given, shape[1:-1], strict=True)):
         raise ValueError(
@@ -115,7 +106,8 @@ def _check_reach(name: str, reach: Reach, s: SparseTensor, numbers: Numbers) -> 
 
 def _beyond(name: str, argument: str, what: str, given: int, held: int) -> ValueError:
     return ValueError(
-        f"{name} reads {given} {what} of {argument!r}, which has {held}: give it the tensor's own sizes, and mask what is beyond them"
+        f"{name} reads {given} {what} of {argument!r}, which has {held}: pass the tensor's own sizes, and mask "
+        "elements beyond them"
     )
 
 

@@ -1,4 +1,4 @@
-"""A call's kernel and the values of its parameters, for a device and for the emulator alike."""
+"""A call's kernel and the values of its parameters, for a device and for the emulator."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ from typing import Generic, Protocol, TypeVar
 
 from louver.compile.plan.layout import metadata_words
 from louver.compile.plan.schedule import Schedule
-from louver.compile.signature import Signature, parameter_name
-from louver.compile.tile_signature import Part, TileSignature
+from louver.compile.signature import BoxParameter, Part, parameter_name
 from louver.formats.tensor import SparseTensor
-from louver.ir.polynomial import with_grid
+from louver.ir.conditions import Conditions
+from louver.ir.polynomial import Numbers, with_grid
+from louver.ir.product import ProductNest
 from louver.isa.targets import Target
-from louver.isa.tensormap import TensorMap
-from louver.library.bind import Held, UnmappableError, product_arguments, tile_arguments
+from louver.library import bind
+from louver.library.boxes import Held
+from louver.library.compiled import BuiltKernel
 from louver.library.fused import Bound
 from louver.library.rows import Rows
+from louver.runtime.driver import DriverError
 from louver.user.arguments import Call
-from louver.user.bind_product import Matrix, PartError, ProductCall, bind_product, check_alignment, check_direct
+from louver.user.bind_product import Matrix, ProductCall, bind_product, check_alignment, check_direct
 from louver.user.bind_tiles import check_tiles
-from louver.user.compiled import UserKernel, Variant
+from louver.user.checked_call import PartError
+from louver.user.compiled import Variant
 from louver.user.hints import Hints
 from louver.user.retile import schedule_of
 
@@ -39,7 +43,7 @@ class Machine(Protocol[K]):
         """SMs that share a product's tiles."""
         ...
 
-    def kernel(self, variant: Variant, schedule: Schedule | None = None) -> UserKernel[K]:
+    def kernel(self, variant: Variant, schedule: Schedule | None = None) -> BuiltKernel[K]:
         """The call's kernel. schedule: a product's; None leaves it to Louver."""
         ...
 
@@ -59,16 +63,20 @@ class Memory(Machine[K], Protocol[K, M]):
         """The values of a sparse argument, and its metadata for products of `element`."""
         ...
 
-    def encode(self, tensor_map: TensorMap) -> M:
+    def tensor_map(self, box: BoxParameter, place: Held, numbers: Numbers) -> M:
         """A tensor map as kernels are given it."""
         ...
+
+
+class UnmappableError(ValueError):
+    """An array that bulk copies cannot read: its kernel is the one without boxes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen(Generic[K]):
     """The kernel that runs a call. product: what the call binds, None for register tiles. refused: why it is not a product's call."""
 
-    kernel: UserKernel[K]
+    kernel: BuiltKernel[K]
     product: ProductCall | None = None
     refused: PartError | None = None
 
@@ -77,7 +85,7 @@ class Chosen(Generic[K]):
 class BoundKernel(Generic[K, M]):
     """A kernel with its grid and the values of its parameters, in order."""
 
-    kernel: UserKernel[K]
+    kernel: BuiltKernel[K]
     grid: tuple[int, int, int]
     values: dict[str, M | int | float]
 
@@ -88,11 +96,11 @@ def choose(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Ma
     Raises ValueError where sizes, arrays and grid do not fit together, and what `machine.kernel` raises.
     """
     kernel = machine.kernel("bulk")
-    facts = kernel.launch.facts
-    if facts is None:
+    nest = kernel.launch.checked
+    if not isinstance(nest, ProductNest):
         return Chosen(kernel)
     try:
-        product = bind_product(name, facts, call, grid)
+        product = bind_product(name, nest, call, grid)
     except PartError as error:
         if hints.schedule:
             raise
@@ -108,12 +116,12 @@ def choose(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Ma
     schedule = None
     if not hints.schedule:
         sizes = product.m, product.n, product.batch
-        schedule = schedule_of(facts, sizes, machine.target, machine.sm_count, aligned_output=out.bulk_writable)
+        schedule = schedule_of(nest, sizes, machine.target, machine.sm_count, aligned_output=out.bulk_writable)
     if schedule not in (None, kernel.launch.schedule):
         kernel = machine.kernel("bulk" if out.bulk_writable else "direct", schedule)
-    elif kernel.launch.stores_in_bulk and not out.bulk_writable:
+    elif _stores_in_bulk(kernel) and not out.bulk_writable:
         kernel = machine.kernel("direct")
-        check_direct(name, product, out, "bulk" if kernel.launch.stores_in_bulk else "direct")
+        check_direct(name, product, out, "bulk" if _stores_in_bulk(kernel) else "direct")
     return Chosen(kernel, product)
 
 
@@ -132,36 +140,47 @@ def bind_call(name: str, hints: Hints, call: Call, grid: Sequence[int], memory: 
         raise chosen.refused from None
 
 
-def _bind_product(kernel: UserKernel[K], product: ProductCall, call: Call, memory: Memory[K, M]) -> BoundKernel[K, M]:
-    signature, schedule = kernel.signature, kernel.launch.schedule
-    assert isinstance(signature, Signature) and schedule is not None
+def _bind_product(kernel: BuiltKernel[K], product: ProductCall, call: Call, memory: Memory[K, M]) -> BoundKernel[K, M]:
+    schedule = kernel.launch.schedule
+    assert schedule is not None, "products have one"
     parts = [call.sparse[argument] for argument in product.sparse]
     words = metadata_words(schedule, parts[0].dtype.name)
     values, metadata = memory.product_operand(parts, words, product.entries)
     dense, out = (_rows(matrix, call, memory) for matrix in (product.dense, product.out))
     maps = {"a": values, "b": dense, "d": out}
     pointers = {parameter_name(argument): memory.held(argument).address for argument in call.arrays}
-    bound = Bound(pointers, product.numbers, product.sizes)
+    bound = Bound(pointers, product.numbers)
     sizes = product.m, product.n, product.k
-    arguments = product_arguments(
-        signature, sizes, maps, metadata, bound, lambda parameter, rows: memory.encode(rows.tensor_map(parameter))
-    )
-    ctas = signature.grid(product.m, product.n, memory.sm_count, product.batch)
-    return BoundKernel(kernel, (ctas, 1, 1), arguments)
+    sized = bind.Sized.of(kernel.signature, sizes, maps, memory.sm_count)
+    places = {name: rows.held for name, rows in maps.items()}
+    arguments = bind.bind_product(kernel.signature, sized, places, metadata, bound, memory.tensor_map)
+    return BoundKernel(kernel, (sized.ctas, 1, 1), arguments)
 
 
 def _bind_tiles(
-    name: str, kernel: UserKernel[K], call: Call, grid: Sequence[int], memory: Memory[K, M]
+    name: str, kernel: BuiltKernel[K], call: Call, grid: Sequence[int], memory: Memory[K, M]
 ) -> BoundKernel[K, M]:
-    signature = kernel.signature
-    assert isinstance(signature, TileSignature)
-    check_tiles(name, signature, call, grid)
+    signature, taken = kernel.signature, kernel.launch.checked
+    assert isinstance(taken, Conditions), "products are bound as such"
+    check_tiles(name, taken, [argument for argument, _ in signature.metadata], call, grid)
     held: dict[tuple[str, str], Held] = {(argument, "address"): memory.held(argument) for argument in call.arrays}
     for argument, element in signature.metadata:
         held |= {(argument, part): each for part, each in memory.tile_operand(argument, element).items()}
-    arguments = tile_arguments(signature, with_grid(call.numbers, grid), held, memory.encode)
+
+    def made(box: BoxParameter, place: Held, numbers: Numbers) -> M:
+        try:
+            return memory.tensor_map(box, place, numbers)
+        except (ValueError, DriverError) as error:
+            raise UnmappableError(str(error)) from error
+
+    arguments = bind.bind_arguments(signature, with_grid(call.numbers, grid), held, made)
     x, y, z = (*grid, 1, 1)[:3]
     return BoundKernel(kernel, (x, y, z), arguments)
+
+
+def _stores_in_bulk(kernel: BuiltKernel[K]) -> bool:
+    """Whether bulk copies write the output of a product."""
+    return ("d", "matrix") in {(each.argument, each.part) for each in kernel.signature.parameters}
 
 
 def _rows(matrix: Matrix, call: Call, machine: Machine[K]) -> Rows:

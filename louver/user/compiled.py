@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from louver.compile.plan.schedule import Schedule
-from louver.compile.signature import MapParameter, Signature
-from louver.compile.tile_signature import TileSignature
 from louver.frontend.transposed import LENGTH
-from louver.ir.plain import from_json, to_json
+from louver.ir.product import ProductNest
 from louver.isa.targets import target as machine
+from louver.library.compiled import BuiltKernel, find_loaded, load_record, record_made
 from louver.ptx.assembler import ptxas_version
-from louver.runtime.cache import KernelRecord, kernel_cache, problem_key, ptx_hash
+from louver.runtime.cache import KernelRecord, kernel_cache, problem_key
 from louver.runtime.device import device
-from louver.runtime.module import LoadedKernel, load
+from louver.runtime.module import LoadedKernel
 from louver.user.arguments import Call, Kind
-from louver.user.facts import ProductFacts
 from louver.user.hints import Hints
 from louver.user.retile import SM_COUNT, Sized, sized
 from louver.user.source import TileSource
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from louver.compile.choose_family import CompiledKernel
-    from louver.compile.products import CompiledProduct
-    from louver.compile.tiles import CompiledTiles
     from louver.user.occupancy import Assembled
 
 
@@ -106,63 +102,10 @@ class Wanted:
         )
 
 
-K = TypeVar("K")
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """What a launch binds. facts, schedule: of a product; register tiles have a signature alone."""
-
-    signature: Signature | TileSignature
-    facts: ProductFacts | None = None
-    schedule: Schedule | None = None
-
-    @classmethod
-    def of(cls, made: CompiledProduct | CompiledTiles) -> Launch:
-        """Of a compiled kernel."""
-        nest = getattr(made, "nest", None)
-        return cls(made.signature, None if nest is None else ProductFacts.of(nest), getattr(made, "schedule", None))
-
-    @property
-    def stores_in_bulk(self) -> bool:
-        """Whether bulk copies write the output."""
-        return any(isinstance(each, MapParameter) and each.operand == "d" for each in self.signature.parameters)
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON values that `from_json` reads back."""
-        return {
-            "signature": to_json(self.signature),
-            "facts": None if self.facts is None else to_json(self.facts),
-            "schedule": None if self.schedule is None else self.schedule.flat(),
-        }
-
-    @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> Launch:
-        """The launch that `to_json` wrote."""
-        if facts["facts"] is None:
-            return cls(from_json(TileSignature, facts["signature"]))
-        signature, product = from_json(Signature, facts["signature"]), from_json(ProductFacts, facts["facts"])
-        return cls(signature, product, Schedule.of(**facts["schedule"]))
-
-
-@dataclass(frozen=True, slots=True)
-class UserKernel(Generic[K]):
-    """A kernel, on a device or as the emulator runs it, and what its launch binds."""
-
-    kernel: K
-    launch: Launch
-
-    @property
-    def signature(self) -> Signature | TileSignature:
-        """Its parameters and threads."""
-        return self.launch.signature
-
-
 def compile_wanted(wanted: Wanted) -> CompiledKernel:
     """The kernel at every stage. Raises UnsupportedKernelError, with the operation and its line, or ValueError with the rule."""
     # A warm start reads the record from disk and needs neither xDSL nor Triton's compiler.
     from louver.compile.choose_family import Choice, Reading, compile_kernel
-    from louver.ir.product import ProductNest
     from louver.library.configure import choose_for_nest
 
     fixed = dict(wanted.hints.schedule)
@@ -227,27 +170,21 @@ def assembled(wanted: Wanted, kernel: CompiledKernel | None = None) -> Assembled
         # The epilogue leaves no room for the library's tile: the kernel's own is smaller.
         return assembled(replace(wanted, schedule=None, sized=None))
     raise UncleanKernelError(
-        f"a product keeps its sums in registers and its products in flight; {wanted.source.name} does not assemble cleanly: "
-        f"{'; '.join(assembly.faults)} (ptxas {assembly.version}, {made.schedule}). Give the kernel a smaller tile, or its "
-        f"epilogue fewer arrays{_without(wanted.hints)}"
+        f"a product must assemble without spills and serialized products; {wanted.source.name} does not: "
+        f"{'; '.join(assembly.faults)} (ptxas {assembly.version}, {made.schedule}). Give the kernel a smaller "
+        f"tile, or its epilogue fewer arrays{_without(wanted.hints)}"
     )
 
 
 def build_record(wanted: Wanted) -> KernelRecord:
     """Compile and assemble. Raises as `assembled`."""
     found = assembled(wanted)
-    made = found.kernel.made
-    return KernelRecord(
-        kernel=made.signature.kernel,
-        cubin=found.assembly.cubin,
-        ptx_hash=ptx_hash(made.ptx, ptxas=ptxas_version()),
-        launch=Launch.of(made).to_json(),
-        resources={
-            "ptxas": ptxas_version(),
-            "refusal": found.kernel.refusal,
-            "registers": found.assembly.kernels[0].registers,
-            "spilled_bytes": found.spilled,
-        },
+    return record_made(
+        found.kernel.made,
+        found.assembly,
+        refusal=found.kernel.refusal,
+        registers=found.assembly.kernels[0].registers,
+        spilled_bytes=found.spilled,
     )
 
 
@@ -301,49 +238,27 @@ def record_of(wanted: Wanted) -> KernelRecord:
 
     def build() -> KernelRecord:
         record = build_record(wanted)
-        if record.launch["facts"] is not None:
+        if is_product(record):
             cache.put(wanted.product_key, record)
         return record
 
     return cache.get(wanted.product_key) or cache.get_or_build(wanted.key, build)
 
 
-def is_loaded(wanted: Wanted, ordinal: int) -> bool:
-    """Whether `loaded` has the kernel already, so that it neither compiles nor reads a file."""
-    return _found(wanted, ordinal) is not None
+def is_product(record: KernelRecord) -> bool:
+    """Whether a record is of a product, or of register tiles."""
+    return record.launch["schedule"] is not None
 
 
-def loaded(wanted: Wanted, ordinal: int) -> UserKernel[LoadedKernel]:
-    """The kernel, ready to launch on device `ordinal`; loaded once for the life of the process."""
-    found = _found(wanted, ordinal)
-    if found is not None:
-        return found
-    made = _load(wanted, ordinal)
-    return _loaded().setdefault((wanted.key if made.launch.facts is None else wanted.product_key, ordinal), made)
+def find(wanted: Wanted, ordinal: int) -> BuiltKernel[LoadedKernel] | None:
+    """The kernel if device `ordinal` has it already; None where it must be compiled, or read from a file."""
+    return find_loaded(wanted.product_key, ordinal) or find_loaded(wanted.key, ordinal)
 
 
-def _found(wanted: Wanted, ordinal: int) -> UserKernel[LoadedKernel] | None:
-    return _loaded().get((wanted.product_key, ordinal)) or _loaded().get((wanted.key, ordinal))
-
-
-@functools.cache
-def _loaded() -> dict[tuple[str, int], UserKernel[LoadedKernel]]:
-    return {}
-
-
-def _load(wanted: Wanted, ordinal: int) -> UserKernel[LoadedKernel]:
+def loaded(wanted: Wanted, ordinal: int) -> BuiltKernel[LoadedKernel]:
+    """The kernel, ready to launch on device `ordinal`, where `find` finds it for the life of the process."""
     record = record_of(wanted)
-    launch = Launch.from_json(record.launch)
-    signature = launch.signature
-    kernel = load(
-        record.cubin,
-        record.kernel,
-        dynamic_shared=signature.shared_bytes,
-        threads=signature.threads,
-        cluster=signature.cluster if isinstance(signature, Signature) else 1,
-        ordinal=ordinal,
-    )
-    return UserKernel(kernel, launch)
+    return load_record(wanted.product_key if is_product(record) else wanted.key, ordinal, record)
 
 
 def target_of(ordinal: int) -> str:

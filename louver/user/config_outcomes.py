@@ -1,4 +1,4 @@
-"""What becomes of each config of `triton.autotune`, as `explain` says it."""
+"""The outcome of each config of `triton.autotune`, as `explain` reports it."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def explain_candidates(
     candidate, explanation = (timed or found)[0]
     if candidate.config is None:
         return explanation
-    why = "was the fastest here" if timed and len(found) > 1 else "is the first that Louver takes"
+    why = "was the fastest here" if timed and len(found) > 1 else "is the first config that Louver takes"
     what = "was slower" if timed else "is to be timed on a GPU"
     others = [f"{other} {what}" for other, _ in found if other is not candidate]
-    others += [f"{other} makes a kernel that is among these" for other in copies]
+    others += [f"{other} makes the same kernel as one of these" for other in copies]
     return replace(explanation, config=f"{candidate} {why}", others=(*others, *refused.reasons))

@@ -1,4 +1,4 @@
-"""What stands above a kernel: `triton.autotune` and `triton.heuristics`, as what they make of a call's arguments."""
+"""Decorators above a kernel: `triton.autotune` and `triton.heuristics`, and their effect on a call's arguments."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Candidate:
 
     @property
     def hook(self) -> Callable[[dict[str, Any]], Any] | None:
-        """What the config calls before each launch."""
+        """The function that the config calls before each launch."""
         return None if self.config is None else self.config.pre_hook
 
     @property
@@ -115,7 +115,7 @@ class Layers:
             )
             raise
         if not found:
-            raise ValueError(f"prune_configs_by leaves a config at least, got none of {self.count}")
+            raise ValueError(f"prune_configs_by must leave one config at least, got none of {self.count}")
         return found
 
     def candidate(self, config: Any, args: tuple[Any, ...], outer: dict[str, Any]) -> Candidate:
@@ -143,7 +143,7 @@ class Layers:
     def _computed(
         self, values: Mapping[str, Heuristic], args: tuple[Any, ...], kwargs: dict[str, Any], above: bool
     ) -> dict[str, Any]:
-        """What heuristics make of the arguments, each seeing those before it. above: `triton.autotune` stands below."""
+        """The constants that heuristics compute from the arguments, each seeing those before it. above: `triton.autotune` stands below."""
         found: dict[str, Any] = {}
         for name, heuristic in values.items():
             try:

@@ -1,4 +1,4 @@
-"""A call without sparse tensors: Triton's own, which Triton compiles and launches."""
+"""A call without sparse tensors: Triton compiles and launches it."""
 
 from __future__ import annotations
 

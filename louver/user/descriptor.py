@@ -1,4 +1,4 @@
-"""A tensor descriptor over any array, a sparse tensor too: what Triton's own is over PyTorch tensors."""
+"""A tensor descriptor over any array, a sparse tensor too: the counterpart of Triton's over PyTorch tensors."""
 
 from __future__ import annotations
 

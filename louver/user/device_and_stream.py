@@ -1,4 +1,4 @@
-"""Where a call's arrays are, and in which stream's order they are used."""
+"""The device and the stream of a call's arrays."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ def place(name: str, found: Mapping[str, ArrayView]) -> tuple[int | None, int]:
     """The device of the call's arrays, None for host memory, and the stream that their library works on."""
     arrays = list(found.items())
     if not arrays:
-        raise ValueError(f"{name} is called with an array at least, to which it stores")
+        raise ValueError(f"{name} needs at least one array among its arguments, to store to")
     (first, array), *others = arrays
     for other, its in others:
         if its.device != array.device:
             raise ValueError(
-                f"{name}'s arrays are in one place, got {first!r} {_where(array)} and {other!r} {_where(its)}"
+                f"{name}'s arrays must be in one place, got {first!r} {_where(array)} and {other!r} {_where(its)}"
             )
     return array.device, _stream(name, arrays)
 
@@ -30,9 +30,10 @@ def _stream(name: str, arrays: Sequence[tuple[str, ArrayView]]) -> int:
         if handle != handles[0]:
             first, array = named[0]
             raise ValueError(
-                f"{name}'s arrays are in use on one stream, got {first!r} ({array.kind}) on stream {array.stream:#x} and {other!r} "
-                f"({found.kind}) on stream {found.stream:#x}, of which neither waits for the other: make one of them the current "
-                "stream of both libraries, or hand all arrays to one library, which then waits (torch.from_dlpack)"
+                f"{name}'s arrays must be in use on one stream, got {first!r} ({array.kind}) on stream "
+                f"{array.stream:#x} and {other!r} ({found.kind}) on stream {found.stream:#x}; neither stream "
+                "waits for the other: make one of them the current stream of both libraries, or hand all "
+                "arrays to one library, which then waits (torch.from_dlpack)"
             )
     return max(array.stream or 0 for _, array in named or arrays)
 

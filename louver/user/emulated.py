@@ -7,20 +7,22 @@ from dataclasses import dataclass
 
 from louver.compile.choose_family import CompiledKernel
 from louver.compile.plan.schedule import Schedule
-from louver.compile.tile_signature import Part
+from louver.compile.signature import BoxParameter, Part
 from louver.emulator import GlobalMemory, Latest, Order, Report, run
 from louver.formats.tensor import SparseTensor
+from louver.ir.polynomial import Numbers
 from louver.isa.targets import Target
 from louver.isa.targets import target as machine
 from louver.isa.tensormap import TensorMap
-from louver.library.bind import Held
+from louver.library.boxes import Held, tensor_map
+from louver.library.compiled import BuiltKernel, Launch
 from louver.library.emulate import sparse_operand
 from louver.library.operand import tile_metadata, tile_values
 from louver.library.rows import Rows
 from louver.ptx.module import Kernel
 from louver.user.arguments import Call
 from louver.user.binding import bind_call
-from louver.user.compiled import Launch, UserKernel, Variant
+from louver.user.compiled import Variant
 from louver.user.gated_pairs import operand
 from louver.user.hints import Hints
 from louver.user.interpreted import TARGET, flat
@@ -61,10 +63,10 @@ class EmulatedMemory:
     arrays: Mapping[str, Held]
     target: Target
 
-    def kernel(self, variant: Variant, schedule: Schedule | None = None) -> UserKernel[Kernel]:
+    def kernel(self, variant: Variant, schedule: Schedule | None = None) -> BuiltKernel[Kernel]:
         """The kernel, as it is compiled."""
         made = self.compiled(variant, schedule).made
-        return UserKernel(made.kernel, Launch.of(made))
+        return BuiltKernel(made.kernel, Launch.of(made))
 
     def held(self, argument: str) -> Held:
         """A dense array, as far off a multiple of 16 bytes as NumPy has it."""
@@ -81,6 +83,6 @@ class EmulatedMemory:
         metadata = self.memory.add(f"{argument} metadata", tile_metadata(s, element), writable=False)
         return {"values": Held(values.address, values.size), "metadata": Held(metadata.address, metadata.size)}
 
-    def encode(self, tensor_map: TensorMap) -> TensorMap:
+    def tensor_map(self, box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
         """As it is."""
-        return tensor_map
+        return tensor_map(box, place, numbers)

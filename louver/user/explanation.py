@@ -1,4 +1,4 @@
-"""What a user is told of how a call runs."""
+"""The explanation of how a call runs."""
 
 from __future__ import annotations
 

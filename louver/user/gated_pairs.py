@@ -1,4 +1,4 @@
-"""Gate and up weights that a kernel takes one by one, as the one operand that its product reads: made once for each pair."""
+"""Gate and up weights as the one operand that a product reads: made once for each pair."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from louver.formats.tensor import SparseTensor
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Pair:
-    """What was made of two tensors, which it does not keep; it follows their values."""
+    """The operand made of two tensors. It does not keep them alive, and follows their values."""
 
     gate: weakref.ref[SparseTensor]
     up: weakref.ref[SparseTensor]

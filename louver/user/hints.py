@@ -1,4 +1,4 @@
-"""What a user may say about how a kernel runs: fields of `Schedule` by name, and the options that Triton has."""
+"""A user's hints for a kernel: fields of `Schedule` by name, and Triton's options."""
 
 from __future__ import annotations
 

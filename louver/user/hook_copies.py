@@ -1,4 +1,4 @@
-"""Hooks called on copies: for questions about a call that must not change its arguments."""
+"""Calls hooks on copies, for questions about a call that must not change its arguments."""
 
 from __future__ import annotations
 

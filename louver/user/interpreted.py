@@ -1,4 +1,4 @@
-"""A call on NumPy arrays by the meaning of its tile IR: the reference path, program by program, without a GPU."""
+"""A call on NumPy arrays by the interpreter of tile IR: the reference path, program by program, without a GPU."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def flat(array: ArrayView) -> NDArray[Any]:
         raise ValueError("only arrays in host memory can be run without a GPU")
     first, last = array.byte_range
     if first < array.address:
-        raise ValueError(f"a kernel walks its arrays upwards, got strides {array.strides}: copy the array first")
+        raise ValueError(
+            f"a kernel needs arrays without negative strides, got strides {array.strides}: copy the array first"
+        )
     count = (last - first) // array.element.bytes
     # NumPy has no name for some 8-bit floats, by which it would pass them on.
     bits = host.view(array.element.bits_dtype)

@@ -17,7 +17,7 @@ from louver.user.device_and_stream import place
 from louver.user.explanation import Explanation
 from louver.user.hints import Hints
 from louver.user.interpreted import TARGET, interpret
-from louver.user.recent import Recent, RecentCalls
+from louver.user.launched_calls import LaunchedCall, LaunchedCalls
 from louver.user.source import KernelSource
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ class JitKernel:
         self._source = source
         self._hints = hints
         self._parameters = source.parameters
-        self._recent = RecentCalls()
+        self._recent = LaunchedCalls()
         self._compiled: dict[str, CompiledKernel] = {}
 
     def __getitem__(self, grid: Grid) -> Callable[..., None]:
-        """What launches the kernel over a grid: up to three sizes, or a function of the call's arguments."""
+        """A launcher of the kernel over a grid: up to three sizes, or a function of the call's arguments."""
         return partial(self._launch, grid)
 
     @property
@@ -87,16 +87,18 @@ class JitKernel:
         bound = ready(self._source, hints, call, sizes, ordinal, stream)
         for array in call.arrays.values():
             make_wait(array, stream)
-        bound.bound(stream)()
+        bound.launch()
         meta = {name: value for name, value in call.given.items() if name not in call.held}
         sparse = tuple(weakref.ref(each) for each in call.sparse.values())
-        self._recent.keep(args, kwargs, Recent(bound, sizes, meta, sparse, self._source.constants, ordinal))
+        self._recent.keep(
+            args, kwargs, LaunchedCall(bound.launch, sizes, meta, sparse, self._source.constants, ordinal)
+        )
 
     def _prepare(self, grid: Grid, *args: Any, **kwargs: Any) -> None:
         call, hints = self._call(args, kwargs)
         ordinal, stream = place(self._source.name, call.arrays)
         if ordinal is None:
-            raise ValueError("a kernel is prepared for a GPU: give arrays on one")
+            raise ValueError("prepare needs arrays on a GPU: move them there")
         from louver.user.launch import ready
 
         ready(self._source, hints, call, grid_sizes(grid, call.given), ordinal, stream)
@@ -170,7 +172,7 @@ def grid_sizes(grid: Grid, given: dict[str, Any]) -> tuple[int, ...]:
     return found
 
 
-def computes(grid: Grid, recent: Recent) -> bool:
+def computes(grid: Grid, recent: LaunchedCall) -> bool:
     """Whether a grid that is computed is the one that was checked; False where it goes by the arrays, which are not kept."""
     try:
         return callable(grid) and grid_sizes(grid, recent.meta) == recent.grid

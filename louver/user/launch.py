@@ -6,21 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from louver.compile.plan.schedule import Schedule
-from louver.compile.tile_signature import Part
+from louver.compile.signature import BoxParameter, Part
 from louver.formats.tensor import SparseTensor
+from louver.ir.polynomial import Numbers
 from louver.isa.targets import Target
 from louver.isa.targets import target as machine
-from louver.isa.tensormap import TensorMap
-from louver.library.bind import Held, packed
+from louver.library.bind import packed
+from louver.library.boxes import Held, encoded_map
+from louver.library.compiled import BuiltKernel
 from louver.library.rows import Rows
 from louver.library.state import TensorState
 from louver.runtime.device import device
 from louver.runtime.driver import device_context, is_capturing
-from louver.runtime.module import ArgumentPack, BoundLaunch, LoadedKernel, ParamType
-from louver.runtime.tensormap import encode
+from louver.runtime.module import BoundLaunch, LoadedKernel
 from louver.user.arguments import Call
 from louver.user.binding import bind_call
-from louver.user.compiled import UserKernel, Variant, Wanted, is_loaded, loaded, target_of
+from louver.user.compiled import Variant, Wanted, find, loaded, target_of
 from louver.user.gated_pairs import is_made, operand
 from louver.user.hints import Hints
 from louver.user.source import KernelSource
@@ -28,16 +29,12 @@ from louver.user.source import KernelSource
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A bound launch. What it reads of sparse tensors lives as long as they do. product: whether it is one, or register tiles."""
+    """A launch to the call's stream. What it reads of sparse tensors lives as long as they do. product: whether it is one, or register
+    tiles.
+    """
 
-    kernel: LoadedKernel
-    grid: tuple[int, int, int]
-    pack: ArgumentPack
+    launch: BoundLaunch
     product: bool
-
-    def bound(self, stream: int) -> BoundLaunch:
-        """The launch to a stream."""
-        return self.kernel.bound(self.grid, self.pack, stream)
 
 
 def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], ordinal: int, stream: int) -> Ready:
@@ -50,9 +47,9 @@ def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], o
         place = machine(target_of(ordinal)), device(ordinal).sm_count
         memory = DeviceMemory(source, hints, call, grid, ordinal, stream, *place)
         found = bind_call(source.name, hints, call, grid, memory)
-        kernel = found.kernel
-        types: list[ParamType] = [parameter.type for parameter in kernel.signature.all_parameters]
-        return Ready(kernel.kernel, found.grid, packed(types, found.values), kernel.launch.facts is not None)
+        pack = packed(found.kernel.signature.types, found.values)
+        launch = found.kernel.kernel.bound(found.grid, pack, stream)
+        return Ready(launch, found.kernel.launch.schedule is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +65,15 @@ class DeviceMemory:
     target: Target
     sm_count: int
 
-    def kernel(self, variant: Variant, schedule: Schedule | None = None) -> UserKernel[LoadedKernel]:
+    def kernel(self, variant: Variant, schedule: Schedule | None = None) -> BuiltKernel[LoadedKernel]:
         """The kernel, loaded."""
         asked = self.source, self.hints, self.call, variant, self.target.name, self.grid, self.sm_count
         wanted = Wanted.of(*asked, schedule=schedule)
-        if not is_loaded(wanted, self.ordinal):
+        found = find(wanted, self.ordinal)
+        if found is None:
             self._refuse_capture("compiled")
-        return loaded(wanted, self.ordinal)
+            found = loaded(wanted, self.ordinal)
+        return found
 
     def held(self, argument: str) -> Held:
         """A dense array, where it is."""
@@ -102,9 +101,9 @@ class DeviceMemory:
         values, metadata = (Held(each.address, each.nbytes) for each in (found.values, found.metadata))
         return {"values": values, "metadata": metadata}
 
-    def encode(self, tensor_map: TensorMap) -> bytes:
-        """By the driver."""
-        return encode(tensor_map)
+    def tensor_map(self, box: BoxParameter, place: Held, numbers: Numbers) -> bytes:
+        """As the driver encodes it."""
+        return encoded_map(box, place, numbers)
 
     def _refuse_capture(self, what: str) -> None:
         if is_capturing(self.stream):

@@ -1,11 +1,14 @@
-"""Registers of register tiles: more warps where a thread would spill, and fewer registers a thread where more CTAs then fit an SM."""
+"""Registers of register tiles: more warps where a thread would spill, smaller rings where registers let more CTAs fit an SM, and fewer
+registers a thread where more CTAs then fit.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from louver.compile.choose_family import CompiledKernel
-from louver.compile.tiles import SM_WARPS, CompiledTiles, compile_tiles
+from louver.compile.tiles import SM_WARPS, CompiledTiles, compile_tiles, ctas_of
+from louver.ir.tile import LocalStoreOp
 from louver.isa.instruction import LANES
 from louver.ptx import assembler
 from louver.ptx.assembler import Assembly, AssemblyError
@@ -17,7 +20,7 @@ MOST_WARPS = 16
 WARPS_OF_SM = (SM_WARPS, 20, 12)
 """Warps that share an SM's registers, best first: 128 registers a thread, 96 or 168. One waits for memory while another multiplies."""
 
-LEAST_SHARE = 0.6
+LEAST_SHARE = 0.5
 """Of the registers that a thread takes by itself: with fewer it would spill."""
 
 
@@ -44,8 +47,13 @@ class Assembled:
         return self.kernel.made.signature.threads // LANES
 
     @property
+    def registers(self) -> int:
+        """Of a thread."""
+        return self.assembly.kernels[0].registers
+
+    @property
     def warning(self) -> str | None:
-        """What the user should know of registers that spill; None where none do."""
+        """The warning about registers that spill; None if none do."""
         if not self.spilled:
             return None
         return (
@@ -62,12 +70,14 @@ def with_room(kernel: CompiledKernel, warps: int | None) -> Assembled:
     found = Assembled.of(kernel)
     if warps is None:
         found = _with_warps(found)
-    made = found.kernel.made
-    if not isinstance(made, CompiledTiles) or found.spilled:
+    if not isinstance(found.kernel.made, CompiledTiles) or found.spilled:
         return found
+    found = _with_ctas(found, found.kernel.made)
+    made = found.kernel.made
+    assert isinstance(made, CompiledTiles)
     for wanted in WARPS_OF_SM:
         ctas = min(wanted // found.warps, made.ctas_by_shared, made.ctas or wanted)
-        registers = found.assembly.kernels[0].registers * made.signature.threads * ctas
+        registers = found.registers * made.signature.threads * ctas
         if ctas <= 1 or registers <= made.target.registers_per_sm:
             break
         if registers * LEAST_SHARE > made.target.registers_per_sm:
@@ -79,6 +89,31 @@ def with_room(kernel: CompiledKernel, warps: int | None) -> Assembled:
             continue
         if closer.assembly.clean:
             return closer
+    return found
+
+
+def _with_ctas(found: Assembled, made: CompiledTiles) -> Assembled:
+    """A kernel whose rings leave room for more CTAs, where its registers do.
+
+    Where two CTAs still have no room, operands are computed in their own step: one CTA multiplies while the other one computes.
+    """
+    if ctas_of(made.target, found.registers, made.signature.threads, made.ctas) <= made.ctas_by_shared:
+        return found
+    computes = any(isinstance(op, LocalStoreOp) for op in made.encoded.walk())
+    for ahead in (True, False) if made.ctas_by_shared == 1 and computes else (True,):
+        other = compile_tiles(
+            made.tile,
+            made.target.name,
+            warps=found.warps,
+            boxes=made.boxes,
+            ctas=made.ctas,
+            registers=found.registers,
+            ahead=ahead,
+        )
+        if other.ctas_by_shared > made.ctas_by_shared:
+            closer = Assembled.of(CompiledKernel(other, found.kernel.refusal))
+            if closer.assembly.clean:
+                return closer
     return found
 
 

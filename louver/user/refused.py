@@ -1,4 +1,4 @@
-"""Configs that Louver does not take: what counts as a refusal, and what is said when there is nothing else."""
+"""Configs that Louver refuses: which errors count as a refusal, and the message when all configs are refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Refused:
 
     @property
     def error(self) -> Exception:
-        """What to raise where all were refused: the first one's error, which says so."""
+        """The error when all configs are refused: that of the first one, with a note."""
         candidate, error = self._errors[0]
         if len(self._errors) > 1:
             error.add_note(

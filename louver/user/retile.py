@@ -1,4 +1,4 @@
-"""A product's tile by the sizes of a call: that a kernel computes each tile once is proven, so that its own tile need not be the schedule's."""
+"""A product's tile by the sizes of a call: a kernel that computes each tile once may run with another tile."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from louver.compile.plan.schedule import Schedule
 from louver.ir.polynomial import Numbers, with_grid
 from louver.ir.product import ProductNest
 from louver.isa.targets import Target
-from louver.library.configure import choose_for
+from louver.library.configure import Demand, choose_for
 from louver.user.arguments import Call
-from louver.user.facts import ProductFacts
 
 SM_COUNT = 132
 """SMs to pretend where there is no GPU to ask: an H200's."""
@@ -20,12 +19,12 @@ Sized = Callable[[ProductNest, Target, bool], Schedule | None]
 
 
 def schedule_of(
-    facts: ProductFacts, sizes: tuple[int, int, int], target: Target, sm_count: int, *, aligned_output: bool
+    nest: ProductNest, sizes: tuple[int, int, int], target: Target, sm_count: int, *, aligned_output: bool
 ) -> Schedule | None:
     """The library's schedule for a product of these sizes: m, n and entries. None where the kernel's tile says what each tile reads."""
-    if facts.demand is None:
+    if nest.a.index is not None:
         return None
-    return choose_for(facts.demand, sizes, target, sm_count, aligned_output=aligned_output)
+    return choose_for(Demand.of_nest(nest), sizes, target, sm_count, aligned_output=aligned_output)
 
 
 def sized(call: Call, grid: Sequence[int], sm_count: int) -> Sized:
@@ -33,18 +32,16 @@ def sized(call: Call, grid: Sequence[int], sm_count: int) -> Sized:
     numbers = with_grid(call.numbers, grid) if grid else call.numbers
 
     def schedule(nest: ProductNest, target: Target, aligned_output: bool) -> Schedule | None:
-        facts = ProductFacts.of(nest)
         try:
-            sizes = product_sizes(facts, numbers)
+            sizes = product_sizes(nest, numbers)
         except KeyError:
             # A size that counts programs.
             return None
-        return schedule_of(facts, sizes, target, sm_count, aligned_output=aligned_output) if min(sizes) > 0 else None
+        return schedule_of(nest, sizes, target, sm_count, aligned_output=aligned_output) if min(sizes) > 0 else None
 
     return schedule
 
 
-def product_sizes(facts: ProductFacts, numbers: Numbers) -> tuple[int, int, int]:
+def product_sizes(nest: ProductNest, numbers: Numbers) -> tuple[int, int, int]:
     """m, n and entries of the product, by a call's numbers."""
-    m, n = facts.m.value(numbers), facts.n.value(numbers)
-    return m, n, 1 if facts.batch is None else facts.batch.value(numbers)
+    return nest.m.value(numbers), nest.n.value(numbers), 1 if nest.batch is None else nest.batch.value(numbers)

@@ -1,4 +1,4 @@
-"""What arrays held, kept so that a kernel that is tried leaves no trace."""
+"""Copies of arrays' contents, so that a kernel on trial leaves no trace."""
 
 from __future__ import annotations
 

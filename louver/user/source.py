@@ -1,4 +1,4 @@
-"""Where a user's kernel comes from: its parameters, a key of its source, and its tile IR for given argument types."""
+"""The source of a user's kernel: its parameters, a key of its source, and its tile IR for given argument types."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Constant:
 
 
 class TileSource(Protocol):
-    """What a kernel is compiled from."""
+    """The source that a kernel is compiled from."""
 
     @property
     def name(self) -> str:
@@ -79,7 +79,7 @@ class KernelSource(TileSource, Protocol):
 
     @property
     def native(self) -> Any:
-        """What launches the kernel without Louver, as `native[grid](…)`; None where nothing does."""
+        """Triton's own launcher of the kernel, as `native[grid](…)`; None if there is none."""
         ...
 
 

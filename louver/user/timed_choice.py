@@ -66,7 +66,7 @@ class Choice:
             attempt.candidate.run_hook()
             self._reset(named)
 
-        return Trial(attempt.ready.bound(self._given.stream), before, partial(self._after, named))
+        return Trial(attempt.ready.launch, before, partial(self._after, named))
 
     def _reset(self, named: dict[str, Any], **options: bool) -> None:
         if self._pre is not None:

@@ -1,4 +1,4 @@
-"""Dots that a target has no instruction for, as a user is told of them."""
+"""Warnings about dots for which a target has no fast instruction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from louver.isa.fragments import ROWS
 
 
 def explain_units(made: CompiledTiles) -> str | None:
-    """What to change where dots are made of other instructions; None where there is no such dot."""
+    """The change that avoids dots without a fast instruction; None if there is no such dot."""
     for op in made.encoded.walk():
         if not isinstance(op, DotOp):
             continue

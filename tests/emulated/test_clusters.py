@@ -148,7 +148,7 @@ def test_a_peer_must_have_started(order):
         with k.thread(0), k.rank(0):
             k.load(_peer(k, 0))
 
-    with pytest.raises(UseBeforeArrivalError, match="before that CTA is known to have started"):
+    with pytest.raises(UseBeforeArrivalError, match="before that CTA has surely started"):
         _launch(write, order)
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
-from louver.frontend.ttir import read_ttir
 from louver.user.autotuned import AutotunedKernel
 from louver.user.decorators import unwrap
 from louver.user.hints import Hints
 from louver.user.source import Constant, Parameter
+from support.compiled import read_copy
 from support.jit import order
 from support.triton.cases import kept
 
@@ -120,7 +120,7 @@ class StyleSource:
         style = constexprs["STYLE"]
         if style not in STYLES:
             raise ValueError(f"{REFUSED} is {' or '.join(STYLES)}, got {style!r}")
-        return read_ttir(kept(style, "3.6"))
+        return read_copy(kept(style))
 
 
 def styles(*names: str, **options: Any) -> list[Config]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from louver.compile.lower.tiles import lower_tiles, place_shared
-from louver.compile.tile_signature import TileSignature
+from louver.compile.signature import Signature
 from louver.compile.tiles import CompiledTiles, argument_groups, read_parameters
 from louver.ir.context import parse_ir
 from louver.ir.tile.encodings import Encoding
@@ -77,5 +77,5 @@ def compiled(
     rooms = place_shared(function, limits)  # type: ignore[arg-type]
     lowered = lower_tiles(function, parameters, first.warps, limits, rooms)  # type: ignore[arg-type]
     kernel = lowered.kernels[0]
-    signature = TileSignature("copy", tuple(parameters), kernel.threads, kernel.dynamic_shared, (), (), ())
+    signature = Signature("copy", tuple(parameters), kernel.threads, kernel.dynamic_shared)
     return CompiledTiles(limits, module, module, module, lowered, print_module(lowered), signature)

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import louver
-from louver.compile.tiles import CompiledTiles, compile_tiles
+from louver.compile.tiles import CompiledTiles
 from louver.emulator import Seeded
 from louver.emulator.order import Order
-from louver.ir.context import parse_ir
 from louver.ptx.module import Kernel, Module
+from support.compiled import compiled_tiles
 from support.emulate_tiles import emulate_tiles
 
 Array = NDArray[Any]
@@ -25,6 +25,7 @@ TYPES: dict[str, tuple[np.dtype[Any], str, str]] = {
     "e4m3": (np.dtype(ml_dtypes.float8_e4m3fn), "f8E4M3FN", "f32"),
     "e5m2": (np.dtype(ml_dtypes.float8_e5m2), "f8E5M2", "f32"),
     "s8": (np.dtype(np.int8), "i8", "i32"),
+    "f32": (np.dtype(np.float32), "f32", "f32"),
 }
 """NumPy's type, tile IR's, and that of the sums."""
 
@@ -39,7 +40,7 @@ class DotLoop:
     of its elements, so that a sparse one is multiplied as a dense one. warps: of a CTA. stored: b's element in
     memory, where it is another one. sums: the accumulators' element. promoted: columns of K that are summed before the sums are
     promoted. blocks: each step's product is scaled, by a factor of each row and of each column. factors: the sparse tile is multiplied by
-    a factor of each of its columns.
+    a factor of each of its columns. precision: that the dot asks for, of f32.
     """
 
     element: str
@@ -55,13 +56,15 @@ class DotLoop:
     promoted: int = 0
     blocks: bool = False
     factors: bool = False
+    precision: str | None = None
     operands: dict[str, Array] = field(default_factory=dict[str, Array], compare=False)
 
     def text(self) -> str:
         (m, n, k), (_, t, s) = self.tile, TYPES[self.element]
         s, u = self.sums or s, TYPES[self.stored or self.element][1]
         zero = "0" if s == "i32" else "0.0"
-        marks = {each: ", louver.sparse.NV24 = 1 : i32" if each == self.sparse else "" for each in "ab"}
+        kept = "NV12" if self.element == "f32" else "NV24"
+        marks = {each: f", louver.sparse.{kept} = 1 : i32" if each == self.sparse else "" for each in "ab"}
         arrays = ", ".join(
             f"%{each}: !tt.ptr<{element}> {{tt.divisibility = 16 : i32{marks[each]}}}"
             for each, element in zip("ab", (t, u), strict=True)
@@ -70,6 +73,7 @@ class DotLoop:
         arrays += f", %f: !tt.ptr<{t}> {{tt.divisibility = 16 : i32}}" if self.factors else ""
         taken = f"{{maxNumImpreciseAcc = {self.promoted} : i32}} " if self.promoted else ""
         begin = "%none" if self.blocks else "%c"
+        precision = "" if self.precision is None else f", inputPrecision = {self.precision}"
         sizes = ", ".join(f"%{each}: i32 {{tt.divisibility = 16 : i32}}" for each in "MNK")
         loop = f"""= scf.for %i = %zero to %K step %step iter_args(%c = FROM) -> (tensor<{m}x{n}x{s}>) : i32 {{
 {self._load("x", m, k, t)}
@@ -77,7 +81,7 @@ class DotLoop:
 {self._multiplied("x", m, k, t) if self.factors and self.sparse == "a" else ""}
 {self._multiplied("y", n, k, t) if self.factors and self.sparse == "b" else ""}
 {self._turned(n, k, t)}
-    %p = tt.dot {"%x_f" if self.factors and self.sparse == "a" else "%x"}, %bt, {begin} {taken}: tensor<{m}x{k}x{t}> * tensor<{k}x{n}x{t}> -> tensor<{m}x{n}x{s}>
+    %p = tt.dot {"%x_f" if self.factors and self.sparse == "a" else "%x"}, %bt, {begin}{precision} {taken}: tensor<{m}x{k}x{t}> * tensor<{k}x{n}x{t}> -> tensor<{m}x{n}x{s}>
 {self._scaled_sum(m, n, k) if self.blocks else ""}
     scf.yield {"%q" if self.blocks else "%p"} : tensor<{m}x{n}x{s}>
   }}"""
@@ -215,7 +219,7 @@ class DotLoop:
   %{name}_in = arith.andi %{name}_r_in, %{name}_c_in : {bits}"""
 
     def compiled(self, *, boxes: bool = True) -> CompiledTiles:
-        return compile_tiles(parse_ir(self.text()), warps=self.warps, boxes=boxes)
+        return compiled_tiles(self.text(), warps=self.warps, boxes=boxes)
 
     def drawn(self, rng: np.random.Generator, m: int, n: int, k: int) -> LoopRun:
         """Random operands of that size, and what they must give."""
@@ -227,12 +231,13 @@ class DotLoop:
             return rng.standard_normal(shape, np.float32).astype(TYPES[element][0])
 
         a, b = draw(self.element, m, k), draw(self.stored or self.element, n, k)
-        a = louver.prune(a, "2:4") if self.sparse == "a" else a
-        b = louver.prune(b, "2:4") if self.sparse == "b" else b
+        pattern = "1:2" if self.element == "f32" else "2:4"
+        a = louver.prune(a, pattern) if self.sparse == "a" else a
+        b = louver.prune(b, pattern) if self.sparse == "b" else b
         d = np.empty((m, n), {"i32": np.int32, "f32": np.float32, "f16": np.float16}[sums])
         given: dict[str, Any] = {"d": d, "a": a, "b": b if self.along_k else np.ascontiguousarray(b.T)}
         if self.sparse in given:
-            given[self.sparse] = louver.compress(given[self.sparse], "2:4")
+            given[self.sparse] = louver.compress(given[self.sparse], pattern)
         b = b + b.dtype.type(1) if self.raised else b
         if self.factors:
             # Products with powers of two are exact; integers wrap.
@@ -271,5 +276,6 @@ class LoopRun:
         d[...] = -(1 << 30) if d.dtype == np.int32 else np.nan
         emulate_tiles(changed, self.grid, self.arguments, order=order, uninitialised=["d"])
         off = np.abs(d.astype(np.float64) - self.expected)
-        far = ~(off <= self.magnitude * (2.0**-9 if d.dtype == np.float16 else 2.0**-18))
+        error = 2.0**-9 if d.dtype == np.float16 or self.loop.precision == "tf32" else 2.0**-18
+        far = ~(off <= self.magnitude * error)
         assert not far.any(), (off.max(), np.argwhere(far)[:4])

@@ -9,12 +9,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.compile.tile_signature import ARRAYS, ArgumentParameter
+from louver.compile.signature import ARRAYS, ArgumentParameter
 from louver.compile.tiles import CompiledTiles
 from louver.emulator import Allocation, GlobalMemory, Latest, Order, Report, run
 from louver.formats.tensor import SparseTensor
-from louver.library.bind import Held, tile_arguments
+from louver.library.bind import bind_arguments
+from louver.library.boxes import Held, tensor_map
 from louver.library.operand import tile_metadata, tile_values
+from support.signatures import arguments as user_arguments
 
 Array: TypeAlias = NDArray[Any]
 
@@ -35,7 +37,7 @@ def emulate_tiles(
     arguments: by the user's names. A descriptor's array gives its sizes and strides. uninitialised: arrays that the kernel must not
     read before it has written them. Raises ValueError for arguments that do not fit, EmulationError for a misuse found.
     """
-    wanted = compiled.signature.arguments
+    wanted = user_arguments(compiled.signature)
     if set(wanted) != set(arguments):
         raise ValueError(f"the kernel's arguments are {', '.join(wanted)}, got {', '.join(arguments)}")
     memory = GlobalMemory()
@@ -45,12 +47,12 @@ def emulate_tiles(
     }
     for parameter in compiled.signature.parameters:
         given, place = arguments[parameter.argument], (parameter.argument, parameter.part)
-        if parameter.part not in ARRAYS:
+        if isinstance(parameter, ArgumentParameter) and parameter.part not in ARRAYS:
             numbers[parameter.number] = _number(parameter, given)
-        elif place not in held:
+        elif isinstance(parameter, ArgumentParameter) and place not in held:
             array = _allocate(memory, parameter, given, parameter.argument not in uninitialised)
             held[place] = Held(array.address, array.size)
-    bound = tile_arguments(compiled.signature, numbers, held, lambda each: each)
+    bound = bind_arguments(compiled.signature, numbers, held, tensor_map)
     return run(compiled.kernel, tuple(grid), bound, memory=memory, order=order)
 
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from louver.compile.signature import MapParameter
 from louver.library import compiled
 from louver.runtime import adapters, copy2d, driver, tensormap
 from louver.runtime.cache import KernelCache
@@ -27,7 +26,6 @@ from support.fake_driver import FakeDriver, forget
 
 CACHED = (
     compiled._loaded,
-    user_compiled._loaded,
     copy2d._loaded,
     copy2d._ready,
     adapters.torch_stream,
@@ -98,7 +96,7 @@ class FakeGpu(FakeDriver):
 
     def _cuLaunchKernel(self, *arguments: Any) -> None:
         function, grid, stream, table = arguments[0], arguments[1], arguments[8], arguments[9]
-        products = [*compiled._loaded().values(), *user_compiled._loaded().values()]
+        products = compiled._loaded().values()
         product: Any = next((p for p in products if p.kernel.function == function), None)
         if product is None:
             self.launches.append(Launch(None, grid, stream, {}))
@@ -111,7 +109,7 @@ class FakeGpu(FakeDriver):
 
 def _read(parameter: Any, pointer: int | None) -> int | float | Map:
     assert pointer is not None
-    if isinstance(parameter, MapParameter):
+    if parameter.type == "tensormap":
         return Map(*struct.unpack("=6Q", ctypes.string_at(pointer, 48)))
     types = {"u32": ctypes.c_uint32, "u64": ctypes.c_uint64, "f32": ctypes.c_float}
     return types[parameter.type].from_address(pointer).value

@@ -153,7 +153,7 @@ def effect_forms() -> Iterator[Effect | Pure]:
         yield from (BulkTensorStore(rank, add=True), BulkTensorStore(rank, True, add=True))
     yield from (BulkTensorLoad(True), BulkTensorLoad(True, cache_hint=True), BulkTensorLoad(cache_hint=True))
     yield from (CachePolicy("first"), CachePolicy("last"))
-    yield from (BulkLoad(), BulkLoad(True), BulkCommit(), BulkWait(0), BulkWait(3), BulkWait(0, reads_only=False))
+    yield from (BulkLoad(), BulkCommit(), BulkWait(0), BulkWait(3), BulkWait(0, reads_only=False))
     yield from (AsyncCopy(), AsyncCopy(8), AsyncCopy(4), AsyncCommit(), AsyncWait(0), AsyncWait(2))
     yield from warp_products()
 

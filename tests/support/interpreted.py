@@ -9,17 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects.builtin import ModuleOp
 
-from louver.compile.canonical.canonicalize import canonicalize
-from louver.compile.plan.nest import read_nest
 from louver.formats.dtypes import element_type
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem, Tile
-from louver.frontend.ttir import read_ttir
 from louver.ir.interpret import run_kernel
 from louver.ir.tile import FuncOp
 from support.fused import FusedOperands
-from support.triton.cases import CASES, kept
+from support.triton.cases import CASES
 from support.triton.products import Given, given
+from support.triton.texts import nest
 
 Array = NDArray[Any]
 
@@ -68,9 +66,7 @@ def run_problem(problem: Problem, tile: Tile, operands: FusedOperands) -> Array:
 
 def triton_given(rng: np.random.Generator, name: str, m: int, n: int, k: int) -> Given:
     """Random operands of a kept kernel."""
-    product: Any = SimpleNamespace(
-        nest=read_nest(canonicalize(read_ttir(kept(name, "3.6" if CASES[name].oldest else "3.9"))))
-    )
+    product: Any = SimpleNamespace(nest=nest(name))
     return given(rng, name, product, m, n, k)
 
 

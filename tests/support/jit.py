@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from xdsl.dialects.builtin import ModuleOp
 
 from louver.formats.dtypes import element_type
-from louver.frontend.ttir import read_ttir
 from louver.user.descriptor import TensorDescriptor
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from louver.user.source import Constant, Parameter
-from support.triton.cases import BATCHES, CASES, kept
+from support.compiled import read_copy
+from support.triton.cases import BASE, BATCHES, CASES, kept
 from support.triton.products import Given
 from support.triton.tile_cases import TILE_CASES, kept_tiles
 
@@ -53,20 +53,20 @@ class KeptSource:
         self, signature: Mapping[str, str], constexprs: Mapping[str, Any], sparse: Mapping[str, str], target: str
     ) -> ModuleOp:
         self.asked.append((dict(signature), dict(constexprs)))
-        return read_ttir(self.text)
+        return read_copy(self.text)
 
 
-def kept_source(name: str, version: str = "3.6", native: Any = None) -> KeptSource:
+def kept_source(name: str, version: str = BASE, native: Any = None) -> KeptSource:
     return KeptSource(name, kept(name, version), order(name), tuple(CASES[name].constexprs), native)
 
 
-def tile_source(name: str, version: str = "3.6") -> KeptSource:
+def tile_source(name: str) -> KeptSource:
     case = TILE_CASES[name]
-    return KeptSource(name, kept_tiles(name, version), (*case.signature, *case.constexprs), tuple(case.constexprs))
+    return KeptSource(name, kept_tiles(name), (*case.signature, *case.constexprs), tuple(case.constexprs))
 
 
-def kept_kernel(name: str, version: str = "3.6", **hints: Any) -> JitKernel:
-    return JitKernel(kept_source(name, version), Hints.of(hints))
+def kept_kernel(name: str, **hints: Any) -> JitKernel:
+    return JitKernel(kept_source(name), Hints.of(hints))
 
 
 def poisoned(shape: tuple[int, int], element: str, padding: int) -> Array:
@@ -111,6 +111,6 @@ def result(given: Given, out: Array) -> Array:
     return out.T if CASES[given.name].transposed else out
 
 
-def batch_source(name: str, version: str = "3.6") -> KeptSource:
+def batch_source(name: str) -> KeptSource:
     case = BATCHES[name]
-    return KeptSource(name, kept(name, version), (*case.signature, *case.constexprs), tuple(case.constexprs))
+    return KeptSource(name, kept(name), (*case.signature, *case.constexprs), tuple(case.constexprs))

@@ -1,4 +1,4 @@
-"""Removal tests: take one instruction out of a kernel, and see whether the emulator or the result shows it.
+"""Removal tests: remove one instruction of a kernel, and check that the emulator or the result shows it.
 
 An instruction whose removal shows nowhere is redundant and should go, or the emulator or the data are blind there.
 """
@@ -70,7 +70,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What became of a removal. report: the first line of what was reported; None when no order noticed."""
+    """The outcome of a removal. report: the first line of what was reported; None when no order noticed."""
 
     removal: Removal
     order: Order | None

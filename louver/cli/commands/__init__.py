@@ -1,1 +1,1 @@
-"""What the command line's commands do, apart from reading arguments."""
+"""The work of each command, apart from reading its arguments."""

@@ -1,4 +1,4 @@
-"""A checkpoint's weights: which are selected, and what pruning makes of them, whole or piece by piece."""
+"""A checkpoint's weights: which are selected, and how they are pruned, whole or piece by piece."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def prune_piece(name: str, weight: NDArray[Any], pattern: Pattern, element: Elem
 def layer_row(
     name: str, shape: Sequence[int], element: ElementType, stored: int, squares: tuple[float, float]
 ) -> LayerRow:
-    """What pruning did to a weight [rows, columns]. stored: bytes that it takes in the file. squares: sums over its pieces.
+    """The effect of pruning on a weight [rows, columns]. stored: bytes that it takes in the file. squares: sums over its pieces.
 
     The error is ‖weight − pruned‖ / ‖weight‖ (Frobenius) over finite elements; 0 for a zero weight.
     """

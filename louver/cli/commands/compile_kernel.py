@@ -22,7 +22,7 @@ _MARK = f":{MULTIPLE}"
 
 @dataclass(frozen=True, slots=True)
 class KernelArguments:
-    """What a kernel is compiled for: Triton's types and constants by argument, patterns of the sparse ones.
+    """The arguments that a kernel is compiled for: Triton's types and constants by argument, patterns of the sparse ones.
 
     multiples: integers that are multiples of 16.
     """

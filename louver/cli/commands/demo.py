@@ -44,7 +44,7 @@ class Pruned:
 
     @property
     def rows(self) -> list[LayerRow]:
-        """What pruning did to each."""
+        """The effect of pruning on each weight."""
         return [weight.row for weight in self.weights.values()]
 
     @property
@@ -155,7 +155,7 @@ def compare_sentences(source: Path, checkpoint: Checkpoint, pruned: Pruned) -> E
 
 
 def sentence_tables(found: Embedded | str) -> list[Table | str]:
-    """What a terminal shows of the sentences."""
+    """The sentences' tables for a terminal."""
     if isinstance(found, str):
         return [found]
     stored, *others = found.rows.values()

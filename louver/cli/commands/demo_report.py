@@ -40,7 +40,7 @@ Rounding to the output's type is most of the bound, so that errors near the boun
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the demo found.
+    """The demo's results.
 
     summary: the weights in a line. schedule: that of the compiled product. sentences: a text says why there are none.
     """

@@ -1,4 +1,4 @@
-"""What this machine can do, and why not: facts gathered without ever failing."""
+"""`louver doctor`: the abilities of this machine and the reasons for missing ones; gathering facts never fails."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def report(facts: Sequence[Fact]) -> Result:
 
 
 def conclusions(facts: Sequence[Fact]) -> tuple[str, ...]:
-    """What this machine can do, in one line for the core and one for kernels."""
+    """The abilities of this machine, in one line for the core and one for kernels."""
     broken = [fact.name for fact in facts if fact.kind == "core" and not fact.ok]
     if broken:
         return (f"Louver's core is broken: {', '.join(broken)}. Install again: pip install louver",)

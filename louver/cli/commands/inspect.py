@@ -1,4 +1,4 @@
-"""`louver inspect`: what a file holds, and whether a pattern holds in it."""
+"""`louver inspect`: the tensors of a file, and whether they keep a pattern."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal of `louver prune`: which tensors are written, so that a run that was interrupted goes on where it was.
+"""The journal of `louver prune`: the tensors that are written, so that an interrupted run can go on.
 
 A text file beside the output. Its first line says which run it belongs to, each further one that a tensor is complete, and the
 last one that all files are, so that only their names are left to change. Lines begin with their CRC-32: one that was cut off does

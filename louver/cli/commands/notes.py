@@ -1,4 +1,4 @@
-"""What a command says while it works: on standard error, so that standard output has results alone."""
+"""Notes of a command while it works: on standard error, so that standard output has results alone."""
 
 from __future__ import annotations
 

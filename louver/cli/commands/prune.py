@@ -1,4 +1,4 @@
-"""`louver prune`: a checkpoint in, a pruned one out."""
+"""`louver prune`: writes a pruned copy of a checkpoint."""
 
 from __future__ import annotations
 

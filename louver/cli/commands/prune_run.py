@@ -33,7 +33,7 @@ Progress = Callable[[float], object]
 
 @dataclass(frozen=True, slots=True)
 class PruneOptions:
-    """What is pruned, and how it is written.
+    """The tensors to prune, and the form of the output.
 
     dtype: element type of pruned weights; None: their own, but one that products take where they are compressed.
     compressed: write values and indices instead of dense tensors with zeros. force: files may be replaced.
@@ -55,7 +55,7 @@ class PruneOptions:
 
 @dataclass(frozen=True, slots=True)
 class PruneResult:
-    """What was written. target: the file, or the index. rows: the pruned weights. copied: how many other tensors there are.
+    """The written files. target: the file, or the index. rows: the pruned weights. copied: how many other tensors there are.
 
     nbytes: of all tensors, as they are stored.
     """
@@ -122,7 +122,7 @@ def prune_checkpoint(source: Path, out: Path, options: PruneOptions, progress: P
 
 
 def _output(checkpoint: Checkpoint, target: Path, options: PruneOptions) -> _Output:
-    """What is to be written. Raises ValueError where no weight is selected, or two tensors need one name."""
+    """The output of the run. Raises ValueError where no weight is selected, or two tensors need one name."""
     folder, name = target.parent, target.name
     chosen = set(selected({name: tensor.form for name, tensor in checkpoint.tensors.items()}, options.selection))
     forms = tuple(

@@ -1,4 +1,4 @@
-"""Which tensors of a checkpoint are pruned."""
+"""Selects the tensors of a checkpoint that are pruned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stages of one kernel as text, whichever family it belongs to and wherever it comes from."""
+"""The stages of one kernel as text, for each family and each source of kernels."""
 
 from __future__ import annotations
 

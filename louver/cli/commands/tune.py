@@ -1,4 +1,4 @@
-"""`louver tune`: time schedules on the GPU at hand and keep the best; or show what is kept."""
+"""`louver tune`: times schedules on the GPU at hand and keeps the best, or shows the kept ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def parse_range(text: str) -> tuple[int, int]:
 
 
 def tasks(shapes: str, dtypes: str, kind: str, out: str | None, n: str | None, accumulate: str = "auto") -> list[Task]:
-    """What the options ask for. Raises ValueError with the rule that they break.
+    """The tasks of the options. Raises ValueError with the rule that they break.
 
     out: output type, by default what the library returns. n: a range of N in place of the shapes' own. accumulate: as in
     `louver.matmul`.

@@ -1,7 +1,8 @@
-"""turn-across: tensors that are sparse along their last axis but one, [K, N], are read as they are stored: [N, K], K side by side.
+"""turn-across: tensors [K, N] that are sparse along their last axis but one are read as they are stored, [N, K] with K contiguous.
 
-A kernel describes the dense tensor, whose rows of N are side by side. Which tile it takes is the same in both; the tile is turned back.
-Valid tile IR in (after propagate-sparsity and make-host-descriptors) and out. Pointers are left to describe-sparse-tiles.
+A kernel describes the dense tensor [K, N], whose rows of N are contiguous. The pass describes the stored tensor [N, K] instead,
+loads the same tile of it, and transposes the tile. Valid tile IR in (after propagate-sparsity and make-host-descriptors) and out.
+Pointers are left to describe-sparse-tiles.
 """
 
 from __future__ import annotations
@@ -56,11 +57,20 @@ def turn_across(module: ModuleOp) -> None:
             if isinstance(op, MakeTensorDescriptorOp | MakeTensorPtrOp) and (base := _base(op.base)) in lengths:
                 if isinstance(op, MakeTensorPtrOp):
                     raise unsupported(
-                        "a tensor that is sparse along its last axis but one is read through pointers or a descriptor: use "
-                        "tl.make_tensor_descriptor in place of the block pointer",
+                        "a tensor that is sparse along its last axis but one cannot be read through a block "
+                        "pointer: use tl.make_tensor_descriptor",
                         op,
                     )
-                _turn(function, op, base, lengths[base])
+                if not _is_turned(op, lengths[base]):
+                    _turn(function, op, base, lengths[base])
+
+
+def _is_turned(op: MakeTensorDescriptorOp, length: SSAValue) -> bool:
+    """Whether rows are as far apart as the tensor is long, which no user's kernel knows."""
+    rows_apart = op.steps[-2] if len(op.steps) > 1 else None
+    return (
+        isinstance(rows_apart, SSAValue) and isinstance(rows_apart.owner, ExtSIOp) and rows_apart.owner.input is length
+    )
 
 
 def _base(pointer: SSAValue) -> SSAValue:
@@ -74,10 +84,10 @@ def _turn(function: FuncOp, op: MakeTensorDescriptorOp, base: SSAValue, length: 
     names = function.argument_names
     sizes, steps, block = list(op.sizes), list(op.steps), list(op.block.get_shape())
     if len(sizes) < 2:
-        raise unsupported("a sparse tensor has rows and columns at least", op)
+        raise unsupported("a sparse tensor needs two dimensions at least, rows and columns", op)
     apart = launch_size(steps[-2], names)
     if apart is None or len(apart.terms) > 1:
-        raise unsupported("a stride of a sparse tensor is an argument, a number, or a product of such", op)
+        raise unsupported("a stride of a sparse tensor must be an argument, a number, or a product of these", op)
     require_rows_apart(function, names[base], apart)
     steps[-2:] = [insert_before(op, ExtSIOp(length, i64)), 1]
     made = MakeTensorDescriptorOp(op.base, _turned(sizes), steps, _turned(block))
@@ -89,7 +99,7 @@ def _turn(function: FuncOp, op: MakeTensorDescriptorOp, base: SSAValue, length: 
         load = use.operation
         if not isinstance(load, DescriptorLoadOp):
             raise unsupported(
-                "a descriptor of a tensor that is sparse along its last axis but one is loaded through", load
+                "a descriptor of a tensor that is sparse along its last axis but one may only be loaded through", load
             )
         new = DescriptorLoadOp(turned, _turned(list(load.offsets)))
         new.properties |= {name: load.properties[name] for name in ("cache", "evict") if name in load.properties}

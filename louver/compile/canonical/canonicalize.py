@@ -1,6 +1,6 @@
-"""canonicalize-kernel: a user's kernel, however it is written, as the library would have written it.
+"""canonicalize-kernel: rewrites a user's kernel into the form that `frontend/builder.py` emits.
 
-Each pass takes valid tile IR and gives valid tile IR, and leaves alone what is in order already.
+Each pass takes valid tile IR, gives valid tile IR, and leaves a kernel unchanged that has the form already.
 """
 
 from __future__ import annotations

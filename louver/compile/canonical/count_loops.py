@@ -1,12 +1,12 @@
 """count-loops: a while loop that counts becomes a loop over a range.
 
-`k = 0; while k < K: …; k += BK` becomes `for k in range(0, K, BK)`. What is compared may be the counter, or the sum or difference of
-it and something that the loop leaves alone, with `<`, `<=`, `>` or `>=`; the counter goes up or down by a positive constant, by the
-number of programs, or by a product of such. Every other while loop, such as one that takes its work from a queue, stays as it is.
+`k = 0; while k < K: …; k += BK` becomes `for k in range(0, K, BK)`. The comparison (`<`, `<=`, `>`, `>=`) may be of the counter, or of
+its sum or difference with a value that the loop does not change. The counter goes up or down by a positive constant, by the number
+of programs, or by a product of these. Other while loops, such as one that takes its work from a queue, stay as they are.
 
-Numbers of 32 bits: `k += BK` wraps nowhere if K is below 2**31 - BK, and then both loops have the same iterations, none if K <= 0.
-Beyond that, `k < K` holds again once k has wrapped, and the user's loop does not end. A loop that goes down counts from its
-end up to its start (`K - k`), as Triton's own ranges do: there the start is below 2**31 - BK.
+Overflow of 32 bits: `k += BK` does not wrap if K is below 2**31 - BK. Both loops then have the same iterations, none if K <= 0. Beyond
+that, `k < K` holds again once k has wrapped, and the user's loop does not end. A loop that goes down counts from its end up to its
+start (`K - k`), as Triton's own ranges do: there the start is below 2**31 - BK.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _is_fixed(value: SSAValue, loop: scf.WhileOp) -> bool:
 
 
 def _varying(value: SSAValue, loop: scf.WhileOp) -> tuple[BlockArgument, bool] | None:
-    """What a value of the first region varies with, one to one, and whether it grows where that grows; None for other values."""
+    """The value that determines a value of the first region one to one, and whether both grow together; None for others."""
     before = loop.before_region.block
     if isinstance(value, BlockArgument) and value.owner is before:
         return value, True
@@ -104,7 +104,7 @@ def _varying(value: SSAValue, loop: scf.WhileOp) -> tuple[BlockArgument, bool] |
 
 
 def _step(loop: scf.WhileOp, counter: int) -> tuple[int | Operation, bool] | None:
-    """What a turn adds to the counter (True), or takes from it (False); None for anything but one positive number."""
+    """The amount that an iteration adds to the counter (True), or subtracts (False); None for anything but one positive number."""
     before, after = loop.before_region.block, loop.after_region.block
     end, going_on = after.last_op, before.last_op
     assert end is not None and isinstance(going_on, scf.ConditionOp)

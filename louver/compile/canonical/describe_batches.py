@@ -1,7 +1,7 @@
-"""describe-batches: a descriptor of one matrix of a batch, whose pointer has been moved there, becomes one of the whole batch.
+"""describe-batches: a descriptor whose pointer was moved to one matrix of a batch becomes a descriptor of the batch.
 
-`tl.make_tensor_descriptor(a + e * stride, [M, K], …)` has as many sizes as its matrix. What is known of the argument, its encoding above
-all, is known of the batch from its first matrix on, so that e becomes an index.
+`tl.make_tensor_descriptor(a + e * stride, [M, K], …)` has the sizes of one matrix. The pass starts the descriptor at the argument itself,
+so that facts about the argument, its encoding above all, hold for the descriptor. e becomes an index.
 """
 
 from __future__ import annotations

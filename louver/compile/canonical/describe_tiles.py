@@ -1,9 +1,9 @@
-"""describe-tiles: loads, stores and sums in memory through block pointers and tensors of pointers go through descriptors instead.
+"""describe-tiles: loads, stores and atomic additions through pointers and block pointers go through descriptors.
 
-A descriptor reads zeros outside of its tensor and drops what is written there. So masks become sizes; what a program reads
-beyond the last row (unmasked, or wrapped to the first rows by `%`) becomes zeros, which is the same kernel as long as the
-rows that these give are not stored: a store's own mask or shape says its sizes, and `read_nest` takes a kernel only if
-they are those of its operands.
+A descriptor reads zeros outside of its tensor and drops stores there, so masks become sizes. Elements that a program reads beyond the
+last row (unmasked, or wrapped to the first rows by `%`) become zeros. The kernel stays the same if it does not store the rows that
+these elements give. That holds because a store's own mask or shape gives its sizes, and `read_nest` accepts a kernel only if they
+are the sizes of its operands.
 """
 
 from __future__ import annotations
@@ -127,12 +127,14 @@ class Describer:
         if length is None:
             return ordered
         if len(ordered) != 2:
-            raise unsupported("a tile of a tensor that is sparse along its last axis but one has two dimensions", op)
+            raise unsupported(
+                "a tile of a tensor that is sparse along its last axis but one must have two dimensions", op
+            )
         k, n = ordered
         names = self.function.argument_names
         apart = launch_size(k.stride, names)
         if apart is None or len(apart.terms) > 1:
-            raise unsupported("a stride of a sparse tensor is an argument, a number, or a product of such", op)
+            raise unsupported("a stride of a sparse tensor must be an argument, a number, or a product of these", op)
         require_rows_apart(self.function, names[found.base], apart)
         return [replace(n, stride=Polynomial.atom(length)), replace(k, stride=Polynomial.number(1))]
 
@@ -146,7 +148,7 @@ class Describer:
             (number,) = lanes(bound)
             beyond = bound - Polynomial.atom(Lane(number))
             if lanes(beyond):
-                raise unsupported("a mask compares the index along a dimension with a size", load)
+                raise unsupported("a mask must compare the index along a dimension with a size", load)
             check_wrapped_rows(load, number, partial(self._drops, beyond=beyond))
 
     def _drops(self, op: Writing, dimension: int, beyond: Polynomial) -> bool:
@@ -172,21 +174,21 @@ class Describer:
         return [(each, *pair) for each, pair in enumerate(pairs)]
 
     def access(self, op: TileAccess) -> Access:
-        """What an operation reaches. Refuses what is no tile of a matrix, or of one of a batch."""
+        """The tile that an operation reaches. Refuses anything but a tile of a matrix, alone or in a batch."""
         shape = tile_shape(op)
         assert shape is not None
         if isinstance(op, LoadOp):
             if op.padding is not None and op.padding.value.data != PAD_ZERO:
-                raise unsupported("a block pointer must read zeros outside its tensor", op)
+                raise unsupported("a block pointer must read zeros outside its tensor: pass padding_option='zero'", op)
             if op.other is not None and not is_zero(op.other):
-                raise unsupported("a masked load must give zeros where its mask is false", op)
+                raise unsupported("a masked load must give zeros where its mask is false: pass other=0.0", op)
         bounds = [] if op.mask is None else read_mask(self.affine, op.mask, op)
         repeats = isinstance(op, LoadOp) and sparse_encoding(op.result.type) is None
         found = access(self.affine.pointer(op.ptr), shape, bounds, op, repeats=repeats)
         if found.base not in self.function.body.block.args:
-            raise unsupported("a tile is counted from a pointer argument", op)
+            raise unsupported("the pointers of a tile must be computed from a pointer argument", op)
         if not found.dimensions:
-            raise unsupported("a tile has more than one element", op)
+            raise unsupported("a tile needs more than one element", op)
         sparse = (
             isinstance(op, LoadOp) and sparse_encoding(op.result.type) is not None and found.base not in self.across
         )
@@ -221,7 +223,7 @@ class Describer:
                 )
         numbers = [each.number for each in ordered]
         if len(numbers) != len(tile_shape(op) or ()):
-            raise unsupported("a stored tile has more than one element along each dimension", op)
+            raise unsupported("a stored tile needs more than one element along each dimension", op)
         descriptor = self.descriptors.make(op, found, ordered, complete)
         value = op.value
         if numbers != sorted(numbers):

@@ -1,4 +1,4 @@
-"""Descriptors of what a kernel reaches through pointers, made where it starts, and where in them a tile is."""
+"""Makes descriptors of tensors that a kernel reaches through pointers, and the indices of a tile in them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ class Descriptors:
         extents, block = list(sizes), [each.extent for each in ordered]
         if found.entry is not None:
             if found.entry.size is not None:
-                raise unsupported("a mask bounds the index of one dimension at a time", op)
+                raise unsupported(
+                    "a mask bounds one dimension at a time: write (rows[:, None] < M) & (columns[None, :] < K)", op
+                )
             extents.insert(0, self._entries(found.entry.index, op))
             steps.insert(0, found.entry.stride)
             block.insert(0, 1)

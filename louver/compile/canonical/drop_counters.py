@@ -1,4 +1,4 @@
-"""drop-counters: integers that a loop counts beside its own number are made of that.
+"""drop-counters: integers that a loop counts beside its own number are computed from that number.
 
 `offset += BK` in a loop over steps is the loop's number times BK.
 """
@@ -50,7 +50,7 @@ def _drop(loop: scf.ForOp) -> bool:
 
 
 def _growth(counter: SSAValue, following: SSAValue) -> int | None:
-    """What is added to a counter each time, if that is a constant."""
+    """The constant that is added to a counter each time; None for others."""
     op = following.owner
     if not isinstance(op, arith.AddiOp) or counter not in op.operands:
         return None

@@ -1,4 +1,4 @@
-"""fold-sums: a product that is added to a sum becomes one that begins with the sum.
+"""fold-sums: a product that is added to a sum starts with that sum as its accumulator.
 
     p = dot a, b, zeros                                total = dot a, b, sum
     total = sum + p                          ⟶

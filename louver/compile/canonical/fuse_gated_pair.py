@@ -1,7 +1,7 @@
 """fuse-gated-pair: two sums over one loop, of two sparse operands and the same dense one, become one sum of both operands.
 
-The two arguments become one, which `louver.gated` makes of them: 8 rows of the first, 8 of the second, and so on. The sum has twice
-the rows, and is taken apart again as `read_nest` knows it, so that what was computed of the two sums stays as it is.
+Both arguments become one, which `louver.gated` makes: 8 rows of the first, 8 of the second, and so on. The sum has twice the rows. It is
+split again in the form that `read_nest` knows, so the code after both sums does not change.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _require_one_shape(function: FuncOp, one: _Step, two: _Step) -> None:
         values = [each if isinstance(each, int) else without_extension(each) for each in (first, second)]
         sizes = place < 2
         if not all(value in names for value in values) or (sizes and not any(value in described for value in values)):
-            rule = "two sparse operands of one dense operand have one shape and one stride between rows"
+            rule = "two sparse operands of one dense operand (gate and up) must have one shape and one row stride"
             raise unsupported(rule, two.made)
         require_equal(function, *(Polynomial.atom(names[cast(SSAValue, value)]) for value in values))
 

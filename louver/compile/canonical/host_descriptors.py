@@ -1,7 +1,7 @@
-"""make-host-descriptors: a descriptor that comes as an argument is made in the kernel instead, of a pointer.
+"""make-host-descriptors: a descriptor argument becomes a pointer argument and a descriptor made in the kernel.
 
-Triton passes such a descriptor's sizes and strides as arguments behind it. Its sizes are marked, because a kernel that gets
-M, N and K with each of its operands leaves it to its caller that they agree.
+Triton passes such a descriptor's sizes and strides as arguments after it. The pass marks its sizes: a kernel may get M, N and K with each
+of its operands, and only its caller knows that they agree.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _describes_one(argument: SSAValue) -> bool:
 
 
 def _users(value: SSAValue) -> Iterator[Operation]:
-    """What uses an integer, in more bits or not."""
+    """The users of an integer, extended or not."""
     for use in value.uses:
         if isinstance(use.operation, ExtSIOp):
             yield from _users(use.operation.result)

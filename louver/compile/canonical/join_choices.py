@@ -1,6 +1,6 @@
-"""join-choices: a tile that is chosen by the condition of a branch beside it becomes a result of the branch.
+"""join-choices: a tile that is chosen by the condition of a neighbouring branch becomes a result of that branch.
 
-`if last: store(sum); sum = zeros` reaches us as a branch that stores and a choice for each element of the sum. As a result of the branch
+`if last: store(sum); sum = zeros` arrives as a branch that stores, and a select for each element of the sum. As a result of the branch,
 the sum stays in its registers where the branch is not taken. Valid tile IR in, valid tile IR out.
 """
 

@@ -1,7 +1,7 @@
 """join-equal-integers: an integer that a kernel computes twice is computed once.
 
-Two are equal if they are one polynomial, or the same operation on equal operands. Loops' own numbers take part: a second counter beside
-one (`tile += PROGRAMS`) is that number.
+Two integers are equal if they are one polynomial, or the same operation on equal operands. Loops' own numbers take part: a second
+counter beside one (`tile += PROGRAMS`) is that number.
 """
 
 from __future__ import annotations

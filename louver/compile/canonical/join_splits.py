@@ -1,9 +1,9 @@
-"""join-splits: programs that sum parts of K and add them to one tile in memory become one program that sums all of K.
+"""join-splits: programs that sum parts of K and add them to one tile become one program that sums all of K.
 
-A kernel whose grid has an axis for parts of K takes every so many steps of it (`z·BK`, and on by `BK·SPLIT`), or a chunk of steps that
-follow each other (`z·CHUNK` to `z·CHUNK + CHUNK`). All programs together compute what one does that goes through K from its first
-element to its last one. How many there must be, so that each step is taken once, is stated for the launch (`ProductNest.split`); that
-their sums are added, and that what is computed of a part adds up to what is computed of the whole, is for `read_nest` to see.
+One axis of the grid numbers parts of K. A program takes every SPLIT-th step (`z·BK`, then on by `BK·SPLIT`), or a chunk of consecutive
+steps (`z·CHUNK` to `z·CHUNK + CHUNK`). All programs together compute the sum over all of K. The pass states for the launch how many
+programs there must be, so that each step is taken once (`ProductNest.split`). `read_nest` checks two more facts: the programs add
+their sums to memory, and the epilogue of the parts adds up to the epilogue of the whole.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from louver.compile.conditions import require_multiple, state_split
 from louver.compile.rewrite.insert import integer
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.arith import ExtSIOp, TruncIOp
+from louver.ir.conditions import Split
 from louver.ir.polynomial import Part, Polynomial, Size, divide, programs
-from louver.ir.product import Split
 from louver.ir.refusal import unsupported
 from louver.ir.tile import DescriptorLoadOp, FuncOp, GetProgramIdOp, Index, MakeTensorDescriptorOp
 
@@ -87,7 +87,7 @@ class _Reader:
         return Polynomial.atom(Iteration(self.loop))
 
     def read(self) -> _Found | None:
-        """What the loop is a part of; None if it is none."""
+        """The split that the loop is part of, or None."""
         loads = [op for op in self.loop.body.block.ops if isinstance(op, DescriptorLoadOp)]
         moving = {op: place for op in loads if (place := self._moving(op)) is not None}
         starts = {self._index(op.offsets[place]) for op, place in moving.items()}
@@ -248,7 +248,7 @@ def _made(op: DescriptorLoadOp) -> MakeTensorDescriptorOp:
 
 
 def _coefficient(value: Polynomial, atom: Hashable) -> Polynomial | None:
-    """What an atom is multiplied by; None where it is squared, or in something else than a product."""
+    """The coefficient of an atom; None where it is squared, or part of anything but a product."""
     total: dict[frozenset[tuple[Hashable, int]], int] = {}
     for monomial, factor in value:
         rest = divide(monomial, frozenset({(atom, 1)}))
@@ -302,7 +302,7 @@ def _join(function: FuncOp, loop: scf.ForOp, found: _Found) -> None:
     remove_dead(function)
     if found.program.parent is not None:
         raise unsupported(
-            "the programs that K is split over say by their number which part of it they sum, and nothing else",
+            "where programs share K, a program's number along that axis may only select its part of K",
             found.program,
         )
     if found.whole > 1 and isinstance(found.size, SSAValue):

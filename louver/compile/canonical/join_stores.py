@@ -1,7 +1,7 @@
 """join-stores: a tile that is stored in parts is stored at once.
 
-Two stores to neighbouring blocks become one of both if they store the same function of neighbouring parts: halves of a larger tile
-(`tl.split`), and blocks that are loaded beside each other, such as parts of a bias. Four parts are two pairs, and so on.
+Two stores to neighbouring blocks become one if they store the same function of neighbouring parts: halves of a larger tile (`tl.split`),
+and blocks that are loaded beside each other, such as parts of a bias. Four parts are two pairs, and so on.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from louver.analysis.equal_values import equal, equal_indices
 from louver.compile.rewrite.insert import insert, insert_after
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.arith import TruncIOp
+from louver.ir.splat import is_splat
 from louver.ir.tile import (
     BroadcastOp,
     ClampFOp,
@@ -176,7 +177,7 @@ class _Joiner:
             case SplatOp(src=scalar), SplatOp(src=other):
                 return SplatOp(scalar, shape) if equal(scalar, other) else None
             case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as value), arith.ConstantOp(value=other):
-                if not value.is_splat() or value != other:
+                if not is_splat(value) or value != other:
                     return None
                 return arith.ConstantOp(
                     DenseIntOrFPElementsAttr(TensorType(value.get_element_type(), shape), value.data)

@@ -1,7 +1,7 @@
-"""join-tails: a loop over the whole steps of K and one more step behind it, for what is left, become a loop over all of K.
+"""join-tails: a loop over the whole steps of K and a last step after it become one loop over all of K.
 
-What a descriptor reads beyond K is zeros, so that a step too much adds nothing. What is proved is that the step behind the loop
-begins where the loop ends, reads the same tensors, is added to the loop's sum, and is there wherever a part of K is left.
+A descriptor reads zeros beyond K, so an extra step adds nothing. The pass proves four facts about the step after the loop: it begins
+where the loop ends, reads the same tensors, is added to the loop's sum, and runs wherever a part of K is left.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Tail(NamedTuple):
 
 
 def _tail(loop: scf.ForOp) -> _Tail | None:
-    """What stands behind a loop of which every result that is used is a sum with one more step."""
+    """The last step after a loop, if each used result is a sum with one more step."""
     end = loop.body.block.last_op
     assert end is not None
     steps: list[_Step] = []
@@ -138,7 +138,7 @@ def _chosen(branch: scf.IfOp, total: SSAValue, before: SSAValue) -> SSAValue | N
 
 
 def _uses(step: _Step, branch: scf.IfOp | None) -> set[Operation]:
-    """What may use a loop's sum: the step behind it, and the end of the branch that leaves the sum as it is."""
+    """The allowed users of a loop's sum: the step after it, and the end of the branch that leaves the sum unchanged."""
     ends = [] if branch is None else [region.block.last_op for region in branch.regions if region.blocks]
     total = step.total.owner
     assert isinstance(total, Operation)

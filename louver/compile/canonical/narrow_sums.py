@@ -1,4 +1,4 @@
-"""Sums and products of integers in as few bits as are kept of them: what is cut off changes nothing in the rest."""
+"""Computes sums and products of integers in as many bits as are kept of them."""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
-"""number-tiles: how a kernel numbers its output tiles becomes one program for each along two axes of the grid.
+"""number-tiles: any numbering of output tiles becomes one program for each tile along two axes of the grid.
 
-A kernel whose programs are numbered along one axis works out the tile's row and column itself, in groups that share operands
-in a cache, say. The schedule has an order of its own, so only one thing matters: that every tile is computed exactly once. That
-is found out by running the numbering: it is integer arithmetic on the program's number and on the counts of tiles, and
-it is run for grids of few tiles and around one, two and three times each number in it. Sizes take part as counts of tiles alone, rounded
-up, so that what is left of a last tile changes nothing; a size that is divided by the tile's, rounded down, must be a multiple of it,
-which the launch checks. A descriptor may have a size of its own: the launch checks that it is the one that tiles are counted by.
+A kernel may compute a tile's row and column from one program number, for example in groups that share operands in a cache. The schedule
+has an order of its own, so only one fact matters: every tile is computed exactly once. The pass proves it by running the numbering.
+The numbering is integer arithmetic on the program's number and on counts of tiles. It runs for small grids, and for counts around one,
+two and three times each number in it.
+
+Sizes take part as counts of tiles alone, rounded up, so that a partial last tile changes nothing. A size that is divided by the tile's
+and rounded down must be a multiple of it; the launch checks this. A descriptor may have a size of its own; the launch checks that it
+equals the size that tiles are counted by.
 """
 
 from __future__ import annotations
@@ -95,7 +97,7 @@ def number_tiles(module: ModuleOp) -> None:
                 if isinstance(op, GetProgramIdOp) and op.axis.value.data == entry:
                     op.axis = GetProgramIdOp(ENTRIES).axis
                 elif op.parent is not None and not _is_count(op, entry):
-                    raise unsupported("a program's number says which tile it computes, and nothing else", op)
+                    raise unsupported("a program's number may only select the tile that it computes", op)
 
 
 def _is_program(number: SSAValue | None) -> bool:
@@ -206,14 +208,14 @@ def _steps(op: Operation) -> list[tuple[SSAValue, int]]:
 def _require_bijection(axes: tuple[Axis, Axis], ends: Sequence[AssumeOp], store: Operation, entry: int | None) -> None:
     rows, columns = axes
     if rows.number is columns.number:
-        raise unsupported("rows and columns of tiles must be numbered apart", store)
+        raise unsupported("the row and the column of a tile must be computed as two numbers", store)
     owners = [axis.number.owner for axis in axes if axis.number is not None]
     culprit = next((op for op in owners if isinstance(op, Operation)), store)
     used = _program_axes(axes)
     free = {0, 1, 2} - {entry}
     if used not in ([0], [0, 1]) if entry is None else not used or not free.issuperset(used):
-        beside = "" if entry is None else ", or along others than a batch's"
-        raise unsupported(f"tiles are numbered along the grid's axis x, or along x and y{beside}", culprit)
+        beside = "" if entry is None else ", or along axes that no batch uses"
+        raise unsupported(f"tiles must be numbered along the grid's axis x, or along x and y{beside}", culprit)
     orders: list[Callable[[int, int], dict[int, int]]] = [lambda m, n: {used[0]: m * n}]
     if len(used) == 2:
         orders = [lambda m, n: {used[0]: m, used[1]: n}, lambda m, n: {used[0]: n, used[1]: m}]
@@ -274,7 +276,7 @@ def _grids(axes: tuple[Axis, Axis], culprit: Operation) -> Iterator[tuple[int, i
     found -= {axis.size for axis in axes if isinstance(axis.size, int)}
     numbers = {abs(value) for value in found if value is not None and abs(value) > 1} | {8}
     if max(numbers) > LARGEST:
-        raise unsupported(f"tiles are numbered by constants of at most {LARGEST}, not {max(numbers)}", culprit)
+        raise unsupported(f"constants that number tiles are at most {LARGEST}, not {max(numbers)}", culprit)
     near = {times * value + more for value in numbers for times in (1, 2, 3) for more in (-1, 0, 1)}
     counts = sorted({1, 2, 3, 5, 7} | near)
     for m in counts if fixed[0] is None else [fixed[0]]:
@@ -364,18 +366,19 @@ class _Numbering:
             case _ if isinstance(op, tuple(_BINARY)):
                 return _BINARY[type(op)](self.value(op.operands[0]), self.value(op.operands[1]))
             case Operation():
-                raise unsupported("tiles are numbered by integer arithmetic on programs, sizes and constants", op)
+                raise unsupported(
+                    "a tile's number must be integer arithmetic on program numbers, sizes and constants", op
+                )
             case _:
                 block = op.parent_op()
                 assert block is not None
                 name = value.name_hint or "an argument"
                 if any(axis.size is value for axis in self.axes):
                     tiles = " and ".join(f"tl.cdiv(size, {axis.tile})" for axis in self.axes if axis.size is value)
-                    raise unsupported(
-                        f"tiles are numbered by counts of them, {tiles}, and not by {name} otherwise", block
-                    )
+                    raise unsupported(f"a tile's number may use {name} only to count tiles, as {tiles}", block)
                 raise unsupported(
-                    f"tiles are numbered by the output's sizes and the program; {name} is another argument: make it a constexpr",
+                    f"a tile's number may use the program's number and the output's sizes; {name} is another "
+                    "argument: make it a constexpr",
                     block,
                 )
 

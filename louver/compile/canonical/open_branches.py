@@ -1,8 +1,12 @@
 """open-branches: a branch that every call of a product takes becomes part of the code around it.
 
-Three kinds of branches are decided here. An array that was given is not null (`if bias:`). A kernel that returns early for empty
-sizes (`if M * N == 0: return`) has none. A program that returns early because its tile is outside has a tile: that is left as an
-assumption, which `number_tiles` proves and removes. The launch checks the rest (`ProductNest.positive`, `guarded`).
+Three kinds of branches are decided here:
+
+- `if bias:`: an array that was given is not null.
+- `if M * N == 0: return`: a kernel that is launched has sizes above 0.
+- A program returns early because its tile is outside: it is assumed to have a tile. `number_tiles` proves and removes the assumption.
+
+The launch checks the rest (`ProductNest.positive`, `guarded`).
 """
 
 from __future__ import annotations

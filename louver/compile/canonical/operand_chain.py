@@ -1,4 +1,4 @@
-"""The operands of a dot, followed back to the loads that they come from, and made again at another place along K."""
+"""Follows the operands of a dot back to their loads, and copies that chain for another place along K."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class OperandChain:
 
     @property
     def load(self) -> DescriptorLoadOp:
-        """What reads the operand."""
+        """The load of the operand."""
         return cast(DescriptorLoadOp, self.operations[-1])
 
     @property
     def made(self) -> MakeTensorDescriptorOp | None:
-        """What describes its tensor, if that is known."""
+        """The operation that describes its tensor, if known."""
         op = self.load.desc.owner
         return op if isinstance(op, MakeTensorDescriptorOp) else None
 

@@ -1,7 +1,7 @@
 """propagate-sparsity: from marked arguments to pointers, tiles, loop-carried values and products.
 
-Valid tile IR in, where an argument's attribute says that it is sparse; valid tile IR out, where its type says so, and the
-type of everything that is made of it. Where an operation takes numbers of its tiles, these are decompressed.
+Valid tile IR in, where an attribute marks an argument as sparse. Valid tile IR out, where the types of the argument and of all values
+derived from it have the encoding. Operations that use a tile's numbers get a decompressed tile.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def require_multiplied(module: ModuleOp) -> None:
     for op in module.walk():
         if isinstance(op, DecompressOp):
             use = next(iter(op.result.uses)).operation
-            raise unsupported("a product multiplies its sparse tile as it is loaded and does nothing else with it", use)
+            raise unsupported("a product may only multiply its sparse tile, as it was loaded", use)
 
 
 def encoded(type_: Attribute, encoding: SparseAttr) -> Attribute:
@@ -167,7 +167,7 @@ def _require_tiles(group: Sequence[SSAValue], names: set[SparseAttr | None], op:
     if is_address(group[0]):
         carried = next((value.name_hint for value in group if isinstance(value, BlockArgument)), None) or "a value"
         text = " and ".join(sorted("dense" if each is None else str(each) for each in names))
-        raise unsupported(f"what a loop or branch passes on must have one encoding; {carried} is {text}", op)
+        raise unsupported(f"a value that a loop or branch passes on must have one encoding; {carried} is {text}", op)
 
 
 def _meeting(op: Operation) -> list[tuple[SSAValue, ...]]:
@@ -201,7 +201,7 @@ def _spread(marked: Encodings, dense: set[SSAValue]) -> Encodings:
 
 
 def _results(op: Operation, index: int) -> Sequence[SSAValue]:
-    """What has the encoding of operand `index` too."""
+    """The results that have the encoding of operand `index` too."""
     match op:
         case scf.ForOp() if index >= 3:
             return (op.body.block.args[index - 2], op.results[index - 3])
@@ -217,14 +217,14 @@ def _results(op: Operation, index: int) -> Sequence[SSAValue]:
         case ReshapeOp(src=source, result=result):
             return op.results if _same_matrix(source, result) else ()
         case StoreOp() | DescriptorStoreOp() | DescriptorReduceOp() if index == 0:
-            raise unsupported("a sparse tensor cannot be stored to: store a dense result", op)
+            raise unsupported("a sparse tensor cannot be stored to: store the result to a dense array", op)
         case _ if not is_address(op.operands[index]):
             return ()
         case _ if isinstance(op, _KEEPS) and index == 0:
             return op.results
         case _:
             pass
-    raise unsupported("a pointer or descriptor of a sparse tensor is moved and loaded through, and nothing else", op)
+    raise unsupported("a pointer or descriptor of a sparse tensor may only be moved and loaded through", op)
 
 
 def _same_matrix(source: SSAValue, result: SSAValue) -> bool:
@@ -235,7 +235,10 @@ def _same_matrix(source: SSAValue, result: SSAValue) -> bool:
 
 def _give(function: FuncOp, found: Encodings) -> None:
     """The values their encodings, and operations that take dense tiles these."""
-    known = {_encode(value, encoding, _maker(value, function)) for value, encoding in found.items()}
+    known = {
+        _encode(value, encoding, value.owner if isinstance(value.owner, Operation) else function)
+        for value, encoding in found.items()
+    }
     made: dict[SSAValue, SSAValue] = {}
     for op in list(function.body.walk()):
         for index, operand in enumerate(op.operands):
@@ -246,10 +249,6 @@ def _give(function: FuncOp, found: Encodings) -> None:
                 op.verify()
             except VerifyException as error:
                 raise unsupported(str(error), op) from None
-
-
-def _maker(value: SSAValue, function: FuncOp) -> Operation:
-    return value.owner if isinstance(value.owner, Operation) else function
 
 
 def _takes(op: Operation, index: int, known: set[SSAValue]) -> bool:

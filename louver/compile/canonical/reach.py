@@ -1,4 +1,4 @@
-"""How far a kernel reads a sparse tensor along a dimension that no mask bounds: for a launch to compute."""
+"""How far a kernel reads a sparse tensor along a dimension without a mask, as a size that a launch computes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""roll-sums: products of K's pieces, one after the other without a loop, become a loop over them; a whole K is a loop of one step."""
+"""roll-sums: products of pieces of K without a loop become a loop over them; one product of all of K becomes a loop of one step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def roll_sums(module: ModuleOp) -> None:
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         waiting: list[_Sum] = []
-        for each in sorted(_sums(function.body.block), key=lambda each: _place(function.body.block, each.last)):
+        for each in sorted(
+            _sums(function.body.block), key=lambda each: function.body.block.get_operation_index(each.last)
+        ):
             if waiting and not (len(waiting) == 1 and _may_wait(waiting[0], each)):
                 _loop(waiting)
                 waiting = []
@@ -62,12 +64,8 @@ class _Sum(NamedTuple):
 
     @property
     def last(self) -> Operation:
-        """What the sum is known behind."""
+        """The operation after which the sum is known."""
         return cast(Operation, self.terms[-1].total.owner)
-
-
-def _place(block: Block, op: Operation) -> int:
-    return block.get_operation_index(op)
 
 
 def _sums(block: Block) -> Iterator[_Sum]:
@@ -83,7 +81,7 @@ def _sums(block: Block) -> Iterator[_Sum]:
 
 
 def _addition(dot: DotOp) -> arith.AddfOp | arith.AddiOp | None:
-    """What adds a first dot to zeros, as a sum is written that adds each of its dots."""
+    """The addition of a first dot to zeros, where a sum adds each of its dots."""
     users = list(dot.d.uses)
     op = users[0].operation if len(users) == 1 and is_zero(dot.c) else None
     if isinstance(op, arith.AddfOp | arith.AddiOp) and is_zero(op.operands[1 - users[0].index]):

@@ -1,7 +1,7 @@
-"""select-branches: a branch that only computes becomes a choice between both results.
+"""select-branches: a branch that only computes becomes a select between both results.
 
-`if beta != 0.0:` around elementwise steps is a select by one number for all elements. Branches that read or write memory stay, because
-what is read may be readable under the condition alone; so do those that divide integers, or hold loops.
+`if beta != 0.0:` around elementwise steps becomes a select by one number for all elements. A branch stays if it reads or writes memory,
+since its addresses may be valid under the condition alone, divides integers, or holds loops.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """shape-loads: a load of a flat tile that is reshaped to a matrix becomes a load of the matrix.
 
-`i = tl.arange(0, M * N)` is a row number times N and a column number; `i // N` and `i % N` are those. Offsets that are made of these
-element by element are then rows and columns, as everywhere else. Loads of other flat tiles stay as they are.
+`i = tl.arange(0, M * N)` is a row number times N plus a column number, which `i // N` and `i % N` give back. Offsets that are computed
+from these, element by element, become rows and columns. Loads of other flat tiles stay as they are.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from louver.analysis.elementwise import ELEMENTWISE
 from louver.analysis.integers import constant_integer
 from louver.compile.rewrite.insert import insert
 from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir.splat import is_splat
 from louver.ir.tile import BroadcastOp, ExpandDimsOp, FuncOp, LoadOp, MakeRangeOp, ReshapeOp, SplatOp
 from louver.ir.tile.types import as_tensor, tensor_of
 
@@ -57,7 +58,7 @@ def _has_shape(value: SSAValue, shape: Sequence[int]) -> bool:
 
 
 def _splat(op: arith.ConstantOp) -> bool:
-    return isinstance(op.value, DenseIntOrFPElementsAttr) and op.value.is_splat()
+    return isinstance(op.value, DenseIntOrFPElementsAttr) and is_splat(op.value)
 
 
 def _shaped(value: SSAValue, shape: Sequence[int], before: LoadOp, known: dict[SSAValue, SSAValue]) -> SSAValue:

@@ -1,9 +1,11 @@
-"""Sizes of the tensors whose tiles a kernel reads and writes through pointers: by masks, by other accesses, or by the grid.
+"""Sizes of the tensors that a kernel reads and writes through pointers: from masks, from other accesses, or from the grid.
 
-Who masks nothing says by that that every tile is whole. A dimension without a mask has the size that another access says which starts
-at the same place; if it is a store's, that size must be a multiple of the tile, which the launch checks. Where nothing says a size,
-a tensor ends with the tile for a dimension that starts at a number, with the last step's where a loop of so many steps moves it, and as many tiles as there are programs for one that starts at a program's
-number of tiles.
+An access without a mask is assumed to cover whole tiles. The size of such a dimension comes from the first of these that exists:
+
+1. another access that starts at the same place; for a store the launch checks that the size is a multiple of the tile;
+2. the end of the tile, for a dimension that starts at a number, or the end of the last step, where a loop with a fixed number of steps
+   moves it;
+3. as many tiles as there are programs, for a dimension that starts at a program's tile.
 """
 
 from __future__ import annotations
@@ -70,9 +72,7 @@ class TileSizes:
             return last + each.extent
         program = self._program(each)
         if program is None:
-            rule = (
-                f"dimension {each.number} of a tile must end somewhere: mask it (offsets < size), here or at the store"
-            )
+            rule = f"dimension {each.number} of a tile needs a size: mask it (offsets < size), here or at the store"
             raise unsupported(rule, op)
         return self.programs(program, each.extent, op)
 
@@ -88,11 +88,18 @@ class TileSizes:
     def _require_whole_tiles(self, size: Polynomial, each: Dimension, op: Operation) -> None:
         found = self.entry(size)
         if found is None:
-            raise unsupported("a store without a mask ends at an argument or a number", op)
+            raise unsupported(
+                "a dimension that is stored without a mask must end at an argument or a number: mask it (offsets < "
+                "size)",
+                op,
+            )
         if isinstance(found, SSAValue):
             require_multiple(self.function, self.function.argument_names[found], each.extent)
         elif found % each.extent:
-            rule = f"a store without a mask writes whole tiles: {found} elements are no multiple of {each.extent}"
+            rule = (
+                f"a store without a mask writes whole tiles, and {found} elements are no multiple of {each.extent}: "
+                "mask it (offsets < size)"
+            )
             raise unsupported(rule, op)
 
     def _program(self, each: Dimension) -> GetProgramIdOp | None:
@@ -133,5 +140,5 @@ class TileSizes:
 
     @property
     def given(self) -> tuple[SSAValue, ...]:
-        """What is known where the kernel starts."""
+        """The values that are known where the kernel starts."""
         return (*self.function.body.block.args, *self.made)

@@ -1,7 +1,7 @@
 """turn-right-sparse: a product whose right operand is sparse becomes the transpose of one whose left operand is.
 
-dot(x, w) with a sparse w [K, N] is trans(dot(trans w, trans x)). Sums that a loop carries are carried transposed; what is computed
-from them afterwards stays as it is, of the sum transposed back: `read_nest` reads that as a transposed store.
+dot(x, w) with a sparse w [K, N] is trans(dot(trans w, trans x)). Sums that a loop carries are carried transposed. The code after the loop
+uses the sum transposed back; `read_nest` reads that as a transposed store.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from xdsl.rewriter import Rewriter
 
 from louver.compile.rewrite.insert import insert, insert_after, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir.splat import is_splat
 from louver.ir.tile import DotOp, FuncOp, TransOp, sparse_encoding
 from louver.ir.tile.types import tensor_of
 
@@ -114,7 +115,7 @@ def _turned(value: SSAValue, user: Operation) -> SSAValue:
     op = value.owner
     if isinstance(op, TransOp) and tuple(op.order.get_values()) == _TURNED:
         return op.src
-    if isinstance(op, arith.ConstantOp) and isinstance(op.value, DenseIntOrFPElementsAttr) and op.value.is_splat():
+    if isinstance(op, arith.ConstantOp) and isinstance(op.value, DenseIntOrFPElementsAttr) and is_splat(op.value):
         number = cast(Any, op.value).get_values()[0]
         made = DenseIntOrFPElementsAttr.from_list(cast(Any, _turned_type(value)), [number])
         return insert_after(op, arith.ConstantOp(made))

@@ -1,9 +1,8 @@
-"""unroll-programs: a persistent kernel, whose programs go from tile to tile, becomes one with a program for each tile.
+"""unroll-programs: a persistent kernel becomes one with a program for each tile.
 
-`for tile in range(tl.program_id(0), tiles, tl.num_programs(0))` computes every tile once, whatever the grid; with a constant as
-step it does so where the grid has that many programs, or one a tile. How the loop went on is stated for the launch
-(`ProductNest.programs`). That `tiles` is the number of tiles is left as an assumption on the program's number, which
-`number_tiles` proves and removes.
+`for tile in range(tl.program_id(0), tiles, tl.num_programs(0))` computes every tile once for any grid. With a constant as step it does so
+if the grid has that many programs, or one a tile. The pass states the step for the launch (`ProductNest.programs`). It leaves an
+assumption on the program's number, that `tiles` is the number of tiles; `number_tiles` proves and removes it.
 """
 
 from __future__ import annotations

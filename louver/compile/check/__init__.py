@@ -1,1 +1,1 @@
-"""The happens-before check of schedule IR: what each role does, run on a model of barriers, stages and registers."""
+"""The happens-before check of schedule IR: runs each role on a model of barriers, stages and registers."""

@@ -1,4 +1,4 @@
-"""What each warpgroup holds: its clock, its products in flight, its registers; and what its events do."""
+"""State of each warpgroup in the check: its clock, its products in flight, its registers; and the effect of events on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Barriers with phases, and the clocks that say what happens before what.
+"""Barriers with phases in the check, and the vector clocks that order events.
 
 A clock holds one count for each agent (a role's warpgroup in a CTA) and one for each barrier (phases known to have ended).
 An agent that waits for a phase learns what all knew that arrived in it. Because no role decides anything by what it reads,
@@ -18,7 +18,7 @@ Clock: TypeAlias = list[int]
 
 
 def join(left: Clock, right: Clock) -> Clock:
-    """What is known to one or the other."""
+    """The union of both clocks."""
     return list(map(max, left, right))
 
 

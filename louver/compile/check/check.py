@@ -1,20 +1,25 @@
-"""`check-protocol`: every kernel's roles keep the rules of its stages, barriers and registers, whatever runs first.
+"""`check-protocol`: proves for every order of execution that roles keep the rules of stages, barriers and registers.
 
-The roles run on a model, over tiles that take every loop several times and turn the ring round. Clocks (`barriers`) say what
-happens before what in every interleaving. Checked: a stage is overwritten only after the last product that reads it has
-been waited for; a product reads a stage after its bytes have arrived, and the metadata of its own step;
-phases count what arrives in them, and none can be mistaken for another; registers are refilled after their products;
-accumulators are read after all products; no wait is for ever; each stage that was acquired is released.
-A bulk store waits for its own staging area in its lowering: here it must share it with nobody.
+The roles run on a model, over tiles that take every loop several times and go round the ring. Clocks (`barriers`) order events in every
+interleaving. The rules:
+
+- A stage is overwritten only after the last product that reads it has been waited for.
+- A product reads a stage after its bytes have arrived, and the metadata of its own step.
+- Phases count the arrivals and bytes that they get, and none can be mistaken for another.
+- Registers are refilled after their products; accumulators are read after all products.
+- Every wait ends; each stage that was acquired is released.
+
+A bulk store waits for its own staging area in its lowering; the check requires that no other operation uses that area.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from louver.compile.check.agents import Agent, warps_of
+from louver.compile.check.agents import Agent, Shared, warps_of
 from louver.compile.check.barriers import Barrier
 from louver.compile.check.events import Event, Item, Walk, words_a_step
 from louver.compile.check.refuse import ProtocolError, broken
@@ -52,8 +57,8 @@ def _check_memory(kernel: ops.KernelOp) -> None:
     for (begin, last, name), limit in zip(spans, limits, strict=True):
         if last > limit:
             raise ValueError(
-                f"rings and barriers lie apart in shared memory, got bytes {begin} to {last} for @{name}, and what follows "
-                f"(or the end) at {limit}"
+                f"rings and barriers must not overlap in shared memory, got bytes {begin} to {last} for "
+                f"@{name}, and the next one (or the end) at {limit}"
             )
     copied = {op.ring.data for op in kernel.walk() if isinstance(op, ops.BulkLoadOp | staged.CopyMetadataOp)}
     for op in kernel.walk():
@@ -64,22 +69,61 @@ def _check_memory(kernel: ops.KernelOp) -> None:
 
 
 def _check_kernel(kernel: ops.KernelOp) -> None:
-    roles = [op for op in kernel.body.block.ops if isinstance(op, ops.RoleOp)]
-    ctas = range(kernel.cluster.value.data)
-    items = _items(kernel)
-    words = words_a_step(kernel)
-    traces = {role: list(Walk(role, items, words).events()) for role in roles}
-    holders = [(role, cta) for role in roles for _ in range(_warpgroups(role)) for cta in ctas]
-    barriers = _barriers(kernel, len(holders))
-    rings = [_rings(kernel) for _ in ctas]
-    size = len(holders) + sum(len(stages) for each in barriers for stages in each.values())
-    agents = [
-        (Agent(index, cta, warps_of(single=role.single is not None), [0] * size, barriers, rings), traces[role])
-        for index, (role, cta) in enumerate(holders)
-    ]
-    _run(agents)
-    for each in barriers:
-        _check_end(each, list(traces.values()))
+    model = Model.of(kernel, _items(kernel))
+    model.run()
+    traces = list({role: trace for (role, _), (_, trace) in zip(model.holders, model.agents, strict=True)}.values())
+    for each in model.barriers:
+        _check_end(each, traces)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The roles of a kernel, each with what it does. holders: role and warpgroup, by agent. barriers: of each CTA, by name."""
+
+    agents: Sequence[tuple[Agent, Sequence[Event]]]
+    holders: Sequence[tuple[ops.RoleOp, int]]
+    barriers: Shared
+
+    @classmethod
+    def of(cls, kernel: ops.KernelOp, items: Sequence[Item]) -> Model:
+        """A kernel's, whose shared memory is assigned, over these tiles or ranges of them."""
+        roles = [op for op in kernel.body.block.ops if isinstance(op, ops.RoleOp)]
+        ctas = range(kernel.cluster.value.data)
+        words = words_a_step(kernel)
+        traces = {role: list(Walk(role, items, words).events()) for role in roles}
+        holders = [(role, number, cta) for role in roles for number in range(_warpgroups(role)) for cta in ctas]
+        barriers = _barriers(kernel, len(holders))
+        rings = [_rings(kernel) for _ in ctas]
+        size = len(holders) + sum(len(stages) for each in barriers for stages in each.values())
+        agents = [
+            (Agent(index, cta, warps_of(single=role.single is not None), [0] * size, barriers, rings), traces[role])
+            for index, (role, _, cta) in enumerate(holders)
+        ]
+        return cls(agents, [(role, number) for role, number, _ in holders], barriers)
+
+    def run(self, seen: Callable[[Agent, Event], None] = lambda agent, event: None) -> None:
+        """Each role goes on until it must wait, in turns, until all have ended. seen: called after each event.
+
+        Raises ProtocolError with the rule that is broken.
+        """
+        done = [0] * len(self.agents)
+        moved = True
+        while moved:
+            moved = False
+            for number, (agent, trace) in enumerate(self.agents):
+                begun = done[number]
+                while done[number] < len(trace) and agent.run(trace[done[number]]):
+                    seen(agent, trace[done[number]])
+                    done[number] += 1
+                moved |= done[number] > begun
+        stuck = [
+            (agent, trace[count]) for (agent, trace), count in zip(self.agents, done, strict=True) if count < len(trace)
+        ]
+        if stuck:
+            raise _never(stuck)
+        for agent, trace in self.agents:
+            if trace:
+                agent.finish(trace[-1])
 
 
 def _warpgroups(role: ops.RoleOp) -> int:
@@ -141,25 +185,6 @@ def _rings(kernel: ops.KernelOp) -> dict[str, list[Stage]]:
     }
 
 
-def _run(agents: Sequence[tuple[Agent, Sequence[Event]]]) -> None:
-    """Each role goes on until it must wait, in turns, until all have ended."""
-    done = [0] * len(agents)
-    moved = True
-    while moved:
-        moved = False
-        for number, (agent, trace) in enumerate(agents):
-            begun = done[number]
-            while done[number] < len(trace) and agent.run(trace[done[number]]):
-                done[number] += 1
-            moved |= done[number] > begun
-    stuck = [(agent, trace[count]) for (agent, trace), count in zip(agents, done, strict=True) if count < len(trace)]
-    if stuck:
-        raise _never(stuck)
-    for agent, trace in agents:
-        if trace:
-            agent.finish(trace[-1])
-
-
 def _never(stuck: Sequence[tuple[Agent, Event]]) -> ProtocolError:
     """The error for waits that never end, each of them named once: one is the cause of the others."""
     awaited = [agent.awaited(event) for agent, event in stuck]
@@ -167,7 +192,7 @@ def _never(stuck: Sequence[tuple[Agent, Event]]) -> ProtocolError:
     return broken("every wait ends", f"ones that do not, for {', and for '.join(waits)}", stuck[0][1])
 
 
-def _check_end(barriers: dict[str, list[Barrier]], traces: Sequence[Sequence[Event]]) -> None:
+def _check_end(barriers: Mapping[str, Sequence[Barrier]], traces: Sequence[Sequence[Event]]) -> None:
     """All that was acquired has been released; no phase is left begun."""
     taken = [event for trace in traces for event in trace if event.action.kind == "acquire"]
     for name, stages in barriers.items():

@@ -1,4 +1,4 @@
-"""What a role does, tile after tile and step after step, as a flat list of events."""
+"""The actions of a role, tile after tile and step after step, as a flat list of events."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Kind: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What an operation does, each time that it is come by.
+    """The effect of an operation, each time that it runs.
 
     barriers: those that are waited for or arrived at. number: lag of a release, groups that a wait of products leaves in flight.
     copy: of a load. reads: of products.
@@ -77,7 +77,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What products read: rings, metadata words by register set.
+    """The operands that products read: rings, metadata words by register set.
 
     fresh: by product, in order, the block that it adds to and whether it begins that anew.
     """
@@ -151,7 +151,6 @@ class Walk:
                     yield from self._one(inner)
 
     def _ahead(self, op: ops.TilesOp, tile: int) -> Iterator[Event]:
-        """The region that begins `tile` before its turn."""
         if op.ahead is None:
             return
         here = self.tile
@@ -251,7 +250,7 @@ _KINDS: Mapping[str, Kind] = {
 
 
 def _action(op: Operation, role: str) -> Action | None:
-    """What an operation does; None for arithmetic, and for products that the first of their run stands for."""
+    """The effect of an operation; None for arithmetic, and for products that the first of their group represents."""
     plain = _PLAIN.get(type(op))
     if plain is not None:
         return Action(plain, op, role)

@@ -1,4 +1,4 @@
-"""How the check refuses a schedule."""
+"""Errors of the check."""
 
 from __future__ import annotations
 

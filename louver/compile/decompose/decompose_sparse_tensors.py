@@ -1,12 +1,12 @@
-"""decompose-sparse-tensors: each sparse tensor as two dense ones, its values and its metadata.
+"""decompose-sparse-tensors: each sparse tensor becomes two dense ones, its values and its metadata.
 
-Valid tile IR in, in which types are sparse (after propagate-sparsity); valid tile IR out, in which none is. An argument becomes
-two: values where it stood, metadata right behind. So does all that is made of it, down to the dot, which takes the metadata as
-its third operand and says by `sparseIndex` which operand has the values. Values are a tensor with half the columns. Metadata
-is i16 in rows for 16 rows, `ir/tile/metadata.py`, which also says where each word of `isa/prepack.py` is in it.
+Valid tile IR with sparse types in (after propagate-sparsity); valid tile IR without them out. An argument becomes two: values in its
+place, metadata right after it. The same holds for all values derived from it, down to the dot. The dot takes the metadata as its
+third operand, and `sparseIndex` says which operand has the values. Values are a tensor with half the columns. Metadata is i16, a row
+for 16 rows; `ir/tile/metadata.py` has its shape, and the place of each word of `isa/prepack.py` in it.
 
-Register tiles are lowered from there (`compile_tiles.py`); products are read with sparse types, where one operand is one value.
-`louver compile --emit decomposed` prints what the pass makes. docs/compiler.md says more.
+Register tiles are lowered from there (`compile/tiles.py`). Products are read with sparse types, where one operand is one value.
+`louver compile --emit decomposed` prints the result; docs/compiler.md has more.
 """
 
 from __future__ import annotations
@@ -92,7 +92,10 @@ class _Decomposition:
         for index in reversed(range(len(block.args))):
             encoding = encoding_of(block.args[index])
             if encoding is not None and encoding.format.length > 1:
-                rule = f"tensors that are sparse in vectors, {encoding.format.pattern}, are not values and metadata yet"
+                rule = (
+                    f"tensors that are sparse in vectors, {encoding.format.pattern}, cannot be decomposed yet: "
+                    "prune single elements to 2:4"
+                )
                 raise unsupported(rule, self.function)
             if encoding is not None:
                 self._split_argument(block, index, self._first_axes(block.args[index].type), self.function)
@@ -108,7 +111,7 @@ class _Decomposition:
             return None
         tile = getattr(type_, "block", None)
         if not isinstance(tile, TensorType) or tile.get_num_dims() < 2:
-            raise unsupported("a sparse argument is a pointer or a descriptor of matrices", self.function)
+            raise unsupported("a sparse argument must be a pointer, or a descriptor of matrices", self.function)
         return Axes.last(tile.get_num_dims())
 
     def _split_argument(self, block: Block, index: int, axes: Axes | None, op: Operation) -> None:
@@ -135,7 +138,8 @@ class _Decomposition:
                 self._replace(op, decompose_operation(op, self.parts, self.whole_rows))
             case _ if any(operands) or any(encoding_of(result) is not None for result in op.results):
                 raise unsupported(
-                    "a sparse tensor is described by block pointers or descriptors, loaded, moved and multiplied, and nothing else",
+                    "a sparse tensor may only be described by block pointers or descriptors, moved, loaded and "
+                    "multiplied",
                     op,
                 )
             case _:
@@ -144,7 +148,7 @@ class _Decomposition:
                         self._block(block)
 
     def _replace(self, op: Operation, new: Parts | SSAValue) -> None:
-        """What stands for the one result of `op`."""
+        """Replaces the one result of `op`."""
         (old,) = op.results
         if isinstance(new, Parts):
             new.metadata.name_hint = _metadata_name(old)
@@ -192,7 +196,9 @@ class _Decomposition:
         assert isinstance(end, scf.YieldOp)
         for before, after in zip(carried, [self.parts.get(value) for value in end.operands], strict=True):
             if (before is None) != (after is None) or (before and after and before.axes != after.axes):
-                raise unsupported("what a loop or branch passes on is sparse along one dimension each time", op)
+                raise unsupported(
+                    "a value that a loop or branch passes on must be sparse along one dimension each time", op
+                )
         end_with(block, self._expanded(end.operands))
 
     def _expanded(self, values: Sequence[SSAValue]) -> list[SSAValue]:

@@ -1,4 +1,4 @@
-"""How far a kernel of register tiles says that it reads and writes its dense arguments: for a launch to compare with the arrays."""
+"""How far a kernel of register tiles reads and writes its dense arguments; a launch compares that with the arrays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from xdsl.ir import Operation, SSAValue
 
 from louver.analysis.launch_size import launch_size
 from louver.compile.canonical.describe_tiles import Describer, is_access, tile_shape
-from louver.compile.tile_signature import DenseView
+from louver.ir.conditions import DenseView
 from louver.ir.polynomial import Polynomial, Size
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import FuncOp, MakeTensorDescriptorOp, PointerType, sparse_encoding

@@ -1,7 +1,7 @@
-"""describe-sparse-tiles: loads of sparse tensors through pointers go through descriptors instead, for register tiles.
+"""describe-sparse-tiles: loads of sparse tensors through pointers go through descriptors, for register tiles.
 
-All other accesses stay as they are. What nothing masks is read from inside of its tensor: rows have no gaps, so that their length is
-their pitch, and a launch checks that what programs and loops reach is no further.
+All other accesses stay as they are. An access without a mask must stay inside of its tensor: rows have no gaps, so their length is their
+pitch, and the launch checks how far programs and loops read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from louver.compile.canonical.descriptors import EVERY
 from louver.compile.canonical.reach import reach
 from louver.compile.conditions import require_reach
 from louver.compile.rewrite.remove_dead import remove_dead
-from louver.compile.tile_signature import Reach
+from louver.ir.conditions import Reach
 from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import for_each, unsupported
 from louver.ir.tile import FuncOp, LoadOp, sparse_encoding
@@ -83,8 +83,8 @@ def _check_block(describer: Describer, op: LoadOp) -> None:
 
 
 _RULE = (
-    "a sparse tile is masked along K (columns < K), or begins at a multiple of a number for each program, or for each iteration of a "
-    "loop that ends at an argument or a number"
+    "a sparse tile must be masked along K (columns < K), or begin at a multiple of a constant for each "
+    "program, or for each iteration of a loop that ends at an argument or a constant"
 )
 
 
@@ -112,7 +112,7 @@ def _describe(describer: Describer, op: LoadOp, found: Access) -> None:
     columns, rows = ordered[-1], ordered[-2] if len(ordered) > 1 else None
     if any(each.begins_before and not each.floored for each in ordered):
         raise unsupported(
-            "a sparse tile that begins before its row, or before its matrix, is masked there (offsets >= 0)", op
+            "a sparse tile that begins before its row, or before its matrix, must be masked there (offsets >= 0)", op
         )
     if columns.size is None:
         _require_reach(describer, found.base, columns, "columns", op)

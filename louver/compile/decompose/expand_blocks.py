@@ -1,8 +1,8 @@
-"""expand-blocks: what goes through block pointers and descriptors goes through tensors of pointers, masked, instead.
+"""expand-blocks: accesses through block pointers and descriptors go through tensors of pointers and masks.
 
-Valid tile IR without sparse types in (after decompose-sparse-tensors); valid tile IR out, whose loads and stores are through
-tensors of pointers and pointers to scalars. A block is where its index is, in 64 bits; outside of its tensor its elements are
-masked, loads give zero there (or NaN where the kernel says so), and metadata gives its padding, a legal code: never 0.
+Valid tile IR without sparse types in (after decompose-sparse-tensors). Valid tile IR out, whose loads and stores go through tensors of
+pointers and pointers to scalars. Indices have 64 bits. Elements outside of the tensor are masked. There loads give zero, or NaN where
+the kernel asks for it, and metadata gives its padding, a legal code: never 0.
 """
 
 from __future__ import annotations
@@ -140,7 +140,9 @@ class _Expansion:
                 return
             case _:
                 if any(_is_block(value.type) or isinstance(value.type, DescriptorType) for value in op.operands):
-                    raise unsupported("block pointers and descriptors are made, moved, loaded and stored through", op)
+                    raise unsupported(
+                        "block pointers and descriptors may only be made, moved, loaded and stored through", op
+                    )
                 for region in op.regions:
                     for block in region.blocks:
                         self._block(block)
@@ -167,7 +169,7 @@ class _Expansion:
 
     def _moved(self, op: Operation, view: View | None, indices: Sequence[Index]) -> View:
         if view is None:
-            raise unsupported("a descriptor is made in the kernel, or is an argument of it", op)
+            raise unsupported("a descriptor must be made in the kernel, or be an argument of it", op)
         return replace(view, first=tuple(map(Make(op).wide, indices)))
 
     def _load(self, op: LoadOp | DescriptorLoadOp, view: View, checked: Iterable[int]) -> None:
@@ -203,7 +205,7 @@ class _Expansion:
             kind = "fadd"
         if kind not in ("add", "fadd", "and", "or", "xor"):
             raise unsupported(
-                f"a descriptor adds to memory (atomic_add) or changes its bits, it does not reduce by {kind}", op
+                f"a descriptor reduces by atomic_add, atomic_and, atomic_or and atomic_xor, not by {kind}", op
             )
         make = Make(op)
         pointers, mask = make.pointers(view, range(len(view.first)))
@@ -237,7 +239,9 @@ class _Expansion:
                 after is None or (after.base, after.sizes, after.steps) != (view.base, view.sizes, view.steps)
             ):
                 raise unsupported(
-                    "a loop moves a block pointer in one tensor: make another one for another tensor", loop
+                    "a block pointer that a loop moves must stay in one tensor: make another block pointer for "
+                    "another tensor",
+                    loop,
                 )
         end_with(block, self._spread(end.operands))
         for op in [op for op in self.replaced if op.parent is block]:

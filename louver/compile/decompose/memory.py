@@ -1,4 +1,4 @@
-"""How a view of a sparse tensor becomes one of its values and one of its metadata: shapes, strides, offsets."""
+"""Splits a view of a sparse tensor into views of its values and its metadata: shapes, strides, offsets."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Axes:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a sparse value became. axes: those of a tile or of a view of tiles; None for a pointer to the tensor's start."""
+    """The parts of a sparse value. axes: those of a tile or of a view of tiles; None for a pointer to the tensor's start."""
 
     values: SSAValue
     metadata: SSAValue
@@ -75,7 +75,7 @@ def part_types(type_: Attribute, axes: Axes | None, op: Operation) -> tuple[Attr
         case _:
             tile = as_tensor(type_)
             if tile is None or sparse_encoding(tile) is None:
-                raise unsupported("a sparse tensor is reached by block pointers or descriptors: describe its tiles", op)
+                raise unsupported("a sparse tensor must be read through block pointers or descriptors", op)
             return _tile_types(tile, axes, op)
 
 
@@ -85,9 +85,9 @@ def _tile_types(tile: AnyTensor, axes: Axes | None, op: Operation) -> tuple[AnyT
     size = shape[axes.rows], shape[axes.columns]
     if not divides(size, element):
         raise unsupported(
-            f"metadata is in rows for {METADATA_ROWS} rows and words for {word_columns(element)} columns, of which a product takes "
-            f"{least_columns(element)} at least: a sparse tile has whole rows and words, or such a part of one, not {size[0]} x {size[1]}: "
-            "choose larger blocks",
+            f"a sparse tile needs a multiple of {METADATA_ROWS} rows and of {word_columns(element)} columns (or "
+            f"{word_columns(element)} divided by a power of two, {least_columns(element)} at least), not "
+            f"{size[0]} x {size[1]}: choose larger blocks",
             op,
         )
     values, metadata = list(shape), list(shape)
@@ -135,7 +135,7 @@ def split_strides(
         number = literal(stride)
         if dimension != axes.columns and number is not None and number % KEPT:
             raise unsupported(
-                f"strides count elements, kept or not, and are multiples of {KEPT}, not {number}", make.op
+                f"strides of a sparse tensor count dense elements and are multiples of {KEPT}, not {number}", make.op
             )
         values.append(1 if dimension == axes.columns else make.quotient(stride, KEPT))
     metadata: Entries = [1] * len(strides)
@@ -156,15 +156,15 @@ def split_offsets(
     columns = min(tile.get_shape()[axes.columns], word_columns(element))
     if moves and columns < word_columns(element):
         raise unsupported(
-            f"a block pointer is moved by whole words of metadata, {word_columns(element)} columns, not by {columns}: choose larger blocks, "
-            "or describe the tensor",
+            f"a block pointer must move by whole words of metadata, {word_columns(element)} columns, not by "
+            f"{columns}: choose larger blocks, or use tl.make_tensor_descriptor",
             make.op,
         )
     for dimension, of, what in ((axes.rows, METADATA_ROWS, "rows"), (axes.columns, columns, "columns")):
         needs = multiple_if(offsets[dimension], of)
         if needs is None:
             raise unsupported(
-                f"a sparse tile begins at a multiple of {of} {what} that constants, sums, products, loops and arguments show",
+                f"a sparse tile must begin at a provable multiple of {of} {what}, such as tl.program_id(0) * BLOCK",
                 make.op,
             )
         require_multiples(needs, make.op)
@@ -200,5 +200,5 @@ def contiguous_axes(strides: Sequence[Index], op: Operation) -> Axes:
     """The axes of a matrix that strides describe: its columns, the sparse axis, are next to each other."""
     found = [dimension for dimension, stride in enumerate(strides) if literal(stride) == 1]
     if len(strides) != 2 or not found:
-        raise unsupported("a block pointer to a sparse tensor is to a matrix with a stride that is the constant 1", op)
+        raise unsupported("a block pointer to a sparse tensor needs a matrix of which one stride is the constant 1", op)
     return Axes(1 - found[-1], found[-1])

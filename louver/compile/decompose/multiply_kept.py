@@ -1,11 +1,11 @@
-"""multiply-kept: a dot of a decompressed tile multiplies kept values again, where what changes the tile between leaves zeros zero.
+"""multiply-kept: a dot of a decompressed tile multiplies kept values again, if the operations between keep zeros zero.
 
 Valid tile IR in and out, without sparse types (after decompose-sparse-tensors). Casts, factors, masks and activations with f(0) = 0 act on
-kept values as on all elements. A dense tile that takes part, such as factors along K, is compressed: each thread picks its elements where
-the metadata says that values are kept. Other dots stay dense, and the pass says why.
+kept values as on all elements. A dense tile that takes part, such as factors along K, is compressed: each thread picks the elements
+that the metadata keeps. Other dots stay dense, and the pass gives the reason.
 
-Metadata of 16-bit and of 8-bit products has the same codes in another order. Where all dots of an argument are of the other width than
-its elements, its metadata is laid out for them.
+Metadata of 16-bit and of 8-bit products has the same codes in another order. Where all dots of an argument have another width than its
+elements, its metadata is laid out for them.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from louver.ir.comparisons import SelectOp
 from louver.ir.interpret.arithmetic import ARITHMETIC
 from louver.ir.interpret.values import dtype_of
 from louver.ir.refusal import source_location
+from louver.ir.splat import first_of, is_splat
 from louver.ir.tile import FORMATS, BroadcastOp, CompressOp, DecompressOp, DotOp, FuncOp, SplatOp, TransOp, element_name
 from louver.ir.tile.metadata import divides
 from louver.ir.tile.parts import KEPT
@@ -134,7 +135,7 @@ def _is_uniform(value: SSAValue, columns: int) -> bool:
         case SplatOp():
             return True
         case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as number):
-            return number.is_splat()
+            return is_splat(number)
         case BroadcastOp(src=source):
             return tensor_of(source).get_shape()[columns] == 1
         case TransOp(src=source):
@@ -197,7 +198,7 @@ class _Kept:
             raise _DenseError(f"a product of {name} takes more of K than a tile of {size[0]} x {size[1]} has")
         zero = background(value, self.origins)
         if zero is None or zero != 0:
-            self._refuse("what changes it makes other numbers of its zeros", value)
+            self._refuse("an operation changes its zeros", value)
 
     @staticmethod
     def _refuse(reason: str, value: SSAValue) -> NoReturn:
@@ -262,7 +263,7 @@ class _Kept:
                 operands = list(op.operands)
             case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as number):
                 operands = []
-                one = next(iter(number.iter_values()))
+                one = first_of(number)
                 properties["value"] = DenseIntOrFPElementsAttr.from_list(cast(Any, type_), cast(Any, [one]))
             case _:
                 operands = [self._changed(each, columns) for each in op.operands]
@@ -286,14 +287,14 @@ _QUOTIENTS = (
 
 
 def background(value: SSAValue, origins: Container[Operation]) -> Any:
-    """What an element is where none of these sparse tiles keeps one; None where that is not known."""
+    """The value of elements that none of these sparse tiles keeps; None if it is not known."""
     owner = value.owner
     match owner:
         case DecompressOp() if owner in origins:
             return np.zeros((), np.float64)
         case TransOp() | BroadcastOp() | SplatOp():
             return background(owner.operands[0], origins)
-        case arith.ConstantOp(value=number) if not isinstance(number, DenseIntOrFPElementsAttr) or number.is_splat():
+        case arith.ConstantOp(value=number) if not isinstance(number, DenseIntOrFPElementsAttr) or is_splat(number):
             return cast(Any, ARITHMETIC[arith.ConstantOp](owner, [])[0]).reshape(-1)[0]
         case Operation() if isinstance(owner, ELEMENTWISE) and type(owner) in ARITHMETIC:
             return _computed(owner, [background(each, origins) for each in owner.operands])

@@ -1,4 +1,4 @@
-"""One operation on a sparse tensor, as one on its values and one on its metadata."""
+"""Splits one operation on a sparse tensor into one on its values and one on its metadata."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def decompose_operation(op: Operation, parts: Mapping[SSAValue, Parts], whole_ro
         return _dot(op, parts)
     part = parts.get(op.operands[0])
     if part is None:
-        raise unsupported("a sparse tensor is what an operation is on, and no other operand", op)
+        raise unsupported("a sparse tensor must be the first operand of an operation on it", op)
     match op:
         case DecompressOp():
             return _decompressed(op, part)
@@ -84,7 +84,7 @@ def _descriptor(op: MakeTensorDescriptorOp, part: Parts, whole_rows: bool) -> Pa
     encoding = sparse_encoding(tile)
     assert encoding is not None
     if tile.get_num_dims() < 2:
-        raise unsupported("a sparse tensor has rows and columns at least", op)
+        raise unsupported("a sparse tensor needs two dimensions at least, rows and columns", op)
     axes, narrow = Axes.last(tile.get_num_dims()), Numbers(op, 32)
     shapes = split_shape(op.sizes, axes, encoding, tile.element_type, narrow)
     wide = Numbers(op, 64)
@@ -153,7 +153,9 @@ def _descriptor_load(op: DescriptorLoadOp, part: Parts) -> Parts:
 
 def _load(op: LoadOp, part: Parts) -> Parts:
     if part.axes is None or op.mask is not None:
-        raise unsupported("a sparse tile is loaded through a block pointer, with boundaryCheck in place of a mask", op)
+        raise unsupported(
+            "a sparse tile must be loaded through a block pointer, with boundary_check instead of a mask", op
+        )
     values, metadata = (_placed(LoadOp(base), op) for base in (part.values, part.metadata))
     for made in (values, metadata):
         _keep(op, made, "boundaryCheck", "cache", "evict", "isVolatile")
@@ -173,7 +175,7 @@ def _reshape(op: ReshapeOp, part: Parts) -> Parts:
     further = len(after) - tensor_of(part.values).get_num_dims()
     kept = list(tensor_of(op.src).get_shape()[-2:]) == after[-2:]
     if not kept or min(axes.rows, axes.columns) < tensor_of(part.values).get_num_dims() - 2:
-        raise unsupported("a reshape of a sparse tile keeps its rows and columns, the last two dimensions", op)
+        raise unsupported("a reshape of a sparse tile must keep its rows and columns, the last two dimensions", op)
     made: list[SSAValue] = []
     for value in (part.values, part.metadata):
         made.append(_placed(ReshapeOp(value, [*after[:-2], *tensor_of(value).get_shape()[-2:]]), op))
@@ -184,7 +186,7 @@ def _decompressed(op: Operation, part: Parts) -> SSAValue:
     axes = _axes(part)
     if tensor_of(part.values).get_num_dims() != 2:
         raise unsupported(
-            "a sparse tile is a matrix where its numbers are used: reshape it to [rows, columns] first", op
+            "a sparse tile must be a matrix where its elements are used: reshape it to [rows, columns] first", op
         )
     return _placed(DecompressOp(part.values, part.metadata, axes.columns), op)
 
@@ -192,7 +194,7 @@ def _decompressed(op: Operation, part: Parts) -> SSAValue:
 def _dot(op: DotOp, parts: Mapping[SSAValue, Parts]) -> SSAValue:
     index = 0 if op.a in parts else 1
     if op.metadata is not None:
-        raise unsupported("a kernel's dots have sparse operands by their types, and no metadata", op)
+        raise unsupported("a dot of a kernel takes its sparse operand by type, without metadata", op)
     operands = [op.a, op.b]
     part = parts[operands[index]]
     if _axes(part) == Axes(index, 1 - index):

@@ -1,7 +1,7 @@
-"""What a kernel of register tiles takes for granted of its sparse arguments: where rows and matrices begin, and how many there are.
+"""Assumptions of a register-tile kernel about its sparse arguments: starts of rows and matrices, and their numbers.
 
-Metadata is in words for 16 rows each, so that a sparse tensor is read by its own sizes and strides or not at all. They are read
-here as sizes, which a launch compares with the tensor (`louver.user.bind_tiles`); what no launch could compute is refused.
+A word of metadata covers 16 rows, so a kernel must read a sparse tensor by the tensor's own sizes and strides. The pass reads them as
+sizes, which a launch compares with the tensor (`louver.user.bind_tiles`). It refuses sizes that no launch can compute.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from louver.analysis.alignment import multiple_if
 from louver.analysis.launch_size import launch_size
 from louver.compile.canonical.descriptors import EVERY
 from louver.compile.decompose.memory import Axes, contiguous_axes, require_multiples
-from louver.compile.tile_signature import SparseView
+from louver.ir.conditions import SparseView
 from louver.ir.polynomial import Polynomial, Size
 from louver.ir.refusal import unsupported
 from louver.ir.tile import (
@@ -50,7 +50,7 @@ def read_views(function: FuncOp) -> tuple[SparseView, ...]:
 def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue, str]) -> SparseView:
     if op.base not in names:
         culprit = op.base.owner if isinstance(op.base.owner, Operation) else op
-        raise unsupported(f"a sparse tensor is read from its first element on: {BATCH_RULE}", culprit)
+        raise unsupported(f"a sparse tensor must be read from its first element on: {BATCH_RULE}", culprit)
     if isinstance(op, MakeTensorDescriptorOp):
         sizes, strides = list(op.sizes), list(op.steps)
         axes = Axes.last(len(sizes)) if len(sizes) > 1 else None
@@ -58,7 +58,7 @@ def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue,
         sizes, strides = join_indices(op.shape, op.static_shape), join_indices(op.strides, op.static_strides)
         axes = contiguous_axes(strides, op)
     if axes is None:
-        raise unsupported("a sparse tensor has rows and columns at least", op)
+        raise unsupported("a sparse tensor needs two dimensions at least, rows and columns", op)
     encoding = sparse_encoding(op.base.type)
     assert encoding is not None
     others = [dimension for dimension in range(len(sizes)) if dimension not in (axes.rows, axes.columns)]
@@ -94,8 +94,8 @@ def _size(index: Index, names: Mapping[SSAValue, str], what: str, op: Operation,
     found = launch_size(index, names)
     if found is None or (len(found.terms) > 1 and not sums) or any(factor < 0 for _, factor in found):
         raise unsupported(
-            f"{what} of a sparse tensor is an argument, a number, a product of such or part of an argument, so that the call can be "
-            "checked: rows have no gaps, and what is not read of one is whole groups",
+            f"{what} of a sparse tensor must be an argument, a number, a product of these or part of an "
+            "argument, so that the launch can check it: rows have no gaps, and parts of a row are whole groups",
             op,
         )
     return found

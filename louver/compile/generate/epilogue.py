@@ -1,4 +1,4 @@
-"""The epilogue graph as schedule IR: one sum in (or two of a gated product), the value to store out."""
+"""The epilogue graph as schedule IR: from the sum (two sums for a gated product) to the stored value."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import AnyFloat, FloatAttr, IntAttr, IntegerType, StringAttr, UnitAttr, f32
-from xdsl.ir import Attribute, SSAValue
+from xdsl.dialects.builtin import AnyFloat, FloatAttr, IntAttr, IntegerType, LocationAttr, StringAttr, UnitAttr, f32
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.compile.signature import batch_pitch_name, parameter_name, pitch_name
 from louver.ir.arith import FPToSIOp, SIToFPOp
@@ -23,6 +23,8 @@ from louver.ir.product import (
     LoadScalar,
     LoadVector,
     Number,
+    Part,
+    ProductNest,
     walk,
 )
 from louver.ir.sched import ops
@@ -54,16 +56,17 @@ def epilogue_parameters(expression: Expression) -> dict[str, Attribute]:
     return types
 
 
-def build_epilogue(expression: Expression, sums: Sequence[SSAValue], parameters: Mapping[str, SSAValue]) -> SSAValue:
-    """Emit the operations of `expression` at the builder's insertion point and return the value to store.
+def build_epilogue(nest: ProductNest, sums: Sequence[SSAValue], parameters: Mapping[str, SSAValue]) -> SSAValue:
+    """Emit the operations of the nest's epilogue at the builder's insertion point and return the value to store.
 
     sums: one for each `Accumulator.part`. Equal parts of the expression are emitted once.
     """
-    return _Builder(sums, parameters).build(expression)
+    return _Builder(nest.places, sums, parameters).build(nest.epilogue)
 
 
 @dataclass(frozen=True, slots=True)
 class _Builder:
+    places: Mapping[Part, LocationAttr]
     sums: Sequence[SSAValue]
     parameters: Mapping[str, SSAValue]
     built: dict[Expression, SSAValue] = field(default_factory=dict[Expression, SSAValue])
@@ -72,6 +75,8 @@ class _Builder:
         found = self.built.get(expression)
         if found is None:
             found = self.built[expression] = self._build(expression)
+            if isinstance(found.owner, Operation) and expression in self.places:
+                found.owner.location = self.places[expression]
         return found
 
     def _build(self, expression: Expression) -> SSAValue:

@@ -1,4 +1,4 @@
-"""Product nest + Schedule -> schedule IR: one generator, so that a schedule stays a value.
+"""Product nest and Schedule to schedule IR: one generator for all schedules.
 
 Roles: warpgroup 0 produces (one thread feeds the ring by bulk copies); the others multiply (`generate_multiply`) and store.
 Without specialization one warpgroup is all there is, and one of its threads begins the copies of each step.
@@ -17,6 +17,7 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 from louver.compile.generate.epilogue import build_epilogue, epilogue_parameters
 from louver.compile.generate.generation import Generation
 from louver.compile.generate.multiply import begin, constant, loop, multiply
+from louver.compile.generate.places import place
 from louver.compile.plan.layout import dense_layout, metadata_bytes, output_layout, values_layout
 from louver.compile.plan.schedule import Schedule, check_registers, register_split
 from louver.compile.signature import RANGES, kernel_name, parameter_name
@@ -37,8 +38,8 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
     """
     if nest.a.index is not None and (nest.tile_m, nest.tile_n) != (schedule.tile.m, schedule.tile.n):
         raise ValueError(
-            f"an array says what each tile of the kernel reads, so that the schedule's tile is the same, got {nest.tile_m}×{nest.tile_n} "
-            f"and {schedule.tile.m}×{schedule.tile.n}"
+            "the schedule's tile must be the kernel's where an array selects the matrix of each tile, got "
+            f"{nest.tile_m}×{nest.tile_n} and {schedule.tile.m}×{schedule.tile.n}"
         )
     require_sparse(nest)
     check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None)
@@ -71,7 +72,9 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         raise ValueError(
             f"the dense tile cannot be shared by {schedule.order.cluster} CTAs: tile_n is {schedule.tile.n}"
         )
-    return ModuleOp([_kernel(plan)])
+    kernel = _kernel(plan)
+    place(kernel, nest.places)
+    return ModuleOp([kernel])
 
 
 def _parameters(plan: Generation) -> dict[str, Attribute]:
@@ -111,7 +114,7 @@ def _parameters(plan: Generation) -> dict[str, Attribute]:
 
 
 def _entry_box(box: Sequence[int], batch: Batch | None) -> list[int]:
-    """What a copy moves, innermost first: of a batch, in one entry."""
+    """The box of a copy, innermost dimension first, in one matrix of a batch."""
     return list(box) if batch is None else [*box, 1]
 
 
@@ -192,7 +195,6 @@ def _producer(plan: Generation, values: dict[str, SSAValue]) -> Block:
 
 
 def _tiles(plan: Generation, values: dict[str, SSAValue], tile: Block, ahead: list[Region]) -> None:
-    """The walk over tiles."""
     properties: dict[str, Attribute] = {"raster": ops.i32_attr(plan.schedule.order.raster)}
     if plan.schedule.cuts:
         properties["ranges"] = UnitAttr()
@@ -205,7 +207,6 @@ def _tiles(plan: Generation, values: dict[str, SSAValue], tile: Block, ahead: li
 
 
 def _tile_block(plan: Generation) -> Block:
-    """A region for each tile, its arguments named."""
     entries = plan.nest.store.batch is not None or plan.nest.a.index is not None
     names = ["m", "n", *(["entry"] if entries else []), *(["first"] if plan.schedule.cuts else [])]
     tile = Block(arg_types=[i32] * len(names))
@@ -334,7 +335,7 @@ def _ahead(plan: Generation, values: dict[str, SSAValue]) -> Region:
 
 
 def _own_copies(plan: Generation, values: dict[str, SSAValue], tile: Block) -> Callable[[SSAValue], None]:
-    """What a warpgroup without a producer does first in a step: one of its threads fills the stage."""
+    """The copies of a warpgroup without a producer: one of its threads fills the stage at the start of a step."""
 
     def fill(step: SSAValue) -> None:
         body = Block()
@@ -350,7 +351,7 @@ def _store(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValu
     own = [] if plan.nest.store.batch is None else entry
     body = Block(arg_types=[element_attribute(plan.nest.accumulator)] * (2 if plan.nest.gated else 1))
     with ImplicitBuilder(body):
-        result = build_epilogue(plan.nest.epilogue, body.args, values)
+        result = build_epilogue(plan.nest, body.args, values)
         ops.YieldOp(operands=[result])
     properties: dict[str, Attribute] = {"transposed": UnitAttr()} if plan.nest.store.transposed else {}
     if plan.nest.store.add:

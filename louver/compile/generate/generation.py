@@ -1,4 +1,4 @@
-"""What the generator derives once from the nest, the schedule and the target."""
+"""Facts that the generator derives once from the nest, the schedule and the target."""
 
 from __future__ import annotations
 

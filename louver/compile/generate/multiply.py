@@ -1,6 +1,7 @@
-"""The consumers' walk over K, as schedule IR: metadata in registers, products, waits and releases.
+"""The consumers' loop over K as schedule IR: metadata in registers, products, waits and releases.
 
-Metadata goes to registers in two sets: from global memory, 256 columns at a time, or from the ring, a step at a time. A register is refilled only after the wait that retires the last product which reads it.
+Metadata goes to registers in two sets: from global memory, 256 columns at a time, or from the ring, a step at a time. A
+register is refilled only after the wait that retires the last product which reads it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def loop(unroll: int, body: Block, *, partial: bool = False) -> None:
 
 
 def begin(values: dict[str, SSAValue], first: SSAValue) -> None:
-    """What a tile loads ahead of its turn: the first metadata set, from step `first` on."""
+    """Loads the first metadata set of a tile ahead of its turn, from step `first` on."""
     _load_metadata(values["metadata"], first, 0, 0)
 
 

@@ -1,1 +1,1 @@
-"""How a kernel runs: product nest and schedule, or encodings, units and feeds."""
+"""Plans how a kernel runs: product nest and schedule, or encodings, units and feeds."""

@@ -1,4 +1,4 @@
-"""Where the tiles of a stage stand in shared memory: boxes, swizzles and the offsets that each product reads.
+"""Shared-memory layout of a stage's tiles: boxes, swizzles and the offsets that each product reads.
 
 One record for the sparse operand's values and one for the dense operand; the generator turns them into bulk copies and
 products, the signature into tensor maps.

@@ -1,4 +1,4 @@
-"""Tile IR -> product nest: read what a kernel computes by following values back from its store.
+"""Tile IR to product nest: follows values back from the store.
 
 Neither names nor the order of operations matter. What is not understood is refused with the operation and its source
 line; nothing is dropped silently.
@@ -20,6 +20,7 @@ from louver.compile.conditions import conditions
 from louver.compile.plan.read_epilogue import Axes, Axis, EpilogueReader, find_sum
 from louver.compile.plan.trace import ONLY, Block, Chosen, Position, Trace
 from louver.formats.pattern import Pattern
+from louver.ir.conditions import Split
 from louver.ir.polynomial import Polynomial, Size
 from louver.ir.product import (
     ADDED,
@@ -30,7 +31,6 @@ from louver.ir.product import (
     Expression,
     Load,
     ProductNest,
-    Split,
     Store,
     walk,
 )
@@ -65,6 +65,7 @@ def read_nest(module: ModuleOp) -> ProductNest:
     trace = Trace(function)
     store = _only_store(function)
     trace.explained.add(store)
+    trace.places |= {"kernel": function.location, "store": store.location}
     source = _stored(trace, store)
     total, transposed, gated = find_sum(source, store)
     product = _read_sum(trace, total)
@@ -78,7 +79,9 @@ def read_nest(module: ModuleOp) -> ProductNest:
     axes: Axes = ("n", "m") if transposed else ("m", "n")
     place = trace.block(store.desc, store.offsets, store)
     if isinstance(place.entry, Chosen):
-        raise unsupported(f"{place.entry.argument} numbers the entries of a sparse operand, and of nothing else", store)
+        raise unsupported(
+            f"{place.entry.argument} may select matrices of the sparse operand only, not of the output", store
+        )
     epilogue = EpilogueReader(trace, total, positions, extents, place.entry, place.batch).read(source, axes, store)
     _check_batch(product, place, store)
     target = place.view
@@ -86,7 +89,7 @@ def read_nest(module: ModuleOp) -> ProductNest:
     if not all(trace.same(size, extent) for size, extent in zip(target.sizes, stored, strict=True)):
         raise unsupported("the stored tensor must have the product's sizes", store)
     if [trace.position(offset, store) for offset in place.offsets] != [positions[axis] for axis in axes if axis]:
-        raise unsupported("a tile must be stored where its operands were read", store)
+        raise unsupported("a tile must be stored at the row and column where its operands were read", store)
     trace.require_all_explained()
     tile_m, tile_n = tensor_of(total).get_shape()
     stated = conditions(function)
@@ -104,14 +107,12 @@ def read_nest(module: ModuleOp) -> ProductNest:
         epilogue=epilogue,
         store=Store(target.argument, target.element, target.strides[0], transposed, place.batch, _adds(store)),
         gated=gated,
-        equal=tuple(sorted({*trace.equal, *stated.equal}, key=_texts)),
-        at_most=tuple(sorted(trace.at_most, key=_texts)),
-        multiples=stated.multiples,
-        programs=stated.programs,
-        split=stated.split,
-        positive=stated.positive,
-        guarded=stated.guarded,
-        rows_apart=stated.rows_apart,
+        conditions=replace(
+            stated,
+            equal=tuple(sorted({*trace.equal, *stated.equal}, key=_texts)),
+            at_most=tuple(sorted(trace.at_most, key=_texts)),
+        ),
+        places=trace.places,
     )
 
 
@@ -120,17 +121,15 @@ def _texts(pair: tuple[object, object]) -> tuple[str, str]:
 
 
 def _check_split(split: Split | None, store: Writing, epilogue: Expression) -> None:
-    """What programs that share K store of their sums adds up to what one stores of the whole."""
+    """Refuses a split of K unless the stored parts add up to the whole result."""
     if split is None or (split.programs is not None and split.programs.constant == 1):
         return
     if isinstance(store, DescriptorStoreOp):
-        raise unsupported(
-            "programs that share K add their sums to memory (tl.atomic_add), they do not store them", store
-        )
+        raise unsupported("programs that share K must add their sums to memory (tl.atomic_add), not store them", store)
     if not adds_up(epilogue):
         raise unsupported(
-            "programs that share K multiply their sums by the same factors and add them: what else an epilogue does to a part of "
-            "a sum it does not do to the whole",
+            "programs that share K may only scale and convert their sums before they add them: other steps of "
+            "an epilogue need the whole sum",
             store,
         )
 
@@ -159,7 +158,7 @@ def _kernel(module: ModuleOp) -> FuncOp:
     kernels = [op for op in ops if isinstance(op, FuncOp) and op.is_public]
     others = [op for op in ops if op not in kernels]
     if others:
-        raise unsupported("a module holds one public kernel and nothing else", others[0])
+        raise unsupported("a module must hold one public kernel and nothing else", others[0])
     if len(kernels) != 1:
         raise unsupported(
             f"a module holds one public kernel; there are {len(kernels)}", kernels[1] if kernels else module
@@ -175,22 +174,23 @@ Writing: TypeAlias = DescriptorStoreOp | DescriptorReduceOp
 def _only_store(function: FuncOp) -> Writing:
     stores = [op for op in function.body.walk() if isinstance(op, Writing | StoreOp)]
     if len(stores) != 1:
-        raise unsupported(f"a kernel stores once; there are {len(stores)} stores", stores[1] if stores else function)
+        raise unsupported(
+            f"a kernel must store once; there are {len(stores)} stores", stores[1] if stores else function
+        )
     store = stores[0]
     if isinstance(store, StoreOp):
-        raise unsupported("a kernel stores through a descriptor (tt.descriptor_store)", store)
+        raise unsupported("a kernel must store through a descriptor (tt.descriptor_store)", store)
     if store.parent_op() is not function:
         raise unsupported("the store must stand outside of loops and branches", store)
     return store
 
 
 def _adds(store: Writing) -> bool:
-    """Whether a store adds to what is there."""
     if isinstance(store, DescriptorStoreOp):
         return False
     if store.kind.data != "add":
         raise unsupported(
-            f"a product is stored, or added to what is there, not combined with it by {store.kind.data}", store
+            f"a product must be stored or added to memory, not combined with it by {store.kind.data}", store
         )
     element = element_name(tensor_of(store.src).element_type)
     if element not in ADDED:
@@ -206,7 +206,7 @@ def _stored(trace: Trace, store: Writing) -> SSAValue:
     if len(store.offsets) != 3 or not isinstance(op, ReshapeOp):
         return store.src
     if tensor_of(op.result).get_shape() != (1, *tensor_of(op.src).get_shape()):
-        raise unsupported("an entry of a batch is stored as a matrix with a first dimension of one element", op)
+        raise unsupported("a matrix of a batch must be stored as a block whose first size is 1", op)
     trace.explained.add(op)
     return op.src
 
@@ -215,15 +215,16 @@ def _check_batch(product: _Sum, place: Block, store: Operation) -> None:
     """The entry of each operand that has any is the output's, of batches of one size."""
     if product.a.index is not None and (product.b.batch or place.batch):
         raise unsupported(
-            f"{product.a.index.argument} numbers the entries of a sparse operand, and nothing else has any", store
+            f"{product.a.index.argument} selects matrices of the sparse operand, so no other operand may be a batch",
+            store,
         )
     entries = [(each.batch, entry) for each, entry in ((product.a, product.a_entry), (product.b, product.b_entry))]
     own = [(batch.extent, entry) for batch, entry in entries if batch is not None and batch.index is None]
     expected = [] if place.batch is None else [(place.batch.extent, place.entry)]
     if set(own) != set(expected):
-        raise unsupported("a batch has one size and one number of the entry, for operands and output alike", store)
+        raise unsupported("operands and output must have one batch size, and one index in the batch", store)
     if place.entry is not None and place.entry in (product.m.axis, product.n.axis):
-        raise unsupported("entries of a batch and tiles must be numbered by different axes of the grid", store)
+        raise unsupported("matrices of a batch and tiles must be numbered by different axes of the grid", store)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,10 +248,11 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
     loop = trace.definition(total, trace.function)
     assert isinstance(loop, scf.ForOp)
     if len(loop.iter_args) != 1:
-        raise unsupported("the loop over K carries the accumulator and nothing else", loop)
+        raise unsupported("the loop over K may carry the accumulator only", loop)
     if not is_zero(loop.iter_args[0]):
         raise unsupported("the sum of products must start at a constant of zeros", loop)
     dot = _read_step(trace, loop)
+    trace.places |= {"loop": loop.location, "dot": dot.location}
     (tile_m, tile_k), (_, tile_n) = tensor_of(dot.a).get_shape(), tensor_of(dot.b).get_shape()
     a, m, a_entry = _read_operand(trace, loop, dot.a, dot, k_dimension=1)
     b, n, b_entry = _read_operand(trace, loop, dot.b, dot, k_dimension=0)
@@ -258,14 +260,14 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
         raise unsupported("the sparse operand of a dot must be the left one", dot)
     precision = "tf32" if dot.input_precision is None else dot.input_precision.data
     if a.element == "f32" and precision != "tf32":
-        raise unsupported("a product of f32 multiplies as tf32: say input_precision='tf32'", dot)
+        raise unsupported("a product of f32 multiplies as tf32: pass input_precision='tf32'", dot)
     if a.pattern is not None and Pattern.parse(a.pattern).length > 1:
         raise unsupported(f"products of vectors, {a.pattern}, have no kernel yet: prune single elements to 2:4", dot)
     _check_starts(trace, dot, (m, a.extent, tile_m), (n, b.extent, tile_n))
     if m.axis is not None and m.axis == n.axis:
         raise unsupported("rows and columns of tiles must be numbered by different axes of the grid", dot)
     if isinstance(b_entry, Chosen):
-        raise unsupported(f"{b_entry.argument} numbers the entries of a sparse operand, and not of a dense one", dot)
+        raise unsupported(f"{b_entry.argument} may select matrices of a sparse operand, not of a dense one", dot)
     if isinstance(a_entry, Chosen):
         a, a_entry = _numbered(a, a_entry, m, n, dot), None
     if not trace.same(a.depth, b.depth):
@@ -279,7 +281,9 @@ def _numbered(a: Load, entry: Chosen, m: Position, n: Position, dot: DotOp) -> L
     axes: dict[int | None, Axis] = {m.axis: "m", n.axis: "n"}
     along = axes.get(entry.axis)
     if along is None or a.batch is None:
-        raise unsupported(f"{entry.argument} has an entry's number for each tile along an axis of the product", dot)
+        raise unsupported(
+            f"{entry.argument} must hold the index of a matrix for each tile along one axis of the product", dot
+        )
     return replace(a, batch=replace(a.batch, index=EntryIndex(entry.argument, entry.element, along)))
 
 
@@ -287,14 +291,13 @@ def _check_starts(trace: Trace, dot: DotOp, *axes: tuple[Position, Size, int]) -
     """Tiles follow each other, or one is all there is."""
     for start, extent, tile in axes:
         if start == ONLY and not trace.within(extent, tile):
-            raise unsupported(f"the only tile along an axis has all of it: at most {tile} elements, not {extent}", dot)
+            raise unsupported(f"a single tile along an axis must cover it: at most {tile} elements, not {extent}", dot)
     scales, tiles = ("×".join(map(str, sizes)) for sizes in zip(*((s.scale or t, t) for s, _, t in axes), strict=True))
     if scales != tiles:
-        raise unsupported(f"tiles of {tiles} must start at multiples of it, not of {scales}", dot)
+        raise unsupported(f"tiles of {tiles} must start at multiples of {tiles}, not of {scales}", dot)
 
 
 def _check_loop(trace: Trace, loop: scf.ForOp, depth: Size, tile_k: int) -> None:
-    """Refuse a loop over part of K."""
     first, end, step = (_described(trace, each, loop) for each in (loop.lb, loop.ub, loop.step))
     if (
         (first, step) == (Polynomial.number(0), Polynomial.number(tile_k))
@@ -342,8 +345,8 @@ def _refuse_decomposed(function: FuncOp) -> None:
     for op in function.body.walk():
         if isinstance(op, DotOp) and op.metadata is not None:
             raise unsupported(
-                "a kernel is compiled from sparse types, not from values and metadata: give it as it was before "
-                "decompose-sparse-tensors",
+                "a kernel is compiled from sparse types, not from values and metadata: pass the module from "
+                "before decompose-sparse-tensors",
                 op,
             )
 
@@ -361,7 +364,7 @@ def _read_step(trace: Trace, loop: scf.ForOp) -> DotOp:
         dot = trace.definition(step.rhs if step.lhs is partial else step.lhs, step)
         if isinstance(dot, DotOp) and is_zero(dot.c):
             return dot
-    raise unsupported("a step over K adds one dot to the accumulator", step)
+    raise unsupported("a step of the loop over K must add one dot to the accumulator", step)
 
 
 def _read_operand(
@@ -370,6 +373,7 @@ def _read_operand(
     """An operand of the dot, whose dimension `k_dimension` is summed, where its tile starts along the other one, and the axis
     of the grid that numbers its entries, or what else does.
     """
+    part = "a" if k_dimension else "b"
     op = trace.without_entry(value, user)
     while isinstance(op, TransOp):
         k_dimension = 1 - k_dimension
@@ -382,6 +386,7 @@ def _read_operand(
     if block.offsets[k_dimension] is not loop.body.block.args[0]:
         raise unsupported("an operand of a dot must be read at the loop's position along K", op)
     position = trace.position(block.offsets[1 - k_dimension], op)
+    trace.places[part] = op.location
     return _load(block, k_dimension), position, block.entry
 
 

@@ -1,4 +1,4 @@
-"""Tile IR -> epilogue: what is computed for each element between the sum of products and the store."""
+"""Tile IR to epilogue: the steps on each element between the sum of products and the store."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Part(NamedTuple):
 
 
 def gated_part(value: SSAValue) -> Part | None:
-    """What `value` [M / 2, N] is if it is every other block of 8 rows of a sum [M, N]; None otherwise.
+    """The half that `value` [M / 2, N] is, if it is every other block of 8 rows of a sum [M, N]; None otherwise.
 
     As Triton writes it: reshape to [M/16, 2, 8, N], permute to [M/16, 8, N, 2], split, reshape to [M/2, N].
     """
@@ -107,9 +107,7 @@ def find_sum(value: SSAValue, store: Operation) -> Source:
         if part is not None:
             found[Source(part.total, transposed, True)] = None
         elif isinstance(op, scf.IfOp):
-            raise unsupported(
-                "a branch of an epilogue computes, and neither reads nor writes memory, nor divides integers", op
-            )
+            raise unsupported("a branch in an epilogue must not read or write memory, nor divide integers", op)
         elif isinstance(op, scf.ForOp):
             found[Source(current, transposed, False)] = None
         elif isinstance(op, Operation):
@@ -117,7 +115,7 @@ def find_sum(value: SSAValue, store: Operation) -> Source:
             pending += [(operand, transposed != flips) for operand in op.operands if _is_matrix(operand)]
     if len(found) != 1:
         raise unsupported(
-            f"a store must have one sum of products as source, in one orientation; there are {len(found)}", store
+            f"a stored tile must come from one sum of products, in one orientation; there are {len(found)}", store
         )
     return next(iter(found))
 
@@ -148,6 +146,8 @@ class EpilogueReader:
         found = self.known.get((value, axes))
         if found is None:
             found = self.known[value, axes] = self._read(value, axes, user)
+            if isinstance(value.owner, Operation):
+                self.trace.places.setdefault(found, value.owner.location)
         return found
 
     def _read(self, value: SSAValue, axes: Axes, user: Operation) -> Expression:
@@ -164,7 +164,7 @@ class EpilogueReader:
         match op:
             case FpToFpOp():
                 if op.rounding is not None and op.rounding.data != "rtne":
-                    raise unsupported("an epilogue rounds to nearest even (rtne)", op)
+                    raise unsupported("an epilogue must round to nearest even (rtne)", op)
                 return Cast(self.read(op.src, axes, op), element_name(tensor_of(op.result).element_type))
             case arith.ExtFOp() | arith.TruncFOp() | SIToFPOp() | FPToSIOp():
                 return Cast(self.read(op.input, axes, op), element_name(tensor_of(op.result).element_type))
@@ -177,7 +177,7 @@ class EpilogueReader:
                 axis = op.axis.value.data
                 return self.read(op.src, axes[:axis] + axes[axis + 1 :], op)
             case SplatOp():
-                return self._scalar(op)
+                return self._loaded(op.src, op)
             case SelectOp():
                 return self._choice(op, axes)
             case ClampFOp():
@@ -187,12 +187,12 @@ class EpilogueReader:
             case DescriptorLoadOp():
                 return self._vector(op, axes) if len(axes) == 1 else self._matrix(op, axes)
             case _:
-                raise unsupported("an epilogue applies elementwise steps, casts and broadcasts", op)
+                raise unsupported("an epilogue may only apply elementwise steps, casts and broadcasts", op)
 
     def _branch(self, op: SelectOp, axes: Axes) -> Expression:
         """A choice by one number for all elements."""
         if element_name(tensor_of(op.result).element_type) != "f32":
-            raise unsupported("what one number chooses from is f32: convert it before", op)
+            raise unsupported("a choice by one number must be between f32 tiles: convert them first", op)
         values = {value: self.read(value, axes, op) for value in (op.lhs, op.rhs)}
         if op.cond in self.trace.names:
             flag = Number(self.trace.names[op.cond])
@@ -200,7 +200,7 @@ class EpilogueReader:
         comparison = self.trace.definition(op.cond, op)
         found = choice_of(comparison, op) if isinstance(comparison, CmpfOp | CmpiOp) else None
         if found is None:
-            raise unsupported("an epilogue chooses by one comparison of numbers", comparison)
+            raise unsupported("a choice in an epilogue needs one comparison of numbers as its condition", comparison)
         step, (one, other, chosen, rest) = found
         compared = (self._number(each, comparison) for each in (one, other))
         return Apply.of(step, *compared, values[chosen], values[rest])
@@ -213,29 +213,29 @@ class EpilogueReader:
         if isinstance(user, CmpiOp):
             others = [operand for operand in user.operands if operand is not value]
             if value not in self.trace.names or not others or literal(others[0]) is None:
-                raise unsupported(f"an integer argument is compared with a constant below {EXACT}", user)
+                raise unsupported(f"an integer argument must be compared with a constant below {EXACT}", user)
             return Number(self.trace.names[value])
         if isinstance(value.owner, arith.ConstantOp) and isinstance(value.owner.value, FloatAttr):
             return Constant(value.owner.value.value.data, element_name(value.type))
         if str(value.type) != "f32":
-            raise unsupported("numbers that an epilogue chooses by are f32 or integers", user)
+            raise unsupported("a choice in an epilogue must compare f32 numbers or integers", user)
         return self._loaded(value, user)
-
-    def _scalar(self, op: SplatOp) -> Expression:
-        """One number for all elements: an f32 argument, or what a pointer argument points to."""
-        return self._loaded(op.src, op)
 
     def _loaded(self, value: SSAValue, op: Operation) -> Expression:
         names = self.trace.names
         if isinstance(value, BlockArgument):
             if value not in names or str(value.type) != "f32":
-                raise unsupported("a number in an epilogue is an f32 argument or is loaded through one", op)
+                raise unsupported(
+                    "a scalar in an epilogue must be an f32 argument, or be loaded through a pointer argument", op
+                )
             return Number(names[value])
         load = self.trace.definition(value, op)
         if not isinstance(load, LoadOp) or load.ptr not in names or not isinstance(load.ptr.type, PointerType):
-            raise unsupported("a number in an epilogue is an f32 argument or is loaded through one", load)
+            raise unsupported(
+                "a scalar in an epilogue must be an f32 argument, or be loaded through a pointer argument", load
+            )
         if load.mask is not None:
-            raise unsupported("a number in an epilogue is loaded without a mask", load)
+            raise unsupported("a scalar in an epilogue must be loaded without a mask", load)
         return LoadScalar(names[load.ptr], element_name(load.ptr.type.pointee))
 
     def _choice(self, op: SelectOp, axes: Axes) -> Expression:
@@ -244,7 +244,9 @@ class EpilogueReader:
         comparison = self.trace.definition(op.cond, op)
         found = choice_of(comparison, op) if isinstance(comparison, CmpfOp) else None
         if found is None:
-            raise unsupported("an epilogue chooses by one comparison of floating-point numbers", comparison)
+            raise unsupported(
+                "a choice in an epilogue needs one comparison of floating-point numbers as its condition", comparison
+            )
         name, operands = found
         return Apply(name, tuple(self.read(operand, axes, comparison) for operand in operands))
 
@@ -256,10 +258,10 @@ class EpilogueReader:
     def _vector(self, op: DescriptorLoadOp, axes: Axes) -> LoadVector:
         axis = axes[0]
         if axis is None:
-            raise unsupported("an epilogue reads vectors along one axis of the product", op)
+            raise unsupported("a vector in an epilogue must lie along one axis of the product", op)
         view = self.trace.view(op.desc, op)
         if view.pattern is not None:
-            raise unsupported("an epilogue reads dense vectors", op)
+            raise unsupported("a vector in an epilogue must be dense", op)
         if not self.trace.same(view.sizes[0], self.extents[axis]):
             raise unsupported(f"a vector along {axis} must have the product's size there, {self.extents[axis]}", op)
         if self.trace.position(op.offsets[0], op) != self.positions[axis]:
@@ -269,14 +271,14 @@ class EpilogueReader:
     def _matrix(self, op: DescriptorLoadOp, axes: Axes) -> LoadMatrix:
         along: list[Axis] = [axis for axis in axes if axis is not None]
         if len(axes) != 2 or sorted(along) != ["m", "n"]:
-            raise unsupported("an epilogue reads vectors, and arrays of the output's shape", op)
+            raise unsupported("an epilogue may read vectors, and arrays of the output's shape", op)
         view, offsets, batch, entry = self.trace.block(op.desc, op.offsets, op)
         whole = all(self.trace.same(size, self.extents[axis]) for size, axis in zip(view.sizes, along, strict=True))
         if view.pattern is not None or not whole:
-            raise unsupported("an array that an epilogue reads is dense and has the output's sizes", op)
+            raise unsupported("an array that an epilogue reads must be dense, with the output's sizes", op)
         own = None if batch is None else batch.extent
         if (own, entry) != (None if self.batch is None else self.batch.extent, self.entry):
-            raise unsupported("an array that an epilogue reads has the entries of the output's batch", op)
+            raise unsupported("an array that an epilogue reads must have the output's batch", op)
         if [self.trace.position(offset, op) for offset in offsets] != [self.positions[axis] for axis in along]:
             raise unsupported("an array that an epilogue reads must be read where the tile is stored", op)
         return LoadMatrix(view.argument, view.element, view.strides[0], along == ["n", "m"], batch)
@@ -285,10 +287,10 @@ class EpilogueReader:
 def _constant(numbers: DenseIntOrFPElementsAttr, op: Operation) -> Constant:
     values = set(numbers.iter_values())
     if len(values) != 1:
-        raise unsupported("a constant in an epilogue is one number for all elements", op)
+        raise unsupported("a constant in an epilogue must be one number for all elements", op)
     (value,) = values
     if isinstance(value, tuple):
-        raise unsupported("a constant in an epilogue is a real number", op)
+        raise unsupported("a constant in an epilogue must be a real number", op)
     return Constant(float(value), element_name(numbers.get_element_type()))
 
 

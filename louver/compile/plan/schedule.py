@@ -1,4 +1,4 @@
-"""How to run a product: a frozen record, chosen by a model or a user, from which schedule IR is generated."""
+"""Schedules: frozen records, chosen by a model or a user, from which schedule IR is generated."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ class Ring:
         _one_of("metadata", self.metadata, ("global", "stage", "barrier"), '"global", "stage" or "barrier"')
         if self.stages == 1 and self.in_flight:
             raise ValueError(
-                "a ring needs at least 2 stages, so that a copy can run ahead; with 1 nothing is left in flight: "
-                f"in_flight is 0, got {self.in_flight}"
+                "a ring needs 2 stages, or 1 with in_flight 0, so that nothing is left in flight, "
+                f"got 1 stage with in_flight {self.in_flight}"
             )
 
 

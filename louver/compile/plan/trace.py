@@ -1,4 +1,4 @@
-"""Reading tile IR backwards: what a value is, and which operations that explains."""
+"""Reads tile IR backwards: the definition of a value, and the operations that it explains."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, cast
 
 from xdsl.dialects import arith
+from xdsl.dialects.builtin import LocationAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.traits import is_side_effect_free
 
@@ -15,7 +16,7 @@ from louver.compile.canonical.descriptors import EVERY
 from louver.compile.canonical.host_descriptors import own_sizes
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.polynomial import Size
-from louver.ir.product import Argument, Batch
+from louver.ir.product import Argument, Batch, Part
 from louver.ir.refusal import unsupported
 from louver.ir.tile import (
     AddPtrOp,
@@ -91,7 +92,7 @@ class Trace:
     """A kernel being read.
 
     explained: the operations that have been understood so far. equal: sizes that were taken for equal so far, because the
-    caller gives each descriptor its own. at_most: sizes that were taken to be no larger than a number.
+    caller gives each descriptor its own. at_most: sizes that were taken to be no larger than a number. places: source locations.
     """
 
     function: FuncOp
@@ -99,6 +100,7 @@ class Trace:
     explained: set[Operation] = field(default_factory=set[Operation])
     equal: set[tuple[Size, Size]] = field(default_factory=set[tuple[Size, Size]])
     at_most: set[tuple[Size, int]] = field(default_factory=set[tuple[Size, int]])
+    places: dict[Part, LocationAttr] = field(default_factory=dict[Part, LocationAttr])
 
     def __post_init__(self) -> None:
         self.names = self.function.argument_names
@@ -112,7 +114,7 @@ class Trace:
         """Refuse the kernel if an operation that nothing explained has an effect."""
         for op in self.function.body.walk():
             if op not in self.explained and not isinstance(op, ReturnOp) and not is_side_effect_free(op):
-                raise unsupported("every effect of a kernel must belong to its product", op)
+                raise unsupported("each load, store and other effect of a kernel must be part of its product", op)
 
     def definition(self, value: SSAValue, user: Operation) -> Operation:
         """The operation that defines `value`, now explained; `user` is named if there is none."""
@@ -156,14 +158,15 @@ class Trace:
             for program, scale in ((product.lhs, product.rhs), (product.rhs, product.lhs)):
                 constant = literal(scale)
                 if isinstance(program.owner, GetProgramIdOp) and constant is not None:
+                    self.places.setdefault("tiles", program.owner.location)
                     return Position(program.owner.axis.value.data, constant)
         culprit = user if isinstance(index, int) else self._culprit(index, user)
         raise unsupported(
-            "a tile starts at a program's number times a constant, or is the only one and starts at 0", culprit
+            "a tile must start at a program's number times a constant, or be the only one and start at 0", culprit
         )
 
     def view(self, descriptor: SSAValue, user: Operation) -> View:
-        """What a descriptor describes."""
+        """The tensor that a descriptor describes."""
         op = self.definition(descriptor, user)
         if not isinstance(op, MakeTensorDescriptorOp):
             raise unsupported("a descriptor must be made by tt.make_tensor_descriptor", op)
@@ -185,12 +188,14 @@ class Trace:
         )
 
     def block(self, descriptor: SSAValue, offsets: tuple[Index, ...], user: Operation) -> Block:
-        """What `user` reads or writes at `offsets`: a first dimension with blocks of one is a batch's."""
+        """The block that `user` reads or writes at `offsets`. A first dimension with blocks of one is a batch's."""
         view = self.view(descriptor, user)
         if len(offsets) != 3:
             return Block(view, offsets, None, None)
         if view.block[0] != 1:
-            raise unsupported("a block of three dimensions has one entry of a batch", user)
+            raise unsupported(
+                "a block of three dimensions must have a first size of 1, for one matrix of a batch", user
+            )
         batch = Batch(None if view.sizes[0].constant == EVERY else view.sizes[0], view.strides[0])
         matrix = View(view.argument, view.element, view.pattern, view.sizes[1:], view.strides[1:], view.block[1:])
         return Block(matrix, offsets[1:], batch, self._entry(offsets[0], user))
@@ -212,12 +217,12 @@ class Trace:
             if axis is not None:
                 return axis
         raise unsupported(
-            "the entry of a batch is a program's number, or what an array has at one (tl.load(ids + tl.program_id(0)))",
+            "the index in a batch must be a program's number, or be loaded at one (tl.load(ids + tl.program_id(0)))",
             user,
         )
 
     def _chosen(self, load: LoadOp) -> Chosen:
-        """What a load of one number reads: one for each tile along an axis of the grid."""
+        """The array that a load of one number reads: one number for each tile along an axis of the grid."""
         address = load.ptr.owner
         element = str(load.result.type)
         if (
@@ -231,8 +236,8 @@ class Trace:
                 self.explained.add(load)
                 return Chosen(self.names[address.ptr], "s32" if element == "i32" else "s64", axis)
         raise unsupported(
-            "an entry of a batch is read, unmasked, from an array of 32 or 64 bits a number, which has one for each tile along an axis: "
-            "tl.load(ids + pid), where pid is the tile's number",
+            "the index in a batch must be loaded without a mask from an array of int32 or int64 with one "
+            "number for each tile along an axis: tl.load(ids + pid), where pid is the tile's number",
             load,
         )
 

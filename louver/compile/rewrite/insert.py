@@ -1,4 +1,4 @@
-"""Placing new operations: before another one, with the source line of the one that they stand for."""
+"""Inserts operations before another one, with the source line of the operation that they replace."""
 
 from __future__ import annotations
 

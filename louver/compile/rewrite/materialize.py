@@ -1,4 +1,4 @@
-"""A polynomial as operations: the number that it stands for, computed where it is needed."""
+"""Materializes a polynomial as operations where its number is needed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ class Maker:
             case Part(whole, by):
                 return self._made(arith.DivSIOp(self.value(whole, i64), self._sum(by, i64)))
             case _:
-                raise unsupported("where a tile starts and ends is known where it is loaded or stored", self.like)
+                raise unsupported(
+                    "a tile's start and size must be computed before the tile is loaded or stored", self.like
+                )
 
     def _term_place(self, term: tuple[Monomial, int]) -> tuple[object, ...]:
         """Terms are a set: what is made of them has an order of its own, the same in every run."""

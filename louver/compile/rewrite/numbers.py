@@ -1,4 +1,4 @@
-"""Entries of index lists made of others."""
+"""Computes entries of index lists from other entries."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Numbers:
         return self._binary(arith.MuliOp, lambda a, b: a * b, left, right)
 
     def rest(self, entry: Index, by: int) -> Index:
-        """What is left of an entry, which is not negative, by `by`."""
+        """The remainder of a non-negative entry by `by`."""
         return self._binary(arith.RemSIOp, lambda a, b: a % b, entry, by)
 
     def plus(self, left: Index, right: Index) -> Index:

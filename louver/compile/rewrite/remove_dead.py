@@ -1,4 +1,4 @@
-"""remove-dead: values that nothing uses go, and so do those that a loop carries only to move them on."""
+"""remove-dead: removes unused values, and loop-carried values that only the loop itself uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triton's IR as text, in: source locations, operations that Louver has, arguments and their marks."""
+"""Reads Triton's IR as text: source locations, operations, arguments and their marks."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def inline_calls(module: ModuleOp) -> None:
             name = call.callee.root_reference.data
             above = inlined.pop(call, ())
             if name in above:
-                raise unsupported("a function does not call itself: write a loop", call)
+                raise unsupported("a function must not call itself: write a loop", call)
             made = _inline(call, functions[name])
             inlined.update(dict.fromkeys(made, (*above, name)))
     for function in functions.values():
@@ -48,7 +48,9 @@ def _kernel_of(call: CallOp) -> FuncOp:
 def _inline(call: CallOp, function: FuncOp) -> list[CallOp]:
     """Put the body in the call's place. Returns the calls in it."""
     if len(function.body.blocks) != 1:
-        raise unsupported("a function that is called returns at its end: drop noinline, or return once", call)
+        raise unsupported(
+            "a function with noinline must return once, at its end: return there, or remove noinline", call
+        )
     block = function.clone().body.block
     end = block.last_op
     assert isinstance(end, ReturnOp)

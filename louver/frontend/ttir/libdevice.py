@@ -1,4 +1,4 @@
-"""Functions of libdevice (`tl.extra.libdevice`) as operations of MLIR, where there are such.
+"""Functions of libdevice (`tl.extra.libdevice`) as operations of MLIR, where such operations exist.
 
 Those that are a step of `louver.isa.elementwise` by their symbol stay as they are.
 """
@@ -139,5 +139,5 @@ def respell(op: ExternElementwiseOp) -> Operation | None:
     if make is None:
         known = sorted([*(each.removeprefix(PREFIX) for each in STEPS if each.startswith(PREFIX)), *_FUNCTIONS])
         name = symbol.removeprefix(PREFIX)
-        raise unsupported(f"libdevice has no {name} here, but {', '.join(known)}: write it by these", op)
+        raise unsupported(f"libdevice's {name} is not supported, use one of {', '.join(known)}", op)
     return make(op.srcs, op.result.type)

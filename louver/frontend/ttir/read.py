@@ -1,4 +1,4 @@
-"""Triton's IR as text -> tile IR."""
+"""Triton's IR as text to tile IR."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ last one, or 2.
 
 _OPERATION = re.compile(r'^\s*(?:%[\w.$:#, %-]+ = )?"?([a-z_]\w*(?:\.\w+)+)"?(?=[ ("<]|$)')
 _INSTEAD = {
-    "tt.int_to_ptr": "a pointer is an argument, moved: pass arrays as arguments, not tables of their addresses",
+    "tt.int_to_ptr": "a pointer must come from an argument: pass each array as an argument, not a table of addresses",
     "tt.dot_scaled": "tl.dot_scaled is not supported: scale the operands, or the sums, by tiles of scales",
     "tt.elementwise_inline_asm": "inline assembly is not supported: write it in Triton's own operations",
     "tt.map_elementwise": "tl.map_elementwise is not supported: call the function on the tiles",

@@ -1,4 +1,4 @@
-"""Kernels that return early: what stands behind `if …: return` becomes the other side of a branch.
+"""Kernels that return early: the code after `if …: return` becomes the other side of a branch.
 
 Triton has blocks and branches between them for such a kernel alone. Each block is entered from one place, so that they are a tree.
 """
@@ -24,7 +24,9 @@ def nest_returns(function: FuncOp) -> None:
         for successor in () if end is None else end.successors:
             if not isinstance(end, cf.ConditionalBranchOp) or successor in entered or successor.args:
                 raise unsupported(
-                    "a kernel's early return leaves it: what is behind it comes from one place", end or function
+                    "the code after an early return must be reached from one place: put each early return into "
+                    "an if of the kernel itself",
+                    end or function,
                 )
             entered.add(successor)
     _close(blocks[0], returns=True)

@@ -1,4 +1,4 @@
-"""What Triton has operations for and tile IR spells by others, or drops: read, and replaced at once.
+"""Operations of Triton that tile IR expresses by others, or drops.
 
 Barriers of a program's threads go: a program's accesses are in order as they are written (`debug_barrier`). Printing and assertions
 go with a warning.
@@ -214,7 +214,7 @@ def _cat(op: CatOp) -> Operation:
 def _mulhi(op: MulhiUIOp) -> Operation:
     tensor = as_tensor(op.x.type)
     if (op.x.type if tensor is None else tensor.element_type) != i32:
-        raise unsupported("the upper half of a product is one of 32-bit integers: compute it of halves", op)
+        raise unsupported("umulhi takes 32-bit integers: compute wider products from 32-bit halves", op)
     return upper_half(op.operands, op.result.type)
 
 

@@ -1,4 +1,4 @@
-"""Runs a kernel of tile IR on NumPy arrays, program by program: what its text means, before and after any pass, without a GPU."""
+"""Runs a kernel of tile IR on NumPy arrays, program by program, before and after any pass, without a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a run ends early: the rule that was broken, the operation, and the user's line."""
+"""Errors of a run: the broken rule, the operation, and the user's line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kernel over a grid of programs: arguments in, and each program in turn."""
+"""Runs a kernel over a grid: binds its arguments, and runs each program in turn."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def run_kernel(module: ModuleOp, grid: Sequence[int], arguments: Mapping[str, Ar
         for load in value.loads - warned:
             given = "other=0" if isinstance(load, LoadOp) and load.mask is not None else 'padding_option="zero"'
             rule = (
-                f"in {function.sym_name.data}, {op.name} depends on what a load leaves out, which is zero in Louver and undefined in "
-                f"Triton: give the load {given}"
+                f"in {function.sym_name.data}, {op.name} depends on elements that a load leaves out; they are "
+                f"zero in Louver and undefined in Triton: give the load {given}"
             )
             warnings.warn(str(unsupported(rule, load)), stacklevel=2)
         warned.update(value.loads)
@@ -89,7 +89,7 @@ def _take_turns(programs: Iterator[Turns]) -> None:
         begun.rotate(-1)
         in_vain += 1
         if in_vain > MOST_TURNS * len(begun):
-            raise InterpretationError(f"{len(begun)} programs look at memory that none of them changes", waits)
+            raise InterpretationError(f"{len(begun)} programs poll memory that none of them changes", waits)
 
 
 def _kernel(module: ModuleOp) -> FuncOp:

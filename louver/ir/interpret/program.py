@@ -56,7 +56,7 @@ Turns: TypeAlias = Generator[Operation, None, Sequence[Value]]
 
 
 def _at_once(turns: Turns) -> Sequence[Value]:
-    """What a run without loops gives."""
+    """The result of a run without loops."""
     try:
         next(turns)
     except StopIteration as end:
@@ -68,7 +68,7 @@ def require_known(function: FuncOp) -> None:
     """Raise UnsupportedKernelError for the first operation that has no meaning here."""
     for op in function.body.walk():
         if not isinstance(op, _CONTROL) and type(op) not in _HANDLERS:
-            raise unsupported(f"{op.name} is an operation that the interpreter does not know", op)
+            raise unsupported(f"{op.name} has no meaning in the interpreter", op)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Program:
     def _for(self, op: scf.ForOp, operands: Sequence[Any]) -> Turns:
         start, end, step = (int(self._decides(value, op)) for value in operands[:3])
         if step < 1:
-            raise Fault(f"a loop's step is at least 1, not {step}")
+            raise Fault(f"a loop's step is at least 1, got {step}")
         carried: Sequence[Value] = operands[3:]
         dtype = dtype_of(op.lb.type)
         for number in range(start, end, step):

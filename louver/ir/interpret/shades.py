@@ -1,4 +1,4 @@
-"""What elements of a tile are beside their numbers: stored ones of a sparse tensor, and undefined ones.
+"""Marks of a tile's elements beside their numbers: stored elements of a sparse tensor, and undefined ones.
 
 A product with a sparse tile sums over its stored elements alone, as hardware does: infinity is not multiplied by a zero that nothing
 stores. What a mask leaves out of a load without `other` is zero here and in compiled kernels, and undefined in Triton. It is followed to

@@ -89,7 +89,8 @@ def _decompressed(op: DecompressOp, values: Sequence[Any]) -> Sequence[Value]:
     """A tile that is sparse by its type has all elements here."""
     if op.metadata is not None:
         raise Fault(
-            "a tile is decompressed by its type, not from values and metadata: run it before decompose-sparse-tensors"
+            "the interpreter decompresses a tile by its sparse type, not from values and metadata: run the "
+            "module before decompose-sparse-tensors"
         )
     return (values[0],)
 
@@ -98,7 +99,8 @@ def _dot(op: DotOp, values: Sequence[Any]) -> Sequence[Value]:
     """c + a · b, the sum in float64, rounded once to the type of `c`; integers are exact, and wrap."""
     if op.metadata is not None:
         raise Fault(
-            "a dot is run with sparse types, not with values and metadata: run it before decompose-sparse-tensors"
+            "the interpreter multiplies operands of sparse types, not values and metadata: run the module "
+            "before decompose-sparse-tensors"
         )
     a, b, c = (plain(each) for each in values)
     to = dtype_of(op.d.type)
@@ -192,7 +194,9 @@ def _reduce_block(op: DescriptorReduceOp, values: Sequence[Any]) -> Sequence[Val
     view = cast(View, values[0]).moved(_numbers(values[1:-1], op.static_indices))
     every, value = range(len(view.block)), values[-1]
     if op.kind.data not in _CHANGES:
-        raise Fault(f"a descriptor reduces by add, min, max, and, or and xor here, not by {op.kind.data}")
+        raise Fault(
+            f"the interpreter reduces through descriptors by add, min, max, and, or and xor, not by {op.kind.data}"
+        )
     with np.errstate(all="ignore"):
         changed = _CHANGES[op.kind.data](plain(view.load(every)), value)
     view.store(every, np.asarray(changed).astype(value.dtype))
@@ -205,7 +209,7 @@ def checked(op: LoadOp | StoreOp) -> Sequence[int]:
 
 
 def _load(op: LoadOp, values: Sequence[Any]) -> Sequence[Value]:
-    """What a mask leaves out is `other`, or zero, as in compiled kernels; without `other` it is undefined in Triton."""
+    """Elements that a mask leaves out are `other`, or zero as in compiled kernels; without `other` Triton leaves them undefined."""
     pointer: Any = values[0]
     if isinstance(pointer, View):
         inside = pointer.inside(checked(op))
@@ -310,13 +314,16 @@ def _cast(op: PointerCastOp, values: Sequence[Any]) -> Sequence[Value]:
         or memory.elements.nbytes % to.itemsize
         or (pointers.offsets * size % to.itemsize).any()
     ):
-        raise Fault(f"{memory.name!r} is read as other elements where it is dense and has a whole number of them")
+        raise Fault(
+            f"{memory.name!r} may be read as elements of another type only if it is dense and holds a whole number "
+            "of them"
+        )
     return (Pointers(Memory(memory.name, memory.elements.view(to)), pointers.offsets * size // to.itemsize),)
 
 
 def _assume(op: AssumeOp, values: Sequence[Any]) -> Sequence[Value]:
     if not values[0]:
-        raise Fault("what a kernel assumes is true")
+        raise Fault("a condition of tl.assume must be true")
     return ()
 
 

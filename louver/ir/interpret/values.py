@@ -42,7 +42,7 @@ class Memory:
     def store(self, offsets: Offsets, inside: Truths | None, value: Array) -> None:
         """Write `value`, where `inside`. Raises Fault for an offset outside the array, and for an array that is read only."""
         if not self.elements.flags.writeable:
-            raise Fault(f"what is stored to is writable, {self.name!r} is not")
+            raise Fault(f"a kernel stores to writable arrays only, not to {self.name!r}")
         if inside is not None:
             offsets, value = offsets[inside], value[inside]
         self._check(offsets)
@@ -52,8 +52,8 @@ class Memory:
         outside = offsets[(offsets < 0) | (offsets >= self.elements.size)]
         if outside.size:
             raise Fault(
-                f"{self.name!r} is read and written at its own {self.elements.size} elements, not at {int(outside.flat[0])}: "
-                "mask what is outside"
+                f"an access to {self.name!r} stays inside its {self.elements.size} elements, not at "
+                f"{int(outside.flat[0])}: mask elements outside"
             )
 
 
@@ -107,7 +107,7 @@ class Pointers:
         """The array. Raises Fault where there are several."""
         if isinstance(self.memory, Memories):
             names = " and ".join(each.name for each in self.memory.parts)
-            raise Fault(f"pointers into {names}, chosen from, are loaded from and stored to alone")
+            raise Fault(f"pointers that are chosen from several arrays, {names}, may only be loaded from and stored to")
         return self.memory
 
     def chosen(self, condition: Truths, other: Pointers) -> Pointers:
@@ -116,7 +116,7 @@ class Pointers:
             return self.reshaped(np.where(condition, self.offsets, other.offsets))
         parts = [each.memory.parts if isinstance(each.memory, Memories) else (each.single,) for each in (self, other)]
         if any(part.stored is not None for part in (*parts[0], *parts[1])):
-            raise Fault("pointers that are chosen from point into dense arrays")
+            raise Fault("a choice between pointers takes pointers into dense arrays")
         behind = other.offsets + len(parts[0]) * PART
         return Pointers(Memories((*parts[0], *parts[1])), np.where(condition, self.offsets, behind))
 

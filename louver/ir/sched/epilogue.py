@@ -1,4 +1,4 @@
-"""Operations in the region of a store: what the epilogue reads besides the sums.
+"""Operations in the region of a store: the arrays that an epilogue reads besides the sums.
 
 A store's region has one block argument, the sum, or two, the sums of gate and up that make one element of a gated product.
 """

@@ -1,4 +1,4 @@
-"""Operations of the `sched` dialect: what each warp role does, stage by stage.
+"""Operations of the `sched` dialect: the actions of each warp role, stage by stage.
 
 A `kernel` holds rings of shared-memory stages, barriers (one a stage), and roles. A role walks `tiles`; inside a tile
 `loop`s walk the K steps, each loop going on where the one before it stopped. The stage in hand is implicit: `advance`
@@ -114,7 +114,7 @@ class BarriersOp(IRDLOperation):
 
 @irdl_op_definition
 class RoleOp(IRDLOperation):
-    """What some warpgroups do. `registers` is their setmaxnreg target; absent, the kernel's own cap stays.
+    """The work of some warpgroups. `registers` is their setmaxnreg target; absent, the kernel's own cap stays.
 
     `single`: one elected thread of the role's first warp runs the body.
     """
@@ -196,33 +196,32 @@ class LoopOp(IRDLOperation):
     assembly_format = "(`partial` $partial^)? `unroll` $unroll $body attr-dict"
 
 
-@irdl_op_definition
-class AcquireOp(IRDLOperation):
-    """Producer: wait until the stage in hand has been released by all its consumers in this CTA."""
-
-    name = "sched.acquire"
+class _OnBarriers(IRDLOperation):
     barriers = prop_def(SymbolNameConstraint())
     assembly_format = "$barriers attr-dict"
 
 
 @irdl_op_definition
-class InviteOp(IRDLOperation):
+class AcquireOp(_OnBarriers):
+    """Producer: wait until the stage in hand has been released by all its consumers in this CTA."""
+
+    name = "sched.acquire"
+
+
+@irdl_op_definition
+class InviteOp(_OnBarriers):
     """Producer: tell the other CTAs of the cluster that the stage in hand may be written, on their `barriers`; a `wait` on its
     own ones says the same of theirs.
     """
 
     name = "sched.invite"
-    barriers = prop_def(SymbolNameConstraint())
-    assembly_format = "$barriers attr-dict"
 
 
 @irdl_op_definition
-class ExpectOp(IRDLOperation):
+class ExpectOp(_OnBarriers):
     """Producer: arrive and announce the stage's transaction bytes."""
 
     name = "sched.expect"
-    barriers = prop_def(SymbolNameConstraint())
-    assembly_format = "$barriers attr-dict"
 
 
 @irdl_op_definition
@@ -252,12 +251,10 @@ class BulkLoadOp(IRDLOperation):
 
 
 @irdl_op_definition
-class WaitOp(IRDLOperation):
+class WaitOp(_OnBarriers):
     """Wait for the phase of the stage in hand: until its copies have arrived, or all that are to send to it may."""
 
     name = "sched.wait"
-    barriers = prop_def(SymbolNameConstraint())
-    assembly_format = "$barriers attr-dict"
 
 
 @irdl_op_definition

@@ -36,8 +36,8 @@ class OneThreadOp(IRDLOperation):
         following = self.next_op
         if not isinstance(following, ops.WaitOp) or following.barriers.data not in expected:
             raise VerifyException(
-                "what one thread begins is waited for next by all of its warpgroup: a sched.wait on barriers that the "
-                f"region expects bytes on, {sorted(expected)}, got {following}"
+                "a sched.wait must follow a region of one thread, on barriers that the region expects bytes "
+                f"on, {sorted(expected)}, got {following}"
             )
 
 

@@ -1,4 +1,4 @@
-"""The text of IR whose tiles have encodings, with a name for each encoding, defined at the top."""
+"""Prints IR whose tiles have encodings, with a name for each encoding, defined at the top."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from louver.ir.tile.types import register_encoding
 
 
 def text_with_aliases(module: ModuleOp) -> str:
-    """What `parse_ir` reads as the same module: `#mma`, `#dot_op_1` and so on in the order of first use, parents first."""
+    """Text that `parse_ir` reads as the same module: `#mma`, `#dot_op_1` and so on in the order of first use, parents first."""
     names: dict[Attribute, str] = {}
     counts: dict[str, int] = {}
     for encoding in _encodings(module):

@@ -1,4 +1,4 @@
-"""Operations on memory that no other program sees half done."""
+"""Atomic operations on memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bulk copies of boxes to shared memory, and the barriers that say when their bytes have arrived, by Triton's names for them."""
+"""Bulk copies of boxes to shared memory and the barriers of their bytes, under Triton's names."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class BoxCopiesOp(IRDLOperation):
             verify_shared(tile)
             shapes = [sorted(size for size in each.get_shape() if size > 1) for each in (block, tile)]
             if block.element_type != tile.element_type or shapes[0] != shapes[1]:
-                raise VerifyException(f"a copy of a block {block} needs memory for it, got {tile}")
+                raise VerifyException(f"a copy of a block {block} needs memory of its shape and type, got {tile}")
 
 
 def _block(box: SSAValue) -> AnyTensor:

@@ -1,4 +1,4 @@
-"""Operations on tensors: the product, and what changes shapes."""
+"""Operations on tensors: conversions, and changes of shape."""
 
 from __future__ import annotations
 

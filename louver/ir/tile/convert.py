@@ -1,4 +1,4 @@
-"""A change of registers: the same tile in another encoding."""
+"""Converts a tile to another encoding: the same elements in other registers."""
 
 from __future__ import annotations
 

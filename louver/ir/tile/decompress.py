@@ -1,4 +1,4 @@
-"""Between dense and kept elements: a sparse tile as a dense one, and what of a dense tile stands where a sparse one has its values."""
+"""Conversion between dense and kept elements: a sparse tile as a dense one, and the kept elements of a dense tile."""
 
 from __future__ import annotations
 
@@ -83,7 +83,6 @@ class DecompressOp(IRDLOperation):
 
     @staticmethod
     def _decomposed(values: AnyTensor, metadata: AnyTensor, columns: int) -> list[int]:
-        """The shape of the dense tile."""
         expected = list(values.get_shape())
         if len(expected) != 2 or columns not in (0, 1):
             raise VerifyException(f"a matrix is decompressed along dimension 0 or 1, got {values} and {columns}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
-from xdsl.dialects.builtin import I32, IntegerAttr, StringAttr, TensorType, i16, i32
+from xdsl.dialects.builtin import I32, Float32Type, IntegerAttr, StringAttr, TensorType, i16, i32
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
@@ -28,6 +28,9 @@ from louver.ir.tile.encodings import DENSE, METADATA, VALUES, DotOperandAttr, En
 from louver.ir.tile.metadata import divides, metadata_shape
 from louver.ir.tile.shared import SharedAttr
 from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding, sparse_encoding, tensor_of
+
+PARTS = {"tf32x3": 2, "ieee": 3}
+"""Parts of 11 bits of an operand of f32, by the precision that a dot asks for; the bits of tf32 alone by any other."""
 
 _WRITTEN = ("inputPrecision", "sparseIndex")
 """Properties that the text names before its dictionary."""
@@ -57,6 +60,12 @@ class DotOp(IRDLOperation):
     def __init__(self, a: SSAValue, b: SSAValue, c: SSAValue, max_imprecise: int | None = None) -> None:
         properties = {} if max_imprecise is None else {"maxNumImpreciseAcc": IntegerAttr(max_imprecise, i32)}
         super().__init__(operands=[a, b, [], c], properties=properties, result_types=[c.type])
+
+    @property
+    def parts(self) -> int:
+        """Parts of an operand that are multiplied, each of the bits of tf32; 1 for other elements than f32."""
+        f32 = isinstance(tensor_of(self.a).element_type, Float32Type)
+        return PARTS.get(self.input_precision.data, 1) if f32 and self.input_precision is not None else 1
 
     def decomposed(self, a: SSAValue, b: SSAValue, metadata: SSAValue, sparse_index: int) -> DotOp:
         """The same product with the sparse operand as values, in its place among `a` and `b`, and metadata."""
@@ -159,7 +168,9 @@ class DotOp(IRDLOperation):
     def _verify_metadata(self, metadata: SSAValue, rows: int, k: int, index: int) -> None:
         tensors = tensor_of(self.a), tensor_of(self.b)
         if any(sparse_encoding(tensor) for tensor in tensors):
-            raise VerifyException("a dot with metadata has operands without an encoding: it has one sparse operand")
+            raise VerifyException(
+                "a dot with metadata takes the values of its sparse operand: no operand has a sparse encoding"
+            )
         element = tensors[index].element_type
         if not divides((rows, k), element):
             raise VerifyException(

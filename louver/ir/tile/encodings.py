@@ -1,4 +1,4 @@
-"""Encodings of tiles in registers: which element lies in which register of which lane, as attributes of a tensor's type.
+"""Encodings of tiles in registers: the register and lane of each element, as attributes of a tensor's type.
 
     #tt.blocked<{sizePerThread = [1, 1], threadsPerWarp = [1, 32], warpsPerCTA = [4, 1], order = [1, 0]}>
     #tt.mma<{version = 2, warpsPerCTA = [2, 1], instrShape = [16, 8]}>
@@ -59,12 +59,12 @@ class Encoding(ParametrizedAttribute):
 
     def layout(self, shape: Sequence[int]) -> Layout:
         """A tile of `shape`. Raises ValueError for a shape that it does not fit."""
-        raise TypeError(f"{type(self).__name__} says no layout for {list(shape)}")
+        raise TypeError(f"{type(self).__name__} has no layout for {list(shape)}")
 
     @property
     def warps(self) -> int:
         """Warps of a CTA."""
-        raise TypeError(f"{type(self).__name__} says no number of warps")
+        raise TypeError(f"{type(self).__name__} has no number of warps")
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
@@ -206,9 +206,11 @@ class BlockedAttr(Encoding):
         fields = [numbers_of(each) for each in (self.sizes, self.lanes, self.warps_per_cta, self.order)]
         rank = len(fields[0])
         if any(len(each) != rank for each in fields) or sorted(fields[3]) != list(range(rank)):
-            raise VerifyException(f"{self} has numbers for each dimension, and an order of them")
+            raise VerifyException(
+                f"each field has a number for each dimension, and order names each dimension once, got {self}"
+            )
         if any(number < 1 or number & (number - 1) for each in fields[:3] for number in each):
-            raise VerifyException(f"{self} has powers of two")
+            raise VerifyException(f"sizes, threads and warps are powers of two, got {self}")
         threads = 1
         for count in fields[1]:
             threads *= count
@@ -281,7 +283,7 @@ class MmaAttr(Encoding):
     ) -> Layout:
         """The layout of a tile [rows, columns] of the product, or of its transpose; `shape` is the tile's."""
         if len(shape) != 2:
-            raise ValueError(f"a product is of matrices, got a tile of {list(shape)}")
+            raise ValueError(f"an encoding of products is for matrices, got a tile of {list(shape)}")
         if not self.transposed.data:
             return Layout.within(shape, register, lane, warp)
         return Layout.within((shape[1], shape[0]), register, lane, warp).permuted((1, 0))
@@ -307,7 +309,7 @@ class MmaAttr(Encoding):
 
 @irdl_attr_definition
 class DotOperandAttr(Encoding):
-    """What a dot multiplies, as the instruction takes it. kWidth: elements of a register, along K."""
+    """The encoding of a dot's operand, as the instruction takes it. kWidth: elements of a register, along K."""
 
     name = "tt.dot_op"
     FIELDS = ("opIdx", "parent", "kWidth", "meta")

@@ -1,4 +1,4 @@
-"""Functions, and which program of the grid runs."""
+"""Functions, and the program numbers of the grid."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class FuncOp(IRDLOperation):
 
 
 def text_of(attribute: Attribute) -> str:
-    """What a string attribute says, which comes back from text as bytes where it has letters beyond ASCII's."""
+    """The text of a string attribute; text beyond ASCII is read back as bytes."""
     match attribute:
         case StringAttr():
             return attribute.data

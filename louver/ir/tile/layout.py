@@ -1,4 +1,4 @@
-"""Where the elements of a tile lie: in which register of which lane of which warp, as a sum of steps of the bits of those numbers.
+"""Layouts: the register, lane and warp of each element of a tile, as a sum of steps of the bits of those numbers.
 
 Tiles, warps and registers come in powers of two, so that each bit of a register's, lane's or warp's number moves along one
 dimension by a power of two, or not at all: then its lanes or warps hold the same elements again. The document's mma
@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from math import prod
 from typing import TypeAlias
 
@@ -142,14 +141,6 @@ class Layout:
             return tuple((*step, 0) for step in steps)
 
         return Layout((*self.shape, 2), ((*zero, 1), *widen(self.register)), widen(self.lane), widen(self.warp))
-
-    def places(self) -> list[tuple[int, int, Vector]]:
-        """(thread, register, element), of all of them: for tests, and for readers."""
-        firsts = [self.of_thread(thread) for thread in range(1 << len(self.thread))]
-        return [
-            (thread, register, tuple(a + b for a, b in zip(first, place, strict=True)))
-            for (thread, first), (register, place) in product(enumerate(firsts), enumerate(self.registers))
-        ]
 
     def _mapped(self, change: Callable[[Vector], Vector], shape: Vector) -> Layout:
         register, lane, warp = (

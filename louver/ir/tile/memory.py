@@ -43,7 +43,6 @@ def _verify_base(base: Attribute, block: AnyTensor) -> None:
 
 
 def _described(descriptor: SSAValue) -> AnyTensor:
-    """The block type of a descriptor."""
     return cast(DescriptorType, descriptor.type).block
 
 
@@ -141,16 +140,34 @@ class DescriptorLoadOp(IRDLOperation):
             raise VerifyException(f"a load from {self.desc.type} gives {block}, got {self.result.type}")
 
 
-@irdl_op_definition
-class DescriptorStoreOp(IRDLOperation):
-    """Store a block at `indices`, in elements; what falls outside the tensor is dropped."""
+class _Stored(IRDLOperation):
+    """A tile goes to the block of a descriptor at `indices`, in elements."""
 
-    name = "tt.descriptor_store"
     desc = operand_def(DescriptorType)
     indices = var_operand_def(i32)
     src = operand_def(TensorType)
     static_indices = prop_def(I64Array)
     irdl_options = (ParsePropInAttrDict(),)
+
+    @property
+    def offsets(self) -> tuple[Index, ...]:
+        """First element of the block along each dimension."""
+        return syntax.join_indices(self.indices, self.static_indices)
+
+    def verify_(self) -> None:
+        block = _described(self.desc)
+        syntax.verify_indices("the indices of a block", self.indices, self.static_indices, block.get_num_dims())
+        if sparse_encoding(block):
+            raise VerifyException(f"a sparse tensor cannot be stored, got {block}: store a dense result")
+        if self.src.type != block:
+            raise VerifyException(f"a store to {self.desc.type} needs {block}, got {self.src.type}")
+
+
+@irdl_op_definition
+class DescriptorStoreOp(_Stored):
+    """Store a block at `indices`, in elements; what falls outside the tensor is dropped."""
+
+    name = "tt.descriptor_store"
     traits = traits_def(MemoryWriteEffect())
     custom_directives = (syntax.Indices,)
     assembly_format = (
@@ -161,17 +178,9 @@ class DescriptorStoreOp(IRDLOperation):
         values, literals = syntax.split_indices(indices)
         super().__init__(operands=[desc, values, src], properties={"static_indices": literals})
 
-    @property
-    def offsets(self) -> tuple[Index, ...]:
-        """First element of the block along each dimension."""
-        return syntax.join_indices(self.indices, self.static_indices)
-
     def through(self, desc: SSAValue, indices: Sequence[Index], src: SSAValue) -> DescriptorStoreOp:
         """The same of a block of another descriptor."""
         return DescriptorStoreOp(desc, indices, src)
-
-    def verify_(self) -> None:
-        _verify_written(self)
 
 
 REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
@@ -179,18 +188,13 @@ REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 
 
 @irdl_op_definition
-class DescriptorReduceOp(IRDLOperation):
+class DescriptorReduceOp(_Stored):
     """As a store, but what is in memory becomes its sum (`kind` "add"), minimum, … with the block, element by element: each in one
     piece, and in no order among those of other programs.
     """
 
     name = "tt.descriptor_reduce"
     kind = prop_def(StringAttr)
-    desc = operand_def(DescriptorType)
-    indices = var_operand_def(i32)
-    src = operand_def(TensorType)
-    static_indices = prop_def(I64Array)
-    irdl_options = (ParsePropInAttrDict(),)
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
     custom_directives = (syntax.Indices, syntax.Word)
     assembly_format = (
@@ -203,11 +207,6 @@ class DescriptorReduceOp(IRDLOperation):
         properties = {"kind": StringAttr(kind), "static_indices": literals}
         super().__init__(operands=[desc, values, src], properties=properties)
 
-    @property
-    def offsets(self) -> tuple[Index, ...]:
-        """First element of the block along each dimension."""
-        return syntax.join_indices(self.indices, self.static_indices)
-
     def through(self, desc: SSAValue, indices: Sequence[Index], src: SSAValue) -> DescriptorReduceOp:
         """The same of a block of another descriptor."""
         return DescriptorReduceOp(self.kind.data, desc, indices, src)
@@ -215,16 +214,7 @@ class DescriptorReduceOp(IRDLOperation):
     def verify_(self) -> None:
         if self.kind.data not in REDUCTIONS:
             raise VerifyException(f"a descriptor reduces by one of {', '.join(REDUCTIONS)}, got {self.kind.data}")
-        _verify_written(self)
-
-
-def _verify_written(op: DescriptorStoreOp | DescriptorReduceOp) -> None:
-    block = _described(op.desc)
-    syntax.verify_indices("the indices of a block", op.indices, op.static_indices, block.get_num_dims())
-    if sparse_encoding(block):
-        raise VerifyException(f"a sparse tensor cannot be stored, got {block}: store a dense result")
-    if op.src.type != block:
-        raise VerifyException(f"a store to {op.desc.type} needs {block}, got {op.src.type}")
+        super().verify_()
 
 
 @irdl_op_definition

@@ -1,4 +1,4 @@
-"""Metadata as a tensor of its own: the shape that it has for a sparse tile, and for a whole sparse matrix.
+"""Metadata as a tensor: its shape for a sparse tile, and for a whole sparse matrix.
 
 Metadata of a sparse [M, K] is i16 [M/16, C]: row i has what the rows 16i … 16i+15 keep, and each `word_columns` columns of K
 have 64 neighbouring entries there, so that C is K, or 2K for 1:2. An entry is half a metadata word of one thread of a warp:

@@ -1,4 +1,4 @@
-"""What a kernel takes for granted of its arguments: powers of two that divide them, as Triton's attribute says it, and memory of their own."""
+"""Promises of a kernel's arguments: powers of two that divide them (Triton's attribute), and memory of their own."""
 
 from __future__ import annotations
 

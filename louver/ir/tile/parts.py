@@ -1,4 +1,4 @@
-"""How the values and the metadata of a sparse tile lie where each thread has those of the groups that it has of the dense tile.
+"""Encodings of the values and metadata of a sparse tile: each thread has the groups that it has of the dense tile.
 
 Bits of an element's row and column say which value and which entry of the metadata it needs, each bit by itself. So steps of the dense
 tile's layout are steps of both parts, but for those within a group, or between the codes of an entry: there is nothing to move by them.

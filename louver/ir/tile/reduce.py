@@ -46,7 +46,9 @@ class ReduceOp(CombiningOp):
         for source, result in zip(self.srcs, self.result, strict=True):
             place, found = register_encoding(source.type), register_encoding(result.type)
             if place is not None and found is not None and found != SliceAttr.of(self.axis.value.data, place):
-                raise VerifyException(f"what a reduction gives lies as a slice of its operand {place}, got {found}")
+                raise VerifyException(
+                    f"the result of a reduction is encoded as a slice of its operand, {place}, got {found}"
+                )
 
 
 @irdl_op_definition

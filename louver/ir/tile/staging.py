@@ -1,4 +1,4 @@
-"""Tiles that are copied from global to shared memory while a program goes on: their memory, the copy, and the wait for it."""
+"""Asynchronous copies of tiles from global to shared memory: their memory, the copy, and the wait for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from louver.ir.tile.types import AnyTensor, as_tensor, loaded_type, register_enc
 def verify_shared(tile: AnyTensor) -> None:
     """Raise VerifyException for a tile that is elsewhere."""
     if not isinstance(register_encoding(tile), SharedAttr):
-        raise VerifyException(f"a tile in shared memory has such an encoding, got {tile}")
+        raise VerifyException(f"a tile in shared memory has the encoding #tt.shared<…>, got {tile}")
 
 
 @irdl_op_definition
@@ -74,7 +74,7 @@ class SlotOp(IRDLOperation):
 
     def verify_(self) -> None:
         if not isinstance(self.memory.owner, LocalAllocOp):
-            raise VerifyException("slots are of memory that ttg.local_alloc has")
+            raise VerifyException("a slot is part of memory from ttg.local_alloc")
 
 
 @irdl_op_definition
@@ -116,7 +116,7 @@ class AsyncCopyOp(IRDLOperation):
         loaded, slot = as_tensor(loaded_type(self.ptr.type)), tensor_of(self.slot)
         verify_shared(slot)
         if loaded is None or (loaded.element_type, loaded.get_shape()) != (slot.element_type, slot.get_shape()):
-            raise VerifyException(f"a copy of {loaded} needs memory for it, got {slot}")
+            raise VerifyException(f"a copy of {loaded} needs memory of its shape and type, got {slot}")
         if self.mask is not None and tensor_of(self.mask).get_shape() != slot.get_shape():
             raise VerifyException(f"a mask has an element for each of {slot}, got {self.mask.type}")
 
@@ -146,7 +146,7 @@ class LocalStoreOp(IRDLOperation):
         stored, slot = tensor_of(self.src), tensor_of(self.slot)
         verify_shared(slot)
         if (stored.element_type, stored.get_shape()) != (slot.element_type, slot.get_shape()):
-            raise VerifyException(f"a tile is stored to memory for it, got {stored} and {slot}")
+            raise VerifyException(f"a tile is stored to memory of its shape and type, got {stored} and {slot}")
 
 
 @irdl_op_definition

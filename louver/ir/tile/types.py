@@ -55,7 +55,7 @@ def tensor_like(tensor: AnyTensor, element: Attribute) -> AnyTensor:
 
 @dataclass(frozen=True, slots=True)
 class SparseFormat:
-    """What a sparse encoding's name stands for.
+    """The meaning of a sparse encoding's name.
 
     pattern: Louver's name, along the axis that a product sums over. group: elements of that axis of which some are kept.
     elements: the element types that are multiplied in this pattern. length: rows across that axis which keep the same ones.
@@ -110,7 +110,7 @@ class SparseAttr(ParametrizedAttribute):
 
     @property
     def format(self) -> SparseFormat:
-        """What the name stands for."""
+        """The format of the name."""
         name = self.format_name.data
         found = FORMATS.get(name) or vector_format(name)
         if found is None:
@@ -248,7 +248,7 @@ class DescriptorType(ParametrizedAttribute, TypeAttribute):
 
 
 def loaded_type(pointer: Attribute) -> Attribute:
-    """What a load through `pointer` gives: a tile, the tensor of what a tensor of pointers points to, or a scalar.
+    """The type of a load through `pointer`: a tile, the tensor of what a tensor of pointers points to, or a scalar.
 
     Raises VerifyException for a type that is no pointer.
     """

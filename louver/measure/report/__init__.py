@@ -1,1 +1,1 @@
-"""Tables and plots: what the command line shows and what the README's picture is drawn with."""
+"""Tables and plots of the command line and of the README."""

@@ -1,4 +1,4 @@
-"""What all pictures share: colours, axes and how they are written. Matplotlib (the `plot` extra) is imported when one is drawn.
+"""Colours, axes and writing of all pictures. Matplotlib (the `plot` extra) is imported when one is drawn.
 
 Nothing here needs a display.
 """

@@ -1,4 +1,4 @@
-"""A benchmark's record of products as one picture: bars beside the vendor's libraries, and where that is under the roofs."""
+"""A benchmark's record of products as one picture: bars beside the vendor's libraries, and a roofline."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FOOT_COLUMNS = 250
 """Characters of a line below the panels."""
 
 
-def plot_gemm(record: GemmRecord, path: Path, title: str = "2:4 products beside the vendor's libraries") -> Path:
+def plot_gemm(record: GemmRecord, path: Path) -> Path:
     """Dense-equivalent TFLOP/s by problem, one panel for each kind of element types, one row for each operand width.
 
     Below them, for devices in `ROOFS`, each width's roofline. Returns `path`.
@@ -34,7 +34,7 @@ def plot_gemm(record: GemmRecord, path: Path, title: str = "2:4 products beside 
     heights = [ROW_HEIGHT] * len(widths) + ([ROOF_HEIGHT] if roof else [])
     made = figure(WIDTH, sum(heights) + 1.1)
     bands = made.subfigures(len(heights) + 2, 1, height_ratios=[0.55, *heights, 0.55])
-    _head(bands[0], title, bool(record.sustained))
+    _head(bands[0], bool(record.sustained))
     for band, bits in zip(bands[1:], widths, strict=False):
         _bars(band, record, [row for row in record.rows if _bits(row) == bits])
     if roof is not None:
@@ -51,11 +51,13 @@ def _bits(row: GemmRow) -> int:
     return element_type(row.dtype).bits
 
 
-def _head(band: Any, title: str, sustained: bool) -> None:
+def _head(band: Any, sustained: bool) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    band.text(0.012, 0.62, title, fontsize=14, color=INK, weight="bold", va="center")
+    band.text(
+        0.012, 0.62, "2:4 products beside the vendor's libraries", fontsize=14, color=INK, weight="bold", va="center"
+    )
     marks: list[Any] = [Patch(color=COLORS[name], label=LABELS[name]) for name in CONTENDERS]
     if sustained:
         dot: dict[str, Any] = {"marker": "o", "markerfacecolor": "white", "markeredgecolor": INK, "linestyle": "none"}

@@ -1,4 +1,4 @@
-"""The ladder's record: schedules from a plain one to ours, each one change from the one below, and what the worklog claims.
+"""The ladder's record: schedules, each one change from the one below, and the worklog's claims.
 
 The file is JSON:
 `{"schema": 1, "kind": "ladder", "device": …, "versions": {…}, "protocol": …, "ladders": [{"dtype": "e4m3", "out": "f16",

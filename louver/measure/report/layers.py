@@ -1,4 +1,4 @@
-"""What pruning and compressing did to each weight, as records, a terminal table, Markdown and JSON."""
+"""Results of pruning and compressing each weight, as records, a terminal table, Markdown and JSON."""
 
 from __future__ import annotations
 

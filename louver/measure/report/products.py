@@ -1,4 +1,4 @@
-"""What became of each product that was run and checked, as records, a terminal table, Markdown and JSON."""
+"""Results of each product that was run and checked, as records, a terminal table, Markdown and JSON."""
 
 from __future__ import annotations
 

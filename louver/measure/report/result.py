@@ -1,4 +1,4 @@
-"""What a command found: values for programs, tables and lines for people."""
+"""A command's result: values for programs, tables and lines for people."""
 
 from __future__ import annotations
 

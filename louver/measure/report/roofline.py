@@ -1,4 +1,4 @@
-"""How fast a product can be on a device: the tensor cores' peak, the same at the clock that power allows, and memory."""
+"""Limits of a product's speed on a device: the tensor cores' peak, the peak at the clock that power allows, and memory."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ F32 = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class SentenceRow:
-    """What one set of weights makes of the sentences.
+    """The results of the sentences for one set of weights.
 
     weights: the pattern, or the type of dense weights. kept: part of each layer's elements that stays, 0 to 1.
     mean_cosine, least_cosine: of each sentence's embeddings by these weights and by the stored ones.
@@ -71,7 +71,7 @@ def finds_paraphrase(embeddings: F32) -> NDArray[np.bool_]:
 
 
 def in_words(row: SentenceRow, stored: SentenceRow) -> str:
-    """What pruning cost, in a sentence."""
+    """The cost of pruning, in a sentence."""
     return (
         f"With {row.weights} weights (by magnitude, not retrained), {row.found} of {row.sentences} sentences find their "
         f"paraphrase; with the stored weights, {stored.found}."

@@ -210,7 +210,9 @@ def test_parts_of_sparse_tensors_are_not_pruned_again(cli: Cli, checkpoint: Path
     safetensors.numpy.save_file(safetensors.numpy.load_file(once), stripped)
     for command in (["inspect", stripped], ["prune", stripped, tmp_path / "out"]):
         line = cli.refused(*command)
-        assert f"{stripped}: the metadata that describe the sparse tensor 'encoder.query.weight' are lost" in line
+        assert (
+            f"{stripped}: the file has lost the metadata that describe the sparse tensor 'encoder.query.weight'" in line
+        )
 
 
 def test_a_sharded_checkpoint(cli: Cli, sharded: Path, tmp_path: Path) -> None:
@@ -397,7 +399,7 @@ def test_two_runs_to_one_file(checkpoint: Path, tmp_path: Path) -> None:
     seen: list[str] = []
 
     def meanwhile(share: float) -> None:
-        with pytest.raises(BlockingIOError, match="another process is writing this: wait for it"):
+        with pytest.raises(BlockingIOError, match="another process is writing this file: wait for it"):
             prune_checkpoint(checkpoint, out, options(), quiet)
         seen.append("refused")
 

@@ -11,7 +11,7 @@ import pytest
 from louver.compile.plan.nest import read_nest
 from louver.compile.plan.schedule import Schedule
 from louver.compile.products import compile_product
-from louver.compile.signature import MapParameter, Signature
+from louver.compile.signature import Signature
 from louver.frontend import problem as problems
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.epilogue import Epilogue
@@ -20,6 +20,7 @@ from louver.ir.context import parse_ir
 from louver.ir.plain import from_json, to_json
 from louver.ir.product import Batch, LoadMatrix, walk
 from louver.ir.refusal import UnsupportedKernelError
+from support.signatures import boxes, grid
 from support.sizes import sizes
 from support.tile_ir import TILE
 
@@ -44,16 +45,16 @@ def test_entries_are_read_back(kind: str, layout: str, batch: str) -> None:
 
 
 REFUSED = [
-    ("%entry = tt.get_program_id z", "%entry = tt.get_program_id y", "entries of a batch and tiles must be numbered"),
+    ("%entry = tt.get_program_id z", "%entry = tt.get_program_id y", "matrices of a batch and tiles must be numbered"),
     (
         "%c_tensor[%entry,",
         "%c_tensor[%m_tile,",
-        "an array that an epilogue reads has the entries of the output's batch",
+        "an array that an epilogue reads must have the output's batch",
     ),
-    ("%b_tensor[%entry,", "%b_tensor[%n_tile,", "a batch has one size and one number of the entry"),
-    ("%b_tensor[%entry,", "%b_tensor[%M,", "the entry of a batch is a program's number"),
-    ("%b, [%batch,", "%b, [%M,", "a batch has one size and one number of the entry"),
-    ("%c, [%batch,", "%c, [%M,", "an array that an epilogue reads has the entries of the output's batch"),
+    ("%b_tensor[%entry,", "%b_tensor[%n_tile,", "operands and output must have one batch size, and one index"),
+    ("%b_tensor[%entry,", "%b_tensor[%M,", "the index in a batch must be a program's number"),
+    ("%b, [%batch,", "%b, [%M,", "operands and output must have one batch size, and one index"),
+    ("%c, [%batch,", "%c, [%M,", "an array that an epilogue reads must have the output's batch"),
 ]
 
 
@@ -89,10 +90,10 @@ def test_signatures_say_what_has_entries(store: str) -> None:
     assert from_json(Signature, json.loads(json.dumps(to_json(signature)))) == signature
     names = [parameter.name for parameter in signature.parameters]
     assert "batch" in names and "batch_pitch_c" in names and ("batch_pitch" in names) == (store == "direct")
-    ranks = {p.operand: len(p.box) for p in signature.parameters if isinstance(p, MapParameter)}
+    ranks = {p.argument: len(p.box) for p in boxes(signature)}
     assert ranks == {"a": 3, "b": 2} | ({"d": 3} if store == "bulk" else {})
-    assert signature.grid(128, 64, 132, 5) == 5 and signature.grid(129, 65, 132, 5) == 20
-    assert signature.grid(128, 64, 132, 1000) == 132
+    assert grid(signature, 128, 64, 132, 5) == 5 and grid(signature, 129, 65, 132, 5) == 20
+    assert grid(signature, 128, 64, 132, 1000) == 132
 
 
 @pytest.mark.parametrize("cluster", [1, 2])

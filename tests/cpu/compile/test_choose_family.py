@@ -89,7 +89,7 @@ def test_fixed_fields_of_a_schedule_rule_tiles_out(tried: Tried) -> None:
     tried.takes = "tiles 0"
     with pytest.raises(UnsupportedKernelError, match="^no product 0, got: op") as caught:
         compile_kernel(tried.readings, replace(CHOICE, fixed=("stages", "store")))
-    assert caught.value.__notes__[0].startswith("The hints stages, store are a product's: without them")
+    assert caught.value.__notes__[0].startswith("The hints stages, store are for products: without them")
     assert tried.attempts == ORDER[:3]
 
 

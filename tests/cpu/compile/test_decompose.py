@@ -22,6 +22,8 @@ from louver.ir.interpret import InterpretationError, run_kernel
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import DotOp, FuncOp, Index, MakeTensorDescriptorOp, MakeTensorPtrOp
 from support.golden import ROOT, Golden
+from support.pass_golden import before
+from support.triton.cases import CASES
 
 INPUTS = Path(__file__).parents[1] / "ir" / "inputs"
 POINTERS = (
@@ -39,11 +41,14 @@ POINTERS = (
 )
 """Kernels of pointer arithmetic, which become descriptors before this pass."""
 
+ENCODED = [name for name in CASES if name not in POINTERS]
+"""Kept kernels after propagate-sparsity."""
+
 KERNELS = sorted(
-    path
-    for folder in ("ir", "canonical", "sparse")
+    f"{folder}/{path.stem}"
+    for folder in ("ir", "canonical")
     for path in (ROOT / folder).glob("*.mlir")
-    if path.stem != "sparse_dot_decomposed" and not (folder == "sparse" and path.stem in POINTERS)
+    if path.stem != "sparse_dot_decomposed"
 )
 SPARSE = '#tt.sparse<"NV24">'
 
@@ -81,9 +86,14 @@ def test_both_documented_operand_orders_are_read() -> None:
     assert other != text and str(parse_ir(other)) == str(parse_ir(text))
 
 
-@pytest.mark.parametrize("path", KERNELS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_kernels_are_decomposed(path: Path) -> None:
-    text = path.read_text()
+def text_of(name: str) -> str:
+    """A golden file, or a kept kernel after propagate-sparsity."""
+    return str(before("require-multiplied", name)) if name in CASES else (ROOT / f"{name}.mlir").read_text()
+
+
+@pytest.mark.parametrize("name", [*KERNELS, *ENCODED])
+def test_kernels_are_decomposed(name: str) -> None:
+    text = text_of(name)
     made = decomposed(text)
     indices = [op.sparse_index for op in made.walk() if isinstance(op, DotOp)]
     assert len([each for each in indices if each is not None]) == len(re.findall(r"tt\.dot .*tt\.sparse", text))
@@ -91,9 +101,9 @@ def test_kernels_are_decomposed(path: Path) -> None:
         assert str(made) == str(parse_ir(text))
 
 
-@pytest.mark.parametrize("name", ["ir/linear_batch", "sparse/block_pointers"])
+@pytest.mark.parametrize("name", ["ir/linear_batch", "block_pointers"])
 def test_descriptors_and_block_pointers(name: str, golden: Golden) -> None:
-    made = decomposed((ROOT / f"{name}.mlir").read_text())
+    made = decomposed(text_of(name))
     golden.check(f"decomposed/{Path(name).name}.mlir", str(made))
 
 
@@ -213,23 +223,23 @@ def test_tiles_of_part_of_a_word_begin_at_a_thread_s_entries(column: int, entry:
 
 TILE = f"!tt.ptr<tensor<64x32xf16, {SPARSE}>>"
 REFUSED = {
-    f"%n = arith.divsi %K, %K : i32\n%x = tt.advance %right, [%n, 0] : <tensor<64x32xf16, {SPARSE}>>": "begins at a multiple of 64 columns",
-    f"%x = tt.advance %right, [0, 8] : <tensor<64x32xf16, {SPARSE}>>": "begins at a multiple of 16 rows",
+    f"%n = arith.divsi %K, %K : i32\n%x = tt.advance %right, [%n, 0] : <tensor<64x32xf16, {SPARSE}>>": "begin at a provable multiple of 64 columns",
+    f"%x = tt.advance %right, [0, 8] : <tensor<64x32xf16, {SPARSE}>>": "begin at a provable multiple of 16 rows",
     f"%x = tt.make_tensor_ptr %s, [64, 64], [63, 1], [0, 0] : <tensor<16x64xf16, {SPARSE}>>": "multiples of 2, not 63",
-    f"%x = tt.make_tensor_ptr %s, [64, 64], [64, %j], [0, 0] : <tensor<16x64xf16, {SPARSE}>>": "a stride that is the constant 1",
+    f"%x = tt.make_tensor_ptr %s, [64, 64], [64, %j], [0, 0] : <tensor<16x64xf16, {SPARSE}>>": "one stride is the constant 1",
     f"%x = tt.make_tensor_ptr %s, [64, 64], [64, 1], [0, 0] : <tensor<8x64xf16, {SPARSE}>>": "not 8 x 64: choose larger blocks",
     f"%x = tt.make_tensor_ptr %s, [64, 64], [64, 1], [0, 0] : <tensor<16x8xf16, {SPARSE}>>": "not 16 x 8: choose larger blocks",
     f"%x = tt.make_tensor_ptr %s, [64, 64], [64, 1], [0, 0] : <tensor<16x32xf16, {SPARSE}>>\n"
-    f"%y = tt.advance %x, [0, 64] : <tensor<16x32xf16, {SPARSE}>>": "moved by whole words of metadata, 64 columns, not by 32",
-    f"%x = tt.make_tensor_ptr %s, [64, 64], [64, 1], [0, 16] : <tensor<16x32xf16, {SPARSE}>>": "begins at a multiple of 32 columns",
-    f"%x = tt.addptr %s, %K : !tt.ptr<f16, {SPARSE}>, i32": "is described by block pointers or descriptors",
+    f"%y = tt.advance %x, [0, 64] : <tensor<16x32xf16, {SPARSE}>>": "move by whole words of metadata, 64 columns, not by 32",
+    f"%x = tt.make_tensor_ptr %s, [64, 64], [64, 1], [0, 16] : <tensor<16x32xf16, {SPARSE}>>": "begin at a provable multiple of 32 columns",
+    f"%x = tt.addptr %s, %K : !tt.ptr<f16, {SPARSE}>, i32": "may only be described by block pointers or descriptors",
     f"%x = tt.load %s : !tt.ptr<f16, {SPARSE}>": "loaded through a block pointer",
     f"%x = tt.load %right : {TILE}\n%y = tt.expand_dims %x {{axis = 0 : i32}} : tensor<64x32xf16, {SPARSE}> -> "
-    f"tensor<1x64x32xf16, {SPARSE}>": "loaded, moved and multiplied, and nothing else",
+    f"tensor<1x64x32xf16, {SPARSE}>": "may only be described by block pointers or descriptors, moved, loaded and multiplied",
     f"%x = tt.load %right : {TILE}\n%y = tt.reshape %x : tensor<64x32xf16, {SPARSE}> -> tensor<2x32x32xf16, {SPARSE}>": (
-        "a reshape of a sparse tile keeps its rows and columns"
+        "a reshape of a sparse tile must keep its rows and columns"
     ),
-    f"%x = tt.make_tensor_descriptor %s, [64], [1] : <f16, {SPARSE}>, <tensor<64xf16, {SPARSE}>>": "has rows and columns at least",
+    f"%x = tt.make_tensor_descriptor %s, [64], [1] : <f16, {SPARSE}>, <tensor<64xf16, {SPARSE}>>": "needs two dimensions at least",
 }  # fmt: skip
 
 
@@ -274,7 +284,7 @@ def test_branches_that_lie_differently_are_refused() -> None:
         f"%v = tt.make_tensor_ptr %s, [64, 64], [1, 64], [0, 0] : <tensor<64x64xf16, {SPARSE}>>\n"
         f"%x = scf.if %c -> ({square}) {{ scf.yield %u : {square} }} else {{ scf.yield %v : {square} }}"
     )
-    with pytest.raises(UnsupportedKernelError, match="is sparse along one dimension each time"):
+    with pytest.raises(UnsupportedKernelError, match="must be sparse along one dimension each time"):
         decompose_sparse_tensors(parse_ir(BLOCKS.replace("BODY", body)))
 
 
@@ -283,7 +293,7 @@ def test_branches_that_lie_differently_are_refused() -> None:
     [
         (f"tt.func private @f(!tt.ptr<f16, {SPARSE}>)", "a declaration that takes sparse tensors"),
         (f"tt.func private @f() -> !tt.ptr<f16, {SPARSE}>", "a function that returns sparse tensors"),
-        (f"tt.func @f(%t: tensor<64x64xf16, {SPARSE}>) {{ tt.return }}", "a sparse argument is a pointer or a descriptor"),
+        (f"tt.func @f(%t: tensor<64x64xf16, {SPARSE}>) {{ tt.return }}", "a sparse argument must be a pointer, or a descriptor"),
     ],
 )  # fmt: skip
 def test_functions_that_are_refused(function: str, rule: str) -> None:
@@ -307,5 +317,5 @@ def test_the_interpreter_runs_the_form_with_sparse_types() -> None:
     text = (INPUTS / "simplified_decomposed_dot.mlir").read_text()
     shapes = {"arg0": (32, 16), "arg1": (32, 32), "arg3": (64, 16)}
     arrays = {name: np.ones(shape, np.float16) for name, shape in shapes.items()}
-    with pytest.raises(InterpretationError, match="a dot is run with sparse types"):
+    with pytest.raises(InterpretationError, match="multiplies operands of sparse types"):
         run_kernel(parse_ir(text), (1,), {**arrays, "arg2": np.ones((2, 64), np.int16)})

@@ -9,12 +9,18 @@ import pytest
 from louver.compile import tiles as compile_tiles
 from louver.compile.choose_family import Choice, compile_kernel, only
 from louver.compile.passes import names
-from louver.compile.products import PASSES, compile_tile_ir
-from louver.frontend.ttir import read_ttir
+from louver.compile.products import PASSES, CompiledProduct, compile_tile_ir
 from louver.ir.refusal import UnsupportedKernelError
-from support.triton.products import SCHEDULE, compiled
+from support.compiled import read_copy
+from support.triton.cases import kept
+from support.triton.products import SCHEDULE
 from support.triton.texts import changed
 from support.triton.tile_cases import kept_tiles
+
+
+def compiled(name: str) -> CompiledProduct:
+    """A kept kernel, compiled anew."""
+    return compile_tile_ir(read_copy(kept(name)), SCHEDULE)
 
 
 def test_every_pass_writes_a_file_of_its_name_and_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +64,7 @@ def test_dumping_again_replaces_whole_files(tmp_path: Path, monkeypatch: pytest.
 
 def test_register_tiles_write_beside_what_refused_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOUVER_DUMP", str(tmp_path))
-    made = compile_kernel(only(lambda: read_ttir(kept_tiles("two_dots"))), Choice(lambda _: SCHEDULE)).made
+    made = compile_kernel(only(lambda: read_copy(kept_tiles("two_dots"))), Choice(lambda _: SCHEDULE)).made
     (folder,) = tmp_path.iterdir()
     files = sorted(file.name for file in folder.iterdir())
     tiles = [file for file in files if file.startswith("tiles-")]

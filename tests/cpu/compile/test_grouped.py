@@ -11,13 +11,13 @@ from xdsl.utils.exceptions import VerifyException
 from louver.compile.canonical.canonicalize import canonicalize
 from louver.compile.plan.nest import read_nest
 from louver.compile.products import CompiledProduct, compile_tile_ir
-from louver.compile.signature import ValueParameter
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.ir.product import Batch, EntryIndex, LoadVector, ProductNest, walk
 from louver.ir.refusal import UnsupportedKernelError
 from louver.isa.targets import SM_90A
 from louver.library.configure import choose_for_nest
+from support.compiled import read_copy
 from support.golden import Golden
 from support.sizes import size, sizes
 from support.triton.cases import kept
@@ -44,7 +44,6 @@ def compiled(text: str, **fixed: object) -> CompiledProduct:
 def test_an_array_says_the_entry(name: str) -> None:
     found = nest(name)
     assert found.a.index is not None and found.a.index.argument == "ids"
-    assert found == nest(name, version="3.9")
     assert found.a.batch == ENTRIES.get(name, found.a.batch)
     assert found.b.batch is None and found.store.batch is None
     assert str(nest(name).a.batch.stride) in ("stride_e", "K*N", "N*K", "N*stride_w", "stride_w*N")  # type: ignore[union-attr]
@@ -57,26 +56,26 @@ def test_an_epilogue_reads_vectors_along_the_tokens() -> None:
 
 
 def test_canonical_and_schedule_ir_are_golden(golden: Golden) -> None:
-    module = canonicalize(read_ttir(kept(POINTERS, "3.6")))
+    module = canonicalize(read_copy(kept(POINTERS)))
     golden.check(f"canonical/{POINTERS}.mlir", str(module))
-    text = compiled(kept(POINTERS, "3.6"), stages=3).text("sched")
+    text = compiled(kept(POINTERS), stages=3).text("sched")
     golden.check("sched/experts.mlir", text)
     assert str(parse_ir(text)) + "\n" == text
 
 
 def test_signature_and_loads() -> None:
-    made = compiled(kept(POINTERS, "3.6"))
-    assert {ValueParameter("ids", "u64"), ValueParameter("entries", "u32")} <= set(made.signature.parameters)
+    made = compiled(kept(POINTERS))
+    assert {("ids", "u64"), ("entries", "u32")} <= {(each.name, each.type) for each in made.signature.parameters}
     # The producer's first and next tile, the consumers' first and next one.
     assert made.ptx.count("ld.global.nc.b32") == 4
-    wide = compiled(kept("wide_numbers", "3.6"))
+    wide = compiled(kept("wide_numbers"))
     assert wide.nest.a.index == EntryIndex("ids", "s64", "n")
     assert wide.ptx.count("ld.global.nc.b64") == 4
 
 
 def test_an_array_may_be_called_as_a_parameter_of_the_kernel() -> None:
-    text = kept(POINTERS, "3.6").replace("%ids", "%entries").replace('"ids"', '"entries"')
-    assert ValueParameter("own_entries", "u64") in compiled(text).signature.parameters
+    text = kept(POINTERS).replace("%ids", "%entries").replace('"ids"', '"entries"')
+    assert ("own_entries", "u64") in {(each.name, each.type) for each in compiled(text).signature.parameters}
 
 
 MASK = (r"tt.load %expert :", "tt.load %expert, %yes :"), (r"(    %block = )", r"    %yes = arith.constant true\n\1")
@@ -97,7 +96,7 @@ OUTPUT = [
 LAYERS = [
     (each[0], each[1].replace("%expert_0", "%layer")) for each in OUTPUT
 ] + [(r"(    %block = )", r"    %layer = tt.get_program_id z : i32\n\1")]  # fmt: skip
-UNMASKED = "an entry of a batch is read, unmasked, from an array of 32 or 64 bits a number"
+UNMASKED = "the index in a batch must be loaded without a mask from an array of int32 or int64"
 
 REFUSED = {
     "a mask": (list(MASK), UNMASKED),
@@ -109,12 +108,12 @@ REFUSED = {
     "volatile": ([(r"tt.load %expert :", "tt.load %expert {isVolatile = true} :")], UNMASKED),
     "along no axis of the product": (
         [(r"tt.addptr %ids, %block", "tt.addptr %ids, %z"), (r"(    %expert = )", r"    %z = tt.get_program_id z : i32\n\1")],
-        "ids has an entry's number for each tile along an axis of the product",
+        "ids must hold the index of a matrix for each tile along one axis of the product",
     ),
-    "an argument": ([(r"%expert_0, %n_1", "%E, %n_1")], "the entry of a batch is a program's number, or what an array has at one"),
-    "a dense operand's": (DENSE, "ids numbers the entries of a sparse operand, and not of a dense one"),
-    "the output's": (OUTPUT, "ids numbers the entries of a sparse operand, and of nothing else"),
-    "beside a batch": (LAYERS, "ids numbers the entries of a sparse operand, and nothing else has any"),
+    "an argument": ([(r"%expert_0, %n_1", "%E, %n_1")], "the index in a batch must be a program's number, or be loaded at one"),
+    "a dense operand's": (DENSE, "ids may select matrices of a sparse operand, not of a dense one"),
+    "the output's": (OUTPUT, "ids may select matrices of the sparse operand only"),
+    "beside a batch": (LAYERS, "ids selects matrices of the sparse operand, so no other operand may be a batch"),
 }  # fmt: skip
 
 
@@ -140,11 +139,11 @@ def test_a_nest_has_no_other_entries() -> None:
     found = nest(POINTERS)
     fields = {name: getattr(found, name) for name in ProductNest.__dataclass_fields__}
     for part in ("b", "store"):
-        with pytest.raises(ValueError, match="operands whose entries an array numbers are part of no other batch"):
+        with pytest.raises(ValueError, match="a product whose matrices an array selects has no other batch"):
             ProductNest(**fields | {part: replace(fields[part], batch=Batch(*sizes("E", "stride")))})
 
 
 def test_tiles_are_numbered_along_an_axis() -> None:
-    text = compiled(kept(POINTERS, "3.6")).text("sched")
+    text = compiled(kept(POINTERS)).text("sched")
     with pytest.raises(VerifyException, match='an array of entries is along "m" or "n"'):
         parse_ir(text.replace('along "n"', 'along "k"')).verify()

@@ -61,13 +61,13 @@ REFUSED = [
         "another tile's place",
         MATMUL,
         [("%d_tensor[%m, %n]", "%d_tensor[%n, %m]")],
-        "a tile must be stored where its operands were read, got: tt.descriptor_store",
+        "a tile must be stored at the row and column where its operands were read, got: tt.descriptor_store",
     ),
     (
         "overlapping tiles",
         MATMUL,
         [("%tile_m = arith.constant 128", "%tile_m = arith.constant 64")],
-        "tiles of 128×64 must start at multiples of it, not of 64×64",
+        "tiles of 128×64 must start at multiples of 128×64, not of 64×64",
     ),
     (
         "one grid axis for both",
@@ -79,31 +79,31 @@ REFUSED = [
         "a position that is a sum",
         MATMUL,
         [("%m = arith.muli", "%m = arith.addi")],
-        "a tile starts at a program's number times a constant, or is the only one and starts at 0, got: %m = arith.addi",
+        "a tile must start at a program's number times a constant, or be the only one and start at 0, got: %m = arith.addi",
     ),
     (
         "a position that is an argument",
         MATMUL,
         [("%a_tensor[%m, %k]", "%a_tensor[%M, %k]")],
-        "a tile starts at a program's number times a constant, or is the only one and starts at 0, got: %a_tile = tt.descriptor_load",
+        "a tile must start at a program's number times a constant, or be the only one and start at 0, got: %a_tile = tt.descriptor_load",
     ),
     (
         "a literal position",
         MATMUL,
         [("%a_tensor[%m, %k]", "%a_tensor[32, %k]")],
-        "a tile starts at a program's number times a constant, or is the only one and starts at 0, got: %a_tile = tt.descriptor_load",
+        "a tile must start at a program's number times a constant, or be the only one and start at 0, got: %a_tile = tt.descriptor_load",
     ),
     (
         "an operand's only tile where the output has more",
         MATMUL,
         [("%a_tensor[%m, %k]", "%a_tensor[0, %k]")],
-        "a tile must be stored where its operands were read, got: tt.descriptor_store",
+        "a tile must be stored at the row and column where its operands were read, got: tt.descriptor_store",
     ),
     (
         "one tile of more elements",
         MATMUL,
         [("%a_tensor[%m, %k]", "%a_tensor[0, %k]"), ("%a, [%M, %K]", "%a, [129, %K]")],
-        "the only tile along an axis has all of it: at most 128 elements, not 129, got: %product = tt.dot",
+        "a single tile along an axis must cover it: at most 128 elements, not 129, got: %product = tt.dot",
     ),
     (
         "another size of the result",
@@ -188,7 +188,7 @@ REFUSED = [
         "a step that does not accumulate",
         MATMUL,
         [("tt.dot %a_tile, %b_tile, %partial", "tt.dot %a_tile, %b_tile, %zeros")],
-        "a step over K adds one dot to the accumulator, got: %product = tt.dot",
+        "a step of the loop over K must add one dot to the accumulator, got: %product = tt.dot",
     ),
     (
         "a step that scales the accumulator",
@@ -199,13 +199,13 @@ REFUSED = [
                 "%next = arith.mulf %product, %partial : tensor<128x64xf32>\n      scf.yield %next",
             )
         ],
-        "a step over K adds one dot to the accumulator, got: %next = arith.mulf",
+        "a step of the loop over K must add one dot to the accumulator, got: %next = arith.mulf",
     ),
     (
         "an epilogue with a remainder",
         BIASED,
         [("arith.addf %total", "math.powf %total")],
-        "an epilogue applies elementwise steps, casts and broadcasts, got: %biased = math.powf",
+        "an epilogue may only apply elementwise steps, casts and broadcasts, got: %biased = math.powf",
     ),
     (
         "a bias of another length",
@@ -239,7 +239,7 @@ REFUSED = [
         "a matrix of other sizes",
         Problem(epilogue=Epilogue(c="f16")),
         [("%c, [%M, %N]", "%c, [%N, %M]")],
-        "an array that an epilogue reads is dense and has the output's sizes, got: %c_tile",
+        "an array that an epilogue reads must be dense, with the output's sizes, got: %c_tile",
     ),
     (
         "a number that is computed",
@@ -250,7 +250,7 @@ REFUSED = [
                 "%twice = arith.addf %alpha, %alpha : f32\n    %alpha_all = tt.splat %twice",
             )
         ],
-        "a number in an epilogue is an f32 argument or is loaded through one, got: %twice = arith.addf",
+        "a scalar in an epilogue must be an f32 argument, or be loaded through a pointer argument, got: %twice = arith.addf",
     ),
     (
         "a number that is loaded under a mask",
@@ -259,7 +259,7 @@ REFUSED = [
             ("%out_scale: !tt.ptr<f32>", "%out_scale: !tt.ptr<f32>, %given: i1, %else: f32"),
             ("tt.load %out_scale : ", "tt.load %out_scale, %given, %else : "),
         ],
-        "a number in an epilogue is loaded without a mask, got: %out_scale_value = tt.load",
+        "a scalar in an epilogue must be loaded without a mask, got: %out_scale_value = tt.load",
     ),
     (
         "rows of gate and up in other blocks",
@@ -271,7 +271,7 @@ REFUSED = [
             ("%0 : tensor<8x8x64xf32>", "%0 : tensor<16x4x64xf32>"),
             ("%1 : tensor<8x8x64xf32>", "%1 : tensor<16x4x64xf32>"),
         ],
-        "a store must have one sum of products as source, in one orientation; there are 0",
+        "a stored tile must come from one sum of products, in one orientation; there are 0",
     ),
     (
         "a gated output of other sizes",
@@ -318,7 +318,7 @@ REFUSED = [
             ),
             ("arith.extf %bias_tile : tensor<128xf16>", 'arith.extf %bias_tile : tensor<128xf16, #tt.sparse<"NV24">>'),
         ],
-        "an epilogue reads dense vectors",
+        "a vector in an epilogue must be dense",
     ),
     (
         "the product and its transpose",
@@ -335,7 +335,7 @@ REFUSED = [
                 "    %d_tensor =",
             ),
         ],
-        "a store must have one sum of products as source, in one orientation; there are 2",
+        "a stored tile must come from one sum of products, in one orientation; there are 2",
     ),
     (
         "a store of a constant",
@@ -353,7 +353,7 @@ REFUSED = [
                 "!tt.tensordesc<tensor<128x64xf16>>, tensor<128x64xf16>\n    tt.return",
             )
         ],
-        "a kernel stores once; there are 2 stores",
+        "a kernel must store once; there are 2 stores",
     ),
     (
         "a store through pointers",
@@ -366,7 +366,7 @@ REFUSED = [
                 "    tt.store %p, %result : !tt.ptr<tensor<128x64xf16>>\n",
             )
         ],
-        "a kernel stores through a descriptor (tt.descriptor_store), got: tt.store",
+        "a kernel must store through a descriptor (tt.descriptor_store), got: tt.store",
     ),
     (
         "a store in a branch",
@@ -386,7 +386,7 @@ REFUSED = [
         "sums promoted a negative number of columns at a time",
         Problem("matmul", "e4m3", "e4m3", "f32"),
         [("%b_tile, %partial :", "%b_tile, %partial {maxNumImpreciseAcc = -1 : i32} :")],
-        "max_num_imprecise_acc counts columns of K: it is at least 0, got: %product = tt.dot",
+        "max_num_imprecise_acc is a number of columns of K, at least 0, got: %product = tt.dot",
     ),
     (
         "sums promoted to f16",
@@ -398,7 +398,7 @@ REFUSED = [
         "a load that is not used",
         MATMUL,
         [("    tt.return", "    %x = tt.load %b : !tt.ptr<f16>\n    tt.return")],
-        "every effect of a kernel must belong to its product, got: %x = tt.load",
+        "each load, store and other effect of a kernel must be part of its product, got: %x = tt.load",
     ),
 ]
 
@@ -413,7 +413,7 @@ def test_what_is_not_a_product_is_refused(problem: Problem, changes: list[tuple[
 
 
 def test_a_loop_that_carries_more_is_refused() -> None:
-    with pytest.raises(UnsupportedKernelError, match="the loop over K carries the accumulator and nothing else"):
+    with pytest.raises(UnsupportedKernelError, match="the loop over K may carry the accumulator only"):
         read_nest(
             rewritten(
                 MATMUL,
@@ -436,7 +436,7 @@ def test_a_loop_in_a_branch_is_refused() -> None:
         "    %total = scf.for %again = %zero to %K step %tile_k iter_args(%x = %zeros) -> (tensor<128x64xf32>) : i32 {\n"
         f"{loop}      scf.yield %inner : tensor<128x64xf32>\n    }}\n"
     )
-    with pytest.raises(UnsupportedKernelError, match="a step over K adds one dot to the accumulator"):
+    with pytest.raises(UnsupportedKernelError, match="a step of the loop over K must add one dot to the accumulator"):
         read_nest(parse_ir(text[:start] + branch + text[end:]))
 
 
@@ -468,7 +468,7 @@ def test_modules_hold_one_kernel() -> None:
         read_nest(parse_ir(function + "tt.func private @f() {\n  tt.return\n}"))
     with pytest.raises(UnsupportedKernelError, match="a kernel has one block"):
         read_nest(parse_ir("tt.func public @declared(f32)"))
-    with pytest.raises(UnsupportedKernelError, match="a kernel stores once; there are 0 stores, got: tt.func"):
+    with pytest.raises(UnsupportedKernelError, match="a kernel must store once; there are 0 stores, got: tt.func"):
         read_nest(parse_ir("tt.func public @empty(%x: f32) {\n  tt.return\n}"))
 
 

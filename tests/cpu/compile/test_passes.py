@@ -15,6 +15,10 @@ from louver.compile.canonical import canonicalize
 from louver.compile.dump import Dump
 from louver.compile.passes import COPY, Pass, State, names, run_passes
 from louver.ir.context import parse_ir
+from support.golden import ROOT
+from support.pass_golden import PASSES as PASSES_OF_MODULES
+
+FOLDER = Path(__file__).parent / "canonical"
 
 TEXT = """tt.func public @k(%x: i32) {
   %y = arith.addi %x, %x : i32
@@ -39,6 +43,14 @@ MENDS: Pass[State] = Pass("mends", _mend)
 def test_what_passes_leave_is_verified() -> None:
     with pytest.raises(VerifyException):
         run_passes((COPY, BREAKS), State(parse_ir(TEXT)))
+
+
+def test_what_passes_only_read_is_not_verified_again() -> None:
+    state = State(parse_ir(TEXT))
+    _widen(state)
+    run_passes((Pass("reads", lambda state: str(state.module)),), state)
+    with pytest.raises(VerifyException):
+        run_passes((Pass("reads", lambda state: str(state.module)), Pass("rewrites", lambda _: None)), state)
 
 
 def test_while_dumping_the_pass_that_breaks_a_module_is_found(tmp_path: Path) -> None:
@@ -75,3 +87,10 @@ def test_a_module_of_two_kernels_is_refused() -> None:
     state = State(parse_ir(TEXT + TEXT.replace("@k", "@l")))
     with pytest.raises(ValueError, match="a module holds one kernel, got 2: compile one kernel at a time"):
         _ = state.kernel
+
+
+@pytest.mark.parametrize("name", PASSES_OF_MODULES)
+def test_each_canonical_pass_has_a_test_and_a_golden_file_of_its_name(name: str) -> None:
+    assert (FOLDER / f"test_{name.replace('-', '_')}.py").exists()
+    # It changes nothing.
+    assert (ROOT / "canonical" / "passes" / f"{name}.diff").exists() or name == "require-multiplied"

@@ -251,7 +251,11 @@ MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
         set_number(ops.BulkLoadOp, "offset", 1024),
         "fill the 8192 bytes of a stage side",
     ),
-    "rings overlap": (BASE, overlap, "rings and barriers lie apart in shared memory, got bytes 0 to 32768 for @a"),
+    "rings overlap": (
+        BASE,
+        overlap,
+        "rings and barriers must not overlap in shared memory, got bytes 0 to 32768 for @a",
+    ),
     "metadata: no wait": (BARRIER, drop(ops.WaitOp), "reads a stage only after its bytes .* of @metadata with no wait"),
     "metadata: no expect": (BARRIER, drop(ops.ExpectOp), "every wait ends, .* of @metadata_full with 0 of 1 arrivals"),
     "metadata: no copy": (BARRIER, drop(staged.CopyMetadataOp), "every wait ends, .* of @metadata_full .* 0 of 1024"),

@@ -29,5 +29,5 @@ def test_every_pass_keeps_what_a_kernel_computes(seed: int) -> None:
             found = numbers(interpreted(module, kernel, grid))
             np.testing.assert_array_equal(found, expected, err_msg=f"{each.name}: {kernel.choices}")
     nest = read_nest(module)
-    assert nest.a.arguments == (("a", "a2") if kernel.choices["pair"] else ("a",))
+    assert nest.a.gated == (("a", "a2") if kernel.choices["pair"] else None)
     assert (nest.tile_k, nest.gated, nest.b.k_major) == (TILE_K, kernel.choices["pair"], kernel.choices["k_major"])

@@ -62,7 +62,7 @@ def test_a_row_that_a_tile_repeats_is_loaded_once() -> None:
 
 
 def test_rows_that_its_mask_leaves_out_are_stored_by_no_one() -> None:
-    with pytest.raises(UnsupportedKernelError, match="where more than a store with that mask sees them"):
+    with pytest.raises(UnsupportedKernelError, match="may reach nothing but a store that masks them"):
         described(BIAS.replace("%yp, %v, %mask", "%yp, %v, %columns"))
 
 

@@ -26,7 +26,7 @@ def test_without_a_producer_one_warpgroup_is_all_there_is() -> None:
         ({"tile_n": 12}, "multiple of 8, at most 256, got 12"),
         ({"tile_n": 264}, "multiple of 8, at most 256, got 264"),
         ({"tile_k": 96}, "64 or 128, got 96"),
-        ({"stages": 1}, "at least 2 stages.* in_flight is 0, got 1"),
+        ({"stages": 1}, "a ring needs 2 stages, .* got 1 stage with in_flight 1"),
         ({"specialized": False}, "consumers is 1 and stages 1, got 2 and 5"),
         ({"specialized": False, "consumers": 1, "stages": 2, "in_flight": 0}, "got 1 and 2"),
         ({"specialized": 0}, "specialized is True or False, got 0"),

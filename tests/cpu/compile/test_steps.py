@@ -27,6 +27,7 @@ from louver.ir.product import ProductNest
 from louver.ir.refusal import UnsupportedKernelError
 from louver.isa.targets import SM_90A
 from louver.library.configure import choose_for_nest
+from support.compiled import read_copy
 from support.interpreted import run_triton, triton_given
 from support.sizes import size, sizes
 from support.triton.cases import kept
@@ -64,7 +65,7 @@ def test_a_kernel_is_compiled_with_another_step_than_its_own() -> None:
         return choose_for_nest(nest, SM_90A, aligned_output=True)
 
     for name, step, scheduled in (("narrow_steps", 32, 64), ("wide_steps", 256, 128), (UNROLLED, 64, 64)):
-        product = compile_tile_ir(read_ttir(kept(name, "3.6")), chosen)
+        product = compile_tile_ir(read_copy(kept(name)), chosen)
         assert (product.nest.tile_k, product.schedule.tile.k) == (step, scheduled)
 
 
@@ -106,10 +107,10 @@ def test_every_second_row_is_a_stride_of_two_rows() -> None:
 
 def test_what_is_left_of_k_becomes_the_loops() -> None:
     found = nest(REST)
-    assert (str(found.k), found.tile_k, found.at_most, found.multiples) == ("K", 32, (), ())
+    assert (str(found.k), found.tile_k, found.conditions.at_most, found.conditions.multiples) == ("K", 32, (), ())
     assert replace(found, name="", tile_k=64) == replace(nest(COUNTED), name="")
     by_pointers = nest("rest_by_pointers")
-    assert (str(by_pointers.k), by_pointers.at_most, by_pointers.multiples) == ("K", (), ())
+    assert (str(by_pointers.k), by_pointers.conditions.at_most, by_pointers.conditions.multiples) == ("K", (), ())
     assert (str(nest(LAST).k), nest(LAST).tile_k, nest(LAST).store.transposed) == ("K", 128, True)
 
 
@@ -117,7 +118,7 @@ def test_what_is_left_of_k_becomes_the_loops() -> None:
 @pytest.mark.parametrize("name", [REST, LAST])
 def test_joined_tails_compute_the_same(rng: np.random.Generator, name: str, k: int) -> None:
     operands = triton_given(rng, name, 130, 70, k)
-    module = read_ttir(kept(name, "3.9"))
+    module = read_copy(kept(name))
     expected = run_triton(module, operands)
     operands.assert_close(expected)
     join_tails(module)
@@ -149,7 +150,7 @@ def test_other_ways_to_say_that_something_is_left(way: str) -> None:
 
 
 STARTS = r"(%total_1 = arith.muli) %steps, %c32_i32"
-BRANCH = "a branch of an epilogue computes, and neither reads nor writes memory"
+BRANCH = "a branch in an epilogue must not read or write memory"
 OTHERS = {
     "a tail that leaves a column": ([(TAIL, r"\1sgt, %4, %c1_i32")], BRANCH),
     "a tail by another size": ([(r"%4 = arith.remsi %K,", "%4 = arith.remsi %M,")], BRANCH),
@@ -171,7 +172,7 @@ OTHERS = {
     "a branch that stores": (
         [(r"(      scf.yield %total_6)", r"      tt.descriptor_store %d_tiles[%1, %3], %cst_0 : !tt.tensordesc<128x64xf16>, tensor<128x64xf16>\n\1"),
          (r"(    %c0_i32 =)", r"    %cst_0 = arith.constant dense<0.0> : tensor<128x64xf16>\n\1")],
-        "a kernel stores once; there are 2",
+        "a kernel must store once; there are 2",
     ),
 }  # fmt: skip
 
@@ -201,8 +202,8 @@ def test_pointers_over_whole_steps_alone_sum_part_of_k() -> None:
 
 def test_an_unrolled_k_becomes_a_loop() -> None:
     found = nest(UNROLLED)
-    assert (found.k.constant, found.tile_k, found.at_most) == (256, 64, ())
-    module = read_ttir(kept(UNROLLED, "3.6"))
+    assert (found.k.constant, found.tile_k, found.conditions.at_most) == (256, 64, ())
+    module = read_copy(kept(UNROLLED))
     canonical = str(canonicalize(module))
     assert canonical.count("tt.dot ") == 1 and canonical.count("tt.make_tensor_descriptor") == 3
 
@@ -213,7 +214,7 @@ def dots_of(text: str) -> int:
 
 
 def test_pieces_of_k_that_do_not_follow_each_other_stay() -> None:
-    text = kept(UNROLLED, "3.6")
+    text = kept(UNROLLED)
     assert text.count("dense<64>") and dots_of(text) == 1
     # A piece is left out, or comes twice.
     for at in ("dense<128>", "dense<256>"):
@@ -223,7 +224,7 @@ def test_pieces_of_k_that_do_not_follow_each_other_stay() -> None:
 
 def test_rolling_leaves_loops_alone() -> None:
     for name in ("made_descriptors", COUNTED):
-        module = canonicalize(read_ttir(kept(name, "3.6")))
+        module = canonicalize(read_copy(kept(name)))
         before = str(module)
         roll_sums(module)
         assert str(module) == before

@@ -111,7 +111,7 @@ def test_boxes_are_added_to_what_is_there(rng, adds):
     expected[3:, 16:] += box[:2, :8]
     np.testing.assert_array_equal(x.array, expected)
     plain = Tensor.bind(TensorMap(x.address, size, (24, 5), (24 * size,), (16, 4)), memory)
-    with pytest.raises(LaunchError, match="a tensor map says of which type"):
+    with pytest.raises(LaunchError, match="needs a tensor map with an element type to add"):
         plain.add((0, 0), box.reshape(-1).view(np.uint8))
 
 

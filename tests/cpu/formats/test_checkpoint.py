@@ -114,8 +114,8 @@ def test_hostile_names_in_an_index(file: Any, message: str, tmp_path: Path, rng:
     ("change", "message"),
     [
         (lambda m: m.update(x="one.safetensors"), "the index says that one.safetensors holds 'x', which it does not"),
-        (lambda m: m.pop("n"), "two.safetensors holds 'n', which the index does not say"),
-        (lambda m: m.update(b="two.safetensors"), "one.safetensors holds 'b', which the index does not say"),
+        (lambda m: m.pop("n"), "two.safetensors holds 'n', which the index does not list"),
+        (lambda m: m.update(b="two.safetensors"), "one.safetensors holds 'b', which the index does not list"),
         (lambda m: m.clear(), "an index names at least one tensor, got an empty weight_map"),
         (lambda m: m.update({"": "one.safetensors"}), "a tensor's name is Unicode text, not empty"),
     ],
@@ -146,7 +146,7 @@ def test_a_tensor_that_is_sparse_in_one_file_and_dense_in_another(tmp_path: Path
     ("text", "message"),
     [
         ("{", "not an index, or a corrupt one"),
-        ('{"weight_map": {"a": "x", "a": "y"}}', "the name 'a' stands twice"),
+        ('{"weight_map": {"a": "x", "a": "y"}}', "the name 'a' appears twice"),
         ('{"weight_map": 3}', "an index has objects weight_map and metadata"),
         ('{"weight_map": {"a": "x"}, "metadata": []}', "an index has objects weight_map and metadata"),
         ('{"other": 1, "and": 2}', "an index has objects weight_map and metadata: it is corrupt, or other JSON"),

@@ -53,7 +53,7 @@ def test_strided_arrays_are_written_in_c_order(tmp_path: Path, rng: np.random.Ge
         (b"{]", "not a safetensors file, or a corrupt header"),
         (b"\xff\xfe", "not a safetensors file, or a corrupt header"),
         (b"[" * 100_000, "not a safetensors file, or a corrupt header"),
-        (b'{"a": {}, "a": {}}', "the name 'a' stands twice"),
+        (b'{"a": {}, "a": {}}', "the name 'a' appears twice"),
         ([1], "is a JSON object, got list"),
         ({"__metadata__": {"a": 1}}, "metadata maps Unicode text to text, got 1 for 'a': the header is corrupt"),
         ({"__metadata__": "a"}, "metadata is a JSON object, got str"),

@@ -140,7 +140,7 @@ def test_every_truncation_is_noticed(tmp_path: Path, rng: np.random.Generator) -
         with pytest.raises(FormatError, match=r"t\.safetensors: .*truncated"):
             louver.load(path)
     path.write_bytes(whole + b"\0")
-    with pytest.raises(FormatError, match="followed by bytes that are not its own"):
+    with pytest.raises(FormatError, match="followed by bytes of something else"):
         louver.load(path)
 
 

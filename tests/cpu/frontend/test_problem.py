@@ -58,7 +58,7 @@ def test_a_bias_may_be_wider_than_the_operands() -> None:
             {"a": "s8", "b": "s8", "out": "u8"},
             "out must be one of 's32', 'f16', 'bf16', 'f32', 'e4m3', 'e5m2', 's8', got 'u8'",
         ),
-        ({"a": "s8", "b": "s8", "out": "s32", "epilogue": Epilogue(alpha=True)}, "not stored as s32"),
+        ({"a": "s8", "b": "s8", "out": "s32", "epilogue": Epilogue(alpha=True)}, "cannot store s32"),
         (
             {"a": "s8", "b": "s8", "bias_element": "s32", "epilogue": Epilogue(alpha=True)},
             "'auto', 'f16', 'bf16', 'f32'",
@@ -109,7 +109,7 @@ def test_integer_sums_become_floats_where_steps_follow() -> None:
         ({"c": "e4m3"}, "c must be one of None, 'f16', 'bf16', 'f32', got 'e4m3'"),
         ({"activation": "swish"}, "activation must be one of None, 'relu', 'gelu', 'gelu_tanh', 'silu', got 'swish'"),
         ({"out_scale": "row"}, "out_scale must be one of None, 'number', 'tensor', got 'row'"),
-        ({"gated": True, "c": "f16"}, "a gated product adds no c"),
+        ({"gated": True, "c": "f16"}, "a gated product takes no c"),
     ],
 )
 def test_what_an_epilogue_does_not_do_is_refused(fields: dict[str, object], message: str) -> None:

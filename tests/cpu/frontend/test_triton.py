@@ -1,19 +1,30 @@
-"""Triton's own frontend, where it is installed: the same tile IR as from kept texts, and arguments that are not the kernel's."""
+"""Triton's own frontend, where it is installed, in whatever version: what it makes of every kernel is read, means what the kept text
+means, and computes the same by the interpreter; and arguments that are not the kernel's.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
+import louver
 from louver.compile.canonical.canonicalize import canonicalize
+from louver.compile.canonical.propagate_sparsity import propagate_sparsity
 from louver.compile.plan.nest import read_nest
 from louver.frontend.triton import triton_to_tile_ir
+from louver.ir.interpret import run_kernel
 from louver.ir.tile import DotOp
+from support.interpreted import run_triton, triton_given
 from support.triton import require_block_pointers
-from support.triton.cases import CASES, KEPT_CASES, TILE, Case, kept
+from support.triton.cases import BATCHES, CASES, KEPT_CASES, TILE, Case, kept
+from support.triton.grouped import GROUPED, layer
+from support.triton.splits import SPLITS, split_call
 from support.triton.texts import nest
+from support.triton.tile_cases import TILE_CASES
+from support.triton.tile_runs import RUNS
 
 
 @pytest.fixture(scope="module")
@@ -28,22 +39,61 @@ def kernels(triton: Any) -> Any:
     return kernels
 
 
-def compiled(name: str, triton: Any, kernels: Any) -> Any:
-    if CASES[name].oldest:
+PRODUCTS = {**CASES, **BATCHES, **GROUPED, **SPLITS}
+
+
+def function_of(name: str, triton: Any) -> Any:
+    """The kernel, where the Triton that is installed takes it."""
+    if PRODUCTS[name].oldest:
         require_block_pointers()
     if name == "last_step" and triton.__version__.startswith("3.4."):
         pytest.skip("Triton 3.4 fails to simplify it")
-    return CASES[name].compile()
+    return PRODUCTS[name].function()
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_every_version_means_the_same(name: str, triton: Any, kernels: Any) -> None:
-    product = read_nest(canonicalize(compiled(name, triton, kernels)))
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_every_version_means_the_same(name: str, triton: Any) -> None:
+    function_of(name, triton)
+    product = read_nest(canonicalize(PRODUCTS[name].compile()))
     if name in ("eight_bit_blocks", "gated_layer", "narrow_gates"):
         # Newer versions negate where older ones subtract from 0.
         assert (product.a, product.b, product.store) == (nest(name).a, nest(name).b, nest(name).store)
     else:
         assert product == nest(name)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_product_by_the_interpreter(rng: np.random.Generator, name: str, triton: Any) -> None:
+    function_of(name, triton)
+    operands = triton_given(rng, name, 261, 71, 139)
+    module = CASES[name].compile()
+    operands.assert_close(run_triton(module, operands))
+    operands.assert_close(run_triton(canonicalize(module), operands, numbered=True))
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_every_layer_of_experts_by_the_interpreter(rng: np.random.Generator, name: str, triton: Any) -> None:
+    case = layer(rng, name, features=128 if name == "expert_rows" else 136)
+    known = case.sparse()
+    louver.jit(function_of(name, triton))[case.grid](**known)
+    case.assert_close(known["y"])
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_every_split_by_the_interpreter(rng: np.random.Generator, name: str, triton: Any) -> None:
+    call = split_call(rng, name, 136, 72, 256)
+    louver.jit(function_of(name, triton))[call.grid](**call.arguments)
+    call.check(call.out)
+
+
+@pytest.mark.parametrize("name", TILE_CASES)
+def test_every_kernel_of_register_tiles_by_the_interpreter(rng: np.random.Generator, name: str, triton: Any) -> None:
+    case, run = TILE_CASES[name], RUNS[name](rng, name)
+    module = triton_to_tile_ir(case.function(), case.signature, case.constexprs, sparse=case.sparse)
+    propagate_sparsity(module)
+    module.verify()
+    run_kernel(module, run.grid, run.arguments)
+    run.check()
 
 
 @pytest.mark.parametrize(("name", "version"), KEPT_CASES)

@@ -143,7 +143,7 @@ def test_promises_on_any_value_are_read_and_then_dropped() -> None:
 
 
 def test_names_are_given_and_descriptors_bring_their_own() -> None:
-    text = kept("given_descriptors", "3.6")
+    text = kept("given_descriptors")
     module = read_ttir(text, names=["d", "a", "b", "K"])
     (function,) = (op for op in module.walk() if isinstance(op, FuncOp))
     found = list(function.argument_names.values())
@@ -157,7 +157,7 @@ def test_names_are_given_and_descriptors_bring_their_own() -> None:
 
 
 def test_a_mark_is_an_attribute_of_the_argument() -> None:
-    marked = re.sub(r" \{louver\.sparse\.NV24 = 1 : i32\}", "", kept("made_descriptors", "3.6"))
+    marked = re.sub(r" \{louver\.sparse\.NV24 = 1 : i32\}", "", kept("made_descriptors"))
     module = read_ttir(marked, sparse={"b": "2:4"})
     assert "%b: !tt.ptr<f16> {louver.sparse.NV24 = 1 : i32}" in str(module)
     assert str(module).count("louver.sparse") == 1
@@ -215,7 +215,7 @@ def test_an_error_at_the_end_of_a_text_is_refused_as_any_other() -> None:
 
 
 def test_every_operation_that_tile_ir_lacks_is_told_once() -> None:
-    text = kept("made_descriptors", "3.6")
+    text = kept("made_descriptors")
     text = text.replace("tt.dot ", "tt.dot_rotated ").replace("tt.get_program_id ", "tt.inline_asm ")
     with pytest.raises(UnsupportedKernelError) as caught:
         read_ttir(text)

@@ -39,12 +39,15 @@ def test_eleven_elements_are_in_the_order_of_numbers() -> None:
 @pytest.mark.parametrize(
     ("types", "message"),
     [
-        ({"t": "i32", "t.0": "i32"}, "an argument is one value or a tuple of some, got 't.0' and what is around it"),
-        ({"t.0": "i32", "t": "i32"}, "an argument is one value or a tuple of some, got 't' and elements of it"),
+        (
+            {"t": "i32", "t.0": "i32"},
+            "an argument is one value or a tuple of values, got 't.0' and a value for the tuple itself",
+        ),
+        ({"t.0": "i32", "t": "i32"}, "an argument is one value or a tuple of values, got 't' and elements of it"),
         ({"t.0": "i32", "t.2": "i32"}, "a tuple's elements are numbered 0, 1 and so on, got t.0, t.2"),
         ({"t.1.1": "i32", "t.0": "i32"}, "a tuple's elements are numbered 0, 1 and so on, got t.1.1"),
-        ({"t.0": "i32", "t.x": "i32"}, "all numbered, or all named as fields of a named tuple are, got t.0, t.x"),
-        ({"t.": "i32"}, "all numbered, or all named as fields of a named tuple are, got t."),
+        ({"t.0": "i32", "t.x": "i32"}, "all numbered, or all named as fields of a named tuple, got t.0, t.x"),
+        ({"t.": "i32"}, "all numbered, or all named as fields of a named tuple, got t."),
     ],
 )
 def test_elements_that_make_no_tuple_are_refused(types: dict[str, str], message: str) -> None:

@@ -84,6 +84,6 @@ def test_sparse_arguments_are_marked_by_their_exact_names() -> None:
 
 
 def test_what_passes_add_takes_no_name_of_the_user_s() -> None:
-    text = kept("gated_layer", "3.9").replace("%stride_w", "%gate_up").replace('"stride_w"', '"gate_up"')
+    text = kept("gated_layer").replace("%stride_w", "%gate_up").replace('"stride_w"', '"gate_up"')
     nest = read_nest(canonicalize(read_ttir(text)))
-    assert nest.a.argument == "gate_up'" and nest.a.arguments == ("gate", "up") and str(nest.a.stride) == "gate_up"
+    assert nest.a.argument == "gate_up'" and nest.a.gated == ("gate", "up") and str(nest.a.stride) == "gate_up"

@@ -204,7 +204,7 @@ READS = ("bias", "scale", "dense_scale", "dense_bias")
 def test_all_that_may_be_read_beside_the_tallest_tile(kind: str, a: str, out: str, left_out: str, gated: bool) -> None:
     """All vectors but one, or C instead of them."""
     if gated and left_out == "all":
-        pytest.skip("a gated product adds no c")
+        pytest.skip("a gated product takes no c")
     reads = {"scale": "row", "dense_scale": "column", "dense_bias": "f32"}
     given = {"c": "f32"} if left_out == "all" else {name: how for name, how in reads.items() if name != left_out}
     epilogue = Epilogue(alpha=True, activation="gelu", gated=gated, out_scale="tensor", **given)

@@ -9,6 +9,7 @@ import louver
 from louver.formats.tensor import SparseTensor
 from louver.library import compiled
 from support.fake_gpu import FakeGpu, FakeTorch, Launch, Map, Tensor
+from support.signatures import grid
 
 M, K = 136, 72
 CAPTURING = 0xCA
@@ -37,7 +38,7 @@ def test_a_batch_is_one_launch(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor, 
             launch = only(gpu)
             inner, rows, pitch = (64, K, 2 * strides[1]) if k_rows else (K, 64, 160)
             assert Map(b.address, inner, rows, pitch, 4, 2 * strides[0]) in launch.arguments.values()
-            assert launch.grid == launch.kernel.signature.grid(M, 64, 132, 4)
+            assert launch.grid == grid(launch.kernel.signature, M, 64, 132, 4)
             assert (launch.arguments["N"], launch.arguments["batch"]) == (64, 4)
         assert len(checked) == 1, "one slow call for each layout"
 

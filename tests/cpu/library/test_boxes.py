@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from louver.compile.tile_signature import BoxParameter
+from louver.compile.signature import BoxParameter
 from louver.isa.tensormap import TensorMap
-from louver.library.boxes import tensor_map
+from louver.library.boxes import Held, tensor_map
 from support.sizes import sizes
 
 BOX = BoxParameter("x_box", "x", "address", 2, sizes("K", None), sizes("S"), (64, 32), 128)
@@ -17,7 +17,7 @@ BOX = BoxParameter("x_box", "x", "address", 2, sizes("K", None), sizes("S"), (64
 def test_rows_that_nothing_bounds_end_with_the_array() -> None:
     # The last row is shorter than its pitch.
     held = 2 * (9 * 64 + 48)
-    found = tensor_map(BOX, 4096, held, {"K": 48, "S": 64})
+    found = tensor_map(BOX, Held(4096, held), {"K": 48, "S": 64})
     assert found == TensorMap(4096, 2, (48, 10), (128,), (64, 32), 128)
 
 
@@ -33,11 +33,11 @@ def test_rows_that_nothing_bounds_end_with_the_array() -> None:
 )
 def test_what_bulk_copies_cannot_read_is_an_error(numbers: dict[str, int], address: int, rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
-        tensor_map(BOX, address, 2 * (9 * 64 + 48), numbers)
+        tensor_map(BOX, Held(address, 2 * (9 * 64 + 48)), numbers)
 
 
 def test_codes_follow_metadata() -> None:
     """A tile that begins in the tensor never reaches what is no code, nor leaves the array."""
     metadata = replace(BOX, part="metadata", sizes=(None, None))
-    found = tensor_map(metadata, 4096, 2 * ((5 + 16) * 64 + 1024), {"S": 64})
+    found = tensor_map(metadata, Held(4096, 2 * ((5 + 16) * 64 + 1024)), {"S": 64})
     assert found.shape == (64 + 1024, 5 + 16)

@@ -11,7 +11,8 @@ from louver.compile.products import compile_product
 from louver.compile.signature import Signature
 from louver.frontend.problem import Problem
 from louver.ir.plain import from_json, to_json
-from louver.library.compiled import build_record
+from louver.library.compiled import Launch, build_record
+from support.signatures import grid
 
 PROBLEM = Problem("linear", out="bf16", bias="row")
 SCHEDULE = Schedule.of(tile_n=16, stages=4)
@@ -23,7 +24,7 @@ def test_a_record_launches_without_the_pipeline() -> None:
     assert record.cubin.startswith(b"\x7fELF") and record.kernel in compiled.ptx
     assert record.kernel.encode() in record.cubin
     # As it comes back from a file.
-    assert from_json(Signature, json.loads(json.dumps(dict(record.launch)))) == compiled.signature
+    assert from_json(Launch, json.loads(json.dumps(dict(record.launch)))) == Launch.of(compiled)
     assert record.resources["ptxas"] == assembler.ptxas_version()
 
 
@@ -45,7 +46,7 @@ def test_a_kernel_that_loses_performance_is_no_record(monkeypatch: pytest.Monkey
     with pytest.raises(RuntimeError) as caught:
         build_record(PROBLEM, SCHEDULE, "sm_90a")
     assert str(caught.value) == (
-        "a product's kernel keeps its sums in registers and its products in flight, got one that does not assemble cleanly: "
+        "a product's kernel must assemble without spills and serialized products, got "
         f"{said} (ptxas {clean.version}, {PROBLEM}, {SCHEDULE}). Give the schedule a smaller tile, or the epilogue fewer arrays"
     )
 
@@ -57,13 +58,13 @@ def test_other_targets_are_refused() -> None:
 
 def test_signatures_bound_their_grids() -> None:
     signature = compile_product(Problem("matmul"), Schedule.of(tile_n=64, stages=4)).signature
-    assert signature.grid(1, 1, 132) == 1
-    assert signature.grid(128, 64, 132) == 1
-    assert signature.grid(129, 65, 132) == 4
-    assert signature.grid(1 << 20, 1 << 20, 132) == 132
+    assert grid(signature, 1, 1, 132) == 1
+    assert grid(signature, 128, 64, 132) == 1
+    assert grid(signature, 129, 65, 132) == 4
+    assert grid(signature, 1 << 20, 1 << 20, 132) == 132
     paired = compile_product(Problem("matmul"), Schedule.of(tile_n=64, stages=4, cluster=2)).signature
-    assert paired.grid(1, 1, 132) == 2
-    assert paired.grid(257, 1, 132) == 4
-    assert paired.grid(1 << 20, 1 << 20, 131) == 130
-    with pytest.raises(ValueError, match="expected the fields of MapParameter or ValueParameter, got kind"):
+    assert grid(paired, 1, 1, 132) == 2
+    assert grid(paired, 257, 1, 132) == 4
+    assert grid(paired, 1 << 20, 1 << 20, 131) == 130
+    with pytest.raises(ValueError, match="expected the fields of ArgumentParameter or BoxParameter, got kind"):
         from_json(Signature, {**to_json(signature), "parameters": [{"kind": "other"}]})

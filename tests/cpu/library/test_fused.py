@@ -166,7 +166,7 @@ def test_what_is_refused(rng: np.random.Generator, options: dict[str, Any], erro
     ("options", "rule"),
     [
         ({"bias": f32(M // 2)}, "bias must be [out] with out = 48, gate and then up, got shape [24]"),
-        ({"c": f32(N, M // 2)}, "a gated product adds no c"),
+        ({"c": f32(N, M // 2)}, "a gated product takes no c"),
         ({"out": np.zeros((N, M), np.float16)}, "out must have shape [6, 24], got [6, 48]"),
     ],
 )

@@ -133,8 +133,8 @@ def test_no_message_is_python_s_own(s: SparseTensor, argument: str, name: str) -
         (lambda s: louver.check(X, "2:4", axis=1.0), "the sparse axis is an integer from -2 to 1, got float"),  # type: ignore[arg-type]
         (lambda s: louver.linear(X, s, alpha=10**400), "alpha must be a number that f32 holds, got a larger integer"),
         (lambda s: louver.plan("linear", s, 10**400), "n is an integer from 0 to 2,147,483,647, got one of 1329 bits"),
-        (lambda s: louver.linear(np.ma.masked_array(X), s), "x: an array's elements all have values, got a masked array: fill .* filled"),
-        (lambda s: louver.linear(X, s, np.ma.masked_array(X[0])), "bias: an array's elements all have values"),
+        (lambda s: louver.linear(np.ma.masked_array(X), s), "x: all elements of an array must have values, got a masked array: fill .* filled"),
+        (lambda s: louver.linear(X, s, np.ma.masked_array(X[0])), "bias: all elements of an array must have values"),
         (lambda s: louver.prune(np.ma.masked_array(X), "2:4"), "whose elements all have values, got a masked one"),
         (lambda s: louver.linear(X.astype("f8"), s), "x must be of f16, got float64: convert it first"),
         (lambda s: louver.linear(X, s, np.ones(M)), "bias must be of f16 or bf16 or f32, got float64: convert it first"),

@@ -20,6 +20,7 @@ from louver.library.prepare import _classes
 from louver.runtime import device
 from louver.runtime.device import NoDeviceError
 from support.fake_gpu import FakeGpu, FakeTorch, Launch, Map, Parameter, Tensor
+from support.signatures import grid
 
 M, K = 136, 72
 CAPTURING = 0xCA
@@ -53,8 +54,8 @@ def test_a_plan_binds_what_it_is_called_with(gpu: FakeGpu, torch: FakeTorch, s: 
             assert p(x, out=y) is y
             launch = only(gpu)
             assert launch.stream == stream
-            assert launch.kernel.signature.tile_n == 16, "the kernel is the planned one"
-            assert launch.grid == launch.kernel.signature.grid(M, n, 132)
+            assert launch.kernel.launch.schedule.tile.n == 16, "the kernel is the planned one"
+            assert launch.grid == grid(launch.kernel.signature, M, n, 132)
             read = launch.arguments
             maps = {v.address: v for v in read.values() if isinstance(v, Map)}
             assert maps[x.address] == Map(x.address, K, n, 2 * K)
@@ -276,7 +277,7 @@ def test_calls_are_remembered_up_to_a_bound(
             p(x, out=y)
             read = only(gpu).arguments
             assert Map(x.address, K, n, 2 * K) in read.values() and read["N"] == n
-    assert len(p._warm._calls) <= 3 and all(len(call.launches) <= 2 for call in p._warm._calls.values())
+    assert len(p._warm.calls) <= 3 and all(len(call.launches) <= 2 for call in p._warm.calls.values())
 
 
 def test_nothing_keeps_a_tensor_or_its_memory(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:

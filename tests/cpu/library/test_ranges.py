@@ -52,8 +52,6 @@ def test_ranges_begin_at_loads_of_metadata_and_none_is_empty(problem: Problem, n
         assert cut.part_steps * 128 % 256 == 0
         assert (cut.parts - 1) * cut.part_steps < steps <= cut.parts * cut.part_steps
         assert 2 <= cut.parts <= MOST_PARTS
-    assert model.grid(cut, SMS) % model.cluster == 0
-    assert 0 < model.grid(cut, SMS) <= SMS
 
 
 def test_few_tiles_are_all_cut_and_no_more_than_memory_is_worth() -> None:

@@ -11,15 +11,14 @@ from louver.isa.wgmma import Wgmma, WgmmaFence
 from louver.ptx.assembler import assemble
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Kernel, Module, Param
-from louver.ptx.printer import instruction_text, print_module
+from louver.ptx.printer import instruction_text, module_lines, print_module
 from support.golden import Golden
 
 
 def branches() -> Kernel:
-    """Nested branches and loops, guards, notes, vectors: everything that has a shape of its own in the text."""
+    """Nested branches and loops, guards, vectors: everything that has a shape of its own in the text."""
     k = KernelBuilder("branches", (Param("x", "u64"), Param("n", "u32"), Param("scale", "f32")), threads=96, min_ctas=2)
     x, n, scale = (k.ld_param(name) for name in ("x", "n", "scale"))
-    k.note("one lane counts")
     index = k.mov(0)
     lane = k.special("%tid.x")
     first = k.setp("eq", "u32", lane, 0)
@@ -27,7 +26,6 @@ def branches() -> Kernel:
     with k.if_(first, uniform=False) as branch, k.while_(lambda: k.setp("lt", "u32", index, n), uniform=True):
         values = tuple(k.regs("b32", 4))
         k.load_global(values, Address(k.mad_wide(index, 16, x), -16), read_only=True)
-        k.note("the tail of a row")
         with k.if_(k.setp("gt", "s32", values[3], -7), negated=True), k.loop() as loop:
             k.add(index, 2, into=index)
             loop.repeat_if(k.setp("ne", "u32", index, 40), negated=True)
@@ -123,3 +121,29 @@ def test_thousands_of_instructions_assemble() -> None:
     text = print_module(Module("sm_80", [k.finish()]))
     assert text.count("\n") > 10_000
     assert assemble(text, "sm_80", options=["-O1"]).clean
+
+
+def test_lines_know_the_place_that_nodes_were_made_at() -> None:
+    k = KernelBuilder("placed", (Param("n", "u32"),), threads=32)
+    n = k.ld_param("n")
+    with k.at("k.py:1:5"):
+        lane = k.special("%tid.x")
+        with k.if_(k.setp("lt", "u32", lane, n)) as branch, k.at("k.py:2:9"), k.loop() as loop:
+            k.add(lane, 1, into=lane)
+            with k.at(None):
+                loop.repeat_if(k.setp("lt", "u32", lane, n))
+        with branch.otherwise():
+            k.add(lane, n, into=lane)
+    lines = module_lines(Module("sm_80", [k.finish()]))
+    assert "".join(f"{line.text}\n" for line in lines) == print_module(Module("sm_80", [k.finish()]))
+    placed = [
+        (line.text.split()[0], line.place) for line in lines if line.text.startswith(("    ", "else", "end", "loop"))
+    ]
+    first, second = "k.py:1:5", "k.py:2:9"
+    assert [each for each in placed if not each[0].startswith(".")] == [
+        ("ld.param.u32", None),
+        *(("mov.u32", first), ("setp.lt.u32", first), ("@!%p0", first)),
+        *(("loop_3:", second), ("add.u32", second), ("setp.lt.u32", second), ("@%p1", second)),
+        *(("bra.uni", first), ("else_2:", first), ("add.u32", first), ("end_1:", first)),
+        ("ret;", None),
+    ]

@@ -17,6 +17,7 @@ from louver.ptx.sass import (
     count_opcode,
     count_sparse_products,
     disassemble,
+    disassemble_lines,
     find_nvdisasm,
     opcodes,
 )
@@ -99,3 +100,23 @@ def test_the_path_is_searched_next(nowhere: Path) -> None:
     (nowhere / "nvdisasm").write_text("#!/bin/sh\n")
     (nowhere / "nvdisasm").chmod(0o755)
     assert find_nvdisasm() == nowhere / "nvdisasm"
+
+
+def test_lines_say_which_line_of_ptx_they_come_from() -> None:
+    text = header((8, 6), "sm_90a") + chain("k", [Wgmma(64, "f16", "f16", "f32", True)])
+    ptx = text.splitlines()
+    cubin = assemble(text, options=("-lineinfo",)).cubin
+    lines = disassemble_lines(cubin, ptx)
+    # Line information changes no instruction.
+    assert [line.text for line in lines] == disassemble(assemble(text).cubin).splitlines()
+    products = [number for number, each in enumerate(ptx, 1) if "wgmma.mma_async" in each]
+    assert [line.ptx for line in lines if "HGMMA" in line.text] == products
+    stores = [line.ptx for line in lines if "STG" in line.text]
+    assert stores and all(number is not None and "st.global" in ptx[number - 1] for number in stores)
+    assert all(line.ptx is None for line in lines if "/*" not in line.text or "NOP" in line.text)
+
+
+def test_products_that_cannot_be_counted_off_have_no_line() -> None:
+    text = header((8, 6), "sm_90a") + chain("k", [Wgmma(64, "f16", "f16", "f32", True)])
+    lines = disassemble_lines(assemble(text, options=("-lineinfo",)).cubin, [])
+    assert [line.ptx for line in lines if "HGMMA" in line.text] == [None]

@@ -169,7 +169,6 @@ def test_parts_of_a_warp_may_not(nodes: list[Node], index: int) -> None:
         (lambda: check(set_(R0, guard=R1)), "a condition is a pred register, got a b32 register"),
         (lambda: check(set_(R0), If(R0, Block())), r"instruction 1 \(if\): a condition is a pred register"),
         (lambda: check(set_(R0), While(Block(), R0)), r"instruction 1 \(while\): a condition is a pred register"),
-        (lambda: check(set_(R0, note="a\nb")), "a note is one line"),
         (
             lambda: check(Inst(LoadParameter("u32"), (R0, Address("m")))),
             r"instruction 0 \(ld.param.u32\): the kernel's symbols are n, x, got 'm'",

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import louver
-from louver.compile.tile_signature import ArgumentParameter, DenseView, Reach, SparseView, TileSignature
 from louver.frontend.tuples import arrange
+from louver.ir.conditions import Conditions, DenseView, Reach, SparseView
 from louver.ir.plain import from_json, to_json
 from louver.user.arguments import bind, canonical, classify
 from louver.user.bind_tiles import check_tiles
@@ -139,9 +139,13 @@ def test_tuples_of_parameters_that_take_none() -> None:
 @pytest.mark.parametrize(
     ("value", "error", "message"),
     [
-        ([2, 3], TypeError, "the argument 'x': several values are given as a tuple, got a list"),
-        ((2, [3]), TypeError, "the argument 'x.1': several values are given as a tuple, got a list"),
-        (Pair(1, {"a": 3}), TypeError, "the argument 'x.columns': several values are given as a tuple, got a dict"),
+        ([2, 3], TypeError, "the argument 'x': several values must be passed as a tuple, got a list"),
+        ((2, [3]), TypeError, "the argument 'x.1': several values must be passed as a tuple, got a list"),
+        (
+            Pair(1, {"a": 3}),
+            TypeError,
+            "the argument 'x.columns': several values must be passed as a tuple, got a dict",
+        ),
         ((1, "text"), TypeError, "the argument 'x.1': expected an array"),
         (((2**64,),), ValueError, "the argument 'x.0.0': an integer has at most 64 bits, got 18446744073709551616"),
     ],
@@ -163,7 +167,7 @@ def test_sparse_tensors_are_pointers_of_their_type_with_their_pattern(rng: np.ra
 def test_a_tensor_that_is_sparse_along_another_axis_is_refused(rng: np.random.Generator) -> None:
     s = louver.compress(louver.prune(rng.standard_normal((16, 8, 8)).astype(np.float16), "2:4", axis=0), "2:4", axis=0)
     with pytest.raises(
-        ValueError, match="the argument 'x': .* sparse along their last axis or the one before it, got axis 0"
+        ValueError, match="the argument 'x': .* sparse along its last axis or the one before it, got axis 0"
     ):
         classify((X,), {"x": s})
 
@@ -277,9 +281,8 @@ def view_of(columns: str, sizes: tuple[str | None, ...], strides: tuple[str, ...
 
 def check_view(s: louver.SparseTensor, view: SparseView, **numbers: int) -> None:
     """Check a call of register tiles that describe the sparse argument x so."""
-    values = ArgumentParameter("x", "x", "values", None, "u64", "f16", 16)
     call = classify((X, *map(Parameter, numbers)), {"x": s, **numbers})
-    check_tiles("k", TileSignature("k", (values,), 32, 0, (view,)), call, (1,))
+    check_tiles("k", Conditions(views=(view,)), ["x"], call, (1,))
 
 
 def sparse(rng: np.random.Generator, *shape: int) -> louver.SparseTensor:
@@ -351,10 +354,9 @@ def reach_of(*counts: tuple[str, str]) -> Reach:
 
 
 def check_signature(s: louver.SparseTensor, grid: tuple[int, ...], reach: Reach | None, **numbers: int) -> None:
-    values = ArgumentParameter("x", "x", "values", None, "u64", "f16", 16)
     call = classify((X, *map(Parameter, numbers)), {"x": s, **numbers})
     reaches = () if reach is None else (reach,)
-    check_tiles("k", TileSignature("k", (values,), 32, 0, (), (), reaches, (("first", 64),)), call, grid)
+    check_tiles("k", Conditions(reaches=reaches, multiples=(("first", 64),)), ["x"], call, grid)
 
 
 @pytest.mark.parametrize(
@@ -384,7 +386,7 @@ def test_a_loop_without_an_iteration_reads_nothing(rng: np.random.Generator) -> 
 
 def test_arguments_where_sparse_tiles_begin_are_multiples(rng: np.random.Generator) -> None:
     check_signature(sparse(rng, 4, 16), (1,), None, first=64)
-    with pytest.raises(ValueError, match="takes first in multiples of 64, so that sparse tiles begin with .* got 32"):
+    with pytest.raises(ValueError, match="takes first in multiples of 64, got 32: .* sparse tiles begin with"):
         check_signature(sparse(rng, 4, 16), (1,), None, first=32)
 
 
@@ -398,11 +400,9 @@ def test_matrices_below_each_other_are_a_batch(rng: np.random.Generator) -> None
         check_view(sparse(rng, 3, 5, 16), view_of("16", (None, "other/16"), ("80", "16")), other=96)
 
 
-def test_a_signature_is_what_its_json_says() -> None:
-    values = ArgumentParameter("x", "x", "values", None, "u64", "f16", 16)
+def test_conditions_are_what_their_json_says() -> None:
     reach = reach_of(("64", "(K + 63)/64"), ("64", "programs z"))
     view = view_of("K", (None, "M"), ("M*K", "K"))
-    signature = TileSignature(
-        "k", (values,), 32, 0, (view,), (DenseView("d", sizes("M", "N"), sizes("N", "1")),), (reach,), (("first", 64),)
-    )
-    assert from_json(TileSignature, json.loads(json.dumps(to_json(signature)))) == signature
+    dense = DenseView("d", sizes("M", "N"), sizes("N", "1"))
+    taken = Conditions(multiples=(("first", 64),), reaches=(reach,), views=(view,), dense_views=(dense,))
+    assert from_json(Conditions, json.loads(json.dumps(to_json(taken)))) == taken

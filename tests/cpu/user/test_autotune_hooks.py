@@ -159,7 +159,7 @@ def test_prepare_leaves_arrays_as_they_were(gpu: FakeGpu, clock: Clock, s: louve
     launched = len(gpu.launches)
     kernel.prepare[GRID](**known)
     assert len(copies) == 4 and len(gpu.launches) == launched
-    with pytest.raises(ValueError, match="a kernel is prepared for a GPU"):
+    with pytest.raises(ValueError, match="prepare needs arrays on a GPU"):
         kernel.prepare[GRID](**arguments(s, d=np.zeros((M, N), np.float16), b=np.zeros((N, K), np.float16)))
 
 

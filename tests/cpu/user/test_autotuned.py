@@ -160,7 +160,7 @@ def test_products_of_other_warps_and_stages_are_one(gpu: FakeGpu, clock: Clock, 
     kernel, _ = decorated(configs)
     kernel[GRID](**arguments(s))
     assert not clock.timed and len(gpu.launches) == 1
-    assert sum("among these" in other for other in kernel.explain(**arguments(s)).others) == 2
+    assert sum("the same kernel as one of these" in other for other in kernel.explain(**arguments(s)).others) == 2
 
 
 def test_register_tiles_have_the_warps_of_their_config(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
@@ -273,7 +273,7 @@ def test_configs_are_pruned_as_triton_does(gpu: FakeGpu, clock: Clock, s: louver
 
 def test_pruning_that_fails(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:
     kernel, _ = decorated(prune=lambda configs, nargs, **kwargs: [])
-    with pytest.raises(ValueError, match="prune_configs_by leaves a config at least, got none of 2"):
+    with pytest.raises(ValueError, match="prune_configs_by must leave one config at least, got none of 2"):
         kernel[GRID](**arguments(s))
     kernel, _ = decorated(prune=lambda configs, nargs, **kwargs: kwargs["a"].element_size())
     with pytest.raises(AttributeError) as raised:

@@ -11,8 +11,7 @@ import pytest
 
 import louver
 from louver.ir.plain import from_json, to_json
-from louver.user.facts import IndexFacts, MatrixFacts, ProductFacts
-from support.sizes import sizes
+from louver.ir.product import ProductNest
 from support.triton.grouped import grouped_kernel, layer
 from support.triton.texts import nest
 
@@ -60,8 +59,7 @@ def test_an_output_that_overlaps_the_numbers(rng: np.random.Generator) -> None:
         grouped_kernel("expert_pointers").emulate[case.grid](**known)
 
 
-def test_facts_survive_json() -> None:
-    facts = ProductFacts.of(nest("expert_pointers"))
-    assert facts.index == IndexFacts("ids", "n")
-    assert facts.a == MatrixFacts("w", *sizes("N", "K", "stride_w", None, "stride_e")) and facts.batch is None
-    assert from_json(ProductFacts, json.loads(json.dumps(to_json(facts)))) == facts
+def test_nests_survive_json() -> None:
+    found = nest("expert_pointers")
+    assert found.a.index is not None and found.batch is None
+    assert from_json(ProductNest, json.loads(json.dumps(to_json(found)))) == found

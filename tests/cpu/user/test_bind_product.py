@@ -14,14 +14,26 @@ import pytest
 import louver
 from louver.ir.plain import from_json, to_json
 from louver.ir.polynomial import with_grid
+from louver.ir.product import (
+    Accumulator,
+    Apply,
+    Cast,
+    Constant,
+    LoadMatrix,
+    LoadScalar,
+    LoadVector,
+    Number,
+    ProductNest,
+    walk,
+)
 from louver.runtime.arrays import view
 from louver.user.arguments import classify
-from louver.user.bind_product import Matrix, _check_output, bind_product
+from louver.user.bind_product import Matrix, bind_product, check_output
+from louver.user.checked_call import CheckedCall
 from louver.user.descriptor import TensorDescriptor
-from louver.user.facts import MatrixFacts, ProductFacts
 from louver.user.source import Parameter
 from support.jit import arguments, grid_of, kept_kernel, output
-from support.sizes import size, sizes
+from support.sizes import size
 from support.triton.cases import CASES
 from support.triton.products import Given, compiled, given
 
@@ -58,7 +70,7 @@ REFUSED: list[tuple[Change, str]] = [
     (lambda _: {"stride_d": N + 8}, "reaches .* elements of 'd', got an array of 19200"),
     (lambda _: {"stride_b": -K}, "walks 'b' upwards, got a stride of -256"),
     (lambda given: {"d": read_only(given["d"])}, "stores to 'd', got an array that is read only"),
-    (lambda given: {"d": given["d"][:, ::-1]}, "walks its arrays upwards, got strides"),
+    (lambda given: {"d": given["d"][:, ::-1]}, "needs arrays without negative strides, got strides"),
     (lambda _: {"N": 0}, "size N is at least 1, got 0"),
     (lambda given: {"a": given["b"]}, "reads 'a' as a sparse tensor, got an array: compress it"),
 ]
@@ -110,12 +122,13 @@ def test_the_epilogue_reads_the_output_where_it_is_stored(case: Given, first: in
     memory = np.zeros(2 * M * N + N, np.float16)
     known = arguments(case, memory[: M * N].reshape(M, N)) | {"c": memory[first:], "stride_c": pitch}
     call = classify([Parameter(name) for name in known], known)
-    facts = replace(ProductFacts.of(case.product.nest), matrices=(MatrixFacts("c", *sizes("M", "N", "stride_c")),))
+    read = LoadMatrix("c", "f16", size("stride_c"), transposed=False)
+    nest = replace(case.product.nest, epilogue=Apply.of("add", case.product.nest.epilogue, read))
     if fits:
-        assert bind_product("k", facts, call, grid_of(case)).out.argument == "d"
+        assert bind_product("k", nest, call, grid_of(case)).out.argument == "d"
         return
     with pytest.raises(ValueError, match="stores to 'd' while other programs read 'c', got arrays that overlap"):
-        bind_product("k", facts, call, grid_of(case))
+        bind_product("k", nest, call, grid_of(case))
 
 
 def test_short_vectors_of_the_epilogue(rng: np.random.Generator) -> None:
@@ -135,26 +148,29 @@ def test_arrays_in_two_places(case: Given, torch: Any) -> None:
     from support.fake_gpu import Tensor
 
     known = arguments(case, output(case)) | {"b": Tensor((N, K))}
-    with pytest.raises(ValueError, match="arrays are in one place, got 'b' on device 0 and 'd' in host memory"):
+    with pytest.raises(ValueError, match="arrays must be in one place, got 'b' on device 0 and 'd' in host memory"):
         kept_kernel("made_descriptors")[grid_of(case)](**known)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_facts_survive_the_cache(name: str) -> None:
-    facts = ProductFacts.of(compiled(name).nest)
-    assert from_json(ProductFacts, json.loads(json.dumps(to_json(facts)))) == facts
+def test_nests_survive_the_cache(name: str) -> None:
+    nest = compiled(name).nest
+    assert from_json(ProductNest, json.loads(json.dumps(to_json(nest)))) == nest
 
 
-def test_matrices_and_numbers_of_an_epilogue_are_bound_by_their_names(rng: np.random.Generator) -> None:
+def test_every_node_of_an_epilogue_survives_the_cache() -> None:
     from louver.compile.plan.nest import read_nest
     from louver.frontend.builder import build_tile_ir
     from louver.frontend.epilogue import Epilogue
     from louver.frontend.problem import Problem, Tile
 
-    nest = read_nest(build_tile_ir(Problem(epilogue=Epilogue(c="f16", alpha=True, scale="tensor")), Tile(64, 64, 64)))
-    facts = ProductFacts.of(nest)
-    assert [matrix.argument for matrix in facts.matrices] == ["c"] and facts.numbers[0] == "alpha"
-    assert [(vector.argument, vector.size) for vector in facts.vectors] == [("scale", size(1))]
+    epilogue = Epilogue(c="f16", alpha=True, scale="tensor", dense_scale="column", activation="relu")
+    nest = read_nest(build_tile_ir(Problem(epilogue=epilogue), Tile(64, 64, 64)))
+    kinds = {type(each) for each in walk(nest.epilogue)}
+    assert kinds == {Accumulator, Apply, Cast, Constant, LoadMatrix, LoadScalar, LoadVector, Number}
+    zeros = replace(nest, epilogue=Constant(-0.0, "f32"))
+    for each in (nest, zeros, replace(nest, epilogue=Constant(float("-inf"), "f32"))):
+        assert from_json(ProductNest, json.loads(json.dumps(to_json(each)))) == each
 
 
 def product(name: str, rng: np.random.Generator, **changes: Any) -> None:
@@ -204,8 +220,7 @@ def test_sizes_have_texts(text: str, value: int) -> None:
 def test_matrices_of_an_output_do_not_overlap(entries: int, pitch: int, entry_pitch: int) -> None:
     out = Matrix("x", rows=64, inner=40, pitch=pitch, entries=entries, entry_pitch=entry_pitch)
     call: Any = SimpleNamespace(arrays={"x": view(np.zeros(8000, np.float16))})
-    facts: Any = None
     with pytest.raises(
         ValueError, match=f"rows of 40 elements to 'x', .* overlap: {pitch} between rows, {entry_pitch} between"
     ):
-        _check_output("kernel", facts, out, [], call)
+        check_output(CheckedCall("kernel", call, (1,), {}), out, [], [])

@@ -12,9 +12,10 @@ import pytest
 
 import louver
 from louver.compile import choose_family
+from louver.library.compiled import _loaded
 from louver.ptx import assembler
 from louver.runtime.cache import KernelCache
-from louver.user.compiled import Wanted, _loaded, build_record
+from louver.user.compiled import Wanted, build_record
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from support.fake_gpu import FakeGpu, FakeTorch, Tensor
@@ -158,9 +159,7 @@ def test_a_product_that_does_not_assemble_cleanly_is_refused(
         return replace(made, kernels=(spilling,))
 
     monkeypatch.setattr(assembler, "assemble", spoilt)
-    rule = (
-        "a product keeps its sums in registers and its products in flight; made_descriptors does not assemble cleanly"
-    )
+    rule = "a product must assemble without spills and serialized products; made_descriptors does not"
     advice = "Give the kernel a smaller tile, or its epilogue fewer arrays"
     end = ", or leave out the hints stages, store$" if hints else "$"
     with pytest.raises(RuntimeError, match=rf"{rule}: {said} \(ptxas \d.*Schedule\(.*\)\)\. {advice}{end}"):

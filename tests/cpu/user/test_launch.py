@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import louver
-from louver.compile.tile_signature import TileSignature
-from louver.user.compiled import Wanted, _loaded
+from louver.ir.conditions import Conditions
+from louver.library.compiled import _loaded
+from louver.user.compiled import Wanted
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from louver.user.source import Constant, TritonSource
@@ -175,7 +176,7 @@ def test_constants_of_triton_s_are_not_confused_either(gpu: FakeGpu, torch: Fake
     kernel, known = kept_kernel("made_descriptors"), arguments(s)
     for value in (64, 64.0, 64):
         call(kernel, known | {"BK": constexpr(value)})
-    assert len(_loaded()) == 2 and len(kernel._recent._calls) == 2
+    assert len(_loaded()) == 2 and len(kernel._recent.calls) == 2
 
 
 def test_globals_that_change_are_noticed(gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor) -> None:
@@ -256,11 +257,11 @@ def test_a_call_of_a_dead_tensor_is_not_taken_for_a_new_one_s(
     """A new tensor may have a dead one's identity: the call remembered for that is not made again."""
     kernel, known = kept_kernel("made_descriptors"), arguments(s)
     call(kernel, known)
-    ((key, recent),) = kernel._recent._calls.items()
-    kernel._recent._calls[key] = replace(recent, sparse=(lambda: None,))  # type: ignore[arg-type]
+    ((key, recent),) = kernel._recent.calls.items()
+    kernel._recent.calls[key] = replace(recent, sparse=(lambda: None,))  # type: ignore[arg-type]
     encoded = gpu.encoded
     call(kernel, known)
-    assert gpu.encoded > encoded and kernel._recent._calls[key].alive
+    assert gpu.encoded > encoded and kernel._recent.calls[key].alive
 
 
 def test_capturing_wants_what_was_made_before(gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor) -> None:
@@ -288,7 +289,7 @@ def test_operands_that_bulk_copies_cannot_read_go_to_register_tiles(
     kernel = kept_kernel("made_descriptors")
     call(kernel, known)
     launch = gpu.launches[-1]
-    assert launch.grid == GRID[0] and isinstance(launch.kernel.signature, TileSignature)
+    assert launch.grid == GRID[0] and isinstance(launch.kernel.launch.checked, Conditions)
     read = launch.arguments
     assert (read["M"], read["K"], read["stride_b"], read["b"]) == (M, K, K + 1, known["b"].address)
     assert read["a"] != read["a_metadata"] and len({read["a"], read["a_metadata"], known["d"].address}) == 3
@@ -363,7 +364,7 @@ def test_prepare_and_emulate_say_where_their_arrays_are(gpu: FakeGpu, torch: Fak
     with pytest.raises(ValueError, match="the emulator takes arrays in host memory"):
         kernel.emulate[GRID](**known)
     host = {"b": np.zeros((N, K), np.float16), "d": np.zeros((M, N), np.float16)}
-    with pytest.raises(ValueError, match="a kernel is prepared for a GPU"):
+    with pytest.raises(ValueError, match="prepare needs arrays on a GPU"):
         kernel.prepare[GRID](**known | host)
 
 
@@ -375,7 +376,7 @@ def test_an_array_is_needed(s: louver.SparseTensor) -> None:
         def parameters(self) -> tuple[Parameter, ...]:
             return (Parameter("a"),)
 
-    with pytest.raises(ValueError, match="called with an array at least"):
+    with pytest.raises(ValueError, match="needs at least one array among its arguments"):
         JitKernel(Source("kernel", "", ()), Hints())[GRID](s)
 
 

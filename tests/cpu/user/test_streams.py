@@ -53,8 +53,8 @@ def test_libraries_on_different_streams_are_refused(
 ) -> None:
     torch.stream = torch_s
     calls = len(gpu.calls)
-    rule = "pointer_loop's arrays are in use on one stream"
-    got = rf"got 'out' \(torch\) on stream {torch_s:#x} and 'x' \(cupy\) on stream {other:#x}, of which neither waits"
+    rule = "pointer_loop's arrays must be in use on one stream"
+    got = rf"got 'out' \(torch\) on stream {torch_s:#x} and 'x' \(cupy\) on stream {other:#x}; neither stream waits"
     with pytest.raises(
         ValueError, match=f"{rule}, {got} .*: make one of them the current stream of both libraries, or"
     ):

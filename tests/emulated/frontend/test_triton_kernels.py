@@ -9,7 +9,7 @@ import louver
 from louver.compile.products import CompiledProduct
 from louver.emulator import Seeded
 from louver.library.emulate import emulate
-from support.triton.cases import KEPT_CASES
+from support.triton.cases import CASES
 from support.triton.products import compiled, given
 
 
@@ -22,15 +22,15 @@ def check(
     case.assert_close(y.T if product.nest.store.transposed else y)
 
 
-@pytest.mark.parametrize(("name", "version"), KEPT_CASES)
-def test_every_style_of_kernel(rng: np.random.Generator, name: str, version: str) -> None:
-    check(rng, name, compiled(name, version), 200, 90, 264)
+@pytest.mark.parametrize("name", CASES)
+def test_every_style_of_kernel(rng: np.random.Generator, name: str) -> None:
+    check(rng, name, compiled(name), 200, 90, 264)
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 4), (127, 63, 60), (129, 65, 68), (256, 128, 64), (300, 200, 132)])
 @pytest.mark.parametrize("name", ["made_descriptors", "block_pointers", "grouped_pointers"])
 def test_tails(rng: np.random.Generator, name: str, m: int, n: int, k: int) -> None:
-    check(rng, name, compiled(name, "3.6"), m, n, k, sm_count=2)
+    check(rng, name, compiled(name), m, n, k, sm_count=2)
 
 
 @pytest.mark.parametrize(
@@ -43,11 +43,11 @@ def test_tails(rng: np.random.Generator, name: str, m: int, n: int, k: int) -> N
     ids=str,
 )
 def test_schedules(rng: np.random.Generator, name: str, options: dict[str, object]) -> None:
-    check(rng, name, compiled(name, "3.6", **options), 400, 136, 200, sm_count=4)
+    check(rng, name, compiled(name, **options), 400, 136, 200, sm_count=4)
 
 
 def test_integer_data_is_exact(rng: np.random.Generator) -> None:
-    product = compiled("grouped_pointers", "3.6")
+    product = compiled("grouped_pointers")
     m, n, k = 257, 66, 196
     a = louver.prune(rng.integers(-4, 5, (m, k)).astype(np.float16), "2:4")
     b = rng.integers(-4, 5, (k, n)).astype(np.float16)
@@ -59,7 +59,7 @@ def test_integer_data_is_exact(rng: np.random.Generator) -> None:
 
 def test_nan_and_negative_zero_choose_as_triton_does(rng: np.random.Generator) -> None:
     """A sum that is NaN is not at least 0, so that it is multiplied: NaN either way; -0 is kept."""
-    product = compiled("grouped_pointers", "3.6")
+    product = compiled("grouped_pointers")
     a = np.zeros((8, 64), np.float16)
     a[0, 0], a[1, 1], a[2, 4] = np.nan, np.inf, -np.inf
     b = np.abs(rng.standard_normal((64, 16))).astype(np.float16) + np.float16(0.1)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import compile_product
 from louver.emulator import Earliest, Latest, Order, Seeded
 from louver.formats.dtypes import element_type
 from louver.frontend.epilogue import Epilogue
@@ -16,6 +15,7 @@ from louver.library import reference
 from louver.library.configure import deepest
 from louver.library.emulate import emulate
 from louver.library.numerics import accumulation, compare
+from support.compiled import compiled_product
 from support.products import Operands, operands
 
 pytestmark = pytest.mark.sampled(4)
@@ -55,7 +55,7 @@ def run(problem: Problem, schedule: Schedule, given: Operands, order: Order, sm_
     """The emulated result, [M, N]."""
     bias = given.bias if problem.bias else None
     stored = given.b.T if problem.b_layout == "k_major" else given.b
-    y, report = emulate(compile_product(problem, schedule), given.s, stored, bias, sm_count=sm_count, order=order)
+    y, report = emulate(compiled_product(problem, schedule), given.s, stored, bias, sm_count=sm_count, order=order)
     assert report.products > 0
     return y.T if problem.kind == "linear" else y
 
@@ -135,7 +135,7 @@ def test_epilogues_compute_in_f32_from_the_sums(rng: np.random.Generator, mode: 
     problem = problem_of("linear", mode, "f32", bias="row", epilogue=Epilogue(alpha=True, activation="relu"))
     schedule = fitting(problem, Schedule.of(tile_n=32, stages=2))
     given = given_of(rng, problem, 70, 40, 200, "normal")
-    y, _ = emulate(compile_product(problem, schedule), given.s, given.b.T, given.bias, {"alpha": 0.375}, sm_count=2)
+    y, _ = emulate(compiled_product(problem, schedule), given.s, given.b.T, given.bias, {"alpha": 0.375}, sm_count=2)
     reads = {"alpha": 0.375}
     how = accumulation(problem.a, problem.accumulate)
     exact, magnitude = reference.exact_product(given.a, given.b, given.bias, problem.epilogue, reads, how)
@@ -149,7 +149,7 @@ def test_gated_products(rng: np.random.Generator, mode: str) -> None:
     problem = problem_of("linear", mode, "f32", epilogue=Epilogue(activation="silu", gated=True))
     schedule = fitting(problem, Schedule.of(tile_n=32, stages=2))
     given = given_of(rng, problem, 96, 40, 200, "normal")
-    y, _ = emulate(compile_product(problem, schedule), given.s, given.b.T, sm_count=2)
+    y, _ = emulate(compiled_product(problem, schedule), given.s, given.b.T, sm_count=2)
     how = accumulation(problem.a, problem.accumulate)
     exact, magnitude = reference.exact_product(given.a, given.b, None, problem.epilogue, accumulate=how)
     agreement = compare(y.T, exact, magnitude, 200, "f32", how)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import compile_product
 from louver.emulator import Earliest, Seeded
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem
 from louver.library.emulate import emulate
+from support.compiled import compiled_product
 from support.fused import fused_operands
 
 pytestmark = pytest.mark.sampled(8)
@@ -31,7 +31,7 @@ STORES: dict[str, dict[str, Any]] = {
 def run(problem: Problem, rng: np.random.Generator, m: int, n: int, gap: int, **schedule: Any) -> np.ndarray:
     """The result [M, N], found close to float64's; of random data that the same generator gives again."""
     given = fused_operands(rng, problem, m, n, 72)
-    compiled = compile_product(problem, BASE.changed(**schedule))
+    compiled = compiled_product(problem, BASE.changed(**schedule))
     dense = given.b.T if problem.b_layout == "k_major" else given.b
     order = Earliest() if gap else Seeded(1)
     y, _ = emulate(compiled, given.s, dense, None, given.for_kernel, gap=gap, sm_count=2, order=order)
@@ -71,5 +71,5 @@ def test_beside_vectors_and_in_clusters(rng: np.random.Generator, kind: str) -> 
 def test_pairs_are_read_by_one_load() -> None:
     """Beside the loads one by one, for what is not aligned, there is one for each two of them."""
     for c, wide, narrow in (("f16", "ld.global.b32", "ld.global.b16"), ("f32", "ld.global.v2.f32", "ld.global.f32")):
-        ptx = compile_product(Problem("matmul", epilogue=Epilogue(c=c)), BASE).ptx
+        ptx = compiled_product(Problem("matmul", epilogue=Epilogue(c=c)), BASE).ptx
         assert ptx.count(narrow) >= 2 * ptx.count(wide) > 0

@@ -8,13 +8,13 @@ import pytest
 import louver
 from adversarial import FAMILIES, Family, adversarial
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import compile_product
 from louver.emulator import Latest
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
 from louver.library.emulate import emulate
 from louver.library.numerics import accumulation, compare
 from louver.library.reference import exact_product, product
+from support.compiled import compiled_product
 from support.products import overflowing
 
 MODES = [("f16", "f32"), ("bf16", "f32"), ("f16", "f16"), ("e4m3", "fast"), ("e5m2", "promoted"), ("e4m3", "f16")]
@@ -24,7 +24,7 @@ def run(weight: np.ndarray, tokens: np.ndarray, dtype: str, mode: str, out: str)
     """The emulated product [m, n] of a weight [m, k] and tokens [n, k]."""
     problem = Problem("linear", dtype, dtype, out, accumulate=mode)  # type: ignore[arg-type]
     schedule = Schedule.of(tile_n=16, tile_k=1024 // element_type(dtype).bits, stages=2)
-    y, _ = emulate(compile_product(problem, schedule), louver.compress(weight, "2:4"), tokens, order=Latest())
+    y, _ = emulate(compiled_product(problem, schedule), louver.compress(weight, "2:4"), tokens, order=Latest())
     return y.T
 
 

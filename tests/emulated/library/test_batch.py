@@ -9,7 +9,6 @@ import pytest
 
 import louver
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import compile_product
 from louver.emulator import Earliest, Latest, Order, Seeded
 from louver.formats.dtypes import element_type
 from louver.frontend.epilogue import Epilogue
@@ -17,6 +16,7 @@ from louver.frontend.problem import Batch, Problem
 from louver.isa.targets import SM_90A
 from louver.library.configure import deepest
 from louver.library.emulate import emulate
+from support.compiled import compiled_product
 
 pytestmark = pytest.mark.sampled(6)
 
@@ -48,7 +48,7 @@ def check(
     if problem.kind == "linear":
         expected = np.swapaxes(expected, -1, -2)
         reads |= {"c": np.swapaxes(reads["c"], -1, -2)} if reads else {}
-    compiled = compile_product(problem, deepest(problem, schedule, SM_90A) if schedule.roles.specialized else schedule)
+    compiled = compiled_product(problem, deepest(problem, schedule, SM_90A) if schedule.roles.specialized else schedule)
     y, report = emulate(compiled, louver.compress(w, "2:4"), dense, bias, reads, **how)
     assert y.shape == expected.shape and report.products > 0
     np.testing.assert_array_equal(y.astype(np.float64), expected.astype(y.dtype).astype(np.float64))
@@ -121,7 +121,7 @@ def test_arrays_of_the_epilogue_have_entries(rng: np.random.Generator) -> None:
 
 
 def test_a_batch_of_one_size_is_asked_for(rng: np.random.Generator) -> None:
-    compiled = compile_product(Problem(batch="both"), deepest(Problem(), Schedule.of(tile_n=8), SM_90A))
+    compiled = compiled_product(Problem(batch="both"), deepest(Problem(), Schedule.of(tile_n=8), SM_90A))
     w = louver.compress(louver.prune(draw(rng, "f16", 2, 64, 32), "2:4"), "2:4")
     with pytest.raises(ValueError, match=r"a batch has one size, got \[2, 3\]"):
         emulate(compiled, w, draw(rng, "f16", 3, 8, 32))

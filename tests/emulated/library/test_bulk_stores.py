@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import compile_product
 from louver.emulator import Earliest, Latest, Order, OutOfBoundsError, Seeded
 from louver.formats.dtypes import element_type, raw_bits
 from louver.frontend.epilogue import Epilogue
@@ -21,6 +20,7 @@ from louver.library import reference
 from louver.library.configure import deepest
 from louver.library.emulate import emulate
 from louver.library.numerics import compare
+from support.compiled import compiled_product
 from support.products import Operands, operands
 
 pytestmark = pytest.mark.sampled(7)
@@ -71,7 +71,7 @@ def given_of(rng: np.random.Generator, problem: Problem, m: int, n: int, k: int)
 
 def run(problem: Problem, schedule: Schedule, given: Operands, order: Order, sm_count: int = 2) -> np.ndarray:
     """The emulated result, [M, N]."""
-    compiled = compile_product(problem, schedule)
+    compiled = compiled_product(problem, schedule)
     assert compiled.signature.shared_bytes <= SM_90A.max_shared_bytes
     y, report = emulate(compiled, given.s, given.b.T, given.bias, sm_count=sm_count, order=order)
     assert report.bulk_stores > 0
@@ -145,7 +145,7 @@ def test_an_epilogue_gives_what_direct_stores_give(rng: np.random.Generator, kin
     c = rng.standard_normal((n, m) if kind == "linear" else (m, n), np.float32).astype(element_type("bf16").numpy)
     reads = {"alpha": 0.75, "dense_bias": rng.standard_normal(n, np.float32), "c": c, "beta": -1.5}
     found = [
-        emulate(compile_product(problem, each), given.s, given.b.T, given.bias, reads, sm_count=2)[0]
+        emulate(compiled_product(problem, each), given.s, given.b.T, given.bias, reads, sm_count=2)[0]
         for each in (schedule.changed(staging=None), schedule.changed(store="bulk"))
     ]
     assert np.unique(found[0].astype(np.float64)).size > 8
@@ -201,7 +201,7 @@ def test_nor_do_those_of_gated_products(
     problem = Problem(kind, out=out, epilogue=Epilogue(activation="silu", gated=True))
     given = operands(rng, 128, tile_n, 32, "f16", "normal")
     schedule = Schedule.of(tile_n=tile_n, stages=2, store="bulk")
-    emulate(compile_product(problem, schedule), given.s, given.b.T, sm_count=1)
+    emulate(compiled_product(problem, schedule), given.s, given.b.T, sm_count=1)
     assert len(seen) >= 8
     assert set(seen) == {0}
 

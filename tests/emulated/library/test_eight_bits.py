@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import compile_product
 from louver.emulator import Earliest, Latest, Order, Seeded
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import PRODUCTS, Problem
@@ -17,6 +16,7 @@ from louver.library import reference
 from louver.library.configure import choose, deepest
 from louver.library.emulate import emulate
 from louver.library.numerics import compare
+from support.compiled import compiled_product
 from support.products import Operands, assert_exact, operands
 
 pytestmark = pytest.mark.sampled(5)
@@ -33,7 +33,7 @@ def run(
     m, n, _ = given.sizes
     chosen = schedule or choose(problem, m, n, SM_90A, 132)
     bias = given.bias if problem.bias else None
-    y, report = emulate(compile_product(problem, chosen), given.s, given.b.T, bias, sm_count=sm_count, order=order)
+    y, report = emulate(compiled_product(problem, chosen), given.s, given.b.T, bias, sm_count=sm_count, order=order)
     assert report.products > 0
     return y.T if problem.kind == "linear" else y
 

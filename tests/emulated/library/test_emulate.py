@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import louver
-from louver.compile.products import compile_product
 from louver.emulator import Earliest, Latest, Order, Seeded
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import BLayout, Kind, Problem
@@ -13,6 +12,7 @@ from louver.library.configure import choose
 from louver.library.emulate import emulate
 from louver.library.numerics import compare
 from louver.library.reference import exact_product
+from support.compiled import compiled_product
 
 pytestmark = pytest.mark.sampled(2)
 
@@ -33,7 +33,7 @@ def test_products_agree_with_float64(
     dtype, out = ("f16", "f32") if n == 17 else ("bf16", "bf16")
     numpy = element_type(dtype).numpy
     problem = Problem(kind, dtype, dtype, out, b_layout=layout, bias="row" if with_bias else None)
-    compiled = compile_product(problem, choose(problem, m, n, target("sm_90a"), 132))
+    compiled = compiled_product(problem, choose(problem, m, n, target("sm_90a"), 132))
     dense = louver.prune(rng.standard_normal((m, k)).astype(numpy), "2:4")
     b = rng.standard_normal((k, n)).astype(numpy)
     bias = rng.standard_normal(m).astype(numpy) if with_bias else None
@@ -47,7 +47,7 @@ def test_products_agree_with_float64(
 
 def test_few_sms_walk_many_tiles(rng: np.random.Generator) -> None:
     problem = Problem("matmul", out="f32")
-    compiled = compile_product(problem, choose(problem, 300, 100, target("sm_90a"), 132))
+    compiled = compiled_product(problem, choose(problem, 300, 100, target("sm_90a"), 132))
     dense = louver.prune(rng.integers(-8, 9, (300, 70)).astype(np.float16), "2:4")
     b = rng.integers(-8, 9, (100, 70)).astype(np.float16)
     y, _ = emulate(compiled, louver.compress(dense, "2:4"), b, sm_count=2)
@@ -56,7 +56,7 @@ def test_few_sms_walk_many_tiles(rng: np.random.Generator) -> None:
 
 def test_operands_of_another_size_are_refused(rng: np.random.Generator) -> None:
     problem = Problem("linear")
-    compiled = compile_product(problem, choose(problem, 64, 8, target("sm_90a"), 132))
+    compiled = compiled_product(problem, choose(problem, 64, 8, target("sm_90a"), 132))
     sparse = louver.compress(louver.prune(rng.standard_normal((64, 32)).astype(np.float16), "2:4"), "2:4")
     with pytest.raises(ValueError, match="axis 1 of the dense operand must have K = 32"):
         emulate(compiled, sparse, rng.standard_normal((8, 36)).astype(np.float16))

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import compile_product
 from louver.emulator import Earliest, Latest, Order, Seeded
 from louver.formats.dtypes import element_type, raw_bits
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import PRODUCTS, Problem
 from louver.library import reference
 from louver.library.emulate import emulate
+from support.compiled import compiled_product
 from support.fused import EPILOGUES, FULL, FusedOperands, fused_operands
 
 pytestmark = pytest.mark.sampled(12)
@@ -26,7 +26,7 @@ def run(given: FusedOperands, order: Order = Latest(), *, sm_count: int = 132, *
     tile_k = 64 if element_type(problem.a).bits == 16 else 128
     chosen = Schedule.of(tile_n=32, tile_k=tile_k, stages=2).changed(**schedule)
     dense = given.b.T if problem.b_layout == "k_major" else given.b
-    compiled = compile_product(problem, chosen)
+    compiled = compiled_product(problem, chosen)
     y, report = emulate(compiled, given.s, dense, given.bias, given.for_kernel, sm_count=sm_count, order=order)
     assert report.products > 0
     return y.T if problem.kind == "linear" else y

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import compile_product
 from louver.emulator import Earliest, Latest, Order, OutOfBoundsError, Seeded
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
 from louver.library.configure import TILE_N, choose, deepest
 from louver.library.emulate import emulate
+from support.compiled import compiled_product
 from support.products import Operands, assert_exact, operands
 
 pytestmark = pytest.mark.sampled(2)
@@ -31,7 +31,7 @@ def run(
     chosen = schedule or choose(problem, m, n, SM_90A, 132, aligned_output=aligned)
     stored = given.b.T if problem.b_layout == "k_major" else given.b
     bias = given.bias if problem.bias else None
-    y, report = emulate(compile_product(problem, chosen), given.s, stored, bias, sm_count=sm_count, order=order)
+    y, report = emulate(compiled_product(problem, chosen), given.s, stored, bias, sm_count=sm_count, order=order)
     assert report.products > 0
     assert_exact(y.T if problem.kind == "linear" else y, given, bias=problem.bias is not None)
 

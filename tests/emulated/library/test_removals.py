@@ -7,7 +7,7 @@ import pytest
 
 import louver
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import CompiledProduct, compile_product
+from louver.compile.products import CompiledProduct
 from louver.emulator import Order
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
@@ -19,6 +19,7 @@ from louver.library.ranges import Ranges
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Inst, Kernel, Module
 from louver.ptx.printer import print_module
+from support.compiled import compiled_product
 from support.removal import ORDERS, removals, survey, undetected, work_removals
 
 pytestmark = pytest.mark.sampled(7)
@@ -100,7 +101,7 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator, coun
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_every_wait_fence_and_arrival_is_needed_and_its_absence_noticed(name: str, rng: np.random.Generator) -> None:
     problem, schedule, sms = STRUCTURES[name]
-    compiled = compile_product(problem, schedule)
+    compiled = compiled_product(problem, schedule)
     outcomes = survey(compiled.kernel, attempts(compiled, sms, rng))
     assert len(outcomes) >= 30
     missed = undetected(outcomes)
@@ -123,7 +124,7 @@ def serialized(kernel: Kernel) -> bool:
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_every_product_load_and_store_is_needed(name: str, rng: np.random.Generator) -> None:
     problem, schedule, sms = STRUCTURES[name]
-    compiled = compile_product(problem, schedule)
+    compiled = compiled_product(problem, schedule)
     outcomes = survey(
         compiled.kernel, attempts(compiled, sms, rng, 2 if schedule.cuts else 1), ORDERS[:1], work_removals
     )

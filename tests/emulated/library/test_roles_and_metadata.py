@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import compile_product
 from louver.emulator import Earliest, Latest, Order, Seeded
 from louver.frontend.problem import Problem
 from louver.library.emulate import emulate
+from support.compiled import compiled_product
 from support.products import assert_exact, operands
 
 pytestmark = pytest.mark.sampled(6)
@@ -57,7 +57,7 @@ def check(
     given = operands(rng, *sizes, problem.a, dense=problem.b, bias=problem.bias_element)
     dense = given.b.T if problem.b_layout == "k_major" else given.b
     bias = given.bias if problem.bias else None
-    y, report = emulate(compile_product(problem, schedule), given.s, dense, bias, sm_count=2, order=order)
+    y, report = emulate(compiled_product(problem, schedule), given.s, dense, bias, sm_count=2, order=order)
     assert report.products > 0
     assert_exact(y.T if problem.kind == "linear" else y, given, bias=problem.bias is not None)
 

@@ -18,6 +18,7 @@ from louver.ptx.assembler import assemble
 from louver.ptx.module import Kernel
 from support.dot_loops import DotLoop
 from support.removal import survey, undetected
+from support.signatures import boxes
 
 LOOP = DotLoop("f16", (64, 16, 64))
 
@@ -59,7 +60,7 @@ def feeds(made: CompiledTiles) -> tuple[int, int]:
 def test_which_loads_are_boxes(rng: np.random.Generator, name: str) -> None:
     made = changed(name)
     assert feeds(made) == WAYS[name]
-    assert len(made.signature.boxes) == WAYS[name][0]
+    assert len(boxes(made.signature)) == WAYS[name][0]
     assert assemble(made.ptx, "sm_90a").faults == ()
     if name == "a value of its own outside":
         # Not the product then: only what is read differs.
@@ -136,7 +137,7 @@ def test_a_mask_says_how_many_matrices_a_batch_has(
         assert before in text
         text = text.replace(before, after.replace("FIRST", str(first)).replace("MATRICES", matrices))
     made = compile_tiles(parse_ir(text))
-    (box,) = [each for each in made.signature.boxes if each.argument == "b"]
+    (box,) = [each for each in boxes(made.signature) if each.argument == "b"]
     assert feeds(made) == (3, 0) and str(box.sizes[2]) == size
     m, n, k = LOOP.tile
     # An array of one matrix, with as many more as the mask leaves out.
@@ -149,12 +150,12 @@ def test_a_mask_says_how_many_matrices_a_batch_has(
 
 def test_targets_without_bulk_copies_have_none() -> None:
     made = compile_tiles(parse_ir(LOOP.text()), "sm_80")
-    assert not made.signature.boxes and feeds(made)[0] == 0 and "cp.async" in made.ptx
+    assert not boxes(made.signature) and feeds(made)[0] == 0 and "cp.async" in made.ptx
 
 
 def test_one_kernel_without_bulk_copies_is_left() -> None:
     made = changed("as it is", boxes=False)
-    assert feeds(made) == (0, 3) and not made.signature.boxes and "mbarrier" not in made.ptx
+    assert feeds(made) == (0, 3) and not boxes(made.signature) and "mbarrier" not in made.ptx
 
 
 @pytest.mark.parametrize(

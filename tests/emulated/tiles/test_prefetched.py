@@ -10,7 +10,7 @@ from louver.compile import tiles as pipeline
 from louver.compile.plan.encode import assign_encodings
 from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
 from louver.emulator import Seeded
-from louver.frontend.ttir import read_ttir
+from support.compiled import read_copy
 from support.emulate_tiles import emulate_tiles
 from support.multiples import mark_arguments
 from support.triton.tile_cases import kept_tiles
@@ -61,7 +61,7 @@ def test_kernels_ahead(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(pipeline, "assign_encodings", encode_and_prefetch)
     run = RUNS[name](rng, name)
-    module = read_ttir(kept_tiles(name))
+    module = read_copy(kept_tiles(name))
     compiled = pipeline.compile_tiles(mark_arguments(module, run.arguments) if wide else module)
     assert found[:1] == [AHEAD[name] if wide or name not in BYTES else 0]
     outputs = [each for each in run.expected if each not in run.read_first]

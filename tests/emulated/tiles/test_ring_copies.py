@@ -13,12 +13,12 @@ from louver.compile.plan.feeds.ring_copies import MOST_SLOTS
 from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.emulator import Seeded
 from louver.emulator.order import Order
-from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, BoxCopiesOp, ConvertLayoutOp, LocalAllocOp, WaitBarrierOp
 from louver.ir.tile.staging import in_shared
 from louver.isa.targets import target
 from louver.ptx.module import Kernel, Module
+from support.compiled import read_copy
 from support.emulate_tiles import emulate_tiles
 from support.multiples import mark_arguments, marked
 from support.removal import survey, undetected
@@ -38,7 +38,7 @@ COPIED = {
 
 
 def compiled(name: str, arguments: dict[str, object]) -> CompiledTiles:
-    return compile_tiles(mark_arguments(read_ttir(kept_tiles(name)), arguments))
+    return compile_tiles(mark_arguments(read_copy(kept_tiles(name)), arguments))
 
 
 @pytest.mark.parametrize("name", COPIED)
@@ -47,7 +47,7 @@ def test_operands_are_copied(rng: np.random.Generator, name: str) -> None:
     # Sizes that are no multiples leave chunks across an edge.
     whole = {each: value for each, value in run.arguments.items() if not isinstance(value, int)}
     names = [*whole, *(each for each in run.arguments if each not in whole)]
-    made = compile_tiles(marked(read_ttir(kept_tiles(name)), names))
+    made = compile_tiles(marked(read_copy(kept_tiles(name)), names))
     memory, boxes, gathers, waits, barriers = (
         [op for op in made.encoded.walk() if isinstance(op, kind)]
         for kind in (LocalAllocOp, BoxCopiesOp, AsyncCopyOp, AsyncWaitOp, WaitBarrierOp)
@@ -78,7 +78,7 @@ def test_rows_that_are_no_whole_chunks_are_loaded(rng: np.random.Generator) -> N
     )
     d = np.full((m, n), np.nan, np.float32)
     arguments = {"d": d, "a": louver.compress(a, "2:4"), "b": b, "M": m, "N": n, "K": k}
-    made = compile_tiles(marked(read_ttir(kept_tiles("dot_f16")), ["d", "a", "b"]))
+    made = compile_tiles(marked(read_copy(kept_tiles("dot_f16")), ["d", "a", "b"]))
     assert "cp.async" not in made.ptx and not any(isinstance(op, AsyncCopyOp) for op in made.encoded.walk())
     sizes = TILE_CASES["dot_f16"].constexprs
     emulate_tiles(made, (tiles(m, sizes["BM"]), tiles(n, sizes["BN"])), arguments, uninitialised=["d"])
@@ -106,7 +106,7 @@ def test_shared_memory_that_is_too_small(
     run = RUNS[name](rng, name)
     # Whole chunks, which the run's sizes have not: it is not run then.
     whole = (name, way) == ("dense_bf16", "copied")
-    text = read_ttir(kept_tiles(name))
+    text = read_copy(kept_tiles(name))
     made = compile_tiles(marked(text, list(run.arguments)) if whole else mark_arguments(text, run.arguments), warps=4)
     staged = [
         op for op in made.encoded.walk() if isinstance(op, ConvertLayoutOp | LocalAllocOp) and in_shared(op.results[0])
@@ -128,7 +128,7 @@ def test_every_wait_and_barrier_is_needed_and_its_absence_noticed(rng: np.random
     a, b, d = draw(rng, element, m, k), draw(rng, element, k, n), np.full((m, n), np.nan, np.float32)
     a = a if dense else louver.prune(a, "2:4")
     arguments = {"d": d, "a": a if dense else louver.compress(a, "2:4"), "b": b, "M": m, "N": n, "K": k}
-    made = compile_tiles(mark_arguments(read_ttir(kept_tiles(name)), arguments), warps=2)
+    made = compile_tiles(mark_arguments(read_copy(kept_tiles(name)), arguments), warps=2)
     assert "cp.async" in made.ptx
     grid, expected = (tiles(m, case.constexprs["BM"]), tiles(n, case.constexprs["BN"])), product(a, b, ELEMENTS["fp32"])
 

@@ -7,9 +7,9 @@ import pytest
 
 from louver.compile.plan.feeds.split_addresses import split_addresses
 from louver.compile.tiles import compile_tiles
-from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.ptx.assembler import assemble
+from support.compiled import compiled_ttir
 from support.emulate_tiles import emulate_tiles
 from support.triton.cases import CASES, kept
 
@@ -103,7 +103,7 @@ products, and register tiles only where bulk copies cannot read an operand; `exp
 
 @pytest.mark.parametrize("name", CASES)
 def test_products_fit_their_registers(name: str) -> None:
-    assembly = assemble(compile_tiles(read_ttir(kept(name, "3.6"))).ptx)
+    assembly = assemble(compiled_ttir(kept(name)).ptx)
     assert not any(warning.performance_loss for warning in assembly.warnings)
     spilled = assembly.kernels[0].spill_store_bytes
     assert spilled <= SPILLED[name] if name in SPILLED else assembly.clean, (name, spilled)

@@ -13,8 +13,10 @@ from louver.compile.tiles import compile_tiles
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.ir.refusal import UnsupportedKernelError
+from support.compiled import read_copy
 from support.emulate_tiles import emulate_tiles
 from support.golden import Golden
+from support.signatures import arguments
 from support.triton.cases import kept
 
 SPARSE = '#tt.sparse<"NV24">'
@@ -87,7 +89,7 @@ def test_kernels_that_are_products_too(rng: np.random.Generator, name: str) -> N
     """Every style of kernel, with its 128x64 tiles and tails."""
     m, n, k = 140, 70, 132
     # Rows of K elements are no multiple of 16 bytes.
-    compiled = compile_tiles(read_ttir(kept(name, "3.6")), boxes=False)
+    compiled = compile_tiles(read_copy(kept(name)), boxes=False)
     element = {"indexed_pointers": np.int8, "given_descriptors": ml_dtypes.bfloat16}.get(name, np.float16)
     integer = element == np.int8
 
@@ -105,7 +107,7 @@ def test_kernels_that_are_products_too(rng: np.random.Generator, name: str) -> N
     programs = (2, 2) if name not in ("grouped_pointers",) else (4,)
     if integer:
         programs = (2, 2)
-    emulate_tiles(compiled, programs, {each: known[each] for each in compiled.signature.arguments})
+    emulate_tiles(compiled, programs, {each: known[each] for each in arguments(compiled.signature)})
     total = a.astype(np.float64) @ b.astype(np.float64)
     if name == "grouped_pointers":
         total = np.where(total >= 0, total, total * 0.01)
@@ -206,7 +208,7 @@ REFUSED = {
     " %z = arith.constant dense<0.0> : tensor<2x2xf32>\n"
     " %w = tt.dot %y, %x, %z, inputPrecision = tf32 : tensor<2x32xf32> * tensor<32x2xf32> -> tensor<2x2xf32>\n"
     " %i = arith.constant dense<[[1.0, 2.0], [3.0, 4.0]]> : tensor<2x2xf32>\n %b = arith.addf %w, %i : tensor<2x2xf32>\n"
-    " %o = tt.splat %p : !tt.ptr<f32> -> tensor<2x2x!tt.ptr<f32>>\n tt.store %o, %b : tensor<2x2x!tt.ptr<f32>>": "one number everywhere",
+    " %o = tt.splat %p : !tt.ptr<f32> -> tensor<2x2x!tt.ptr<f32>>\n tt.store %o, %b : tensor<2x2x!tt.ptr<f32>>": "one number for all elements",
 }
 
 

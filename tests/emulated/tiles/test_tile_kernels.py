@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from louver.compile.canonical.propagate_sparsity import propagate_sparsity
-from louver.compile.tiles import CompiledTiles, compile_tiles
+from louver.compile.tiles import CompiledTiles
 from louver.emulator import Seeded
-from louver.frontend.ttir import read_ttir
 from louver.ir.interpret import run_kernel
 from louver.ptx.assembler import assemble
+from support.compiled import compiled_ttir, read_copy
 from support.emulate_tiles import emulate_tiles
 from support.triton.tile_cases import TILE_CASES, kept_tiles
 from support.triton.tile_runs import RUNS, Run, without_flag
@@ -22,10 +22,9 @@ def check(compiled: CompiledTiles, run: Run, seed: int = 3) -> None:
     run.check()
 
 
-@pytest.mark.parametrize("version", ["3.6", "3.9"])
 @pytest.mark.parametrize("name", TILE_CASES)
-def test_every_kernel(rng: np.random.Generator, name: str, version: str) -> None:
-    check(compile_tiles(read_ttir(kept_tiles(name, version))), RUNS[name](rng, name))
+def test_every_kernel(rng: np.random.Generator, name: str) -> None:
+    check(compiled_ttir(kept_tiles(name)), RUNS[name](rng, name))
 
 
 @pytest.mark.parametrize("warps", [1, 2, 8])
@@ -44,19 +43,19 @@ def test_every_kernel(rng: np.random.Generator, name: str, version: str) -> None
     ],
 )
 def test_any_number_of_warps(rng: np.random.Generator, name: str, warps: int) -> None:
-    compiled = compile_tiles(read_ttir(kept_tiles(name)), warps=warps)
+    compiled = compiled_ttir(kept_tiles(name), warps)
     assert compiled.signature.threads == 32 * warps
     check(compiled, RUNS[name](rng, name))
 
 
 def test_a_branch_that_is_not_taken(rng: np.random.Generator) -> None:
-    check(compile_tiles(read_ttir(kept_tiles("two_dots"))), without_flag(rng))
+    check(compiled_ttir(kept_tiles("two_dots")), without_flag(rng))
 
 
 @pytest.mark.parametrize("name", TILE_CASES)
 def test_the_interpreter_agrees(rng: np.random.Generator, name: str) -> None:
     run = RUNS[name](rng, name)
-    module = read_ttir(kept_tiles(name))
+    module = read_copy(kept_tiles(name))
     propagate_sparsity(module)
     run_kernel(module, run.grid, run.arguments)
     run.check()
@@ -64,12 +63,12 @@ def test_the_interpreter_agrees(rng: np.random.Generator, name: str) -> None:
 
 @pytest.mark.parametrize("name", TILE_CASES)
 def test_the_assembler_takes_it(name: str) -> None:
-    assembly = assemble(compile_tiles(read_ttir(kept_tiles(name))).ptx, "sm_90a")
+    assembly = assemble(compiled_ttir(kept_tiles(name)).ptx, "sm_90a")
     assert assembly.clean, assembly.warnings
 
 
 def test_arguments_that_do_not_fit(rng: np.random.Generator) -> None:
-    compiled = compile_tiles(read_ttir(kept_tiles("small_dot")))
+    compiled = compiled_ttir(kept_tiles("small_dot"))
     run = RUNS["small_dot"](rng, "small_dot")
     with pytest.raises(ValueError, match="the kernel's arguments are d, a, b, got d"):
         emulate_tiles(compiled, (1,), {"d": run.arguments["d"]})

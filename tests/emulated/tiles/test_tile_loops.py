@@ -14,6 +14,7 @@ from louver.ir.context import parse_ir
 from louver.ir.tile import BoxCopiesOp, EvenBarriersOp, FuncOp, InitBarriersOp
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Kernel, Module
+from support.compiled import compiled_tiles
 from support.dot_loops import DotLoop
 from support.emulate_tiles import emulate_tiles
 from support.removal import survey, undetected
@@ -102,7 +103,7 @@ def text(form: str, *, apart: bool = True, dots: DotLoop = LOOP) -> str:
 
 
 def compiled(form: str, *, apart: bool = True) -> CompiledTiles:
-    return compile_tiles(parse_ir(text(form, apart=apart)), ctas=1)
+    return compiled_tiles(text(form, apart=apart), ctas=1)
 
 
 def moved(made: CompiledTiles) -> list[str]:
@@ -132,7 +133,7 @@ def test_a_tile_that_may_be_stored_where_the_next_is_read_is_stored_first(rng: n
 
 @pytest.mark.parametrize("ctas", [1, 2, None])
 def test_slots_go_by_the_ctas_that_share_an_sm(ctas: int | None) -> None:
-    made = compile_tiles(parse_ir(text("nested", dots=DotLoop("f16", (64, 64, 64)))), ctas=ctas)
+    made = compiled_tiles(text("nested", dots=DotLoop("f16", (64, 64, 64))), ctas=ctas)
     (init,) = [op for op in made.encoded.walk() if isinstance(op, InitBarriersOp)]
     assert init.count.value.data == {1: 8, 2: 8, None: 4}[ctas]
 

@@ -13,7 +13,7 @@ from louver.compile.tiles import compile_tiles
 from louver.emulator import Earliest, Latest, Seeded
 from louver.emulator.order import Order
 from louver.ir.context import parse_ir
-from louver.ir.tile import AsyncCopyOp, LoadOp
+from louver.ir.tile import AsyncCopyOp, LoadOp, LocalStoreOp
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Kernel, Module
 from support.dot_loops import TYPES, DotLoop
@@ -65,6 +65,15 @@ FORMS = {
     "f16, raised, half a word": DotLoop("f16", (64, 128, 32), raised=True, sparse="b"),
     "bf16, raised, two words": DotLoop("bf16", (128, 64, 128), raised=True, sparse="b", warps=8),
     "s8, raised": DotLoop("s8", (64, 64, 64), raised=True, sparse="b"),
+    "tf32": DotLoop("f32", (64, 64, 32), precision="tf32"),
+    "f32 in two parts": DotLoop("f32", (64, 64, 32), precision="tf32x3"),
+    "f32 in parts": DotLoop("f32", (64, 32, 64), precision="ieee"),
+    "f32 in parts, N-major": DotLoop("f32", (64, 64, 32), precision="ieee", along_k=False),
+    "f32 in parts, sparse on the right": DotLoop("f32", (32, 128, 32), precision="tf32x3", sparse="b", warps=8),
+    "f32 in parts, dense, N-major": DotLoop("f32", (64, 16, 16), precision="ieee", sparse="none", along_k=False),
+    "f32 in parts, a block at a time": DotLoop("f32", (64, 256, 32), precision="ieee", warps=4),
+    "f32 in parts, scaled on the way": DotLoop("f32", (64, 64, 32), precision="tf32x3", scaled=True),
+    "f32 in parts, block scales": DotLoop("f32", (64, 128, 32), precision="tf32x3", blocks=True),
     "s8": DotLoop("s8", (64, 64, 128)),
     "s8, dense": DotLoop("s8", (64, 64, 64), sparse="none"),
     "s8, N-major": DotLoop("s8", (64, 32, 128), along_k=False),
@@ -110,7 +119,7 @@ def test_what_operands_are_computed_of_is_copied(name: str) -> None:
     assert not any(isinstance(op, LoadOp) for op in inside) and sum(isinstance(op, AsyncCopyOp) for op in inside) == 3
 
 
-@pytest.mark.parametrize("name", ["f16", "f16, dense, N-major", "s8"])
+@pytest.mark.parametrize("name", ["f16", "f16, dense, N-major", "s8", "f32 in two parts", "f32 in parts, N-major"])
 def test_other_targets_multiply_by_warps(rng: np.random.Generator, name: str) -> None:
     loop = FORMS[name]
     made = compile_tiles(parse_ir(loop.text()), "sm_80")
@@ -130,6 +139,27 @@ def test_every_order(rng: np.random.Generator, name: str, order: Order) -> None:
     run.emulate(loop.compiled(), order)
 
 
+@pytest.mark.parametrize("name", ["f16, scaled on the way", "f16, of integers, N-major", "s8, raised"])
+def test_operands_are_computed_in_their_own_step(rng: np.random.Generator, name: str) -> None:
+    """Without a second slot for them, as two CTAs may need it."""
+    loop = FORMS[name]
+    tile = parse_ir(loop.text())
+    ahead, made = (compile_tiles(tile, warps=loop.warps, registers=64, ahead=each) for each in (True, False))
+    stores = [sum(isinstance(op, LocalStoreOp) for op in each.encoded.walk()) for each in (ahead, made)]
+    assert stores[0] > stores[1] == 0
+    assert assemble(made.ptx, "sm_90a").faults == ()
+    m, n, k = loop.tile
+    run = loop.drawn(rng, m, n, k * 6 - 32)
+    for order in (Earliest(), Latest(), Seeded(5)):
+        run.emulate(made, order)
+
+
+@pytest.mark.parametrize(("registers", "ctas"), [(128, 4), (255, 2)])
+def test_rings_leave_room_for_the_ctas_that_registers_let_fit(registers: int, ctas: int) -> None:
+    tile = parse_ir(DotLoop("f16", (128, 128, 64), warps=4).text())
+    assert compile_tiles(tile, warps=4, registers=registers).ctas_by_shared == ctas
+
+
 NEEDLESS = {
     "f16": 1,
     "f16, scaled on the way": 1,
@@ -137,11 +167,24 @@ NEEDLESS = {
     "s8, raised": 2,
     "f16, factors along K": 2,
     "e4m3, block scales": 1,
+    "f32 in parts": 2,
+    "f32 in parts, N-major": 2,
 }
 """Barriers whose removal nothing notices. The last one lets no thread store what another one may still read, and nothing is read here.
 
 Where parts of the first operand are taken from shared memory, a barrier before the loop parts these loads from the operand's store, which
-goes elsewhere.
+goes elsewhere. So does one in the loop, between loads of metadata and stores of parts.
+"""
+
+NEEDLESS_FENCES = {
+    "f16, scaled on the way": {"fence": 1},
+    "f32 in parts": {"wgmma": 1},
+    "f32 in parts, N-major": {"wgmma": 1},
+}
+"""Fences whose removal nothing notices.
+
+Threads fence what they stored before the ring's barriers are made, so that no step has to; here each step has a fence. Products of another
+part add to sums that nothing has touched since the products before.
 """
 
 
@@ -160,9 +203,8 @@ def test_every_wait_fence_and_barrier_is_needed_and_its_absence_noticed(rng: np.
     kinds = {outcome.removal.what.split()[0] for outcome in outcomes}
     assert len(outcomes) >= 7, kinds
     unnoticed = unneeded(outcomes)
-    # Threads fence what they stored before the ring's barriers are made, so that no step has to; here each step has a fence.
-    fences = {"fence": 1} if name == "f16, scaled on the way" else {}
-    assert {each: unnoticed.count(each) for each in unnoticed} == {"barrier": NEEDLESS[name], **fences}
+    wanted = {"barrier": NEEDLESS[name], **NEEDLESS_FENCES.get(name, {})}
+    assert {each: unnoticed.count(each) for each in unnoticed} == wanted
 
 
 def unneeded(outcomes: Sequence[Outcome]) -> list[str]:

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 import louver
-from louver.compile.tile_signature import SparseView
 from louver.compile.tiles import compile_tiles
 from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
+from louver.ir.conditions import SparseView
 from louver.ir.context import parse_ir
 from louver.ir.plain import from_json, to_json
 from louver.isa.instruction import LANES
+from louver.library.compiled import Launch
 from louver.ptx.assembler import assemble
+from support.compiled import read_copy
 from support.emulate_tiles import emulate_tiles
 from support.multiples import mark_arguments, marked
 from support.sizes import size, sizes
@@ -45,8 +47,8 @@ def test_products_of_whole_multiples(rng: np.random.Generator, name: str) -> Non
     d = poisoned((M, N), out)
     arguments = {"d": d, "a": a if pattern is None else louver.compress(a, pattern), "b": b, "M": M, "N": N, "K": K}
     # Bulk copies would take some of the loads whose accesses are counted here.
-    compiled = compile_tiles(marked(read_ttir(kept_tiles(name)), arguments), boxes=False)
-    plain = compile_tiles(read_ttir(kept_tiles(name)), warps=compiled.signature.threads // LANES)
+    compiled = compile_tiles(marked(read_copy(kept_tiles(name)), arguments), boxes=False)
+    plain = compile_tiles(read_copy(kept_tiles(name)), warps=compiled.signature.threads // LANES)
     assert compiled.ptx.count("ld.global") < plain.ptx.count("ld.global") or name == "dot_tf32"
     assert compiled.ptx.count("st.global") == plain.ptx.count("st.global") / 2
     assert name not in LOADS or LOADS[name] in compiled.ptx
@@ -167,7 +169,7 @@ def test_integers_that_wrap_once_they_are_negated(x: int) -> None:
 @pytest.mark.parametrize("name", TILE_CASES)
 def test_every_kernel(rng: np.random.Generator, name: str) -> None:
     run = RUNS[name](rng, name)
-    compiled = compile_tiles(mark_arguments(read_ttir(kept_tiles(name)), run.arguments))
+    compiled = compile_tiles(mark_arguments(read_copy(kept_tiles(name)), run.arguments))
     outputs = [each for each in run.expected if each not in run.read_first]
     emulate_tiles(compiled, run.grid, run.arguments, order=Seeded(7), uninitialised=outputs)
     run.check()
@@ -203,6 +205,7 @@ def test_parts_of_large_multiples(rng: np.random.Generator, op: str, by: int) ->
 
 
 def test_signatures_say_how_sparse_tensors_are_described() -> None:
-    signature = compile_tiles(read_ttir(kept_tiles("dot_f16"))).signature
-    assert signature.views == (SparseView("a", size("K"), sizes("M"), sizes("K")),)
-    assert from_json(type(signature), json.loads(json.dumps(to_json(signature)))) == signature
+    made = compile_tiles(read_copy(kept_tiles("dot_f16")))
+    assert made.checked.views == (SparseView("a", size("K"), sizes("M"), sizes("K")),)
+    launch = Launch.of(made)
+    assert from_json(Launch, json.loads(json.dumps(to_json(launch)))) == launch

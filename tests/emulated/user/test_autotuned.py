@@ -140,11 +140,11 @@ def test_what_becomes_of_each_config_is_said(rng: np.random.Generator, kernels: 
     out = np.full((M, N), np.nan, np.float16)
     known = (out, case.sparse, case.b, M, N, K, N, K, N)
     why = louver.jit(kernels.below).explain(*known)
-    assert why.config == "BM=8, BN=16, BK=64, num_warps=4, num_stages=3 is the first that Louver takes"
+    assert why.config == "BM=8, BN=16, BK=64, num_warps=4, num_stages=3 is the first config that Louver takes"
     assert str(why).startswith("product: ")
-    assert "BK=64, num_warps=8, num_stages=4 makes a kernel that is among these" in str(why)
+    assert "BK=64, num_warps=8, num_stages=4 makes the same kernel as one of these" in str(why)
     why = louver.jit(kernels.below, family="register tiles").explain(*known)
-    assert why.config == "BM=64, BN=32, BK=64, num_warps=4, num_stages=3 is the first that Louver takes"
+    assert why.config == "BM=64, BN=32, BK=64, num_warps=4, num_stages=3 is the first config that Louver takes"
     text = str(why)
     assert "BM=8, BN=16, BK=64, num_warps=4, num_stages=3 is refused: " in text
     assert "BM=32, BN=16, BK=64, num_warps=2, num_stages=3 is to be timed on a GPU" in text

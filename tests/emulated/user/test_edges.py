@@ -26,10 +26,10 @@ M, N, K = 48, 24, 128
 WHOLE_GROUPS = "reads rows of 'a', 128 elements, or whole groups of 4 from their start, got 98"
 STEPS = "multiples of 64, so that sparse tiles begin with whole rows and words of metadata, got"
 ROWS_IN_SIXTEENS = "multiples of 16, so that sparse tiles begin with whole rows and words of metadata, got"
-COLUMNS_IN_WORDS = "a sparse tile begins at a multiple of 64 columns"
-SEEN = "the rows of a tile are masked .* not wrapped .* where more than a store with that mask sees them"
+COLUMNS_IN_WORDS = "a sparse tile must begin at a provable multiple of 64 columns"
+SEEN = "rows that wrap .* may reach nothing but a store that masks them"
 OFFSETS = "offsets are ranges and scalars"
-LENGTH = "the length of rows of a sparse tensor is an argument, a number, a product"
+LENGTH = "the length of rows of a sparse tensor must be an argument, a number, a product"
 STRIDES = "is given the strides of the dense tensor, contiguous, for 'a'"
 
 
@@ -95,7 +95,7 @@ PARTS = [
     ({"SHIFT": 32, "STOP": 64}, "SHIFT in " + STEPS + " 32"),
     ({"SHIFT": 2, "STOP": 64}, "SHIFT in " + STEPS + " 2"),
     ({"OTHER": 1.0}, "a masked load must give zeros where its mask is false"),
-    ({"MASKED": False}, "a sparse tile is masked along K"),
+    ({"MASKED": False}, "a sparse tile must be masked along K"),
 ]
 
 
@@ -124,7 +124,7 @@ def test_strides(rows: int, stride_m: int, stride_k: int, rule: str, rng: np.ran
 SUMS = {
     "last tile first": RIGHT,
     "rows from memory": OFFSETS,
-    "a row from memory": "a sparse tile begins at a multiple of 16 rows",
+    "a row from memory": "a sparse tile must begin at a provable multiple of 16 rows",
     "a tile from memory": RIGHT,
     "the last row again": RIGHT,
     "a length from memory": LENGTH,
@@ -323,5 +323,5 @@ def test_rows_of_parts_of_groups(element: str, pattern: str, group: int, rng: np
 @pytest.mark.parametrize("floored", [True, False])
 def test_columns_before_a_row(floored: bool, rng: np.random.Generator, edges: Any) -> None:
     """Before a row stands the one before it, which a mask leaves out or the dense kernel reads."""
-    rule = RIGHT if floored else "a sparse tile that begins before its row, or before its matrix, is masked there"
+    rule = RIGHT if floored else "a sparse tile that begins before its row, or before its matrix, must be masked there"
     check(edges.moved_left, (2,), rule, **matrices(rng, m=48), FLOORED=floored, **SMALL)

@@ -15,7 +15,7 @@ from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from support.jit import arguments, grid_of, kept_kernel, kept_source, output, result, tile_source
 from support.triton import has_block_pointers, require_block_pointers
-from support.triton.cases import CASES, KEPT_CASES
+from support.triton.cases import CASES
 from support.triton.products import Given, compiled, given
 from support.triton.texts import ADDEND, changed_text
 from support.triton.tile_cases import TILE_CASES
@@ -23,8 +23,8 @@ from support.triton.tile_runs import RUNS
 from support.triton.tuples import LARGE, SMALL, TUPLES, Sizes, tuple_call, tuple_source
 
 
-def case_of(rng: np.random.Generator, name: str, m: int, n: int, k: int, version: str = "3.6") -> Given:
-    return given(rng, name, compiled(name, version), m, n, k)
+def case_of(rng: np.random.Generator, name: str, m: int, n: int, k: int) -> Given:
+    return given(rng, name, compiled(name), m, n, k)
 
 
 def gap(out: np.ndarray) -> np.ndarray:
@@ -33,10 +33,10 @@ def gap(out: np.ndarray) -> np.ndarray:
     return np.asarray(whole)[:, out.shape[1] :].astype(np.float64)
 
 
-@pytest.mark.parametrize(("name", "version"), KEPT_CASES)
-def test_every_style_by_reference_and_emulator(rng: np.random.Generator, name: str, version: str) -> None:
-    case = case_of(rng, name, 200, 88, 272, version)
-    kernel = kept_kernel(name, version)
+@pytest.mark.parametrize("name", CASES)
+def test_every_style_by_reference_and_emulator(rng: np.random.Generator, name: str) -> None:
+    case = case_of(rng, name, 200, 88, 272)
+    kernel = kept_kernel(name)
     for run in (kernel, kernel.emulate):
         out = output(case)
         run[grid_of(case)](**arguments(case, out))
@@ -178,7 +178,7 @@ def test_hints_of_products_are_refused_where_there_is_none(rng: np.random.Genera
     known = TILE_CASES["two_dots"].constexprs | dict(run.arguments)
     with pytest.raises(ValueError) as caught:
         JitKernel(tile_source("two_dots"), Hints.of({"stages": 3})).emulate[run.grid](**known)
-    assert any("The hints stages are a product's" in note for note in caught.value.__notes__)
+    assert any("The hints stages are for products" in note for note in caught.value.__notes__)
     JitKernel(tile_source("two_dots"), Hints.of({"num_warps": 2})).emulate[run.grid](**known)
     run.check()
 
@@ -225,11 +225,10 @@ def test_an_output_that_is_added_to(rng: np.random.Generator) -> None:
         assert np.abs(out - exact).max() <= 2.0**-10 * np.abs(plain).max() + 2.0**-11 * np.abs(exact).max()
 
 
-@pytest.mark.parametrize("version", ["3.6", "3.9"])
-def test_tuples_of_arrays_sizes_and_strides(rng: np.random.Generator, version: str) -> None:
+def test_tuples_of_arrays_sizes_and_strides(rng: np.random.Generator) -> None:
     for run in ("__call__", "emulate"):
         call = tuple_call(rng, 200, 88, 272)
-        kernel = JitKernel(tuple_source(version), Hints())
+        kernel = JitKernel(tuple_source(), Hints())
         found = (kernel if run == "__call__" else kernel.emulate)[call.grid](**call.arguments)
         assert found is None or found.bulk_loads
         call.check(call.out)

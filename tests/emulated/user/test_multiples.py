@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from louver.compile.choose_family import CompiledKernel
-from louver.compile.tiles import compile_tiles
+from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
@@ -18,6 +18,7 @@ from louver.user.compiled import apart_of, multiples_of
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from louver.user.occupancy import with_room
+from support.dot_loops import DotLoop
 from support.emulate_tiles import emulate_tiles
 from support.jit import tile_source
 from support.multiples import marked
@@ -58,7 +59,7 @@ def test_sizes_of_descriptors_are_multiples_too() -> None:
 
 
 def test_a_kernel_that_spills_gets_more_warps() -> None:
-    text = kept("gated_layer", "3.6")
+    text = kept("gated_layer")
     narrow = CompiledKernel(compile_tiles(read_ttir(text), warps=1), "no product")
     wider = with_room(narrow, None)
     assert not wider.spilled and wider.warning is None and wider.warps in (2, 4)
@@ -139,3 +140,14 @@ def test_arrays_apart_share_no_address(first: int, apart: tuple[str, ...]) -> No
     whole, out = np.zeros(2048, np.float32), np.zeros(4, np.float32)
     arrays = {"a": view(whole[:640]), "x": view(whole[first:]), "out": view(out)}
     assert apart_of(Call(Kind((), (), (), ()), arrays=arrays)) == apart
+
+
+@pytest.mark.parametrize("scaled", [False, True], ids=["copied", "computed"])
+def test_rings_shrink_where_registers_let_two_ctas_share_an_sm(scaled: bool) -> None:
+    """A ring for one CTA, because a thread was taken to have more registers than the assembler gives it."""
+    tile = parse_ir(DotLoop("f16", (128, 128, 64), warps=8, scaled=scaled).text())
+    alone = compile_tiles(tile, warps=8, registers=168)
+    assert alone.ctas_by_shared == 1
+    shared = with_room(CompiledKernel(alone, ""), 8).kernel.made
+    assert isinstance(shared, CompiledTiles)
+    assert shared.ctas_by_shared == 2

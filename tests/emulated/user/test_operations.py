@@ -50,18 +50,18 @@ def test_programs_that_wait_for_one_another_take_turns(forwards: bool, engine: s
 
 def test_atomics_without_an_order_hand_nothing_on() -> None:
     out = np.full((2, 40), np.nan, np.float32)
-    with pytest.raises(UseBeforeArrivalError, match="are read by warp .*, which nothing orders before"):
+    with pytest.raises(UseBeforeArrivalError, match="are read by warp .*, and nothing orders that write first"):
         run(kernels.unordered, "emulator", 2, locks=np.zeros(1, np.int32), out=out, n=40, B=64)
 
 
 @pytest.mark.parametrize(
     ("engine", "error", "message"),
     [
-        ("emulator", DeadlockError, "deadlock: atomics of CTA 0, 1 find again and again what nothing changes"),
+        ("emulator", DeadlockError, "deadlock: atomics of CTA 0, 1 poll memory that no other CTA changes"),
         (
             "interpreter",
             InterpretationError,
-            "2 programs look at memory that none of them changes, got at .*operations.py:",
+            "2 programs poll memory that none of them changes, got at .*operations.py:",
         ),
     ],
 )
@@ -80,9 +80,17 @@ def test_printing_is_left_out_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("name", "x", "message"),
     [
-        ("table", np.zeros(1, np.int64), "a pointer is an argument, moved: pass arrays as arguments, not tables"),
-        ("bessel", np.zeros(1, np.float32), "libdevice has no j0f here, but abs, .*, got at .*operations.py:"),
-        ("calls_itself", np.zeros(1, np.float32), "a function that is called returns at its end: drop noinline"),
+        (
+            "table",
+            np.zeros(1, np.int64),
+            "a pointer must come from an argument: pass each array as an argument, not a table",
+        ),
+        (
+            "bessel",
+            np.zeros(1, np.float32),
+            "libdevice's j0f is not supported, use one of abs, .*, got at .*operations.py:",
+        ),
+        ("calls_itself", np.zeros(1, np.float32), "a function with noinline must return once, at its end"),
     ],
 )
 def test_what_stays_refused_says_what_to_write(name: str, x: np.ndarray, message: str) -> None:

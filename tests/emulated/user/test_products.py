@@ -12,10 +12,10 @@ import pytest
 import louver
 from louver.compile.products import CompiledProduct
 from louver.measure.forms import Form, bind
-from louver.user.bind_product import PartError, bind_product
+from louver.user.bind_product import bind_product
+from louver.user.checked_call import PartError
 from louver.user.compiled import Wanted
 from louver.user.descriptor import TensorDescriptor
-from louver.user.facts import ProductFacts
 from support.triton.forms.find import forms
 
 if importlib.util.find_spec("triton") is None:
@@ -118,8 +118,7 @@ def test_an_array_without_memory_is_null() -> None:
     made, hints = kernel._call((), known)
     compiled = kernel._compile(Wanted.of(kernel._source, hints, made, "bulk", "sm_90a")).made
     assert isinstance(compiled, CompiledProduct)
-    facts = ProductFacts.of(compiled.nest)
-    bind_product("scaled", facts, made, call.grid)
+    bind_product("scaled", compiled.nest, made, call.grid)
     null = replace(made, arrays={**made.arrays, "bias": replace(made.arrays["bias"], address=0)})
     with pytest.raises(PartError, match="scaled is a product if bias is above 0, got 0"):
-        bind_product("scaled", facts, null, call.grid)
+        bind_product("scaled", compiled.nest, null, call.grid)

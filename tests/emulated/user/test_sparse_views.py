@@ -146,7 +146,7 @@ def test_rows_are_where_they_are_in_the_dense_tensor_or_refused(
         except ValueError as error:
             assert not right, error
             assert re.search(
-                "is given the strides|reads rows of 'a'|a stride of a sparse tensor is an argument", str(error)
+                "is given the strides|reads rows of 'a'|a stride of a sparse tensor must be an argument", str(error)
             )
             continue
         assert right
@@ -164,28 +164,28 @@ REFUSED = [
     (
         "%pitch = arith.addi %K, %rows : i32",
         DESCRIPTOR[0],
-        "a stride of a sparse tensor is an argument, a number, a product",
+        "a stride of a sparse tensor must be an argument, a number, a product",
     ),
     (
         "%pitch = arith.subi %p, %rows : i32",
         DESCRIPTOR[0],
-        "a stride of a sparse tensor is an argument, a number, a product",
+        "a stride of a sparse tensor must be an argument, a number, a product",
     ),
     (
         "%pitch = arith.muli %K, %two : i32\n  %some = arith.subi %K, %two : i32",
         DESCRIPTOR[0].replace("%length", "%some"),
-        "the length of rows of a sparse tensor is an argument, a number, a product",
+        "the length of rows of a sparse tensor must be an argument, a number, a product",
     ),
     (
         "%pitch = arith.muli %K, %two : i32\n  %from = tt.addptr %a, %rows : !tt.ptr<f16>, i32",
         DESCRIPTOR[0].replace("%a", "%from"),
-        "a tile is counted from the first element of an argument, or of a matrix of a batch",
+        "offsets count from an argument's first element, or from a matrix of a batch",
     ),
     (
         "%pitch = arith.muli %K, %two : i32\n  %by = arith.muli %entry, %K : i32\n"
         "  %far = arith.addi %by, %m : i32\n  %from = tt.addptr %a, %far : !tt.ptr<f16>, i32",
         DESCRIPTOR[0].replace("%a", "%from"),
-        "which matrix of a batch a tile is in is one number, times how far apart they are",
+        "a matrix of a batch is selected by one index times one stride",
     ),
 ]
 
@@ -217,14 +217,14 @@ def test_matrices_are_counted_from_the_last_one() -> None:
         load=DESCRIPTOR[1],
         end="K",
     )
-    (view,) = compile_tiles(parse_ir(text)).signature.views
+    (view,) = compile_tiles(parse_ir(text)).checked.views
     assert str(view.strides[0]) == "K*M" and view.sizes == sizes(None, "M")
 
 
 @pytest.mark.parametrize(("checked", "reached"), [("0, 1", ()), ("0", ("64*((K + 63)/64)",)), ("1", ())])
 def test_blocks_that_are_not_checked_leave_their_columns_to_the_launch(checked: str, reached: tuple[str, ...]) -> None:
     text = text_of("blocks", "K").replace("boundaryCheck = array<i32: 0, 1>", f"boundaryCheck = array<i32: {checked}>")
-    reaches = compile_tiles(parse_ir(text)).signature.reaches
+    reaches = compile_tiles(parse_ir(text)).checked.reaches
     assert tuple(str(each.end) for each in reaches if each.of == "columns") == reached
 
 

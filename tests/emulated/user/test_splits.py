@@ -14,10 +14,9 @@ WHOLE = {"split_whole_rounds": 256}
 """K of kernels whose loads are not masked."""
 
 
-@pytest.mark.parametrize("version", ["3.6", "3.9"])
 @pytest.mark.parametrize("name", SPLITS)
-def test_every_split_by_reference_and_emulator(rng: np.random.Generator, name: str, version: str) -> None:
-    kernel = split_kernel(name, version)
+def test_every_split_by_reference_and_emulator(rng: np.random.Generator, name: str) -> None:
+    kernel = split_kernel(name)
     for emulated in (False, True):
         call = split_call(rng, name, 136, 72, WHOLE.get(name, 400))
         report = (kernel.emulate if emulated else kernel)[call.grid](**call.arguments)
@@ -71,7 +70,7 @@ def test_bulk_copies_and_registers_add_alike(rng: np.random.Generator, name: str
 
 def test_descriptors_add_by_register_tiles(rng: np.random.Generator) -> None:
     """The greater of a sum and itself is that sum, but no epilogue of parts that a product may join."""
-    text = kept("split_shares", "3.6")
+    text = kept("split_shares")
     (line,) = (each for each in text.splitlines() if "arith.truncf %total_9" in each)
     same = "    %same = arith.maximumf %total_9, %total_9 : tensor<128x64xf32>\n"
     text = text.replace(line, same + line.replace("%total_9", "%same"))

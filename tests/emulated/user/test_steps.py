@@ -70,12 +70,11 @@ def entries(rng: np.random.Generator, m: int, n: int, k: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("version", ["3.6", "3.9"])
 @pytest.mark.parametrize(("m", "n", "k"), [(130, 72, 136), (8, 64, 64)])
-def test_strides_that_are_products_of_sizes(rng: np.random.Generator, version: str, m: int, n: int, k: int) -> None:
+def test_strides_that_are_products_of_sizes(rng: np.random.Generator, m: int, n: int, k: int) -> None:
     known = entries(rng, m, n, k)
     a, b = (known[name].astype(np.float64) for name in ("a", "b"))
-    kernel = JitKernel(batch_source("joined_entries", version), Hints())
+    kernel = JitKernel(batch_source("joined_entries"), Hints())
     known["a"] = louver.compress(known["a"], "2:4")
     grid = (-(-m // 128), -(-n // 64), 3)
     for run in (kernel, kernel.emulate):

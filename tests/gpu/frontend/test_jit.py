@@ -22,7 +22,7 @@ from louver.user.kernel import JitKernel
 from support.device_products import guarded, to_numpy, to_torch
 from support.jit import arguments, batch_source, grid_of, kept_kernel, output, result, tile_source
 from support.triton import has_block_pointers, require_block_pointers
-from support.triton.cases import CASES, KEPT_CASES
+from support.triton.cases import CASES
 from support.triton.products import Given, compiled, given
 from support.triton.tile_cases import TILE_CASES
 from support.triton.tile_runs import RUNS
@@ -79,20 +79,19 @@ def run(kernel: JitKernel, case: Given, padding: int = 0, times: int = 2, **more
         guard.assert_untouched()
 
 
-@pytest.mark.parametrize(("name", "version"), KEPT_CASES)
+@pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize(("m", "n", "k"), [(1288, 784, 1328), (129, 80, 80)])
-def test_every_style_from_its_text(rng: np.random.Generator, name: str, version: str, m: int, n: int, k: int) -> None:
-    run(kept_kernel(name, version), given(rng, name, compiled(name, version), m, n, k))
+def test_every_style_from_its_text(rng: np.random.Generator, name: str, m: int, n: int, k: int) -> None:
+    run(kept_kernel(name), given(rng, name, compiled(name), m, n, k))
 
 
-@pytest.mark.parametrize("version", ["3.6", "3.9"])
 @pytest.mark.parametrize(("m", "n", "k"), [(1160, 648, 656), (72, 24, 40)])
-def test_strides_that_are_products_of_sizes(rng: np.random.Generator, version: str, m: int, n: int, k: int) -> None:
+def test_strides_that_are_products_of_sizes(rng: np.random.Generator, m: int, n: int, k: int) -> None:
     a = louver.prune(rng.standard_normal((5, m, k), np.float32).astype(np.float16), "2:4")
     b = rng.standard_normal((5, n, k), np.float32).astype(np.float16)
     guard = guarded((5 * m, n), "f16")
     known = {"a": louver.compress(a, "2:4"), "b": to_torch(b), "d": guard.view, "E": 5, "M": m, "N": n, "K": k}
-    kernel = JitKernel(batch_source("joined_entries", version), Hints())
+    kernel = JitKernel(batch_source("joined_entries"), Hints())
     for _ in range(2):
         kernel[-(-m // 128), -(-n // 64), 5](**known, BM=128, BN=64, BK=64)
     x, y = a.astype(np.float64), b.astype(np.float64)
@@ -124,19 +123,17 @@ def test_hints(rng: np.random.Generator, hints: dict[str, Any]) -> None:
     run(kept_kernel("block_pointers"), given(rng, "block_pointers", compiled("block_pointers"), 520, 264, 200), **hints)
 
 
-@pytest.mark.parametrize("version", ["3.6", "3.9"])
 @pytest.mark.parametrize("name", TILE_CASES)
-def test_what_is_no_product_runs_by_register_tiles(rng: np.random.Generator, name: str, version: str) -> None:
-    case, kernel = RUNS[name](rng, name), JitKernel(tile_source(name, version), Hints())
+def test_what_is_no_product_runs_by_register_tiles(rng: np.random.Generator, name: str) -> None:
+    case, kernel = RUNS[name](rng, name), JitKernel(tile_source(name), Hints())
     known = on_device(dict(case.arguments))
     kernel[case.grid](**TILE_CASES[name].constexprs, **known)
     for argument, expected in case.expected.items():
         expected.check(to_numpy(known[argument]))
 
 
-@pytest.mark.parametrize("version", ["3.6", "3.9"])
-def test_tuples_of_arrays_sizes_and_strides(rng: np.random.Generator, version: str) -> None:
-    kernel = JitKernel(tuple_source(version), Hints())
+def test_tuples_of_arrays_sizes_and_strides(rng: np.random.Generator) -> None:
+    kernel = JitKernel(tuple_source(), Hints())
     for m, n, k in ((520, 264, 200), (129, 80, 80)):
         call = tuple_call(rng, m, n, k)
         s, b = call.arguments["operands"]

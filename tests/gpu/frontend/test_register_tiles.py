@@ -12,22 +12,23 @@ from louver.compile import tiles as pipeline
 from louver.compile.choose_family import CompiledKernel
 from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
 from louver.compile.plan.feeds.split_addresses import split_addresses
-from louver.compile.tile_signature import ARRAYS, TileSignature
+from louver.compile.signature import ARRAYS, ArgumentParameter
 from louver.compile.tiles import MAX_WARPS, CompiledTiles, compile_tiles
 from louver.formats.tensor import SparseTensor
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.isa.instruction import LANES
-from louver.library.bind import Held, packed, tile_arguments
+from louver.library.bind import bind_arguments, packed
+from louver.library.boxes import Held, encoded_map
 from louver.library.operand import tile_metadata, tile_values
 from louver.runtime.device import Device, current_device
 from louver.runtime.memory import DeviceBuffer
 from louver.runtime.module import load
-from louver.runtime.tensormap import encode
 from louver.user.occupancy import with_room
 from support.carried_tiles import FOR, NEXT, TYPES, WHILE
 from support.carried_tiles import draw as carried_tiles
 from support.carried_tiles import kernel as carrying
+from support.compiled import read_copy
 from support.multiples import mark_arguments, marked
 from support.tile_operations import ATOMIC, ATOMICS, DTYPES, ELEMENTWISE, KEEP, SIZE, changed
 from support.triton.tile_cases import TILE_CASES, kept_tiles
@@ -70,7 +71,6 @@ def run_on_device(compiled: CompiledTiles, run: Run, *, own_warps: bool = False)
     warps = compiled.signature.threads // LANES if own_warps else None
     found = with_room(CompiledKernel(compiled, ""), warps)
     signature, assembly = found.kernel.made.signature, found.assembly
-    assert isinstance(signature, TileSignature)
     # Fewer warps than Louver would choose may have too few registers: who asks for them takes what is spilled.
     assert assembly.clean or own_warps, assembly.warnings
     assert not any(warning.performance_loss for warning in assembly.warnings), assembly.warnings
@@ -82,25 +82,23 @@ def run_on_device(compiled: CompiledTiles, run: Run, *, own_warps: bool = False)
     numbers: dict[str, int | float] = {"programs x": x, "programs y": y, "programs z": z}
     for parameter in signature.parameters:
         given, key = run.arguments[parameter.argument], (parameter.argument, parameter.part)
-        if parameter.part not in ARRAYS:
+        if isinstance(parameter, ArgumentParameter) and parameter.part not in ARRAYS:
             numbers[parameter.number] = given
-        elif key not in placed:
+        elif isinstance(parameter, ArgumentParameter) and key not in placed:
             if isinstance(given, SparseTensor):
                 given = tile_values(given) if parameter.part == "values" else tile_metadata(given, parameter.element)
             placed[key] = Placed(given)
     held = {key: Held(array.address, array.bytes.size) for key, array in placed.items()}
-    types = [each.type for each in signature.all_parameters]
-    pack = packed(types, tile_arguments(signature, numbers, held, encode))
+    pack = packed(signature.types, bind_arguments(signature, numbers, held, encoded_map))
     loaded.launch((x, y, z), pack)
     for name in run.expected:
         placed[name, "address"].read(run.arguments[name])
 
 
-@pytest.mark.parametrize("version", ["3.6", "3.9"])
 @pytest.mark.parametrize("name", TILE_CASES)
-def test_every_kernel(rng: np.random.Generator, name: str, version: str) -> None:
+def test_every_kernel(rng: np.random.Generator, name: str) -> None:
     run = RUNS[name](rng, name)
-    run_on_device(compile_tiles(read_ttir(kept_tiles(name, version))), run)
+    run_on_device(compile_tiles(read_copy(kept_tiles(name))), run)
     run.check()
 
 
@@ -121,13 +119,13 @@ def test_every_kernel(rng: np.random.Generator, name: str, version: str) -> None
 )
 def test_any_number_of_warps(rng: np.random.Generator, name: str, warps: int) -> None:
     run = RUNS[name](rng, name)
-    run_on_device(compile_tiles(read_ttir(kept_tiles(name)), warps=warps), run, own_warps=True)
+    run_on_device(compile_tiles(read_copy(kept_tiles(name)), warps=warps), run, own_warps=True)
     run.check()
 
 
 def test_a_branch_that_is_not_taken(rng: np.random.Generator) -> None:
     run = without_flag(rng)
-    run_on_device(compile_tiles(read_ttir(kept_tiles("two_dots"))), run)
+    run_on_device(compile_tiles(read_copy(kept_tiles("two_dots"))), run)
     run.check()
 
 
@@ -135,7 +133,7 @@ def test_a_branch_that_is_not_taken(rng: np.random.Generator) -> None:
 def test_neighbours_that_are_moved_together(rng: np.random.Generator, name: str) -> None:
     """Every kernel with its arguments marked that are multiples of 16: addresses here all are."""
     run = RUNS[name](rng, name)
-    run_on_device(compile_tiles(mark_arguments(read_ttir(kept_tiles(name)), run.arguments)), run)
+    run_on_device(compile_tiles(mark_arguments(read_copy(kept_tiles(name)), run.arguments)), run)
     run.check()
 
 
@@ -203,7 +201,7 @@ def test_loads_a_step_ahead(rng: np.random.Generator, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(pipeline, "split_addresses", split_and_prefetch)
     run = RUNS[name](rng, name)
-    module = read_ttir(kept_tiles(name))
+    module = read_copy(kept_tiles(name))
     compiled = pipeline.compile_tiles(mark_arguments(module, run.arguments) if wide else module)
     run_on_device(compiled, run, own_warps=True)
     run.check()

@@ -10,16 +10,16 @@ import pytest
 
 from louver.compile.products import CompiledProduct
 from louver.formats.dtypes import element_type
-from louver.library.compiled import LoadedProduct
+from louver.library.compiled import BuiltKernel, load_record, record_made
 from louver.library.fused import Bound
 from louver.library.launch import Launcher
 from louver.library.operand import upload
 from louver.library.rows import Rows
 from louver.ptx.assembler import assemble
 from louver.runtime.device import Device, current_device
-from louver.runtime.module import load
+from louver.runtime.module import LoadedKernel
 from support.device_products import guarded, to_numpy, to_torch
-from support.triton.cases import KEPT_CASES
+from support.triton.cases import CASES
 from support.triton.products import Given, compiled, given
 
 
@@ -34,19 +34,10 @@ def torch() -> Any:
     return module
 
 
-def loaded(product: CompiledProduct) -> LoadedProduct:
+def loaded(product: CompiledProduct) -> BuiltKernel[LoadedKernel]:
     assembly = assemble(product.ptx, product.target.name)
     assert assembly.clean, assembly.warnings
-    signature = product.signature
-    kernel = load(
-        assembly.cubin,
-        signature.kernel,
-        dynamic_shared=signature.shared_bytes,
-        threads=signature.threads,
-        cluster=signature.cluster,
-        ordinal=0,
-    )
-    return LoadedProduct(kernel, signature)
+    return load_record(product.ptx, 0, record_made(product, assembly))
 
 
 def rows_of(tensor: Any) -> Rows:
@@ -70,19 +61,20 @@ def run(case: Given) -> np.ndarray:
     numbers = {name: float(number) for name, number in case.reads.items() if name not in vectors}
     launcher = Launcher(loaded(case.product), upload(case.s, 0), case.a.shape)
     bound = Bound({name: vector.data_ptr() for name, vector in vectors.items()}, numbers)
-    pack = launcher.arguments(n, rows_of(dense), rows_of(out), bound)
+    matrices = rows_of(dense), rows_of(out)
+    launch = launcher.bound(launcher.sized(n, *matrices), *matrices, bound)
     for _ in range(3):
-        launcher.kernel.launch(launcher.grid(n), pack, torch.cuda.current_stream().cuda_stream)
+        launch.on(torch.cuda.current_stream().cuda_stream)()
     y = to_numpy(out).copy()
     if target is not None:
         target.assert_untouched()
     return y.T if nest.store.transposed else y
 
 
-@pytest.mark.parametrize(("name", "version"), KEPT_CASES)
+@pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize(("m", "n", "k"), [(3216, 2576, 1320), (129, 80, 72)])
-def test_every_style_of_kernel(rng: np.random.Generator, name: str, version: str, m: int, n: int, k: int) -> None:
-    product = compiled(name, version)
+def test_every_style_of_kernel(rng: np.random.Generator, name: str, m: int, n: int, k: int) -> None:
+    product = compiled(name)
     # Bulk copies read rows of whole 16 bytes.
     k -= k % (16 // element_type(product.nest.a.element).bytes)
     case = given(rng, name, product, m, n, k)

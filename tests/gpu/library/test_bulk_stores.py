@@ -16,7 +16,6 @@ from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
 from louver.library import reference
 from louver.library.configure import choose, deepest
-from louver.library.fused import NOTHING_BOUND
 from louver.library.numerics import accumulation, compare
 from louver.library.rows import Rows
 from louver.library.state import TensorState
@@ -150,10 +149,11 @@ def test_every_schedule(rng: np.random.Generator, kind: str, name: str, schedule
     target = Target.of(*((2576, 3216) if kind == "linear" else (3216, 2576)), out)
     dense = to_torch(given.b.T)
     launcher = TensorState().launcher(given.s, problem, chosen, 0, 0)
-    pack = launcher.arguments(2576, rows_of(dense), rows_of(target.view), NOTHING_BOUND)
+    matrices = rows_of(dense), rows_of(target.view)
+    launch = launcher.bound(launcher.sized(2576, *matrices), *matrices)
     torch: Any = sys.modules["torch"]
     for _ in range(3):
-        launcher.kernel.launch(launcher.grid(2576), pack, torch.cuda.current_stream().cuda_stream)
+        launch.on(torch.cuda.current_stream().cuda_stream)()
     y = target.result()
     check(y.T if kind == "linear" else y, given, out, bias=False)
 

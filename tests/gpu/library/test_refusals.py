@@ -70,7 +70,7 @@ def test_outputs_that_no_stride_walks(x: Any, torch: Any) -> None:
         louver.linear(x.reshape(2, 3, 4, K), sparse(), out=out)
     b = torch.ones(2, 3, K, N, dtype=torch.float16, device="cuda")
     columns = torch.ones(2, 5, M, N, dtype=torch.float16, device="cuda")[:, :3]
-    with pytest.raises(ValueError, match="a batch is one axis, each walked by one stride"):
+    with pytest.raises(ValueError, match="a batch is one axis, each with one stride"):
         louver.matmul(sparse(), b, out=columns)
     over = columns.flatten()[: 3 * M * N].as_strided((3, M, N), (M * N - N, N, 1))
     with pytest.raises(ValueError, match="its elements must not overlap each other"):

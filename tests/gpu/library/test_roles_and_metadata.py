@@ -14,7 +14,6 @@ from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
 from louver.library.configure import deepest
-from louver.library.fused import NOTHING_BOUND
 from louver.library.rows import Rows
 from louver.library.state import TensorState
 from support.device_products import guarded, to_numpy, to_torch
@@ -60,9 +59,10 @@ def test_every_structure(rng: np.random.Generator, name: str, dtype: str, k: int
     for schedule in (deepest(problem, SCHEDULES[name], SM_90A), Schedule.of(tile_n=128, stages=3)):
         target.view.fill_(float("nan"))
         launcher = state.launcher(given.s, problem, schedule, 0, 0)
-        pack = launcher.arguments(n, rows_of(x), rows_of(target.view), NOTHING_BOUND)
+        matrices = rows_of(x), rows_of(target.view)
+        launch = launcher.bound(launcher.sized(n, *matrices), *matrices)
         for _ in range(3):
-            launcher.kernel.launch(launcher.grid(n), pack, torch.cuda.current_stream().cuda_stream)
+            launch.on(torch.cuda.current_stream().cuda_stream)()
         assert_exact(to_numpy(target.view).T, given, bias=False)
     target.assert_untouched()
 
@@ -75,10 +75,11 @@ def test_dense_operands_contiguous_along_n(rng: np.random.Generator, name: str) 
     problem = Problem("matmul", b_layout="n_major")
     schedule = deepest(problem, SCHEDULES[name], SM_90A)
     launcher = TensorState().launcher(given.s, problem, schedule, 0, 0)
-    pack = launcher.arguments(n, rows_of(b), rows_of(target.view), NOTHING_BOUND)
+    matrices = rows_of(b), rows_of(target.view)
+    launch = launcher.bound(launcher.sized(n, *matrices), *matrices)
     torch: Any = sys.modules["torch"]
     for _ in range(3):
-        launcher.kernel.launch(launcher.grid(n), pack, torch.cuda.current_stream().cuda_stream)
+        launch.on(torch.cuda.current_stream().cuda_stream)()
     assert_exact(to_numpy(target.view), given, bias=False)
     target.assert_untouched()
 

@@ -56,7 +56,7 @@ def test_arguments_may_change_as_soon_as_a_launch_returns(rng: np.random.Generat
     kernel = axpy()
     arguments = pack(dx, dy, 0.0)
     for a in range(200):
-        arguments[2] = float(a % 5)
+        arguments.bind(dx.buffer.address, dy.buffer.address, float(a % 5), N)
         kernel.launch(-(-N // 128), arguments, stream)
     assert np.array_equal(dy.numpy(), y + 400 * x)
 
@@ -103,7 +103,7 @@ def test_launches_are_captured_and_replayed(rng: np.random.Generator, stream: in
     graph = call("cuStreamEndCapture", stream)
     assert np.array_equal(dy.numpy(), y)
     # A captured launch has its own copy of the arguments, and needs none of Python's objects any more.
-    arguments[2] = 100.0
+    arguments.bind(dx.buffer.address, dy.buffer.address, 100.0, N)
     del kernel
     runnable = call("cuGraphInstantiate", graph, 0)
     for _ in range(3):

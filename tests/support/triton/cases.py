@@ -247,11 +247,14 @@ BATCHES = {
 """Kernels with a third axis, of entries, by name of the kept text."""
 
 
-def kept(name: str, version: str) -> str:
+BASE = "3.6"
+"""The version of Triton that made a text of every kernel. Of others those are kept whose syntax is another one."""
+
+
+def kept(name: str, version: str = BASE) -> str:
     """What Triton of a version such as "3.6" made of a case."""
     return (KEPT / version / f"{name}.ttir").read_text(encoding="utf-8")
 
 
-KEPT_CASES = [
-    (name, version) for version in ("3.6", "3.9") for name, case in CASES.items() if version == "3.6" or not case.oldest
-]
+KEPT_CASES = sorted((path.stem, path.parent.name) for path in KEPT.glob("*/*.ttir") if path.stem in CASES)
+"""Cases and the version of Triton that made a text of each."""

@@ -48,11 +48,11 @@ GROUPED["wide_numbers"] = replace(
 """By name of the kept text. The last one reads numbers of 64 bits."""
 
 
-def grouped_kernel(name: str, version: str = "3.6", **hints: Any) -> JitKernel:
+def grouped_kernel(name: str, **hints: Any) -> JitKernel:
     """The kernel as its kept text."""
     case = GROUPED[name]
     names = (*case.signature, *case.constexprs)
-    return JitKernel(KeptSource(name, kept(name, version), names, tuple(case.constexprs)), Hints.of(hints))
+    return JitKernel(KeptSource(name, kept(name), names, tuple(case.constexprs)), Hints.of(hints))
 
 
 @dataclass(frozen=True)

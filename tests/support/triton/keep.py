@@ -1,6 +1,7 @@
 """Write what the installed Triton makes of every case: `PYTHONPATH=tests python -m support.triton.keep`.
 
-Run it with Triton 3.6 and with 3.9 after a change to `kernels.py`; tests then parse the texts where Triton is not installed.
+Run it with Triton 3.6 and with 3.9 after a change to `kernels.py`; tests then parse the texts where Triton is not installed. Of versions
+other than 3.6 only those texts are kept that have a line of another syntax.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import louver
 from louver.frontend.triton import triton_to_ttir
 from louver.user.kernel import JitKernel
 from support.triton import has_block_pointers, tile_cases
-from support.triton.cases import BATCHES, CASES, KEPT, Case
+from support.triton.cases import BASE, BATCHES, CASES, KEPT, Case
 from support.triton.grouped import GROUPED
 from support.triton.splits import SPLITS
 from support.triton.tile_cases import TILE_CASES, TileCase
-from support.triton.tuples import NAME, TUPLES
+from support.triton.tuples import NAME as NAME_OF_TUPLES
+from support.triton.tuples import TUPLES
 from support.triton.written_cases import KEPT as KEPT_WRITTEN
 from support.triton.written_cases import SMALL
 from support.triton.written_runs import EVERY, call_of, with_triton
@@ -46,25 +48,48 @@ def _shortened(text: str) -> str:
     return re.sub(r'"[^"]*/(triton/language/)', r'"\1', text.replace(f"{ROOT}/", ""))
 
 
+NAME = re.compile(r"%[\w$]+(?::\d+)?(?:#\d+)?")
+NUMBER = re.compile(r"#loc\d+|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+
+
+def syntax(text: str) -> set[str]:
+    """The kinds of lines of a text: without names, numbers and how many of them."""
+    lines = (re.sub(r'"[^"]*"', '""', NAME.sub("%", line)).strip() for line in text.splitlines())
+    return {re.sub(r"(?:%, )+%", "%", NUMBER.sub("0", line)) for line in lines}
+
+
+class Keeper:
+    """Writes texts: all of the base version, and of another one those with a line of a syntax that no kept text has."""
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+        self.known: set[str] = set()
+        if version != BASE:
+            for folder in (KEPT, tile_cases.KEPT, KEPT_WRITTEN):
+                for path in (folder / BASE).glob("*.ttir"):
+                    self.known |= syntax(path.read_text(encoding="utf-8"))
+
+    def keep(self, folder: Path, name: str, text: str) -> None:
+        path, found = folder / self.version / f"{name}.ttir", syntax(text)
+        if self.version != BASE and found <= self.known:
+            path.unlink(missing_ok=True)
+            return
+        self.known |= found
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.rstrip() + "\n", encoding="utf-8")
+
+
 def main() -> None:
-    version = ".".join(triton.__version__.split(".")[:2])
-    folder = KEPT_WRITTEN / version
-    folder.mkdir(parents=True, exist_ok=True)
+    keeper = Keeper(".".join(triton.__version__.split(".")[:2]))
+    cases: dict[str, Case] = {**CASES, **BATCHES, **GROUPED, NAME_OF_TUPLES: TUPLES, **SPLITS}
+    for name, case in cases.items():
+        if has_block_pointers() or not case.oldest:
+            keeper.keep(KEPT, name, text(case))
+    for name, tile_case in TILE_CASES.items():
+        keeper.keep(tile_cases.KEPT, name, text(tile_case))
     for name, written in EVERY.items():
         if written.kept and (has_block_pointers() or not written.blocks):
-            (folder / f"{name}.ttir").write_text(call_text(name).rstrip() + "\n", encoding="utf-8")
-    folder = KEPT / version
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, case in (CASES | BATCHES | GROUPED).items():
-        if has_block_pointers() or not case.oldest:
-            (folder / f"{name}.ttir").write_text(text(case).rstrip() + "\n", encoding="utf-8")
-    (folder / f"{NAME}.ttir").write_text(text(TUPLES).rstrip() + "\n", encoding="utf-8")
-    for name, case in SPLITS.items():
-        (folder / f"{name}.ttir").write_text(text(case).rstrip() + "\n", encoding="utf-8")
-    folder = tile_cases.KEPT / version
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, case in TILE_CASES.items():
-        (folder / f"{name}.ttir").write_text(text(case).rstrip() + "\n", encoding="utf-8")
+            keeper.keep(KEPT_WRITTEN, name, call_text(name))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from louver.compile.plan.schedule import STEPS, Schedule
 from louver.compile.products import CompiledProduct, compile_tile_ir
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
-from louver.frontend.ttir import read_ttir
 from louver.library.numerics import accumulation, compare
+from support.compiled import read_copy, remembered
 from support.triton.cases import CASES, kept
 
 Array = NDArray[Any]
@@ -22,11 +22,12 @@ Array = NDArray[Any]
 SCHEDULE = Schedule.of(tile_m=128, tile_n=64, tile_k=64, stages=3)
 
 
-def compiled(name: str, version: str = "3.6", **options: Any) -> CompiledProduct:
+@remembered
+def compiled(name: str, **options: Any) -> CompiledProduct:
     """A kept kernel, compiled for its own tile."""
     step = CASES[name].constexprs["BK"]
     schedule = SCHEDULE.changed(tile_k=step if step in STEPS else SCHEDULE.tile.k, **options)
-    return compile_tile_ir(read_ttir(kept(name, version)), schedule)
+    return compile_tile_ir(read_copy(kept(name)), schedule)
 
 
 @dataclass(frozen=True)

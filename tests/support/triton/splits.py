@@ -54,10 +54,10 @@ PARTS = {"split_whole_rounds": 2, "split_one_round": 1, "added_tiles": 1}
 """Programs that share K, where these are not 3."""
 
 
-def split_kernel(name: str, version: str = "3.6", text: str | None = None, **hints: Any) -> JitKernel:
+def split_kernel(name: str, text: str | None = None, **hints: Any) -> JitKernel:
     case = SPLITS[name]
     source = KeptSource(
-        name, kept(name, version) if text is None else text, (*case.signature, *case.constexprs), tuple(case.constexprs)
+        name, kept(name) if text is None else text, (*case.signature, *case.constexprs), tuple(case.constexprs)
     )
     return JitKernel(source, Hints.of(hints))
 

@@ -8,8 +8,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from louver.compile.canonical.canonicalize import canonicalize
 from louver.compile.plan.nest import read_nest
-from louver.frontend.ttir import read_ttir
 from louver.ir.product import ProductNest
+from support.compiled import read_copy, remembered
 from support.triton.cases import kept
 
 ADDEND = (
@@ -36,23 +36,24 @@ ADDEND = (
 """Changes to `grouped_pointers` by which it adds what its output held before."""
 
 
-def changed_text(name: str, *changes: tuple[str, str], version: str = "3.6") -> str:
+def changed_text(name: str, *changes: tuple[str, str]) -> str:
     """The kept text of a case, after each first pattern (a regular expression that matches once) is replaced.
 
     New lines need no location: they get one of their own, kernel.py:1:0.
     """
-    text = kept(name, version)
+    text = kept(name)
     for old, new in changes:
         assert len(re.findall(old, text)) == 1, (old, re.findall(old, text))
         text = re.sub(old, new, text)
     return text
 
 
-def changed(name: str, *changes: tuple[str, str], version: str = "3.6") -> ModuleOp:
+def changed(name: str, *changes: tuple[str, str]) -> ModuleOp:
     """The kept text of a case, changed and read."""
-    return read_ttir(changed_text(name, *changes, version=version))
+    return read_copy(changed_text(name, *changes))
 
 
-def nest(name: str, *changes: tuple[str, str], version: str = "3.6") -> ProductNest:
+@remembered
+def nest(name: str, *changes: tuple[str, str]) -> ProductNest:
     """What the changed kernel computes."""
-    return read_nest(canonicalize(changed(name, *changes, version=version)))
+    return read_nest(canonicalize(changed(name, *changes)))

@@ -7,6 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from support.triton.cases import BASE
+
 KEPT = Path(__file__).resolve().parents[2] / "golden" / "tiles" / "ttir"
 
 SIZES = {"M": "i32", "N": "i32", "K": "i32"}
@@ -98,6 +100,6 @@ TILE_CASES = {
 """By name of the kept text."""
 
 
-def kept_tiles(name: str, version: str = "3.6") -> str:
+def kept_tiles(name: str, version: str = BASE) -> str:
     """What Triton of a version such as "3.6" made of a case."""
     return (KEPT / version / f"{name}.ttir").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ import louver
 from louver.frontend.ttir import read_ttir
 from louver.frontend.tuples import arrange
 from support.jit import KeptSource
-from support.triton.cases import Case, kept
+from support.triton.cases import BASE, Case, kept
 
 NAME = "tuple_arguments"
 
@@ -59,7 +59,7 @@ class KeptTuples(KeptSource):
         return read_ttir(self.text, names=arrange(self.order, types).passed)
 
 
-def tuple_source(version: str = "3.6", native: Any = None) -> KeptTuples:
+def tuple_source(version: str = BASE, native: Any = None) -> KeptTuples:
     return KeptTuples(NAME, kept(NAME, version), (*PARAMETERS, *LARGE), tuple(LARGE), native)
 
 

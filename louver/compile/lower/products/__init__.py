@@ -1,4 +1,4 @@
-"""Schedule IR -> PTX."""
+"""Schedule IR to PTX."""
 
 from __future__ import annotations
 

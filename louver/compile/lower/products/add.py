@@ -1,6 +1,7 @@
-"""Results that are added to what is in memory: two neighbours of a row in one instruction where their address allows it.
+"""Adds results to memory, two neighbours of a row in one instruction where their address allows it.
 
-As an epilogue's arrays, the output may begin anywhere and have any pitch: a row sees by its address whether its pairs are aligned.
+Like an epilogue's arrays, the output may begin anywhere and have any pitch. The kernel tests for each row, by its address, whether its
+pairs are aligned.
 """
 
 from __future__ import annotations

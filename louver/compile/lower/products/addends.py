@@ -1,9 +1,8 @@
-"""Arrays of the output's sizes that an epilogue reads, such as C: several groups of eight columns at a time, so that all their
-loads are on their way before the first result is waited for.
+"""Arrays of the output's sizes that an epilogue reads, such as C: their loads start together, several groups of columns ahead.
 
-A thread has pairs of neighbouring columns. An array with the output's rows has them side by side, and one load reads both where
-all pairs are aligned. The kernel sees that by itself, from address, pitch and N, so that no launch has to say it. Of an array that
-is stored as [N, M] each element is a load; those of eight lanes are neighbours.
+A thread has pairs of neighbouring columns. In an array with the output's rows a pair is contiguous, and one load reads both elements
+where all pairs are aligned. The kernel tests that by itself, from address, pitch and N, so that launches need not. In an array stored
+as [N, M] each element is a load; those of eight lanes are neighbours.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from louver.compile.lower.products.convert import half
 from louver.compile.lower.products.epilogue import Cursors, Epilogue, Known, array_cursors, crowded, pointee
 from louver.compile.lower.products.state import Lowering
 from louver.formats.dtypes import element_type
+from louver.ir.refusal import source_location
 from louver.ir.sched.epilogue import MatrixOp
 from louver.ptx.module import Address, Reg
 
@@ -62,10 +62,11 @@ class Addends:
         found: dict[tuple[MatrixOp, int, int], Pair] = {}
         inside = {column: self._inside(column) for first in columns for column in (first, first + 1)}
         for each in matrices(self.op):
-            if each in self.wide:
-                self._read_rows(each, columns, inside, found)
-            else:
-                self._read_columns(each, columns, inside, found)
+            with self.low.k.at(source_location(each.location)):
+                if each in self.wide:
+                    self._read_rows(each, columns, inside, found)
+                else:
+                    self._read_columns(each, columns, inside, found)
         return Strip(self.low, found)
 
     def _inside(self, column: int) -> list[Reg]:

@@ -1,6 +1,4 @@
-"""Entries of a batch: in the epilogue, where what has entries is at the address of the one that is stored; and those that an array
-says for each tile.
-"""
+"""Addresses of a batch's matrices in the epilogue, and matrices that an array selects for each tile."""
 
 from __future__ import annotations
 

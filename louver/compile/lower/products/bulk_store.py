@@ -1,8 +1,8 @@
-"""The epilogue by way of shared memory: chunks staged in turn, each sent by bulk copies while the next one is staged.
+"""The epilogue through shared memory: stages chunks in turn, and sends each by bulk copies while the next is staged.
 
-Every warpgroup has buffers and a named barrier of its own, so that none waits for another's epilogue. One barrier a chunk does
-for two things: what the warpgroup has staged is sent after it, and the buffer that comes next is free after it, for the thread
-that sends has waited until earlier copies have read it.
+Every warpgroup has buffers and a named barrier of its own, so that none waits for another's epilogue. One barrier for each chunk serves
+two purposes: after it the staged chunk is sent, and the next buffer is free. The sending thread has waited before it until earlier
+copies have read that buffer.
 """
 
 from __future__ import annotations

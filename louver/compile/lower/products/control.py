@@ -149,7 +149,6 @@ def _bind(low: Lowering, block: Block, at: Origin) -> None:
 
 
 def _origin(low: Lowering, op: ops.TilesOp) -> Origin:
-    """Registers for a tile's origin."""
     k = low.k
     has_entries, cuts = "batch" in low.sizes or "entries" in low.sizes, op.ranges is not None
     m, n, entry = k.mov(0), k.mov(0), k.mov(0) if has_entries else None

@@ -1,4 +1,4 @@
-"""Elements in memory and the registers that an epilogue holds them in: f32 for floating-point values, 32 bits for integers."""
+"""Converts between elements in memory and the registers of an epilogue: f32 for floating-point values, 32 bits for integers."""
 
 from __future__ import annotations
 

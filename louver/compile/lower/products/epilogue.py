@@ -1,7 +1,7 @@
 """The epilogue graph of a store, on one element of the output at a time.
 
-What the graph reads besides the sums is loaded as seldom as its place allows: scalars once a tile, vectors once a row or
-column, arrays once an element (`addends`).
+The graph's other inputs are loaded as rarely as possible: scalars once a tile, vectors once a row or column, arrays once an element
+(`addends`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from louver.formats.dtypes import element_type
 from louver.ir.arith import FPToSIOp, SIToFPOp
 from louver.ir.comparisons import CmpfOp, SelectOp
 from louver.ir.elementwise import choice_of, step_of
+from louver.ir.refusal import source_location
 from louver.ir.sched import ops
 from louver.ir.sched.epilogue import MatrixOp, ScalarOp
 from louver.ir.sched.types import PointerType
@@ -115,7 +116,9 @@ def scalars(low: Lowering, op: Epilogue) -> Known:
                 loaded[operand] = low.values[operand]
         if isinstance(each, ScalarOp):
             # Read where all threads read it: no bound to check.
-            loaded[each.result] = load_element(low, Address(low.register(each.pointer)), pointee(each.pointer), None)
+            with low.k.at(source_location(each.location)):
+                address = Address(low.register(each.pointer))
+                loaded[each.result] = load_element(low, address, pointee(each.pointer), None)
     return loaded
 
 
@@ -133,7 +136,7 @@ def array_cursors(low: Lowering, op: Epilogue, axis: Axis, index: Reg, other: Re
     k = low.k
     found: Cursors = {}
     for each in op.body.block.ops:
-        if isinstance(each, MatrixOp) and _outer(each) == axis:
+        if isinstance(each, MatrixOp) and ("m" if each.transposed is None else "n") == axis:
             place = k.mad_lo(k.widen_u64(index), low.register(each.pitch), k.widen_u64(other))
             found[each.result] = k.mad_lo(place, _bytes(each.matrix), low.register(each.matrix))
     return found
@@ -145,7 +148,8 @@ def vectors(low: Lowering, op: Epilogue, at: Cursors, inside: Reg, offset: int =
     for each in op.body.block.ops:
         if isinstance(each, ops.VectorOp) and each.result in at:
             address = Address(at[each.result], offset * _bytes(each.vector))
-            found[each.result] = load_element(low, address, pointee(each.vector), inside)
+            with low.k.at(source_location(each.location)):
+                found[each.result] = load_element(low, address, pointee(each.vector), inside)
     return found
 
 
@@ -157,11 +161,6 @@ def reads_arrays(op: Epilogue) -> bool:
 def reads_columns(op: Epilogue) -> bool:
     """Whether the epilogue reads vectors along the columns."""
     return any(isinstance(each, ops.VectorOp) and each.axis.data == "n" for each in op.body.block.ops)
-
-
-def _outer(op: MatrixOp) -> Axis:
-    """The axis of the output that counts the rows of an array in memory."""
-    return "m" if op.transposed is None else "n"
 
 
 def _bytes(pointer: SSAValue) -> int:
@@ -184,29 +183,34 @@ def evaluate(low: Lowering, op: Epilogue, sums: Reg | Sequence[Reg], known: Know
     given = [sums] if isinstance(sums, Reg) else sums
     values: Known = {**dict(zip(block.args, given, strict=True)), **known}
     for each in block.ops:
-        match each:
-            case ops.VectorOp() | ScalarOp() | MatrixOp():
-                pass
-            case ops.YieldOp():
+        with low.k.at(source_location(each.location)):
+            if isinstance(each, ops.YieldOp):
                 return _register(low, values[each.value])
-            case arith.ConstantOp(value=FloatAttr() as number):
-                values[each.result] = Imm(float(number.value.data))
-            case arith.AddiOp():
-                values[each.result] = low.k.add(values[each.lhs], values[each.rhs])
-            case arith.TruncFOp() | SIToFPOp():
-                values[each.result] = _converted(low, _register(low, values[each.input]), each)
-            case FPToSIOp():
-                values[each.result] = _emit(low, F32ToInteger("s32", "rzi"), values[each.input])
-            case CmpfOp():
-                # Its choice emits it.
-                pass
-            case SelectOp():
-                values[each.result] = _chosen(low, each, values)
-            case arith.ExtFOp():
-                values[each.result] = values[each.input]
-            case _:
-                values[each.results[0]] = _step(low, each, values)
+            _evaluate(low, each, values)
     raise ValueError("an epilogue region ends with sched.yield")
+
+
+def _evaluate(low: Lowering, op: Operation, values: Known) -> None:
+    match op:
+        case ops.VectorOp() | ScalarOp() | MatrixOp():
+            pass
+        case arith.ConstantOp(value=FloatAttr() as number):
+            values[op.result] = Imm(float(number.value.data))
+        case arith.AddiOp():
+            values[op.result] = low.k.add(values[op.lhs], values[op.rhs])
+        case arith.TruncFOp() | SIToFPOp():
+            values[op.result] = _converted(low, _register(low, values[op.input]), op)
+        case FPToSIOp():
+            values[op.result] = _emit(low, F32ToInteger("s32", "rzi"), values[op.input])
+        case CmpfOp():
+            # Its choice emits it.
+            pass
+        case SelectOp():
+            values[op.result] = _chosen(low, op, values)
+        case arith.ExtFOp():
+            values[op.result] = values[op.input]
+        case _:
+            values[op.results[0]] = _step(low, op, values)
 
 
 def _step(low: Lowering, op: Operation, values: Known) -> Reg:

@@ -1,4 +1,4 @@
-"""`lower-to-ptx`: schedule IR, offsets assigned, to a PTX module."""
+"""`lower-to-ptx`: schedule IR with assigned offsets to a PTX module."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from louver.compile.lower.products import (
 )
 from louver.compile.lower.products.batch_indices import entry_in_hand
 from louver.compile.lower.products.state import Barriers, Lowering, Ring
+from louver.ir.refusal import source_location
 from louver.ir.sched import ops, staged
 from louver.ir.sched.types import MapType, PointerType, SizeType
 from louver.ptx.builder import KernelBuilder
@@ -101,6 +102,11 @@ def _lower_block(low: Lowering, block: Block) -> None:
 
 
 def _lower_op(low: Lowering, op: Operation) -> None:
+    with low.k.at(source_location(op.location)):
+        _lower_placed(low, op)
+
+
+def _lower_placed(low: Lowering, op: Operation) -> None:
     match op:
         case ops.TilesOp():
             control.lower_tiles(low, op, lambda block: _lower_block(low, block))

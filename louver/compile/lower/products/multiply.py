@@ -39,7 +39,6 @@ def _accumulate(low: Lowering, op: ops.MmaOp) -> Reg:
 
 
 def _map(low: Lowering, operand: str) -> MapType:
-    """The tensor map of an operand."""
     for argument in low.kernel.body.block.args:
         if isinstance(argument.type, MapType) and argument.type.operand.data == operand:
             return argument.type

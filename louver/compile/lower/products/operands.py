@@ -1,4 +1,4 @@
-"""What a consumer keeps in registers: accumulators and metadata sets; their addresses and loads."""
+"""A consumer's registers: accumulators and metadata sets; their addresses and loads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a thread's accumulators become in the epilogue, eight columns at a time."""
+"""Results of a thread's accumulators in the epilogue, eight columns at a time."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Results:
         return self.low.k.mov(0) if isinstance(end.value.type, IntegerType) else self.low.k.mov(0.0, kind="f32")
 
     def _strip(self, chunk: Chunk, group: int) -> Strip | None:
-        """What has been read of the arrays with this group's columns: it and its neighbours, when the first of them is asked for."""
+        """The loaded elements of the arrays for this group's columns. The first request loads its neighbours too."""
         addends = self.addends
         if addends is None:
             return None
@@ -136,7 +136,7 @@ class Results:
         return self.strips[start]
 
     def _column(self, offset: int) -> Known:
-        """What the epilogue reads along one column that this thread holds."""
+        """The values that the epilogue reads along one column of this thread."""
         low, op = self.low, self.op
         if not reads_columns(op):
             return {}

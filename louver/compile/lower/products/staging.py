@@ -1,4 +1,4 @@
-"""Where a warpgroup stages its results for bulk stores: buffers, swizzled lines, and a lane's place among them.
+"""The staging area of a warpgroup for bulk stores: buffers, swizzled lines, and each lane's place in them.
 
 A chunk is 64 rows of m by some columns of n; 32 rows of a gated product, for which a warp has 8 of them, not 16. It is staged as the boxes of the output's tensor map: along n for an output
 [M, N] (64 lines a box, one a row), along m for an output [N, M] (one line a column).
@@ -23,7 +23,7 @@ from louver.ptx.module import Reg
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What is staged and sent at a time. block: which 64 rows of the warpgroup. column: the first of `columns`, in the tile.
+    """A chunk that is staged and sent at once. block: which 64 rows of the warpgroup. column: the first of `columns`, in the tile.
 
     offset: bytes from the area's start register to the chunk's buffer.
     """

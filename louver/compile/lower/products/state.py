@@ -1,4 +1,4 @@
-"""What lowering knows while it walks a kernel: parameters, shared-memory layout, and where each role stands."""
+"""State of lowering: parameters, shared-memory layout, and the position of each role."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class TileWalk:
 
 @dataclass(slots=True)
 class ConsumerState:
-    """What a multiplying warpgroup holds: accumulators [block][register], metadata words [set][block][word], promoted sums
+    """The registers of a consumer warpgroup: accumulators [block][register], metadata words [set][block][word], promoted sums
     [block][register] (none where nothing is promoted).
     """
 

@@ -1,4 +1,4 @@
-"""Copies from global to shared memory that run while the program goes on: `cp.async`, a chunk of 4 to 16 bytes each."""
+"""Asynchronous copies from global to shared memory: `cp.async`, 4 to 16 bytes each."""
 
 from __future__ import annotations
 

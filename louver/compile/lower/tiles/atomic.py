@@ -1,4 +1,4 @@
-"""Atomic operations by one of the threads that hold an element: sums of neighbours together, all else element by element."""
+"""Atomic operations by one of the threads that hold an element: sums of neighbours together, all others element by element."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WHOLE = {"max": ("max", "s"), "min": ("min", "s"), "umax": ("max", "u"), "umin"
 def lower_atomic(low: Lowering, op: AtomicOp) -> Registers | None:
     """Changes of memory, element by element; None where nothing uses what was there. All orders but `relaxed` are acq_rel."""
     if op.scope.data == "sys":
-        raise unsupported("atomic operations are seen on one GPU: their scope is 'gpu' or 'cta'", op)
+        raise unsupported("the scope of an atomic operation must be 'gpu' or 'cta'", op)
     form = _form(op, element_of(op.value.type))
     layout = layout_of(low, op.value)
     pointers = low.values[op.ptr]
@@ -125,7 +125,7 @@ def _form(op: AtomicOp, element: Attribute) -> AtomicAdd | AtomicUpdate | Atomic
             return AtomicUpdate("exch", "b64" if bits == 64 else "b32", returns=True)
         case _:
             raise unsupported(
-                f"atomic operations add f32, f16 and bf16, exchange f32, and do all of theirs on integers of 32 and 64 bits: "
-                f"there is no {kind} of {element}",
+                "atomic operations are add on f32, f16 and bf16, exchange on f32, and all kinds on integers of "
+                f"32 and 64 bits: there is no {kind} of {element}",
                 op,
             )

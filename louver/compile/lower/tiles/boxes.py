@@ -1,4 +1,4 @@
-"""Boxes by bulk copies, which one thread begins, and the barriers at which their bytes arrive, which all threads wait for."""
+"""Bulk copies of boxes, started by one thread, and the barriers on which all threads wait for their bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def lower_memory(low: Lowering, op: LocalAllocOp | SlotOp | InitBarriersOp) -> R
 
 
 def lower_boxes(low: Lowering, op: BoxCopiesOp | WaitBarrierOp | EvenBarriersOp) -> None:
-    """What a loop does with its ring."""
+    """Lowers an operation of a loop on its ring."""
     match op:
         case BoxCopiesOp():
             _copy_boxes(low, op)
@@ -88,7 +88,7 @@ def _copy_boxes(low: Lowering, op: BoxCopiesOp) -> None:
 
 
 def _begin_boxes(low: Lowering, *, apart: bool) -> None:
-    """What threads stored before, to arrays or where the slots are now, bulk copies see after a fence of each thread, once they have met."""
+    """Makes earlier stores visible to bulk copies: each thread fences, then all threads meet."""
     stored = low.accesses.unpublished and not apart
     unfenced = low.accesses.unfenced
     if stored:

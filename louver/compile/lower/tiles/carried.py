@@ -1,4 +1,4 @@
-"""What loops carry: registers of their own for each value, one an element, or one for several where these lie in such already."""
+"""Registers of values that loops carry: one for each element, or one for several packed elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops and branches. What decides them is a scalar, the same in all threads, so that no warp divides."""
+"""Loops and branches. Their conditions are scalars, the same in all threads, so that no warp diverges."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from louver.ir.tile import (
     WaitBarrierOp,
 )
 from louver.ir.tile.staging import in_shared
-from louver.ptx.module import Reg
 
 LowerBlock: TypeAlias = Callable[[Block], None]
 
@@ -42,7 +41,7 @@ def _elements(low: Lowering, carried: Sequence[Carried]) -> list[Registers]:
 
 
 def _carry_on(low: Lowering, carried: Sequence[Carried], block: Block) -> None:
-    """What a loop carries becomes what a block ends with."""
+    """Moves the values at a block's end to the registers that the loop carries."""
     ends = [each.held(low, end) for each, end in zip(carried, _ends(low, block), strict=True)]
     _assign(low, [each.registers for each in carried], ends)
 
@@ -89,6 +88,9 @@ def _may_follow(low: Lowering, *blocks: Block) -> None:
                 low.have_put(op.slot, fenced=fenced)
             case ConvertLayoutOp() if in_shared(op.result):
                 low.have_put(op.result, fenced=fenced)
+            case DotOp():
+                # It fences the parts that it stores.
+                pass
             case _:
                 low.accesses.unfenced |= op in low.rooms.exchanges and not fenced
 
@@ -163,7 +165,8 @@ def lower_while(low: Lowering, op: scf.WhileOp, lower_block: LowerBlock) -> None
         end = before.last_op
         assert isinstance(end, scf.ConditionOp)
         passed = [Carried.of(low, value, op) for value in end.operands[1:]]
-        condition = _condition(low, end)
+        # A copy, which the second region leaves as it is.
+        condition = low.copy(low.scalar(end.condition))
         with k.if_(condition, uniform=True):
             _bind(low, after.args, _elements(low, passed))
             lower_block(after)
@@ -171,8 +174,3 @@ def lower_while(low: Lowering, op: scf.WhileOp, lower_block: LowerBlock) -> None
         loop.repeat_if(condition)
     _may_follow(low, before, after)
     _bind(low, op.results, _elements(low, passed))
-
-
-def _condition(low: Lowering, end: scf.ConditionOp) -> Reg:
-    """A copy, which the second region leaves as it is."""
-    return low.copy(low.scalar(end.condition))

@@ -1,4 +1,4 @@
-"""Between dense and kept elements, group by group: each thread has the codes of its own groups.
+"""Conversion between dense and kept elements, group by group: each thread has the codes of its own groups.
 
 `prmt` places bytes by a selector. It makes selectors too: of a table of four bytes it takes one for each index of an entry's codes.
 """

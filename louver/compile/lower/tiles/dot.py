@@ -1,14 +1,16 @@
-"""Products by `Mma`, one for each 16×8 block of sums and step of K; which registers they take follows from the encodings."""
+"""Products by `Mma`, one for each 16×8 block of sums and step of K; the encodings give their registers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias, cast
 
 from xdsl.dialects.builtin import Float16Type
 from xdsl.ir import SSAValue
 
+from louver.compile.lower.tiles.exact import part_pairs, parts_of, without_nan
 from louver.compile.lower.tiles.numbers import from_f32, to_f32
 from louver.compile.lower.tiles.packing import WORD, pack_elements
 from louver.compile.lower.tiles.state import Lowering, Registers
@@ -79,13 +81,17 @@ def lower_dot(low: Lowering, op: DotOp) -> Registers:
     rows = range(0, max(ROWS * warps[0], operand_rows(layout, transposed)), ROWS * warps[0])
     columns = range(0, max(COLUMNS * warps[1], operand_rows(layout, not transposed)), COLUMNS * warps[1])
     words: dict[tuple[int, int], Reg] = {}
-    right_words: dict[tuple[int, int], tuple[Reg, ...]] = {}
+    right_words: dict[tuple[int, int], Sequence[tuple[Reg, ...]]] = {}
     # Step of K by step of K: operands of one are in registers at a time, where the assembler converts them too.
     for k in range(0, b.rows, product.k):
         for row in rows:
             stored = k // 2 if sparse else k
-            a_words = fragment_words(
-                low, lambda r, c, row=row, stored=stored: a.at(row + r, stored + c), product.a_fragment, product.a
+            a_words = fragment_parts(
+                low,
+                lambda r, c, row=row, stored=stored: a.at(row + r, stored + c),
+                product.a_fragment,
+                product.a,
+                op.parts,
             )
             extra: tuple[Reg, ...] = ()
             each = product
@@ -94,8 +100,12 @@ def lower_dot(low: Lowering, op: DotOp) -> Registers:
                 extra = (metadata_word(low, metadata, row // METADATA_ROWS, k, left, words),)
             for column in columns:
                 if (column, k) not in right_words:
-                    right_words[column, k] = fragment_words(
-                        low, lambda r, c, k=k, column=column: b.at(k + r, column + c), product.b_fragment, product.b
+                    right_words[column, k] = fragment_parts(
+                        low,
+                        lambda r, c, k=k, column=column: b.at(k + r, column + c),
+                        product.b_fragment,
+                        product.b,
+                        op.parts,
                     )
                 _multiply(
                     low,
@@ -135,15 +145,24 @@ def _selected(product: Mma, k: int) -> Mma:
 def _multiply(
     low: Lowering,
     product: Mma,
-    operands: tuple[tuple[Reg, ...], tuple[Reg, ...], tuple[Reg, ...]],
+    operands: tuple[Sequence[tuple[Reg, ...]], Sequence[tuple[Reg, ...]], tuple[Reg, ...]],
     sums: list[Reg],
     at: Sequence[int],
 ) -> None:
-    """Add one product to the sums `at`, in new registers."""
+    """Add one product to the sums `at`, in new registers. operands: parts of A, parts of B, metadata."""
     a, b, extra = operands
-    results = tuple(low.k.regs(sums[0].type, len(at)))
-    low.k.emit(product, results, a, b, tuple(sums[place] for place in at), *extra)
-    for place, result in zip(at, results, strict=True):
+    before = tuple(sums[place] for place in at)
+    total = before if len(a) == 1 else (low.constant(0.0, "f32"),) * len(at)
+    for left, right in part_pairs(len(a)):
+        if len(a) > 1 and left == right == 0:
+            total = without_nan(low, total)
+        results = tuple(low.k.regs(sums[0].type, len(at)))
+        low.k.emit(product, results, a[left], b[right], total, *extra)
+        total = results
+    if len(a) > 1:
+        # Tensor cores cut what they add to a sum. An addition of f32 rounds.
+        total = tuple(low.k.add_f32(*pair) for pair in zip(before, total, strict=True))
+    for place, result in zip(at, total, strict=True):
         sums[place] = result
 
 
@@ -153,7 +172,19 @@ def _sum_places(layout: Layout, transposed: bool, row: int, column: int) -> list
     return [tile.at(row + r, column + c).index for r, c in ((0, 0), (0, 1), (8, 0), (8, 1))]
 
 
-def fragment_words(low: Lowering, find: Find, fragment: Fragment, name: str) -> tuple[Reg, ...]:
+def fragment_parts(low: Lowering, find: Find, fragment: Fragment, name: str, count: int) -> Sequence[tuple[Reg, ...]]:
+    """The operand's 32-bit registers of one instruction, for each of its parts."""
+    known: dict[tuple[int, int], Registers] = {}
+
+    def part(number: int, row: int, column: int) -> Reg:
+        if (row, column) not in known:
+            known[row, column] = parts_of(low, find(row, column), count)
+        return known[row, column][number]
+
+    return [_fragment_words(low, partial(part, number), fragment, name) for number in range(count)]
+
+
+def _fragment_words(low: Lowering, find: Find, fragment: Fragment, name: str) -> tuple[Reg, ...]:
     """The operand's 32-bit registers of one instruction."""
     rows, columns = fragment.coordinates()
     count, packed = fragment.registers, fragment.packed

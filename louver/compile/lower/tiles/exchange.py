@@ -1,4 +1,4 @@
-"""Elements that change threads: by shuffles within a warp, or through shared memory, as `louver.compile.plan.encode.exchange_plan` has it."""
+"""Moves elements between threads, by shuffles within a warp or through shared memory (`louver.compile.plan.encode.exchange_plan`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What is known of integers and addresses while a kernel is lowered: which are sums with a constant, and what divides them.
+"""Facts about integers and addresses during lowering: sums with a constant, and powers of two that divide them.
 
-Elements that a thread holds next to each other differ by constants. An integer is known as a register plus a constant, through
-sums, products with constants and extensions; so are addresses. Accesses then share a register and differ in their offsets, and
-neighbours are moved together where the address is a multiple of as many bytes.
+Neighbouring elements of a thread differ by constants. An integer or an address is kept as a register plus a constant, through sums,
+products with constants and extensions. Accesses then share a register and differ in their offsets. Neighbours move together where
+the address is a multiple of their bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Facts:
         return cls(multiple, WHOLE, number) if 0 <= number < WHOLE else cls(multiple)
 
     def rest(self, period: int) -> int | None:
-        """What the rest by a power of two is at most; None where that is not known."""
+        """An upper bound of the remainder by a power of two; None if unknown."""
         if self.multiple % period == 0:
             return 0
         return self.most if period <= self.period and self.most < period else None

@@ -1,4 +1,4 @@
-"""A kernel of register tiles: parameters, each operation in order, and the memory that exchanges need."""
+"""Lowers a kernel of register tiles: parameters, each operation in order, and the memory of exchanges."""
 
 from __future__ import annotations
 
@@ -38,9 +38,8 @@ from louver.compile.lower.tiles.warpgroup_dot import DotInParts, lower_warpgroup
 from louver.compile.plan.encode.anchors import is_tile
 from louver.compile.plan.encode.unit import by_warpgroups, in_parts
 from louver.compile.plan.feeds.chunks import Runs
-from louver.compile.signature import kernel_name
-from louver.compile.tile_signature import ArgumentParameter, BoxParameter
-from louver.ir.refusal import unsupported
+from louver.compile.signature import ArgumentParameter, BoxParameter, kernel_name
+from louver.ir.refusal import source_location, unsupported
 from louver.ir.tile import (
     AsyncCommitOp,
     AsyncCopyOp,
@@ -153,8 +152,6 @@ def _scales_a_dot(op: Operation | Block) -> bool:
 
 
 class _Kernel:
-    """The lowering of one kernel."""
-
     def __init__(self, low: Lowering) -> None:
         self.low = low
 
@@ -211,11 +208,16 @@ class _Kernel:
                 dot.begin(number)
             low.finish_products()
             for op in operations:
-                made = dict(zip(places, self._elements(op, places), strict=True))
+                with low.k.at(source_location(op.location)):
+                    made = dict(zip(places, self._elements(op, places), strict=True))
                 before = low.values.get(op.results[0], low.values[op.operands[0]])
                 low.values[op.results[0]] = tuple(made.get(at, each) for at, each in enumerate(before))
 
     def _operation(self, op: Operation) -> None:
+        with self.low.k.at(source_location(op.location)):
+            self._lower(op)
+
+    def _lower(self, op: Operation) -> None:
         low = self.low
         if low.pending and not self._goes_on(op):
             low.finish_products()
@@ -268,7 +270,6 @@ class _Kernel:
         )
 
     def _value(self, op: Operation) -> Registers:
-        """The registers of an operation's only result."""
         low = self.low
         match op:
             case arith.ConstantOp():

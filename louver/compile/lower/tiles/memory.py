@@ -1,6 +1,6 @@
 """Loads and stores, by the threads that hold the elements.
 
-Of threads that hold the same elements all load them, and one stores them.
+Where several threads hold the same elements, all of them load, and one stores.
 """
 
 from __future__ import annotations

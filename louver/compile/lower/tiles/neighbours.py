@@ -1,4 +1,4 @@
-"""Which elements of an access are moved together: neighbours in memory, at an aligned address, under one condition."""
+"""Chooses elements of an access that move together: neighbours in memory, at an aligned address, under one condition."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Arithmetic on one element: each operation of `arith` and `math` on registers, and conversions between element types.
 
-f16 and bf16 are computed in f32 and rounded after each operation. Integers of 8 and 16 bits are extended again after each.
+f16 and bf16 are computed in f32 and rounded after each operation. Integers of 8 and 16 bits are extended again after each operation.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _resized(low: Lowering, op: Operation, operands: Registers) -> Reg:
     """Floating-point numbers in another type."""
     source, result = (element_of(value.type) for value in (op.operands[0], op.results[0]))
     if isinstance(op, FpToFpOp) and op.rounding is not None and op.rounding.data != "rtne":
-        raise unsupported("numbers are rounded to nearest even (rtne)", op)
+        raise unsupported("a conversion must round to nearest even (rtne)", op)
     return from_f32(low, to_f32(low, operands[0], source), result)
 
 
@@ -136,7 +136,7 @@ def _whole(name: str, *, unsigned: bool = False) -> Rule:
         if operands[0].type == "pred":
             logic = {"add": "xor", "sub": "xor", "mul.lo": "and"}
             if name not in logic:
-                raise unsupported("booleans have and, or, xor and comparisons: extend them first", op)
+                raise unsupported("booleans support and, or, xor and comparisons: convert them to integers first", op)
             return low.emit(Binary(logic[name], "pred"), *operands)
         bits = bits_of(element)
         a, b = (without_sign(low, each, bits) for each in operands) if unsigned else operands
@@ -299,7 +299,9 @@ def _to_whole(low: Lowering, op: Operation, operands: Registers) -> Reg:
     source, result = (element_of(value.type) for value in (op.operands[0], op.results[0]))
     bits, signed = bits_of(result), isinstance(op, ours.FPToSIOp)
     if bits == 1:
-        raise unsupported("floating-point numbers become integers of 8 to 64 bits: compare them with 0", op)
+        raise unsupported(
+            "floating-point numbers convert to integers of 8 to 64 bits: for a boolean, compare with 0", op
+        )
     kind = signed_type(bits, unsigned=not signed)
     whole = low.emit(F32ToInteger(kind, "rzi"), to_f32(low, operands[0], source))
     if bits < 32:
@@ -325,7 +327,7 @@ def _bitcast(low: Lowering, op: Operation, operands: Registers) -> Reg:
         case _ if kinds[0] == kinds[1]:
             return register
         case _:
-            raise unsupported("bits are read as another type of the same width, up to 32", op)
+            raise unsupported("a bitcast needs a type of the same width, up to 32 bits", op)
 
 
 # --- comparisons and choices ---------------------------------------------------------------------------------------
@@ -334,7 +336,7 @@ def _compare_integers(low: Lowering, op: CmpiOp, operands: Registers) -> Reg:
     element = element_of(op.lhs.type)
     if operands[0].type == "pred":
         if predicate not in ("eq", "ne"):
-            raise unsupported("booleans are equal or not: extend them first", op)
+            raise unsupported("booleans are compared by == and != only: convert them to integers first", op)
         differ = low.emit(Binary("xor", "pred"), *operands)
         return differ if predicate == "ne" else low.inverted(differ)
     if isinstance(element, PointerType):
@@ -398,7 +400,7 @@ def element_bytes(element: Attribute, op: Operation) -> int:
     """Bytes of an element in memory. Refuses `op` for elements that tiles do not have."""
     kind = register_class(element, op)
     if kind == "pred":
-        raise unsupported("booleans in memory are integers of 8 bits: load and store those", op)
+        raise unsupported("booleans are integers of 8 bits in memory: load and store those", op)
     if is_integer(element):
         return bits_of(element) // 8
     if kind == "b16":

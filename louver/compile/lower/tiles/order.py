@@ -1,8 +1,7 @@
-"""Instructions in the order in which they are wanted: each right before its first reader, and those without a reader not at all.
+"""Orders instructions: each right before its first reader. Instructions without a reader are dropped.
 
-Lowering goes tile by tile: all addresses, all loads, all products. Values would be alive from their tile to the next one, in
-more registers than a thread has. What has no effect but its result is moved down to where that is read, loads too, but past no
-store and no barrier.
+Lowering goes tile by tile: all addresses, all loads, all products. Values would live from one tile to the next, in more registers than a
+thread has. So an instruction without effects moves down to its first reader. Loads move too, but not past a store or a barrier.
 """
 
 from __future__ import annotations
@@ -147,8 +146,6 @@ class _Unit:
 
 
 class _Order:
-    """One block's."""
-
     def __init__(self, block: Block, writes: Counter[Reg]) -> None:
         self.nodes: list[Node] = []
         self.makers: dict[Reg, _Unit] = {}

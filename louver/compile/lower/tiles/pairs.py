@@ -1,6 +1,6 @@
-"""Arithmetic on f16 two elements at a time, where a register holds two neighbours: the same results by half as many instructions.
+"""Arithmetic on pairs of f16 in one register: the same results by half as many instructions.
 
-A sum or product of two f16 that is rounded to f32 first and to f16 then is the one that is rounded once.
+Rounding a sum or product of two f16 to f32 first and then to f16 gives the same result as rounding once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reductions: in a thread's registers first, then among threads, as `louver.compile.plan.encode.reduction_plan` has it."""
+"""Reductions: in a thread's registers first, then among threads (`louver.compile.plan.encode.reduction_plan`)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def lower_reduction(low: Lowering, op: ReduceOp, lower_region: LowerRegion) -> t
         return lower_region(op, (*a, *b))
 
     def combined(places: Iterable[Vector], columns: Sequence[Registers], along: int) -> Totals:
-        """What a thread has, combined along a dimension."""
+        """A thread's elements, combined along a dimension."""
         found: Totals = {}
         for at, elements in zip(places, zip(*columns, strict=True), strict=True):
             where = at[:along] + at[along + 1 :]
@@ -102,7 +102,7 @@ def _shared_out(
 
 
 def _exchanged(low: Lowering, op: ReduceOp, totals: Totals, ways: Sequence[ExchangePlan]) -> list[Registers]:
-    """What each thread has of the totals of each operand after an exchange."""
+    """The totals of each operand that a thread has after an exchange."""
     found: list[Registers] = []
     rank = len(next(iter(totals)))
     for number, (source, way) in enumerate(zip(op.srcs, ways, strict=True)):
@@ -131,7 +131,7 @@ def from_lane(low: Lowering, elements: Sequence[Elements], bit: int) -> list[Ele
 
 
 def returned(op: CombiningOp) -> Sequence[SSAValue]:
-    """What the region of a reduction or scan ends with."""
+    """The values at the end of the region of a reduction or scan."""
     end = op.combine.block.last_op
     assert isinstance(end, ReduceReturnOp | ScanReturnOp)
     return end.values

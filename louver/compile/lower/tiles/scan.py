@@ -1,18 +1,20 @@
-"""Scans: each element combined with all before it, in blocks that double: registers, lanes and warps take part as the axis meets them.
+"""Scans in blocks of doubling size, over registers, lanes and warps in the order in which the axis meets them.
 
-In a block of twice the size, the second half's elements are combined with all of the first half.
+In a block of twice the size, the second half's elements are combined with all of the first half. As far as registers and lanes go, a
+thread finishes what it has of one line along the axis before the next one; warps exchange the totals of all lines at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from louver.compile.lower.tiles.exchange import as_number, as_truth, load_shared
 from louver.compile.lower.tiles.numbers import choose
 from louver.compile.lower.tiles.reduce import Elements, LowerRegion, from_lane, ordered
 from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.ir.tile import ScanOp
-from louver.ir.tile.layout import LANE_BITS
+from louver.ir.tile.layout import LANE_BITS, Vector
 from louver.isa.instruction import REGISTER_BITS
 from louver.isa.memory import Store
 from louver.ptx.module import Address, Reg
@@ -23,26 +25,38 @@ def lower_scan(low: Lowering, op: ScanOp, lower_region: LowerRegion) -> tuple[Re
     scan = _Scan(low, op, lower_region)
     axis, layout = op.axis.value.data, low.layout(op.srcs[0])
     threads = {step[axis]: bit for bit, step in enumerate(layout.thread)}
-    weight = 1
-    while weight < layout.shape[axis]:
+    lines: dict[Vector, list[int]] = {}
+    for number, place in enumerate(layout.registers):
+        lines.setdefault((*place[:axis], *place[axis + 1 :]), []).append(number)
+
+    def join(weight: int, line: Sequence[int]) -> None:
         if weight in threads:
-            scan.join_threads(threads[weight])
+            scan.join_threads(threads[weight], line)
         else:
-            places = [place[axis] for place in layout.registers]
             step = next(1 << bit for bit, step in enumerate(layout.register) if step[axis] == weight)
-            scan.join_registers([(number, number + step) for number, at in enumerate(places) if not at & weight])
-        weight *= 2
+            firsts = [number for number in line if not layout.registers[number][axis] & weight]
+            scan.join_registers([(number, number + step) for number in firsts])
+
+    weights = [1 << bit for bit in range(layout.shape[axis].bit_length() - 1)]
+    for in_warp, group in groupby(weights, lambda weight: threads.get(weight, 0) < LANE_BITS):
+        together = list(group)
+        for line in lines.values() if in_warp else [range(len(layout.registers))]:
+            for weight in together:
+                join(weight, line)
     return tuple(tuple(column) for column in zip(*scan.found, strict=True))
 
 
 class _Scan:
-    """found: each register's elements combined with those before them in their block. totals: of its whole block."""
+    """found: each register's elements combined with those before them in their block, in registers of their own. totals: of its whole block.
+
+    What is found changes in place, so that no instruction waits for others with all that it takes.
+    """
 
     def __init__(self, low: Lowering, op: ScanOp, lower_region: LowerRegion) -> None:
         self.low, self.op, self.lower_region = low, op, lower_region
         self.reverse = bool(op.reverse.value.data)
-        self.found: list[Elements] = list(zip(*(low.values[source] for source in op.srcs), strict=True))
-        self.totals = list(self.found)
+        self.totals: list[Elements] = list(zip(*(low.values[source] for source in op.srcs), strict=True))
+        self.found = [tuple(map(low.copy, each)) for each in self.totals]
         self._made: dict[tuple[Elements, Elements], Elements] = {}
 
     def join_registers(self, pairs: Sequence[tuple[int, int]]) -> None:
@@ -50,26 +64,35 @@ class _Scan:
         for pair in pairs:
             first, second = reversed(pair) if self.reverse else pair
             total = self._combine(self.totals[first], self.totals[second])
-            self.found[second] = self._combine(self.totals[first], self.found[second])
+            self._replace(second, self._combined(self.totals[first], self.found[second]))
             self.totals[first] = self.totals[second] = total
 
-    def join_threads(self, bit: int) -> None:
-        """Blocks whose halves are in threads that differ in one bit of their numbers."""
+    def join_threads(self, bit: int, numbers: Sequence[int]) -> None:
+        """Blocks whose halves are in threads that differ in one bit of their numbers. numbers: of the registers."""
         low = self.low
-        mine = list(dict.fromkeys(self.totals))
+        mine = list(dict.fromkeys(self.totals[number] for number in numbers))
         others = dict(zip(mine, _from_thread(low, self.op, mine, bit), strict=True))
         first = low.k.setp("ne" if self.reverse else "eq", "u32", low.k.and_(low.thread, 1 << bit), 0)
-        for number, (total, own) in enumerate(zip(list(self.totals), list(self.found), strict=True)):
-            joined = self._combine(others[total], own)
-            self.found[number] = tuple(choose(low, first, a, b) for a, b in zip(own, joined, strict=True))
+        for number in numbers:
+            own = self.found[number]
+            joined = self._combined(others[self.totals[number]], own)
+            self._replace(number, tuple(choose(low, first, a, b) for a, b in zip(own, joined, strict=True)))
         # Both threads combine in the same order, so that both get the same total.
         whole = {each: self._combine(*ordered(low, first, each, others[each])) for each in mine}
-        self.totals = [whole[each] for each in self.totals]
+        for number in numbers:
+            self.totals[number] = whole[self.totals[number]]
+
+    def _replace(self, number: int, elements: Elements) -> None:
+        for into, each in zip(self.found[number], elements, strict=True):
+            self.low.k.mov(each, into=into)
 
     def _combine(self, a: Elements, b: Elements) -> Elements:
         if (a, b) not in self._made:
-            self._made[a, b] = self.lower_region(self.op, (*a, *b))
+            self._made[a, b] = self._combined(a, b)
         return self._made[a, b]
+
+    def _combined(self, a: Elements, b: Elements) -> Elements:
+        return self.lower_region(self.op, (*a, *b))
 
 
 def _from_thread(low: Lowering, op: ScanOp, elements: Sequence[Elements], bit: int) -> list[Elements]:

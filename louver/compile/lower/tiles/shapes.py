@@ -1,16 +1,17 @@
-"""Operations that name or repeat elements: no thread gives any of its elements to another one."""
+"""Operations that rename or repeat elements without moving them between threads."""
 
 from __future__ import annotations
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IntegerAttr
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation
 
 from louver.compile.lower.tiles.numbers import from_f32
 from louver.compile.lower.tiles.state import Lowering, Registers, element_of, register_class
 from louver.compile.lower.tiles.sums import plus_constant
 from louver.compile.plan.encode.anchors import is_tile
 from louver.ir.refusal import unsupported
+from louver.ir.splat import first_of, is_splat
 from louver.ir.tile import BroadcastOp, ExpandDimsOp, JoinOp, MakeRangeOp, ReshapeOp, SplatOp, SplitOp, TransOp
 from louver.ir.tile.layout import Layout, Vector
 from louver.ir.tile.types import tensor_of
@@ -23,20 +24,14 @@ def lower_constant(low: Lowering, op: arith.ConstantOp) -> Registers:
     match op.value:
         case IntegerAttr() | FloatAttr():
             number: int | float = op.value.value.data
-        case DenseIntOrFPElementsAttr() if _has_one_number(op.value):
-            number = next(iter(op.value.iter_values()))  # type: ignore[assignment]
+        case DenseIntOrFPElementsAttr() if is_splat(op.value):
+            number = first_of(op.value)
         case _:
-            raise unsupported("a constant tile has one number everywhere", op)
+            raise unsupported("a constant tile must have one number for all elements", op)
     element = element_of(op.result.type)
     kind = register_class(element, op)
     register = _constant(low, number, kind) if kind != "b16" else _narrow(low, op, float(number))
     return (register,) * (len(low.layout(op.result).registers) if is_tile(op.result) else 1)
-
-
-def _has_one_number(value: DenseIntOrFPElementsAttr) -> bool:
-    """Whether all elements have the same bits: NaN is not equal to itself."""
-    bits, count = value.data.data, len(value)
-    return bits == bits[: len(bits) // count] * count
 
 
 def _constant(low: Lowering, number: float, kind: RegType) -> Reg:
@@ -83,17 +78,13 @@ def _source_place(op: Operation, place: Vector, source: Layout) -> Vector:
         case _:
             assert isinstance(op, ReshapeOp)
             flat = 0
-            for at, size in zip(place, _shape(op.result), strict=True):
+            for at, size in zip(place, tensor_of(op.result).get_shape(), strict=True):
                 flat = flat * size + at
             found: list[int] = []
             for size in reversed(source.shape):
                 flat, rest = divmod(flat, size)
                 found.append(rest)
             return tuple(reversed(found))
-
-
-def _shape(value: SSAValue) -> Vector:
-    return tensor_of(value).get_shape()
 
 
 def lower_join(low: Lowering, op: JoinOp) -> Registers:

@@ -1,4 +1,4 @@
-"""Tiles that stand in shared memory: operands of dots."""
+"""Tiles in shared memory: operands of dots."""
 
 from __future__ import annotations
 

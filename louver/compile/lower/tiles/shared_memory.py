@@ -1,4 +1,4 @@
-"""Where tiles and exchanges stand in shared memory: in one place what is not needed at the same time."""
+"""Places tiles and exchanges in shared memory; those that are not needed at the same time share a place."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
+from louver.compile.lower.tiles.exact import PART_ALIGNMENT, parts_bytes
 from louver.compile.lower.tiles.exchange import conversion_of, exchange_plan
 from louver.compile.lower.tiles.state import Rooms, element_of, register_class
 from louver.compile.plan.encode.anchors import is_tile
@@ -67,9 +68,10 @@ def place_shared(function: FuncOp, target: Target) -> Rooms:
     staged = {each.what: start for each, start in placed if isinstance(each.what, SSAValue)}
     exchanges = {each.what: start for each, start in placed if isinstance(each.what, Operation)}
     for each, _ in placed:
-        if isinstance(each.what, Operation) and each.bytes > limit:
+        if isinstance(each.what, Operation) and not isinstance(each.what, DotOp) and each.bytes > limit:
             raise unsupported(
-                f"tiles are exchanged through {limit} bytes of shared memory, not {each.bytes}: choose smaller blocks",
+                f"a tile is exchanged through at most {limit} bytes of shared memory, not {each.bytes}: choose "
+                "smaller blocks",
                 each.what,
             )
     reused = frozenset(
@@ -117,7 +119,7 @@ class _Walk:
         self.tiles: dict[SSAValue, list[SSAValue]] = {}
 
     def wanted(self) -> Iterator[_Wanted]:
-        """What is wanted, and while."""
+        """The wanted bytes, and the time span."""
         for op, number in self.numbers.items():
             if isinstance(op, InitBarriersOp):
                 # Barriers are what they are until the kernel ends.
@@ -126,6 +128,8 @@ class _Walk:
                 tile = tile_of(op.result)
                 size = op.slots.value.data * slot_bytes(op.result) if isinstance(op, LocalAllocOp) else tile.bytes
                 yield _Wanted(op.result, size, tile.swizzle.repeat, number, self._last(op.result))
+            elif isinstance(op, DotOp) and (size := parts_bytes(op)):
+                yield _Wanted(op, size, PART_ALIGNMENT, number, self._end(op, op.parent_block()))
             elif size := _exchange_bytes(op, self.means):
                 yield _Wanted(op, size, BANK_LINE, number, self.ends[op])
 
@@ -157,7 +161,7 @@ class _Walk:
 
 
 def _names(op: Operation, index: int) -> list[SSAValue]:
-    """What else the operand of this index, a tile in shared memory, is called by an operation."""
+    """The other names that an operation gives to the operand of this index, a tile in shared memory."""
     match op:
         case scf.ForOp() if index >= 3:
             return [op.body.block.args[index - 2], op.results[index - 3]]

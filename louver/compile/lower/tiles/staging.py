@@ -1,4 +1,4 @@
-"""Tiles between registers and shared memory, in the ways of `louver.compile.plan.encode.shared_access`: by vectors, or as matrices.
+"""Moves tiles between registers and shared memory, by vectors or as matrices (`louver.compile.plan.encode.shared_access`).
 
 Every step of a layout is a power of two, so that an address is an exclusive or of what each bit of a thread's and a register's number
 adds: a part of the thread, once a kernel, and constants.

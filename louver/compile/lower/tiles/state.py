@@ -1,4 +1,4 @@
-"""What lowering a kernel of register tiles knows: registers of each value, and what a thread has to know of itself once.
+"""State of lowering register tiles: registers of each value, and facts that a thread computes once.
 
 A tile is a list of registers, one an element, in the order of its layout; a scalar is one register. Booleans are predicates,
 integers of up to 32 bits are 32-bit registers extended by their sign (u8 by zeros), f16, bf16 and 8-bit floats are 16-bit
@@ -159,7 +159,7 @@ class Lowering:
 
     @property
     def means(self) -> Means:
-        """What exchanges have."""
+        """The means of exchanges on the target."""
         return Means.of(self.target)
 
     def multiple(self, value: SSAValue) -> int:
@@ -360,12 +360,12 @@ class Lowering:
         if self.accesses.takes or self.accesses.puts:
             self.barrier()
 
-    def begin_exchange(self, *, alone: bool) -> None:
+    def begin_exchange(self, *, alone: bool, fenced: bool = True) -> None:
         """Before elements are put where others take them: what stood there has been loaded. alone: by the same warp."""
         if alone:
             self._meet_in_warp()
         elif self.accesses.takes or self.accesses.puts:
-            self.barrier()
+            self.barrier(fenced=fenced)
 
     def take_exchanged(self, *, alone: bool) -> None:
         """Between the stores of an exchange and its loads. alone: each warp loads what it has stored."""

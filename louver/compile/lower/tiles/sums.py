@@ -1,6 +1,6 @@
-"""Integers and addresses as sums with a constant: arithmetic that makes one register for all elements that differ by constants.
+"""Integers and addresses as sums with a constant: elements that differ by constants share one register.
 
-Each element has its own register still, which a plain addition gives; those that nothing reads the assembler drops.
+A plain addition still gives each element its own register; the assembler drops registers that nothing reads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Products of warpgroups, by `Wgmma`: operands stay in shared memory, or A in registers, sums in those that the loop carries them in."""
+"""Products of warpgroups by `Wgmma`: operands in shared memory, or A in registers; sums in the loop's registers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from xdsl.ir import Block, SSAValue
 
 from louver.analysis.elementwise import ELEMENTWISE
 from louver.analysis.integers import is_zero, position
-from louver.compile.lower.tiles.dot import Operand, fragment_words, metadata_word
+from louver.compile.lower.tiles.dot import Operand, fragment_parts, metadata_word
+from louver.compile.lower.tiles.exact import PartedOperands, part_pairs, without_nan
 from louver.compile.lower.tiles.packing import WORD, pack_elements, unpack_elements
 from louver.compile.lower.tiles.state import Lowering, Registers
-from louver.compile.plan.encode.unit import promoted_columns, warpgroup_instruction
+from louver.compile.plan.encode.unit import is_transposed, promoted_columns, warpgroup_instruction
 from louver.ir.tile import DotOp, MmaAttr
 from louver.ir.tile.encodings import numbers_of
 from louver.ir.tile.layout import LANE_BITS
@@ -62,11 +63,13 @@ class _Dot:
         layout = low.layout(op.d)
         groups, columns = numbers_of(encoding.warps_per_cta)
         block = ROWS * (groups // (1 << WARP_BITS))
-        low.begin_products()
-        self._parts = _left(low, op, self.left, self.product, block // ROWS)
+        self._operands = PartedOperands(low, op)
+        if op.parts == 1:
+            low.begin_products()
+        self._a = _left(low, op, self._operands, self.product, block // ROWS)
         first = WARP_BITS + (block // ROWS).bit_length() - 1
         own = (self.product.n, columns, first)
-        self._b = _matrix(low, op, self._right, k_dimension=1 if transposed else 0, rows=own)
+        self._b = _matrices(low, self._operands, self._right, k_dimension=1 if transposed else 0, rows=own)
         self._metadata = (
             None if op.metadata is None else Operand(low.values[op.metadata], low.layout(op.metadata), transposed)
         )
@@ -86,9 +89,16 @@ class _Dot:
         )
 
     def products(
-        self, row: int, column: int, steps: tuple[int, int], taken: Registers, *, adds: bool
+        self,
+        row: int,
+        column: int,
+        steps: tuple[int, int],
+        taken: Registers,
+        pair: tuple[int, int] = (0, 0),
+        *,
+        adds: bool,
     ) -> Sequence[_Product]:
-        """Of a block, over columns of K from one to another. adds: to what is in the registers."""
+        """Of a block, over columns of K from one to another. pair: the parts of A and B. adds: to what is in the registers."""
         found: list[_Product] = []
         for k in range(*steps, self.product.k):
             each, extra = self.product, ()
@@ -96,10 +106,26 @@ class _Dot:
                 each = replace(each, selector=k // each.k % each.metadata_map.selectors)
                 word = metadata_word(self._low, self._metadata, row // METADATA_ROWS, k, self.left, self._words)
                 extra = (word,)
-            dense = _part(self._low, self._b, column, k, tile_of(self._right).size)
+            dense = _part(self._low, self._b[min(pair[1], 1)], column, k, tile_of(self._right).size)
             more = self._low.constant(adds or k > steps[0], "pred")
-            found.append((each, (taken, self._parts(row, k), dense, *extra, more)))
+            found.append((each, (taken, self._a(pair[0], row, k), dense, *extra, more)))
         return found
+
+    def begin(self, row: int, column: int, taken: Registers, promoted: Sequence[tuple[Reg, Reg]] = ()) -> None:
+        """Begin the products of a block, all of K, in registers of their own. promoted: totals, and the sums that they are added to."""
+        steps, count = (0, self.depth), self._op.parts
+        for number in range(count - 1, 0, -1):
+            self._operands.put(number)
+            group: list[_Product] = []
+            for pair in part_pairs(count):
+                if max(pair) == number:
+                    adds = number < count - 1 or bool(group)
+                    group += self.products(row, column, steps, taken, pair, adds=adds)
+            _issue(self._low, group, [])
+        if count > 1:
+            self._low.finish_products()
+            without_nan(self._low, taken, into=taken)
+        _issue(self._low, self.products(row, column, steps, taken, adds=count > 1), promoted)
 
 
 def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
@@ -113,8 +139,13 @@ def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
     promoted, k = promoted_columns(op), dot.product.k
     most = dot.depth if promoted is None else max(k, promoted - promoted % k)
     group: list[_Product] = []
+    own = () if op.parts == 1 or anew else _unset(low, tuple(sums[place] for place in dot.places(*dot.blocks[0])))
     for row, column in dot.blocks:
         totals = tuple(sums[place // packed] for place in dot.places(row, column)[::packed])
+        if op.parts > 1:
+            # Tensor cores cut what they add to a sum. An addition of f32 rounds.
+            dot.begin(row, column, own or totals, list(zip(totals, own, strict=True)) if own else ())
+            continue
         for first in range(0, dot.depth, most):
             apart = promoted is not None and not (anew and first == 0)
             taken = _unset(low, totals) if apart else totals
@@ -145,9 +176,8 @@ class DotInParts:
 
     def begin(self, part: int) -> None:
         """Begin the products of a part. They read what those of the first part do, at a later place."""
-        block = self._dot.blocks[part]
         self._low.accesses.takes = True
-        _issue(self._low, self._dot.products(*block, (0, self._dot.depth), self._registers, adds=False), [])
+        self._dot.begin(*self._dot.blocks[part], self._registers)
 
 
 def _issue(low: Lowering, group: Sequence[_Product], promoted: Sequence[tuple[Reg, Reg]]) -> None:
@@ -168,21 +198,22 @@ def _unset(low: Lowering, like: Registers) -> Registers:
 
 
 def _left(
-    low: Lowering, op: DotOp, value: SSAValue, product: Wgmma, groups: int
-) -> Callable[[int, int], Reg | tuple[Reg, ...]]:
-    """The product's A from a row and a column of K on: a descriptor, or registers. groups: warpgroups along the rows."""
-    transposed = value is op.b
+    low: Lowering, op: DotOp, operands: PartedOperands, product: Wgmma, groups: int
+) -> Callable[[int, int, int], Reg | tuple[Reg, ...]]:
+    """The product's A, a part from a row and a column of K on: a descriptor, or registers. groups: warpgroups along the rows."""
+    transposed = is_transposed(op)
+    value = op.b if transposed else op.a
     if product.a_source == "shared":
-        matrix = _matrix(low, op, value, k_dimension=0 if transposed else 1, rows=(ROWS, groups, WARP_BITS))
+        matrices = _matrices(low, operands, value, k_dimension=0 if transposed else 1, rows=(ROWS, groups, WARP_BITS))
         size = tile_of(value).size
-        return lambda row, k: _part(low, matrix, row, k * product.k_stored // product.k, size)
+        return lambda part, row, k: _part(low, matrices[min(part, 1)], row, k * product.k_stored // product.k, size)
     a = Operand(low.values[value], low.layout(value), transposed)
-    known: dict[tuple[int, int], tuple[Reg, ...]] = {}
+    known: dict[tuple[int, int], Sequence[tuple[Reg, ...]]] = {}
 
-    def registers(row: int, k: int) -> tuple[Reg, ...]:
+    def registers(part: int, row: int, k: int) -> tuple[Reg, ...]:
         if (row, k) not in known:
-            known[row, k] = fragment_words(low, partial(_at, a, row, k), product.a_fragment, product.a)
-        return known[row, k]
+            known[row, k] = fragment_parts(low, partial(_at, a, row, k), product.a_fragment, product.a, op.parts)
+        return known[row, k][part]
 
     return registers
 
@@ -213,7 +244,7 @@ def _sums(low: Lowering, op: DotOp, packed: int) -> Registers:
 
 
 def _carried_on(op: DotOp) -> SSAValue | None:
-    """What a loop carries the sums in, if nothing reads that but what makes the addend of it, element by element."""
+    """The registers in which a loop carries the sums, if only elementwise code that makes the addend reads them."""
     block = op.parent
     if (
         block is None
@@ -234,20 +265,26 @@ def _carried_on(op: DotOp) -> SSAValue | None:
     return None
 
 
-def _matrix(low: Lowering, op: DotOp, value: SSAValue, *, k_dimension: int, rows: tuple[int, int, int]) -> _Matrix:
-    """An operand. rows: a product's own rows (columns, of B), how many warpgroups share out such, and the first bit of their number."""
-    tile = _swizzled(tile_of(value), k_dimension)
+def _matrices(
+    low: Lowering, operands: PartedOperands, value: SSAValue, *, k_dimension: int, rows: tuple[int, int, int]
+) -> list[_Matrix]:
+    """The first part of an operand, and the other one where there are several. rows: a product's own rows (columns, of B), how many
+    warpgroups share out such, and the first bit of their number.
+    """
+    tile = _swizzled(operands.tile(value), k_dimension)
     each, count, first = rows
     steps = [0] * (LANE_BITS + first)
     for bit in range(count.bit_length() - 1):
         line, byte = (each << bit, 0) if tile.major == "k" else (0, (each << bit) * tile_of(value).size)
         steps.append(describe(tile, 0, line, byte).start)
     code = describe(tile, 0).encode()
-    start = low.k.shr(low.k.add(low.staged_address(()), low.scalar(value)), 4)
     own = low.combined([step >> 4 for step in steps])
-    if own is not None:
-        start = low.k.add(start, own)
-    return _Matrix(tile, low.k.add(start, code & 0xFFFFFFFF), low.k.mov(code >> 32))
+    found: list[_Matrix] = []
+    for place in operands.places(value):
+        start = low.k.shr(low.k.add(low.staged_address(()), place), 4)
+        start = start if own is None else low.k.add(start, own)
+        found.append(_Matrix(tile, low.k.add(start, code & 0xFFFFFFFF), low.k.mov(code >> 32)))
+    return found
 
 
 def _part(low: Lowering, matrix: _Matrix, row: int, k: int, size: int) -> Reg:

@@ -1,4 +1,4 @@
-"""assign-encodings: which registers hold each tile of a kernel, said in its type."""
+"""assign-encodings: gives each tile's type the registers that hold it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What loads and stores of a tile cost in a layout: which neighbours move together, and how many lines of memory a warp touches."""
+"""Cost of a tile's loads and stores in a layout: neighbours that move together, and memory lines that a warp touches."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Where tiles lie by nature: dots give their sums, reductions their results, in encodings of their own, and what is made of
-these element by element stays there. All other tiles have no nature: they are computed wherever their users want them.
+"""Anchors: tiles with an encoding of their own.
+
+Sums of dots and results of reductions have one, and tiles computed from these element by element keep it. All other tiles are
+computed in the encodings that their users want.
 """
 
 from __future__ import annotations
@@ -77,8 +79,8 @@ DOT_WARPS = 8
 
 WARP_SUMS = 2048
 """Sums of dots for each warp, before another warp takes part: 64 registers of a thread. Half as many before a second one does, and
-where operands take more registers or instructions: elements that are moved one by one, sparse tiles that are decompressed, and 8-bit
-floats that warps multiply, which sm_90a's assembler widens.
+where operands take more registers or instructions: elements that are moved one by one, sparse tiles that are decompressed, f32
+that warps multiply in parts, and 8-bit floats, which sm_90a's assembler widens.
 """
 
 
@@ -99,7 +101,9 @@ def choose_warps(function: FuncOp, *, warpgroups: bool = True) -> int:
         return DEFAULT_WARPS
     staged = staged_operands(function) if warpgroups and has_known_addresses(function) else {}
     single = [op for op in dots if not multiplies(op, staged)]
-    widened = any(element_name(tensor_of(each).element_type) in FP8 for op in single for each in (op.a, op.b))
+    widened = any(
+        op.parts > 1 or element_name(tensor_of(each).element_type) in FP8 for op in single for each in (op.a, op.b)
+    )
     made = any(isinstance(op, DecompressOp) for op in function.body.walk())
     most = WARP_SUMS if has_known_addresses(function) and not widened and not made else WARP_SUMS // 2
     wanted = max(1, sums // most, min(2, sums // (WARP_SUMS // 2)))

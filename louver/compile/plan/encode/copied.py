@@ -1,7 +1,7 @@
-"""Loads whose tiles are copied to shared memory some steps ahead of their loop, and taken back from there.
+"""Loads whose tiles are copied to shared memory some steps ahead of their loop, and read from there.
 
-A tile that products take as it is loaded stays in shared memory. Of others a thread takes its elements from there: those that operands
-are computed of, and those of one dimension, such as scales, of which each thread needs many elements that are apart in memory.
+A tile that products take as loaded stays in shared memory. For other tiles a thread reads its elements from there: tiles that operands are
+computed from, and tiles of one dimension, such as scales, whose elements for one thread are far apart in memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""In which encodings each tile is wanted.
+"""The encodings that the users of each tile ask for.
 
-Stores, dots, reductions and atomic operations want their operands in one encoding each. What these are computed of is wanted
-where they are, back to ranges, constants, scalars and loads, or to a tile that has an encoding by nature and is converted.
+Stores, dots, reductions and atomic operations want each operand in one encoding. Their inputs are wanted in the same encoding, back to
+ranges, constants, scalars and loads, or to an anchored tile, which is converted.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _end(block: Block) -> Sequence[SSAValue]:
 
 
 def anchored_operands(op: Operation, natures: Natures) -> Wanted:
-    """What an operation with an effect, or with an encoding of its own, wants its operands in."""
+    """The encodings of the operands of an operation with an effect, or with an encoding of its own."""
     match op:
         case StoreOp() if is_tile(op.ptr):
             encoding = natures.stores.get(op) or natures.of(op.value) or natures.of(op.ptr) or natures.default(op.value)
@@ -183,7 +183,7 @@ def multiplied_operands(op: DotOp, natures: Natures) -> Wanted:
 
 
 def operand_encodings(op: Operation, encoding: Encoding) -> Wanted:
-    """What an operation wants its tiles in, to give its result in `encoding`. Refuses those that have no rule."""
+    """The encodings of an operation's operands for a result in `encoding`. Refuses operations without a rule."""
     match op:
         case ExpandDimsOp():
             return [(op.src, SliceAttr.of(op.axis.value.data, encoding))]

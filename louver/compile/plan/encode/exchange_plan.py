@@ -1,4 +1,4 @@
-"""How a tile goes from one layout to another: where its elements stand in shared memory meanwhile, and what that costs.
+"""Plans the way of a tile from one layout to another: its places in shared memory, and the cost.
 
 Each step of a layout has one weight: the bytes that it moves in memory. Steps of a chunk of 16 bytes come first, such that one layout
 or both move whole chunks. Steps of lanes that take part in one turn of the banks then get banks of their own, both of those that store
@@ -30,7 +30,7 @@ MOST_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What exchanges have on a target. matrices: whether there is `stmatrix`. bytes: of shared memory."""
+    """The means of exchanges on a target. matrices: whether there is `stmatrix`. bytes: of shared memory."""
 
     matrices: bool = True
     bytes: int = MOST_BYTES

@@ -1,4 +1,4 @@
-"""How many sums of dots are in registers at once."""
+"""Counts the sums of dots that are in registers at once."""
 
 from __future__ import annotations
 

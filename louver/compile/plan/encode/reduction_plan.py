@@ -1,4 +1,4 @@
-"""How the threads that share an axis reduce along it: lanes of a warp by shuffles, warps through shared memory.
+"""Plans a reduction among the threads that share an axis: lanes by shuffles, warps through shared memory.
 
 Where warps share the axis, lanes need their sums only to store them: at each step two lanes share out what both have, one element
 each of a pair. Warps then store a partial tile with the warps along a last dimension. Each thread loads what it combines, and a
@@ -28,11 +28,6 @@ class ReductionPlan:
     joined: tuple[int, ...]
     gathered: tuple[ExchangePlan, ...] = ()
     spread: tuple[ExchangePlan, ...] = ()
-
-    @property
-    def bytes(self) -> int:
-        """Of shared memory."""
-        return max((each.memory.bytes for each in (*self.gathered, *self.spread)), default=0)
 
     @property
     def cost(self) -> float:

@@ -1,4 +1,4 @@
-"""Writes a function again with each tile in the encodings that it is computed in, and conversions between them."""
+"""Rewrites a function: each tile gets the encodings that it is computed in, and conversions between them."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class _Rewrite:
         return convert.result
 
     def _known(self, value: SSAValue, given: dict[Encoding | None, SSAValue], new: Block) -> None:
-        """What stands for a value that exists in some encodings; conversions are made for the others that are wanted."""
+        """Replacements of a value that exists in some encodings; conversions give the other wanted ones."""
         for encoding, after in given.items():
             self.known[value, encoding] = after
         for encoding in self.demands.of(value) if is_tile(value) else ():
@@ -166,7 +166,7 @@ class _Rewrite:
                 self.known[value, encoding] = self._converted(next(iter(given.values())), encoding, value, new)
 
     def _taken(self, value: SSAValue, loaded: SSAValue, new: Block) -> None:
-        """What stands for a tile that is copied to shared memory: each encoding that is wanted, taken from there."""
+        """Replacements of a tile that is copied to shared memory: each wanted encoding is read from there."""
         memory = SharedAttr.along(self.natures.copied[value][1], rank=len(tensor_of(loaded).get_shape()))
         there = self._converted(loaded, memory, value, new)
         self.known[value, memory] = there

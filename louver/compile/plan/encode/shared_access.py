@@ -1,4 +1,4 @@
-"""Ways between registers and shared memory: which elements one instruction moves, and how many turns of the banks it takes."""
+"""Ways between registers and shared memory: the elements of one instruction, and its turns of the banks."""
 
 from __future__ import annotations
 

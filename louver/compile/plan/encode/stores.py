@@ -1,8 +1,8 @@
 """Layouts of loads and stores that are worth an exchange.
 
-Sums of dots lie as the products give them: a lane has 4 or 8 bytes of a row, or of a transposed product single elements. Stores of
-these touch many lines each. So a store may have a layout of its own, in which lanes store 16 bytes side by side, and so may a load. A
-tile is exchanged where it costs least: behind a conversion to fewer bits, and before what is added from memory.
+Products give their sums in fixed places: a lane has 4 or 8 bytes of a row, or single elements of a transposed product. Stores of these touch
+many lines each. So a store may have a layout of its own, in which lanes store 16 contiguous bytes, and so may a load. A tile is
+exchanged where that costs least: after a conversion to fewer bits, and before an addition of data from memory.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def choose_loads(function: FuncOp, natures: Natures, demands: Demands) -> bool:
 
 
 def _multiplied(function: FuncOp) -> set[Operation]:
-    """What the operands of dots are made of, which have ways of their own, and all that stands beside dots, which wait for nothing."""
+    """Values that operands of dots are computed from, and all values beside dots: neither needs another layout."""
     dots = [op for op in function.body.walk() if isinstance(op, DotOp)]
     found = {op for dot in dots if (block := dot.parent_block()) is not None for op in block.ops}
     pending = [each for dot in dots for each in (dot.a, dot.b, dot.metadata) if each is not None]
@@ -114,7 +114,7 @@ def _loaded(run: Run, layout: Layout, wanted: list[Layout]) -> float:
 
 
 def _cost_by_nature(natures: Natures, value: SSAValue, layout: Layout, seen: set[SSAValue]) -> float:
-    """What the loads cost that a tile is made of, where it is by nature."""
+    """The cost of the loads that a tile is computed from, in the encoding that it is computed in."""
     if value in seen or natures.keeps(value):
         return 0
     seen.add(value)
@@ -170,7 +170,7 @@ class _Conversion:
                 yield _Way(sum(part.cost for part in parts), [each for part in parts for each in part.kept])
 
     def _repeated(self, op: BroadcastOp) -> float:
-        """What it costs to have the rows that are repeated: nothing where these are computed anywhere."""
+        """The cost of repeated rows: nothing where they are computed in any encoding."""
         source, nature = tensor_of(op.src), self.natures.of(op.src)
         if nature is None:
             return 0

@@ -1,4 +1,4 @@
-"""Which dots warpgroups multiply, by `wgmma`; `mma` multiplies all others, warp by warp."""
+"""Chooses the dots that warpgroups multiply, by `wgmma`; `mma` multiplies all others, warp by warp."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def warpgroup_encoding(op: DotOp, warps: int, staged: Mapping[SSAValue, int], re
         return None
     rows, columns = product_shape(op)
     groups = warps // WARPS_PER_WARPGROUP
-    apart = promoted_columns(op) is not None or bool(summed_apart(op))
+    apart = op.parts > 1 or promoted_columns(op) is not None or bool(summed_apart(op))
     most = PART_COLUMNS if apart else MOST_COLUMNS
     # What columns are multiplied by is in registers too: a warpgroup has few columns, where it has others' sums beside its own.
     least = max(1, min(groups, columns // most)) if apart else 1
@@ -90,10 +90,8 @@ def multiplies(op: DotOp, staged: Mapping[SSAValue, int]) -> bool:
         or COLUMNS not in legal_n(names[0])
     ):
         return False
-    if "tf32" in names and op.input_precision is not None and op.input_precision.data != "tf32":
-        return False
     along_k = staged.get(op.a, 1) == 1 and staged[op.b] == 0
-    if not along_k and any(name not in TRANSPOSABLE for name in names):
+    if not along_k and op.parts == 1 and any(name not in TRANSPOSABLE for name in names):
         return False
     sparse = op.sparse_index is not None
     product = Wgmma(COLUMNS, *names, _sums(op), sparse)
@@ -151,7 +149,8 @@ def held_sums(op: DotOp) -> int:
 
 def warpgroup_instruction(op: DotOp, encoding: MmaAttr) -> Wgmma:
     """The product that a warpgroup does, the first that a word of metadata serves."""
-    across = [_across(value, k) for value, k in ((op.a, 1), (op.b, 0))]
+    # Operands in parts are turned.
+    across = [op.parts == 1 and _across(value, k) for value, k in ((op.a, 1), (op.b, 0))]
     a_across, b_across = reversed(across) if is_transposed(op) else across
     source = "shared" if isinstance(register_encoding(op.a.type), SharedAttr) else "registers"
     names, sparse = _names(op), op.sparse_index is not None

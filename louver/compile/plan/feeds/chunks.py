@@ -1,10 +1,10 @@
-"""find-chunks: how many neighbouring bytes each load may move together, as an attribute of the load.
+"""find-chunks: marks each load with the number of neighbouring bytes that may move together.
 
     %tile = tt.load %pointers, %mask {louver.chunk = array<i64: 1, 16>}
 
 Along dimension 1 each aligned block of 16 bytes of the tile is 16 bytes in memory, at an address that is a multiple of 16, and its
-elements are masked together. A load without the attribute is made element by element. Copies to shared memory are chosen by it.
-Valid tile IR without block pointers in (after split-addresses); the attribute is all that changes.
+elements are masked together. A load without the attribute loads element by element. Copies to shared memory are chosen by it.
+Valid tile IR without block pointers in (after split-addresses); the pass only adds the attribute.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Run:
         return cls(0, _power(number))
 
     def meets(self, other: Run) -> Run | None:
-        """What holds of both."""
+        """The facts that hold for both."""
         return Run(self.step, min(self.multiple, other.multiple)) if self.step == other.step else None
 
 
@@ -180,7 +180,7 @@ class Runs:
         return Run(0, self.multiples.get(value, 1)) if count == 1 else None
 
     def _carried(self, loop: scf.ForOp, index: int, value: SSAValue, dimension: int, count: int) -> Run | None:
-        """What the first value is, if each is that after one that is: by induction, weaker until it holds."""
+        """The facts of a carried value: those of its first value, weakened until each iteration keeps them (induction)."""
         end = loop.body.block.last_op
         assert end is not None
         found = self.of(loop.iter_args[index], dimension, count)

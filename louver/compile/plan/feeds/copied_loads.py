@@ -1,4 +1,4 @@
-"""Which loads may be copied to shared memory: what stands where nothing is loaded, and what takes their tiles."""
+"""Decides which loads may be copied to shared memory, by their fill values and the users of their tiles."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.integers import is_zero
 from louver.compile.decompose.expand_blocks import METADATA_PADDING
+from louver.ir.splat import splat_of
 from louver.ir.tile import AddPtrOp, AtomicRMWOp, BroadcastOp, ExpandDimsOp, FuncOp, LoadOp, SplatOp, StoreOp
 
 
 def only_user(value: SSAValue) -> Operation | None:
-    """What takes a value; None for none or several."""
+    """The only user of a value; None for none or several."""
     return next(iter(value.uses)).operation if value.has_one_use() else None
 
 
 def addresses(load: LoadOp) -> list[SSAValue]:
-    """What a copy in a load's place is told."""
+    """The operands of a copy that replaces a load."""
     if load.box is not None:
         return [load.box, *load.place]
     return [each for each in (load.ptr, load.mask) if each is not None]
@@ -37,7 +38,7 @@ def is_padding(value: SSAValue | None) -> bool:
     owner = None if value is None else value.owner
     if not isinstance(owner, arith.ConstantOp) or not isinstance(owner.value, DenseIntOrFPElementsAttr):
         return False
-    return set(owner.value.iter_values()) == {METADATA_PADDING}
+    return splat_of(owner.value) == METADATA_PADDING
 
 
 def array_of(pointer: SSAValue) -> SSAValue | None:

@@ -1,11 +1,11 @@
-"""describe-boxes: loads in loops that bring a box of an array say which one, so that ring-copies may have a bulk copy bring it.
+"""describe-boxes: loads in loops that bring a box of an array name it, so that ring-copies can use bulk copies.
 
-A load is a box if the addresses of its tile are rows of neighbours, and its mask the array's edges: elements outside of a box are
-zeros. A tensor map is made by the launch, so that sizes and strides are what it can compute. Addresses and masks stay: where a loop
-has no ring, or the target no bulk copies, the load is as it was.
+A load is a box if the addresses of its tile are rows of neighbours, and its mask is the array's edges: elements outside of a box are
+zeros. The launch makes a tensor map, so it must be able to compute sizes and strides. Addresses and masks stay: where a loop has no
+ring, or the target no bulk copies, the load works as before.
 
 Valid tile IR without sparse types, descriptors and block pointers in (after expand-blocks), valid tile IR out. The function gets a
-descriptor argument for each tensor map, behind the others.
+descriptor argument for each tensor map, after the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from louver.analysis.launch_size import launch_size
 from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.canonical.descriptors import EVERY
 from louver.compile.decompose.expand_blocks import metadata_loads
-from louver.compile.tile_signature import ArgumentParameter, BoxParameter
+from louver.compile.signature import ArgumentParameter, BoxParameter
 from louver.ir.polynomial import Part, Polynomial, Size
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import DescriptorType, DotOp, FuncOp, LoadOp, TransOp
@@ -141,7 +141,7 @@ class _Boxes:
         return found
 
     def _metadata(self, load: LoadOp) -> Access:
-        """What metadata is outside of its tensor is of no account, as long as it is legal codes: nothing bounds it."""
+        """Metadata without bounds: any legal codes will do outside of its tensor."""
         tile = tensor_of(load.result)
         return access(self.describer.affine.pointer(load.ptr), tile.get_shape(), [], load, repeats=False)
 
@@ -236,7 +236,6 @@ class _Boxes:
 
 
 def _counting_loop(atom: Hashable) -> scf.ForOp | None:
-    """The loop whose number a value is."""
     loop = atom.block.parent_op() if isinstance(atom, BlockArgument) and atom.index == 0 else None
     return loop if isinstance(loop, scf.ForOp) else None
 

@@ -1,6 +1,6 @@
-"""hoist-invariants: what a loop computes again and again of values from outside is computed before it, if it fits few registers.
+"""hoist-invariants: computations of a loop that do not change move before it, if they fit few registers.
 
-Pointers and masks of a load are made where it is (split-addresses): a row's share of them, one element a row, is the same for each step
+split-addresses computes pointers and masks of a load in the loop. A row's part of them, one element for each row, is the same in each step
 of K. Valid tile IR with encodings in (after assign-encodings), valid tile IR out.
 """
 

@@ -1,4 +1,4 @@
-"""make-ahead: what products take from registers is computed one step before, and stored to one of two slots in shared memory.
+"""make-ahead: computes operands one step before their products, and stores them to one of two slots in shared memory.
 
     for i:                                     store the operand of the first step to slot 0        if there is one
         put operand(i) into shared memory      for i, slots:

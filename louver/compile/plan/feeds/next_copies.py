@@ -1,4 +1,4 @@
-"""The first copies of a loop's ring, for the next iteration of the loop around it: they begin when this iteration's products are done.
+"""Starts the first copies of a loop's ring for the next iteration of the outer loop, once this iteration's products are done.
 
 for tile:                                  copy the first steps of the first tile
 copy the first steps                   for tile:

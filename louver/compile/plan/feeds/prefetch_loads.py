@@ -1,4 +1,4 @@
-"""prefetch-loads: what a loop's dots multiply is loaded one step before it is multiplied.
+"""prefetch-loads: operands of a loop's dots are loaded to registers one step ahead.
 
     first = load at the loop's first number                  if there is one
     for i … iter_args(…, tile = first):
@@ -134,7 +134,7 @@ def _loads_at(
     known: dict[SSAValue, SSAValue],
     guard: SSAValue,
 ) -> list[SSAValue]:
-    """What loads give, made again before an operation where `guard` holds. known: what stands there for values of the body."""
+    """The results of loads, cloned before an operation where `guard` holds. known: the values there of the body's values."""
     computed_again(before, made, known, guard)
     return [loaded_again(before, load, known, guard) for load in loads]
 

@@ -1,4 +1,4 @@
-"""ring-copies: tiles that a loop multiplies as they are loaded are copied to shared memory some steps before, into slots that take turns.
+"""ring-copies: tiles that a loop multiplies as loaded are copied ahead to shared memory, into slots that take turns.
 
     for i:                                     copy steps 0 … s-2 into slots 0 … s-2
         put load(i) into shared memory         for i, read, fill:
@@ -353,7 +353,6 @@ class _Ring:
         return known, goes_on, begun
 
     def _slot(self, before: Operation, memory: Sequence[SSAValue], barriers: SSAValue | None, index: SSAValue) -> _Slot:
-        """The slot of that number."""
         like = self.like
         barrier = None
         if barriers is not None:
@@ -426,7 +425,6 @@ def _outermost(op: Operation) -> Operation:
 
 
 def _runs_again(op: Operation) -> bool:
-    """Whether an operation is in a loop."""
     parent = op.parent_op()
     while parent is not None and not isinstance(parent, scf.ForOp | scf.WhileOp):
         parent = parent.parent_op()
@@ -469,9 +467,11 @@ def _follows(op: Operation, other: Operation) -> bool:
 
 
 def _first_product(block: Block) -> DotOp | None:
-    """The first dot, if warpgroups do it: the copies come behind it, since threads meet before it."""
+    """The first dot, if warpgroups do it: the copies come behind it, since threads meet before it. One in parts waits for most of its
+    products itself, which the copies do not.
+    """
     dot = next((op for op in block.ops if isinstance(op, DotOp)), None)
-    return dot if dot is not None and by_warpgroups(dot) else None
+    return dot if dot is not None and by_warpgroups(dot) and dot.parts == 1 else None
 
 
 def _read(tile: _Tile, slot: SSAValue) -> None:

@@ -1,7 +1,7 @@
-"""sink-conversions: tiles that are converted before a loop and read behind it alone are converted behind it, if they take more registers then.
+"""sink-conversions: a conversion that widens a tile moves after the loop, if only code there reads the tile.
 
-A scale of each row of sums is one element of a thread as it is loaded, and as many as the thread has rows where it meets the sums.
-Valid tile IR with encodings in (after assign-encodings), valid tile IR out.
+A scale of each row takes one element a thread as loaded, and as many elements as the thread has rows in the layout of the sums. Valid tile
+IR with encodings in (after assign-encodings), valid tile IR out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""split-addresses: pointers of an access are made where it is, of a scalar and of rows and columns that are small.
+"""split-addresses: each access computes its own pointers, from a scalar and small offsets of rows and columns.
 
 A tensor of pointers takes two registers an element. Carried by a loop, or made before it, it fills a thread's registers. So
 carried pointers and indices that a loop moves on by one amount become a scalar that it carries, and what they were before it;
@@ -24,6 +24,7 @@ from louver.analysis.effects import has_no_effect
 from louver.compile.rewrite.insert import carrying, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.arith import ExtSIOp
+from louver.ir.splat import first_of, is_splat
 from louver.ir.tile import (
     AddPtrOp,
     AtomicOp,
@@ -55,7 +56,7 @@ def split_addresses(module: ModuleOp) -> None:
 # --- carried pointers ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """What a loop carries as a scalar. index: among what it carries. steps: scalars that each iteration adds."""
+    """A scalar that a loop carries. index: among the carried values. steps: scalars that each iteration adds."""
 
     index: int
     steps: tuple[SSAValue, ...]
@@ -133,8 +134,8 @@ def _uniform(value: SSAValue) -> SSAValue | None:
             return scalar
         case BroadcastOp(src=source) | ExpandDimsOp(src=source):
             return _uniform(source)
-        case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as numbers) if numbers.is_splat():
-            number, element = next(iter(numbers.iter_values())), tensor_of(value).element_type
+        case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as numbers) if is_splat(numbers):
+            number, element = first_of(numbers), tensor_of(value).element_type
             return insert_before(value.owner, arith.ConstantOp(IntegerAttr(cast(Any, number), cast(Any, element))))
         case _:
             return None
@@ -237,5 +238,5 @@ def _terms(offset: SSAValue) -> list[SSAValue]:
 
 
 def _narrow(term: SSAValue) -> SSAValue:
-    """What a tile repeats."""
+    """The smaller tile that a broadcast tile repeats."""
     return _narrow(term.owner.src) if isinstance(term.owner, BroadcastOp) else term

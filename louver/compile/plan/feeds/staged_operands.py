@@ -1,5 +1,6 @@
-"""Which operands of dots go through shared memory: those that are loaded, in kernels with more than one dot or with a loop of dots,
-and those that are computed where a product of warpgroups takes them from there.
+"""Chooses the operands of dots that go through shared memory.
+
+These are loaded operands in kernels with several dots or a loop of dots, and computed operands of warpgroup products.
 
 A warp's products take an operand in an order of their own, and warps share operands: read from memory as they take it, each row
 is touched by many short accesses, again for each warp. Rows loaded once, 16 bytes a thread, are put into shared memory instead.
@@ -120,7 +121,7 @@ class _Room:
 
 
 def _beside(op: Operation, other: Operation) -> Operation:
-    """What an operation is in, or the operation itself, in the block of another one."""
+    """The ancestor of an operation, or the operation itself, in the block of another one."""
     while op.parent_block() is not other.parent_block():
         parent = op.parent_op()
         assert parent is not None

@@ -1,4 +1,4 @@
-"""A loop's loads some steps before they are needed: what their addresses are computed of, and the same computed for a later step."""
+"""Clones a loop's loads and their addresses for a later step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding
 
 
 class Sources:
-    """What some values are computed of in one iteration. repeated: they are needed several steps ahead, not just one.
+    """The operations that compute some values in one iteration. repeated: they are needed several steps ahead, not just one.
 
     made: operations of the loop, in order. varying: those of them that may give something else in each iteration. carried: the
     arguments that they, and the next values of these, depend on. stepped: operations that compute these next values, in order.

@@ -18,6 +18,7 @@ from louver.ir.context import parse_ir
 from louver.ir.interpret import run_kernel
 from louver.ir.refusal import source_location
 from louver.ir.tile import DotOp, LoadOp
+from support.compiled import read_copy
 from support.golden import Golden
 from support.multiples import mark_arguments
 from support.random_kernels import interpreted, numbers, random_kernel
@@ -438,7 +439,7 @@ DENSE = ["dense_f16", "dense_f16_sum", "dense_bf16", "dense_tf32", "dense_e5m2",
 def test_kept_kernels(rng: np.random.Generator, name: str) -> None:
     arguments = RUNS[name](rng, name)
     # Operands of 8 bits go through shared memory where addresses are known to be multiples.
-    before = split_dense(mark_arguments(read_ttir(kept_tiles(name)), arguments.arguments))
+    before = split_dense(mark_arguments(read_copy(kept_tiles(name)), arguments.arguments))
     after = before.clone()
     prefetch_loads(after, 32)
     assert taken(before, after) == 2

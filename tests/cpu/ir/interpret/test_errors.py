@@ -30,14 +30,14 @@ FAULTS = [
         """%p = tt.addptr %x, %n : !tt.ptr<f32>, i32
         %v = tt.load %p : !tt.ptr<f32> loc("kernel.py":7:3)""",
         6,
-        "'x' is read and written at its own 6 elements, not at 6: mask what is outside (program 0, 0, 0), got at kernel.py:7:3: ",
+        "an access to 'x' stays inside its 6 elements, not at 6: mask elements outside (program 0, 0, 0), got at kernel.py:7:3: ",
     ),
     (
         """%p = tt.addptr %x, %n : !tt.ptr<f32>, i32
         %v = tt.load %y : !tt.ptr<f32>
         tt.store %p, %v : !tt.ptr<f32> loc("kernel.py":9:1)""",
         -1,
-        "not at -1: mask what is outside (program 0, 0, 0), got at kernel.py:9:1: tt.store",
+        "not at -1: mask elements outside (program 0, 0, 0), got at kernel.py:9:1: tt.store",
     ),
     (
         """%one = arith.constant 1 : i64
@@ -45,7 +45,7 @@ FAULTS = [
         %v = tt.descriptor_load %t[%n] : !tt.tensordesc<tensor<8xf32>> -> tensor<8xf32>
         tt.descriptor_store %t[0], %v : !tt.tensordesc<tensor<8xf32>>, tensor<8xf32>""",
         7,
-        "'x' is read and written at its own 6 elements, not at 6",
+        "an access to 'x' stays inside its 6 elements, not at 6",
     ),
     (
         """%two = arith.constant 2 : i64
@@ -53,16 +53,16 @@ FAULTS = [
         3,
         "a descriptor's last dimension is contiguous: its stride is 1, not 2",
     ),
-    ("%r = arith.divsi %n, %n : i32", 0, "integers are divided by other numbers than 0"),
-    ("%r = arith.shli %n, %n : i32", 32, "integers of 32 bits are shifted by 0 to 31"),
-    ("%r = arith.cmpi sgt, %n, %n : i32\nllvm.intr.assume %r : i1", 3, "what a kernel assumes is true"),
-    ("scf.for %i = %n to %n step %n : i32 {\n}", 0, "a loop's step is at least 1, not 0"),
+    ("%r = arith.divsi %n, %n : i32", 0, "an integer division needs a divisor other than 0"),
+    ("%r = arith.shli %n, %n : i32", 32, "a shift of 32-bit integers is by 0 to 31 bits"),
+    ("%r = arith.cmpi sgt, %n, %n : i32\nllvm.intr.assume %r : i1", 3, "a condition of tl.assume must be true"),
+    ("scf.for %i = %n to %n step %n : i32 {\n}", 0, "a loop's step is at least 1, got 0"),
     (
         """%c = arith.cmpi eq, %n, %n : i32
         %p = arith.select %c, %x, %y : !tt.ptr<f32>
         %i = tt.ptr_to_int %p : !tt.ptr<f32> -> i64""",
         0,
-        "pointers into x and y, chosen from, are loaded from and stored to alone",
+        "pointers that are chosen from several arrays, x and y, may only be loaded from and stored to",
     ),
     (
         """%r = tt.make_range {start = 0 : i32, end = 8 : i32} : tensor<8xi32>
@@ -77,7 +77,7 @@ FAULTS = [
         %o = tt.addptr %x, %n : !tt.ptr<f32>, i32
         %q = tt.bitcast %o : !tt.ptr<f32> -> !tt.ptr<i64>""",
         1,
-        "'x' is read as other elements where it is dense and has a whole number of them",
+        "'x' may be read as elements of another type only if it is dense and holds a whole number of them",
     ),
 ]
 
@@ -107,7 +107,7 @@ def test_a_kernel_without_its_mask_names_the_users_line() -> None:
     arguments = {"a": a, "b": b, "d": np.zeros((64, 64), np.float16), "M": 64, "N": 64, "K": 64}
     arguments |= dict.fromkeys(("stride_am", "stride_bk", "stride_dm"), 64)
     with pytest.raises(
-        InterpretationError, match=r"'d' is read and written .* got at tests/support/triton/kernels.py:\d+"
+        InterpretationError, match=r"an access to 'd' stays inside .* got at tests/support/triton/kernels.py:\d+"
     ):
         run_kernel(module, (1,), arguments)
 
@@ -117,7 +117,7 @@ def test_unknown_operations_are_refused_before_anything_runs() -> None:
         tt.store %x, %v : !tt.ptr<f32>
         %r = math.ctpop %n : i32 loc("kernel.py":5:2)"""
     arguments = given() | {"x": np.zeros(1, np.float32)}
-    message = "math.ctpop is an operation that the interpreter does not know, got at kernel.py:5:2: "
+    message = "math.ctpop has no meaning in the interpreter, got at kernel.py:5:2: "
     with pytest.raises(UnsupportedKernelError, match=re.escape(message)):
         run_kernel(kernel(body), (1,), arguments)
     assert arguments["x"][0] == 0
@@ -158,7 +158,7 @@ def test_arguments_that_do_not_fit(arguments: str, change: dict[str, Any], messa
 
 def test_a_sparse_argument_is_read_only() -> None:
     body = "%v = tt.load %y : !tt.ptr<f32>\ntt.store %x, %v : !tt.ptr<f32>"
-    with pytest.raises(InterpretationError, match="what is stored to is writable, 'x' is not"):
+    with pytest.raises(InterpretationError, match="a kernel stores to writable arrays only, not to 'x'"):
         run_kernel(kernel(body), (1,), given() | {"x": sparse("1:2")})
 
 

@@ -1,0 +1,41 @@
+"""`louver plot --schedule`: a product's kernel in time, as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from louver.cli.commands.compile import SM_COUNT, compile_for, parse_sizes
+from louver.compile.plan.schedule import FIELDS
+from louver.compile.products import compile_tile_ir
+from louver.formats.regular import Target
+from louver.measure.report.schedule_plot import Life, draw_schedule
+
+TARGET = "sm_90a"
+
+
+def draw(problem: str, dtype: str, fields: Sequence[str], picture: Path) -> Path:
+    """Draw the library's kernel for `linear` of M, N, K, with other values of its schedule's fields; returns `picture`.
+
+    fields: texts such as "stages=3". Raises ValueError for a picture that is no SVG, a text that is no field's value, and
+    schedules that cannot be compiled.
+    """
+    if picture.suffix != ".svg":
+        raise ValueError(f"a schedule is drawn as SVG, got {picture}: name a file that ends in .svg")
+    sizes = parse_sizes(problem)
+    product = compile_for(sizes, dtype, "linear", TARGET, bias=False)
+    given = dict(map(_field, fields))
+    if given:
+        # How many columns are staged at a time follows the tile.
+        schedule = product.schedule.changed(**({"staging": None} | given))
+        product = compile_tile_ir(product.tile, schedule, TARGET)
+    Target.of(picture).write(draw_schedule(Life(product, sizes, SM_COUNT)).encode())
+    return picture
+
+
+def _field(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or name not in FIELDS:
+        raise ValueError(f"--schedule takes FIELD=VALUE, where FIELD is one of {', '.join(FIELDS)}, got {text!r}")
+    return name, {"True": True, "False": False}.get(value, int(value) if value.isdecimal() else value)

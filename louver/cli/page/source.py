@@ -1,0 +1,54 @@
+"""The text that a kernel's locations point to: the user's functions, or the kernel's own tile IR."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of the user's text. number: from 1; 0 for a line that stands for others, such as a file's name."""
+
+    file: str
+    number: int
+    text: str
+
+
+def line_of(place: str) -> tuple[str, int]:
+    """File and line of "file:line:column"."""
+    file, line, _ = place.rsplit(":", 2)
+    return file, int(line)
+
+
+def user_lines(places: Iterable[str]) -> list[SourceLine]:
+    """The functions that hold these places, file by file; files that cannot be read are left out."""
+    wanted: dict[str, set[int]] = defaultdict(set)
+    for place in places:
+        file, line = line_of(place)
+        wanted[file].add(line)
+    found: list[SourceLine] = []
+    for file, lines in wanted.items():
+        try:
+            text = Path(file).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        except (OSError, UnicodeDecodeError):
+            continue
+        found.append(SourceLine(file, 0, f"# {Path(file).name}"))
+        for begin, end in _spans(text, lines):
+            found += [SourceLine(file, number, text[number - 1]) for number in range(begin, end + 1)]
+            found.append(SourceLine(file, 0, ""))
+    return found
+
+
+def _spans(text: list[str], lines: set[int]) -> Iterator[tuple[int, int]]:
+    """First and last line of each of a file's functions that holds one of the lines; all of a file without such functions."""
+    try:
+        nodes = [node for node in ast.parse("\n".join(text)).body if isinstance(node, ast.FunctionDef)]
+    except SyntaxError:
+        nodes = []
+    spans = [(min([node.lineno, *(each.lineno for each in node.decorator_list)]), node.end_lineno) for node in nodes]
+    held = [(begin, end) for begin, end in spans if end is not None and any(begin <= line <= end for line in lines)]
+    yield from held or [(1, len(text))]

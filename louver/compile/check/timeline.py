@@ -1,0 +1,145 @@
+"""When each role of a kernel does what, by the model of the protocol check and lengths that are given to copies, products and stores.
+
+The order is the check's: waits end when the barriers of the kernel let them. Lengths are in units of one K step's products; they
+are assumptions that make the order visible, and nothing here is measured.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from louver.compile.check.agents import Agent
+from louver.compile.check.barriers import Barrier
+from louver.compile.check.check import Model
+from louver.compile.check.events import Event, Item
+from louver.ir.sched import ops
+
+SpanKind = Literal["copy", "products", "wait", "store", "release"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Units of time. copies: of all bytes of a stage. latency: from a copy's end until its bytes are seen. store: of a tile."""
+
+    products: float = 1.0
+    copies: float = 0.8
+    latency: float = 0.6
+    store: float = 2.5
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a role's warpgroup does from `begin` to `end`.
+
+    stage: of the ring, of a copy, products or a release. step: of the tile; a release names the step whose stage it releases.
+    """
+
+    role: str
+    warpgroup: int
+    kind: SpanKind
+    tile: int
+    step: int
+    stage: int
+    begin: float
+    end: float
+
+
+def timeline(kernel: ops.KernelOp, steps: Sequence[int], lengths: Lengths = Lengths()) -> list[Span]:
+    """The spans of the first CTA, over tiles of so many K steps, in the order in which the check goes through them.
+
+    kernel: schedule IR with its shared memory assigned. Raises as `check_protocol`.
+    """
+    model = Model.of(kernel, [Item(0, each) for each in steps])
+    clock = _Clock(kernel, model, lengths)
+    model.run(clock.seen)
+    return clock.spans
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Gives each event its time. now: of each agent. free: when each CTA's copies, and each agent's products, are over."""
+
+    kernel: ops.KernelOp
+    model: Model
+    lengths: Lengths
+    spans: list[Span] = field(default_factory=list[Span])
+    now: dict[int, float] = field(default_factory=lambda: defaultdict[int, float](float))
+    copied: dict[int, float] = field(default_factory=lambda: defaultdict[int, float](float))
+    groups: dict[int, list[float]] = field(default_factory=lambda: defaultdict[int, list[float]](list[float]))
+    counted: dict[int, tuple[int, int, int]] = field(default_factory=dict[int, tuple[int, int, int]])
+    pending: dict[int, float] = field(default_factory=lambda: defaultdict[int, float](float))
+    ended: dict[int, list[float]] = field(default_factory=lambda: defaultdict[int, list[float]](list[float]))
+
+    def seen(self, agent: Agent, event: Event) -> None:
+        """An event that an agent has gone through."""
+        begin = end = self.now[agent.index]
+        arrival = begin
+        match event.action.kind:
+            case "acquire" | "wait":
+                end = max(begin, self._passed(agent, event))
+                self._add(agent, event, "wait", begin, end)
+            case "load":
+                arrival = self._copy(agent, event)
+            case "mma":
+                self._multiply(agent, event)
+            case "mma_wait":
+                left = self.groups[agent.index]
+                done = left[: len(left) - event.action.number]
+                end = max([begin, *done[-1:]])
+            case "store":
+                end = begin + self.lengths.store
+                self._add(agent, event, "store", begin, end)
+            case "release":
+                self._add(agent, event, "release", begin, begin, event.action.number)
+            case _:
+                pass
+        self.now[agent.index] = end
+        self._arrive(arrival)
+
+    def _copy(self, agent: Agent, event: Event) -> float:
+        """When the bytes of a copy are seen. One copy follows the other."""
+        copy = event.action.copy
+        assert copy is not None
+        whole = sum(stages[0].bytes for name, stages in agent.rings[agent.cta].items() if name != "d")
+        begin = max(self.now[agent.index], self.copied[agent.cta])
+        self.copied[agent.cta] = end = begin + self.lengths.copies * copy.bytes / whole
+        self._add(agent, event, "copy", begin, end + self.lengths.latency)
+        return end + self.lengths.latency
+
+    def _multiply(self, agent: Agent, event: Event) -> None:
+        before = self.groups[agent.index]
+        begin = max([self.now[agent.index], *before[-1:]])
+        before.append(begin + self.lengths.products)
+        self._add(agent, event, "products", begin, before[-1])
+
+    def _passed(self, agent: Agent, event: Event) -> float:
+        """When the phase that a wait is for has ended; it has just passed."""
+        barrier = agent.awaited(event)
+        round_ = event.position // len(agent.barriers[agent.cta][event.action.barriers])
+        phase = round_ - (event.action.kind == "acquire")
+        return self.ended[barrier.index][phase] if phase >= 0 else 0.0
+
+    def _arrive(self, arrival: float) -> None:
+        """Note which barriers the last event has arrived at. A phase ends with the latest arrival in it."""
+        for barrier in self._barriers():
+            counted = (barrier.phase, barrier.arrived, barrier.received)
+            if self.counted.get(barrier.index, (0, 0, 0)) == counted:
+                continue
+            self.counted[barrier.index] = counted
+            self.pending[barrier.index] = max(self.pending[barrier.index], arrival)
+            if len(self.ended[barrier.index]) < barrier.phase:
+                self.ended[barrier.index].append(self.pending.pop(barrier.index))
+
+    def _barriers(self) -> list[Barrier]:
+        return [barrier for each in self.model.barriers for stages in each.values() for barrier in stages]
+
+    def _add(self, agent: Agent, event: Event, kind: SpanKind, begin: float, end: float, lag: int = 0) -> None:
+        if agent.cta or (kind == "wait" and end <= begin):
+            return
+        stages = next(op.stages.value.data for op in self.kernel.body.block.ops if isinstance(op, ops.RingOp))
+        role, warpgroup = self.model.holders[agent.index]
+        stage = (event.position - lag) % stages
+        self.spans.append(Span(role.sym_name.data, warpgroup, kind, event.tile, event.step - lag, stage, begin, end))

@@ -1,0 +1,50 @@
+"""Source locations of schedule IR: each operation has that of the part of the nest which it carries out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from xdsl.dialects.builtin import LocationAttr
+from xdsl.ir import Operation
+
+from louver.ir.places import adopt_places
+from louver.ir.product import Part
+from louver.ir.sched import ops, staged
+
+_RINGS: Mapping[str, Part] = {"a": "a", "metadata": "a", "b": "b", "d": "store"}
+
+
+def place(kernel: ops.KernelOp, places: Mapping[Part, LocationAttr]) -> None:
+    """Locate the operations of a kernel, in place. Those of the epilogue have their locations already.
+
+    Numbers have the location of what they are computed for.
+    """
+    for op in kernel.walk():
+        part = _part(op)
+        if part is not None:
+            op.location = places.get(part, op.location)
+    adopt_places(kernel)
+
+
+def _part(op: Operation) -> Part | None:
+    match op:
+        case ops.KernelOp():
+            return "kernel"
+        case ops.TilesOp() | ops.NextTileOp():
+            return "tiles"
+        case ops.RingOp():
+            return _RINGS.get(op.sym_name.data)
+        case ops.BulkLoadOp():
+            return _RINGS.get(op.ring.data)
+        case staged.CopyMetadataOp() | staged.ReadMetadataOp() | ops.LoadMetadataOp():
+            return "a"
+        case ops.MmaFenceOp() | ops.MmaOp() | ops.MmaCommitOp() | ops.MmaWaitOp() | ops.ClearOp() | ops.PromoteOp():
+            return "dot"
+        case ops.StoreOp() | ops.BulkStoreOp() | ops.YieldOp() | ops.CombineOp():
+            return "store"
+        case ops.BarriersOp() | ops.LoopOp() | ops.AcquireOp() | ops.ExpectOp() | ops.InviteOp():
+            return "loop"
+        case ops.WaitOp() | ops.ReleaseOp() | ops.AdvanceOp():
+            return "loop"
+        case _:
+            return None

@@ -1,0 +1,206 @@
+"""A kernel's life in time: who fills which slot of the ring, multiplies, stores and waits, drawn from a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from louver.compile.check.timeline import Lengths, Span, timeline
+from louver.compile.plan.schedule import Schedule
+from louver.compile.products import CompiledProduct
+from louver.ir.sched import ops
+from louver.measure.report.svg import EDGE, INK, MUTED, PAPER, Drawing, text_width
+
+WIDTH, LEFT, RIGHT = 1040, 192, 16
+ROW, GAP, HEAD = 24, 5, 60
+
+COPY, PRODUCTS, STORE, WAIT = ("#bcd7f0", "#d3ecc8"), ("#2f6fae", "#3f8a3a"), ("#c9691c", "#a8487f"), "#e9ecef"
+"""Colours: of copies, products and stores by turns from tile to tile; of waits."""
+
+TILES = 2
+"""Tiles of each warpgroup that are drawn."""
+
+BEYOND = 4
+"""Steps of a tile that are drawn beyond those that fill the ring for the first time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A kernel for sizes M, N, K on a GPU of so many SMs."""
+
+    product: CompiledProduct
+    sizes: tuple[int, int, int]
+    sms: int
+
+    @property
+    def schedule(self) -> Schedule:
+        """How it runs."""
+        return self.product.schedule
+
+    @property
+    def kernel(self) -> ops.KernelOp:
+        """Its schedule IR."""
+        (kernel,) = (op for op in self.product.sched.body.block.ops if isinstance(op, ops.KernelOp))
+        return kernel
+
+    @property
+    def steps(self) -> int:
+        """K steps of a tile."""
+        return -(-self.sizes[2] // self.schedule.tile.k)
+
+    @property
+    def drawn(self) -> int:
+        """How many of them are drawn."""
+        return min(self.steps, self.schedule.ring.stages + BEYOND)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of the output, rounded up to whole clusters."""
+        tile, order = self.schedule.tile, self.schedule.order
+        m = -(-self.sizes[0] // (tile.m * order.cluster)) * order.cluster
+        return m * -(-self.sizes[1] // tile.n)
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of a slot: what a K step reads."""
+        rings = [op for op in self.kernel.body.block.ops if isinstance(op, ops.RingOp)]
+        return sum(op.bytes.value.data for op in rings if op.sym_name.data != "d")
+
+    @property
+    def spans(self) -> list[Span]:
+        """What happens when, in the first CTA."""
+        return timeline(self.kernel, [self.drawn] * TILES)
+
+
+def draw_schedule(life: Life) -> str:
+    """The picture as SVG. Raises ProtocolError for a schedule whose barriers do not hold, which no compiled kernel has."""
+    spans = life.spans
+    rows = list(_rows(life, spans))
+    height = HEAD + len(rows) * (ROW + GAP) + 92
+    facts = _facts(life)
+    drawing = Drawing(WIDTH, height, f"A kernel's life in time: {facts[0]}", " ".join([*facts, *_notes(life)]))
+    drawing.text(16, 25, f"A CTA in time: {facts[0]}", size=15, bold=True)
+    for line, text in enumerate(facts[1:]):
+        drawing.text(16, 45 + 17 * line, text, fill=MUTED)
+    scale = (WIDTH - LEFT - RIGHT) / max(span.end for span in spans)
+    for number, (label, bars) in enumerate(rows):
+        y = HEAD + number * (ROW + GAP)
+        drawing.text(LEFT - 10, y + 16, label, anchor="end", room=LEFT - 16)
+        drawing.box(LEFT, y, WIDTH - LEFT - RIGHT, ROW, "#f7f8f9")
+        for bar in bars:
+            _draw_bar(drawing, bar, y, scale)
+    _legend(drawing, HEAD + len(rows) * (ROW + GAP) + 8, _notes(life))
+    return drawing.svg()
+
+
+@dataclass(frozen=True, slots=True)
+class _Bar:
+    begin: float
+    end: float
+    fill: str
+    label: str = ""
+    light: bool = False
+
+
+def _facts(life: Life) -> list[str]:
+    nest, schedule, (m, n, k) = life.product.nest, life.schedule, life.sizes
+    tile, ring = schedule.tile, schedule.ring
+    ctas = min(life.tiles, life.sms // schedule.order.cluster * schedule.order.cluster)
+    most = -(-life.tiles // ctas)
+    slots = "1 slot" if ring.stages == 1 else f"{ring.stages} slots"
+    return [
+        f"{nest.a.element} {nest.a.pattern}, tile {tile.m}×{tile.n}×{tile.k}, {slots} of {life.stage_bytes:,} bytes",
+        f"M, N, K = {m:,}, {n:,}, {k:,}: {life.tiles:,} tiles, {ctas:,} CTAs on {life.sms} SMs, {most} tiles a CTA at most, "
+        f"{life.steps} K steps a tile, {schedule.roles.threads} threads, {schedule.store.way} stores",
+    ]
+
+
+def _notes(life: Life) -> list[str]:
+    lengths = Lengths()
+    cut = f"{life.drawn} of {life.steps} steps" if life.drawn < life.steps else f"{life.steps} steps"
+    return [
+        f"Drawn: {cut} of each tile; numbers are K steps. The order is that of the kernel's own barriers, as the protocol check runs them.",
+        f"Lengths are assumed, not measured: a step's products {lengths.products:g}, its copies {lengths.copies:g} and "
+        f"{lengths.latency:g} until they are seen, a store {lengths.store:g}.",
+    ]
+
+
+def _rows(life: Life, spans: Sequence[Span]) -> Iterator[tuple[str, list[_Bar]]]:
+    holders = sorted({(span.role, span.warpgroup) for span in spans}, key=lambda each: (each[0] != "producer", each))
+    copier = next((each for each in holders if each[0] == "producer"), None)
+    if copier is not None:
+        yield "producer, one thread", list(_holder_bars(spans, copier))
+    for stage in range(life.schedule.ring.stages):
+        yield f"slot {stage}", list(_slot_bars(spans, stage))
+    for role, warpgroup in holders:
+        if (role, warpgroup) != copier:
+            rows = 64 * life.schedule.blocks
+            part = f"rows {rows * warpgroup}–{rows * (warpgroup + 1) - 1}"
+            yield f"consumer {warpgroup}, {part}", list(_holder_bars(spans, (role, warpgroup)))
+
+
+def _holder_bars(spans: Sequence[Span], holder: tuple[str, int]) -> Iterator[_Bar]:
+    """What a role does itself. Products run while it goes on, so that their bars hide its waits."""
+    own = [span for span in spans if (span.role, span.warpgroup) == holder]
+    yield from (_Bar(span.begin, span.end, WAIT) for span in own if span.kind == "wait")
+    if holder[0] == "producer":
+        yield from (_Bar(*_filled(each), COPY[each[0].tile % 2], str(each[0].step)) for each in _copies(own))
+    for span in own:
+        if span.kind == "products":
+            yield _Bar(span.begin, span.end, PRODUCTS[span.tile % 2], str(span.step), light=True)
+        elif span.kind == "store":
+            yield _Bar(span.begin, span.end, STORE[span.tile % 2], "store", light=True)
+
+
+def _copies(spans: Sequence[Span]) -> list[list[Span]]:
+    """The copies of each step."""
+    copies = sorted((span for span in spans if span.kind == "copy"), key=lambda span: (span.tile, span.step))
+    return [list(each) for _, each in groupby(copies, key=lambda span: (span.tile, span.step))]
+
+
+def _filled(copies: Sequence[Span]) -> tuple[float, float]:
+    return min(span.begin for span in copies), max(span.end for span in copies) - Lengths().latency
+
+
+def _slot_bars(spans: Sequence[Span], stage: int) -> Iterator[_Bar]:
+    """A slot from its copies' begin to its release by the last warpgroup: filling, full, being read."""
+    own = [span for span in spans if span.stage == stage]
+    for copies in _copies(own):
+        key = copies[0].tile, copies[0].step
+        same = [span for span in own if (span.tile, span.step) == key]
+        seen = max(span.end for span in copies)
+        released = max([span.end for span in same if span.kind == "release"], default=seen)
+        read = min([span.begin for span in same if span.kind == "products"], default=released)
+        yield _Bar(min(span.begin for span in copies), seen, COPY[key[0] % 2])
+        yield _Bar(seen, read, "#8fb4d9" if key[0] % 2 == 0 else "#9ecb8f")
+        yield _Bar(read, released, PRODUCTS[key[0] % 2], str(key[1]), light=True)
+
+
+def _draw_bar(drawing: Drawing, bar: _Bar, y: float, scale: float) -> None:
+    x, width = LEFT + bar.begin * scale, (bar.end - bar.begin) * scale
+    if width <= 0:
+        return
+    drawing.box(x, y + 1, width, ROW - 2, bar.fill, edge=PAPER, thick=0.8)
+    if bar.label and text_width(bar.label, 11) <= width - 2:
+        drawing.text(x + width / 2, y + 16, bar.label, size=11, anchor="middle", fill=PAPER if bar.light else INK)
+
+
+def _legend(drawing: Drawing, y: float, notes: Sequence[str]) -> None:
+    x = 16.0
+    drawing.line(16, y, WIDTH - RIGHT, y, EDGE)
+    for label, fills in (
+        ("copies fill", COPY),
+        ("full", ("#8fb4d9", "#9ecb8f")),
+        ("products read", PRODUCTS),
+        ("epilogue and store", STORE),
+        ("waits", (WAIT,)),
+    ):
+        for fill in fills:
+            drawing.box(x, y + 12, 14, 14, fill, edge=EDGE, thick=0.5)
+            x += 16
+        drawing.text(x + 4, y + 23, label)
+        x += 18 + text_width(label, 12)
+    drawing.text(x + 4, y + 23, "two colours: tiles by turns", fill=MUTED)
+    for line, text in enumerate(notes):
+        drawing.text(16, y + 47 + 17 * line, text, fill=MUTED, room=WIDTH - 32)

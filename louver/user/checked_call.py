@@ -1,0 +1,95 @@
+"""A call of a kernel, checked against what the kernel takes for granted of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from louver.formats.tensor import SparseTensor
+from louver.ir.conditions import Conditions
+from louver.ir.polynomial import Numbers, Size, with_grid
+from louver.user.arguments import Call
+
+
+class PartError(ValueError):
+    """A call for which the kernel is no product, such as one of part of a sparse tensor: register tiles may run it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedCall:
+    """A call while it is checked. name: the kernel's. numbers: of the call and its grid."""
+
+    name: str
+    call: Call
+    grid: tuple[int, ...]
+    numbers: Numbers
+
+    @classmethod
+    def of(cls, name: str, call: Call, grid: Sequence[int]) -> CheckedCall:
+        """The call over a grid."""
+        return cls(name, call, tuple(grid), with_grid(call.numbers, grid))
+
+    def positive(self, size: Size) -> int:
+        """A size that a product has. Raises ValueError below 1."""
+        found = size.value(self.numbers)
+        if found < 1:
+            raise ValueError(f"{self.name}'s size {size} must be at least 1, got {found}: skip empty products")
+        return found
+
+    def sparse(self, argument: str) -> SparseTensor:
+        """A sparse argument. Raises ValueError for an array."""
+        found = self.call.sparse.get(argument)
+        if found is None:
+            raise ValueError(f"{self.name} reads {argument!r} as a sparse tensor, got an array: compress it")
+        return found
+
+    def check(self, conditions: Conditions) -> None:
+        """Raises ValueError where sizes and arguments are others than the kernel takes, PartError where register tiles may take them."""
+        name, numbers = self.name, self.numbers
+        for one, other in conditions.equal:
+            if one.value(numbers) != other.value(numbers):
+                # Descriptors that disagree are a mistake. Beside an argument, register tiles read each by its own size.
+                described = all(".shape." in str(each) for each in (one, other))
+                raise (ValueError if described else PartError)(
+                    f"{name} runs as a product only if {one} and {other} are equal, got {one.value(numbers)} "
+                    f"and {other.value(numbers)}"
+                )
+        for size, most in conditions.at_most:
+            if size.value(numbers) > most:
+                raise ValueError(
+                    f"{name} reads at most {most} of {size}, got {size.value(numbers)}: let a loop or the grid "
+                    f"go to {size}, or pass a part of the tensors"
+                )
+        for argument, of in conditions.multiples:
+            if int(numbers[argument]) % of:
+                raise ValueError(
+                    f"{name} takes {argument} in multiples of {of}, got {numbers[argument]}: its tiles are whole, and sparse tiles begin "
+                    "with whole rows and words of metadata"
+                )
+        for argument in conditions.positive:
+            array = self.call.arrays.get(argument)
+            value = int(numbers[argument]) if array is None else array.address
+            if value < 1:
+                raise PartError(f"{name} runs as a product only if {argument} is above 0, got {value}")
+        for argument, stride in conditions.rows_apart:
+            s = self.sparse(argument)
+            if stride.value(numbers) != s.shape[-1] and s.size > 1:
+                raise ValueError(
+                    f"{name} must be given the strides of the dense tensor for {argument!r}, {list(s.shape)}, "
+                    f"sparse along axis {s.axis}: {[s.shape[-1], 1]}, got {stride.value(numbers)} and 1: for a "
+                    "kernel that walks along the sparse axis, pass the transpose"
+                )
+
+    def check_extent(self, argument: str, elements: int) -> None:
+        """Raises ValueError for an array with fewer elements, from its first to its last one in memory."""
+        array = self.call.arrays[argument]
+        first, last = array.byte_range
+        held = (last - array.address) // array.element.bytes
+        if first < array.address:
+            raise ValueError(
+                f"{self.name} walks {argument!r} upwards, got an array with negative strides: copy it first"
+            )
+        if elements > held:
+            raise ValueError(
+                f"by its sizes and strides {self.name} reaches {elements} elements of {argument!r}, got an array of {held}"
+            )

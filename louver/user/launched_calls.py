@@ -1,0 +1,140 @@
+"""Calls that were launched lately, keyed by everything that their checks read: such a call is looked up and launched."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from louver.formats.tensor import SparseTensor
+from louver.runtime.known_calls import KnownCalls, keep_recent
+from louver.runtime.module import BoundLaunch
+from louver.user.source import Constant
+
+RECENT_CALLS = 512
+"""Calls that a kernel remembers; beyond them it begins anew."""
+
+
+RECENT_STREAMS = 16
+"""Streams for which a call's launch is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedCall:
+    """A call that was checked and launched.
+
+    first: its launch. grid: programs along each axis. meta: its numbers and constants, for grids that are computed. sparse: its sparse
+    tensors, which must be the same objects. constants: globals that were compiled in. ordinal: of its device. sent: launches by
+    stream.
+    """
+
+    first: BoundLaunch
+    grid: tuple[int, ...]
+    meta: dict[str, Any]
+    sparse: tuple[weakref.ref[SparseTensor], ...]
+    constants: tuple[Constant, ...]
+    ordinal: int
+    sent: dict[int, BoundLaunch] = field(default_factory=dict[int, BoundLaunch])
+
+    @property
+    def alive(self) -> bool:
+        """Whether its sparse tensors still are, as other tensors may have got a dead one's identity, and its globals the same."""
+        if self.constants and any(each.changed for each in self.constants):
+            return False
+        return all(each() is not None for each in self.sparse)
+
+    def launch(self, stream: int) -> None:
+        """Send it to a stream."""
+        launch = self.sent.get(stream)
+        if launch is None:
+            launch = keep_recent(self.sent, stream, self.first.on(stream), RECENT_STREAMS)
+        code = launch.send()[0]
+        if code:
+            launch.recover(int(code))
+
+
+class LaunchedCalls(KnownCalls[LaunchedCall]):
+    """Calls of one kernel."""
+
+    __slots__ = ()
+
+    def find(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LaunchedCall | None:
+        """The call with these very arguments, None for one that must be checked."""
+        if not self.calls:
+            return None
+        try:
+            found = self.calls.get(self._key(args, kwargs))
+        except (RuntimeError, TypeError, AttributeError):
+            # Tensors without strides, arrays of other libraries: the checks say what they are.
+            return None
+        return found if found is not None and found.alive else None
+
+    def keep(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], call: LaunchedCall) -> None:
+        """Remember a call, if all of its arrays are PyTorch's."""
+        if not self.know_torch():
+            return
+        with contextlib.suppress(RuntimeError, TypeError, AttributeError):
+            keep_recent(self.calls, self._key(args, kwargs), call, RECENT_CALLS)
+
+    def _key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Hashable:
+        """Everything that the checks look at. Raises for what only they can judge."""
+        types = self.types
+        # How many come by position: a text among them is no keyword.
+        facts: list[Hashable] = [len(args)]
+        for value in args:
+            kind = value.__class__
+            if kind is int:
+                facts.append(value)
+            elif kind in types:
+                # Written out: a function call for each argument would cost as much as the launch.
+                facts.append(
+                    (
+                        value.data_ptr(),
+                        value.dtype,
+                        value.shape,
+                        value.stride(),
+                        value.get_device(),
+                        value.is_neg(),
+                    )
+                )
+            else:
+                facts.append(self._facts(value))
+        if kwargs:
+            for name, value in kwargs.items():
+                facts.append(name)
+                facts.append(value if type(value) is int else self._facts(value))
+        return tuple(facts)
+
+    def _facts(self, value: Any) -> Hashable:
+        """An argument's facts, which no argument of another type has."""
+        kind = value.__class__
+        if kind is SparseTensor:
+            return ("sparse", id(value))
+        if kind in self.types:
+            return (
+                value.data_ptr(),
+                value.dtype,
+                value.shape,
+                value.stride(),
+                value.get_device(),
+                value.is_neg(),
+            )
+        if kind in (str, int) or value is None:
+            return value
+        if kind in (bool, float):
+            # Equal to integers, and 0 to -0, which are other arguments.
+            return (kind, repr(value))
+        if isinstance(value, tuple):
+            elements = cast("tuple[Any, ...]", value)
+            return ("tuple", getattr(elements, "_fields", None), *(self._facts(each) for each in elements))
+        if hasattr(value, "block_shape"):
+            sizes = tuple(value.shape), tuple(value.strides), tuple(value.block_shape)
+            return (self._facts(value.base), *sizes, getattr(value, "padding", "zero"))
+        if kind.__name__ == "constexpr":
+            # Triton's are equal where their values are, and so 1 is True.
+            return ("constexpr", self._facts(value.value))
+        if kind.__module__.partition(".")[0] == "triton":
+            return value
+        raise TypeError("only PyTorch's tensors, sparse tensors, descriptors and constants are known by their facts")

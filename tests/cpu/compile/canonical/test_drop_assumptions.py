@@ -1,0 +1,10 @@
+"""What a user promises of computed values goes; what arguments are multiples of stays."""
+
+from __future__ import annotations
+
+from support.golden import Golden
+from support.pass_golden import before, check_pass
+
+
+def test_before_and_after(golden: Golden) -> None:
+    check_pass(golden, "drop-assumptions", before("drop-assumptions", "weight_pointers"))
