@@ -28,8 +28,8 @@ INSTRUCTION_LIMIT = 20_000_000
 IDLE_TURNS = 64
 """How often clusters whose atomics wait look again while nothing changes, before that counts as a deadlock."""
 
-SHARE = 4096
-"""Steps at most that a cluster runs before others get their turn, under a seeded order."""
+SHARES = tuple(1 << power for power in range(13))
+"""Steps that a cluster runs before others get their turn, under a seeded order: short and long shares are as likely."""
 
 AT_ONCE = 8
 """Clusters at most that are begun at a time under a seeded order, unless they wait for others."""
@@ -93,7 +93,7 @@ def run(
             if turns is not None:
                 begun.rotate(turns.randrange(len(begun)))
             cluster, changes = begun.popleft(), writes.changes
-            state = _run_cluster(cluster, None if turns is None else turns.randint(1, SHARE))
+            state = _run_cluster(cluster, None if turns is None else turns.choice(SHARES))
             if state == "ended":
                 total, in_vain = _add(total, cluster), 0
                 continue
