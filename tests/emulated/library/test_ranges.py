@@ -25,7 +25,6 @@ SCHEDULES = {
     "three-consumers": NARROW.changed(tile_m=192, tile_n=48, consumers=3),
     "bulk": NARROW.changed(tile_n=64, store="bulk"),
     "chunks": NARROW.changed(tile_n=64, store="bulk", staging=32),
-    "registers": NARROW.changed(values="registers"),
     "drained": NARROW.changed(in_flight=0),
     "stage": NARROW.changed(metadata="stage"),
     "barrier": NARROW.changed(metadata="barrier", tile_k=128, stages=2),
