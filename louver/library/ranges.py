@@ -35,6 +35,9 @@ REGISTER_BYTES = 4
 MOST_PARTS = 32
 """Ranges of a tile at most: the last one reads all of them alone."""
 
+MOST_WAVES = 4
+"""Waves of ranges at most: more of them are little more even, and take more memory."""
+
 
 class Operands(Protocol):
     """What is asked about a product beside its schedule: element types, and the contiguous dimension of b."""
@@ -148,7 +151,7 @@ class Cutting:
         last = whole.tiles % at_once
         yield from self._cuts(whole, whole.tiles - last, min(at_once // max(last, 1), MOST_PARTS))
         if n <= self.n:
-            yield from self._cuts(whole, 0, MOST_PARTS)
+            yield from self._cuts(whole, 0, min(MOST_PARTS, MOST_WAVES * at_once // whole.tiles))
 
     def _cuts(self, whole: Ranges, start: int, most: int) -> Iterator[Ranges]:
         """Cuts of the tiles from `start` on into 2 to `most` parts."""

@@ -94,6 +94,14 @@ def test_sums_and_counters_have_room_for_each_range() -> None:
     assert WIDE.workspace(WIDE.whole(4096, 256, 4096, 1)) == (0, 0)
 
 
+@pytest.mark.parametrize("m", [64, 4096, 28672, 57344, 1 << 20])
+@pytest.mark.parametrize("n", [1, 256, 8192])
+def test_a_workspace_is_no_larger_than_four_waves_of_tiles(m: int, n: int) -> None:
+    for model in (WIDE, NARROW):
+        nbytes, _ = model.workspace(model.best(m, n, 16384, 1, SMS))
+        assert nbytes <= 4 * SMS * model.sum_bytes
+
+
 def test_a_plan_s_cut_is_kept_for_fewer_tiles() -> None:
     cut = Ranges(448, 396, 2, 148)
     assert cut.of(400) == Ranges(400, 396, 2, 148)
