@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import Float32Type, ModuleOp
 
-from louver.compile.signature import SIZES, STRIDES, ArgumentParameter, BoxParameter, Parameter, Signature
+from louver.compile.signature import RANGES, SIZES, STRIDES, ArgumentParameter, BoxParameter, Parameter, Signature
 from louver.ir.polynomial import Polynomial
 from louver.ir.sched import ops
 from louver.ir.sched.types import MapType, PointerType, SizeType
@@ -22,8 +22,11 @@ def read_signature(module: ModuleOp) -> Signature:
     m, n, _ = (size.value.data for size in kernel.tile)
     ctas = kernel.cluster.value.data
     m *= ctas
-    # CTAs are persistent: one a tile of each entry, at most one an SM, in whole clusters.
-    grid = f"{ctas}*min(((M + {m - 1})/{m})*((N + {n - 1})/{n})*batch, max(1, sms/{ctas}))"
+    # CTAs are persistent: one a tile of each entry or a range of one, at most one an SM, in whole clusters.
+    tiles = f"((M + {m - 1})/{m})*((N + {n - 1})/{n})*batch"
+    whole, parts, _ = RANGES
+    items = f"{whole} + {parts}*({tiles} - {whole})" if parts in names else tiles
+    grid = f"{ctas}*min({items}, max(1, sms/{ctas}))"
     return Signature(
         kernel=kernel.sym_name.data,
         parameters=tuple(_parameter(n, a.type) for n, a in zip(names, kernel.body.block.args, strict=True)),

@@ -13,13 +13,31 @@ from typing import Literal, TypeAlias
 from louver.ir.polynomial import Size
 from louver.isa.tensormap import SwizzleBytes
 
-OWN = ("a_map", "b_map", "d_map", "metadata", "d", "M", "N", "K", "pitch", "batch", "batch_pitch", "entries")
+OWN = (
+    "a_map",
+    "b_map",
+    "d_map",
+    "metadata",
+    "d",
+    "M",
+    "N",
+    "K",
+    "pitch",
+    "batch",
+    "batch_pitch",
+    "entries",
+    "workspace",
+    "counters",
+)
 """Names that every product may have for its own parameters."""
+
+RANGES = ("whole", "parts", "part_steps")
+"""Sizes of a kernel that knows ranges of K: tiles that are not cut, ranges of each later one, K steps of a range."""
 
 RESERVED = ("smem", "WARP_SZ")
 """Names that no parameter has: shared memory's, and the only word that PTX reserves among those that look like one."""
 
-_TAKEN = re.compile(rf"({'|'.join((*OWN, *RESERVED))}|(batch_)?pitch_.*|own.*)")
+_TAKEN = re.compile(rf"({'|'.join((*OWN, *RANGES, *RESERVED))}|(batch_)?pitch_.*|own.*)")
 """Names that an argument of the epilogue does not keep as a parameter."""
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*|_[A-Za-z0-9_]+")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Literal
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from louver.emulator.decode import decode
 from louver.emulator.errors import DeadlockError, LaunchError, LimitError
 from louver.emulator.execute import run_burst
 from louver.emulator.memory import GlobalMemory
-from louver.emulator.order import Earliest, Latest, Order
+from louver.emulator.order import Earliest, Latest, Order, Seeded
 from louver.emulator.parameters import Argument, Parameters
 from louver.emulator.writes import Writes
 from louver.isa.targets import SM_90A
@@ -25,6 +27,12 @@ INSTRUCTION_LIMIT = 20_000_000
 
 IDLE_TURNS = 64
 """How often clusters whose atomics wait look again while nothing changes, before that counts as a deadlock."""
+
+SHARES = tuple(1 << power for power in range(13))
+"""Steps that a cluster runs before others get their turn, under a seeded order: short and long shares are as likely."""
+
+AT_ONCE = 8
+"""Clusters at most that are begun at a time under a seeded order, unless they wait for others."""
 
 MOST = 4
 """Kinds of instructions that a report names, the most frequent ones."""
@@ -64,7 +72,7 @@ def run(
     """Run `grid` CTAs of `kernel` to their end; results are in the arrays of `memory`.
 
     grid: CTAs along x, a multiple of `kernel.cluster`, or along x, y and z, of one to three axes. arguments: by parameter name. Clusters run one after the other; one
-    whose atomics change nothing lets others go on, and the next one begin where all wait.
+    whose atomics change nothing lets others go on, and the next one begin where all wait. Under a seeded order they run interleaved.
     Raises a subclass of EmulationError for the first misuse found.
     """
     axes = _axes(grid)
@@ -77,16 +85,22 @@ def run(
     coming = deque(firsts if isinstance(order, Earliest) else reversed(firsts))
     begun: deque[Cluster] = deque()
     in_vain = 0
+    turns = random.Random(str(order)) if isinstance(order, Seeded) else None
     with np.errstate(all="ignore"):
         while coming or begun:
-            if coming and in_vain >= len(begun):
+            if coming and (in_vain >= len(begun) or (turns is not None and len(begun) < AT_ONCE)):
                 begun.appendleft(Cluster(kernel, program, memory, parameters, writes, order, axes, coming.popleft()))
+            if turns is not None:
+                begun.rotate(turns.randrange(len(begun)))
             cluster, changes = begun.popleft(), writes.changes
-            if _run_cluster(cluster):
+            state = _run_cluster(cluster, None if turns is None else turns.choice(SHARES))
+            if state == "ended":
                 total, in_vain = _add(total, cluster), 0
                 continue
             begun.append(cluster)
-            in_vain = in_vain + 1 if writes.changes == changes else 0
+            # What one asks in vain, another that goes on may still change.
+            asked = in_vain + 1 if state == "asks" else max(0, in_vain - 1)
+            in_vain = asked if writes.changes == changes else 0
             if in_vain > IDLE_TURNS * len(begun):
                 names = ", ".join(str(cta.index) for each in begun for cta in each.ctas)
                 raise DeadlockError(f"deadlock: atomics of CTA {names} poll memory that no other CTA changes")
@@ -114,8 +128,9 @@ def _check_launch(kernel: Kernel, grid: int) -> None:
         raise LaunchError(f"a cluster has 1 to {SM_90A.max_cluster} CTAs, got {kernel.cluster}")
 
 
-def _run_cluster(cluster: Cluster) -> bool:
-    """Run a cluster until it ends, or until an atomic of it leaves memory as it was. Returns whether it has ended."""
+def _run_cluster(cluster: Cluster, share: int | None) -> Literal["ended", "asks", "paused"]:
+    """Run a cluster until it ends, until an atomic of it leaves memory as it was, or for a share of steps."""
+    begun = cluster.steps
     if not cluster.steps:
         for warp in cluster.warps:
             cluster.scheduler.ready(warp)
@@ -125,12 +140,14 @@ def _run_cluster(cluster: Cluster) -> bool:
             raise LimitError(f"the cluster has run {cluster.steps} steps and does not end", turn[0].place())
         if cluster.asks:
             cluster.asks = False
-            return False
+            return "asks"
+        if share is not None and cluster.steps - begun >= share:
+            return "paused"
     if not all(warp.done for warp in cluster.warps):
         raise DeadlockError("deadlock: no warp can run and nothing is under way\n" + _explain(cluster))
     cluster.scheduler.drain()
     cluster.check_exit()
-    return True
+    return "ended"
 
 
 def _explain(cluster: Cluster) -> str:

@@ -21,7 +21,7 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class Seeded:
-    """Warps and completions are interleaved at random, reproducibly for one `seed`."""
+    """Clusters, warps and completions are interleaved at random, reproducibly for one `seed`."""
 
     seed: int
 

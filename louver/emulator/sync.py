@@ -11,7 +11,7 @@ from louver.emulator.clocks import Agents, Clock
 from louver.emulator.errors import BarrierError, ConvergenceError
 from louver.emulator.waiters import Signal
 from louver.isa.instruction import LANES
-from louver.isa.machine import Suspend
+from louver.isa.machine import Mask, Suspend
 from louver.isa.sync import NAMED_BARRIERS
 from louver.isa.targets import SM_90A, WARPGROUP_THREADS
 
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """One use of a barrier, from its first arrival to its last."""
+    """One use of a barrier, from its first arrival to its last. holds: whether the predicate of any thread does."""
 
     threads: int
     seen: Clock
     arrived: int = 0
+    holds: bool = False
     complete: bool = False
     names: list[str] = field(default_factory=list[str])
 
@@ -38,8 +39,8 @@ class NamedBarriers:
         self._turns: dict[int, Turn] = {}
         self._signals = [Signal() for _ in range(NAMED_BARRIERS)]
 
-    def arrive(self, warp: Warp, index: int, threads: int) -> Turn:
-        """Count the warp in; its lanes release what they have seen."""
+    def arrive(self, warp: Warp, index: int, threads: int, *, holds: bool = False) -> Turn:
+        """Count the warp in; its lanes release what they have seen. holds: whether the predicate of any of them does."""
         if not 0 <= index < NAMED_BARRIERS:
             raise BarrierError(f"named barriers are 0 to {NAMED_BARRIERS - 1}, got {index}")
         if threads % LANES or not 0 < threads <= warp.cluster.kernel.threads:
@@ -55,6 +56,7 @@ class NamedBarriers:
             )
         turn.names.append(warp.name)
         turn.arrived += LANES
+        turn.holds |= holds
         turn.seen.join(warp.release(warp.active))
         if turn.arrived == turn.threads:
             turn.complete = True
@@ -72,6 +74,14 @@ class NamedBarriers:
         warp.arrived_at = None
         warp.clock.join(turn.seen.rows, warp.active)
         return None
+
+    def any(self, warp: Warp, index: int, threads: int, value: Mask) -> Mask | Suspend:
+        """Arrive once with a predicate, then sleep until all have: whether it holds for any of them."""
+        turn = warp.arrived_at
+        if not isinstance(turn, Turn):
+            turn = warp.arrived_at = self.arrive(warp, index, threads, holds=bool(value[warp.active].any()))
+        suspended = self.sync(warp, index, threads)
+        return np.full(LANES, turn.holds) if suspended is None else suspended
 
     @staticmethod
     def _describe(index: int, turn: Turn) -> str:

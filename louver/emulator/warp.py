@@ -179,6 +179,9 @@ class Warp:
     def barrier_sync(self, index: int, threads: int) -> Suspend | None:
         return self.cta.named.sync(self, index, threads)
 
+    def barrier_any(self, index: int, threads: int, value: Mask) -> Mask | Suspend:
+        return self.cta.named.any(self, index, threads, value)
+
     def warp_sync(self) -> None:
         self.clock.join(self.clock.most(self.active), self.active)
 

@@ -100,6 +100,10 @@ class WarpState(Protocol):
         """Named barrier `bar.sync index, threads`; None once all have arrived."""
         ...
 
+    def barrier_any(self, index: int, threads: int, value: Mask) -> Mask | Suspend:
+        """Named barrier `barrier.red.or`: whether `value` holds for any of the threads, once all have arrived."""
+        ...
+
     def warp_sync(self) -> None:
         """`bar.warp.sync`: the active lanes see what each of them has seen."""
         ...

@@ -29,6 +29,13 @@ class WarpSync(Effect):
         return ()
 
 
+def _check_barrier(index: int, threads: int) -> None:
+    if not 0 <= index < NAMED_BARRIERS:
+        raise ValueError(f"a CTA has the barriers 0 to {NAMED_BARRIERS - 1}, got {index}")
+    if threads < LANES or threads % LANES:
+        raise ValueError(f"a barrier counts whole warps of {LANES} threads, got {threads}")
+
+
 @dataclass(frozen=True, slots=True)
 class BarrierSync(Effect):
     """`barrier.sync.aligned index, threads`: wait for that many threads, a multiple of 32, at a named barrier (0 to 15)."""
@@ -39,10 +46,7 @@ class BarrierSync(Effect):
     aligned = True
 
     def __post_init__(self) -> None:
-        if not 0 <= self.index < NAMED_BARRIERS:
-            raise ValueError(f"a CTA has the barriers 0 to {NAMED_BARRIERS - 1}, got {self.index}")
-        if self.threads < LANES or self.threads % LANES:
-            raise ValueError(f"a barrier counts whole warps of {LANES} threads, got {self.threads}")
+        _check_barrier(self.index, self.threads)
 
     @property
     def mnemonic(self) -> str:
@@ -51,6 +55,29 @@ class BarrierSync(Effect):
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         suspend = warp.barrier_sync(self.index, self.threads)
         return () if suspend is None else suspend
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierAny(Effect):
+    """`barrier.red.or.aligned.pred d, index, threads, a`: as `BarrierSync`, and d is whether `a` holds for any of the threads."""
+
+    index: int
+    threads: int
+
+    aligned = True
+    opcode = "barrier.red.or.aligned.pred"
+    takes = (Operand("d", "out", "pred", kind="register"), Operand("a", "in", "pred", kind="register"))
+
+    def __post_init__(self) -> None:
+        _check_barrier(self.index, self.threads)
+
+    def text(self, *args: str) -> str:
+        d, a = args
+        return f"{self.mnemonic} {d}, {self.index}, {self.threads}, {a}"
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        found = warp.barrier_any(self.index, self.threads, inputs[0])
+        return found if isinstance(found, Suspend) else (found,)
 
 
 @dataclass(frozen=True, slots=True)

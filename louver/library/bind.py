@@ -9,6 +9,7 @@ from louver.compile.signature import ARRAYS, ArgumentParameter, BoxParameter, Si
 from louver.ir.polynomial import Numbers
 from louver.library.boxes import Held
 from louver.library.fused import Bound
+from louver.library.ranges import Ranges
 from louver.library.rows import Rows
 from louver.runtime.module import ArgumentPack, ParamType
 
@@ -20,14 +21,22 @@ MapMaker: TypeAlias = Callable[[BoxParameter, Held, Numbers], M]
 
 
 class Sized(NamedTuple):
-    """What a product's launch computes of its sizes, wherever its matrices are: its numbers, and the CTAs of its grid."""
+    """What a product's launch computes of its sizes, wherever its matrices are: its numbers, the CTAs of its grid, and how K is cut."""
 
     numbers: dict[str, int | float]
     ctas: int
+    cut: Ranges | None = None
 
     @classmethod
-    def of(cls, signature: Signature, sizes: tuple[int, int, int], maps: Mapping[str, Rows], sm_count: int) -> Sized:
-        """Of a product of these sizes, M, N and K. maps: the matrices "a", "b" and "d"."""
+    def of(
+        cls,
+        signature: Signature,
+        sizes: tuple[int, int, int],
+        maps: Mapping[str, Rows],
+        sm_count: int,
+        cut: Ranges | None = None,
+    ) -> Sized:
+        """Of a product of these sizes, M, N and K. maps: the matrices "a", "b" and "d". cut: where the kernel knows ranges of K."""
         assert signature.grid is not None, "the library computes the grids of products"
         (m, n, k), d = sizes, maps["d"]
         pitch, batch_pitch = d.pitch // d.element_bytes, d.batch_pitch // d.element_bytes
@@ -35,7 +44,8 @@ class Sized(NamedTuple):
         numbers |= {"pitch": pitch, "batch_pitch": batch_pitch}
         for name, rows in maps.items():
             numbers |= rows.numbers(name)
-        return cls(numbers, signature.grid.value(numbers))
+        numbers |= {} if cut is None else cut.sizes
+        return cls(numbers, signature.grid.value(numbers), cut)
 
 
 def bind_product(

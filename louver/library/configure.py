@@ -12,6 +12,7 @@ from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
 from louver.ir.product import LoadMatrix, LoadVector, ProductNest, require_sparse, walk
 from louver.isa.targets import Target
+from louver.library.ranges import Cutting
 from louver.library.waves import narrowed, tall_pays
 
 TILE_N = (8, 16, 32, 64, 128, 256)
@@ -39,6 +40,9 @@ RASTER = {16: 16, 8: 24}
 
 HALF_STAGING = 128
 """Columns staged at a time of 256, by two consumers, of 2-byte outputs: the first half is on its way while the other is staged."""
+
+CUT_MARGIN = 0.05
+"""Part of the time that ranges of K must save to be taken."""
 
 TALL = {"tile_m": 256, "tile_n": 192}
 """The tile with the fewest bytes a product whose f32 sums two consumers hold. It leaves room for nothing else, so that it is for
@@ -118,11 +122,24 @@ class Demand:
 
 
 def choose(
-    problem: Problem, m: int, n: int, target: Target, sm_count: int, *, aligned_output: bool = False, batch: int = 1
+    problem: Problem,
+    m: int,
+    n: int,
+    target: Target,
+    sm_count: int,
+    *,
+    aligned_output: bool = False,
+    batch: int = 1,
+    k: int | None = None,
 ) -> Schedule:
-    """A schedule for `a [m, K] @ b [K, n]` of the library, as `choose_for` chooses it."""
+    """A schedule for `a [m, k] @ b [k, n]` of the library, as `choose_for` chooses it. Only where `k` is given may it be cut."""
     demand = Demand.of_problem(problem)
-    return choose_for(demand, (m, n, batch), target, sm_count, aligned_output=aligned_output)
+    sizes = m, n, batch
+    schedule = choose_for(demand, sizes, target, sm_count, aligned_output=aligned_output)
+    if k is None:
+        return schedule
+    wide = _of_width(demand, sizes, target, sm_count, widest_for(demand, n), aligned_output=aligned_output)
+    return _least(demand, (m, n, k, batch), sm_count, schedule, wide)
 
 
 def choose_for(
@@ -135,12 +152,44 @@ def choose_for(
     so that bulk copies can write it.
     """
     m, n, batch = sizes
-    bits = element_type(demand.b).bits
-    least = MIN_N_MAJOR if demand.b_major == "mn" else TILE_N[0]
-    widths = [width for width in TILE_N if width >= least]
-    tile_n = next((width for width in widths if width >= n), widths[-1])
     rows = -(-m // Schedule().tile.m) * batch
-    tile_n = narrowed(tile_n, widths, rows, n, sm_count)
+    tile_n = narrowed(widest_for(demand, n), _widths(demand), rows, n, sm_count)
+    return _of_width(demand, sizes, target, sm_count, tile_n, aligned_output=aligned_output)
+
+
+def _widths(demand: Demand) -> list[int]:
+    least = MIN_N_MAJOR if demand.b_major == "mn" else TILE_N[0]
+    return [width for width in TILE_N if width >= least]
+
+
+def widest_for(demand: Demand, n: int) -> int:
+    """The width of the narrowest tile that holds n columns, or of the widest tile of all."""
+    widths = _widths(demand)
+    return next((width for width in widths if width >= n), widths[-1])
+
+
+def _least(
+    demand: Demand, sizes: tuple[int, int, int, int], sm_count: int, schedule: Schedule, wide: Schedule
+) -> Schedule:
+    """`schedule`, or one of the two with K cut into ranges, where that takes less time by the model."""
+    m, n, k, batch = sizes
+    cutting = Cutting.of(demand, schedule)
+    best, least = schedule, (1 - CUT_MARGIN) * cutting.cycles(cutting.whole(m, n, k, batch), *sizes, sm_count)
+    for candidate in dict.fromkeys((schedule, wide)):
+        cutting = Cutting.of(demand, candidate)
+        cut = cutting.best(*sizes, sm_count)
+        cycles = cutting.cycles(cut, *sizes, sm_count)
+        if cut.cut and cycles < least:
+            best, least = candidate.changed(work="ranges"), cycles
+    return best
+
+
+def _of_width(
+    demand: Demand, sizes: tuple[int, int, int], target: Target, sm_count: int, tile_n: int, *, aligned_output: bool
+) -> Schedule:
+    """A schedule whose tiles are so wide, or about so."""
+    m, n, batch = sizes
+    bits = element_type(demand.b).bits
     if demand.promoted and tile_n > 128:
         tile_n = _promoted_width(n)
     bulk = aligned_output and stageable(tile_n, demand.out, transposed=demand.transposed, gated=demand.gated)

@@ -12,15 +12,17 @@ from numpy.typing import NDArray
 from louver.compile.plan.layout import metadata_words
 from louver.compile.products import CompiledProduct
 from louver.compile.signature import batch_pitch_name, parameter_name, pitch_name
-from louver.emulator import GlobalMemory, Latest, Order, Report, run
+from louver.emulator import EmulationError, GlobalMemory, Latest, Order, Report, run
 from louver.formats.dtypes import element_type, raw_bits
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.frontend.epilogue import ROW_VECTORS
 from louver.ir.product import LoadMatrix, LoadScalar, LoadVector, Number, walk
 from louver.library.bind import Sized, bind_product
 from louver.library.boxes import tensor_map
+from louver.library.configure import Demand
 from louver.library.fused import Bound
 from louver.library.operand import pitched, prepacked
+from louver.library.ranges import Cutting, Ranges, with_workspace
 from louver.library.reference import Reads
 from louver.library.rows import Rows
 
@@ -40,11 +42,13 @@ def emulate(
     gap: int = GAP,
     sm_count: int = 132,
     order: Order = Latest(),  # noqa: B008 - frozen
+    ranges: Ranges | None = None,
 ) -> tuple[Array, Report]:
     """The product's PTX on the CPU: its output, and what the run did.
 
     s: [M, K]. dense: [N, K] or, with an N-major dense operand, [K, N]. bias: [M]. reads: what else the epilogue reads, by its
     options' names, `c` like the output, with `gap` elements more between its rows. sm_count: SMs to pretend, which bounds the grid.
+    ranges: how a schedule that cuts K does it, by default as a launch would.
     The output is [M, N], or [N, M] where the product stores it transposed ("linear"); with M / 2 for M if it is gated. Of a batch
     the output, `c` and the operands that have entries have them along a first axis. A store that adds adds to zeros.
     Raises EmulationError for a misuse found, ValueError for operands that are not the product's.
@@ -84,10 +88,20 @@ def emulate(
                 continue
         pointers[parameter_name(argument)] = memory.add(argument, part, writable=False).address
     bound = Bound(pointers, numbers, sizes)
-    sized = Sized.of(compiled.signature, (m, n, k), maps, sm_count)
+    cut, counters = None, None
+    if compiled.schedule.cuts:
+        cutting = Cutting.of(Demand.of_nest(nest), compiled.schedule)
+        cut = ranges or cutting.best(m, n, k, entries, sm_count)
+        nbytes, count = cutting.workspace(cut)
+        workspace = memory.add("workspace", np.zeros(max(nbytes, 1), np.uint8), initialised=False)
+        counters = memory.add("counters", np.zeros(max(count, 1), np.uint32))
+        bound = with_workspace(bound, workspace.address, counters.address)
+    sized = Sized.of(compiled.signature, (m, n, k), maps, sm_count, cut)
     places = {name: rows.held for name, rows in maps.items()}
     arguments = bind_product(compiled.signature, sized, places, metadata, bound, tensor_map)
     report = run(compiled.kernel, sized.ctas, arguments, memory=memory, order=order)
+    if counters is not None and counters.array.any():
+        raise EmulationError(f"a launch leaves its counters at 0 for the next one, got {counters.array.tolist()}")
     y = result.array[:, :, : shape[1]]
     return y if store.batch is not None else y[0], report
 

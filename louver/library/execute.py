@@ -47,14 +47,23 @@ def _run_device(
     place, stream = device(out.device or 0), out.stream or 0
     problem = request.problem(layout, at.kind)
     m, k = request.s.shape[-2:]
+    planned = n or at.n, batch or at.batch
+    invariant = request.batch_invariant
     schedule = schedule_for(
-        problem, m, n or at.n, k, place, aligned_output=result.bulk_writable, batch=batch or at.batch
+        problem,
+        m,
+        planned[0],
+        k,
+        place,
+        aligned_output=result.bulk_writable,
+        batch=planned[1],
+        batch_invariant=invariant,
     )
-    launcher = state.launcher(request.s, problem, schedule, place.ordinal, stream)
+    launcher = state.launcher(request.s, problem, schedule, place.ordinal, stream, batch_invariant=invariant)
     in_place = at.in_place(layout)
     rows = at.regrouped(copied_rows(at.dense, layout, place.ordinal, stream)) if in_place is None else in_place
     fused = request.fused.placed(at.c)
-    sized = launcher.sized(at.n, rows, result)
+    sized = launcher.sized(at.n, rows, result, planned)
     launcher.bound(sized, rows, result, fused.bind(fused.places), stream)()
     if in_place is None:
         return None
@@ -69,10 +78,20 @@ def layout_of(request: Request, dense: DenseMatrix) -> BLayout:
 
 @functools.lru_cache(maxsize=1024)
 def schedule_for(
-    problem: Problem, m: int, n: int, k: int, place: Device, *, aligned_output: bool, batch: int = 1
+    problem: Problem,
+    m: int,
+    n: int,
+    k: int,
+    place: Device,
+    *,
+    aligned_output: bool,
+    batch: int = 1,
+    batch_invariant: bool = False,
 ) -> Schedule:
     """The schedule of a product `a [m, k] @ b [k, n]`, or a batch of them, on a device: measured before, or the model's."""
-    return decide(problem, m, n, k, place, aligned_output=aligned_output, batch=batch).schedule
+    return decide(
+        problem, m, n, k, place, aligned_output=aligned_output, batch=batch, batch_invariant=batch_invariant
+    ).schedule
 
 
 def _run_host(state: TensorState, request: Request, out: ArrayView) -> None:

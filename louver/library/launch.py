@@ -2,15 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
+from typing import Any, TypeAlias
 
 from louver.library.bind import Sized, bind_product, packed
 from louver.library.boxes import RecentMaps
 from louver.library.compiled import BuiltKernel
 from louver.library.fused import NOTHING_BOUND, Bound
 from louver.library.operand import DeviceOperand
+from louver.library.ranges import Cutting, Ranges, with_workspace
 from louver.library.rows import Rows
+from louver.runtime.driver import is_capturing
 from louver.runtime.module import BoundLaunch, LoadedKernel
+from louver.runtime.workspace import workspace
+
+
+class CapturedApart:
+    """A launch that has a workspace: its stream's, or one of its own for each capture of the stream.
+
+    send, recover: as a `BoundLaunch` has them.
+    """
+
+    __slots__ = ("_bind", "_eager", "_stream")
+
+    def __init__(self, bind: Callable[[int], BoundLaunch], stream: int) -> None:
+        self._bind = bind
+        self._stream = stream
+        self._eager = None if is_capturing(stream) else bind(stream)
+
+    def on(self, stream: int) -> CapturedApart:
+        """The same launch on another stream, with its workspace."""
+        return CapturedApart(self._bind, stream)
+
+    def send(self) -> tuple[Any, ...]:
+        """Send it. Gives a tuple with the driver's result code."""
+        # Its name keeps it, and with it the arguments that the driver reads.
+        launch = self._now()
+        return launch.send()
+
+    def recover(self, code: int) -> None:
+        """Send what was refused with this result code once more, or raise."""
+        self._now().recover(code)
+
+    def __call__(self) -> None:
+        """Send it. Raises as `BoundLaunch` does."""
+        self._now()()
+
+    def _now(self) -> BoundLaunch:
+        if is_capturing(self._stream):
+            return self._bind(self._stream)
+        if self._eager is None:
+            self._eager = self._bind(self._stream)
+        return self._eager
+
+
+Sendable: TypeAlias = BoundLaunch | CapturedApart
+"""A launch of which all is fixed."""
 
 
 class Launcher:
@@ -18,9 +66,17 @@ class Launcher:
     again.
     """
 
-    __slots__ = ("_maps", "_metadata", "_shape", "_types", "_values", "kernel", "signature")
+    __slots__ = ("_cutting", "_maps", "_metadata", "_shape", "_types", "_values", "kernel", "signature")
 
-    def __init__(self, product: BuiltKernel[LoadedKernel], operand: DeviceOperand, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        product: BuiltKernel[LoadedKernel],
+        operand: DeviceOperand,
+        shape: tuple[int, ...],
+        cutting: Cutting | None = None,
+    ) -> None:
+        """cutting: how K is cut, by a kernel that knows ranges."""
+        self._cutting = cutting
         self.kernel = product.kernel
         self.signature = product.signature
         *leading, m, k = shape
@@ -30,14 +86,36 @@ class Launcher:
         self._maps = RecentMaps()
         self._types = product.signature.types
 
-    def sized(self, n: int, dense: Rows, out: Rows) -> Sized:
-        """What launches have in common for such matrices, wherever these are."""
+    def sized(self, n: int, dense: Rows, out: Rows, planned: tuple[int, int] | None = None) -> Sized:
+        """What launches have in common for such matrices, wherever these are.
+
+        planned: N and the number of products whose cut of K is taken, unless the launch has more tiles; by default its own.
+        """
         m, k = self._shape
         maps = {"a": self._values, "b": dense, "d": out}
-        return Sized.of(self.signature, (m, n, k), maps, self.kernel.device.sm_count)
+        cut = None if self._cutting is None else self._ranges(self._cutting, n, out.batch, planned or (n, out.batch))
+        return Sized.of(self.signature, (m, n, k), maps, self.kernel.device.sm_count, cut)
 
-    def bound(self, sized: Sized, dense: Rows, out: Rows, bound: Bound = NOTHING_BOUND, stream: int = 0) -> BoundLaunch:
+    def bound(self, sized: Sized, dense: Rows, out: Rows, bound: Bound = NOTHING_BOUND, stream: int = 0) -> Sendable:
         """A launch on a stream. bound: what the epilogue reads."""
-        places = {"a": self._values.held, "b": dense.held, "d": out.held}
-        values = bind_product(self.signature, sized, places, self._metadata, bound, self._maps)
-        return self.kernel.bound(sized.ctas, packed(self._types, values), stream)
+
+        def bind(given: Bound, to: int) -> BoundLaunch:
+            places = {"a": self._values.held, "b": dense.held, "d": out.held}
+            values = bind_product(self.signature, sized, places, self._metadata, given, self._maps)
+            return self.kernel.bound(sized.ctas, packed(self._types, values), to)
+
+        if self._cutting is None or sized.cut is None:
+            return bind(bound, stream)
+        room = self._cutting.workspace(sized.cut)
+
+        def bind_now(to: int) -> BoundLaunch:
+            held = workspace(self.kernel.device.ordinal, to, *room)
+            return bind(with_workspace(bound, held.sums, held.counters), to)
+
+        return CapturedApart(bind_now, stream)
+
+    def _ranges(self, cutting: Cutting, n: int, batch: int, planned: tuple[int, int]) -> Ranges:
+        (m, k), sm_count = self._shape, self.kernel.device.sm_count
+        own = cutting.best(m, n, k, batch, sm_count)
+        cut = cutting.best(m, planned[0], k, planned[1], sm_count)
+        return cut.of(own.tiles) if own.tiles <= cut.tiles else own

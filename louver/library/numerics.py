@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.frontend.problem import PROMOTED_COLUMNS, accumulator_of
+from louver.isa.prepack import columns_per_load
 from louver.isa.wgmma import FP8
+from louver.library.ranges import MOST_PARTS
 
 UNIT_ROUNDOFF = {
     "f32": 2.0**-24,
@@ -133,6 +135,11 @@ def coefficients(k: int, out: str, accumulate: str = "f32", data: Data = "random
     inside = min(k, PROMOTED_COLUMNS) if accumulate == "promoted" else k
     groups = k / PROMOTED_COLUMNS if accumulate == "promoted" else 0.0
     roundings, steps = inside / way.columns, math.ceil(inside / way.instruction)
+    if way.largest == LARGEST["f16"]:
+        # Sums of ranges of K are rounded to f16 once more each. Of f32 sums a range's first instruction has no old sum to cut: that is
+        # more than adding the range costs.
+        ranges = min(k // columns_per_load("f16"), MOST_PARTS)
+        roundings, steps = roundings + ranges, steps + ranges
     if data == "any":
         count = float(steps)
         # Sums that were rounded up are greater than Σ|a||b|, by as much as they are wrong.

@@ -41,8 +41,8 @@ _CHANGING = ("dense_bias", "dense_scale", "c", "alpha", "beta")
 class Plan:
     """A product of one sparse tensor on one device, made by `louver.plan`. It keeps tensor, operand and options.
 
-    problem: what its kernel computes, the layout of the dense operand and the element types included. n, batch, activation: as
-    planned. device: where; None for the reference path on the host. Threads may share a plan. A CUDA graph that captured a call
+    problem: what its kernel computes, the layout of the dense operand and the element types included. n, batch, activation, batch_invariant:
+    as planned. K is cut as for the planned n, unless a call has more. device: where; None for the reference path on the host. Threads may share a plan. A CUDA graph that captured a call
     reads the operand, and the options' arrays, on each replay: keep the plan, or the sparse tensor and the arrays, as long as the
     graph; numbers are those of the captured call.
     """
@@ -56,12 +56,14 @@ class Plan:
         given: Given,
         activation: Activation | None,
         place: Device | None,
+        batch_invariant: bool,
     ) -> None:
         self.problem = solved
         self.n = n
         self.batch = batch
         self.activation: Activation | None = activation
         self.device = place
+        self.batch_invariant = batch_invariant
         self._s = s
         self._given = given
         self._state = s.derived.of(TensorState)
@@ -103,7 +105,16 @@ class Plan:
         solved = self.problem
         element = element_type(solved.out)
         asked = request(
-            solved.kind, self._s, x, given, self.activation, out, element, solved.accumulate, like=solved.epilogue
+            solved.kind,
+            self._s,
+            x,
+            given,
+            self.activation,
+            out,
+            element,
+            solved.accumulate,
+            like=solved.epilogue,
+            batch_invariant=self.batch_invariant,
         )
         self._check_kind(asked)
         made = asked.made(out)
@@ -175,6 +186,7 @@ def plan(
     activation: Activation | None = None,
     accumulate: Accumulate = "auto",
     batch: int | None = None,
+    batch_invariant: bool = False,
 ) -> Plan:
     """Fix operand, problem and kernel of a product, for calls with little host time.
 
@@ -185,8 +197,8 @@ def plan(
     "matmul", the layout; by default the current device and s's element type. layout: of a matmul's b, "n_major" (row-major [K, N], the
     default for 16-bit types) or "k_major" (its transpose). batch: how many dense operands there are, as in `prepare`; by default
     as many as `like` or s has; of a linear plan with one weight, whose tokens are one axis otherwise, a batch's entries are what
-    a second stride walks. bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta, activation, accumulate: as in
-    `louver.matmul`, arrays on the device, for N = n (c [n, out] or [out, n]); the calls read the arrays anew, and may give others.
+    a second stride walks. bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta, activation, accumulate, batch_invariant: as
+    in `louver.matmul`, arrays on the device, for N = n (c [n, out] or [out, n]); the calls read the arrays anew, and may give others.
     Compiles and uploads what calls with aligned and other outputs need. Without a GPU the plan is for arrays on the host, keeps to
     the same rules, and computes by the reference path, which it says once. Raises ValueError or TypeError for arguments that no
     product has, RuntimeError while the stream of `like` is being captured.
@@ -211,8 +223,9 @@ def plan(
     element = output_element(out_dtype, s.dtype, dense, fused.epilogue)
     solved = problem(kind, s, dense, chosen, element, fused.bias, fused.epilogue, accumulate, entries)
     if place is not None:
-        make_ready(s, (max(n, 1),), solved, place, count, 0 if example is None else example.stream or 0)
-    return Plan(s, n, count, solved, given, activation, place)
+        stream = 0 if example is None else example.stream or 0
+        make_ready(s, (max(n, 1),), solved, place, count, stream, batch_invariant=batch_invariant)
+    return Plan(s, n, count, solved, given, activation, place, batch_invariant)
 
 
 def _place_of(example: ArrayView | None) -> Device | None:

@@ -26,13 +26,17 @@ TILES = 64
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """The products to prepare: products of a problem on a device, in batches of `batch`, with N from `low` to `high`."""
+    """The products to prepare: products of a problem on a device, in batches of `batch`, with N from `low` to `high`.
+
+    batch_invariant: as in `louver.matmul`.
+    """
 
     low: int
     high: int
     problem: Problem
     place: Device
     batch: int
+    batch_invariant: bool = False
 
 
 def preparation(
@@ -47,10 +51,11 @@ def preparation(
     epilogue: object = NO_EPILOGUE,
     accumulate: Accumulate = "auto",
     batch: int | None = None,
+    batch_invariant: bool = False,
 ) -> Preparation:
     """The products of `s` that calls with N in a range will use.
 
-    n: one N, or the least and the greatest, 0 included. kind, bias (whether there will be one), out_dtype, layout, accumulate: as in
+    n: one N, or the least and the greatest, 0 included. kind, bias (whether there will be one), out_dtype, layout, accumulate, batch_invariant: as in
     `louver.plan`. device: ordinal, by default the current one's. epilogue: which other options there will be; that a weight is
     gated need not be said. batch: how many dense operands there are, each with its product: by default as many as
     s [..., M, K] has matrices, else 1; with a batch of matrices 1 stands for one operand that they share.
@@ -70,26 +75,40 @@ def preparation(
     place = (
         require_device() if device is None else device_of(integer(device, "device is an ordinal, 0 for the first GPU"))
     )
-    return Preparation(low, high, wanted, place, count)
+    return Preparation(low, high, wanted, place, count, batch_invariant)
 
 
 def prepare(s: SparseTensor, wanted: Preparation) -> None:
     """Compile, load and upload ahead, so that calls may be captured. Kernels come from the cache on disk where they have been
     compiled before.
     """
-    make_ready(s, _classes(wanted.low, wanted.high), wanted.problem, wanted.place, wanted.batch)
+    make_ready(
+        s,
+        _classes(wanted.low, wanted.high),
+        wanted.problem,
+        wanted.place,
+        wanted.batch,
+        batch_invariant=wanted.batch_invariant,
+    )
     load_copies(wanted.place.ordinal, s.dtype.bytes)
 
 
 def make_ready(
-    s: SparseTensor, sizes: Iterable[int], solved: Problem, place: Device, batch: int, stream: int = 0
+    s: SparseTensor,
+    sizes: Iterable[int],
+    solved: Problem,
+    place: Device,
+    batch: int,
+    stream: int = 0,
+    *,
+    batch_invariant: bool = False,
 ) -> None:
     """Make the launchers that calls of a problem with these N will use, with aligned and with other outputs."""
     state = s.derived.of(TensorState)
     m, k = s.shape[-2:]
     schedules = {
         # In order, so that kernels are compiled from the narrowest tile to the widest.
-        schedule_for(solved, m, n, k, place, aligned_output=aligned, batch=batch): None
+        schedule_for(solved, m, n, k, place, aligned_output=aligned, batch=batch, batch_invariant=batch_invariant): None
         for n in sizes
         for aligned in (True, False)
     }

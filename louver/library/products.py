@@ -30,6 +30,7 @@ def matmul(
     alpha: float | None = None,
     beta: float | None = None,
     activation: Activation | None = None,
+    batch_invariant: bool = False,
 ) -> Any:
     """`s [M, K] @ b [..., K, N]` -> [..., M, N], and in the same kernel, all of it optional,
 
@@ -58,6 +59,9 @@ def matmul(
     A gated pair (`louver.gated`) gives activation(gate) · up: s has M = 2·F rows, the output F; bias and scale have 2·F
     elements, the gate's first; there is no c.
 
+    batch_invariant: each sum is over all of K in one order, whatever N is. By default K is cut into ranges where that is faster, as it
+    is for few columns; results are the same from run to run either way.
+
     On a GPU the work is sent to the caller's current stream and not waited for. Host arrays are copied in and out. The
     first call of its kind compiles and uploads, which a stream's capture forbids: `louver.prepare` does it ahead.
     Without a GPU the reference path computes the same, slowly, and says so once. Without tokens, columns or entries the result is
@@ -65,7 +69,7 @@ def matmul(
     Raises ValueError or TypeError with the rule, before anything is launched or written.
     """
     given = given_of(bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta)
-    return _product("matmul", s, b, given, activation, out, out_dtype, accumulate)
+    return _product("matmul", s, b, given, activation, out, out_dtype, accumulate, batch_invariant)
 
 
 def linear(
@@ -84,6 +88,7 @@ def linear(
     alpha: float | None = None,
     beta: float | None = None,
     activation: Activation | None = None,
+    batch_invariant: bool = False,
 ) -> Any:
     """`x [..., K] @ s [out, K].T (+ bias [out])` -> [..., out], as `torch.nn.functional.linear`.
 
@@ -94,7 +99,7 @@ def linear(
     s [..., out, K], x is [tokens, K] for all of them or [..., tokens, K]: the result is [..., tokens, out].
     """
     given = given_of(bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta)
-    return _product("linear", s, x, given, activation, out, out_dtype, accumulate)
+    return _product("linear", s, x, given, activation, out, out_dtype, accumulate, batch_invariant)
 
 
 def _product(
@@ -106,14 +111,15 @@ def _product(
     out: Any,
     out_dtype: object,
     accumulate: Accumulate,
+    batch_invariant: bool,
 ) -> Any:
-    options = (kind, out_dtype, accumulate, activation)
+    options = (kind, out_dtype, accumulate, activation, batch_invariant)
     state = state_of(s)
     if state is not None:
         y = state.warm.launch(options, x, given, out)
         if y is not None:
             return y
-    asked = request(kind, s, x, given, activation, out, out_dtype, accumulate)
+    asked = request(kind, s, x, given, activation, out, out_dtype, accumulate, batch_invariant=batch_invariant)
     if asked.empty:
         return asked.made(out)
     if asked.dense.device is None and usable_device() is None:

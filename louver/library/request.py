@@ -30,7 +30,7 @@ class Request:
     """A product of `s` with `dense`, checked.
 
     dense: the caller's array, of any number of leading axes. fused: the epilogue's options. element, shape: of the output.
-    out: the caller's output, None to make one. accumulate: one of `Accumulate`.
+    out: the caller's output, None to make one. accumulate: one of `Accumulate`. batch_invariant: see `louver.matmul`.
     """
 
     kind: Kind
@@ -41,6 +41,7 @@ class Request:
     shape: tuple[int, ...]
     out: ArrayView | None
     accumulate: str = "auto"
+    batch_invariant: bool = False
 
     @property
     def weights(self) -> tuple[int, ...]:
@@ -82,12 +83,16 @@ def request(
     out_dtype: Hashable,
     accumulate: str = "auto",
     like: Epilogue | None = None,
+    *,
+    batch_invariant: bool = False,
 ) -> Request:
     """Check the arguments of `matmul` or `linear`. Raises ValueError or TypeError with the rule that is broken.
 
     like: the epilogue that is expected, see `Target`.
     """
     check_sparse(s, accumulate)
+    if type(batch_invariant) is not bool:
+        raise TypeError(f"batch_invariant is True or False, got {shown(batch_invariant)}")
     dense = operand_view(kind, s, x)
     shape = output_shape(kind, s, dense)
     n = prod(shape[len(s.shape) - 2 : -1]) if kind == "linear" else shape[-1]
@@ -99,7 +104,7 @@ def request(
     if target is not None:
         read = tuple(array for name, array in fused.arrays.items() if name != "c")
         check_output(target, shape, element, (dense, *read), fused.arrays.get("c"))
-    return Request(kind, s, dense, fused, element, shape, target, accumulate)
+    return Request(kind, s, dense, fused, element, shape, target, accumulate, batch_invariant)
 
 
 def output_rows_of(s: SparseTensor) -> int:

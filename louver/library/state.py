@@ -8,11 +8,14 @@ from louver.compile.plan.layout import metadata_words
 from louver.compile.plan.schedule import Schedule
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem, accumulator_of
-from louver.library.compiled import find, loaded
+from louver.library.compiled import BuiltKernel, find, loaded
+from louver.library.configure import Demand
 from louver.library.launch import Launcher
 from louver.library.operand import DeviceOperand, TileOperand, upload, upload_tiles, with_words
+from louver.library.ranges import Cutting
 from louver.library.warm import WarmCalls
 from louver.runtime.driver import is_capturing
+from louver.runtime.module import LoadedKernel
 
 
 class TensorState:
@@ -34,10 +37,20 @@ class TensorState:
             for tiles in self._tiles.values():
                 tiles.refresh(s)
 
-    def launcher(self, s: SparseTensor, problem: Problem, schedule: Schedule, ordinal: int, stream: int) -> Launcher:
+    def launcher(
+        self,
+        s: SparseTensor,
+        problem: Problem,
+        schedule: Schedule,
+        ordinal: int,
+        stream: int,
+        *,
+        batch_invariant: bool = False,
+    ) -> Launcher:
         """A product of `s`, the state's own tensor, on a device; compiled, loaded and uploaded the first time.
 
-        Raises RuntimeError when something is missing and `stream`, where the launch will go, is being captured.
+        Raises RuntimeError when something is missing and `stream`, where the launch will go, is being captured; batch_invariant: what
+        to call then.
         """
         key = (problem, schedule, ordinal)
         found = self._launchers.get(key)
@@ -49,12 +62,14 @@ class TensorState:
                 sums = "" if problem.accumulate == usual else f", accumulate={problem.accumulate!r}"
                 epilogue = f", epilogue=louver.{problem.epilogue!r}" if problem.epilogue.floating else ""
                 batch = {None: "", "dense": ", batch=…", "both": "", "sparse": ", batch=1"}[problem.batch]
+                invariant = ", batch_invariant=True" if batch_invariant else ""
                 raise RuntimeError(
                     "a product must be compiled and its operand uploaded before its stream is captured: call "
                     f"louver.prepare(s, n=…, kind={problem.kind!r}, bias={problem.bias is not None}, "
-                    f"out_dtype={problem.out!r}, layout={problem.b_layout!r}{batch}{sums}{epilogue}) before the capture"
+                    f"out_dtype={problem.out!r}, layout={problem.b_layout!r}{batch}{sums}{epilogue}{invariant}) before the capture"
                 )
-            found = self._launchers.setdefault(key, Launcher(kernel or loaded(*key), self.operand(s, *place), s.shape))
+            launcher = _launcher(problem, schedule, kernel or loaded(*key), self.operand(s, *place), s.shape)
+            found = self._launchers.setdefault(key, launcher)
         return found
 
     def has_tiles(self, ordinal: int, element: str) -> bool:
@@ -82,6 +97,17 @@ class TensorState:
                 found = upload(s, ordinal, words) if other is None else with_words(other, s, words)
                 self._operands[ordinal, words] = found
             return found
+
+
+def _launcher(
+    problem: Problem,
+    schedule: Schedule,
+    kernel: BuiltKernel[LoadedKernel],
+    operand: DeviceOperand,
+    shape: tuple[int, ...],
+) -> Launcher:
+    cutting = Cutting.of(Demand.of_problem(problem), schedule) if schedule.cuts else None
+    return Launcher(kernel, operand, shape, cutting)
 
 
 def state_of(s: object) -> TensorState | None:

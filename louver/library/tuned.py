@@ -41,17 +41,29 @@ class Decision:
 
 
 def decide(
-    problem: Problem, m: int, n: int, k: int, place: Device, *, aligned_output: bool, batch: int = 1
+    problem: Problem,
+    m: int,
+    n: int,
+    k: int,
+    place: Device,
+    *,
+    aligned_output: bool,
+    batch: int = 1,
+    batch_invariant: bool = False,
 ) -> Decision:
     """The schedule of `a [m, k] @ b [k, n]` on a device: tuned here, else from the package's table, else the model's.
 
     batch: how many such products there are. An entry is for all sizes of its classes, and for a batch of them, for which the model
     takes the tile that it takes for the size measured: how full the last wave of SMs is decides on the tile.
+    batch_invariant: sums of a row over K are in one order for every n, so that K is not cut, and the step of K is the model's.
     """
     machine = target(place.target)
     alone = problem if problem.batch is None else replace(problem, batch=None)
     wanted = place_of(alone, m, n, k, place.name, aligned_output=aligned_output)
-    chosen = choose(problem, m, n, machine, place.sm_count, aligned_output=aligned_output, batch=batch)
+    cut = None if batch_invariant else k
+    sms, aligned = place.sm_count, aligned_output
+    chosen = choose(problem, m, n, machine, sms, aligned_output=aligned, batch=batch, k=cut)
+    tiled = choose(problem, m, n, machine, sms, aligned_output=aligned, batch=batch)
     reasons: list[str] = []
     for origin, look in _SOURCES.items():
         try:
@@ -61,8 +73,11 @@ def decide(
                 continue
             if entry.shape is not None:
                 there = choose(alone, *entry.shape[:2], machine, place.sm_count, aligned_output=aligned_output)
-                _check_tile(there, chosen, entry.shape)
-            return Decision(entry.usable(problem, machine), origin, "; ".join(reasons))
+                _check_tile(there, tiled, entry.shape)
+            schedule = entry.usable(problem, machine)
+            if batch_invariant and (schedule.cuts or schedule.tile.k != tiled.tile.k):
+                raise UnusableEntryError("it sums K in another order than products of other sizes (batch_invariant)")
+            return Decision(schedule, origin, "; ".join(reasons))
         except UnusableEntryError as error:
             reasons.append(f"entry passed over ({origin}): {error}")
     return Decision(chosen, "model", "; ".join(reasons))

@@ -17,12 +17,11 @@ from typing import Any
 from louver.library.bind import Sized
 from louver.library.dense import same_place
 from louver.library.fused import NOTHING, Fused, Given, Place
-from louver.library.launch import Launcher
+from louver.library.launch import Launcher, Sendable
 from louver.library.request import Request
 from louver.library.rows import Rows
 from louver.runtime.arrays import ArrayView
 from louver.runtime.known_calls import KnownCalls, keep_recent
-from louver.runtime.module import BoundLaunch
 
 RECENT_CALLS = 256
 """Kinds of calls remembered for a sparse tensor or a plan."""
@@ -75,9 +74,9 @@ class WarmCall:
         facts = fused.moved_to_facts()
         self._placed = replace(placed, fused=facts)
         self._reads = [(name, facts.arrays.get(name)) for name in Given._fields]
-        self.launches: dict[tuple[Place, ...], BoundLaunch] = {}
+        self.launches: dict[tuple[Place, ...], Sendable] = {}
 
-    def bind(self, dense: int, out: int, stream: int, *options: Place) -> BoundLaunch | None:
+    def bind(self, dense: int, out: int, stream: int, *options: Place) -> Sendable | None:
         """The launch with dense operand, output and options at these places, kept in `launches`; None when they need the checks
         of a first call.
         """

@@ -33,6 +33,9 @@ ALTERNATIVES: tuple[Mapping[str, Any], ...] = (
     {"raster": 24},
     {"raster": 32},
     {"l2": "even"},
+    {"work": "tiles"},
+    {"work": "ranges"},
+    {"tile_n": 256, "work": "ranges"},
     {"cluster": 2},
     {"tile_n": 64, "staging": None},
     {"tile_n": 128, "staging": None},
@@ -71,10 +74,12 @@ class Rung:
         return 2.0 * math.prod(problem.shape) / self.seconds / 1e12
 
 
-def candidates(problem: Problem, m: int, n: int, place: Device, *, only: str = "") -> dict[str, Schedule]:
+def candidates(
+    problem: Problem, m: int, n: int, place: Device, *, only: str = "", k: int | None = None
+) -> dict[str, Schedule]:
     """The library's choice, under "", and every alternative that differs from it, fits the target and has `only` in its name."""
     machine = target(place.target)
-    base = choose(problem, m, n, machine, place.sm_count, aligned_output=True)
+    base = choose(problem, m, n, machine, place.sm_count, aligned_output=True, k=k)
     found = {"": base}
     for change in ALTERNATIVES:
         try:
@@ -93,7 +98,7 @@ def measure_schedules(torch: Any, gemm: GemmProblem, protocol: Protocol, *, only
     """Time the candidates on one problem, fastest first. Raises ArithmeticError when one of them computes wrongly."""
     place = require_device()
     problem = Problem("linear", a=gemm.dtype, b=gemm.dtype, out=gemm.out, accumulate=gemm.accumulate)
-    schedules = candidates(problem, gemm.m, gemm.n, place, only=only)
+    schedules = candidates(problem, gemm.m, gemm.n, place, only=only, k=gemm.k)
     times = time_schedules(torch, gemm, schedules, protocol)
     rungs = [Rung(change, schedules[change], seconds) for change, seconds in times.items()]
     return sorted(rungs, key=lambda rung: rung.seconds)

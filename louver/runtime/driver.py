@@ -124,3 +124,22 @@ def is_capturing(stream: int) -> bool:
 
 def _is_capturing(stream: int) -> bool:
     return int(call("cuStreamIsCapturing", stream, doing="asking whether a stream is being captured")) != 0
+
+
+def capture_of(stream: int) -> int:
+    """The number of the capture that `stream` is part of, one for each capture of the process; 0 outside of one."""
+    if not is_capturing(stream):
+        return 0
+    _, number, *_ = call("cuStreamGetCaptureInfo", stream, doing="asking which capture a stream is part of")
+    return int(number)
+
+
+@contextmanager
+def relaxed_capture() -> Generator[None]:
+    """Let this thread allocate memory while a stream is being captured, which would end the capture otherwise."""
+    relaxed = api().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    before = call("cuThreadExchangeStreamCaptureMode", relaxed, doing="allowing allocation during a capture")
+    try:
+        yield
+    finally:
+        call("cuThreadExchangeStreamCaptureMode", before, doing="forbidding allocation during a capture")

@@ -11,13 +11,16 @@ from louver.emulator import (
     DeadlockError,
     Earliest,
     ExitError,
+    Order,
     OutOfBoundsError,
     OverwriteInUseError,
+    Seeded,
     UninitialisedError,
     UseBeforeArrivalError,
+    run,
 )
 from louver.isa.barrier import FenceMbarrierInit, MapShared
-from louver.isa.memory import Load
+from louver.isa.memory import AtomicAdd, Load
 from louver.isa.sync import ClusterArrive, ClusterWait
 from louver.isa.tensormap import TensorMap
 from louver.ptx.module import Address
@@ -296,3 +299,28 @@ def test_a_load_through_a_peers_address_counts_its_own_window_too():
     y = bench.output("y", 64)
     bench.run(kernel(write, cluster=2, y="u64"), Earliest(), grid=2)
     np.testing.assert_array_equal(y, np.arange(64) % 32)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_seeded_order_interleaves_clusters(seed: int) -> None:
+    """Each of four CTAs draws fifty numbers; those of others come between, which no order by CTAs gives."""
+
+    def write(k):
+        first = k.mul_lo(k.special("%ctaid.x"), 50)
+        with k.thread(0):
+            for draw in range(50):
+                drawn = k.reg("b32")
+                k.emit(AtomicAdd("u32", returns=True), drawn, Address(k.ld_param("count")), 1)
+                k.output("y", drawn, k.add(first, draw))
+
+    def drawn(order: Order) -> np.ndarray:
+        bench = Bench()
+        bench.arguments["count"] = bench.memory.add("count", np.zeros(1, np.uint32))
+        y = bench.output("y", (4, 50))
+        run(kernel(write, count="u64", y="u64"), 4, bench.arguments, memory=bench.memory, order=order)
+        assert sorted(y.ravel()) == list(range(200))
+        return y
+
+    assert (np.diff(drawn(Earliest()), axis=1) == 1).all()
+    assert (np.diff(drawn(Seeded(seed)), axis=1) > 1).any()
+    np.testing.assert_array_equal(drawn(Seeded(seed)), drawn(Seeded(seed)))

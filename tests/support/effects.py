@@ -16,9 +16,9 @@ from louver.isa.barrier import MbarrierArrive, MbarrierArriveExpect, MbarrierIni
 from louver.isa.bulk import BulkLoad
 from louver.isa.bytes import LoadByte, StoreByte
 from louver.isa.matrix import LoadMatrix, StoreMatrix
-from louver.isa.memory import ATOMIC_TYPES, AddVector, AtomicAdd, Load, Store
+from louver.isa.memory import ATOMIC_TYPES, AddVector, AtomicAdd, AtomicUpdate, Load, Store
 from louver.isa.special import Elect
-from louver.isa.sync import BarrierSync, WarpSync
+from louver.isa.sync import BarrierAny, BarrierSync, WarpSync
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Kernel, Param, Reg
 from support.scalar import WIDTH, random_integers
@@ -60,6 +60,8 @@ def cases() -> dict[str, Callable[[Random], Case]]:
         "bulk": _bulk,
         "async-copies": _async_copies,
         "named": _named,
+        "any": _any,
+        "count": _count,
     }
     return made
 
@@ -209,6 +211,39 @@ NUMBERS = {
     **{kind: element_type(kind.removesuffix("x2")).numpy for kind in ("s32", "f32", "f16", "bf16", "f16x2", "bf16x2")},
 }
 """The dtype of a number in each type that atomics add."""
+
+
+def _any(rng: Random) -> Case:
+    """Two warpgroups ask, ten times, whether any of their threads has a number of the round: each at a barrier of its own."""
+    k = _builder(threads=256)
+    tid, rounds = k.special("%tid.x"), 10
+    number, found = k.reg("b32"), k.mov(0)
+    k.load_global((number,), _at(k, "x", tid, 4))
+    for group in range(2):
+        with k.if_(k.setp("eq", "u32", k.shr(tid, 7), group), uniform=True):
+            for index in range(rounds):
+                holds = k.reg("pred")
+                k.emit(BarrierAny(4 + group, 128), holds, k.setp("eq", "u32", number, index))
+                k.mov(k.or_(found, k.selp(1 << index, 0, holds)), into=found)
+    k.store_global(_at(k, "y", tid, 4), found)
+    x = rng.integers(0, 4 * 128, 256).astype(np.uint32)
+    x[[3, 200]] = 2, 7
+    masks = [sum(1 << index for index in range(rounds) if index in x[start : start + 128]) for start in (0, 128)]
+    return Case(k.finish(), x, np.zeros(256, np.uint32), np.repeat(np.uint32(masks), 128))
+
+
+def _count(rng: Random) -> Case:
+    """64 threads count to 5 and begin anew, in each of three places; what each finds is counted too."""
+    k = _builder(threads=64)
+    tid = k.special("%tid.x")
+    place, before = k.sub(tid, k.mul_lo(k.div(tid, 3), 3)), k.reg("b32")
+    k.emit(AtomicUpdate("inc", "u32", returns=True), before, _at(k, "y", place, 4), 4)
+    k.emit(AtomicAdd("u32"), _at(k, "y", k.add(before, 3), 4), 1)
+    counts = [len(range(place, 64, 3)) for place in range(3)]
+    found = [sum(-(-(count - value) // 5) for count in counts) for value in range(5)]
+    return Case(
+        k.finish(), np.zeros(1, np.uint32), np.zeros(8, np.uint32), np.uint32([*(c % 5 for c in counts), *found])
+    )
 
 
 def _reduce(rng: Random, kind: str) -> Case:

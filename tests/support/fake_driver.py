@@ -6,7 +6,7 @@ import ctypes
 from types import SimpleNamespace
 from typing import Any
 
-from louver.runtime import device, driver, module, tensormap
+from louver.runtime import device, driver, module, tensormap, workspace
 
 CACHED = (
     driver.api,
@@ -15,13 +15,15 @@ CACHED = (
     device._why_none,
     module._module,
     tensormap._encode_tiled,
+    workspace._held,
+    workspace._stream,
 )
 
 
 class FakeDriver:
     """Stands in for `cuda.bindings.driver`: device memory is host memory, and launches are recorded.
 
-    fails: result codes to give, by function's name, one after the other. calls: what was called.
+    captures: the number of the capture of each stream that is being captured. fails: result codes to give, by function's name, one after the other. calls: what was called.
     """
 
     CUdevice_attribute = SimpleNamespace(
@@ -32,6 +34,8 @@ class FakeDriver:
         CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE=50 << 20,
     )
     CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared")
+    CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING="non-blocking")
+    CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED="relaxed")
     CUresult = int
     CUstream = int
 
@@ -42,6 +46,8 @@ class FakeDriver:
         self.contexts = [0]
         self.devices = 2
         self.reads: list[int] = []
+        self.captures = {0xCA: 1}
+        self.mode = "global"
 
     def called(self, name: str) -> list[tuple[Any, ...]]:
         return [arguments for called, arguments in self.calls if called == name]
@@ -105,7 +111,23 @@ class FakeDriver:
         return f"{name.decode()} of {loaded}"
 
     def _cuStreamIsCapturing(self, stream: int) -> int:
-        return int(stream == 0xCA)
+        return int(stream in self.captures)
+
+    def _cuStreamGetCaptureInfo(self, stream: int) -> tuple[int, int]:
+        return 1, self.captures[stream]
+
+    def _cuThreadExchangeStreamCaptureMode(self, mode: str) -> str:
+        before, self.mode = self.mode, mode
+        return before
+
+    def _cuStreamCreate(self, flags: str) -> str:
+        return "own stream"
+
+    def _cuMemAlloc(self, nbytes: int) -> int:
+        block = (ctypes.c_char * (nbytes + 256))()
+        address = -(-ctypes.addressof(block) // 256) * 256
+        self.memory[address] = block
+        return address
 
     def _cuLaunchKernel(self, *arguments: Any) -> None:
         # The first argument, as a kernel would read it.

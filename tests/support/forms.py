@@ -62,6 +62,7 @@ from louver.isa.packed import PackedBinary
 from louver.isa.scalar import COMPARE, OPERATIONS, Binary, Compare, MultiplyAdd, MultiplyWide, Not
 from louver.isa.special import SPECIAL, Elect, ShuffleButterfly, ShuffleIndex, Special
 from louver.isa.sync import (
+    BarrierAny,
     BarrierSync,
     ClusterArrive,
     ClusterWait,
@@ -132,6 +133,7 @@ def effect_forms() -> Iterator[Effect | Pure]:
         Elect(),
         WarpSync(),
         BarrierSync(3, 96),
+        BarrierAny(3, 96),
     )
     yield from (
         ClusterArrive(),

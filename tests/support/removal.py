@@ -35,7 +35,16 @@ SYNCHRONISATION = (
 `setmaxnreg.inc` is not among them: without it a kernel is slower, not wrong, unless a wgmma does not fit, which is checked.
 """
 
-WORK = ("wgmma.mma_async", "ld.global", "ld.shared", "ldmatrix", "cp.async.bulk.tensor", "cp.async.bulk.shared", "st")
+WORK = (
+    "wgmma.mma_async",
+    "ld.global",
+    "ld.shared",
+    "ldmatrix",
+    "cp.async.bulk.tensor",
+    "cp.async.bulk.shared",
+    "st",
+    "atom",
+)
 """Beginnings of the mnemonics that multiply, load, copy and store (`stmatrix` too)."""
 
 POLL = "mbarrier.try_wait"

@@ -41,9 +41,9 @@ def compile_for(
     out = PRODUCTS[dtype, dtype][0]
     kind = cast("Kind", product)
     problem = Problem(kind, dtype, dtype, out, accumulate=accumulate, bias="row" if bias else None)
-    m, n, _ = sizes
+    m, n, k = sizes
     row = (m if product == "linear" else n) * element_type(out).bytes
-    schedule = choose(problem, m, n, machine(target), SM_COUNT, aligned_output=row % COPY_CHUNK == 0)
+    schedule = choose(problem, m, n, machine(target), SM_COUNT, aligned_output=row % COPY_CHUNK == 0, k=k)
     return compile_product(problem, schedule, target)
 
 

@@ -70,8 +70,8 @@ class Agent:
                 self.cleared = True
             case "promote":
                 self._promote(event)
-            case "store":
-                self._store(event)
+            case "combine" | "store":
+                self._read_sums(event)
             case "invite":
                 self._invite(event)
             case "expect":
@@ -113,8 +113,6 @@ class Agent:
 
     def _release(self, event: Event) -> None:
         """Each warp arrives for itself, in its own CTA."""
-        if event.step < event.action.number:
-            return
         position = event.position - event.action.number
         if any(position in group.positions for group in (*self.flight, self.open)):
             raise broken(
@@ -204,11 +202,12 @@ class Agent:
             raise broken("sums are promoted once, to cleared ones", missing, event)
         self.partial.clear()
 
-    def _store(self, event: Event) -> None:
+    def _read_sums(self, event: Event) -> None:
         self._read_accumulators(event)
         if self.partial:
             raise broken("all sums are promoted before the store", f"blocks {sorted(self.partial)} left out", event)
-        self.cleared = False
+        # What combines hands the promoted sums on to the store in it.
+        self.cleared = self.cleared and event.action.kind == "combine"
 
     def _read_accumulators(self, event: Event) -> None:
         if self.flight or self.open.positions:

@@ -21,10 +21,11 @@ from xdsl.dialects.builtin import ModuleOp
 
 from louver.compile.check.agents import Agent, Shared, warps_of
 from louver.compile.check.barriers import Barrier
-from louver.compile.check.events import Event, Walk, words_a_step
+from louver.compile.check.events import Event, Item, Walk, words_a_step
 from louver.compile.check.refuse import ProtocolError, broken
 from louver.compile.check.stages import Stage
 from louver.ir.sched import ops, staged
+from louver.isa.prepack import WORDS
 
 ROUNDS = 3
 """Times that the ring goes round at least: a stage's third phase has the parity of its first."""
@@ -68,7 +69,7 @@ def _check_memory(kernel: ops.KernelOp) -> None:
 
 
 def _check_kernel(kernel: ops.KernelOp) -> None:
-    model = Model.of(kernel, _lengths(kernel))
+    model = Model.of(kernel, _items(kernel))
     model.run()
     traces = list({role: trace for (role, _), (_, trace) in zip(model.holders, model.agents, strict=True)}.values())
     for each in model.barriers:
@@ -84,12 +85,12 @@ class Model:
     barriers: Shared
 
     @classmethod
-    def of(cls, kernel: ops.KernelOp, lengths: Sequence[int]) -> Model:
-        """A kernel's, whose shared memory is assigned, over tiles of so many K steps."""
+    def of(cls, kernel: ops.KernelOp, items: Sequence[Item]) -> Model:
+        """A kernel's, whose shared memory is assigned, over these tiles or ranges of them."""
         roles = [op for op in kernel.body.block.ops if isinstance(op, ops.RoleOp)]
         ctas = range(kernel.cluster.value.data)
         words = words_a_step(kernel)
-        traces = {role: list(Walk(role, lengths, words).events()) for role in roles}
+        traces = {role: list(Walk(role, items, words).events()) for role in roles}
         holders = [(role, number, cta) for role in roles for number in range(_warpgroups(role)) for cta in ctas]
         barriers = _barriers(kernel, len(holders))
         rings = [_rings(kernel) for _ in ctas]
@@ -130,15 +131,28 @@ def _warpgroups(role: ops.RoleOp) -> int:
     return 1 if role.single is not None else role.warpgroups.value.data
 
 
-def _lengths(kernel: ops.KernelOp) -> list[int]:
-    """K steps of tiles that take each loop never, once and twice, in turns, until the ring has gone round."""
+def _items(kernel: ops.KernelOp) -> list[Item]:
+    """Tiles that take each loop never, once and twice, in turns, until the ring has gone round; of ranges, ones that begin in the middle
+    of K too.
+    """
     unroll = max((op.unroll.value.data for op in kernel.walk() if isinstance(op, ops.LoopOp)), default=1)
     depth = max((op.stages.value.data for op in kernel.body.block.ops if isinstance(op, ops.RingOp)), default=1)
-    pattern = [3 * unroll - 1, unroll, 1]
-    lengths = list(pattern)
-    while sum(lengths) < ROUNDS * depth + 1:
-        lengths += pattern
-    return lengths
+    walks = [op for op in kernel.walk() if isinstance(op, ops.TilesOp)]
+    if len({op.ranges is None for op in walks}) > 1:
+        raise ProtocolError(
+            "all roles walk the same items",
+            "ranges of K in some and whole tiles in others",
+            str(walks[0]).splitlines()[0],
+        )
+    pattern = [Item(0, 3 * unroll - 1), Item(0, unroll), Item(0, 1)]
+    if any(op.ranges is not None for op in walks):
+        # The least that a range may begin at: a load of metadata, which need not be a round of the loop.
+        begin = WORDS // words_a_step(kernel)
+        pattern += [Item(begin * turn, begin * turn + item.length) for turn, item in enumerate(pattern, 1)]
+    items = list(pattern)
+    while sum(item.length for item in items) < ROUNDS * depth + 1:
+        items += pattern
+    return items
 
 
 def _barriers(kernel: ops.KernelOp, agents: int) -> list[dict[str, list[Barrier]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerAttr
@@ -28,6 +28,7 @@ Kind: TypeAlias = Literal[
     "mma_wait",
     "clear",
     "promote",
+    "combine",
     "store",
 ]
 
@@ -102,12 +103,24 @@ class Fill:
     covers: int = 1
 
 
+class Item(NamedTuple):
+    """A tile, or a range of one: the first step, and the one behind the last."""
+
+    first: int
+    last: int
+
+    @property
+    def length(self) -> int:
+        """Steps."""
+        return self.last - self.first
+
+
 @dataclass(slots=True)
 class Walk:
-    """Walks one role's operations. lengths: K steps of each tile. words: metadata words a step."""
+    """Walks one role's operations. items: the steps of each tile or range. words: metadata words a step."""
 
     role: ops.RoleOp
-    lengths: Sequence[int]
+    items: Sequence[Item]
     words: int
     tile: int = 0
     step: int = 0
@@ -126,13 +139,14 @@ class Walk:
     def _tiles(self, op: ops.TilesOp) -> Iterator[Event]:
         if op.ahead is not None:
             yield from self._ahead(op, 0)
-        for tile in range(len(self.lengths)):
-            self.tile, self.step, self.position = tile, 0, sum(self.lengths[:tile])
+        for tile, item in enumerate(self.items):
+            self.tile, self.step = tile, item.first
+            self.position = sum(before.length for before in self.items[:tile])
             for inner in op.body.block.ops:
                 if isinstance(inner, ops.LoopOp):
                     yield from self._loop(inner)
                 elif isinstance(inner, ops.NextTileOp):
-                    yield from self._ahead(op, min(tile + 1, len(self.lengths) - 1))
+                    yield from self._ahead(op, min(tile + 1, len(self.items) - 1))
                 else:
                     yield from self._one(inner)
 
@@ -141,16 +155,18 @@ class Walk:
             return
         here = self.tile
         self.tile = tile
+        if op.ranges is not None:
+            self._known[op.ahead.block.args[-1]] = self.items[tile].first
         for inner in op.ahead.block.ops:
             yield from self._one(inner)
         self.tile = here
 
     def _loop(self, op: ops.LoopOp) -> Iterator[Event]:
-        unroll, length = op.unroll.value.data, self.lengths[self.tile]
+        unroll, last = op.unroll.value.data, self.items[self.tile].last
         if op.partial is not None:
-            yield from self._body(op.body.block, min(unroll, length - self.step))
+            yield from self._body(op.body.block, min(unroll, last - self.step))
             return
-        while self.step + unroll <= length:
+        while self.step + unroll <= last:
             yield from self._body(op.body.block, unroll)
 
     def _body(self, block: Block, steps: int) -> Iterator[Event]:
@@ -167,8 +183,13 @@ class Walk:
             self.step += 1
             self.position += 1
             return
-        if isinstance(op, staged.OneThreadOp):
-            # What the thread learns there the others learn at the wait that follows, which it lets pass.
+        if isinstance(op, ops.ReleaseOp) and self.step - self.items[self.tile].first < op.lag.value.data:
+            return
+        if isinstance(op, ops.CombineOp):
+            # It reads the sums that the store in it reads: the same rules, before and in the region.
+            yield Event(Action("combine", op, self.role.sym_name.data), self.tile, self.step, self.position)
+        if isinstance(op, staged.OneThreadOp | ops.CombineOp):
+            # What one thread learns the others learn at the wait that follows, which it lets pass.
             for inner in op.body.block.ops:
                 yield from self._one(inner)
             return
@@ -193,7 +214,7 @@ class Walk:
         """A load of the words of a group of steps; none past the last group."""
         begin = self._value(op.step) + op.ahead.value.data
         steps: dict[int, int] = {}
-        if begin < self.lengths[self.tile]:
+        if begin < self.items[self.tile].last:
             steps = {word: begin + word // self.words for word in range(WORDS)}
         return Fill(op.set.value.data, self.tile, steps, begin, WORDS // self.words)
 

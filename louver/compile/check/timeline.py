@@ -14,7 +14,7 @@ from typing import Literal
 from louver.compile.check.agents import Agent
 from louver.compile.check.barriers import Barrier
 from louver.compile.check.check import Model
-from louver.compile.check.events import Event
+from louver.compile.check.events import Event, Item
 from louver.ir.sched import ops
 
 SpanKind = Literal["copy", "products", "wait", "store", "release"]
@@ -52,7 +52,7 @@ def timeline(kernel: ops.KernelOp, steps: Sequence[int], lengths: Lengths = Leng
 
     kernel: schedule IR with its shared memory assigned. Raises as `check_protocol`.
     """
-    model = Model.of(kernel, steps)
+    model = Model.of(kernel, [Item(0, each) for each in steps])
     clock = _Clock(kernel, model, lengths)
     model.run(clock.seen)
     return clock.spans
@@ -92,7 +92,7 @@ class _Clock:
             case "store":
                 end = begin + self.lengths.store
                 self._add(agent, event, "store", begin, end)
-            case "release" if event.step >= event.action.number:
+            case "release":
                 self._add(agent, event, "release", begin, begin, event.action.number)
             case _:
                 pass

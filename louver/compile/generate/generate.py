@@ -16,11 +16,11 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from louver.compile.generate.epilogue import build_epilogue, epilogue_parameters
 from louver.compile.generate.generation import Generation
-from louver.compile.generate.multiply import begin, constant, loop, multiply, name_tile
+from louver.compile.generate.multiply import begin, constant, loop, multiply
 from louver.compile.generate.places import place
 from louver.compile.plan.layout import dense_layout, metadata_bytes, output_layout, values_layout
 from louver.compile.plan.schedule import Schedule, check_registers, register_split
-from louver.compile.signature import kernel_name, parameter_name
+from louver.compile.signature import RANGES, kernel_name, parameter_name
 from louver.ir.product import Batch, ProductNest, require_sparse
 from louver.ir.sched import ops, staged
 from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
@@ -106,6 +106,10 @@ def _parameters(plan: Generation) -> dict[str, Attribute]:
         name = parameter_name(nest.a.index.argument)
         types[name] = PointerType(StringAttr(name), StringAttr(nest.a.index.element))
         types["entries"] = SizeType(StringAttr("entries"), IntAttr(32))
+    if plan.schedule.cuts:
+        types |= {name: SizeType(StringAttr(name), IntAttr(32)) for name in RANGES}
+        types["workspace"] = PointerType(StringAttr("workspace"), StringAttr(nest.accumulator))
+        types["counters"] = PointerType(StringAttr("counters"), StringAttr("u32"))
     return types
 
 
@@ -183,7 +187,7 @@ def _producer(plan: Generation, values: dict[str, SSAValue]) -> Block:
         with ImplicitBuilder(tile):
             step = Block(arg_types=[i32])
             with ImplicitBuilder(step):
-                _fill_stage(plan, values, tile.args, step.args[0])
+                _fill_stage(plan, values, _origin(plan, tile), step.args[0])
                 ops.AdvanceOp()
             loop(1, step)
         _tiles(plan, values, tile, [])
@@ -192,6 +196,8 @@ def _producer(plan: Generation, values: dict[str, SSAValue]) -> Block:
 
 def _tiles(plan: Generation, values: dict[str, SSAValue], tile: Block, ahead: list[Region]) -> None:
     properties: dict[str, Attribute] = {"raster": ops.i32_attr(plan.schedule.order.raster)}
+    if plan.schedule.cuts:
+        properties["ranges"] = UnitAttr()
     index = plan.nest.a.index
     numbers: list[SSAValue] = []
     if index is not None:
@@ -202,11 +208,16 @@ def _tiles(plan: Generation, values: dict[str, SSAValue], tile: Block, ahead: li
 
 def _tile_block(plan: Generation) -> Block:
     entries = plan.nest.store.batch is not None or plan.nest.a.index is not None
-    tile = Block(arg_types=[i32] * (3 if entries else 2))
-    name_tile(tile)
-    for entry in tile.args[2:]:
-        entry.name_hint = "entry"
+    names = ["m", "n", *(["entry"] if entries else []), *(["first"] if plan.schedule.cuts else [])]
+    tile = Block(arg_types=[i32] * len(names))
+    for argument, name in zip(tile.args, names, strict=True):
+        argument.name_hint = name
     return tile
+
+
+def _origin(plan: Generation, tile: Block) -> Sequence[SSAValue]:
+    """A tile's first row and column, and its entry, if it has one."""
+    return tile.args[:-1] if plan.schedule.cuts else tile.args
 
 
 def _fill_stage(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
@@ -305,7 +316,13 @@ def _consumer(plan: Generation, values: dict[str, SSAValue]) -> Block:
             multiply(plan, values, None if plan.schedule.roles.specialized else _own_copies(plan, values, tile))
             if ahead:
                 ops.NextTileOp()
-            _store(plan, values, tile.args)
+            if plan.schedule.cuts:
+                complete = Block()
+                with ImplicitBuilder(complete):
+                    _store(plan, values, _origin(plan, tile))
+                ops.CombineOp(operands=[values["workspace"], values["counters"]], regions=[Region(complete)])
+            else:
+                _store(plan, values, tile.args)
         _tiles(plan, values, tile, ahead)
     return role
 
@@ -313,7 +330,7 @@ def _consumer(plan: Generation, values: dict[str, SSAValue]) -> Block:
 def _ahead(plan: Generation, values: dict[str, SSAValue]) -> Region:
     block = _tile_block(plan)
     with ImplicitBuilder(block):
-        begin(values)
+        begin(values, block.args[-1] if plan.schedule.cuts else constant(0))
     return Region(block)
 
 
@@ -323,7 +340,7 @@ def _own_copies(plan: Generation, values: dict[str, SSAValue], tile: Block) -> C
     def fill(step: SSAValue) -> None:
         body = Block()
         with ImplicitBuilder(body):
-            _fill_stage(plan, values, tile.args, step)
+            _fill_stage(plan, values, _origin(plan, tile), step)
         staged.OneThreadOp(regions=[Region(body)])
 
     return fill

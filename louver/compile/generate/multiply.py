@@ -31,14 +31,9 @@ def loop(unroll: int, body: Block, *, partial: bool = False) -> None:
     ops.LoopOp(properties=properties, regions=[Region(body)])
 
 
-def name_tile(block: Block) -> None:
-    """Name a tile's arguments."""
-    block.args[0].name_hint, block.args[1].name_hint = "m", "n"
-
-
-def begin(values: dict[str, SSAValue]) -> None:
-    """Loads the first metadata set of a tile ahead of its turn."""
-    _load_metadata(values["metadata"], constant(0), 0, 0)
+def begin(values: dict[str, SSAValue], first: SSAValue) -> None:
+    """Loads the first metadata set of a tile ahead of its turn, from step `first` on."""
+    _load_metadata(values["metadata"], first, 0, 0)
 
 
 Fill = Callable[[SSAValue], None]

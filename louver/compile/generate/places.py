@@ -40,7 +40,7 @@ def _part(op: Operation) -> Part | None:
             return "a"
         case ops.MmaFenceOp() | ops.MmaOp() | ops.MmaCommitOp() | ops.MmaWaitOp() | ops.ClearOp() | ops.PromoteOp():
             return "dot"
-        case ops.StoreOp() | ops.BulkStoreOp() | ops.YieldOp():
+        case ops.StoreOp() | ops.BulkStoreOp() | ops.YieldOp() | ops.CombineOp():
             return "store"
         case ops.BarriersOp() | ops.LoopOp() | ops.AcquireOp() | ops.ExpectOp() | ops.InviteOp():
             return "loop"

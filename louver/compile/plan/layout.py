@@ -25,6 +25,9 @@ STAGED_BYTES = 32
 BLOCK_ROWS = 64
 """Rows of sums that a warpgroup holds in one set of accumulators."""
 
+COMBINED = 32
+"""Registers of sums of a tile's parts that are read at a time, so that their loads are under way together."""
+
 STAGED_WORDS = 64
 """Columns of 32-bit results staged at a time: two chunks then take what one of 16-bit results takes at the widest tile."""
 
@@ -101,6 +104,11 @@ def metadata_bytes(schedule: Schedule, element: str) -> int:
     if schedule.ring.metadata == "global":
         return 0
     return schedule.tile.m // 64 * WARPGROUP_THREADS * 4 * metadata_words(schedule, element)
+
+
+def parts_together(registers: int) -> int:
+    """How many parts of a tile cut along K are read at a time, by a thread that holds so many registers of sums."""
+    return max(1, COMBINED // registers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,18 @@ class Order:
         _one_of("l2", self.l2, ("even", "values"), '"even" or "values"')
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Which part of the product a CTA does at a time. unit: "tiles": whole tiles, over all of K; "ranges": the launch may cut its last
+    tiles into equal ranges of K, whose sums the kernel adds in a fixed order.
+    """
+
+    unit: Literal["tiles", "ranges"] = "tiles"
+
+    def __post_init__(self) -> None:
+        _one_of("work", self.unit, ("tiles", "ranges"), '"tiles" or "ranges"')
+
+
 FIELDS: Mapping[str, tuple[str, str]] = {
     "tile_m": ("tile", "m"),
     "tile_n": ("tile", "n"),
@@ -135,6 +147,7 @@ FIELDS: Mapping[str, tuple[str, str]] = {
     "metadata": ("ring", "metadata"),
     "in_flight": ("ring", "in_flight"),
     "l2": ("order", "l2"),
+    "work": ("work", "unit"),
 }
 """A schedule's fields as hints, tables and records name them: which record has each, and under which name."""
 
@@ -148,6 +161,7 @@ class Schedule:
     ring: Ring = Ring()
     store: Store = Store()
     order: Order = Order()
+    work: Work = Work()
 
     def __post_init__(self) -> None:
         rows = 64 * self.roles.consumers
@@ -164,6 +178,11 @@ class Schedule:
                 "without a producer one warpgroup copies, waits and multiplies in turn: consumers is 1 and stages 1, got "
                 f"{self.roles.consumers} and {self.ring.stages}"
             )
+
+    @property
+    def cuts(self) -> bool:
+        """Whether a launch may cut tiles into ranges of K."""
+        return self.work.unit == "ranges"
 
     @classmethod
     def of(cls, **given: Any) -> Schedule:

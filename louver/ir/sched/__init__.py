@@ -33,6 +33,7 @@ SCHED = Dialect(
         ops.MmaWaitOp,
         ops.ClearOp,
         ops.PromoteOp,
+        ops.CombineOp,
         ops.StoreOp,
         ops.BulkStoreOp,
         ops.VectorOp,

@@ -138,6 +138,10 @@ class TilesOp(IRDLOperation):
     `entries`: an array that nobody writes meanwhile, with the number of an entry for each tile along an axis, "m" or "n". That is the
     third block argument, and the kernel's size "entries" in place of a number that no entry has.
 
+    `ranges`: items of work are tiles, of which the first "whole" (a size of the kernel) are taken whole, and each later one is cut into
+    "parts" ranges of "part_steps" K steps, the last one shorter. Loops walk the item's steps; each region has the first of them as its
+    last argument.
+
     `raster`: tiles along M that are walked before the next column of tiles (for L2 reuse). `ahead`: what is begun for a tile
     before its turn: for the first one at once, for the others where the body says `sched.next_tile`.
     """
@@ -146,17 +150,19 @@ class TilesOp(IRDLOperation):
     entries = opt_operand_def(PointerType)
     raster = prop_def(IntegerAttr[I32])
     along = opt_prop_def(StringAttr)
+    ranges = opt_prop_def(UnitAttr)
     body = region_def("single_block")
     ahead = opt_region_def("single_block")
     traits = traits_def(NoTerminator(), HasParent(RoleOp))
-    assembly_format = (
-        "`raster` $raster (`entries` $entries^ `along` $along `:` type($entries))? $body (`ahead` $ahead^)? attr-dict"
-    )
+    assembly_format = "`raster` $raster (`entries` $entries^ `along` $along `:` type($entries))? (`ranges` $ranges^)? $body (`ahead` $ahead^)? attr-dict"
 
     def verify_(self) -> None:
         along = None if self.along is None else self.along.data
         if (along is None) != (self.entries is None) or along not in (None, "m", "n"):
             raise VerifyException(f'an array of entries is along "m" or "n", got {along!r}')
+        stored = [op for op in self.body.block.ops if isinstance(op, StoreOp | BulkStoreOp)]
+        if self.ranges is not None and stored:
+            raise VerifyException(f"the sums of ranges are combined before they are stored, got {stored[0].name} alone")
         begins = [op for op in self.body.block.ops if isinstance(op, NextTileOp)]
         if len(begins) != (0 if self.ahead is None else 1):
             raise VerifyException(f"tiles with a region ahead hold one sched.next_tile, others none, got {len(begins)}")
@@ -354,6 +360,27 @@ class PromoteOp(IRDLOperation):
 
 
 @irdl_op_definition
+class CombineOp(IRDLOperation):
+    """Run the region, which stores, once for each tile: for a whole one at once, for one cut into ranges when all of them have come here.
+
+    Each warpgroup writes the sums of its range to `workspace`, in the order of its registers, and counts it in `counters`. The last one of
+    a tile reads all of them in the order of the ranges, leaves the counter at 0, and runs the region with their sum.
+    """
+
+    name = "sched.combine"
+    workspace = operand_def(PointerType)
+    counters = operand_def(PointerType)
+    body = region_def("single_block")
+    traits = traits_def(NoTerminator(), HasParent(TilesOp))
+    assembly_format = "$workspace `counters` $counters `:` type($workspace) `,` type($counters) $body attr-dict"
+
+    def verify_(self) -> None:
+        tiles = self.parent_op()
+        if isinstance(tiles, TilesOp) and tiles.ranges is None:
+            raise VerifyException("sums of ranges are combined, got a walk over whole tiles")
+
+
+@irdl_op_definition
 class StoreOp(IRDLOperation):
     """The epilogue: for each accumulator run the region (block argument: the sum), and store what it yields.
 
@@ -369,7 +396,7 @@ class StoreOp(IRDLOperation):
     transposed = opt_prop_def(UnitAttr)
     add = opt_prop_def(UnitAttr)
     body = region_def("single_block")
-    traits = traits_def(HasParent(TilesOp))
+    traits = traits_def(HasParent(TilesOp, CombineOp))
     assembly_format = (
         "$destination `[` $row `,` $column `]` (`entry` $entry^ `:` type($entry))? (`transposed` $transposed^)? (`add` $add^)? `:`"
         " type($destination) `,` type($row) `,` type($column) $body attr-dict"
@@ -396,7 +423,7 @@ class BulkStoreOp(IRDLOperation):
     add = opt_prop_def(UnitAttr)
     evict = opt_prop_def(StringAttr)
     body = region_def("single_block")
-    traits = traits_def(HasParent(TilesOp))
+    traits = traits_def(HasParent(TilesOp, CombineOp))
     assembly_format = (
         "$destination `[` $row `,` $column `]` (`entry` $entry^ `:` type($entry))? `as` $element `through` $ring `columns` $columns"
         " (`transposed` $transposed^)? (`add` $add^)? (`evict` $evict^)? `:` type($destination) `,` type($row) `,` type($column) $body attr-dict"

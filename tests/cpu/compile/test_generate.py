@@ -73,6 +73,7 @@ PROBLEMS = {
         Problem("linear", bias="row", batch="dense", epilogue=EPILOGUES["c-f16"]),
         Schedule.of(tile_n=64, stages=3),
     ),
+    "linear-ranges": (Problem("linear", bias="row"), Schedule.of(tile_n=16, stages=3, work="ranges")),
     "matmul-int8": (Problem("matmul", "s8", "u8", "s32", bias="row"), Schedule.of(tile_n=48, tile_k=128)),
 }
 

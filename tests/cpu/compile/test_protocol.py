@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, UnitAttr, i32
 from xdsl.irdl import IRDLOperation, irdl_op_definition
 from xdsl.utils.exceptions import VerifyException
@@ -98,6 +99,7 @@ BASE = Schedule.of(stages=4)
 CLUSTER = Schedule.of(stages=4, cluster=2)
 STAGE = Schedule.of(stages=4, metadata="stage")
 BARRIER = Schedule.of(stages=4, metadata="barrier")
+RANGES = Schedule.of(tile_n=128, stages=4, work="ranges")
 ALONE = Schedule.of(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0)
 
 
@@ -166,6 +168,24 @@ def invite_first(kernel: ops.KernelOp) -> None:
 def overlap(kernel: ops.KernelOp) -> None:
     ring = next(op for op in kernel.walk() if isinstance(op, ops.RingOp) and op.sym_name.data == "b")
     ring.offset = ops.i32_attr(ring.offset.value.data - 1024)
+
+
+def begin_at_zero(kernel: ops.KernelOp) -> None:
+    """The first metadata of a range that begins elsewhere."""
+    zero = arith.ConstantOp(IntegerAttr(0, i32))
+    ahead = found(kernel, ops.TilesOp, role="consumer").ahead.block.first_op
+    ahead.parent.insert_op_before(zero, ahead)
+    ahead.operands[1] = zero.result
+
+
+def combine_early(kernel: ops.KernelOp) -> None:
+    op, wait = found(kernel, ops.CombineOp), found(kernel, ops.MmaWaitOp, -1)
+    op.detach()
+    wait.parent.insert_op_before(op, wait)
+
+
+def whole_tiles(kernel: ops.KernelOp) -> None:
+    found(kernel, ops.TilesOp, role="producer").ranges = None
 
 
 MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
@@ -259,6 +279,14 @@ MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
     "cluster: not invited": (CLUSTER, drop(ops.InviteOp), "every wait ends, .* of @invited with 0 of 1 arrivals"),
     "cluster: uninvited": (CLUSTER, drop(ops.WaitOp), "knows that the one before|has been waited for"),
     "cluster: invited too early": (CLUSTER, invite_first, "has been waited for|knows that the one before"),
+    "ranges: metadata of step 0": (RANGES, begin_at_zero, "its own step, got those of tile 3, step 0"),
+    "ranges: in one role": (RANGES, whole_tiles, "all roles walk the same items, got ranges of K in some"),
+    "ranges: no wait before they are combined": (
+        RANGES,
+        combine_early,
+        "read only after the wait that retires all products, got products in flight: sched.combine",
+    ),
+    "ranges: no release": (RANGES, drop(ops.ReleaseOp, 1), "every wait ends"),
 }
 
 
@@ -272,6 +300,26 @@ def test_a_broken_schedule_is_refused(name: str) -> None:
     change(kernel)
     with pytest.raises(ValueError, match=message):
         check_protocol(module)
+
+
+def test_sums_of_ranges_are_stored_when_they_are_combined() -> None:
+    """Only there, and whole tiles are not."""
+    module = assigned(PROBLEMS["f16"], RANGES)
+    module.verify()
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    combine = found(kernel, ops.CombineOp)
+    store = combine.body.block.first_op
+    store.detach()
+    combine.parent.insert_op_after(store, combine)
+    with pytest.raises(VerifyException, match=r"combined before they are stored, got sched\.store alone"):
+        module.verify()
+    store.detach()
+    for op in kernel.walk():
+        if isinstance(op, ops.TilesOp):
+            op.ranges = None
+    with pytest.raises(VerifyException, match="sums of ranges are combined, got a walk over whole tiles"):
+        module.verify()
 
 
 PROMOTED = Schedule.of(tile_n=128, tile_k=128, stages=4)

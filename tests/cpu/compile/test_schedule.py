@@ -36,6 +36,7 @@ def test_without_a_producer_one_warpgroup_is_all_there_is() -> None:
         ({"in_flight": True}, "in_flight is 0 or 1 groups of products, got True"),
         ({"stages": 0}, "stages must be a positive integer"),
         ({"cluster": 3}, "cluster is 1 or 2"),
+        ({"work": "parts"}, 'work is "tiles" or "ranges", got \'parts\''),
         ({"consumers": 5, "tile_m": 320}, "at most 256"),
         ({"raster": 0}, "raster must be a positive integer"),
         ({"staging": 96}, "staging divides tile_n, 256, got 96"),

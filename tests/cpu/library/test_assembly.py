@@ -122,6 +122,37 @@ def test_kernels_of_8_bit_types_assemble_cleanly(problem: Problem, schedule: Sch
     check_assembly(problem, schedule, EIGHT_BITS[problem.a, problem.b].format(n=schedule.tile.n))
 
 
+def cut_products() -> list[Product]:
+    """The kernels that cut K: every tile and store, each kind of sums, and the longest epilogues."""
+    sums = [
+        Problem("linear", "f16", "f16", "f16", bias="row"),
+        Problem("matmul", "bf16", "bf16", "f32", b_layout="n_major"),
+        Problem("linear", "f16", "f16", "f16", accumulate="f16"),
+        Problem("linear", "e4m3", "e4m3", "bf16", bias="row"),
+        Problem("linear", "e4m3", "e4m3", "f32", accumulate="promoted"),
+        Problem("matmul", "s8", "s8", "s32"),
+        Problem("linear", "bf16", "bf16", "bf16", bias="row", epilogue=FULL),
+        Problem("matmul", "e4m3", "e4m3", "f32", bias="row", epilogue=EPILOGUES["c-f16"]),
+        Problem("linear", "s8", "s8", "s8", bias="row", epilogue=EPILOGUES["gated-scaled"]),
+    ]
+    return [
+        (problem, schedule.changed(work="ranges"))
+        for problem in sums
+        for schedule in dict.fromkeys(
+            choose(problem, m, n, SM_90A, 132, aligned_output=aligned)
+            for m, n in (*((MANY, width) for width in TILE_N), TALL)
+            for aligned in (False, True)
+        )
+    ]
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(("problem", "schedule"), [pytest.param(*each, id=name(each)) for each in cut_products()])
+def test_kernels_that_cut_k_assemble_cleanly(problem: Problem, schedule: Schedule) -> None:
+    assembly = assemble(compile_product(problem, schedule).ptx)
+    assert assembly.clean, (assembly.kernels, [warning.text for warning in assembly.warnings])
+
+
 def fused_products() -> list[Product]:
     """Every epilogue on the widest tiles, for each width of output element that a product may have, and both stores."""
     problems = [

@@ -190,7 +190,9 @@ def test_the_bound_for_any_data_counts_instructions() -> None:
         (4096, "f32", 128, 18 * 2.0**-23),
         (4097, "f32", 129, 18 * 2.0**-23),
         (64, "fp8", 1, 34 * 2.0**-13),
-        (1024, "f16", 32, 2.0**-11 + 18 * 2.0**-23),
+        # And a rounding for each range of 256 columns.
+        (1024, "f16", 32 + 4, 2.0**-11 + 18 * 2.0**-23),
+        (1 << 16, "f16", 2048 + 32, 2.0**-11 + 18 * 2.0**-23),
     ):
         assert coefficients(k, "f32", how, "any")[2] == pytest.approx(np.expm1(steps * step))
         assert coefficients(k, "f32", how)[2] < coefficients(k, "f32", how, "any")[2] or k == 64

@@ -260,9 +260,10 @@ def test_every_n_of_a_range_gets_a_schedule_of_its_classes(kind: Any, rng: np.ra
         low, high = sorted(int(n) for n in np.exp(rng.uniform(0, np.log(30_000), 2)))
         high += 1
         for aligned in (False, True):
-            made = {choose(problem, m, n, machine, 132, aligned_output=aligned) for n in _classes(low, high)}
-            for n in {low, high, *rng.integers(low, high + 1, 300).tolist()}:
-                assert choose(problem, m, n, machine, 132, aligned_output=aligned) in made
+            for k in (300, 8000):
+                made = {choose(problem, m, n, machine, 132, aligned_output=aligned, k=k) for n in _classes(low, high)}
+                for n in {low, high, *rng.integers(low, high + 1, 300).tolist()}:
+                    assert choose(problem, m, n, machine, 132, aligned_output=aligned, k=k) in made
 
 
 def test_calls_are_remembered_up_to_a_bound(

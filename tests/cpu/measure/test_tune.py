@@ -193,6 +193,12 @@ def weight(rng: np.random.Generator) -> Any:
     return louver.compress(louver.prune(rng.standard_normal((96, 64)).astype(np.float16), "2:4"), "2:4")
 
 
+def test_ranges_of_k_are_tried_beside_whole_tiles() -> None:
+    chosen = choose(PROBLEM, 4096, 16, SM_90A, 132, aligned_output=True)
+    around = neighbours(PROBLEM, chosen, 16, SM_90A, aligned=True)
+    assert chosen.changed(work="ranges") in list(around)
+
+
 def test_prepare_tunes_each_size_class_first(
     timed: list[Task], monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
@@ -200,7 +206,7 @@ def test_prepare_tunes_each_size_class_first(
 
     made: list[Any] = []
     monkeypatch.setattr(ahead, "require_device", lambda: PLACE)
-    monkeypatch.setattr(ahead, "make_ready", lambda s, sizes, solved, place, batch: made.append(tuple(sizes)))
+    monkeypatch.setattr(ahead, "make_ready", lambda s, sizes, solved, place, batch, **_: made.append(tuple(sizes)))
     monkeypatch.setattr(ahead, "load_copies", lambda ordinal, nbytes: None)
     monkeypatch.setattr(machine, "require_torch", fake_torch)
     louver.prepare(weight(rng), n=(1, 40), kind="matmul")

@@ -15,6 +15,7 @@ from louver.isa.targets import SM_90A
 from louver.isa.wgmma import Wgmma
 from louver.library import reference
 from louver.library.emulate import emulate
+from louver.library.ranges import Ranges
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Inst, Kernel, Module
 from louver.ptx.printer import print_module
@@ -47,6 +48,8 @@ STRUCTURES = {
         Schedule.of(tile_n=64, tile_k=128, stages=2, cluster=2, metadata="barrier"),
         2,
     ),
+    "ranges": (Problem("linear", bias="row"), Schedule.of(tile_n=16, stages=3, work="ranges"), 2),
+    "ranges-bulk": (Problem("matmul"), Schedule.of(tile_n=64, stages=2, cluster=2, store="bulk", work="ranges"), 4),
 }
 
 
@@ -59,13 +62,22 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator, coun
 
     Each has two tiles a CTA. The first has two rounds of the main loop and all steps of the rest, the second a few of them.
     K ends within the last product of the last step, so that every product of a step multiplies data.
+    Of ranges the first problem has two rounds of the main loop in one range and all steps of the rest in the other, of two CTAs; the
+    second one more parts than are read together.
     """
     problems = []
     schedule = compiled.schedule
     m, n = 2 * schedule.tile.m * schedule.order.cluster, schedule.tile.n
     round_steps = 512 // schedule.tile.k
     columns = next(n.op.k for n in compiled.kernel.body.walk() if isinstance(n, Inst) and isinstance(n.op, Wgmma))
-    for steps in (3 * round_steps - 1, 3)[:count]:
+    cuts: list[tuple[int, Ranges | None]] = [(3 * round_steps - 1, None), (3, None)]
+    if schedule.cuts:
+        granule = round_steps // 2
+        cuts = [
+            (4 * round_steps - 1, Ranges(2, 0, 2, 2 * round_steps)),
+            (5 * granule - 1, Ranges(2, 0, 5, granule)),
+        ]
+    for steps, ranges in cuts[:count]:
         k = schedule.tile.k * steps - columns + 8
         numpy = element_type(compiled.nest.a.element).numpy
         w = rng.integers(-4, 5, (m, k)).astype(numpy)
@@ -75,12 +87,12 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator, coun
         bias = rng.integers(-4, 5, m).astype(np.float16) if has_bias else None
         y = reference.product(s.dense(), x.T, bias, element_type(compiled.nest.store.element).numpy)
         dense = x if compiled.nest.b.k_major else np.ascontiguousarray(x.T)
-        problems.append((s, dense, bias, y.T if compiled.nest.store.transposed else y))
+        problems.append((s, dense, bias, ranges, y.T if compiled.nest.store.transposed else y))
 
     def attempt(kernel: Kernel, order: Order) -> None:
         changed = replace(compiled, module=Module(compiled.module.target, [kernel]))
-        for s, dense, bias, expected in problems:
-            got, _ = emulate(changed, s, dense, bias, sm_count=sms, order=order)
+        for s, dense, bias, ranges, expected in problems:
+            got, _ = emulate(changed, s, dense, bias, sm_count=sms, order=order, ranges=ranges)
             assert np.array_equal(got, expected), "the result is wrong"
 
     return attempt
@@ -113,6 +125,8 @@ def serialized(kernel: Kernel) -> bool:
 def test_every_product_load_and_store_is_needed(name: str, rng: np.random.Generator) -> None:
     problem, schedule, sms = STRUCTURES[name]
     compiled = compiled_product(problem, schedule)
-    outcomes = survey(compiled.kernel, attempts(compiled, sms, rng, 1), ORDERS[:1], work_removals)
+    outcomes = survey(
+        compiled.kernel, attempts(compiled, sms, rng, 2 if schedule.cuts else 1), ORDERS[:1], work_removals
+    )
     assert sum("wgmma.mma_async" in outcome.removal.what for outcome in outcomes) >= 2 * (512 // schedule.tile.k) - 1
     assert not [str(removal) for removal in undetected(outcomes)]

@@ -10,16 +10,13 @@ from __future__ import annotations
 from louver.compile.lower.products import stage_matrices, stage_words
 from louver.compile.lower.products.epilogue import is_gated
 from louver.compile.lower.products.results import Results
-from louver.compile.lower.products.stages import eviction
+from louver.compile.lower.products.stages import eviction, meet
 from louver.compile.lower.products.staging import Area, Chunk, Lane, open_area
 from louver.compile.lower.products.state import Lowering
 from louver.compile.plan.layout import BLOCK_ROWS
 from louver.ir.sched import ops
 from louver.isa.targets import WARPGROUP_THREADS
 from louver.ptx.module import Address, Reg
-
-FIRST_BARRIER = 1
-"""Named barrier of the first consumer warpgroup; 0 is the CTA's own."""
 
 
 def bulk_store(low: Lowering, op: ops.BulkStoreOp) -> None:
@@ -28,7 +25,7 @@ def bulk_store(low: Lowering, op: ops.BulkStoreOp) -> None:
     leader = _leader(low)
     with k.if_(leader):
         k.bulk_wait(0)
-    _warpgroup_barrier(low)
+    meet(low)
     area, lane = open_area(low, op), Lane.of(low)
     chunks = list(area.chunks(len(low.consumer.accumulators), low.tile[1]))
     results: Results | None = None
@@ -40,7 +37,7 @@ def bulk_store(low: Lowering, op: ops.BulkStoreOp) -> None:
         if _reuses(area, chunks, index + 1):
             with k.if_(leader):
                 k.bulk_wait(0)
-        _warpgroup_barrier(low)
+        meet(low)
         with k.if_(leader):
             _send(low, op, area, chunk)
             # Copies that no wait tells apart go into one group.
@@ -61,13 +58,6 @@ def drain(low: Lowering) -> None:
 
 def _leader(low: Lowering) -> Reg:
     return low.k.setp("eq", "u32", low.k.and_(low.named["tid"], WARPGROUP_THREADS - 1), 0)
-
-
-def _warpgroup_barrier(low: Lowering) -> None:
-    k = low.k
-    for index in range(low.warpgroups):
-        with k.if_(k.setp("eq", "u32", low.warpgroup, index), uniform=True):
-            k.barrier_sync(FIRST_BARRIER + index, WARPGROUP_THREADS)
 
 
 def _stage(low: Lowering, area: Area, results: Results, chunk: Chunk, lane: Lane) -> None:

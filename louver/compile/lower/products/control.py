@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 from xdsl.ir import Block
 
-from louver.compile.lower.products import bulk_store, operands
+from louver.compile.lower.products import bulk_store, operands, ranges
 from louver.compile.lower.products.batch_indices import entries_of, load_entry
 from louver.compile.lower.products.state import Lowering, Origin, RolePosition, TileState, TileWalk
 from louver.ir.sched import ops, staged
@@ -95,7 +95,7 @@ def one_thread(low: Lowering, op: staged.OneThreadOp, lower_block: LowerBlock) -
 
 
 def lower_tiles(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock) -> None:
-    """Persistent CTAs: each cluster takes every `grid`-th tile, in an order that walks `raster` rows of tiles at a time."""
+    """Persistent CTAs: each cluster takes every `grid`-th tile or range, in an order that walks `raster` rows of tiles at a time."""
     k, named = low.k, low.named
     tile = k.div(k.special("%ctaid.x"), low.cluster)
     stride = k.div(k.special("%nctaid.x"), low.cluster)
@@ -103,13 +103,15 @@ def lower_tiles(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock) -> None
     if "batch" in low.sizes:
         named["tiles"] = total
         total = k.mul_lo(total, low.sizes["batch"])
+    if op.ranges is not None:
+        total = ranges.items(low, total)
     with k.if_(k.setp("lt", "u32", tile, total), uniform=True):
-        low.walk = walk = TileWalk(tile, stride, total, op.raster.value.data, _origin(low), entries_of(low, op))
+        low.walk = walk = TileWalk(tile, stride, total, op.raster.value.data, _origin(low, op), entries_of(low, op))
         _move_to(low, tile, walk.here)
         _begin(low, op, lower_block, walk.here)
         with k.loop(uniform=True) as loop:
             _bind(low, op.body.block, walk.here)
-            low.tile_state = TileState(step=k.mov(0))
+            low.tile_state = _first_step(low, walk.here)
             lower_block(op.body.block)
             k.add(tile, stride, into=tile)
             if walk.ahead is None:
@@ -119,7 +121,7 @@ def lower_tiles(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock) -> None
                     if following is not None:
                         k.mov(following, into=current)
             loop.repeat_if(k.setp("lt", "u32", tile, total))
-    if any(isinstance(inner, ops.BulkStoreOp) for inner in op.body.block.ops):
+    if any(isinstance(inner, ops.BulkStoreOp) for inner in op.body.walk()):
         bulk_store.drain(low)
 
 
@@ -128,7 +130,7 @@ def next_tile(low: Lowering, op: ops.NextTileOp, lower_block: LowerBlock) -> Non
     k, walk = low.k, low.walk
     tiles = op.parent_op()
     assert isinstance(tiles, ops.TilesOp)
-    walk.ahead = _origin(low)
+    walk.ahead = _origin(low, tiles)
     _move_to(low, k.min(k.add(walk.tile, walk.stride), k.sub(walk.total, 1)), walk.ahead)
     _begin(low, tiles, lower_block, walk.ahead)
 
@@ -142,20 +144,29 @@ def _begin(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock, at: Origin) 
 
 
 def _bind(low: Lowering, block: Block, at: Origin) -> None:
-    for argument, register in zip(block.args, at, strict=False):
-        if register is not None:
-            low.values[argument] = register
+    for argument, register in zip(block.args, at.arguments, strict=True):
+        low.values[argument] = register
 
 
-def _origin(low: Lowering) -> Origin:
+def _origin(low: Lowering, op: ops.TilesOp) -> Origin:
     k = low.k
-    has_entries = "batch" in low.sizes or "entries" in low.sizes
-    return Origin(k.mov(0), k.mov(0), k.mov(0) if has_entries else None)
+    has_entries, cuts = "batch" in low.sizes or "entries" in low.sizes, op.ranges is not None
+    m, n, entry = k.mov(0), k.mov(0), k.mov(0) if has_entries else None
+    return Origin(m, n, entry, *((k.mov(0), k.mov(0)) if cuts else ()))
+
+
+def _first_step(low: Lowering, at: Origin) -> TileState:
+    """The tile's steps: all of K, or the range in hand."""
+    if at.first is None or at.last is None:
+        return TileState(low.k.mov(0), 0, low.named["steps"])
+    return TileState(low.k.mov(at.first), at.first, at.last)
 
 
 def _move_to(low: Lowering, tile: Reg, to: Origin) -> None:
-    """Set the origin to the tile's: first row and column, in elements, and entry."""
+    """Set the origin to the tile's: first row and column, in elements, entry, and steps of a range."""
     k, named = low.k, low.named
+    if to.first is not None and to.last is not None:
+        tile = ranges.tile_of(low, tile, to.first, to.last)
     entries = low.walk.entries
     if to.entry is not None and entries is None:
         k.mov(k.div(tile, named["tiles"]), into=to.entry)
@@ -187,11 +198,11 @@ def lower_loop(low: Lowering, op: ops.LoopOp, lower_block: LowerBlock) -> None:
             tile.leave.enter_context(_if_left(low, 0))
             _lower_body(low, op, lower_block)
         tile.leave = None
-        k.mov(low.named["steps"], into=tile.step)
+        k.mov(tile.last, into=tile.step)
         return
 
     def more() -> Reg:
-        return k.setp("le", "u32", k.add(tile.step, tile.unroll), low.named["steps"])
+        return k.setp("le", "u32", k.add(tile.step, tile.unroll), tile.last)
 
     with k.if_(more(), uniform=True), k.loop(uniform=True) as loop:
         _lower_body(low, op, lower_block)
@@ -210,7 +221,7 @@ def _lower_body(low: Lowering, op: ops.LoopOp, lower_block: LowerBlock) -> None:
 def _if_left(low: Lowering, done: int) -> AbstractContextManager[object]:
     """A branch that is taken while there are more than `done` steps from the body's first on."""
     k = low.k
-    left = k.setp("lt", "u32", k.add(low.tile_state.step, done), low.named["steps"])
+    left = k.setp("lt", "u32", k.add(low.tile_state.step, done), low.tile_state.last)
     return k.if_(left, uniform=True)
 
 

@@ -6,7 +6,16 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import Float32Type, IntegerAttr, ModuleOp
 from xdsl.ir import Attribute, Block, Operation
 
-from louver.compile.lower.products import bulk_store, control, multiply, operands, stage_metadata, stages, store
+from louver.compile.lower.products import (
+    bulk_store,
+    combine,
+    control,
+    multiply,
+    operands,
+    stage_metadata,
+    stages,
+    store,
+)
 from louver.compile.lower.products.batch_indices import entry_in_hand
 from louver.compile.lower.products.state import Barriers, Lowering, Ring
 from louver.ir.refusal import source_location
@@ -123,12 +132,8 @@ def _lower_placed(low: Lowering, op: Operation) -> None:
             operands.load_metadata(low, op)
         case ops.MmaFenceOp() | ops.MmaOp() | ops.MmaCommitOp() | ops.MmaWaitOp() | ops.ClearOp() | ops.PromoteOp():
             _lower_products(low, op)
-        case ops.StoreOp():
-            with entry_in_hand(low, op):
-                store.store(low, op)
-        case ops.BulkStoreOp():
-            with entry_in_hand(low, op):
-                bulk_store.bulk_store(low, op)
+        case ops.CombineOp() | ops.StoreOp() | ops.BulkStoreOp():
+            _lower_results(low, op)
         case _:
             _lower_staged(low, op)
 
@@ -150,6 +155,18 @@ def _lower_products(
             multiply.clear(low)
         case ops.PromoteOp():
             multiply.promote(low)
+
+
+def _lower_results(low: Lowering, op: ops.CombineOp | ops.StoreOp | ops.BulkStoreOp) -> None:
+    match op:
+        case ops.CombineOp():
+            combine.combine(low, op, lambda block: _lower_block(low, block))
+        case ops.StoreOp():
+            with entry_in_hand(low, op):
+                store.store(low, op)
+        case ops.BulkStoreOp():
+            with entry_in_hand(low, op):
+                bulk_store.bulk_store(low, op)
 
 
 def _lower_staged(low: Lowering, op: Operation) -> None:

@@ -27,14 +27,14 @@ def mma(low: Lowering, op: ops.MmaOp) -> None:
 
 
 def _accumulate(low: Lowering, op: ops.MmaOp) -> Reg:
-    """scale-d: false for the first product of a block in a tile, or of a group that is promoted."""
+    """scale-d: false for the first product of a block in a tile or range, or of a group that is promoted."""
     if op.fresh is not None:
         return low.named["never"]
     if low.consumer.promoted:
         return low.named["always"]
     tile = low.tile_state
     if tile.advanced == 0 and op.b_offset.value.data == 0:
-        return low.k.setp("ne", "u32", tile.step, 0)
+        return low.k.setp("ne", "u32", tile.step, tile.first)
     return low.named["always"]
 
 

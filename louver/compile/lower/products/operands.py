@@ -76,7 +76,9 @@ def load_metadata(low: Lowering, op: ops.LoadMetadataOp) -> None:
         raise ValueError(
             f"a load of metadata begins at a multiple of the {covers} steps that it covers, got {begin}: {op}"
         )
-    guard = k.setp("lt", "u32", k.add(step, ahead), low.named["steps"]) if isinstance(step, Reg) else None
+    # A tile has a first step, also one that is begun ahead.
+    inside = isinstance(step, Reg) and isinstance(op.parent_op(), ops.LoopOp)
+    guard = k.setp("lt", "u32", k.add(step, ahead), low.tile_state.last) if inside else None
     for base, registers in zip(low.consumer.metadata_addresses, low.consumer.metadata[op.set.value.data], strict=True):
         address = base
         if isinstance(step, Reg):

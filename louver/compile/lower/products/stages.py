@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 from xdsl.dialects.builtin import StringAttr
@@ -9,12 +10,26 @@ from xdsl.dialects.builtin import StringAttr
 from louver.compile.lower.products.state import Lowering
 from louver.ir.sched import ops
 from louver.isa.bulk import Eviction
+from louver.isa.instruction import Instruction
+from louver.isa.sync import BarrierSync
+from louver.isa.targets import WARPGROUP_THREADS
 from louver.ptx.module import Address, Imm, Reg
+
+FIRST_BARRIER = 1
+"""Named barrier of the first consumer warpgroup; 0 is the CTA's own."""
 
 
 def eviction(evict: StringAttr | None) -> Eviction | None:
     """An operation's choice, verified before."""
     return None if evict is None else cast(Eviction, evict.data)
+
+
+def meet(low: Lowering, form: Callable[[int, int], Instruction] = BarrierSync, *arguments: Reg) -> None:
+    """The warpgroup's threads wait for each other at a named barrier of their own. form: made of the barrier's number and threads."""
+    k = low.k
+    for index in range(low.warpgroups):
+        with k.if_(k.setp("eq", "u32", low.warpgroup, index), uniform=True):
+            k.emit(form(FIRST_BARRIER + index, WARPGROUP_THREADS), *arguments)
 
 
 def barrier_address(low: Lowering, stage: Reg) -> Reg:
@@ -59,7 +74,8 @@ def release(low: Lowering, op: ops.ReleaseOp) -> None:
     stage = position.stage if lag == 0 else position.previous
     selected = k.setp("eq", "u32", k.and_(low.named["tid"], 31), 0)
     if lag > tile.advanced:
-        begun = k.setp("ge", "u32", tile.step, lag - tile.advanced)
+        missing = lag - tile.advanced
+        begun = k.setp("ge", "u32", tile.step, missing if isinstance(tile.first, int) else k.add(tile.first, missing))
         selected = k.and_pred(selected, begun)
     barriers = low.barriers[op.barriers.data]
     k.mbarrier_arrive(Address(barrier_address(low, stage), barriers.offset), guard=selected)

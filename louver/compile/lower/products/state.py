@@ -44,21 +44,33 @@ class RolePosition:
 class TileState:
     """Inside a tile: the first step of the loop body in hand, and how many steps the body has gone on since.
 
-    leave: in a partial loop, the branches to leave by where no step is left, and the steps of its body.
+    first, last: the tile's steps are those from `first` to before `last`. leave: in a partial loop, the branches to leave by where no step is left, and the steps of its body.
     """
 
     step: Reg
+    first: Reg | int
+    last: Reg
     advanced: int = 0
     leave: ExitStack | None = None
     unroll: int = 0
 
 
 class Origin(NamedTuple):
-    """Where a tile begins: its first row and column, in elements, and its entry, if there are any."""
+    """Where a tile begins: its first row and column, in elements, and its entry, if there are any.
+
+    first, last: the steps of a range of K; None where all tiles are whole.
+    """
 
     m: Reg
     n: Reg
     entry: Reg | None = None
+    first: Reg | None = None
+    last: Reg | None = None
+
+    @property
+    def arguments(self) -> list[Reg]:
+        """What the regions of a walk over tiles are given."""
+        return [each for each in self[:4] if each is not None]
 
 
 class Entries(NamedTuple):
@@ -71,7 +83,7 @@ class Entries(NamedTuple):
 
 @dataclass(slots=True)
 class TileWalk:
-    """A role's walk over its tiles: number of the tile in hand, distance to the next, number of tiles, the tile's origin.
+    """A role's walk over its tiles, or ranges of them: number of the one in hand, distance to the next, how many there are, its origin.
 
     entries: where tiles' entries are read, None where the tile's number says its entry. ahead: origin of the tile that has been begun
     ahead.
@@ -133,12 +145,17 @@ class Lowering:
         """CTAs of a cluster."""
         return self.kernel.cluster.value.data
 
+    @property
+    def sums(self) -> list[list[Reg]]:
+        """What the epilogue reads: promoted sums, or the accumulators."""
+        return self.consumer.promoted or self.consumer.accumulators
+
     def sum_at(self, block: int, index: int) -> Reg:
         """The epilogue's element `index` of a thread's part of a block, in the order of `louver.isa.fragments.accumulator`.
 
         f32 or s32: f16 accumulators, two a register, are unpacked and widened where they are read.
         """
-        held = (self.consumer.promoted or self.consumer.accumulators)[block]
+        held = self.sums[block]
         if self.kernel.mma.d.data != "f16":
             return held[index]
         return self.k.to_f32("f16", self.k.halves(held[index // 2])[index % 2])

@@ -1,0 +1,233 @@
+"""Which tiles are cut into ranges of K, and the workspaces that their launches are given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import louver
+from louver.compile.plan.layout import metadata_words
+from louver.compile.plan.schedule import Schedule
+from louver.frontend.problem import Problem
+from louver.isa.targets import SM_90A
+from louver.library.configure import CUT_MARGIN, Demand, choose
+from louver.library.ranges import MOST_PARTS, Cutting, Ranges
+from louver.library.tuned import Entry, decide
+from louver.library.tuned_entry import place_of
+from louver.runtime.device import device
+from support.fake_gpu import FakeGpu, FakeTorch, Launch, Tensor
+
+LINEAR = Problem("linear")
+SMS = 132
+
+
+def cutting(schedule: Schedule, problem: Problem = LINEAR) -> Cutting:
+    return Cutting.of(Demand.of_problem(problem), schedule)
+
+
+WIDE, NARROW = cutting(Schedule.of(stages=4)), cutting(Schedule.of(tile_n=16, stages=8))
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(3584, 4096, 18944), (10240, 1024, 8192), (4608, 2048, 3584)])
+def test_the_tiles_of_the_last_wave_are_cut_alike_and_done_at_once(m: int, n: int, k: int) -> None:
+    cut = WIDE.best(m, n, k, 1, SMS)
+    assert cut.cut == cut.tiles % SMS
+    assert cut.parts > 1
+    assert cut.cut * cut.parts <= SMS
+    assert WIDE.cycles(cut, m, n, k, 1, SMS) < WIDE.cycles(WIDE.whole(m, n, k, 1), m, n, k, 1, SMS)
+
+
+@pytest.mark.parametrize("k", [1, 255, 256, 257, 512, 4096, 14336, 14337])
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("n", [1, 16, 40, 3000])
+@pytest.mark.parametrize("problem", [LINEAR, Problem("linear", "e4m3", "e4m3"), Problem("linear", accumulate="f16")])
+def test_ranges_begin_at_loads_of_metadata_and_none_is_empty(problem: Problem, n: int, batch: int, k: int) -> None:
+    model = cutting(Schedule.of(tile_n=16, tile_k=128, stages=4, cluster=1 + batch % 2), problem)
+    cut, steps = model.best(1000, n, k, batch, SMS), -(-k // 128)
+    assert cut.tiles == model.whole(1000, n, k, batch).tiles
+    assert 0 <= cut.whole <= cut.tiles
+    if cut.cut:
+        assert cut.part_steps * 128 % 256 == 0
+        assert (cut.parts - 1) * cut.part_steps < steps <= cut.parts * cut.part_steps
+        assert 2 <= cut.parts <= MOST_PARTS
+
+
+def test_few_tiles_are_all_cut_and_no_more_than_memory_is_worth() -> None:
+    assert NARROW.best(4096, 16, 14336, 1, SMS) == Ranges(32, 0, 4, 56)
+    # 128 tiles leave four SMs idle.
+    assert choose(LINEAR, 4096, 1024, SM_90A, SMS, k=4096).work.unit == "tiles"
+    # K of one load of metadata is not cut.
+    assert NARROW.best(128, 16, 256, 1, SMS) == Ranges(1, 1, 1, 4)
+    assert choose(LINEAR, 128, 16, SM_90A, SMS, k=256).work.unit == "tiles"
+
+
+def test_without_k_nothing_is_cut_and_with_it_only_what_pays() -> None:
+    for m, n, k in ((4096, 16, 14336), (3584, 4096, 18944), (8192, 8192, 8192), (28672, 16, 4096)):
+        whole, chosen = choose(LINEAR, m, n, SM_90A, SMS), choose(LINEAR, m, n, SM_90A, SMS, k=k)
+        assert whole.work.unit == "tiles"
+        before = cutting(whole)
+        if chosen.cuts:
+            model = cutting(chosen)
+            gained = model.cycles(model.best(m, n, k, 1, SMS), m, n, k, 1, SMS)
+            assert gained < (1 - CUT_MARGIN) * before.cycles(before.whole(m, n, k, 1), m, n, k, 1, SMS)
+        else:
+            assert chosen == whole
+    assert choose(LINEAR, 4096, 16, SM_90A, SMS, k=14336).cuts
+    assert not choose(LINEAR, 28672, 16, SM_90A, SMS, k=4096).cuts
+
+
+def test_a_wide_tile_that_is_cut_may_take_the_place_of_narrow_ones() -> None:
+    fp8 = Problem("linear", "e4m3", "e4m3", "f16")
+    assert choose(fp8, 4096, 256, SM_90A, SMS).tile.n == 64
+    chosen = choose(fp8, 4096, 256, SM_90A, SMS, k=14336)
+    assert (chosen.tile.n, chosen.work.unit) == (256, "ranges")
+
+
+def test_sums_and_counters_have_room_for_each_range() -> None:
+    assert WIDE.workspace(Ranges(448, 396, 2, 148)) == (52 * 2 * 128 * 256 * 4, 52 * 2)
+    halves = cutting(Schedule.of(tile_m=256, consumers=4, stages=3), Problem("linear", accumulate="f16"))
+    assert halves.workspace(Ranges(1, 0, 3, 4)) == (3 * 256 * 256 * 2, 4)
+    paired = cutting(Schedule.of(stages=4, cluster=2))
+    assert paired.workspace(Ranges(10, 8, 2, 4)) == (2 * 2 * 2 * 128 * 256 * 4, 2 * 2 * 2)
+    assert WIDE.workspace(WIDE.whole(4096, 256, 4096, 1)) == (0, 0)
+
+
+@pytest.mark.parametrize("m", [64, 4096, 28672, 57344, 1 << 20])
+@pytest.mark.parametrize("n", [1, 256, 8192])
+def test_a_workspace_is_no_larger_than_four_waves_of_tiles(m: int, n: int) -> None:
+    for model in (WIDE, NARROW):
+        nbytes, _ = model.workspace(model.best(m, n, 16384, 1, SMS))
+        assert nbytes <= 4 * SMS * model.sum_bytes
+
+
+def test_a_plan_s_cut_is_kept_for_fewer_tiles() -> None:
+    cut = Ranges(448, 396, 2, 148)
+    assert cut.of(400) == Ranges(400, 396, 2, 148)
+    assert cut.of(300) == Ranges(300, 300, 2, 148)
+    assert cut.of(300).items == 300
+
+
+# --- products --------------------------------------------------------------------------------------------------------
+
+
+def weight(m: int = 512, k: int = 4096) -> louver.SparseTensor:
+    return louver.compress(louver.prune(np.ones((m, k), np.float16), "2:4"), "2:4")
+
+
+def test_batch_invariant_products_take_kernels_of_whole_tiles(gpu: FakeGpu) -> None:
+    place = device(0)
+    cut = decide(LINEAR, 512, 16, 4096, place, aligned_output=True)
+    whole = decide(LINEAR, 512, 16, 4096, place, aligned_output=True, batch_invariant=True)
+    assert cut.schedule.cuts
+    assert not whole.schedule.cuts
+
+
+@pytest.mark.parametrize("change", [{"work": "ranges"}, {"tile_k": 128, "stages": 4}])
+def test_entries_that_sum_in_another_order_are_passed_over(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    from louver.library import tuned
+
+    place = device(0)
+    wanted = place_of(LINEAR, 512, 16, 4096, place.name, aligned_output=True)
+    base = choose(LINEAR, 512, 16, SM_90A, SMS, aligned_output=True)
+    entry = Entry(wanted, base.changed(**change).flat())
+    monkeypatch.setitem(tuned._SOURCES, "tuned", lambda _: entry)
+    assert decide(LINEAR, 512, 16, 4096, place, aligned_output=True).origin == "tuned"
+    other = decide(LINEAR, 512, 16, 4096, place, aligned_output=True, batch_invariant=True)
+    assert other.origin == "model"
+    assert "in another order than products of other sizes (batch_invariant)" in other.reason
+
+
+M, K = 512, 4096
+
+
+def only(gpu: FakeGpu) -> Launch:
+    """The one launch since the last time."""
+    (launch,) = gpu.launches
+    gpu.launches.clear()
+    return launch
+
+
+def cut_of(launch: Launch) -> tuple[Any, ...]:
+    return tuple(launch.arguments.get(name) for name in ("whole", "parts", "part_steps"))
+
+
+def test_a_product_of_few_tokens_is_cut_in_the_workspace_of_its_stream(gpu: FakeGpu, torch: FakeTorch) -> None:
+    s, x, y = weight(), Tensor((16, K)), Tensor((16, M))
+    held: dict[int, Any] = {}
+    for stream in (0, 7, 0, 7):
+        torch.stream = stream
+        for _ in range(2):
+            louver.linear(x, s, out=y)
+            launch = only(gpu)
+            best = NARROW.best(M, 16, K, 1, SMS)
+            assert cut_of(launch) == (0, best.parts, best.part_steps)
+            assert launch.grid == 4 * best.parts
+            assert launch.arguments["workspace"] == held.setdefault(stream, launch.arguments["workspace"])
+    assert len(set(held.values())) == 2
+
+
+def test_each_capture_has_a_workspace_of_its_own_when_it_is_replayed_too(gpu: FakeGpu, torch: FakeTorch) -> None:
+    s, x, y = weight(), Tensor((16, K)), Tensor((16, M))
+    louver.linear(x, s, out=y)
+    eager = only(gpu).arguments["workspace"]
+    found = []
+    for capture in (3, 4):
+        gpu.captures[0] = capture
+        louver.linear(x, s, out=y)
+        louver.linear(x, s, out=y)
+        one, other = gpu.launches
+        assert one.arguments["workspace"] == other.arguments["workspace"]
+        found.append(one.arguments["workspace"])
+        gpu.launches.clear()
+        del gpu.captures[0]
+        louver.linear(x, s, out=y)
+        assert only(gpu).arguments["workspace"] == eager
+    assert len({eager, *found}) == 3
+
+
+def test_a_first_call_may_be_captured_after_prepare(gpu: FakeGpu, torch: FakeTorch) -> None:
+    s, x, y = weight(), Tensor((16, K)), Tensor((16, M))
+    torch.stream = 5
+    gpu.captures[5] = 1
+    with pytest.raises(RuntimeError, match=r"louver.prepare\(s, n=…, kind='linear'.*\) before the capture"):
+        louver.linear(x, s, out=y)
+    with pytest.raises(RuntimeError, match=r", batch_invariant=True\) before the capture"):
+        louver.linear(x, s, out=y, batch_invariant=True)
+    del gpu.captures[5]
+    louver.prepare(s, n=16)
+    louver.prepare(s, n=16, batch_invariant=True)
+    gpu.captures[5] = 1
+    louver.linear(x, s, out=y)
+    captured = only(gpu).arguments["workspace"]
+    louver.linear(x, s, out=y, batch_invariant=True)
+    assert "workspace" not in only(gpu).arguments
+    del gpu.captures[5]
+    louver.linear(x, s, out=y)
+    assert only(gpu).arguments["workspace"] != captured
+
+
+def test_a_plan_cuts_as_for_its_own_n_and_a_larger_call_for_its_own(gpu: FakeGpu, torch: FakeTorch) -> None:
+    s = weight()
+    p = louver.plan("linear", s, n=16, like=Tensor((16, K)))
+    p(Tensor((16, K)))
+    planned = only(gpu)
+    for n in (1, 9, 16):
+        p(Tensor((n, K)))
+        assert cut_of(only(gpu)) == cut_of(planned)
+    p(Tensor((1024, K)))
+    best = NARROW.best(M, 1024, K, 1, SMS)
+    assert cut_of(only(gpu)) == (best.whole, best.parts, best.part_steps) != cut_of(planned)
+
+
+def test_batch_invariant_is_true_or_false() -> None:
+    with pytest.raises(TypeError, match="batch_invariant is True or False, got an object of type int"):
+        louver.linear(np.ones((2, 64), np.float16), weight(64, 64), batch_invariant=1)  # type: ignore[arg-type]
+
+
+def test_metadata_is_the_same_for_ranges() -> None:
+    whole = Schedule.of(tile_n=16, stages=8)
+    assert metadata_words(whole, "f16") == metadata_words(whole.changed(work="ranges"), "f16")

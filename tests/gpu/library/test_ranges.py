@@ -1,0 +1,141 @@
+"""Products whose K is cut into ranges: exact, the same bits each time, on any stream, captured and under load."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import louver
+from louver.frontend.problem import Problem
+from louver.library.execute import schedule_for
+from louver.runtime.device import Device, require_device
+from support.device_products import to_numpy, to_torch
+from support.products import Operands, assert_close, assert_exact, operands
+
+SHAPES = {
+    "few-tokens": (512, 16, 4096),
+    "one-token": (300, 1, 4100),
+    "last-wave": (4480, 1024, 2056),
+    "all-of-one-column": (1000, 200, 3000),
+}
+"""Some tiles of each are cut on a GPU of 100 to 160 SMs; M, N and K have tails in most."""
+
+
+def drawn(rng: np.random.Generator, shape: str, dtype: str = "f16", data: Any = "integers") -> Operands:
+    return operands(rng, *SHAPES[shape], dtype, data)
+
+
+def cuts(given: Operands) -> bool:
+    place = require_device()
+    assert isinstance(place, Device)
+    m, n, k = given.sizes
+    return schedule_for(Problem("linear"), m, n, k, place, aligned_output=True).cuts
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "e4m3", "s8"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_products_are_exact(rng: np.random.Generator, shape: str, dtype: str) -> None:
+    given = drawn(rng, shape, dtype)
+    x = to_torch(np.ascontiguousarray(given.b.T))
+    out = {"s8": "s32"}.get(dtype, "f32")
+    for _ in range(3):
+        assert_exact(to_numpy(louver.linear(x, given.s, out_dtype=out)).T, given)
+
+
+@pytest.mark.parametrize("accumulate", ["f16", "promoted"])
+def test_other_sums_keep_their_bound(rng: np.random.Generator, accumulate: Any) -> None:
+    given = drawn(rng, "few-tokens", "f16" if accumulate == "f16" else "e4m3", "normal")
+    x = to_torch(np.ascontiguousarray(given.b.T))
+    y = louver.linear(x, given.s, accumulate=accumulate, out_dtype="f32")
+    assert_close(to_numpy(y).T, given, accumulate=accumulate)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_same_bits_a_hundred_times_under_load(rng: np.random.Generator, torch: Any, shape: str) -> None:
+    given = drawn(rng, shape, data="normal")
+    x = to_torch(np.ascontiguousarray(given.b.T))
+    first = louver.linear(x, given.s).clone()
+    assert_close(to_numpy(first).T, given)
+    load, other = torch.cuda.Stream(), torch.randn(2048, 2048, device="cuda")
+    y = torch.empty_like(first)
+    for _ in range(100):
+        with torch.cuda.stream(load):
+            other @ other
+        y.fill_(float("nan"))
+        louver.linear(x, given.s, out=y)
+        assert torch.equal(y, first)
+
+
+def test_few_tokens_are_cut(rng: np.random.Generator) -> None:
+    """So that the tests here are of ranges."""
+    assert cuts(drawn(rng, "few-tokens"))
+
+
+def test_a_graph_is_replayed_beside_its_stream_and_others(rng: np.random.Generator, torch: Any) -> None:
+    """Two graphs of one stream, on two other streams, while the first stream works on."""
+    given = drawn(rng, "few-tokens")
+    x = to_torch(np.ascontiguousarray(given.b.T))
+    expected = louver.linear(x, given.s)
+    made = torch.cuda.Stream()
+    graphs, outputs = [], []
+    for _ in range(2):
+        y, graph = torch.empty_like(expected), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=made):
+            for _ in range(4):
+                louver.linear(x, given.s, out=y)
+        graphs.append(graph)
+        outputs.append(y)
+    streams = [torch.cuda.Stream() for _ in graphs]
+    eager = torch.empty_like(expected)
+    torch.cuda.synchronize()
+    for _ in range(50):
+        for y in (*outputs, eager):
+            y.fill_(float("nan"))
+        torch.cuda.synchronize()
+        for graph, stream in zip(graphs, streams, strict=True):
+            with torch.cuda.stream(stream):
+                graph.replay()
+        with torch.cuda.stream(made):
+            louver.linear(x, given.s, out=eager)
+        torch.cuda.synchronize()
+        for y in (*outputs, eager):
+            assert torch.equal(y, expected)
+
+
+def test_threads_and_streams_share_a_weight_and_no_workspace(rng: np.random.Generator, torch: Any) -> None:
+    given = drawn(rng, "few-tokens")
+    x = to_torch(np.ascontiguousarray(given.b.T))
+    expected = louver.linear(x, given.s)
+    torch.cuda.synchronize()
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(200):
+                y = louver.linear(x, given.s)
+            torch.cuda.current_stream().synchronize()
+            if not torch.equal(y, expected):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize("dtype", ["f16", "e4m3"])
+def test_batch_invariant_rows_do_not_depend_on_the_number_of_tokens(
+    rng: np.random.Generator, torch: Any, dtype: str
+) -> None:
+    given = operands(rng, 512, 1500, 4096, dtype, "normal")
+    x = to_torch(np.ascontiguousarray(given.b.T))
+    whole = louver.linear(x, given.s, batch_invariant=True)
+    plan = louver.plan("linear", given.s, n=16, like=x[:16], batch_invariant=True)
+    for n in (1, 3, 16, 65, 300, 1500):
+        assert torch.equal(louver.linear(x[:n], given.s, batch_invariant=True), whole[:n])
+        assert torch.equal(plan(x[:n]), whole[:n])
