@@ -59,8 +59,8 @@ def matmul(
     A gated pair (`louver.gated`) gives activation(gate) · up: s has M = 2·F rows, the output F; bias and scale have 2·F
     elements, the gate's first; there is no c.
 
-    batch_invariant: each sum is over all of K in one order, whatever N is. By default K is cut into ranges where that is faster, as it
-    is for few columns; results are the same from run to run either way.
+    batch_invariant: each sum is over all of K in one order, whatever N is. A schedule that `louver tune` measured may cut K into
+    ranges otherwise; results are the same from run to run either way.
 
     On a GPU the work is sent to the caller's current stream and not waited for. Host arrays are copied in and out. The
     first call of its kind compiles and uploads, which a stream's capture forbids: `louver.prepare` does it ahead.
