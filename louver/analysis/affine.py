@@ -27,6 +27,7 @@ from louver.ir.tile import (
     BroadcastOp,
     ExpandDimsOp,
     Index,
+    LoadOp,
     MakeRangeOp,
     MakeTensorPtrOp,
     SplatOp,
@@ -63,6 +64,11 @@ Pointer = Elements | Tile
 _OFFSETS = (
     "offsets are ranges and scalars, added, multiplied and wrapped (%) at a size: give rows and columns a range each, as in "
     "rows[:, None] * stride + columns[None, :]"
+)
+
+_LOADED = (
+    "row or column numbers that are loaded describe no tile of neighbours. Neighbours of a sparse tensor share metadata, so a tile needs "
+    "neighbouring rows and columns: permute the rows before louver.compress, and the output in return"
 )
 
 
@@ -118,7 +124,7 @@ class Affine:
             case _:
                 pass
         if as_tensor(value.type) is not None:
-            raise unsupported(_OFFSETS, op)
+            raise unsupported(_LOADED if isinstance(op, LoadOp) else _OFFSETS, op)
         return Polynomial.atom(value)
 
     def _counted(self, value: BlockArgument) -> Polynomial:

@@ -71,7 +71,8 @@ class Choice:
             made = compile_tiles(module, self.target, warps=self.warps, boxes=self.boxes, ctas=self.ctas)
             return CompiledKernel(made, str(refusal))
         except UnsupportedKernelError as error:
-            error.add_note(f"As a warpgroup product it is refused too: {refusal}")
+            if str(refusal) != str(error):
+                error.add_note(f"As a warpgroup product it is refused too: {refusal}")
             return error
         except ValueError as error:
             return error

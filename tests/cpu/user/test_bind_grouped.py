@@ -27,12 +27,12 @@ REFUSED: list[tuple[str, Change, str]] = [
     (
         "expert_pointers",
         lambda _: {"w": weights(5 * 136, 200)},
-        r"for 'w', \[680, 200\], got \[5, 136, 200\]: entries below each other have a multiple of 64 rows",
+        r"for 'w', \[680, 200\], got \[5, 136, 200\]: matrices stored below each other need a multiple of 64 rows",
     ),
     ("expert_pointers", lambda _: {"w": weights(5, 128, 200)}, r"for 'w', \[5, 128, 200\], got \[5, 136, 200\]$"),
     ("expert_pointers", lambda _: {"stride_e": 200}, "entries are 27200 elements apart, got a stride of 200"),
     ("expert_programs", lambda _: {"E": 6}, r"for 'w', \[5, 136, 200\], got \[6, 136, 200\]"),
-    ("expert_programs", lambda _: {"E": 0}, "size E is at least 1, got 0"),
+    ("expert_programs", lambda _: {"E": 0}, "size E must be at least 1, got 0"),
 ]
 
 

@@ -71,7 +71,7 @@ REFUSED: list[tuple[Change, str]] = [
     (lambda _: {"stride_b": -K}, "walks 'b' upwards, got a stride of -256"),
     (lambda given: {"d": read_only(given["d"])}, "stores to 'd', got an array that is read only"),
     (lambda given: {"d": given["d"][:, ::-1]}, "needs arrays without negative strides, got strides"),
-    (lambda _: {"N": 0}, "size N is at least 1, got 0"),
+    (lambda _: {"N": 0}, "size N must be at least 1, got 0"),
     (lambda given: {"a": given["b"]}, "reads 'a' as a sparse tensor, got an array: compress it"),
 ]
 
@@ -103,7 +103,7 @@ def test_sizes_that_descriptors_bring_must_agree(rng: np.random.Generator) -> No
     case = given(rng, "given_descriptors", compiled("given_descriptors"), M, N, K)
     known = arguments(case, output(case))
     known["b_tiles"] = TensorDescriptor(case.dense, (K - 8, N), (N, 1), [64, 64])
-    with pytest.raises(ValueError, match=r"given_descriptors is a product if .* are equal, got .*24[08]"):
+    with pytest.raises(ValueError, match=r"given_descriptors runs as a product only if .* are equal, got .*24[08]"):
         kept_kernel("given_descriptors").emulate[grid_of(case)](**known)
 
 
@@ -185,7 +185,7 @@ def test_what_a_kernel_takes_for_granted_is_checked(rng: np.random.Generator) ->
         product("gated_pointers", rng, M=204)
     with pytest.raises(
         ValueError,
-        match="whole_k goes through 64 of K and no further, got 128: let a loop or the grid go to K, or pass a part",
+        match="whole_k reads at most 64 of K, got 128: let a loop or the grid go to K, or pass a part",
     ):
         product("whole_k", rng, K=128)
     with pytest.raises(ValueError, match="stride_gate and stride_up are equal, got 264 and 256|are equal"):

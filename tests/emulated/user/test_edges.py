@@ -29,6 +29,7 @@ ROWS_IN_SIXTEENS = "multiples of 16, got"
 COLUMNS_IN_WORDS = "a sparse tile must begin at a provable multiple of 64 columns"
 SEEN = "rows that wrap .* may reach nothing but a store that masks them"
 OFFSETS = "offsets are ranges and scalars"
+LOADED = "row or column numbers that are loaded describe no tile"
 LENGTH = "the length of rows of a sparse tensor must be an argument, a number, a product"
 STRIDES = "must be given the strides of the dense tensor, contiguous, for 'a'"
 
@@ -123,12 +124,12 @@ def test_strides(rows: int, stride_m: int, stride_k: int, rule: str, rng: np.ran
 
 SUMS = {
     "last tile first": RIGHT,
-    "rows from memory": OFFSETS,
+    "rows from memory": LOADED,
     "a row from memory": "a sparse tile must begin at a provable multiple of 16 rows",
     "a tile from memory": RIGHT,
     "the last row again": RIGHT,
     "a length from memory": LENGTH,
-    "columns from memory": OFFSETS,
+    "columns from memory": LOADED,
     "steps from memory": RIGHT,
     "from one": RIGHT,
     "scaled": RIGHT,

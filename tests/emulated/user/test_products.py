@@ -120,5 +120,5 @@ def test_an_array_without_memory_is_null() -> None:
     assert isinstance(compiled, CompiledProduct)
     bind_product("scaled", compiled.nest, made, call.grid)
     null = replace(made, arrays={**made.arrays, "bias": replace(made.arrays["bias"], address=0)})
-    with pytest.raises(PartError, match="scaled is a product if bias is above 0, got 0"):
+    with pytest.raises(PartError, match="scaled runs as a product only if bias is above 0, got 0"):
         bind_product("scaled", compiled.nest, null, call.grid)
