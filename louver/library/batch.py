@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from louver.frontend.problem import Batch, BLayout
+from louver.isa.wgmma import TRANSPOSABLE
 from louver.library.dense import DenseMatrix, Stored, axes_of, matrices, merged, stored
 from louver.library.request import Request
 from louver.library.rows import Rows, rows_in_place
@@ -36,9 +37,16 @@ class Placement:
     own: bool
     kind: Batch | None
 
-    def in_place(self, layout: BLayout) -> Rows | None:
+    @property
+    def layout(self) -> BLayout:
+        """How the kernel reads the dense operand, copied first if it must be. Tokens of several axes are only joined along K."""
+        whole = self.dense.n == self.n and self.dense.array.element.name in TRANSPOSABLE
+        return "n_major" if whole and self.dense.layout == "n_major" else "k_major"
+
+    @property
+    def in_place(self) -> Rows | None:
         """The dense operand's rows where they are, None where a copy is needed."""
-        return rows_in_place(self.dense, layout) if self.dense.n == self.n else None
+        return rows_in_place(self.dense, self.layout) if self.dense.n == self.n else None
 
     def regrouped(self, copied: Rows) -> Rows:
         """A copy of the dense operand, its rows divided among the products."""
@@ -78,7 +86,7 @@ def _tokens(request: Request, out: ArrayView) -> Placement:
     for leading in ways:
         found = _at(request, out, leading)
         small = ways[0] == 0 < leading and found.n < LEAST_TOKENS
-        if not small and found.in_place("k_major") is not None:
+        if not small and found.in_place is not None:
             return found
     return _at(request, out, ways[0])
 
