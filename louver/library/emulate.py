@@ -99,7 +99,7 @@ def emulate(
     sized = Sized.of(compiled.signature, (m, n, k), maps, sm_count, cut)
     places = {name: rows.held for name, rows in maps.items()}
     arguments = bind_product(compiled.signature, sized, places, metadata, bound, tensor_map)
-    report = run(compiled.kernel, sized.ctas, arguments, memory=memory, order=order)
+    report = run(compiled.kernel, sized.ctas, arguments, memory=memory, order=order, dependent=compiled.signature.dependent)
     if counters is not None and counters.array.any():
         raise EmulationError(f"a launch leaves its counters at 0 for the next one, got {counters.array.tolist()}")
     y = result.array[:, :, : shape[1]]
@@ -109,8 +109,8 @@ def emulate(
 def sparse_operand(memory: GlobalMemory, s: SparseTensor, words: int, entries: int) -> tuple[Rows, int]:
     """The values of a product's sparse operand, as so many matrices, and the address of its metadata, so many words a load."""
     pitch, m = row_pitch(s.kept, s.dtype), s.rows // entries
-    values = memory.add("values", pitched(s), writable=False)
-    metadata = memory.add("metadata", prepacked(s, words), writable=False)
+    values = memory.add("values", pitched(s), writable=False, settled=True)
+    metadata = memory.add("metadata", prepacked(s, words), writable=False, settled=True)
     return Rows(values.address, s.kept, m, pitch, s.dtype.bytes, values, entries, m * pitch), metadata.address
 
 

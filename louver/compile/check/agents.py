@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
-from louver.compile.check.barriers import Barrier, Clock, join
+from louver.compile.check.barriers import GRIDS, Barrier, Clock, join
 from louver.compile.check.events import Event, Reads
 from louver.compile.check.refuse import broken
 from louver.compile.check.stages import Group, Stage, Write
@@ -47,7 +47,17 @@ class Agent:
 
     def run(self, event: Event) -> bool:
         """Do what the event says; False, and nothing done, while it must wait."""
+        if event.action.open and not self.clock[GRIDS]:
+            raise broken(
+                "a dependent kernel touches other memory than the sparse operand only when it knows that the grids before it have ended",
+                "no sched.wait_grids, and no wait for a role that has done one, before",
+                event,
+            )
         match event.action.kind:
+            case "wait_grids":
+                self.clock[GRIDS] = 1
+            case "walk":
+                pass
             case "acquire" | "wait":
                 position = event.position // len(self._stages(event, self.cta))
                 return self._wait(event, position - (event.action.kind == "acquire"))
