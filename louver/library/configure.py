@@ -71,7 +71,7 @@ class Demand:
 
     a, b, out: element types. b_major: the contiguous dimension of b. promoted: whether sums of 8-bit floats are added to others in f32.
     step: elements of K that a stage holds. transposed: whether the output is stored so. gated: whether it has half of the product's
-    rows. reads: vectors that the epilogue reads, C counted as `TALL_READS`.
+    rows. reads: vectors that the epilogue reads, C counted as `TALL_READS`. dependent: as in `louver.plan`.
     """
 
     a: str
@@ -84,9 +84,10 @@ class Demand:
     gated: bool
     step: int
     reads: int
+    dependent: bool = False
 
     @classmethod
-    def of_problem(cls, problem: Problem) -> Demand:
+    def of_problem(cls, problem: Problem, *, dependent: bool = False) -> Demand:
         """Of a product of the library."""
         epilogue = problem.epilogue
         vectors = (problem.bias, epilogue.dense_bias, epilogue.scale == "row", epilogue.dense_scale == "column")
@@ -101,6 +102,7 @@ class Demand:
             epilogue.gated,
             TILE_K[element_type(problem.b).bits],
             sum(map(bool, vectors)) + TALL_READS * (epilogue.c is not None),
+            dependent,
         )
 
     @classmethod
@@ -132,9 +134,13 @@ def choose(
     aligned_output: bool = False,
     batch: int = 1,
     k: int | None = None,
+    dependent: bool = False,
 ) -> Schedule:
-    """A schedule for `a [m, k] @ b [k, n]` of the library, as `choose_for` chooses it. Only where `k` is given may it be cut."""
-    demand = Demand.of_problem(problem)
+    """A schedule for `a [m, k] @ b [k, n]` of the library, as `choose_for` chooses it. Only where `k` is given may it be cut.
+
+    dependent: as in `louver.plan`.
+    """
+    demand = Demand.of_problem(problem, dependent=dependent)
     sizes = m, n, batch
     schedule = choose_for(demand, sizes, target, sm_count, aligned_output=aligned_output)
     if k is None:
@@ -203,7 +209,19 @@ def _of_width(
     schedule = schedule.changed(**_walk(schedule, bits, columns=n))
     if bulk:
         schedule = schedule.changed(staging=_staging(schedule, demand.out))
-    return _deepest(demand, schedule, target)
+    return _following(demand, schedule, target, n) if demand.dependent else _deepest(demand, schedule, target)
+
+
+def _following(demand: Demand, schedule: Schedule, target: Target, n: int) -> Schedule:
+    """The schedule of a launch that begins while others end: in half of an SM, where its tile leaves two stages and room for its sums.
+
+    Where each value is read once the metadata comes with it: loads by registers would wait for each other.
+    """
+    following = schedule.changed(dependent=True, metadata="stage" if n <= schedule.tile.n else "global")
+    try:
+        return _deepest(demand, following.changed(resident=2), target)
+    except ValueError:
+        return _deepest(demand, following, target)
 
 
 def _walk(schedule: Schedule, bits: int, *, columns: int | None) -> dict[str, Any]:
@@ -322,10 +340,10 @@ def _deepest(demand: Demand, schedule: Schedule, target: Target) -> Schedule:
     staging = 0
     if schedule.store.way == "bulk":
         staging = output_layout(schedule, demand.out, transposed=demand.transposed, gated=demand.gated).bytes
-    stages = (target.max_shared_bytes - BARRIER_ROOM - staging) // stage
+    room = target.shared_bytes(schedule.occupancy.resident)
+    stages = (room - BARRIER_ROOM - staging) // stage
     if stages < 2:
         raise ValueError(
-            f"two stages of {stage} bytes do not fit the {target.max_shared_bytes} bytes of shared memory of "
-            f"{target.name}: use a smaller tile"
+            f"two stages of {stage} bytes do not fit the {room} bytes of shared memory of {target.name}: use a smaller tile"
         )
     return schedule.changed(stages=min(MAX_STAGES, stages))

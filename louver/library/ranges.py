@@ -89,7 +89,7 @@ class Ranges:
 class Cutting:
     """A kernel as far as its time depends on how K is cut.
 
-    m, n, k: its tile, with all tiles of a cluster. step_cycles: clocks of a step of K at least. granule: steps of which a range has a
+    m, n, k: its tile, with all tiles of a cluster. ctas: on an SM. step_cycles: clocks of a step of K at least, of each of them. granule: steps of which a range has a
     multiple. sum_bytes: of a tile's sums. counters: of a tile. together: parts that are read at a time. bits, out_bytes: of elements.
     """
 
@@ -97,6 +97,7 @@ class Cutting:
     n: int
     k: int
     cluster: int
+    ctas: int
     step_cycles: float
     granule: int
     sum_bytes: int
@@ -112,7 +113,8 @@ class Cutting:
         bits, columns_a_load = element_type(operands.b).bits, columns_per_load(operands.a)
         stage = values_layout(schedule, operands.a).bytes + dense_layout(schedule, operands.b, operands.b_major).bytes
         stage += tile.m * tile.k // 8
-        cycles = stage / SM_BYTES
+        ctas = schedule.occupancy.ctas
+        cycles = ctas * stage / SM_BYTES
         if schedule.ring.metadata == "global":
             cycles = max(cycles, LOAD_CYCLES * tile.k / columns_a_load)
         registers, warpgroups = (
@@ -124,6 +126,7 @@ class Cutting:
             tile.n,
             tile.k,
             cluster,
+            ctas,
             cycles,
             columns_a_load // tile.k,
             REGISTER_BYTES * registers * WARPGROUP_THREADS * warpgroups,
@@ -171,7 +174,7 @@ class Cutting:
         rows, columns = -(-m // self.m) * self.m, -(-n // self.n) * self.n
         operands = (rows * k * 5 // 8 + columns * k) * self.bits // 8
         memory = batch * (operands + rows * columns * self.out_bytes) / MEMORY_BYTES
-        moved = self.sum_bytes / SM_BYTES
+        moved = self.ctas * self.sum_bytes / SM_BYTES
         combining = ranges * (TRIPS * TRIP + moved)
         combining += finished * (-(-cut.parts // self.together) * TRIP + cut.parts * moved)
         return math.hypot(busiest, memory) + (combining if cut.cut else 0)
@@ -183,7 +186,7 @@ class Cutting:
 
     def _at_once(self, sm_count: int) -> int:
         """Items that are worked on at a time."""
-        return max(1, sm_count // self.cluster)
+        return max(1, self.ctas * sm_count // self.cluster)
 
 
 @functools.lru_cache(maxsize=1024)

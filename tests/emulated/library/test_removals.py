@@ -48,6 +48,16 @@ STRUCTURES = {
         Schedule.of(tile_n=64, tile_k=128, stages=2, cluster=2, metadata="barrier"),
         2,
     ),
+    "dependent": (
+        Problem("linear", bias="row"),
+        Schedule.of(tile_n=16, stages=3, metadata="stage", resident=2, dependent=True),
+        1,
+    ),
+    "dependent-cluster": (
+        Problem("matmul"),
+        Schedule.of(tile_n=64, stages=2, cluster=2, store="bulk", dependent=True),
+        2,
+    ),
     "ranges": (Problem("linear", bias="row"), Schedule.of(tile_n=16, stages=3, work="ranges"), 2),
     "ranges-bulk": (Problem("matmul"), Schedule.of(tile_n=64, stages=2, cluster=2, store="bulk", work="ranges"), 4),
 }
