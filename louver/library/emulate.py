@@ -99,7 +99,9 @@ def emulate(
     sized = Sized.of(compiled.signature, (m, n, k), maps, sm_count, cut)
     places = {name: rows.held for name, rows in maps.items()}
     arguments = bind_product(compiled.signature, sized, places, metadata, bound, tensor_map)
-    report = run(compiled.kernel, sized.ctas, arguments, memory=memory, order=order, dependent=compiled.signature.dependent)
+    report = run(
+        compiled.kernel, sized.ctas, arguments, memory=memory, order=order, dependent=compiled.signature.dependent
+    )
     if counters is not None and counters.array.any():
         raise EmulationError(f"a launch leaves its counters at 0 for the next one, got {counters.array.tolist()}")
     y = result.array[:, :, : shape[1]]

@@ -61,7 +61,12 @@ def bulk_store(k: Sketch) -> None:
 
 
 def async_copy(k: Sketch) -> None:
-    k.emit(AsyncCopy(), Address(k.mad_lo(k.special("%tid.x"), 16, k.add(k.base(), DATA))), Address(k.pointer("x")), k.mov(0, kind="pred"))
+    k.emit(
+        AsyncCopy(),
+        Address(k.mad_lo(k.special("%tid.x"), 16, k.add(k.base(), DATA))),
+        Address(k.pointer("x")),
+        k.mov(0, kind="pred"),
+    )
     k.emit(AsyncCommit())
     k.emit(AsyncWait(0))
 
@@ -88,7 +93,9 @@ def test_every_access_comes_after_the_wait(name: str, order: Order) -> None:
         wait(k)
         ACCESSES[name](k)
 
-    with pytest.raises(EarlierGridError, match=rf"(?s)x is accessed while grids before this one may still use it.*: {name}"):
+    with pytest.raises(
+        EarlierGridError, match=rf"(?s)x is accessed while grids before this one may still use it.*: {name}"
+    ):
         launched(early, order)
     launched(late, order)
     # A launch that waits for the ones before it may do so at any time.
@@ -171,7 +178,9 @@ def test_read_only_loads_are_for_settled_memory() -> None:
 @every_order
 def test_a_cta_waits_before_it_ends(order: Order) -> None:
     """So that whoever waits for this grid knows that the ones before it have ended too."""
-    with pytest.raises(ExitError, match=r"CTA 0 of a dependent launch ends, but no thread of it has executed griddepcontrol\.wait"):
+    with pytest.raises(
+        ExitError, match=r"CTA 0 of a dependent launch ends, but no thread of it has executed griddepcontrol\.wait"
+    ):
         launched(lambda k: load(k, "w"), order)
     launched(lambda k: load(k, "w"), order, dependent=False)
 

@@ -200,7 +200,9 @@ def _check_end(barriers: Mapping[str, Sequence[Barrier]], traces: Sequence[Seque
     for name, stages in barriers.items():
         for barrier in stages:
             # Each time once, whether one role fills the stage or several do.
-            rounds = {e.position for e in taken if e.action.barriers == name and e.position % len(stages) == barrier.stage}
+            rounds = {
+                e.position for e in taken if e.action.barriers == name and e.position % len(stages) == barrier.stage
+            }
             if barrier.arrived or barrier.received or (rounds and barrier.phase != len(rounds)):
                 raise ProtocolError(
                     "every stage that is acquired is released, and every phase ends",

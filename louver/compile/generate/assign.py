@@ -52,7 +52,9 @@ def _count(kernel: ops.KernelOp, barrier: ops.BarriersOp, rings: list[ops.RingOp
     for role in kernel.roles:
         own = staged.filled_rings(role, name)
         if own & filled:
-            raise ValueError(f"one role fills a ring, got several that fill {', '.join(f'@{ring}' for ring in own & filled)}")
+            raise ValueError(
+                f"one role fills a ring, got several that fill {', '.join(f'@{ring}' for ring in own & filled)}"
+            )
         filled |= own
         arrivals += 1 if own else 0
         if any(isinstance(op, ops.ReleaseOp) and op.barriers.data == name for op in role.walk()):
@@ -64,4 +66,3 @@ def _count(kernel: ops.KernelOp, barrier: ops.BarriersOp, rings: list[ops.RingOp
     if not arrivals:
         raise ValueError(f"barriers @{name} are never arrived at: a wait on them would hang")
     barrier.arrivals = ops.i32_attr(arrivals)
-

@@ -179,9 +179,7 @@ def _ring(name: str, stages: int, size: int) -> None:
     ops.RingOp(properties={"sym_name": StringAttr(name), "stages": ops.i32_attr(stages), "bytes": ops.i32_attr(size)})
 
 
-def _role(
-    name: str, first: int, warpgroups: int, registers: int | None, body: Block, warp: int | None = None
-) -> None:
+def _role(name: str, first: int, warpgroups: int, registers: int | None, body: Block, warp: int | None = None) -> None:
     """warp: of the one thread that runs it, None where all of its warpgroups do."""
     properties: dict[str, Attribute] = {
         "sym_name": StringAttr(name),

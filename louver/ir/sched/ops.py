@@ -88,8 +88,10 @@ class KernelOp(IRDLOperation):
             raise VerifyException(f"a tile is [m, n, k], got {len(self.tile)} sizes")
         waits = any(isinstance(op, WaitGridsOp) for role in self.roles for op in role.body.block.ops)
         if waits != (self.dependent is not None):
-            kind, got = ("a", "none") if self.dependent is not None else ("no other", "one")
-            raise VerifyException(f"{kind} dependent kernel has a sched.wait_grids, got {got}")
+            raise VerifyException(
+                f"a dependent kernel has a sched.wait_grids, and no other one, got {'one' if waits else 'none'} in "
+                f"{'another' if waits else 'a dependent'} kernel"
+            )
         for shared in warpgroups(self.roles):
             _check_sharing(shared)
 
@@ -165,7 +167,9 @@ def _check_sharing(roles: Sequence[RoleOp]) -> None:
     """Roles of the same warpgroups are single, each in a warp of its own, and hold the same registers."""
     for role in roles:
         if role.warp is not None and (role.single is None or not 0 <= role.elected < WARPS_PER_WARPGROUP):
-            raise VerifyException(f"a single role runs in warp 0 to {WARPS_PER_WARPGROUP - 1}, got {role.warp} of {role.sym_name}")
+            raise VerifyException(
+                f"a single role runs in warp 0 to {WARPS_PER_WARPGROUP - 1}, got {role.elected} of @{role.sym_name.data}"
+            )
     if len(roles) == 1:
         return
     names = ", ".join(f"@{role.sym_name.data}" for role in roles)

@@ -68,7 +68,9 @@ def load_entry(low: Lowering, entries: Entries, number: Reg, into: Reg) -> None:
     last = k.div(k.sub(low.sizes[size], 1), tile)
     number = k.min(number, last)
     (found,) = k.regs("b64" if entries.width == 8 else "b32", 1)
-    k.load_global([found], Address(k.mad_wide(number, entries.width, entries.address)), read_only=low.kernel.dependent is None)
+    k.load_global(
+        [found], Address(k.mad_wide(number, entries.width, entries.address)), read_only=low.kernel.dependent is None
+    )
     end = low.sizes["entries"]
     if entries.width == 8:
         (low_bits,) = k.regs("b32", 1)
