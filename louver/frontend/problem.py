@@ -61,13 +61,13 @@ PROMOTED_COLUMNS = 256
 metadata covers. A power of two, and of every tile's K a multiple."""
 
 
-PATTERNS = ("2:4",)
-"""Patterns of the sparse operand, along K."""
+PATTERNS = ("2:4", None)
+"""Patterns of `a`, along K; None for a dense one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One product of a sparse `a` [M, K] with a dense operand; element types by name, see `PRODUCTS`.
+    """One product of a sparse or dense `a` [M, K] with a dense operand; element types by name, see `PRODUCTS`.
 
     kind: "matmul" is `out[M, N] = a[M, K] @ b[K, N]`; "linear" is `out[N, M] = b[N, K] @ a[M, K].T`, where N counts
     tokens and M output features, all row-major.
@@ -85,7 +85,7 @@ class Problem:
     a: str = "f16"
     b: str = "f16"
     out: str = "f16"
-    pattern: str = "2:4"
+    pattern: str | None = "2:4"
     accumulate: str = "auto"
     b_layout: BLayout = "k_major"
     bias: Literal["row"] | None = None

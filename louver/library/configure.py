@@ -10,7 +10,15 @@ from louver.compile.plan.layout import dense_layout, metadata_bytes, output_layo
 from louver.compile.plan.schedule import STEPS, Schedule, check_registers
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
-from louver.ir.product import LoadMatrix, LoadVector, ProductNest, require_sparse, walk
+from louver.ir.product import (
+    LoadMatrix,
+    LoadVector,
+    ProductNest,
+    Selection,
+    require_sparse,
+    selection_of,
+    walk,
+)
 from louver.isa.targets import Target
 from louver.library.ranges import Cutting
 from louver.library.waves import narrowed, tall_pays
@@ -69,7 +77,7 @@ WIDE_STAGING = {1: 64, 2: 32, 4: 16}
 class Demand:
     """The demands of a product on its schedule.
 
-    a, b, out: element types. b_major: the contiguous dimension of b. promoted: whether sums of 8-bit floats are added to others in f32.
+    a, b, out: element types. b_major: the contiguous dimension of b. selection: how a selects rows of b. promoted: whether sums of 8-bit floats are added to others in f32.
     step: elements of K that a stage holds. transposed: whether the output is stored so. gated: whether it has half of the product's
     rows. reads: vectors that the epilogue reads, C counted as `TALL_READS`.
     """
@@ -77,6 +85,7 @@ class Demand:
     a: str
     b: str
     b_major: Literal["k", "mn"]
+    selection: Selection
     accumulator: str
     promoted: bool
     out: str
@@ -94,6 +103,7 @@ class Demand:
             problem.a,
             problem.b,
             "k" if problem.b_layout == "k_major" else "mn",
+            selection_of(problem.pattern),
             problem.accumulator,
             problem.accumulate == "promoted",
             problem.out,
@@ -112,6 +122,7 @@ class Demand:
             nest.a.element,
             nest.b.element,
             "k" if nest.b.k_major else "mn",
+            nest.a.selection,
             nest.accumulator,
             nest.promoted is not None,
             nest.store.element,
@@ -317,8 +328,9 @@ def _deepest(demand: Demand, schedule: Schedule, target: Target) -> Schedule:
     check_registers(schedule, demand.accumulator, target, promoted=demand.promoted)
     if not schedule.roles.specialized:
         return schedule
-    stage = values_layout(schedule, demand.a).bytes + dense_layout(schedule, demand.b, demand.b_major).bytes
-    stage += metadata_bytes(schedule, demand.a)
+    stage = values_layout(schedule, demand.a, demand.selection).bytes
+    stage += dense_layout(schedule, demand.b, demand.b_major).bytes
+    stage += metadata_bytes(schedule, demand.a, demand.selection)
     staging = 0
     if schedule.store.way == "bulk":
         staging = output_layout(schedule, demand.out, transposed=demand.transposed, gated=demand.gated).bytes

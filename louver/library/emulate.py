@@ -34,7 +34,7 @@ GAP = 3
 
 def emulate(
     compiled: CompiledProduct,
-    s: SparseTensor,
+    s: SparseTensor | Array,
     dense: Array,
     bias: Array | None = None,
     reads: Reads | None = None,
@@ -46,7 +46,7 @@ def emulate(
 ) -> tuple[Array, Report]:
     """The product's PTX on the CPU: its output, and what the run did.
 
-    s: [M, K]. dense: [N, K] or, with an N-major dense operand, [K, N]. bias: [M]. reads: what else the epilogue reads, by its
+    s: [M, K], an array where the product's left operand is dense. dense: [N, K] or, with an N-major dense operand, [K, N]. bias: [M]. reads: what else the epilogue reads, by its
     options' names, `c` like the output, with `gap` elements more between its rows. sm_count: SMs to pretend, which bounds the grid.
     ranges: how a schedule that cuts K does it, by default as a launch would.
     The output is [M, N], or [N, M] where the product stores it transposed ("linear"); with M / 2 for M if it is gated. Of a batch
@@ -68,7 +68,11 @@ def emulate(
     pitch = row_pitch(shape[1], output) if compiled.schedule.store.way == "bulk" else shape[1] * output.bytes
     whole = np.zeros((entries, shape[0], pitch // output.bytes), output.numpy)
     result = memory.add("d", whole, initialised=store.add)
-    values, metadata = sparse_operand(memory, s, metadata_words(compiled.schedule, s.dtype.name), prod(s.shape[:-2]))
+    if isinstance(s, SparseTensor):
+        words = metadata_words(compiled.schedule, s.dtype.name)
+        values, metadata = sparse_operand(memory, s, words, prod(s.shape[:-2]))
+    else:
+        values, metadata = _rows(memory, "a", s), 0
     maps = {"a": values, "b": _rows(memory, "b", dense)}
     maps["d"] = Rows(result.address, shape[1], shape[0], pitch, output.bytes, result, entries, shape[0] * pitch)
     given = dict(reads or {}) | ({} if bias is None else {"bias": bias})
@@ -114,7 +118,7 @@ def sparse_operand(memory: GlobalMemory, s: SparseTensor, words: int, entries: i
     return Rows(values.address, s.kept, m, pitch, s.dtype.bytes, values, entries, m * pitch), metadata.address
 
 
-def _entries(compiled: CompiledProduct, s: SparseTensor, dense: Array) -> int:
+def _entries(compiled: CompiledProduct, s: SparseTensor | Array, dense: Array) -> int:
     """The size of the batch, 1 without one."""
     found: set[int] = set()
     for name, shape, batch in (("s", s.shape, compiled.nest.a.batch), ("dense", dense.shape, compiled.nest.b.batch)):

@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 from louver.compile.plan.layout import dense_layout, parts_together, values_layout
 from louver.compile.plan.schedule import Schedule, accumulator_registers
 from louver.formats.dtypes import element_type
+from louver.ir.product import Selection
 from louver.isa.prepack import columns_per_load
 from louver.isa.targets import WARPGROUP_THREADS
 from louver.library.fused import Bound
@@ -40,7 +41,7 @@ MOST_WAVES = 4
 
 
 class Operands(Protocol):
-    """What is asked about a product beside its schedule: element types, and the contiguous dimension of b."""
+    """What is asked about a product beside its schedule: element types, the contiguous dimension of b, and how a selects its rows."""
 
     @property
     def a(self) -> str: ...
@@ -48,6 +49,8 @@ class Operands(Protocol):
     def b(self) -> str: ...
     @property
     def b_major(self) -> Literal["k", "mn"]: ...
+    @property
+    def selection(self) -> Selection: ...
     @property
     def out(self) -> str: ...
     @property
@@ -109,11 +112,13 @@ class Cutting:
     def of(cls, operands: Operands, schedule: Schedule) -> Cutting:
         """Of a schedule for these operands."""
         tile, cluster = schedule.tile, schedule.order.cluster
-        bits, columns_a_load = element_type(operands.b).bits, columns_per_load(operands.a)
-        stage = values_layout(schedule, operands.a).bytes + dense_layout(schedule, operands.b, operands.b_major).bytes
-        stage += tile.m * tile.k // 8
+        bits = element_type(operands.b).bits
+        lifted = operands.selection == "lifted"
+        columns_a_load = columns_per_load(operands.a) if lifted else tile.k
+        stage = values_layout(schedule, operands.a, operands.selection).bytes
+        stage += dense_layout(schedule, operands.b, operands.b_major).bytes + lifted * tile.m * tile.k // 8
         cycles = stage / SM_BYTES
-        if schedule.ring.metadata == "global":
+        if lifted and schedule.ring.metadata == "global":
             cycles = max(cycles, LOAD_CYCLES * tile.k / columns_a_load)
         registers, warpgroups = (
             accumulator_registers(schedule, operands.accumulator, promoted=False),

@@ -136,7 +136,8 @@ class Agent:
         self._read_stage(event, reads)
         if self.cleared:
             self._add_up(event, reads)
-        self.open.sets.add(reads.register_set)
+        if reads.register_set is not None:
+            self.open.sets.add(reads.register_set)
 
     def _read_stage(self, event: Event, reads: Reads) -> None:
         """A load of metadata counts as a part of the products that follow it: it is over before they begin."""
@@ -152,6 +153,8 @@ class Agent:
                 "none since the accumulators were last touched",
                 event,
             )
+        if reads.register_set is None:
+            return
         now = (event.tile, event.step)
         words = self.words.get(reads.register_set, {})
         found = {f"metadata set {reads.register_set}": words.get(word) for word in sorted(reads.words)}

@@ -146,8 +146,8 @@ def _items(kernel: ops.KernelOp) -> list[Item]:
         )
     pattern = [Item(0, 3 * unroll - 1), Item(0, unroll), Item(0, 1)]
     if any(op.ranges is not None for op in walks):
-        # The least that a range may begin at: a load of metadata, which need not be a round of the loop.
-        begin = WORDS // words_a_step(kernel)
+        # The least that a range may begin at: a load of metadata, which need not be a round of the loop, or any step.
+        begin = WORDS // (words_a_step(kernel) or WORDS)
         pattern += [Item(begin * turn, begin * turn + item.length) for turn, item in enumerate(pattern, 1)]
     items = list(pattern)
     while sum(item.length for item in items) < ROUNDS * depth + 1:

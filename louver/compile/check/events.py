@@ -77,13 +77,13 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """The operands that products read: rings, metadata words by register set.
+    """The operands that products read: rings, metadata words by register set (None where they take none).
 
     fresh: by product, in order, the block that it adds to and whether it begins that anew.
     """
 
     rings: tuple[str, ...]
-    register_set: int
+    register_set: int | None
     words: frozenset[int]
     fresh: tuple[tuple[int, bool], ...] = ()
 
@@ -225,7 +225,9 @@ class Walk:
 
 
 def words_a_step(kernel: ops.KernelOp) -> int:
-    """Metadata words that a lane needs for a K step of one block of 64 rows."""
+    """Metadata words that a lane needs for a K step of one block of 64 rows; 0 where products take none."""
+    if not kernel.mma.sparse.data:
+        return 0
     return kernel.tile.data[2].value.data * WORDS // columns_per_load(kernel.mma.a.data)
 
 
@@ -294,6 +296,6 @@ def _reads(op: ops.MmaOp) -> Reads:
     while isinstance(following, ops.MmaOp) and _source(following) == _source(op):
         run.append(following)
         following = following.next_op
-    words = frozenset(each.word.value.data for each in run)
+    words = frozenset(each.word.value.data for each in run if each.word is not None)
     fresh = tuple((each.block.value.data, each.fresh is not None) for each in run)
-    return Reads((op.a.data, op.b.data), op.set.value.data, words, fresh)
+    return Reads((op.a.data, op.b.data), None if op.set is None else op.set.value.data, words, fresh)

@@ -18,10 +18,10 @@ from louver.compile.generate.epilogue import build_epilogue, epilogue_parameters
 from louver.compile.generate.generation import Generation
 from louver.compile.generate.multiply import begin, constant, loop, multiply
 from louver.compile.generate.places import place
-from louver.compile.plan.layout import dense_layout, metadata_bytes, output_layout, values_layout
+from louver.compile.plan.layout import OperandLayout, dense_layout, metadata_bytes, output_layout, values_layout
 from louver.compile.plan.schedule import Schedule, check_registers, register_split
 from louver.compile.signature import RANGES, kernel_name, parameter_name
-from louver.ir.product import Batch, ProductNest, require_sparse
+from louver.ir.product import Batch, ProductNest, require_rows
 from louver.ir.sched import ops, staged
 from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
 from louver.ir.tile.elements import element_attribute
@@ -41,7 +41,10 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
             "the schedule's tile must be the kernel's where an array selects the matrix of each tile, got "
             f"{nest.tile_m}×{nest.tile_n} and {schedule.tile.m}×{schedule.tile.n}"
         )
-    require_sparse(nest)
+    require_rows(nest)
+    selection = nest.a.selection
+    if selection != "lifted" and schedule.ring.metadata != "global":
+        raise ValueError(f"stages hold metadata of 2:4 operands, got {schedule.ring.metadata!r} for {nest.a.pattern}")
     check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None)
     if nest.promoted is not None and nest.promoted < schedule.tile.k:
         raise ValueError(
@@ -53,7 +56,7 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         nest,
         schedule,
         target,
-        values_layout(schedule, nest.a.element),
+        values_layout(schedule, nest.a.element, selection),
         dense_layout(schedule, nest.b.element, major),
         None
         if schedule.store.way == "direct"
@@ -63,7 +66,7 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
             a=nest.a.element,
             b=nest.b.element,
             d=nest.accumulator,
-            sparse=True,
+            sparse=selection == "lifted",
             transpose_b=major == "mn",
         ),
     )
@@ -86,8 +89,9 @@ def _parameters(plan: Generation) -> dict[str, Attribute]:
     types: dict[str, Attribute] = {
         "a_map": MapType.of("a", _entry_box(plan.a.box, nest.a.batch), plan.a.element_bytes, plan.a.swizzle),
         "b_map": MapType.of("b", _entry_box(b_box, nest.b.batch), plan.b.element_bytes, plan.b.swizzle),
-        "metadata": PointerType(StringAttr("metadata"), StringAttr("u32")),
     }
+    if plan.lifted:
+        types["metadata"] = PointerType(StringAttr("metadata"), StringAttr("u32"))
     if plan.d is None:
         types["d"] = PointerType(StringAttr("d"), StringAttr(nest.store.element))
     else:
@@ -131,7 +135,7 @@ def _kernel(plan: Generation) -> ops.KernelOp:
         if plan.d is not None:
             _ring("d", 1, plan.d.bytes)
         if plan.staged:
-            _ring("metadata", schedule.ring.stages, metadata_bytes(schedule, plan.mma.a))
+            _ring("metadata", schedule.ring.stages, _metadata_bytes(plan))
         for name, count in _barriers(schedule).items():
             ops.BarriersOp(properties={"sym_name": StringAttr(name), "stages": ops.i32_attr(count)})
         if schedule.roles.specialized:
@@ -239,9 +243,16 @@ def _fill_sparse(plan: Generation, values: dict[str, SSAValue], tile: Sequence[S
     m, _, *entry = tile
     if plan.staged:
         _copy_metadata(plan, values, tile, step)
-    kept = arith.MuliOp(step, constant(plan.a.box[0])).result
     own = [] if plan.nest.a.batch is None else entry
-    _bulk_load(values["a_map"], [kept, m, *own], "a", 0, None, "last" if plan.schedule.order.l2 == "values" else None)
+    evict = "last" if plan.schedule.order.l2 == "values" else None
+    kept = arith.MuliOp(step, constant(plan.a.copies * plan.a.box[0])).result
+    for copy in range(plan.a.copies):
+        _bulk_load(values["a_map"], [_moved(kept, plan.a, copy), m, *own], "a", copy * plan.a.box_bytes, None, evict)
+
+
+def _moved(first: SSAValue, operand: OperandLayout, copy: int) -> SSAValue:
+    """The coordinate that copies of an operand move along, of one of them."""
+    return arith.AddiOp(first, constant(copy * operand.copy_step[0])).result if copy else first
 
 
 def _fill_dense(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
@@ -253,11 +264,13 @@ def _fill_dense(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SS
     share = _dense_share(plan)
     copies = plan.b.copies if share is None or k_major else plan.b.copies // plan.schedule.order.cluster
     for copy in range(copies):
-        moving = k if k_major else n
-        if copy:
-            moving = arith.AddiOp(moving, constant(copy * plan.b.copy_step[0])).result
+        moving = _moved(k if k_major else n, plan.b, copy)
         coordinates = [moving, n] if k_major else [moving, k]
         _bulk_load(values["b_map"], [*coordinates, *own], "b", copy * plan.b.box_bytes, share, evict)
+
+
+def _metadata_bytes(plan: Generation) -> int:
+    return metadata_bytes(plan.schedule, plan.mma.a, plan.nest.a.selection)
 
 
 def _copy_metadata(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
@@ -266,7 +279,7 @@ def _copy_metadata(plan: Generation, values: dict[str, SSAValue], tile: Sequence
         operands=[values["metadata"], m, step, [] if plan.nest.a.batch is None else entry],
         properties={
             "ring": StringAttr("metadata"),
-            "bytes": ops.i32_attr(metadata_bytes(plan.schedule, plan.mma.a)),
+            "bytes": ops.i32_attr(_metadata_bytes(plan)),
             "barriers": StringAttr(plan.metadata_barriers),
         },
     )
@@ -311,7 +324,7 @@ def _consumer(plan: Generation, values: dict[str, SSAValue]) -> Block:
     role = Block()
     with ImplicitBuilder(role):
         tile = _tile_block(plan)
-        ahead = [] if plan.staged else [_ahead(plan, values)]
+        ahead = [_ahead(plan, values)] if plan.loaded else []
         with ImplicitBuilder(tile):
             multiply(plan, values, None if plan.schedule.roles.specialized else _own_copies(plan, values, tile))
             if ahead:

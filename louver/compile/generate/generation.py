@@ -14,6 +14,9 @@ from louver.isa.wgmma import Wgmma
 SETS = 2
 """Sets of metadata registers: one is refilled while products still read the other."""
 
+UNROLL = 4
+"""Steps of the main loop's body where no loads of metadata say it: a power of two."""
+
 
 @dataclass(frozen=True, slots=True)
 class Generation:
@@ -26,6 +29,11 @@ class Generation:
     b: OperandLayout
     d: OutputLayout | None
     mma: Wgmma
+
+    @property
+    def lifted(self) -> bool:
+        """Whether products take metadata."""
+        return self.nest.a.selection == "lifted"
 
     @property
     def word_columns(self) -> int:
@@ -49,8 +57,8 @@ class Generation:
 
     @property
     def unroll(self) -> int:
-        """Steps of the main loop's body: a round of both metadata sets."""
-        return 2 * self.steps_per_load
+        """Steps of the main loop's body: a round of both metadata sets, if there are any."""
+        return 2 * self.steps_per_load if self.lifted else UNROLL
 
     @property
     def group(self) -> int:
@@ -63,7 +71,12 @@ class Generation:
     @property
     def staged(self) -> bool:
         """Whether stages hold the metadata of their step."""
-        return self.schedule.ring.metadata != "global"
+        return self.lifted and self.schedule.ring.metadata != "global"
+
+    @property
+    def loaded(self) -> bool:
+        """Whether metadata goes from global memory straight to registers."""
+        return self.lifted and not self.staged
 
     @property
     def metadata_barriers(self) -> str:

@@ -15,13 +15,18 @@ def mma(low: Lowering, op: ops.MmaOp) -> None:
     """One warpgroup product. The tile's first product of each block ignores what the accumulators held."""
     k = low.k
     block = op.block.value.data
-    instruction = low.kernel.mma.instruction(op.selector.value.data)
+    instruction = low.kernel.mma.instruction(0 if op.selector is None else op.selector.value.data)
+    words = (
+        ()
+        if op.set is None or op.word is None
+        else (low.consumer.metadata[op.set.value.data][block][op.word.value.data],)
+    )
     k.emit(
         instruction,
         tuple(low.consumer.accumulators[block]),
         _descriptor(low, op.a.data, _values_tile(low), op.a_offset.value.data, per_warpgroup=True),
         _descriptor(low, op.b.data, _dense_tile(low, instruction), op.b_offset.value.data, per_warpgroup=False),
-        low.consumer.metadata[op.set.value.data][block][op.word.value.data],
+        *words,
         _accumulate(low, op),
     )
 
@@ -51,9 +56,9 @@ def has_entries(low: Lowering, operand: str) -> bool:
 
 
 def _values_tile(low: Lowering) -> Tile:
-    """The stored values of a stage: K-major rows of one swizzle span."""
+    """A box of a stage's stored values: K-major rows of one swizzle span."""
     kind = _map(low, "a")
-    return Tile("k", low.tile[0], kind.box.data[0].data * kind.element_bytes.data, Swizzle(kind.span))
+    return Tile("k", low.tile[0], kind.span, Swizzle(kind.span))
 
 
 def _dense_tile(low: Lowering, instruction: Wgmma) -> Tile:

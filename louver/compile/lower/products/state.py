@@ -100,13 +100,13 @@ class TileWalk:
 
 @dataclass(slots=True)
 class ConsumerState:
-    """The registers of a consumer warpgroup: accumulators [block][register], metadata words [set][block][word], promoted sums
-    [block][register] (none where nothing is promoted).
+    """The registers of a consumer warpgroup: accumulators [block][register], metadata words [set][block][word] (none where products
+    take none), promoted sums [block][register] (none where nothing is promoted).
     """
 
     accumulators: list[list[Reg]]
-    metadata: list[list[list[Reg]]]
-    metadata_addresses: list[Reg]
+    metadata: list[list[list[Reg]]] = field(default_factory=list[list[list[Reg]]])
+    metadata_addresses: list[Reg] = field(default_factory=list[Reg])
     promoted: list[list[Reg]] = field(default_factory=list[list[Reg]])
 
 
