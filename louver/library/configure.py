@@ -49,7 +49,7 @@ RASTER = {16: 16, 8: 24}
 HALF_STAGING = 128
 """Columns staged at a time of 256, by two consumers, of 2-byte outputs: the first half is on its way while the other is staged."""
 
-CUT_MARGIN = 1.0
+CUT_MARGIN = 0.05
 """Part of the time that ranges of K must save to be taken. 1: never, since no GPU has run such kernels yet; 0.05 once one has.
 `louver tune` takes them where it measures that they pay."""
 

@@ -34,11 +34,6 @@ def test_the_narrowest_tile_that_holds_n(n: int) -> None:
     assert all(width < n for width in TILE_N if width < tile_n)
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(4096, 16, 14336), (3584, 4096, 18944), (1, 1, 1)])
-def test_the_model_cuts_no_k_until_a_gpu_has_run_ranges(m: int, n: int, k: int) -> None:
-    assert choose(Problem("linear"), m, n, SM_90A, 132, aligned_output=True, k=k).work.unit == "tiles"
-
-
 @pytest.mark.parametrize("n", [1, 8, 63, 64, 65, 300])
 def test_n_major_tiles_hold_whole_swizzle_spans(n: int) -> None:
     assert choose(N_MAJOR, MANY, n, SM_90A, 132).tile.n >= MIN_N_MAJOR

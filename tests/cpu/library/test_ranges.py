@@ -24,12 +24,6 @@ LINEAR = Problem("linear")
 SMS = 132
 
 
-@pytest.fixture(autouse=True)
-def _ranges_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model takes ranges once a GPU has run them: `CUT_MARGIN`."""
-    monkeypatch.setattr(configure, "CUT_MARGIN", 0.05)
-
-
 def cutting(schedule: Schedule, problem: Problem = LINEAR) -> Cutting:
     return Cutting.of(Demand.of_problem(problem), schedule)
 
@@ -175,6 +169,21 @@ def test_a_product_of_few_tokens_is_cut_in_the_workspace_of_its_stream(gpu: Fake
             assert launch.grid == 4 * best.parts
             assert launch.arguments["workspace"] == held.setdefault(stream, launch.arguments["workspace"])
     assert len(set(held.values())) == 2
+
+
+def test_a_product_whose_k_cannot_be_cut_has_no_workspace(
+    gpu: FakeGpu, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from louver.library import tuned
+
+    place = device(0)
+    wanted = place_of(LINEAR, M, 16, 256, place.name, aligned_output=True)
+    schedule = choose(LINEAR, M, 16, SM_90A, SMS, aligned_output=True).changed(work="ranges")
+    monkeypatch.setitem(tuned._SOURCES, "tuned", lambda _: Entry(wanted, schedule.flat()))
+    louver.linear(Tensor((16, 256)), weight(k=256), out=Tensor((16, M)))
+    launch = only(gpu)
+    assert launch.grid == launch.arguments["whole"] == 4
+    assert launch.arguments["workspace"] == launch.arguments["counters"] == 0
 
 
 def test_each_capture_has_a_workspace_of_its_own_when_it_is_replayed_too(gpu: FakeGpu, torch: FakeTorch) -> None:
