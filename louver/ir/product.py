@@ -54,9 +54,11 @@ def selection_of(pattern: str | None) -> Selection:
     """The selection of a pattern, None for a dense operand. Raises ValueError for one that no unit multiplies."""
     if pattern is None:
         return "all"
-    if pattern != "2:4":
-        raise ValueError(f"products take the pattern 2:4, got {pattern}")
-    return "lifted"
+    if pattern == "2:4":
+        return "lifted"
+    if "@" in pattern:
+        return "indexed"
+    raise ValueError(f"products take the pattern 2:4 or vectors N:M@L, got {pattern}")
 
 
 @dataclass(frozen=True, slots=True)

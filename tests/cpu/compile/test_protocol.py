@@ -35,6 +35,7 @@ PROBLEMS = {
     "s8": Problem("matmul", "s8", "s8", "s32"),
     "f16-sums": Problem("linear", accumulate="f16"),
     "promoted": Problem("linear", "e4m3", "e4m3", accumulate="promoted"),
+    "dense": Problem("linear", pattern=None),
 }
 
 

@@ -48,6 +48,7 @@ STRUCTURES = {
         Schedule.of(tile_n=64, tile_k=128, stages=2, cluster=2, metadata="barrier"),
         2,
     ),
+    "dense": (Problem("matmul", pattern=None, b_layout="n_major"), Schedule.of(tile_n=64, tile_k=128, stages=2), 1),
     "ranges": (Problem("linear", bias="row"), Schedule.of(tile_n=16, stages=3, work="ranges"), 2),
     "ranges-bulk": (Problem("matmul"), Schedule.of(tile_n=64, stages=2, cluster=2, store="bulk", work="ranges"), 4),
 }
@@ -81,11 +82,11 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator, coun
         k = schedule.tile.k * steps - columns + 8
         numpy = element_type(compiled.nest.a.element).numpy
         w = rng.integers(-4, 5, (m, k)).astype(numpy)
-        s = louver.compress(louver.prune(w, "2:4"), "2:4")
+        s = w if compiled.nest.a.pattern is None else louver.compress(louver.prune(w, "2:4"), "2:4")
         x = rng.integers(-4, 5, (n, k)).astype(numpy)
         has_bias = any(parameter.name == "bias" for parameter in compiled.signature.parameters)
         bias = rng.integers(-4, 5, m).astype(np.float16) if has_bias else None
-        y = reference.product(s.dense(), x.T, bias, element_type(compiled.nest.store.element).numpy)
+        y = reference.product(w if s is w else s.dense(), x.T, bias, element_type(compiled.nest.store.element).numpy)
         dense = x if compiled.nest.b.k_major else np.ascontiguousarray(x.T)
         problems.append((s, dense, bias, ranges, y.T if compiled.nest.store.transposed else y))
 
