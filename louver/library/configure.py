@@ -325,7 +325,8 @@ def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
 
 
 def _deepest(demand: Demand, schedule: Schedule, target: Target) -> Schedule:
-    check_registers(schedule, demand.accumulator, target, promoted=demand.promoted)
+    gathers = demand.selection == "indexed"
+    check_registers(schedule, demand.accumulator, target, promoted=demand.promoted, gathers=gathers)
     if not schedule.roles.specialized:
         return schedule
     stage = values_layout(schedule, demand.a, demand.selection).bytes

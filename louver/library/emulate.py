@@ -14,6 +14,7 @@ from louver.compile.products import CompiledProduct
 from louver.compile.signature import batch_pitch_name, parameter_name, pitch_name
 from louver.emulator import EmulationError, GlobalMemory, Latest, Order, Report, run
 from louver.formats.dtypes import element_type, raw_bits
+from louver.formats.lists import GatheredRows
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.frontend.epilogue import ROW_VECTORS
 from louver.ir.product import LoadMatrix, LoadScalar, LoadVector, Number, walk
@@ -34,7 +35,7 @@ GAP = 3
 
 def emulate(
     compiled: CompiledProduct,
-    s: SparseTensor | Array,
+    s: SparseTensor | Array | GatheredRows,
     dense: Array,
     bias: Array | None = None,
     reads: Reads | None = None,
@@ -54,7 +55,7 @@ def emulate(
     Raises EmulationError for a misuse found, ValueError for operands that are not the product's.
     """
     nest, store = compiled.nest, compiled.nest.store
-    m, k = s.shape[-2:]
+    m, k = (len(s.values), s.k) if isinstance(s, GatheredRows) else s.shape[-2:]
     entries = _entries(compiled, s, dense)
     k_axis = (1 if nest.b.k_major else 0) + dense.ndim - 2
     if dense.shape[k_axis] != k:
@@ -71,6 +72,9 @@ def emulate(
     if isinstance(s, SparseTensor):
         words = metadata_words(compiled.schedule, s.dtype.name)
         values, metadata = sparse_operand(memory, s, words, prod(s.shape[:-2]))
+    elif isinstance(s, GatheredRows):
+        values = _rows(memory, "a", s.values)
+        metadata = memory.add("lists", s.lists, writable=False).address
     else:
         values, metadata = _rows(memory, "a", s), 0
     maps = {"a": values, "b": _rows(memory, "b", dense)}
@@ -118,10 +122,11 @@ def sparse_operand(memory: GlobalMemory, s: SparseTensor, words: int, entries: i
     return Rows(values.address, s.kept, m, pitch, s.dtype.bytes, values, entries, m * pitch), metadata.address
 
 
-def _entries(compiled: CompiledProduct, s: SparseTensor | Array, dense: Array) -> int:
+def _entries(compiled: CompiledProduct, s: SparseTensor | Array | GatheredRows, dense: Array) -> int:
     """The size of the batch, 1 without one."""
     found: set[int] = set()
-    for name, shape, batch in (("s", s.shape, compiled.nest.a.batch), ("dense", dense.shape, compiled.nest.b.batch)):
+    left = s.values.shape if isinstance(s, GatheredRows) else s.shape
+    for name, shape, batch in (("s", left, compiled.nest.a.batch), ("dense", dense.shape, compiled.nest.b.batch)):
         if len(shape) != (2 if batch is None else 3):
             axes = "two axes" if batch is None else "three axes, the first one with the batch's entries"
             raise ValueError(f"{name} must have {axes} for this product, got shape {list(shape)}")

@@ -11,6 +11,7 @@ from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.ir.sched import ops, staged
+from louver.ir.sched.gathered import GatherOp, LoadRowsOp, ProxyFenceOp
 from louver.ir.sched.types import MapType
 from louver.isa.prepack import WORDS, columns_per_load
 
@@ -19,6 +20,8 @@ Kind: TypeAlias = Literal[
     "invite",
     "expect",
     "load",
+    "gather",
+    "proxy_fence",
     "wait",
     "release",
     "metadata",
@@ -67,11 +70,13 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A bulk copy into a stage. offset, bytes: in the stage. share: bytes between CTAs' shares of a multicast, None for none."""
+    """A bulk copy into a stage. offset, bytes: in the stage, of one that threads make the whole of it (None). share: bytes between
+    CTAs' shares of a multicast, None for none.
+    """
 
     ring: str
     offset: int
-    bytes: int
+    bytes: int | None
     share: int | None
 
 
@@ -205,6 +210,9 @@ class Walk:
         match op:
             case ops.LoadMetadataOp():
                 return self._metadata(op)
+            case LoadRowsOp():
+                begin = self._value(op.step) + op.ahead.value.data
+                return Fill(ROWS, self.tile, {0: begin} if begin < self.items[self.tile].last else {})
             case staged.ReadMetadataOp():
                 return Fill(op.set.value.data, self.tile, dict.fromkeys(range(self.words), self.step))
             case _:
@@ -231,7 +239,12 @@ def words_a_step(kernel: ops.KernelOp) -> int:
     return kernel.tile.data[2].value.data * WORDS // columns_per_load(kernel.mma.a.data)
 
 
+ROWS = -1
+"""The register set that holds entries of lists, whose one word is a step's entries."""
+
 _PLAIN: Mapping[type[Operation], Kind] = {
+    LoadRowsOp: "metadata",
+    ProxyFenceOp: "proxy_fence",
     ops.LoadMetadataOp: "metadata",
     ops.MmaFenceOp: "fence",
     ops.MmaCommitOp: "commit",
@@ -263,6 +276,8 @@ def _action(op: Operation, role: str) -> Action | None:
             return Action("release", op, role, op.barriers.data, op.lag.value.data)
         case ops.BulkLoadOp():
             return Action("load", op, role, op.barriers.data, copy=_copy(op))
+        case GatherOp():
+            return Action("gather", op, role, op.barriers.data, copy=Copy(op.ring.data, 0, None, None))
         case staged.CopyMetadataOp():
             return Action("load", op, role, op.barriers.data, copy=Copy(op.ring.data, 0, op.bytes.value.data, None))
         case staged.ReadMetadataOp():

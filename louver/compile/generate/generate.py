@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import ArrayAttr, IntAttr, ModuleOp, StringAttr, Unit
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from louver.compile.generate.epilogue import build_epilogue, epilogue_parameters
+from louver.compile.generate.gather import gather, gathered_parameters, load_rows, require_gatherable
 from louver.compile.generate.generation import Generation
 from louver.compile.generate.multiply import begin, constant, loop, multiply
 from louver.compile.generate.places import place
@@ -45,7 +46,10 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
     selection = nest.a.selection
     if selection != "lifted" and schedule.ring.metadata != "global":
         raise ValueError(f"stages hold metadata of 2:4 operands, got {schedule.ring.metadata!r} for {nest.a.pattern}")
-    check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None)
+    indexed = selection == "indexed"
+    if indexed:
+        require_gatherable(nest, schedule)
+    check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None, gathers=indexed)
     if nest.promoted is not None and nest.promoted < schedule.tile.k:
         raise ValueError(
             f"sums are promoted once a K step at most, got {nest.promoted} columns (max_num_imprecise_acc) and tile_k "
@@ -88,8 +92,11 @@ def _parameters(plan: Generation) -> dict[str, Attribute]:
         b_box[1] //= plan.schedule.order.cluster
     types: dict[str, Attribute] = {
         "a_map": MapType.of("a", _entry_box(plan.a.box, nest.a.batch), plan.a.element_bytes, plan.a.swizzle),
-        "b_map": MapType.of("b", _entry_box(b_box, nest.b.batch), plan.b.element_bytes, plan.b.swizzle),
     }
+    if plan.indexed:
+        types |= gathered_parameters(plan)
+    else:
+        types["b_map"] = MapType.of("b", _entry_box(b_box, nest.b.batch), plan.b.element_bytes, plan.b.swizzle)
     if plan.lifted:
         types["metadata"] = PointerType(StringAttr("metadata"), StringAttr("u32"))
     if plan.d is None:
@@ -98,7 +105,7 @@ def _parameters(plan: Generation) -> dict[str, Attribute]:
         box, adds = _entry_box(plan.d.box, nest.store.batch), nest.store.element if nest.store.add else ""
         types["d_map"] = MapType.of("d", box, plan.d.element_bytes, plan.d.swizzle, adds)
     types |= epilogue_parameters(nest.epilogue)
-    for size in ("M", "N", "K"):
+    for size in ("M", "N", "K", *(["kept"] if plan.indexed else [])):
         types[size] = SizeType(StringAttr(size), IntAttr(32))
     if plan.d is None:
         types["pitch"] = SizeType(StringAttr("pitch"), IntAttr(64))
@@ -131,7 +138,7 @@ def _kernel(plan: Generation) -> ops.KernelOp:
     values: dict[str, SSAValue] = dict(zip(types, body.args, strict=True))
     with ImplicitBuilder(body):
         _ring("a", schedule.ring.stages, plan.a.bytes)
-        _ring("b", schedule.ring.stages, plan.b.bytes)
+        _ring("b", schedule.ring.stages, plan.lists * plan.b.bytes)
         if plan.d is not None:
             _ring("d", 1, plan.d.bytes)
         if plan.staged:
@@ -139,8 +146,8 @@ def _kernel(plan: Generation) -> ops.KernelOp:
         for name, count in _barriers(schedule).items():
             ops.BarriersOp(properties={"sym_name": StringAttr(name), "stages": ops.i32_attr(count)})
         if schedule.roles.specialized:
-            producer, consumer = register_split(schedule, plan.target)
-            _role("producer", 0, 1, producer, True, _producer(plan, values))
+            producer, consumer = register_split(schedule, plan.target, gathers=plan.indexed)
+            _role("producer", 0, 1, producer, not plan.indexed, _producer(plan, values))
             _role("consumer", 1, schedule.roles.consumers, consumer, False, _consumer(plan, values))
         else:
             _role("consumer", 0, 1, None, False, _consumer(plan, values))
@@ -191,11 +198,36 @@ def _producer(plan: Generation, values: dict[str, SSAValue]) -> Block:
         with ImplicitBuilder(tile):
             step = Block(arg_types=[i32])
             with ImplicitBuilder(step):
-                _fill_stage(plan, values, _origin(plan, tile), step.args[0])
+                if plan.indexed:
+                    _gather_stage(plan, values, _origin(plan, tile), step.args[0])
+                else:
+                    _fill_stage(plan, values, _origin(plan, tile), step.args[0])
                 ops.AdvanceOp()
             loop(1, step)
-        _tiles(plan, values, tile, [])
+            if plan.indexed:
+                ops.NextTileOp()
+        _tiles(plan, values, tile, [_first_rows(plan, values)] if plan.indexed else [])
     return role
+
+
+def _gather_stage(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
+    """One thread begins the copies of the values; all copy rows, and load the lists' entries for the next step behind that."""
+    ops.AcquireOp(properties={"barriers": StringAttr("empty")})
+    values_of = Block()
+    with ImplicitBuilder(values_of):
+        ops.ExpectOp(properties={"barriers": StringAttr("full")})
+        _fill_sparse(plan, values, tile, step)
+    staged.OneThreadOp(regions=[Region(values_of)])
+    gather(plan, values, tile)
+    load_rows(plan, values, tile, step, 1)
+
+
+def _first_rows(plan: Generation, values: dict[str, SSAValue]) -> Region:
+    block = _tile_block(plan)
+    with ImplicitBuilder(block):
+        first = block.args[-1] if plan.schedule.cuts else constant(0)
+        load_rows(plan, values, _origin(plan, block), first, 0)
+    return Region(block)
 
 
 def _tiles(plan: Generation, values: dict[str, SSAValue], tile: Block, ahead: list[Region]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from louver.compile.plan.layout import OperandLayout, OutputLayout
-from louver.compile.plan.schedule import Schedule
+from louver.compile.plan.schedule import Schedule, list_rows
+from louver.formats.pattern import Pattern
 from louver.ir.product import ProductNest
 from louver.isa.prepack import WORDS, columns_per_load
 from louver.isa.targets import Target
@@ -34,6 +35,22 @@ class Generation:
     def lifted(self) -> bool:
         """Whether products take metadata."""
         return self.nest.a.selection == "lifted"
+
+    @property
+    def indexed(self) -> bool:
+        """Whether rows of the dense operand are gathered."""
+        return self.nest.a.selection == "indexed"
+
+    @property
+    def list_rows(self) -> int:
+        """Rows of the left operand that share a list."""
+        assert self.nest.a.pattern is not None
+        return list_rows(Pattern.parse(self.nest.a.pattern).length, self.schedule)
+
+    @property
+    def lists(self) -> int:
+        """Lists of a tile, each with rows of its own in a stage; 1 where nothing is gathered."""
+        return self.schedule.tile.m // self.list_rows if self.indexed else 1
 
     @property
     def word_columns(self) -> int:

@@ -16,6 +16,7 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 from louver.compile.generate.generation import SETS, Generation
 from louver.compile.plan.layout import BLOCK_ROWS
 from louver.ir.sched import ops, staged
+from louver.ir.sched.gathered import ProxyFenceOp
 
 
 def constant(value: int) -> SSAValue:
@@ -89,6 +90,8 @@ def _step(
         staged.ReadMetadataOp(properties={"ring": StringAttr("metadata"), "set": ops.i32_attr(register_set)})
     if not plan.staged or plan.metadata_barriers != "full":
         ops.WaitOp(properties={"barriers": StringAttr("full")})
+    if plan.indexed:
+        ProxyFenceOp()
     # Accumulators change hands only between tiles, so that the first step of a body is fenced; from there on products of
     # one shape follow each other. A step whose copies one thread begins is fenced too, for after that branch ptxas would put
     # in a fence of its own, and serialize.

@@ -223,12 +223,14 @@ def accumulator_registers(schedule: Schedule, accumulator: str, *, promoted: boo
     return schedule.blocks * columns * (2 if promoted else 1)
 
 
-def check_registers(schedule: Schedule, accumulator: str, target: Target, *, promoted: bool) -> None:
+def check_registers(
+    schedule: Schedule, accumulator: str, target: Target, *, promoted: bool, gathers: bool = False
+) -> None:
     """Raises ValueError for sums that a consumer's registers cannot hold. Targets that share out no registers are not checked."""
     if not target.setmaxnreg_step:
         return
     needed = accumulator_registers(schedule, accumulator, promoted=promoted) + WORKING_REGISTERS
-    _, held = register_split(schedule, target)
+    _, held = register_split(schedule, target, gathers=gathers)
     if needed > min(held, target.registers_per_thread):
         kind = f"promoted {accumulator}" if promoted else accumulator
         raise ValueError(
@@ -237,13 +239,25 @@ def check_registers(schedule: Schedule, accumulator: str, target: Target, *, pro
         )
 
 
-def register_split(schedule: Schedule, target: Target) -> tuple[int, int]:
+def list_rows(length: int, schedule: Schedule) -> int:
+    """Rows of a left operand with vectors of `length` that share a list of rows of the dense operand: those of the tile, or of a warpgroup
+    where windows are made of these and not of tiles.
+    """
+    own = schedule.tile.m // schedule.roles.consumers
+    return own if length % schedule.tile.m and length % own == 0 else schedule.tile.m
+
+
+GATHERING_REGISTERS = 40
+"""Registers of a producer's thread that gathers: entries of lists, addresses, sizes."""
+
+
+def register_split(schedule: Schedule, target: Target, *, gathers: bool = False) -> tuple[int, int]:
     """setmaxnreg targets (producer, consumer): the CTA's registers shared out so that consumers hold their accumulators.
 
-    A CTA begins with as many registers a thread as all of its threads can have, in whole steps; more there are not to share.
+    gathers: all threads of the producer copy, in place of one that begins copies. A CTA begins with as many registers a thread as all of its threads can have, in whole steps; more there are not to share.
     """
     step = target.setmaxnreg_step
     entry = target.registers_per_sm // schedule.roles.threads // step * step
-    producer = target.setmaxnreg_min
+    producer = GATHERING_REGISTERS if gathers else target.setmaxnreg_min
     consumer = (entry * (1 + schedule.roles.consumers) - producer) // schedule.roles.consumers
     return producer, min(target.setmaxnreg_max, consumer // step * step)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from louver.compile.lower.products.state import Lowering
+from louver.formats.dtypes import element_type
 from louver.ir.sched import ops
 from louver.ir.sched.types import MapType
 from louver.isa.descriptor import START_MAX, describe
 from louver.isa.swizzle import Swizzle, Tile
+from louver.isa.tensormap import SwizzleBytes
 from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
 from louver.ptx.module import Reg
 
@@ -21,11 +25,15 @@ def mma(low: Lowering, op: ops.MmaOp) -> None:
         if op.set is None or op.word is None
         else (low.consumer.metadata[op.set.value.data][block][op.word.value.data],)
     )
+    values, dense = _values_tile(low), _dense_tile(low, instruction)
+    rows = 64 * len(low.consumer.accumulators)
+    # With a list for each warpgroup the stage has rows of the dense operand for each.
+    own = dense.bytes if low.gathers is not None and low.gathers.count.value.data > 1 else 0
     k.emit(
         instruction,
         tuple(low.consumer.accumulators[block]),
-        _descriptor(low, op.a.data, _values_tile(low), op.a_offset.value.data, per_warpgroup=True),
-        _descriptor(low, op.b.data, _dense_tile(low, instruction), op.b_offset.value.data, per_warpgroup=False),
+        _descriptor(low, op.a.data, values, op.a_offset.value.data, rows * values.line_bytes),
+        _descriptor(low, op.b.data, dense, op.b_offset.value.data, own),
         *words,
         _accumulate(low, op),
     )
@@ -62,16 +70,20 @@ def _values_tile(low: Lowering) -> Tile:
 
 
 def _dense_tile(low: Lowering, instruction: Wgmma) -> Tile:
-    """The dense operand of a stage: boxes of one swizzle span."""
-    kind = _map(low, "b")
+    """The dense operand of a stage: boxes of one swizzle span, or rows that lie as boxes would."""
+    span = _map(low, "b").span if low.gathers is None else cast("SwizzleBytes", low.gathers.swizzle.value.data)
+    size = element_type(instruction.b).bytes
     _, tile_n, tile_k = low.tile
     if instruction.transpose_b:
-        return Tile("mn", tile_k, tile_n * kind.element_bytes.data, Swizzle(kind.span))
-    return Tile("k", tile_n, tile_k * kind.element_bytes.data, Swizzle(kind.span))
+        return Tile("mn", tile_k, tile_n * size, Swizzle(span))
+    return Tile("k", tile_n, tile_k * size, Swizzle(span))
 
 
-def _descriptor(low: Lowering, ring_name: str, tile: Tile, offset: int, *, per_warpgroup: bool) -> Reg:
-    """A matrix descriptor: the constant fields, and the start moved to the stage in hand (its unit is 16 bytes)."""
+def _descriptor(low: Lowering, ring_name: str, tile: Tile, offset: int, share: int) -> Reg:
+    """A matrix descriptor: the constant fields, and the start moved to the stage in hand (its unit is 16 bytes).
+
+    share: bytes from a warpgroup's part of the stage to the next one's, 0 where they read the same.
+    """
     k = low.k
     ring = low.rings[ring_name]
     constant = describe(tile, 0).encode()
@@ -81,9 +93,8 @@ def _descriptor(low: Lowering, ring_name: str, tile: Tile, offset: int, *, per_w
         base = k.and_(base, START_MAX)
     start = k.shr(base, 4)
     start = k.mad_lo(low.position.stage, ring.stage_bytes >> 4, start)
-    if per_warpgroup:
-        rows = 64 * len(low.consumer.accumulators)
-        start = k.mad_lo(low.warpgroup, rows * tile.line_bytes >> 4, start)
+    if share:
+        start = k.mad_lo(low.warpgroup, share >> 4, start)
     start = k.add(start, (constant & 0xFFFFFFFF) + (ring.offset + offset >> 4))
     return k.pack_b64(start, k.mov(constant >> 32))
 
