@@ -30,7 +30,7 @@ class GatheredRows:
     @property
     def kept(self) -> int:
         """Columns of the values."""
-        return self.values.shape[1]
+        return self.values.shape[-1]
 
 
 def gathered_rows(

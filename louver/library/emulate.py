@@ -55,7 +55,7 @@ def emulate(
     Raises EmulationError for a misuse found, ValueError for operands that are not the product's.
     """
     nest, store = compiled.nest, compiled.nest.store
-    m, k = (len(s.values), s.k) if isinstance(s, GatheredRows) else s.shape[-2:]
+    m, k = (s.values.shape[-2], s.k) if isinstance(s, GatheredRows) else s.shape[-2:]
     entries = _entries(compiled, s, dense)
     k_axis = (1 if nest.b.k_major else 0) + dense.ndim - 2
     if dense.shape[k_axis] != k:

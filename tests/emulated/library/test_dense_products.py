@@ -55,7 +55,7 @@ def check(rng: np.random.Generator, problem: Problem, sizes: tuple[int, int, int
     # Two ranges of each tile but one, of any number of steps.
     steps = -(-k // schedule.tile.k)
     tiles = -(-m // (schedule.tile.m * schedule.order.cluster)) * -(-n // schedule.tile.n)
-    ranges = Ranges(tiles, 1, 2, -(-steps // 2)) if schedule.cuts else None
+    ranges = Ranges(tiles, 1, min(steps, 2), -(-steps // 2)) if schedule.cuts else None
     y, report = emulate(compile_product(problem, schedule), a, dense, bias, sm_count=4, order=Seeded(3), ranges=ranges)
     assert report.products > 0
     expected, _ = exact_product(a, b, bias)
