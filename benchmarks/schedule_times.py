@@ -18,15 +18,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from louver.compile.plan.layout import metadata_words
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target, target
 from louver.library.compiled import loaded, record_of
 from louver.library.configure import Demand, choose, deepest
 from louver.library.launch import Launcher
-from louver.library.operand import DeviceOperand, upload, with_words
+from louver.library.operand import DeviceOperand, Form, form_of
 from louver.library.ranges import Cutting
+from louver.library.state import TensorState
 from louver.measure.graph import prepare
 from louver.measure.machine import header, require_torch
 from louver.measure.operands import Operands, make_operands
@@ -104,7 +104,7 @@ def copies(operand: DeviceOperand, sets: int) -> list[DeviceOperand]:
         return made
 
     return [operand] + [
-        replace(operand, values=copied(operand.values), metadata=copied(operand.metadata)) for _ in range(sets - 1)
+        replace(operand, values=copied(operand.values), positions=copied(operand.positions)) for _ in range(sets - 1)
     ]
 
 
@@ -128,20 +128,18 @@ def time_weight(
     sets = PROTOCOL.sets(GemmProblem(m, 16, k, dtype).compressed_bytes)
     drawn = make_operands(torch, GemmProblem(m, max(tokens), k, dtype, problem.out), 1)
     s = drawn.sparse[0]
-    held: dict[int, list[DeviceOperand]] = {}
+    held: dict[Form, list[DeviceOperand]] = {}
     for n in tokens:
         x, y = drawn.x[:n], drawn.y[:n]
         dense, result = rows_of(x), rows_of(y)
         calls: dict[Schedule, Any] = {}
         for schedule in candidates(problem, m, n, k, machine, place.sm_count):
-            words = metadata_words(schedule, dtype)
-            if words not in held:
-                first = next(iter(held.values()))[0] if held else None
-                made = upload(s, 0, words) if first is None else with_words(first, s, words)
-                held[words] = copies(made, sets)
+            form = form_of(schedule, s)
+            if form not in held:
+                held[form] = copies(s.derived.of(TensorState).operand(s, 0, form), sets)
             cutting = Cutting.of(Demand.of_problem(problem), schedule) if schedule.cuts else None
             kernel = loaded(problem, schedule, 0)
-            launchers = [Launcher(kernel, each, (m, k), cutting) for each in held[words]]
+            launchers = [Launcher(kernel, each, (m, k), cutting) for each in held[form]]
             bound = [each.bound(each.sized(n, dense, result), dense, result) for each in launchers]
 
             def call(index: int, bound: list[Any] = bound) -> Any:

@@ -7,10 +7,14 @@ does not keep are zeros.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from louver.formats.codes import decode
+from louver.formats.tensor import SparseTensor
 
 LIST_COLUMNS = 128
 """Entries of which a list in memory has a multiple: those of the longest step of a product."""
@@ -61,6 +65,33 @@ def gathered_rows(
             own = rows[row // length]
             spread[row, np.searchsorted(union, own[own < k])] = values[row, own < k]
     return GatheredRows(spread, _padded(unions, k), list_rows, k)
+
+
+def windows_of(s: SparseTensor) -> NDArray[np.int64]:
+    """By window of `s`, sparse along its last axis, the row of K of each stored column: int64 [windows, kept]."""
+    groups, pattern = s.groups, s.pattern
+    within = np.nonzero(decode(s.indices, groups, pattern))[1].reshape(len(s.indices), s.kept)
+    return within + np.arange(s.kept) // pattern.n * pattern.m
+
+
+def gathered(s: SparseTensor, list_rows: int) -> GatheredRows:
+    """`gathered_rows` of each matrix of `s` [..., M, K], one after the other, with as many columns for all of them."""
+    entries = prod(s.shape[:-2])
+    length, k, m = s.pattern.length, s.shape[-1], s.shape[-2]
+    windows = np.split(windows_of(s), entries)
+    parts = [
+        gathered_rows(values, rows, length, k, list_rows)
+        for values, rows in zip(np.split(s.values, entries), windows, strict=True)
+    ]
+    if entries == 1:
+        return parts[0]
+    kept, pitch = max(each.kept for each in parts), max(each.lists.shape[1] for each in parts)
+    values = np.zeros((entries, m, kept), s.values.dtype)
+    lists = np.full((entries, len(parts[0].lists), pitch), k, np.int32)
+    for number, each in enumerate(parts):
+        values[number, :, : each.kept] = each.values
+        lists[number, :, : each.lists.shape[1]] = each.lists
+    return GatheredRows(values.reshape(-1, kept), lists.reshape(-1, pitch), list_rows, k)
 
 
 def _padded(lists: list[NDArray[np.int32]], k: int) -> NDArray[np.int32]:

@@ -50,15 +50,15 @@ class Sized(NamedTuple):
 
 
 def bind_product(
-    signature: Signature, sized: Sized, places: Mapping[str, Held], metadata: int, bound: Bound, made: MapMaker[M]
+    signature: Signature, sized: Sized, places: Mapping[str, Held], positions: int, bound: Bound, made: MapMaker[M]
 ) -> dict[str, M | int | float]:
-    """The arguments of a product. places: of its matrices. metadata: the address of that, or of lists of rows. bound: what the
-    epilogue reads.
+    """The arguments of a product. places: of its matrices. positions: the address of metadata, or of lists. bound: what the epilogue
+    reads.
     """
     arrays = {(name, "address"): Held(address, 0) for name, address in bound.pointers.items()}
     for name, place in places.items():
         arrays[name, "matrix"] = place
-    arrays["metadata", "address"] = arrays["lists", "address"] = Held(metadata, 0)
+    arrays["metadata", "address"] = arrays["lists", "address"] = Held(positions, 0)
     arrays["d", "address"], arrays["b_rows", "address"] = places["d"], places["b"]
     return bind_arguments(signature, {**sized.numbers, **bound.sizes, **bound.numbers}, arrays, made)
 

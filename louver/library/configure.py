@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from louver.compile.plan.layout import dense_layout, metadata_bytes, output_layout, stageable, values_layout
-from louver.compile.plan.schedule import STEPS, Schedule, check_registers
+from louver.compile.plan.schedule import STEPS, Schedule, check_registers, list_rows
 from louver.formats.dtypes import element_type
+from louver.formats.pattern import Pattern
 from louver.frontend.problem import Problem
 from louver.ir.product import (
     LoadMatrix,
@@ -77,7 +78,7 @@ WIDE_STAGING = {1: 64, 2: 32, 4: 16}
 class Demand:
     """The demands of a product on its schedule.
 
-    a, b, out: element types. b_major: the contiguous dimension of b. selection: how a selects rows of b. promoted: whether sums of 8-bit floats are added to others in f32.
+    a, b, out: element types. b_major: the contiguous dimension of b. pattern: of a, None for a dense one. promoted: whether sums of 8-bit floats are added to others in f32.
     step: elements of K that a stage holds. transposed: whether the output is stored so. gated: whether it has half of the product's
     rows. reads: vectors that the epilogue reads, C counted as `TALL_READS`.
     """
@@ -85,7 +86,7 @@ class Demand:
     a: str
     b: str
     b_major: Literal["k", "mn"]
-    selection: Selection
+    pattern: str | None
     accumulator: str
     promoted: bool
     out: str
@@ -93,6 +94,17 @@ class Demand:
     gated: bool
     step: int
     reads: int
+
+    @property
+    def selection(self) -> Selection:
+        """How a selects rows of b."""
+        return selection_of(self.pattern)
+
+    def lists(self, schedule: Schedule) -> int:
+        """Lists of rows of b that a tile has, each with rows of its own in a stage; 1 where nothing is gathered."""
+        if self.pattern is None or self.selection != "indexed":
+            return 1
+        return schedule.tile.m // list_rows(self.pattern, schedule)
 
     @classmethod
     def of_problem(cls, problem: Problem) -> Demand:
@@ -103,7 +115,7 @@ class Demand:
             problem.a,
             problem.b,
             "k" if problem.b_layout == "k_major" else "mn",
-            selection_of(problem.pattern),
+            problem.pattern,
             problem.accumulator,
             problem.accumulate == "promoted",
             problem.out,
@@ -122,7 +134,7 @@ class Demand:
             nest.a.element,
             nest.b.element,
             "k" if nest.b.k_major else "mn",
-            nest.a.selection,
+            nest.a.pattern,
             nest.accumulator,
             nest.promoted is not None,
             nest.store.element,
@@ -206,7 +218,9 @@ def _of_width(
         tile_n = _promoted_width(n)
     bulk = aligned_output and stageable(tile_n, demand.out, transposed=demand.transposed, gated=demand.gated)
     schedule = Schedule.of(tile_n=tile_n, tile_k=demand.step, stages=2, store="bulk" if bulk else "direct")
-    if demand.accumulator == "f16" and tile_n == 256 and batch * -(-m // 256) * -(-n // 256) >= sm_count:
+    if demand.selection == "indexed":
+        schedule = _one_list(demand, schedule)
+    elif demand.accumulator == "f16" and tile_n == 256 and batch * -(-m // 256) * -(-n // 256) >= sm_count:
         # Sums in f16 take half the registers: twice the rows, and less to load for each.
         schedule = schedule.changed(tile_m=256, consumers=4)
     elif bulk and tile_n == STREAMED and _tall_pays(demand, m, n, batch, sm_count):
@@ -215,6 +229,13 @@ def _of_width(
     if bulk:
         schedule = schedule.changed(staging=_staging(schedule, demand.out))
     return _deepest(demand, schedule, target)
+
+
+def _one_list(demand: Demand, schedule: Schedule) -> Schedule:
+    """The tile, or one of half its rows where that has windows of its own, or parts of fewer: two lists bring twice the rows."""
+    assert demand.pattern is not None
+    halves = Pattern.parse(demand.pattern).length % schedule.tile.m
+    return schedule.changed(tile_m=64, consumers=1) if halves else schedule
 
 
 def _walk(schedule: Schedule, bits: int, *, columns: int | None) -> dict[str, Any]:
@@ -330,7 +351,7 @@ def _deepest(demand: Demand, schedule: Schedule, target: Target) -> Schedule:
     if not schedule.roles.specialized:
         return schedule
     stage = values_layout(schedule, demand.a, demand.selection).bytes
-    stage += dense_layout(schedule, demand.b, demand.b_major).bytes
+    stage += demand.lists(schedule) * dense_layout(schedule, demand.b, demand.b_major).bytes
     stage += metadata_bytes(schedule, demand.a, demand.selection)
     staging = 0
     if schedule.store.way == "bulk":

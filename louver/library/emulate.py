@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.compile.plan.layout import metadata_words
 from louver.compile.products import CompiledProduct
 from louver.compile.signature import batch_pitch_name, parameter_name, pitch_name
 from louver.emulator import EmulationError, GlobalMemory, Latest, Order, Report, run
@@ -22,7 +21,7 @@ from louver.library.bind import Sized, bind_product
 from louver.library.boxes import tensor_map
 from louver.library.configure import Demand
 from louver.library.fused import Bound
-from louver.library.operand import pitched, prepacked
+from louver.library.operand import Form, form_of, prepared
 from louver.library.ranges import Cutting, Ranges, with_workspace
 from louver.library.reference import Reads
 from louver.library.rows import Rows
@@ -70,13 +69,12 @@ def emulate(
     whole = np.zeros((entries, shape[0], pitch // output.bytes), output.numpy)
     result = memory.add("d", whole, initialised=store.add)
     if isinstance(s, SparseTensor):
-        words = metadata_words(compiled.schedule, s.dtype.name)
-        values, metadata = sparse_operand(memory, s, words, prod(s.shape[:-2]))
+        values, positions = sparse_operand(memory, s, form_of(compiled.schedule, s), prod(s.shape[:-2]))
     elif isinstance(s, GatheredRows):
         values = _rows(memory, "a", s.values)
-        metadata = memory.add("lists", s.lists, writable=False).address
+        positions = memory.add("lists", s.lists, writable=False).address
     else:
-        values, metadata = _rows(memory, "a", s), 0
+        values, positions = _rows(memory, "a", s), 0
     maps = {"a": values, "b": _rows(memory, "b", dense)}
     maps["d"] = Rows(result.address, shape[1], shape[0], pitch, output.bytes, result, entries, shape[0] * pitch)
     given = dict(reads or {}) | ({} if bias is None else {"bias": bias})
@@ -106,7 +104,7 @@ def emulate(
         bound = with_workspace(bound, workspace.address, counters.address)
     sized = Sized.of(compiled.signature, (m, n, k), maps, sm_count, cut)
     places = {name: rows.held for name, rows in maps.items()}
-    arguments = bind_product(compiled.signature, sized, places, metadata, bound, tensor_map)
+    arguments = bind_product(compiled.signature, sized, places, positions, bound, tensor_map)
     report = run(compiled.kernel, sized.ctas, arguments, memory=memory, order=order)
     if counters is not None and counters.array.any():
         raise EmulationError(f"a launch leaves its counters at 0 for the next one, got {counters.array.tolist()}")
@@ -114,12 +112,13 @@ def emulate(
     return y if store.batch is not None else y[0], report
 
 
-def sparse_operand(memory: GlobalMemory, s: SparseTensor, words: int, entries: int) -> tuple[Rows, int]:
-    """The values of a product's sparse operand, as so many matrices, and the address of its metadata, so many words a load."""
-    pitch, m = row_pitch(s.kept, s.dtype), s.rows // entries
-    values = memory.add("values", pitched(s), writable=False)
-    metadata = memory.add("metadata", prepacked(s, words), writable=False)
-    return Rows(values.address, s.kept, m, pitch, s.dtype.bytes, values, entries, m * pitch), metadata.address
+def sparse_operand(memory: GlobalMemory, s: SparseTensor, form: Form, entries: int) -> tuple[Rows, int]:
+    """The values of a product's sparse operand in a form, as so many matrices, and the address of its metadata or lists."""
+    made = prepared(s, form)
+    pitch, m = row_pitch(made.kept, s.dtype), s.rows // entries
+    values = memory.add("values", made.values, writable=False)
+    positions = memory.add("positions", made.positions, writable=False)
+    return Rows(values.address, made.kept, m, pitch, s.dtype.bytes, values, entries, m * pitch), positions.address
 
 
 def _entries(compiled: CompiledProduct, s: SparseTensor | Array | GatheredRows, dense: Array) -> int:

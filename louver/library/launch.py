@@ -66,7 +66,7 @@ class Launcher:
     again.
     """
 
-    __slots__ = ("_cutting", "_maps", "_metadata", "_shape", "_types", "_values", "kernel", "signature")
+    __slots__ = ("_cutting", "_maps", "_positions", "_shape", "_types", "_values", "kernel", "signature")
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Launcher:
         *leading, m, k = shape
         self._shape = m, k
         self._values = operand.rows(m, prod(leading))
-        self._metadata = operand.metadata.address
+        self._positions = operand.positions.address
         self._maps = RecentMaps()
         self._types = product.signature.types
 
@@ -101,7 +101,7 @@ class Launcher:
 
         def bind(given: Bound, to: int) -> BoundLaunch:
             places = {"a": self._values.held, "b": dense.held, "d": out.held}
-            values = bind_product(self.signature, sized, places, self._metadata, given, self._maps)
+            values = bind_product(self.signature, sized, places, self._positions, given, self._maps)
             return self.kernel.bound(sized.ctas, packed(self._types, values), to)
 
         if self._cutting is None or sized.cut is None:

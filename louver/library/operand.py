@@ -1,4 +1,4 @@
-"""The sparse operand on a device: its values as they are, its metadata prepacked."""
+"""The sparse operand on a device: its values, and its metadata prepacked or lists of rows."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import contextlib
 import sys
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.formats.dtypes import raw_bits
+from louver.compile.plan.layout import metadata_words
+from louver.compile.plan.schedule import Schedule, list_rows
+from louver.formats.dtypes import element_type, raw_bits
+from louver.formats.lists import gathered
 from louver.formats.tensor import SparseTensor, row_pitch
+from louver.ir.product import selection_of
 from louver.isa.fragments import ROWS
 from louver.isa.metadata import PADDING_CODE, WARP_ROWS
 from louver.isa.prepack import WORDS, metadata_rows, prepack, split
@@ -26,18 +30,63 @@ METADATA_ROWS_SLACK = 16
 
 
 @dataclass(frozen=True, slots=True)
+class Words:
+    """A form of the operand: values as they are, and prepacked metadata, so many words a load (`louver.isa.prepack`)."""
+
+    count: int = WORDS
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """A form of the operand: values and lists of rows of the dense operand, each for so many rows (`louver.formats.lists`)."""
+
+    rows: int
+
+
+Form: TypeAlias = Words | Lists
+"""How products read a sparse operand, which their schedule says."""
+
+
+def form_of(schedule: Schedule, s: SparseTensor) -> Form:
+    """The form that a product of `s` with that schedule reads."""
+    pattern = str(s.pattern)
+    if selection_of(pattern) == "indexed":
+        return Lists(list_rows(pattern, schedule))
+    return Words(metadata_words(schedule, s.dtype.name))
+
+
+class Prepared(NamedTuple):
+    """A form's arrays. values: raw bits [rows, pitch], of which the first `kept` elements are stored ones, zeros follow. positions:
+    metadata or lists.
+    """
+
+    values: NDArray[Any]
+    kept: int
+    positions: NDArray[Any]
+
+
+def prepared(s: SparseTensor, form: Form) -> Prepared:
+    """The arrays of `s` [..., M, K] in a form."""
+    if isinstance(form, Words):
+        return Prepared(pitched(s.values), s.kept, prepacked(s, form.count))
+    made = gathered(s, form.rows)
+    return Prepared(pitched(made.values), made.kept, made.lists)
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceOperand:
     """values: [rows, kept] of `element_bytes`, with `pitch` bytes a row, those of a batch's entries one after the other.
-    metadata: prepacked, so many words a load.
+    positions: metadata or lists. form: of both.
 
     Products on any stream may read it until the end: the device is waited for before its memory is given back.
     """
 
+    form: Form
     values: DeviceBuffer
     kept: int
     pitch: int
     element_bytes: int
-    metadata: DeviceBuffer
+    positions: DeviceBuffer
 
     def rows(self, m: int, entries: int) -> Rows:
         """The values: of each entry `m` rows."""
@@ -46,7 +95,8 @@ class DeviceOperand:
 
     def refresh(self, s: SparseTensor) -> None:
         """Write the values of `s` here, after every product that reads the present ones."""
-        _overwrite(self.values, pitched(s))
+        values = pitched(s.values) if isinstance(self.form, Words) else prepared(s, self.form).values
+        _overwrite(self.values, values)
 
     def __del__(self) -> None:
         _wait_to_the_end(self.values.ordinal)
@@ -69,28 +119,28 @@ def _overwrite(buffer: DeviceBuffer, whole: NDArray[Any]) -> None:
     buffer.write(whole)
 
 
-def upload(s: SparseTensor, ordinal: int, words: int = WORDS) -> DeviceOperand:
-    """The operand on device `ordinal`, complete when this returns. words: of a load of metadata, see `louver.isa.prepack`."""
-    whole = pitched(s)
-    values = DeviceBuffer(whole.nbytes, ordinal=ordinal)
-    values.write(whole)
-    return DeviceOperand(values, s.kept, row_pitch(s.kept, s.dtype), s.dtype.bytes, _metadata(s, ordinal, words))
+def upload(s: SparseTensor, ordinal: int, form: Form) -> DeviceOperand:
+    """The operand on device `ordinal`, complete when this returns."""
+    made = prepared(s, form)
+    values, positions = _uploaded(made.values, ordinal), _uploaded(made.positions, ordinal)
+    return DeviceOperand(form, values, made.kept, row_pitch(made.kept, s.dtype), s.dtype.bytes, positions)
 
 
-def pitched(s: SparseTensor) -> NDArray[Any]:
-    """The values' raw bits with what lies between rows as zeros."""
-    whole = np.zeros((s.rows, row_pitch(s.kept, s.dtype) // s.dtype.bytes), s.dtype.bits_dtype)
-    whole[:, : s.kept] = raw_bits(s.values)
+def pitched(values: NDArray[Any]) -> NDArray[Any]:
+    """Raw bits of values [rows, kept], with zeros up to the row pitch."""
+    rows, kept = values.shape
+    element = element_type(values.dtype)
+    whole = np.zeros((rows, row_pitch(kept, element) // element.bytes), element.bits_dtype)
+    whole[:, :kept] = raw_bits(values)
     return whole
 
 
-def with_words(operand: DeviceOperand, s: SparseTensor, words: int) -> DeviceOperand:
+def with_words(operand: DeviceOperand, s: SparseTensor, form: Words) -> DeviceOperand:
     """The operand of the same tensor, its values in the same place, with metadata of another number of words a load."""
-    return replace(operand, metadata=_metadata(s, operand.values.ordinal, words))
+    return replace(operand, form=form, positions=_uploaded(prepacked(s, form.count), operand.values.ordinal))
 
 
-def _metadata(s: SparseTensor, ordinal: int, words: int) -> DeviceBuffer:
-    whole = prepacked(s, words)
+def _uploaded(whole: NDArray[Any], ordinal: int) -> DeviceBuffer:
     buffer = DeviceBuffer(whole.nbytes, ordinal=ordinal)
     buffer.write(whole)
     return buffer
@@ -124,11 +174,7 @@ class TileOperand:
 
 def upload_tiles(s: SparseTensor, ordinal: int, element: str) -> TileOperand:
     """The operand on device `ordinal`, complete when this returns. element: see `tile_metadata`."""
-    buffers: list[DeviceBuffer] = []
-    for array in (tile_values(s), tile_metadata(s, element)):
-        buffers.append(DeviceBuffer(array.nbytes, ordinal=ordinal))
-        buffers[-1].write(array)
-    return TileOperand(*buffers)
+    return TileOperand(*(_uploaded(array, ordinal) for array in (tile_values(s), tile_metadata(s, element))))
 
 
 def tile_values(s: SparseTensor) -> NDArray[Any]:

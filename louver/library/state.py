@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import threading
 
-from louver.compile.plan.layout import metadata_words
 from louver.compile.plan.schedule import Schedule
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem, accumulator_of
 from louver.library.compiled import BuiltKernel, find, loaded
 from louver.library.configure import Demand
 from louver.library.launch import Launcher
-from louver.library.operand import DeviceOperand, TileOperand, upload, upload_tiles, with_words
+from louver.library.operand import (
+    DeviceOperand,
+    Form,
+    TileOperand,
+    Words,
+    form_of,
+    upload,
+    upload_tiles,
+    with_words,
+)
 from louver.library.ranges import Cutting
 from louver.library.warm import WarmCalls
 from louver.runtime.driver import is_capturing
@@ -23,7 +31,7 @@ class TensorState:
 
     def __init__(self) -> None:
         self.warm = WarmCalls()
-        self._operands: dict[tuple[int, int], DeviceOperand] = {}
+        self._operands: dict[tuple[int, Form], DeviceOperand] = {}
         self._tiles: dict[tuple[int, str], TileOperand] = {}
         self._launchers: dict[tuple[Problem, Schedule, int], Launcher] = {}
         self._lock = threading.Lock()
@@ -31,7 +39,7 @@ class TensorState:
     def refresh(self, s: SparseTensor) -> None:
         """Write the tensor's values to where they are on devices, after all that reads them and before anything that will."""
         with self._lock:
-            # Operands that differ in their metadata share their values.
+            # Operands that differ in the words of their metadata share their values.
             for operand in {each.values: each for each in self._operands.values()}.values():
                 operand.refresh(s)
             for tiles in self._tiles.values():
@@ -55,7 +63,7 @@ class TensorState:
         key = (problem, schedule, ordinal)
         found = self._launchers.get(key)
         if found is None:
-            place = (ordinal, metadata_words(schedule, s.dtype.name))
+            place = (ordinal, form_of(schedule, s))
             kernel = find(*key)
             if not (place in self._operands and kernel) and is_capturing(stream):
                 usual = accumulator_of(problem.a)
@@ -84,18 +92,22 @@ class TensorState:
                 found = self._tiles[ordinal, element] = upload_tiles(s, ordinal, element)
             return found
 
-    def has_operand(self, ordinal: int, words: int) -> bool:
+    def has_operand(self, ordinal: int, form: Form) -> bool:
         """Whether `operand` has been uploaded already."""
-        return (ordinal, words) in self._operands
+        return (ordinal, form) in self._operands
 
-    def operand(self, s: SparseTensor, ordinal: int, words: int) -> DeviceOperand:
-        """The operand with so many words a load of metadata; one upload of the values serves all."""
+    def operand(self, s: SparseTensor, ordinal: int, form: Form) -> DeviceOperand:
+        """The operand in a form; one upload of the values serves all numbers of words."""
         with self._lock:
-            found = self._operands.get((ordinal, words))
+            found = self._operands.get((ordinal, form))
             if found is None:
-                other = next((operand for (place, _), operand in self._operands.items() if place == ordinal), None)
-                found = upload(s, ordinal, words) if other is None else with_words(other, s, words)
-                self._operands[ordinal, words] = found
+                others = (operand for (place, _), operand in self._operands.items() if place == ordinal)
+                other = next(others, None) if isinstance(form, Words) else None
+                if other is None or not isinstance(form, Words):
+                    found = upload(s, ordinal, form)
+                else:
+                    found = with_words(other, s, form)
+                self._operands[ordinal, form] = found
             return found
 
 

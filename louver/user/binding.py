@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from louver.compile.plan.layout import metadata_words
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import BoxParameter, Part, parameter_name
 from louver.formats.tensor import SparseTensor
@@ -18,6 +17,7 @@ from louver.library import bind
 from louver.library.boxes import Held
 from louver.library.compiled import BuiltKernel
 from louver.library.fused import Bound
+from louver.library.operand import Form, form_of
 from louver.library.rows import Rows
 from louver.runtime.driver import DriverError
 from louver.user.arguments import Call
@@ -55,7 +55,7 @@ class Machine(Protocol[K]):
 class Memory(Machine[K], Protocol[K, M]):
     """A machine on which kernels run."""
 
-    def product_operand(self, parts: Sequence[SparseTensor], words: int, entries: int) -> tuple[Rows, int]:
+    def product_operand(self, parts: Sequence[SparseTensor], form: Form, entries: int) -> tuple[Rows, int]:
         """The values of a product's sparse operand, as so many matrices, and the address of its metadata, so many words a load."""
         ...
 
@@ -144,8 +144,8 @@ def _bind_product(kernel: BuiltKernel[K], product: ProductCall, call: Call, memo
     schedule = kernel.launch.schedule
     assert schedule is not None, "products have one"
     parts = [call.sparse[argument] for argument in product.sparse]
-    words = metadata_words(schedule, parts[0].dtype.name)
-    values, metadata = memory.product_operand(parts, words, product.entries)
+    form = form_of(schedule, parts[0])
+    values, positions = memory.product_operand(parts, form, product.entries)
     dense, out = (_rows(matrix, call, memory) for matrix in (product.dense, product.out))
     maps = {"a": values, "b": dense, "d": out}
     pointers = {parameter_name(argument): memory.held(argument).address for argument in call.arrays}
@@ -153,7 +153,7 @@ def _bind_product(kernel: BuiltKernel[K], product: ProductCall, call: Call, memo
     sizes = product.m, product.n, product.k
     sized = bind.Sized.of(kernel.signature, sizes, maps, memory.sm_count)
     places = {name: rows.held for name, rows in maps.items()}
-    arguments = bind.bind_product(kernel.signature, sized, places, metadata, bound, memory.tensor_map)
+    arguments = bind.bind_product(kernel.signature, sized, places, positions, bound, memory.tensor_map)
     return BoundKernel(kernel, (sized.ctas, 1, 1), arguments)
 
 

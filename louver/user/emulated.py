@@ -17,7 +17,7 @@ from louver.isa.tensormap import TensorMap
 from louver.library.boxes import Held, tensor_map
 from louver.library.compiled import BuiltKernel, Launch
 from louver.library.emulate import sparse_operand
-from louver.library.operand import tile_metadata, tile_values
+from louver.library.operand import Form, tile_metadata, tile_values
 from louver.library.rows import Rows
 from louver.ptx.module import Kernel
 from louver.user.arguments import Call
@@ -72,9 +72,9 @@ class EmulatedMemory:
         """A dense array, as far off a multiple of 16 bytes as NumPy has it."""
         return self.arrays[argument]
 
-    def product_operand(self, parts: Sequence[SparseTensor], words: int, entries: int) -> tuple[Rows, int]:
+    def product_operand(self, parts: Sequence[SparseTensor], form: Form, entries: int) -> tuple[Rows, int]:
         """The operand of the tensor, or of the gated one that two are."""
-        return sparse_operand(self.memory, operand(parts), words, entries)
+        return sparse_operand(self.memory, operand(parts), form, entries)
 
     def tile_operand(self, argument: str, element: str) -> Mapping[Part, Held]:
         """The tensor as register tiles read it."""

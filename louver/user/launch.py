@@ -14,6 +14,7 @@ from louver.isa.targets import target as machine
 from louver.library.bind import packed
 from louver.library.boxes import Held, encoded_map
 from louver.library.compiled import BuiltKernel
+from louver.library.operand import Form
 from louver.library.rows import Rows
 from louver.library.state import TensorState
 from louver.runtime.device import device
@@ -80,16 +81,16 @@ class DeviceMemory:
         array = self.call.arrays[argument]
         return Held(array.address, array.byte_range[1] - array.address)
 
-    def product_operand(self, parts: Sequence[SparseTensor], words: int, entries: int) -> tuple[Rows, int]:
+    def product_operand(self, parts: Sequence[SparseTensor], form: Form, entries: int) -> tuple[Rows, int]:
         """The operand of the tensor, or of the gated one that two are."""
         if not is_made(parts):
             self._refuse_capture("uploaded")
         s = operand(parts)
         state = s.derived.of(TensorState)
-        if not state.has_operand(self.ordinal, words):
+        if not state.has_operand(self.ordinal, form):
             self._refuse_capture("uploaded")
-        found = state.operand(s, self.ordinal, words)
-        return found.rows(s.rows // entries, entries), found.metadata.address
+        found = state.operand(s, self.ordinal, form)
+        return found.rows(s.rows // entries, entries), found.positions.address
 
     def tile_operand(self, argument: str, element: str) -> Mapping[Part, Held]:
         """The tensor as register tiles read it."""

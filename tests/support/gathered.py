@@ -28,7 +28,7 @@ class Vectors:
 
     def rows(self, schedule: Schedule) -> GatheredRows:
         """What a product with that schedule reads."""
-        rows = list_rows(self.pattern.length, schedule)
+        rows = list_rows(str(self.pattern), schedule)
         return gathered_rows(self.values, self.windows, self.pattern.length, self.a.shape[1], rows)
 
 

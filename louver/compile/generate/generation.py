@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from louver.compile.plan.layout import OperandLayout, OutputLayout
 from louver.compile.plan.schedule import Schedule, list_rows
-from louver.formats.pattern import Pattern
 from louver.ir.product import ProductNest
 from louver.isa.prepack import WORDS, columns_per_load
 from louver.isa.targets import Target
@@ -45,7 +44,7 @@ class Generation:
     def list_rows(self) -> int:
         """Rows of the left operand that share a list."""
         assert self.nest.a.pattern is not None
-        return list_rows(Pattern.parse(self.nest.a.pattern).length, self.schedule)
+        return list_rows(self.nest.a.pattern, self.schedule)
 
     @property
     def lists(self) -> int:

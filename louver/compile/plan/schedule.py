@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from louver.formats.pattern import Pattern
 from louver.isa.targets import Target
 
 STEPS = (64, 128)
@@ -239,12 +241,12 @@ def check_registers(
         )
 
 
-def list_rows(length: int, schedule: Schedule) -> int:
-    """Rows of a left operand with vectors of `length` that share a list of rows of the dense operand: those of the tile, or of a warpgroup
-    where windows are made of these and not of tiles.
+def list_rows(pattern: str, schedule: Schedule) -> int:
+    """Rows of a left operand of vectors N:M@L that share a list of rows of the dense operand: the tile's, or as many of them as make whole
+    windows, where these are whole warpgroups' rows.
     """
-    own = schedule.tile.m // schedule.roles.consumers
-    return own if length % schedule.tile.m and length % own == 0 else schedule.tile.m
+    rows = math.gcd(Pattern.parse(pattern).length, schedule.tile.m)
+    return schedule.tile.m if rows % (schedule.tile.m // schedule.roles.consumers) else rows
 
 
 GATHERING_REGISTERS = 40

@@ -27,13 +27,11 @@ def mma(low: Lowering, op: ops.MmaOp) -> None:
     )
     values, dense = _values_tile(low), _dense_tile(low, instruction)
     rows = 64 * len(low.consumer.accumulators)
-    # With a list for each warpgroup the stage has rows of the dense operand for each.
-    own = dense.bytes if low.gathers is not None and low.gathers.count.value.data > 1 else 0
     k.emit(
         instruction,
         tuple(low.consumer.accumulators[block]),
-        _descriptor(low, op.a.data, values, op.a_offset.value.data, rows * values.line_bytes),
-        _descriptor(low, op.b.data, dense, op.b_offset.value.data, own),
+        _descriptor(low, op.a.data, values, op.a_offset.value.data, (low.warpgroup, rows * values.line_bytes)),
+        _descriptor(low, op.b.data, dense, op.b_offset.value.data, _own_rows(low, dense)),
         *words,
         _accumulate(low, op),
     )
@@ -79,10 +77,16 @@ def _dense_tile(low: Lowering, instruction: Wgmma) -> Tile:
     return Tile("k", tile_n, tile_k * size, Swizzle(span))
 
 
-def _descriptor(low: Lowering, ring_name: str, tile: Tile, offset: int, share: int) -> Reg:
+def _own_rows(low: Lowering, dense: Tile) -> tuple[Reg, int] | None:
+    """The number of the list that names the warpgroup's rows of the dense operand, and bytes of a list's rows; None for one list."""
+    lists = 1 if low.gathers is None else low.gathers.count.value.data
+    return None if lists == 1 else (low.k.div(low.warpgroup, low.warpgroups // lists), dense.bytes)
+
+
+def _descriptor(low: Lowering, ring_name: str, tile: Tile, offset: int, share: tuple[Reg, int] | None) -> Reg:
     """A matrix descriptor: the constant fields, and the start moved to the stage in hand (its unit is 16 bytes).
 
-    share: bytes from a warpgroup's part of the stage to the next one's, 0 where they read the same.
+    share: number of the warpgroup's part of the stage, and bytes of a part; None where all read the same.
     """
     k = low.k
     ring = low.rings[ring_name]
@@ -93,8 +97,9 @@ def _descriptor(low: Lowering, ring_name: str, tile: Tile, offset: int, share: i
         base = k.and_(base, START_MAX)
     start = k.shr(base, 4)
     start = k.mad_lo(low.position.stage, ring.stage_bytes >> 4, start)
-    if share:
-        start = k.mad_lo(low.warpgroup, share >> 4, start)
+    if share is not None:
+        number, size = share
+        start = k.mad_lo(number, size >> 4, start)
     start = k.add(start, (constant & 0xFFFFFFFF) + (ring.offset + offset >> 4))
     return k.pack_b64(start, k.mov(constant >> 32))
 
