@@ -18,7 +18,7 @@ from louver.library.reference import exact_product
 from louver.ptx.assembler import assemble
 from support.products import LARGEST
 
-pytestmark = pytest.mark.sampled(5)
+pytestmark = pytest.mark.sampled(8)
 
 NARROW = Schedule.of(tile_n=32, stages=3)
 

@@ -22,7 +22,7 @@ from louver.ptx.assembler import assemble
 from support.gathered import vectors
 from support.products import LARGEST
 
-pytestmark = pytest.mark.sampled(4)
+pytestmark = pytest.mark.sampled(10)
 
 NARROW = Schedule.of(tile_n=64, stages=3)
 
