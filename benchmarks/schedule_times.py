@@ -1,7 +1,7 @@
 """Times of candidate schedules over published shapes: `python benchmarks/schedule_times.py --dtype f16,e4m3 --out FILE.json`.
 
-The model that chooses schedules is fitted to this record. Each weight of `WEIGHTS` is multiplied by N tokens for each N of `TOKENS`, by
-each candidate of `candidates`. A candidate's first result is compared with float64 by the library's bound. Graph replays are
+The model that chooses schedules is fitted to this record. Each weight of the models is multiplied by N tokens for each N, by each
+candidate of the library's model. A candidate's first result is compared with float64 by the library's bound. Graph replays are
 interleaved; the median of the rounds counts. A graph walks through copies of one compressed weight, at least 150 MB, at most 16
 copies, so that they leave the L2 cache.
 """
@@ -9,12 +9,13 @@ copies, so that they leave the L2 cache.
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import os
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,16 @@ from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target, target
 from louver.library.compiled import loaded, record_of
-from louver.library.configure import Demand, choose, deepest
+from louver.library.configure import Demand, candidates_for
 from louver.library.launch import Launcher
 from louver.library.operand import DeviceOperand, Form, form_of
-from louver.library.ranges import Cutting
+from louver.library.ranges import Cutting, Ranges
 from louver.library.state import TensorState
 from louver.measure.graph import prepare
 from louver.measure.machine import header, require_torch
 from louver.measure.operands import Operands, make_operands
 from louver.measure.problems import TOKENS_MULTIPLE, GemmProblem, parse_dtypes
 from louver.measure.protocol import Protocol, interleave, median
-from louver.measure.record import write_record
 from louver.measure.schedules import rows_of
 from louver.measure.verify import verify
 from louver.runtime.device import Device, require_device
@@ -47,8 +47,22 @@ WEIGHTS: Mapping[str, tuple[tuple[int, int], ...]] = {
     "Phi-3 mini": ((9216, 3072), (3072, 3072), (16384, 3072), (3072, 8192)),
     "Llama 3.2 1B": ((3072, 2048), (2048, 2048), (16384, 2048), (2048, 8192)),
     "BERT large": ((3072, 1024), (1024, 1024), (4096, 1024), (1024, 4096)),
+    "Llama 2 7B": ((12288, 4096), (4096, 4096), (22016, 4096), (4096, 11008)),
+    "Yi 34B": ((9216, 7168), (7168, 7168), (40960, 7168), (7168, 20480)),
+    "StableLM 3B": ((7680, 2560), (2560, 2560), (13824, 2560), (2560, 6912)),
 }
 """Weights [M, K] of a layer's products: attention's inputs (joined) and output, the feed-forward's inputs (joined) and output."""
+
+FITTED = (
+    "Llama 3 8B",
+    "Llama 3 70B",
+    "Qwen2.5 7B",
+    "Qwen2.5 32B",
+    "Gemma 2 9B",
+    "Phi-3 mini",
+    "Llama 3.2 1B",
+    "BERT large",
+)
 
 TOKENS = (1, 16, 64, 256, 1024, 4096)
 
@@ -62,37 +76,43 @@ PROTOCOL = Protocol(
     most_sets=16,
 )
 
-WIDE: tuple[Mapping[str, Any], ...] = (
-    {"tile_m": 128, "tile_n": 128, "staging": None},
-    {"tile_m": 128, "tile_n": 256, "staging": 128, "raster": 16, "l2": "values"},
-    {"tile_m": 256, "tile_n": 128, "staging": None, "raster": 16},
-    {"tile_m": 256, "tile_n": 192, "staging": 96, "raster": 12, "l2": "values"},
+COLUMNS = (
+    "tile_m",
+    "tile_n",
+    "tile_k",
+    "consumers",
+    "stages",
+    "metadata",
+    "work",
+    "whole",
+    "parts",
+    "part_steps",
+    "us",
 )
-MIDDLE: tuple[Mapping[str, Any], ...] = (
-    {"tile_m": 128, "tile_n": 64, "staging": None},
-    {"tile_m": 128, "tile_n": 128, "staging": None},
-    {"tile_m": 128, "tile_n": 256, "staging": 128, "raster": 16, "l2": "values"},
-    {"tile_m": 64, "tile_n": 128, "consumers": 1, "staging": None},
-)
-FEW: tuple[Mapping[str, Any], ...] = ({"tile_m": 128}, {"tile_m": 64, "consumers": 1})
+"""Of a time: fields of the schedule, of its cut of K (`louver.library.ranges.Ranges`), and microseconds."""
 
 
-def candidates(problem: Problem, m: int, n: int, k: int, machine: Target, sm_count: int) -> Iterator[Schedule]:
-    """Schedules worth a time at N tokens: tiles, whole or cut along K, metadata by registers or in the stage."""
-    base = choose(problem, m, n, machine, sm_count, aligned_output=True)
-    tiles, ways = (
-        (FEW, ("global", "stage")) if n <= 64 else (MIDDLE, ("global", "stage")) if n < 512 else (WIDE, ("global",))
-    )
-    for tile in tiles:
-        for metadata in ways:
-            try:
-                changed = deepest(problem, base.changed(**{**tile, "metadata": metadata}), machine)
-            except ValueError:
-                continue
-            yield changed
-            cut = changed.changed(work="ranges")
-            if Cutting.of(Demand.of_problem(problem), cut).best(m, n, k, 1, sm_count).cut:
-                yield cut
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A schedule with its cut of K."""
+
+    schedule: Schedule
+    cut: Ranges
+
+    def row(self, seconds: float) -> list[Any]:
+        """The values of `COLUMNS`."""
+        facts = {**self.schedule.flat(), **self.cut.sizes, "us": round(seconds * 1e6, 3)}
+        return [facts[name] for name in COLUMNS]
+
+
+def candidates(problem: Problem, m: int, n: int, k: int, machine: Target, sm_count: int) -> Iterator[Candidate]:
+    """The candidates of the library's model."""
+    demand = Demand.of_problem(problem)
+    for schedule, cutting in candidates_for(demand, machine, n, bulk=True):
+        yield Candidate(schedule, cutting.whole(m, n, k, 1))
+        cut = cutting.best(m, n, k, 1, sm_count)
+        if cut.cut:
+            yield Candidate(schedule.changed(work="ranges"), cut)
 
 
 def copies(operand: DeviceOperand, sets: int) -> list[DeviceOperand]:
@@ -109,8 +129,8 @@ def copies(operand: DeviceOperand, sets: int) -> list[DeviceOperand]:
 
 
 def repeated(rows: Any) -> Any:
-    """The rows, or copies of one row, as many as a measured problem has at least."""
-    return rows.repeat(TOKENS_MULTIPLE, 1) if len(rows) == 1 else rows
+    """The rows, or copies of few rows, as many as a measured problem has at least."""
+    return rows if len(rows) >= TOKENS_MULTIPLE else rows.repeat(TOKENS_MULTIPLE // len(rows), 1)
 
 
 def checked(x: Any, y: Any, drawn: Operands) -> Operands:
@@ -132,8 +152,9 @@ def time_weight(
     for n in tokens:
         x, y = drawn.x[:n], drawn.y[:n]
         dense, result = rows_of(x), rows_of(y)
-        calls: dict[Schedule, Any] = {}
-        for schedule in candidates(problem, m, n, k, machine, place.sm_count):
+        calls: dict[Candidate, Any] = {}
+        for candidate in candidates(problem, m, n, k, machine, place.sm_count):
+            schedule = candidate.schedule
             form = form_of(schedule, s)
             if form not in held:
                 held[form] = copies(s.derived.of(TensorState).operand(s, 0, form), sets)
@@ -149,16 +170,13 @@ def time_weight(
             call(0)
             if not verify(torch, checked(x, y, drawn), 0, repeated(y)).ok:
                 raise ArithmeticError(f"{schedule} computes wrongly at {m}x{n}x{k} {dtype}")
-            calls[schedule] = call
+            calls[candidate] = call
         bursts = {str(i): prepare(torch, call, sets, PROTOCOL).burst for i, call in enumerate(calls.values())}
         times = interleave(bursts, PROTOCOL.rounds, lambda: time.sleep(PROTOCOL.pause_seconds))
         yield {
             "shape": [m, n, k],
             "dtype": dtype,
-            "times": [
-                {"schedule": schedule.flat(), "us": round(median(times[str(i)]) * 1e6, 3)}
-                for i, schedule in enumerate(calls)
-            ],
+            "times": [each.row(median(times[str(i)])) for i, each in enumerate(calls)],
         }
 
 
@@ -168,21 +186,30 @@ def compile_all(problems: list[tuple[Problem, Schedule]], name: str) -> None:
         list(pool.map(record_of, *zip(*problems, strict=True), [name] * len(problems)))
 
 
+def write(path: Path, facts: Mapping[str, Any], rows: list[dict[str, Any]]) -> None:
+    """A line for each row, whose times have the values of `COLUMNS`."""
+    head = {"kind": "schedule times", **facts, "protocol": __doc__, "columns": COLUMNS}
+    lines = ",\n".join(json.dumps(row) for row in rows)
+    path.write_text(f'{json.dumps(head, indent=1)[:-2]},\n "rows": [\n{lines}\n]}}\n')
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtype", default="f16,e4m3")
     parser.add_argument("--budget", type=float, default=3600, help="seconds after which no weight is begun")
-    parser.add_argument("--models", default=",".join(WEIGHTS))
+    parser.add_argument("--models", default=",".join(FITTED))
+    parser.add_argument("--tokens", default=",".join(map(str, TOKENS)), help="N, each 1 or a multiple of 8")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     torch, place, begin = require_torch(), require_device(), time.monotonic()
     wanted = [(d, w) for model in given.models.split(",") for w in WEIGHTS[model] for d in parse_dtypes(given.dtype)]
+    tokens = tuple(int(part) for part in given.tokens.split(","))
     kernels = dict.fromkeys(
-        (problem, schedule)
+        (problem, each.schedule)
         for dtype, (m, k) in wanted
-        for n in TOKENS
+        for n in tokens
         for problem in [Problem("linear", a=dtype, b=dtype, out="f16" if dtype != "bf16" else "bf16")]
-        for schedule in candidates(problem, m, n, k, target(place.target), place.sm_count)
+        for each in candidates(problem, m, n, k, target(place.target), place.sm_count)
     )
     compile_all(list(kernels), place.target)
     print(f"{len(kernels)} kernels compiled after {time.monotonic() - begin:.0f} s", flush=True)
@@ -190,9 +217,9 @@ def main() -> None:
     for dtype, (m, k) in wanted:
         if time.monotonic() - begin > given.budget:
             break
-        rows += time_weight(torch, m, k, dtype, place, TOKENS)
+        rows += time_weight(torch, m, k, dtype, place, tokens)
         print(f"{m}x{k} {dtype} after {time.monotonic() - begin:.0f} s", flush=True)
-        write_record(given.out, {"kind": "schedule times", **header(torch), "protocol": __doc__, "rows": rows})
+        write(given.out, header(torch), rows)
 
 
 if __name__ == "__main__":

@@ -107,9 +107,7 @@ class GlobalMemory:
             raise UninitialisedError(f"a bulk copy reads bytes of {allocation.name} that were never written")
         return allocation.data[offset : offset + size].copy()
 
-    def gather(
-        self, address: Bits, size: int, active: Mask, check: Check | None = None, *, aligned: bool = True
-    ) -> U8:
+    def gather(self, address: Bits, size: int, active: Mask, check: Check | None = None, *, aligned: bool = True) -> U8:
         """Load `size` bytes for each active lane: uint8 [32, size], zeros for inactive lanes. aligned: addresses must be multiples of it."""
         out = np.zeros((len(address), size), np.uint8)
         for lanes, allocation, offsets in self._resolve(address, size, active, aligned=aligned):

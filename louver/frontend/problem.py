@@ -121,7 +121,9 @@ class Problem:
                 "give it K-major, copied if need be"
             )
         if self.gathers and self.b_layout != "n_major":
-            raise ValueError(f"rows of K are gathered from [K, N] with N contiguous, got b_layout 'k_major' for {self.pattern}")
+            raise ValueError(
+                f"rows of K are gathered from [K, N] with N contiguous, got b_layout 'k_major' for {self.pattern}"
+            )
         if self.kind == "linear" and self.b_layout != "k_major" and not self.gathers:
             raise ValueError("linear takes tokens as [N, K] with K contiguous, got b_layout 'n_major': use matmul")
 

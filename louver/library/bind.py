@@ -44,7 +44,11 @@ class Sized(NamedTuple):
         numbers |= {"pitch": pitch, "batch_pitch": batch_pitch}
         for name, rows in maps.items():
             numbers |= rows.numbers(name)
-        numbers |= {"kept": numbers["a.size.0"], "b_pitch": numbers["b.stride.1"], "b_batch_pitch": numbers["b.stride.2"]}
+        numbers |= {
+            "kept": numbers["a.size.0"],
+            "b_pitch": numbers["b.stride.1"],
+            "b_batch_pitch": numbers["b.stride.2"],
+        }
         numbers |= {} if cut is None else cut.sizes
         return cls(numbers, signature.grid.value(numbers), cut)
 

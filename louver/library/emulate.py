@@ -97,7 +97,8 @@ def emulate(
     cut, counters = None, None
     if compiled.schedule.cuts:
         cutting = Cutting.of(Demand.of_nest(nest), compiled.schedule)
-        cut = ranges or cutting.best(m, n, k, entries, sm_count)
+        depth = values.inner if nest.a.selection == "indexed" else k
+        cut = ranges or cutting.best(m, n, depth, entries, sm_count)
         nbytes, count = cutting.workspace(cut)
         workspace = memory.add("workspace", np.zeros(max(nbytes, 1), np.uint8), initialised=False)
         counters = memory.add("counters", np.zeros(max(count, 1), np.uint32))

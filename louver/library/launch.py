@@ -10,7 +10,7 @@ from louver.library.bind import Sized, bind_product, packed
 from louver.library.boxes import RecentMaps
 from louver.library.compiled import BuiltKernel
 from louver.library.fused import NOTHING_BOUND, Bound
-from louver.library.operand import DeviceOperand
+from louver.library.operand import DeviceOperand, Lists
 from louver.library.ranges import Cutting, Ranges, with_workspace
 from louver.library.rows import Rows
 from louver.runtime.driver import is_capturing
@@ -66,7 +66,7 @@ class Launcher:
     again.
     """
 
-    __slots__ = ("_cutting", "_maps", "_positions", "_shape", "_types", "_values", "kernel", "signature")
+    __slots__ = ("_cutting", "_depth", "_maps", "_positions", "_shape", "_types", "_values", "kernel", "signature")
 
     def __init__(
         self,
@@ -81,6 +81,7 @@ class Launcher:
         self.signature = product.signature
         *leading, m, k = shape
         self._shape = m, k
+        self._depth = operand.kept if isinstance(operand.form, Lists) else k
         self._values = operand.rows(m, prod(leading))
         self._positions = operand.positions.address
         self._maps = RecentMaps()
@@ -118,7 +119,7 @@ class Launcher:
         return CapturedApart(bind_now, stream)
 
     def _ranges(self, cutting: Cutting, n: int, batch: int, planned: tuple[int, int]) -> Ranges:
-        (m, k), sm_count = self._shape, self.kernel.device.sm_count
+        m, k, sm_count = self._shape[0], self._depth, self.kernel.device.sm_count
         own = cutting.best(m, n, k, batch, sm_count)
         cut = cutting.best(m, planned[0], k, planned[1], sm_count)
         return cut.of(own.tiles) if own.tiles <= cut.tiles else own

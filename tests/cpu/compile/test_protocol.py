@@ -294,7 +294,10 @@ MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
 
 
 GATHERED: dict[str, tuple[Callable[[ops.KernelOp], None], str]] = {
-    "no proxy fence": (drop(ProxyFenceOp), "only after a proxy fence behind the wait for it, got stage 0 of @b with none"),
+    "no proxy fence": (
+        drop(ProxyFenceOp),
+        "only after a proxy fence behind the wait for it, got stage 0 of @b with none",
+    ),
     "no wait": (drop(ops.WaitOp), "reads a stage only after its bytes have arrived, got stage 0"),
     "no acquire": (drop(ops.AcquireOp), "only when it knows that the one before has ended|has been waited for"),
     "no gather": (drop(GatherOp), "every wait ends, .* stage 0 of @full with 1 of 129 arrivals"),

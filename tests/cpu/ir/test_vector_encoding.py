@@ -44,7 +44,8 @@ def test_other_names_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "rule"), [((24, 64), "rows to be a multiple of 16, or to divide it, got 24"), ((16, 60), "K to be a multiple of 8")]
+    ("shape", "rule"),
+    [((24, 64), "rows to be a multiple of 16, or to divide it, got 24"), ((16, 60), "K to be a multiple of 8")],
 )
 def test_a_dot_is_of_whole_vectors_and_groups(shape: tuple[int, int], rule: str) -> None:
     m, k = shape

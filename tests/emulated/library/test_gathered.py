@@ -54,7 +54,7 @@ def check(
     problem: Problem,
     sizes: tuple[int, int, int],
     schedule: Schedule,
-    order: Order = Seeded(3),
+    order: Order = ORDERS["seeded"],
 ) -> GatheredRows:
     m, n, k = sizes
     assert problem.pattern is not None
