@@ -121,9 +121,14 @@ def _overwrite(buffer: DeviceBuffer, whole: NDArray[Any]) -> None:
 
 def upload(s: SparseTensor, ordinal: int, form: Form) -> DeviceOperand:
     """The operand on device `ordinal`, complete when this returns."""
-    made = prepared(s, form)
+    return place(prepared(s, form), form, ordinal)
+
+
+def place(made: Prepared, form: Form, ordinal: int) -> DeviceOperand:
+    """A form's arrays on device `ordinal`, complete when this returns."""
     values, positions = _uploaded(made.values, ordinal), _uploaded(made.positions, ordinal)
-    return DeviceOperand(form, values, made.kept, row_pitch(made.kept, s.dtype), s.dtype.bytes, positions)
+    width = made.values.itemsize
+    return DeviceOperand(form, values, made.kept, made.values.shape[1] * width, width, positions)
 
 
 def pitched(values: NDArray[Any]) -> NDArray[Any]:

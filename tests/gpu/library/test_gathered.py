@@ -8,11 +8,20 @@ import numpy as np
 import pytest
 
 import louver
+from louver.compile.plan.schedule import Schedule
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
+from louver.frontend.problem import Problem
+from louver.library.compiled import loaded
+from louver.library.configure import Demand
+from louver.library.launch import Launcher
 from louver.library.numerics import compare
+from louver.library.operand import Form, Lists, Prepared, Words, pitched, place
+from louver.library.ranges import Cutting
 from louver.library.reference import exact_product
+from louver.measure.schedules import rows_of
 from support.device_products import filled, to_numpy, to_torch
+from support.gathered import vectors
 
 SIZES = {"whole": (512, 512, 1024), "odd": (300, 333, 1001), "narrow": (1024, 8, 2048), "one": (65, 1, 40)}
 PATTERNS = ("2:8", "6:8", "1:16")
@@ -83,3 +92,36 @@ def test_random_products(rng: np.random.Generator, torch: Any) -> None:
         y = to_numpy(louver.matmul(s, to_torch(b), out_dtype="f32"))
         expected, _ = exact_product(s.dense(), b)
         np.testing.assert_array_equal(y, expected, err_msg=f"{pattern} {m}x{n}x{k}")
+
+
+SCHEDULES = {
+    "wide": Schedule.of(tile_n=256, stages=2),
+    "bulk": Schedule.of(tile_n=128, stages=3, store="bulk"),
+    "half": Schedule.of(tile_m=64, tile_n=256, consumers=1, stages=3, store="bulk"),
+    "tall": Schedule.of(tile_m=256, tile_n=128, stages=2),
+    "step": Schedule.of(tile_n=64, tile_k=128, stages=3),
+    "ranges": Schedule.of(tile_n=128, stages=3, work="ranges"),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("pattern", ["2:8@128", "4:8@64", "3:5@33", "1:8@256", None])
+def test_vectors_and_dense_operands_of_every_structure(
+    rng: np.random.Generator, torch: Any, pattern: str | None, name: str
+) -> None:
+    """By the launcher. Columns that bulk stores can write; the other sizes have tails."""
+    schedule, (m, n, k) = SCHEDULES[name], (600, 520, 1003)
+    problem = Problem("matmul", "bf16", "bf16", "bf16", pattern=pattern, b_layout="n_major")
+    given = vectors(rng, m, k, pattern or "7:8@1000", "bf16")
+    form: Form = Words()
+    made = Prepared(pitched(given.a), k, np.zeros(4, np.uint32))
+    if pattern is not None:
+        rows = given.rows(schedule)
+        made, form = Prepared(pitched(rows.values), rows.kept, rows.lists), Lists(rows.list_rows)
+    cutting = Cutting.of(Demand.of_problem(problem), schedule) if schedule.cuts else None
+    launcher = Launcher(loaded(problem, schedule, 0), place(made, form, 0), (m, k), cutting)
+    b = rng.integers(-4, 5, (k, n)).astype(given.a.dtype)
+    dense, y = to_torch(b), torch.full((m, n), float("nan"), dtype=torch.bfloat16, device="cuda")
+    launcher.bound(launcher.sized(n, rows_of(dense), rows_of(y)), rows_of(dense), rows_of(y))()
+    expected, _ = exact_product(given.a, b)
+    np.testing.assert_array_equal(to_numpy(y).astype(np.float64), expected.astype(given.a.dtype).astype(np.float64))
