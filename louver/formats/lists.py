@@ -94,6 +94,17 @@ def gathered(s: SparseTensor, list_rows: int) -> GatheredRows:
     return GatheredRows(values.reshape(-1, kept), lists.reshape(-1, pitch), list_rows, k)
 
 
+def describe_lists(s: SparseTensor, list_rows: int) -> str | None:
+    """By how much lists for so many rows are longer than what a window keeps; None where they are not."""
+    kept = gathered(s, list_rows).kept
+    if kept <= s.kept:
+        return None
+    return (
+        f"{list_rows} rows of a weight of {s.pattern} share a list of {kept} rows of K, where each keeps {s.kept}: the product takes "
+        f"{kept / s.kept:.2f} times as long. Vectors of a multiple of {list_rows} rows share one list"
+    )
+
+
 def _padded(lists: list[NDArray[np.int32]], k: int) -> NDArray[np.int32]:
     pitch = -(-max(map(len, lists)) // LIST_COLUMNS) * LIST_COLUMNS
     whole = np.full((len(lists), pitch), k, np.int32)

@@ -234,9 +234,8 @@ def choose(
     cuts: bool = False,
 ) -> Schedule:
     """A schedule for `a [m, k] @ b [k, n]` of the library, as `choose_for` chooses it."""
-    demand = Demand.of_problem(problem)
-    sizes = m, n, demand.depth(k), batch
-    return choose_for(demand, sizes, target, sm_count, aligned_output=aligned_output, cuts=cuts)
+    sizes = m, n, k, batch
+    return choose_for(Demand.of_problem(problem), sizes, target, sm_count, aligned_output=aligned_output, cuts=cuts)
 
 
 def choose_for(
@@ -250,9 +249,11 @@ def choose_for(
 ) -> Schedule:
     """The candidate of the least predicted time.
 
-    sizes: m, n, k (of gathered rows those that are multiplied) and how many such products there are. aligned_output: the output's address, row pitch and rows' bytes are multiples
+    sizes: m, n, k and how many such products there are. aligned_output: the output's address, row pitch and rows' bytes are multiples
     of 16, so that bulk copies can write it. cuts: whether K may be cut into ranges.
     """
+    m, n, k, batch = sizes
+    sizes = m, n, demand.depth(k), batch
     times: dict[Schedule, float] = {}
     for schedule, cutting in candidates_for(demand, target, sizes[1], bulk=aligned_output):
         times[schedule] = cutting.cycles(cutting.whole(*sizes), *sizes, sm_count)

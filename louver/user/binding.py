@@ -110,7 +110,7 @@ def choose(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Ma
             raise error from None
     dense, out = (_rows(matrix, call, machine) for matrix in (product.dense, product.out))
     if not dense.aligned:
-        if hints.schedule:
+        if hints.schedule or nest.a.selection == "indexed":
             check_alignment(name, product, dense)
         return Chosen(machine.kernel("tiles"))
     schedule = None

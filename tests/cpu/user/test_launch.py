@@ -296,7 +296,9 @@ def test_operands_that_bulk_copies_cannot_read_go_to_register_tiles(
     encoded = len(gpu.calls)
     call(kernel, known)
     assert [name for name, _ in gpu.calls[encoded:]] == ["cuLaunchKernel"]
-    with pytest.raises(ValueError, match="reads 'b' by bulk copies, .* multiples of 16 bytes, .* 514 bytes apart: pad"):
+    with pytest.raises(
+        ValueError, match="copies 'b' in pieces of 16 bytes, .* multiples of 16 bytes, .* 514 bytes apart: pad"
+    ):
         kept_kernel("made_descriptors", stages=3)[GRID](**known)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ def test_a_dense_operand_k_by_n(rng: np.random.Generator, name: str) -> None:
     kernel, call, known, outs = given(name, rng)
     found = louver.jit(kernel).explain(**known)
     assert isinstance(found, Explanation) and found.family == "product"
+    assert re.search(r"64 rows of a weight of 2:8 share a list of \d+ rows of K, where each keeps 34", str(found))
     louver.jit(kernel).emulate[call.grid](**known)
     (y,) = outs.values()
     a, b = (known[key] for key in ("a", "b"))
@@ -46,3 +48,13 @@ def test_tokens_by_k_are_refused(rng: np.random.Generator) -> None:
     with pytest.raises(ValueError, match="take the patterns that the hardware multiplies, got 2:8") as caught:
         louver.jit(kernel).emulate[call.grid](**known)
     assert any("rows of K are gathered from a dense operand" in note for note in caught.value.__notes__)
+
+
+def test_rows_that_are_not_whole_16_bytes_are_refused(rng: np.random.Generator) -> None:
+    """A gather copies 16 bytes at a time, and there are no register tiles to go to."""
+    kernel, call, known, _ = given("mm, sparse left", rng)
+    b = known["b"]
+    wide = np.zeros((b.shape[0], b.shape[1] + 1), b.dtype)
+    wide[:, :-1] = b
+    with pytest.raises(ValueError, match="copies 'b' in pieces of 16 bytes, .* 210 bytes apart: pad the rows"):
+        louver.jit(kernel).emulate[call.grid](**{**known, "b": wide[:, :-1], "sbk": wide.shape[1]})
