@@ -84,10 +84,7 @@ def copied(rows: Any) -> Any:
 
 def new_values(s: SparseTensor, values: Any) -> ArrayView:
     """New values for `s`, checked, on its device. Raises ValueError or TypeError as `SparseTensor.update_`."""
-    given = (
-        values if hasattr(values, "__dlpack__") or hasattr(values, "__cuda_array_interface__") else np.asarray(values)
-    )
-    seen = view(given)
+    given, seen = values, _seen("values", values)
     s.check_type(seen.element)
     if seen.device is None:
         given = DeviceArray.of(seen.to_numpy(), ordinal=s.device or 0)

@@ -9,6 +9,7 @@ from louver.compile.plan.layout import metadata_words
 from louver.compile.plan.schedule import Schedule
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem, accumulator_of
+from louver.isa.prepack import WORDS
 from louver.library.compiled import BuiltKernel, find, loaded
 from louver.library.configure import Demand
 from louver.library.forms import DeviceForm, Form, Metadata, Operand, Values, on_device, operand_of
@@ -82,7 +83,7 @@ class TensorState:
                 found = self._forms[form, ordinal] = on_device(form, s, ordinal)
             return found
 
-    def operand(self, s: SparseTensor, ordinal: int, words: int, entries: int = 1) -> Operand:
+    def operand(self, s: SparseTensor, ordinal: int, words: int = WORDS, entries: int = 1) -> Operand:
         """The operand of products, as so many matrices, with so many words a load of metadata."""
         values, metadata = (self.form(s, form, ordinal) for form in (Values(), Metadata(words)))
         return operand_of(s, values.address, metadata.address, entries, (values, metadata))
