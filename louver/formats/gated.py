@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.dtypes import raw_bits
-from louver.formats.tensor import SparseTensor, empty_rows, frozen, resident, row_pitch
+from louver.formats.tensor import SparseTensor, empty_rows, frozen, memory_text, resident, row_pitch
 
 GATE_ROWS: Final = 8
 """Rows of the gate, and then of the up projection, that follow each other: a lane of the tensor cores holds sums of rows r and
@@ -54,7 +54,7 @@ class GatedTensor(SparseTensor):
 
     def __repr__(self) -> str:
         rows, size = self.shape
-        return f"GatedTensor({self.pattern} {self.dtype} 2 × [{rows // 2}, {size}], {self.held})"
+        return f"GatedTensor({self.pattern} {self.dtype} 2 × [{rows // 2}, {size}], {memory_text(self)})"
 
 
 def _no_matrix() -> TypeError:

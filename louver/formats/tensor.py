@@ -158,43 +158,27 @@ class SparseTensor:
         Not to be called while a stream is being captured, nor while another thread launches products of the tensor. Raises
         ValueError or TypeError, and changes nothing, for values of another type or shape.
         """
-        here = None if self.device is None else resident()
-        new = self._new_values(values) if here is None else here.new_values(self, values)
         with self.derived.lock:
-            if here is None:
-                self._replace_values(new)
+            if self.device is None:
+                self._update_host(values)
             else:
-                here.overwrite(self, new)
-                self.derived.refresh(self)
+                resident().update(self, values)
             for view in {self, *self.derived.views}:
                 object.__setattr__(view, "negative_zeros_dropped", 0)
         return self
 
-    def _new_values(self, values: ArrayLike) -> NDArray[Any]:
+    def _update_host(self, values: ArrayLike) -> None:
         given, element = sparse_operand(values)
-        self.check_type(element)
+        check_new_type(self, element)
         new = replace(self, values=given, negative_zeros_dropped=0)
-        new.check_tail()
-        return new.values
-
-    def _replace_values(self, new: NDArray[Any]) -> None:
+        check_tail(new)
         before = self.values
         try:
-            self._set_values(new)
+            self._set_values(new.values)
             self.derived.refresh(self)
         except BaseException:
             self._set_values(before)
             raise
-
-    def check_type(self, values: ElementType) -> None:
-        """Raises ValueError for new values of another type than the tensor's."""
-        if values != self.dtype and values.numpy != self.dtype.numpy:
-            raise ValueError(f"values must be of the tensor's type, {self.dtype}, got {values}: convert them first")
-
-    def check_tail(self) -> None:
-        """Raises ValueError, after a look at the contents, where a last group that is filled up holds anything but +0.0 there."""
-        if self.size % self.pattern.m:
-            self.validate()
 
     def _set_values(self, values: NDArray[Any]) -> None:
         for view in {self, *self.derived.views}:
@@ -281,12 +265,7 @@ class SparseTensor:
         return self.__copy__()
 
     def __repr__(self) -> str:
-        return f"SparseTensor({self.pattern} {self.dtype} {list(self.shape)}, axis {self.axis}, {self.held})"
-
-    @property
-    def held(self) -> str:
-        """How many bytes, and where, as text."""
-        return f"{self.nbytes:,} bytes" + ("" if self.device is None else f" on cuda:{self.device}")
+        return f"SparseTensor({self.pattern} {self.dtype} {list(self.shape)}, axis {self.axis}, {memory_text(self)})"
 
 
 def row_pitch(kept: int, element: ElementType) -> int:
@@ -354,6 +333,23 @@ def check_arrays(
     expected = (s.rows, index_bytes(s.pattern, s.groups))
     if indices != np.uint8 or indices_shape != expected:
         raise ValueError(f"indices are uint8 of shape {expected}, got {indices} of shape {indices_shape}")
+
+
+def check_new_type(s: SparseTensor, values: ElementType) -> None:
+    """Raises ValueError for new values of `s` that are of another type."""
+    if values != s.dtype and values.numpy != s.dtype.numpy:
+        raise ValueError(f"values must be of the tensor's type, {s.dtype}, got {values}: convert them first")
+
+
+def check_tail(s: SparseTensor) -> None:
+    """Raises ValueError, after a look at the contents, where a last group that is filled up holds anything but +0.0 there."""
+    if s.size % s.pattern.m:
+        s.validate()
+
+
+def memory_text(s: SparseTensor) -> str:
+    """How many bytes a tensor has, and where."""
+    return f"{s.nbytes:,} bytes" + ("" if s.device is None else f" on cuda:{s.device}")
 
 
 def resident() -> Any:

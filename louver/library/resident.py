@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.given import shown
-from louver.formats.tensor import ROW_ALIGNMENT, SparseTensor, check_arrays, frozen, row_pitch
+from louver.formats.tensor import (
+    ROW_ALIGNMENT,
+    SparseTensor,
+    check_arrays,
+    check_new_type,
+    check_tail,
+    frozen,
+    row_pitch,
+)
 from louver.runtime.adapters import empty_rows, kind_for
 from louver.runtime.arrays import ArrayView, empty_like_kind, overlaps, view
 from louver.runtime.copy2d import check_copies, copy_matrix
@@ -82,20 +90,12 @@ def copied(rows: Any) -> Any:
     return _copy(source, row_pitch(source.shape[1], source.element))
 
 
-def new_values(s: SparseTensor, values: Any) -> ArrayView:
-    """New values for `s`, checked, on its device. Raises ValueError or TypeError as `SparseTensor.update_`."""
-    given, seen = values, _seen("values", values)
-    s.check_type(seen.element)
-    if seen.device is None:
-        given = DeviceArray.of(seen.to_numpy(), ordinal=s.device or 0)
-    new = replace(s, values=given, negative_zeros_dropped=0)
-    new.check_tail()
-    return view(new.values)
+def update(s: SparseTensor, values: Any) -> None:
+    """Write new values to where those of `s` are, after all that reads these, and have what was made of them follow.
 
-
-def overwrite(s: SparseTensor, new: ArrayView) -> None:
-    """Write new values to where those of `s` are, after all that reads these, and wait until they are there."""
-    mine = view(s.values)
+    See `SparseTensor.update_`.
+    """
+    new, mine = _new_values(s, values), view(s.values)
     same = (new.address, pitch_of(new)) == (mine.address, pitch_of(mine))
     if overlaps(new, mine) and not same:
         raise ValueError("new values must not overlap those of the tensor: copy them first")
@@ -104,6 +104,7 @@ def overwrite(s: SparseTensor, new: ArrayView) -> None:
     if not same:
         write_rows(mine.address, pitch_of(mine), new, stream)
         wait_for_stream(ordinal, stream, "changing the values of a sparse tensor")
+    s.derived.refresh(s)
 
 
 def interleaved(first: Any, second: Any, block: int, pitch: int) -> Any:
@@ -175,6 +176,16 @@ def _seen(name: str, array: Any) -> ArrayView:
         raise TypeError(
             f"{name} are a NumPy array or an array on a GPU, got {type(array).__name__}: convert them"
         ) from error
+
+
+def _new_values(s: SparseTensor, values: Any) -> ArrayView:
+    """New values for `s`, checked, on its device, with rows of unit stride."""
+    seen = _seen("values", values)
+    check_new_type(s, seen.element)
+    given = values if seen.device is not None else DeviceArray.of(seen.to_numpy(), ordinal=s.device or 0)
+    new = replace(s, values=given, negative_zeros_dropped=0)
+    check_tail(new)
+    return view(new.values)
 
 
 def _where(array: ArrayView) -> str:
