@@ -104,6 +104,9 @@ class Launcher:
         if self._cutting is None or sized.cut is None:
             return bind(bound, stream)
         room = self._cutting.workspace(sized.cut)
+        if not sized.cut.cut:
+            # Every tile is whole: the kernel has no use for a workspace.
+            return bind(with_workspace(bound, 0, 0), stream)
 
         def bind_now(to: int) -> BoundLaunch:
             held = workspace(self.kernel.device.ordinal, to, *room)

@@ -116,7 +116,7 @@ def choose(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Ma
         return Chosen(machine.kernel("tiles"))
     schedule = None
     if not hints.schedule:
-        sizes = product.m, product.n, product.batch
+        sizes = product.m, product.n, product.k, product.batch
         schedule = schedule_of(nest, sizes, machine.target, machine.sm_count, aligned_output=out.bulk_writable)
     if schedule not in (None, kernel.launch.schedule):
         kernel = machine.kernel("bulk" if out.bulk_writable else "direct", schedule)

@@ -124,7 +124,7 @@ class JitKernel:
 
     def _explained(self, call: Call, hints: Hints) -> Explanation:
         from louver.compile.products import CompiledProduct
-        from louver.user.units import explain_units
+        from louver.user.units import describe_dots, explain_units
 
         wanted = Wanted.of(self._source, hints, call, "bulk", TARGET)
         found = assembled(wanted, self._compile(wanted))
@@ -132,7 +132,8 @@ class JitKernel:
         if isinstance(made, CompiledProduct):
             return Explanation("product", refusal, made.schedule, made.ptx)
         said = [each for each in (explain_units(made), found.warning) if each is not None]
-        return Explanation("register tiles", refusal, None, made.ptx, "; ".join(said) or None, made.dense)
+        dots = tuple(dict.fromkeys(describe_dots(made)))
+        return Explanation("register tiles", refusal, None, made.ptx, "; ".join(said) or None, made.dense, dots)
 
     def _compile(self, wanted: Wanted) -> CompiledKernel:
         found = self._compiled.get(wanted.product_key) or self._compiled.get(wanted.key)

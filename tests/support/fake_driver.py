@@ -124,6 +124,7 @@ class FakeDriver:
         return "own stream"
 
     def _cuMemAlloc(self, nbytes: int, stream: int = 0) -> int:
+        assert nbytes, "the driver refuses to allocate 0 bytes"
         block = (ctypes.c_char * (nbytes + 256))()
         address = -(-ctypes.addressof(block) // 256) * 256
         self.memory[address] = block
