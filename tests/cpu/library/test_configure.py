@@ -8,7 +8,6 @@ import pytest
 from louver.compile.plan.nest import read_nest
 from louver.compile.plan.schedule import Schedule
 from louver.compile.products import compile_product
-from louver.formats.dtypes import element_type
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem, Tile

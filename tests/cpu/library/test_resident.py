@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import louver
+from louver.compile.plan.layout import metadata_words
 from louver.formats.tensor import SparseTensor
 from louver.library.forms import Metadata, TileMetadata, Values, on_device, tile_values
 from louver.library.state import TensorState
@@ -326,7 +327,7 @@ def test_a_product_reads_the_values_where_they_are(gpu: FakeGpu, torch: FakeTorc
     (launch,) = gpu.launches
     (values,) = {each for each in launch.arguments.values() if isinstance(each, Map) and each.inner == s.kept}
     assert values == Map(t.values.address, s.kept, M, 80)
-    words = Metadata(4).host(s)
+    words = Metadata(metadata_words(launch.kernel.launch.schedule, "f16")).host(s)
     assert read(gpu, int(launch.arguments["metadata"]), words.nbytes) == words.tobytes()
     assert [arguments[0] for arguments in gpu.called("cuMemAllocAsync")] == [words.nbytes], "metadata, nothing else"
     assert isinstance(y, Tensor) and y.shape == (16, M)
