@@ -171,7 +171,8 @@ class SparseTensor:
         given, element = sparse_operand(values)
         check_new_type(self, element)
         new = replace(self, values=given, negative_zeros_dropped=0)
-        check_tail(new)
+        if self.size % self.pattern.m:
+            new.validate()
         before = self.values
         try:
             self._set_values(new.values)
@@ -339,12 +340,6 @@ def check_new_type(s: SparseTensor, values: ElementType) -> None:
     """Raises ValueError for new values of `s` that are of another type."""
     if values != s.dtype and values.numpy != s.dtype.numpy:
         raise ValueError(f"values must be of the tensor's type, {s.dtype}, got {values}: convert them first")
-
-
-def check_tail(s: SparseTensor) -> None:
-    """Raises ValueError, after a look at the contents, where a last group that is filled up holds anything but +0.0 there."""
-    if s.size % s.pattern.m:
-        s.validate()
 
 
 def memory_text(s: SparseTensor) -> str:

@@ -19,11 +19,10 @@ from louver.formats.tensor import (
     SparseTensor,
     check_arrays,
     check_new_type,
-    check_tail,
     frozen,
     row_pitch,
 )
-from louver.runtime.adapters import empty_rows, kind_for
+from louver.runtime.adapters import alias, empty_rows, kind_for
 from louver.runtime.arrays import ArrayView, empty_like_kind, overlaps, view
 from louver.runtime.copy2d import check_copies, copy_matrix
 from louver.runtime.device import device as device_of
@@ -32,7 +31,7 @@ from louver.runtime.memory import DeviceArray, wait_for_device, wait_for_stream,
 
 
 def adopted(s: SparseTensor) -> tuple[Any, Any, int]:
-    """The values and the indices that `s` is made of, where it may keep them, and their device: themselves, or copies on the device.
+    """The values and the indices that `s` is made of, and their device: where they are, or copies on the device.
 
     Raises TypeError for what is no array on a GPU, ValueError for arrays in two places, and as `check_arrays`.
     """
@@ -47,10 +46,13 @@ def adopted(s: SparseTensor) -> tuple[Any, Any, int]:
             f"values and indices on the host are NumPy arrays, got {type(s.values).__name__} and {type(s.indices).__name__}: "
             "convert them"
         )
-    in_place = pitch_of(values) % ROW_ALIGNMENT == 0 and values.address % ROW_ALIGNMENT == 0
-    kept = s.values if in_place and _has_rows(values) else _copy(values, row_pitch(s.kept, s.dtype))
+    in_place = pitch_of(values) % ROW_ALIGNMENT == 0 and values.address % ROW_ALIGNMENT == 0 and _has_rows(values)
     whole = _has_rows(indices) and pitch_of(indices) == indices.shape[1]
-    return kept, s.indices if whole else _copy(indices, indices.shape[1]), values.device
+    return (
+        alias(s.values) if in_place else _copy(values, row_pitch(s.kept, s.dtype)),
+        alias(s.indices) if whole else _copy(indices, indices.shape[1]),
+        values.device,
+    )
 
 
 def pitch_of(rows: ArrayView) -> int:
@@ -179,13 +181,17 @@ def _seen(name: str, array: Any) -> ArrayView:
 
 
 def _new_values(s: SparseTensor, values: Any) -> ArrayView:
-    """New values for `s`, checked, on its device, with rows of unit stride."""
-    seen = _seen("values", values)
+    """New values for `s`, checked, on its device."""
+    seen, ordinal = _seen("values", values), s.device or 0
     check_new_type(s, seen.element)
-    given = values if seen.device is not None else DeviceArray.of(seen.to_numpy(), ordinal=s.device or 0)
-    new = replace(s, values=given, negative_zeros_dropped=0)
-    check_tail(new)
-    return view(new.values)
+    check_arrays(s, seen.element, seen.shape, np.uint8, view(s.indices).shape)
+    if seen.device is None:
+        seen = view(DeviceArray.of(seen.to_numpy(), ordinal=ordinal))
+    if seen.device != ordinal:
+        raise ValueError(f"new values are {_where(seen)}, the tensor on cuda:{ordinal}: move one")
+    if s.size % s.pattern.m:
+        replace(s.to("cpu"), values=seen.to_numpy()).validate()
+    return seen
 
 
 def _where(array: ArrayView) -> str:

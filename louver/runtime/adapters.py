@@ -66,6 +66,12 @@ def empty_rows(kind: Kind, shape: tuple[int, int], element: ElementType, pitch: 
     return whole[:, : shape[1]]
 
 
+def alias(x: Any) -> Any:
+    """The same array for Louver to keep. PyTorch may give a tensor other memory (`x.data = …`), but not its alias."""
+    torch: Any = sys.modules.get("torch")
+    return x.detach() if torch is not None and isinstance(x, torch.Tensor) else x
+
+
 def kind_for(ordinal: int) -> tuple[Kind, int]:
     """Whose arrays are made on a device for host arrays, and the stream that they are made on: PyTorch's where it is imported and
     sees the device, else Louver's own, on the default stream.

@@ -197,6 +197,10 @@ class Tensor:
         place = {"address": self.address, "ordinal": self.device.index, "memory": self.memory}
         return Tensor(shape, self.dtype.name, strides=self._strides, **place)
 
+    def detach(self) -> Tensor:
+        place = {"address": self.address, "ordinal": self.device.index, "memory": self.memory}
+        return Tensor(self.shape, self.dtype.name, strides=self._strides, **place)
+
     def stride(self) -> tuple[int, ...]:
         return self._strides
 

@@ -28,6 +28,8 @@ from louver.user.gated_pairs import pairs
 from support.fake_gpu import FakeGpu, FakeTorch, Map, Tensor
 from support.sparse import random_bits, same_bits
 
+pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
+
 M, K = 40, 72
 CAPTURING = 0xCA
 """The stream that the recording driver says is being captured."""
@@ -81,11 +83,13 @@ def s(rng: np.random.Generator) -> SparseTensor:
 def test_arrays_are_kept_where_they_are(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor) -> None:
     values, indices = on_gpu(s.values), on_gpu(s.indices)
     t = replace(s, values=values, indices=indices)
-    assert t.values is values and t.indices is indices and t.device == 0
+    assert (t.values.address, t.indices.address, t.device) == (values.address, indices.address, 0)
+    values.address += 1 << 20
+    assert t.values.address != values.address, "a Parameter that gets other memory leaves the tensor its own"
     assert not gpu.calls, "nothing is copied or waited for"
     assert t.nbytes == s.nbytes and repr(t) == f"SparseTensor(2:4 f16 [40, 72], axis 1, {s.nbytes:,} bytes on cuda:0)"
     turned = t.T
-    assert turned.values is values and turned.derived is t.derived and (turned.shape, turned.device) == ((K, M), 0)
+    assert turned.values is t.values and turned.derived is t.derived and (turned.shape, turned.device) == ((K, M), 0)
     wide = np.zeros((M, 64), np.float16)[:, : s.kept]
     assert replace(s, values=on_gpu(wide), indices=indices).values.stride() == (64, 1)
 
@@ -455,7 +459,10 @@ def test_new_values_may_come_from_the_host(gpu: FakeGpu, torch: FakeTorch, rng: 
     [
         (lambda t: on_gpu(np.zeros((6, 14), np.float32)), "values must be of the tensor's type, f16, got f32: convert"),
         (lambda t: on_gpu(np.zeros((6, 13), np.float16)), r"keeps values of shape \(6, 14\), got \(6, 13\)"),
-        (lambda t: on_gpu(np.zeros((6, 14), np.float16), 1), "values on cuda:1 and indices on cuda:0: move one"),
+        (
+            lambda t: on_gpu(np.zeros((6, 14), np.float16), 1),
+            "new values are on cuda:1, the tensor on cuda:0: move one",
+        ),
         (lambda t: on_gpu(np.ones((6, 14), np.float16)), "only .0.0 may be stored past the end of the sparse axis"),
         (lambda t: np.ones((6, 14), np.float16), "only .0.0 may be stored past the end of the sparse axis"),
         (lambda t: Tensor.of(t.values.memory[:, 8:22]), "must not overlap those of the tensor: copy them first"),
@@ -522,13 +529,14 @@ def test_arguments_of_a_kernel_are_in_one_place(gpu: FakeGpu, torch: FakeTorch, 
 
 def test_memory_is_given_back_when_no_stream_reads_it(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor) -> None:
     values = on_gpu(s.values)
-    ref = weakref.ref(values)
+    memory = values.memory
+    ref = weakref.ref(memory)
     gone: list[int] = []
-    weakref.finalize(values, lambda: gone.append(len(gpu.calls)))
+    weakref.finalize(memory, lambda: gone.append(len(gpu.calls)))
     t = replace(s, values=values, indices=on_gpu(s.indices))
     louver.linear(Tensor((16, K)), t)
     p = louver.plan("linear", t, n=16)
-    del values, t
+    del values, memory, t
     gc.collect()
     assert ref() is not None, "the plan has it"
     gpu.calls.clear()
