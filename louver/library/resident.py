@@ -235,8 +235,8 @@ def _ordinal(device: object) -> int | None:
     name: Any = device
     if hasattr(device, "type") and hasattr(device, "index"):
         name = name.type if name.index is None or name.type == "cpu" else f"{name.type}:{name.index}"
-    if type(name) is int and name >= 0:
-        return device_of(name).ordinal
+    if type(name) is int:
+        name = f"cuda:{name}"
     if not isinstance(name, str):
         raise TypeError(f"{rule}, got {type(device).__name__}")
     if name == "cpu":
@@ -244,4 +244,5 @@ def _ordinal(device: object) -> int | None:
     found = re.fullmatch(r"cuda(?::(\d+))?", name)
     if found is None:
         raise ValueError(f"{rule}, got {shown(name)}")
-    return require_device().ordinal if found[1] is None else device_of(int(found[1])).ordinal
+    current = require_device().ordinal
+    return current if found[1] is None else device_of(int(found[1])).ordinal

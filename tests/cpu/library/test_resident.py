@@ -221,7 +221,7 @@ def test_moving_without_pytorch_or_where_it_sees_no_gpu(gpu: FakeGpu, s: SparseT
     [
         ("gpu", ValueError, 'a device is "cpu", "cuda", "cuda:1", an ordinal or a torch.device, got .gpu.'),
         ("cuda:x", ValueError, "got .cuda:x."),
-        (-1, TypeError, "a device is .* got int"),
+        (-1, ValueError, "a device is .* got .cuda:-1."),
         (True, TypeError, "got bool"),
         (np.ones(2), TypeError, "got ndarray"),
     ],
@@ -238,8 +238,9 @@ def test_moving_without_a_gpu(s: SparseTensor, monkeypatch: pytest.MonkeyPatch) 
         raise NoDeviceError(str(NoDevice("none for this test")))
 
     monkeypatch.setattr(module, "require_device", none)
-    with pytest.raises(NoDeviceError, match="none for this test"):
-        s.to("cuda")
+    for device in ("cuda", "cuda:1", 0):
+        with pytest.raises(NoDeviceError, match="none for this test"):
+            s.to(device)
 
 
 def test_the_dense_array_is_on_the_device(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
