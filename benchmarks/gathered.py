@@ -25,12 +25,13 @@ from louver.frontend.problem import Problem
 from louver.isa.targets import Target, target
 from louver.library.compiled import loaded
 from louver.library.configure import Demand, deepest
+from louver.library.forms import Operand
 from louver.library.launch import Launcher
 from louver.library.numerics import compare
-from louver.library.operand import Form, Lists, Prepared, Words, pitched, place
 from louver.library.ranges import Cutting
 from louver.measure.graph import prepare
 from louver.measure.machine import header, require_torch
+from louver.measure.operands import placed
 from louver.measure.protocol import Protocol, interleave, median
 from louver.measure.record import write_record
 from louver.measure.schedules import rows_of
@@ -86,29 +87,28 @@ def schedules(problem: Problem, machine: Target) -> Iterator[Schedule]:
                 continue
 
 
-def operand(given: Drawn, problem: Problem, schedule: Schedule, k: int) -> tuple[Prepared, Form]:
+def operand(given: Drawn, problem: Problem, schedule: Schedule, place: Device) -> Operand:
     """What the product reads of the weight."""
     if problem.pattern is None:
         # No metadata: a dense product is given an address that it does not read.
-        return Prepared(pitched(given.dense_on_host), k, np.zeros(4, np.uint32)), Words()
-    rows = list_rows(problem.pattern, schedule)
+        return placed(given.dense_on_host, np.zeros(4, np.uint32), place.ordinal)
+    rows, k = list_rows(problem.pattern, schedule), given.dense.shape[1]
     made = gathered_rows(given.values, given.windows, given.pattern.length, k, rows)
-    return Prepared(pitched(made.values), made.kept, made.lists), Lists(rows)
+    return placed(made.values, made.lists, place.ordinal)
 
 
 def contenders(
-    torch: Any, given: Drawn, b: Any, y: Any, place_: Device
+    torch: Any, given: Drawn, b: Any, y: Any, place: Device
 ) -> Iterator[tuple[str, Callable[[int], object]]]:
     """cuBLAS, and each schedule of the dense and of the gathered product."""
     m, k = given.dense.shape
     yield "cublas", lambda _: torch.mm(given.dense, b, out=y)
     for pattern in (None, str(given.pattern)):
         problem = Problem("matmul", "bf16", "bf16", "bf16", pattern=pattern, b_layout="n_major")
-        for schedule in schedules(problem, target(place_.target)):
-            made, form = operand(given, problem, schedule, k)
+        for schedule in schedules(problem, target(place.target)):
             cutting = Cutting.of(Demand.of_problem(problem), schedule) if schedule.cuts else None
             launcher = Launcher(
-                loaded(problem, schedule, place_.ordinal), place(made, form, place_.ordinal), (m, k), cutting
+                loaded(problem, schedule, place.ordinal), operand(given, problem, schedule, place), (m, k), cutting
             )
             dense, out = rows_of(b), rows_of(y)
             bound = launcher.bound(launcher.sized(b.shape[1], dense, out), dense, out)
@@ -128,13 +128,13 @@ def is_right(torch: Any, given: Drawn, b: Any, y: Any) -> bool:
 
 
 def measure(
-    torch: Any, rng: np.random.Generator, shape: tuple[int, int, int], pattern: Pattern, place_: Device
+    torch: Any, rng: np.random.Generator, shape: tuple[int, int, int], pattern: Pattern, place: Device
 ) -> dict[str, Any]:
     """A row of the record: microseconds of each contender."""
     m, n, k = shape
     given, b = drawn(torch, rng, m, k, pattern), torch.randn(k, n, device="cuda", dtype=torch.bfloat16)
     y = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
-    calls = dict(contenders(torch, given, b, y, place_))
+    calls = dict(contenders(torch, given, b, y, place))
     for name, call in calls.items():
         y.fill_(math.nan)
         call(0)
@@ -163,14 +163,14 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=3600, help="seconds after which no shape is begun")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    torch, place_, begin = require_torch(), require_device(), time.monotonic()
+    torch, place, begin = require_torch(), require_device(), time.monotonic()
     rng, rows = np.random.default_rng(0), list[dict[str, Any]]()
     wanted = [f"{p}@{length}" for length in given.lengths.split(",") for p in given.patterns.split(",")]
     for shape in SHAPES:
         for text in wanted:
             if time.monotonic() - begin > given.budget:
                 break
-            rows.append(measure(torch, rng, shape, Pattern.parse(text), place_))
+            rows.append(measure(torch, rng, shape, Pattern.parse(text), place))
             print(line(rows[-1]), flush=True)
             record = {"kind": "gathered", **header(torch), "protocol": __doc__, "rows": rows}
             write_record(given.out, record)

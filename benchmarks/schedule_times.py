@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,8 @@ from louver.frontend.problem import Problem
 from louver.isa.targets import Target, target
 from louver.library.compiled import loaded, record_of
 from louver.library.configure import Demand, candidates_for
+from louver.library.forms import forms_of
 from louver.library.launch import Launcher
-from louver.library.operand import DeviceOperand, Form, form_of
 from louver.library.ranges import Cutting, Ranges
 from louver.library.state import TensorState
 from louver.measure.graph import prepare
@@ -36,7 +37,6 @@ from louver.measure.protocol import Protocol, interleave, median
 from louver.measure.schedules import rows_of
 from louver.measure.verify import verify
 from louver.runtime.device import Device, require_device
-from louver.runtime.memory import DeviceBuffer
 
 WEIGHTS: Mapping[str, tuple[tuple[int, int], ...]] = {
     "Llama 3 8B": ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)),
@@ -115,19 +115,6 @@ def candidates(problem: Problem, m: int, n: int, k: int, machine: Target, sm_cou
             yield Candidate(schedule.changed(work="ranges"), cut)
 
 
-def copies(operand: DeviceOperand, sets: int) -> list[DeviceOperand]:
-    """The operand and others with the same bytes elsewhere."""
-
-    def copied(buffer: DeviceBuffer) -> DeviceBuffer:
-        made = DeviceBuffer(buffer.nbytes, ordinal=buffer.ordinal)
-        made.write(buffer.read())
-        return made
-
-    return [operand] + [
-        replace(operand, values=copied(operand.values), positions=copied(operand.positions)) for _ in range(sets - 1)
-    ]
-
-
 def repeated(rows: Any) -> Any:
     """The rows, or copies of few rows, as many as a measured problem has at least."""
     return rows if len(rows) >= TOKENS_MULTIPLE else rows.repeat(TOKENS_MULTIPLE // len(rows), 1)
@@ -147,20 +134,18 @@ def time_weight(
     machine = target(place.target)
     sets = PROTOCOL.sets(GemmProblem(m, 16, k, dtype).compressed_bytes)
     drawn = make_operands(torch, GemmProblem(m, max(tokens), k, dtype, problem.out), 1)
-    s = drawn.sparse[0]
-    held: dict[Form, list[DeviceOperand]] = {}
+    weights = [drawn.sparse[0].to("cuda")]
+    weights += [copy(weights[0]) for _ in range(sets - 1)]
     for n in tokens:
         x, y = drawn.x[:n], drawn.y[:n]
         dense, result = rows_of(x), rows_of(y)
         calls: dict[Candidate, Any] = {}
         for candidate in candidates(problem, m, n, k, machine, place.sm_count):
             schedule = candidate.schedule
-            form = form_of(schedule, s)
-            if form not in held:
-                held[form] = copies(s.derived.of(TensorState).operand(s, 0, form), sets)
+            held = [each.derived.of(TensorState).operand(each, 0, forms_of(schedule, each)) for each in weights]
             cutting = Cutting.of(Demand.of_problem(problem), schedule) if schedule.cuts else None
             kernel = loaded(problem, schedule, 0)
-            launchers = [Launcher(kernel, each, (m, k), cutting) for each in held[form]]
+            launchers = [Launcher(kernel, each, (m, k), cutting) for each in held]
             bound = [each.bound(each.sized(n, dense, result), dense, result) for each in launchers]
 
             def call(index: int, bound: list[Any] = bound) -> Any:

@@ -20,8 +20,8 @@ from louver.ir.product import LoadMatrix, LoadScalar, LoadVector, Number, walk
 from louver.library.bind import Sized, bind_product
 from louver.library.boxes import tensor_map
 from louver.library.configure import Demand
+from louver.library.forms import Operand, ProductForms, forms_of, operand_of
 from louver.library.fused import Bound
-from louver.library.operand import Form, form_of, prepared
 from louver.library.ranges import Cutting, Ranges, with_workspace
 from louver.library.reference import Reads
 from louver.library.rows import Rows
@@ -69,7 +69,7 @@ def emulate(
     whole = np.zeros((entries, shape[0], pitch // output.bytes), output.numpy)
     result = memory.add("d", whole, initialised=store.add)
     if isinstance(s, SparseTensor):
-        values, positions = sparse_operand(memory, s, form_of(compiled.schedule, s), prod(s.shape[:-2]))
+        values, positions = sparse_operand(memory, s, forms_of(compiled.schedule, s), prod(s.shape[:-2]))
     elif isinstance(s, GatheredRows):
         values = _rows(memory, "a", s.values)
         positions = memory.add("lists", s.lists, writable=False).address
@@ -113,13 +113,10 @@ def emulate(
     return y if store.batch is not None else y[0], report
 
 
-def sparse_operand(memory: GlobalMemory, s: SparseTensor, form: Form, entries: int) -> tuple[Rows, int]:
-    """The values of a product's sparse operand in a form, as so many matrices, and the address of its metadata or lists."""
-    made = prepared(s, form)
-    pitch, m = row_pitch(made.kept, s.dtype), s.rows // entries
-    values = memory.add("values", made.values, writable=False)
-    positions = memory.add("positions", made.positions, writable=False)
-    return Rows(values.address, made.kept, m, pitch, s.dtype.bytes, values, entries, m * pitch), positions.address
+def sparse_operand(memory: GlobalMemory, s: SparseTensor, forms: ProductForms, entries: int) -> Operand:
+    """The sparse operand of a product in these forms, as so many matrices."""
+    values, positions = (memory.add(type(form).__name__, form.host(s), writable=False) for form in forms)
+    return operand_of(s, forms, (values.address, positions.address), entries, values)
 
 
 def _entries(compiled: CompiledProduct, s: SparseTensor | Array | GatheredRows, dense: Array) -> int:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Any, TypeAlias
 
 from louver.library.bind import Sized, bind_product, packed
 from louver.library.boxes import RecentMaps
 from louver.library.compiled import BuiltKernel
+from louver.library.forms import Operand
 from louver.library.fused import NOTHING_BOUND, Bound
-from louver.library.operand import DeviceOperand, Lists
 from louver.library.ranges import Cutting, Ranges, with_workspace
 from louver.library.rows import Rows
 from louver.runtime.driver import is_capturing
@@ -71,7 +70,7 @@ class Launcher:
     def __init__(
         self,
         product: BuiltKernel[LoadedKernel],
-        operand: DeviceOperand,
+        operand: Operand,
         shape: tuple[int, ...],
         cutting: Cutting | None = None,
     ) -> None:
@@ -79,11 +78,10 @@ class Launcher:
         self._cutting = cutting
         self.kernel = product.kernel
         self.signature = product.signature
-        *leading, m, k = shape
-        self._shape = m, k
-        self._depth = operand.kept if isinstance(operand.form, Lists) else k
-        self._values = operand.rows(m, prod(leading))
-        self._positions = operand.positions.address
+        self._shape = shape[-2:]
+        self._values, self._positions = operand
+        gathers = any(each.name == "kept" for each in product.signature.parameters)
+        self._depth = self._values.inner if gathers else shape[-1]
         self._maps = RecentMaps()
         self._types = product.signature.types
 

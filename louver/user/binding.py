@@ -16,8 +16,8 @@ from louver.isa.targets import Target
 from louver.library import bind
 from louver.library.boxes import Held
 from louver.library.compiled import BuiltKernel
+from louver.library.forms import Operand, ProductForms, forms_of
 from louver.library.fused import Bound
-from louver.library.operand import Form, form_of
 from louver.library.rows import Rows
 from louver.runtime.driver import DriverError
 from louver.user.arguments import Call
@@ -55,8 +55,8 @@ class Machine(Protocol[K]):
 class Memory(Machine[K], Protocol[K, M]):
     """A machine on which kernels run."""
 
-    def product_operand(self, parts: Sequence[SparseTensor], form: Form, entries: int) -> tuple[Rows, int]:
-        """The values of a product's sparse operand, as so many matrices, and the address of its metadata, so many words a load."""
+    def product_operand(self, parts: Sequence[SparseTensor], forms: ProductForms, entries: int) -> Operand:
+        """The sparse operand of a product in these forms, as so many matrices."""
         ...
 
     def tile_operand(self, argument: str, element: str) -> Mapping[Part, Held]:
@@ -144,8 +144,7 @@ def _bind_product(kernel: BuiltKernel[K], product: ProductCall, call: Call, memo
     schedule = kernel.launch.schedule
     assert schedule is not None, "products have one"
     parts = [call.sparse[argument] for argument in product.sparse]
-    form = form_of(schedule, parts[0])
-    values, positions = memory.product_operand(parts, form, product.entries)
+    values, positions = memory.product_operand(parts, forms_of(schedule, parts[0]), product.entries)
     dense, out = (_rows(matrix, call, memory) for matrix in (product.dense, product.out))
     maps = {"a": values, "b": dense, "d": out}
     pointers = {parameter_name(argument): memory.held(argument).address for argument in call.arrays}

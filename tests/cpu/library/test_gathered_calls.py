@@ -87,6 +87,14 @@ def test_new_values_follow(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Genera
     np.testing.assert_array_equal(stored(gpu.launches[0].arguments, rows.kept), rows.values)
 
 
+def test_a_weight_on_the_gpu(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
+    s = weight(rng)
+    louver.matmul(s.to(0), Tensor((K, 64)))
+    rows, given = gathered(s, 64), gpu.launches[-1].arguments
+    np.testing.assert_array_equal(words(given["lists"], rows.lists.shape, ctypes.c_int32), rows.lists)
+    np.testing.assert_array_equal(stored(given, rows.kept), rows.values)
+
+
 def test_the_reference_path_takes_them(rng: np.random.Generator) -> None:
     s, b = weight(rng), rng.standard_normal((K, 9)).astype(np.float16)
     expected = s.dense().astype(np.float64) @ b

@@ -16,9 +16,9 @@ from louver.library.compiled import loaded
 from louver.library.configure import Demand
 from louver.library.launch import Launcher
 from louver.library.numerics import compare
-from louver.library.operand import Form, Lists, Prepared, Words, pitched, place
 from louver.library.ranges import Cutting
 from louver.library.reference import exact_product
+from louver.measure.operands import placed
 from louver.measure.schedules import rows_of
 from support.device_products import filled, to_numpy, to_torch
 from support.gathered import vectors
@@ -113,13 +113,12 @@ def test_vectors_and_dense_operands_of_every_structure(
     schedule, (m, n, k) = SCHEDULES[name], (600, 520, 1003)
     problem = Problem("matmul", "bf16", "bf16", "bf16", pattern=pattern, b_layout="n_major")
     given = vectors(rng, m, k, pattern or "7:8@1000", "bf16")
-    form: Form = Words()
-    made = Prepared(pitched(given.a), k, np.zeros(4, np.uint32))
+    values, positions = given.a, np.zeros(4, np.int32)
     if pattern is not None:
         rows = given.rows(schedule)
-        made, form = Prepared(pitched(rows.values), rows.kept, rows.lists), Lists(rows.list_rows)
+        values, positions = rows.values, rows.lists
     cutting = Cutting.of(Demand.of_problem(problem), schedule) if schedule.cuts else None
-    launcher = Launcher(loaded(problem, schedule, 0), place(made, form, 0), (m, k), cutting)
+    launcher = Launcher(loaded(problem, schedule, 0), placed(values, positions, 0), (m, k), cutting)
     b = rng.integers(-4, 5, (k, n)).astype(given.a.dtype)
     dense, y = to_torch(b), torch.full((m, n), float("nan"), dtype=torch.bfloat16, device="cuda")
     launcher.bound(launcher.sized(n, rows_of(dense), rows_of(y)), rows_of(dense), rows_of(y))()
