@@ -89,7 +89,8 @@ def test_new_values_follow(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Genera
 
 def test_a_weight_on_the_gpu(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
     s = weight(rng)
-    louver.matmul(s.to(0), Tensor((K, 64)))
+    t = s.to(0)
+    louver.matmul(t, Tensor((K, 64)))
     rows, given = gathered(s, 64), gpu.launches[-1].arguments
     np.testing.assert_array_equal(words(given["lists"], rows.lists.shape, ctypes.c_int32), rows.lists)
     np.testing.assert_array_equal(stored(given, rows.kept), rows.values)
