@@ -64,8 +64,8 @@ def decide(
     alone = problem if problem.batch is None else replace(problem, batch=None)
     wanted = place_of(alone, m, n, k, place.name, aligned_output=aligned_output, dependent=dependent)
     model = partial(choose, target=machine, sm_count=place.sm_count, aligned_output=aligned_output, dependent=dependent)
-    chosen = model(problem, m, n, batch=batch, k=None if batch_invariant else k)
-    tiled = model(problem, m, n, batch=batch)
+    tiled = model(problem, m, n, batch=batch, k=k)
+    chosen = tiled if batch_invariant else model(problem, m, n, batch=batch, k=k, cuts=True)
     reasons: list[str] = []
     for origin, look in _SOURCES.items():
         try:
@@ -74,7 +74,7 @@ def decide(
                 reasons.append(f"no entry ({origin})")
                 continue
             if entry.shape is not None:
-                there = model(alone, *entry.shape[:2])
+                there = model(alone, *entry.shape[:2], k=entry.shape[2])
                 _check_tile(there, tiled, entry.shape)
             schedule = entry.usable(problem, machine)
             if batch_invariant and (schedule.cuts or schedule.tile.k != tiled.tile.k):

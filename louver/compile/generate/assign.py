@@ -5,7 +5,8 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 
 from louver.ir.sched import ops, staged
-from louver.isa.targets import WARPS_PER_WARPGROUP, Target
+from louver.ir.sched.gathered import GatherOp
+from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP, Target
 
 RING_ALIGNMENT = 1024
 """Bytes. A 128-byte-swizzled tile repeats every 1,024 bytes, and its descriptor's base offset is then 0."""
@@ -44,7 +45,7 @@ def _assign(kernel: ops.KernelOp, target: Target) -> None:
 
 
 def _count(kernel: ops.KernelOp, barrier: ops.BarriersOp, rings: list[ops.RingOp]) -> None:
-    """A full barrier counts the roles that fill its rings and their bytes; an empty one the warps that release it; one of
+    """A full barrier counts the roles that fill its rings, their bytes, and each thread that gathers; an empty one the warps that release it; one of
     invitations the other CTAs of the cluster.
     """
     name = barrier.sym_name.data
@@ -61,6 +62,7 @@ def _count(kernel: ops.KernelOp, barrier: ops.BarriersOp, rings: list[ops.RingOp
             arrivals += role.warpgroups.value.data * WARPS_PER_WARPGROUP
     if filled:
         barrier.transaction_bytes = ops.i32_attr(sum(r.bytes.value.data for r in rings if r.sym_name.data in filled))
+    arrivals += sum(WARPGROUP_THREADS for op in kernel.walk() if isinstance(op, GatherOp) and op.barriers.data == name)
     if any(isinstance(op, ops.InviteOp) and op.barriers.data == name for op in kernel.walk()):
         arrivals += kernel.cluster.value.data - 1
     if not arrivals:
