@@ -53,8 +53,6 @@ class Agent:
         match event.action.kind:
             case "wait_grids":
                 self.clock[GRIDS] = 1
-            case "walk":
-                pass
             case "acquire" | "wait":
                 position = event.position // len(self._stages(event, self.cta))
                 return self._wait(event, position - (event.action.kind == "acquire"))
