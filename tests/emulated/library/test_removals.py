@@ -65,6 +65,11 @@ STRUCTURES = {
         Schedule.of(tile_n=16, tile_k=128, stages=2),
         1,
     ),
+    "gathered-dependent": (
+        Problem("matmul", pattern="2:8@128", b_layout="n_major"),
+        Schedule.of(tile_n=16, tile_k=128, stages=2, dependent=True),
+        1,
+    ),
     "gathered-two-lists": (
         Problem("matmul", pattern="2:8@64", b_layout="n_major"),
         Schedule.of(tile_n=64, stages=3, store="bulk"),
