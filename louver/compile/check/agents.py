@@ -51,8 +51,8 @@ class Agent:
         """Do what the event says; False, and nothing done, while it must wait."""
         self._check_grids(event)
         match event.action.kind:
-            case "wait_grids":
-                self.clock[GRIDS] = 1
+            case "walk" | "wait_grids":
+                pass
             case "acquire" | "wait":
                 position = event.position // len(self._stages(event, self.cta))
                 return self._wait(event, position - (event.action.kind == "acquire"))
@@ -91,6 +91,8 @@ class Agent:
         return True
 
     def _check_grids(self, event: Event) -> None:
+        if event.action.kind == "wait_grids":
+            self.clock[GRIDS] = 1
         if event.action.open and not self.clock[GRIDS]:
             raise broken(
                 "a dependent kernel touches other memory than the sparse operand only when it knows that the grids before it have ended",
