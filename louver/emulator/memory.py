@@ -30,6 +30,7 @@ class Allocation:
 
     name: shown in errors. address: of the first byte. array: C-contiguous. data: the array's bytes, uint8 [size].
     initialised: bool [size], or None when the whole array counts as initialised. writable: False makes stores an error.
+    settled: no grid that may still run writes it.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Allocation:
     data: U8
     initialised: Mask | None
     writable: bool
+    settled: bool
 
     @property
     def size(self) -> int:
@@ -60,12 +62,20 @@ class GlobalMemory:
         self._next = FIRST_ADDRESS
 
     def add(
-        self, name: str, array: NDArray[Any], *, offset: int = 0, initialised: bool = True, writable: bool = True
+        self,
+        name: str,
+        array: NDArray[Any],
+        *,
+        offset: int = 0,
+        initialised: bool = True,
+        writable: bool = True,
+        settled: bool = False,
     ) -> Allocation:
         """Register `array`; it is not copied.
 
         array: C-contiguous, any dtype. offset: bytes added to the 256-byte aligned base, to emulate unaligned views.
-        initialised=False makes reads of bytes that the kernel has not written an error.
+        initialised=False makes reads of bytes that the kernel has not written an error. settled: a dependent launch may read it
+        while the grids before it still run.
         Raises ValueError for an array that is not contiguous, or is read-only while `writable`.
         """
         if not array.flags.c_contiguous:
@@ -76,7 +86,7 @@ class GlobalMemory:
             raise ValueError(f"{name}: the array is read-only; pass writable=False for an input")
         data = array.reshape(-1).view(np.uint8)
         shadow = None if initialised else np.zeros(data.size, np.bool_)
-        allocation = Allocation(name, self._next + offset, array, data, shadow, writable)
+        allocation = Allocation(name, self._next + offset, array, data, shadow, writable, settled)
         self._allocations.append(allocation)
         step = offset + data.size + REDZONE
         self._next += (step + BASE_ALIGNMENT - 1) // BASE_ALIGNMENT * BASE_ALIGNMENT
@@ -107,10 +117,10 @@ class GlobalMemory:
             raise UninitialisedError(f"a bulk copy reads bytes of {allocation.name} that were never written")
         return allocation.data[offset : offset + size].copy()
 
-    def gather(self, address: Bits, size: int, active: Mask, check: Check | None = None) -> U8:
-        """Load `size` bytes for each active lane: uint8 [32, size], zeros for inactive lanes."""
+    def gather(self, address: Bits, size: int, active: Mask, check: Check | None = None, *, aligned: bool = True) -> U8:
+        """Load `size` bytes for each active lane: uint8 [32, size], zeros for inactive lanes. aligned: addresses must be multiples of it."""
         out = np.zeros((len(address), size), np.uint8)
-        for lanes, allocation, offsets in self._resolve(address, size, active):
+        for lanes, allocation, offsets in self._resolve(address, size, active, aligned=aligned):
             index = _bytes(offsets, size)
             if check is not None:
                 check(allocation, index, lanes)
@@ -133,12 +143,12 @@ class GlobalMemory:
                 allocation.initialised[index] = True
 
     def _resolve(
-        self, address: Bits, size: int, active: Mask
+        self, address: Bits, size: int, active: Mask, *, aligned: bool = True
     ) -> list[tuple[NDArray[np.int64], Allocation, NDArray[np.int64]]]:
         """(lanes, allocation, byte offsets) for each allocation that the active lanes touch."""
         lanes = np.flatnonzero(active)
         wanted = address[lanes].astype(np.int64)
-        if not all_zero(wanted % size):
+        if aligned and not all_zero(wanted % size):
             bad = int(wanted[wanted % size != 0][0])
             raise MisalignedError(f"a {size}-byte access needs a multiple of {size}, got global address {bad:#x}")
         found: list[tuple[NDArray[np.int64], Allocation, NDArray[np.int64]]] = []

@@ -60,8 +60,11 @@ class WarpState(Protocol):
         ...
 
     # --- generic-proxy memory --------------------------------------------------------------------------------------
-    def load(self, space: Space, address: Bits, size: int) -> U8:
-        """`size` bytes for each active lane: uint8 [32, size]; inactive lanes read zeros. Checks bounds, alignment, initialisation."""
+    def load(self, space: Space, address: Bits, size: int, *, read_only: bool = False) -> U8:
+        """`size` bytes for each active lane: uint8 [32, size]; inactive lanes read zeros. Checks bounds, alignment, initialisation.
+
+        read_only: `.nc`, which takes for granted that nobody writes the bytes while the kernel runs.
+        """
         ...
 
     def store(self, space: Space, address: Bits, data: U8) -> None:
@@ -112,6 +115,10 @@ class WarpState(Protocol):
 
     def cluster_wait(self) -> Suspend | None: ...
 
+    def grid_wait(self) -> Suspend | None:
+        """`griddepcontrol.wait`; None once the grids before this one have ended."""
+        ...
+
     # --- fences ----------------------------------------------------------------------------------------------------
     def fence_proxy_async(self) -> None:
         """Generic-proxy shared-memory accesses of the active lanes become visible to the async proxy."""
@@ -130,14 +137,18 @@ class WarpState(Protocol):
         ...
 
     # --- asynchronous copies of single threads ---------------------------------------------------------------------
-    def async_copy(self, size: int, destination: Bits, source: Bits, ignore: Bits) -> None:
-        """Start a copy of `size` bytes a lane, global to own shared memory; zeros instead where `ignore` holds.
+    def async_copy(self, size: int, destination: Bits, source: Bits, count: Bits) -> None:
+        """Start a copy of `size` bytes a lane, global to own shared memory: `count` of them, then zeros.
 
         Both addresses are multiples of the size. It is part of the thread's open group, and done at any time until it is waited for.
         """
         ...
 
     def async_commit(self) -> None: ...
+
+    def async_arrive(self, address: Bits) -> None:
+        """One arrival of each active lane on the mbarrier at `address`, when the lane's copies so far are complete."""
+        ...
 
     def async_wait(self, pending: int) -> Suspend | None:
         """Wait until each active lane's groups but its newest `pending` are complete."""

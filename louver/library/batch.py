@@ -13,7 +13,7 @@ from math import prod
 from louver.frontend.problem import Batch, BLayout
 from louver.isa.wgmma import TRANSPOSABLE
 from louver.library.dense import DenseMatrix, Stored, axes_of, matrices, merged, stored
-from louver.library.request import Request
+from louver.library.request import Request, gathers
 from louver.library.rows import Rows, rows_in_place
 from louver.runtime.arrays import ArrayView
 
@@ -26,7 +26,7 @@ class Placement:
     """A request's arrays as matrices.
 
     dense: the operand as it lies, whose entries may be more than one axis. n, batch: N of each product, and how many there
-    are. own: whether each of them has a dense operand of its own. kind: as `Problem.batch`.
+    are. own: whether each of them has a dense operand of its own. kind: as `Problem.batch`. gathers: whether rows of K are gathered.
     """
 
     dense: DenseMatrix
@@ -36,10 +36,13 @@ class Placement:
     batch: int
     own: bool
     kind: Batch | None
+    gathers: bool
 
     @property
     def layout(self) -> BLayout:
         """How the kernel reads the dense operand, copied first if it must be. Tokens of several axes are only joined along K."""
+        if self.gathers:
+            return "n_major"
         whole = self.dense.n == self.n and self.dense.array.element.name in TRANSPOSABLE
         return "n_major" if whole and self.dense.layout == "n_major" else "k_major"
 
@@ -112,7 +115,7 @@ def _at(request: Request, out: ArrayView, leading: int) -> Placement:
         kind = "dense" if not request.weights else "both" if own else "sparse"
     if not own:
         dense = DenseMatrix(dense.array, dense.k, dense.n, dense.k_stride, dense.n_stride)
-    return Placement(dense, result, added, n, batch, own, kind)
+    return Placement(dense, result, added, n, batch, own, kind, gathers(request.s))
 
 
 def _dense(request: Request, leading: int) -> DenseMatrix:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Any, TypeAlias
 
 from louver.library.bind import Sized, bind_product, packed
 from louver.library.boxes import RecentMaps
 from louver.library.compiled import BuiltKernel
+from louver.library.forms import Operand
 from louver.library.fused import NOTHING_BOUND, Bound
-from louver.library.operand import DeviceOperand
 from louver.library.ranges import Cutting, Ranges, with_workspace
 from louver.library.rows import Rows
 from louver.runtime.driver import is_capturing
@@ -66,12 +65,12 @@ class Launcher:
     again.
     """
 
-    __slots__ = ("_cutting", "_maps", "_metadata", "_shape", "_types", "_values", "kernel", "signature")
+    __slots__ = ("_cutting", "_depth", "_maps", "_positions", "_shape", "_types", "_values", "kernel", "signature")
 
     def __init__(
         self,
         product: BuiltKernel[LoadedKernel],
-        operand: DeviceOperand,
+        operand: Operand,
         shape: tuple[int, ...],
         cutting: Cutting | None = None,
     ) -> None:
@@ -79,10 +78,10 @@ class Launcher:
         self._cutting = cutting
         self.kernel = product.kernel
         self.signature = product.signature
-        *leading, m, k = shape
-        self._shape = m, k
-        self._values = operand.rows(m, prod(leading))
-        self._metadata = operand.metadata.address
+        self._shape = shape[-2:]
+        self._values, self._positions = operand
+        gathers = any(each.name == "kept" for each in product.signature.parameters)
+        self._depth = self._values.inner if gathers else shape[-1]
         self._maps = RecentMaps()
         self._types = product.signature.types
 
@@ -101,12 +100,15 @@ class Launcher:
 
         def bind(given: Bound, to: int) -> BoundLaunch:
             places = {"a": self._values.held, "b": dense.held, "d": out.held}
-            values = bind_product(self.signature, sized, places, self._metadata, given, self._maps)
+            values = bind_product(self.signature, sized, places, self._positions, given, self._maps)
             return self.kernel.bound(sized.ctas, packed(self._types, values), to)
 
         if self._cutting is None or sized.cut is None:
             return bind(bound, stream)
         room = self._cutting.workspace(sized.cut)
+        if not sized.cut.cut:
+            # Every tile is whole: the kernel has no use for a workspace.
+            return bind(with_workspace(bound, 0, 0), stream)
 
         def bind_now(to: int) -> BoundLaunch:
             held = workspace(self.kernel.device.ordinal, to, *room)
@@ -115,7 +117,7 @@ class Launcher:
         return CapturedApart(bind_now, stream)
 
     def _ranges(self, cutting: Cutting, n: int, batch: int, planned: tuple[int, int]) -> Ranges:
-        (m, k), sm_count = self._shape, self.kernel.device.sm_count
+        m, k, sm_count = self._shape[0], self._depth, self.kernel.device.sm_count
         own = cutting.best(m, n, k, batch, sm_count)
         cut = cutting.best(m, planned[0], k, planned[1], sm_count)
         return cut.of(own.tiles) if own.tiles <= cut.tiles else own

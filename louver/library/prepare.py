@@ -14,7 +14,15 @@ from louver.frontend.epilogue import NO_EPILOGUE, Epilogue
 from louver.frontend.problem import MAX_SIZE, Batch, BLayout, Kind, Problem
 from louver.library.configure import TILE_N
 from louver.library.execute import schedule_for
-from louver.library.request import Accumulate, check_sparse, default_layout, output_element, problem, turned
+from louver.library.request import (
+    Accumulate,
+    check_place,
+    check_sparse,
+    default_layout,
+    output_element,
+    problem,
+    turned,
+)
 from louver.library.state import TensorState
 from louver.runtime.copy2d import load_copies
 from louver.runtime.device import Device, require_device
@@ -57,7 +65,8 @@ def preparation(
     """The products of `s` that calls with N in a range will use.
 
     n: one N, or the least and the greatest, 0 included. kind: as in `louver.plan`, by default "linear", or "matmul" of a weight
-    [..., K, N] that is sparse along K. bias (whether there will be one), out_dtype, layout, accumulate, batch_invariant: as there. device: ordinal, by default the current one's. epilogue: which other options there will be; that a weight is
+    [..., K, N] that is sparse along K. bias (whether there will be one), out_dtype, layout, accumulate, batch_invariant: as there. device:
+    ordinal, by default that of `s`, else the current one's. epilogue: which other options there will be; that a weight is
     gated need not be said. batch: how many dense operands there are, each with its product: by default as many as
     s [..., M, K] has matrices, else 1; with a batch of matrices 1 stands for one operand that they share.
     Raises ValueError or TypeError for arguments that no product has, NoDeviceError without a GPU.
@@ -68,16 +77,22 @@ def preparation(
     low, high = size_range(n)
     if not isinstance(epilogue, Epilogue):
         raise TypeError(f"epilogue is a louver.Epilogue, got {type(epilogue).__name__}")
-    chosen = layout or default_layout(kind, s.dtype)
+    chosen = layout or default_layout(kind, s, s.dtype)
     steps = replace(epilogue, gated=isinstance(s, GatedTensor))
     element = output_element(out_dtype, s.dtype, s.dtype, steps)
     count, entries = batch_of(s, batch)
     addend = "auto" if bias else None
     wanted = problem(kind, s, s.dtype, chosen, element, addend, steps, accumulate, entries)
-    place = (
-        require_device() if device is None else device_of(integer(device, "device is an ordinal, 0 for the first GPU"))
-    )
+    place = _place_of(s, device)
     return Preparation(s, low, high, wanted, place, count, batch_invariant)
+
+
+def _place_of(s: SparseTensor, device: int | None) -> Device:
+    if device is None:
+        return require_device() if s.device is None else device_of(s.device)
+    ordinal = integer(device, "device is an ordinal, 0 for the first GPU")
+    check_place(s, ordinal, "the product")
+    return device_of(ordinal)
 
 
 def prepare(wanted: Preparation) -> None:
@@ -104,13 +119,24 @@ def make_ready(
     stream: int = 0,
     *,
     batch_invariant: bool = False,
+    dependent: bool = False,
 ) -> None:
     """Make the launchers that calls of a problem with these N will use, with aligned and with other outputs."""
     state = s.derived.of(TensorState)
     m, k = s.shape[-2:]
     schedules = {
         # In order, so that kernels are compiled from the narrowest tile to the widest.
-        schedule_for(solved, m, n, k, place, aligned_output=aligned, batch=batch, batch_invariant=batch_invariant): None
+        schedule_for(
+            solved,
+            m,
+            n,
+            k,
+            place,
+            aligned_output=aligned,
+            batch=batch,
+            batch_invariant=batch_invariant,
+            dependent=dependent,
+        ): None
         for n in sizes
         for aligned in (True, False)
     }

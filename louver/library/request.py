@@ -13,6 +13,7 @@ from louver.formats.given import shown
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import NO_EPILOGUE, Activation, Epilogue
 from louver.frontend.problem import PRODUCTS, Batch, BLayout, Kind, Problem, modes_of
+from louver.ir.product import selection_of
 from louver.isa.wgmma import TRANSPOSABLE
 from louver.library.dense import check_output, named_view
 from louver.library.fused import Fused, Given, Target, fuse
@@ -128,8 +129,10 @@ def check_sparse(s: object, accumulate: object = "auto", axis: int = -1) -> None
     """
     if not isinstance(s, SparseTensor):
         raise TypeError(f"s must be a louver.SparseTensor, got {type(s).__name__}: use louver.compress(w, '2:4')")
-    if str(s.pattern) != "2:4":
-        raise ValueError(f"products take the pattern 2:4, got {s.pattern}")
+    if gathers(s) and s.dtype.name not in TRANSPOSABLE:
+        raise ValueError(
+            f"products of {s.pattern} gather rows of {' or '.join(TRANSPOSABLE)}, got {s.dtype}: convert the weight, or prune it to 2:4"
+        )
     if len(s.shape) < 2 or s.axis != len(s.shape) + axis:
         rule, instead = _SIDES[axis]
         raise ValueError(f"s must be {rule}, got shape {list(s.shape)}, axis {s.axis}: {instead}")
@@ -168,7 +171,16 @@ def operand_view(kind: Kind, s: SparseTensor, x: Any) -> ArrayView:
             f"{name} and s must have one element type, got {dense.element} and {s.dtype}: convert one (8-bit floats mix, and "
             "so do 8-bit integers)"
         )
+    check_place(s, dense.device, name)
     return dense
+
+
+def check_place(s: SparseTensor, ordinal: int | None, name: str) -> None:
+    """Raises ValueError for a tensor on a GPU whose product is to be on another one; host arrays are sent to the tensor's."""
+    if None not in (s.device, ordinal) and ordinal != s.device:
+        raise ValueError(
+            f"{name} and s must be on one GPU, got {name} on cuda:{ordinal} and s on cuda:{s.device}: move one, by s.to(…)"
+        )
 
 
 def output_element(
@@ -192,9 +204,16 @@ def output_element(
         ) from None
 
 
-def default_layout(kind: Kind, dense: ElementType) -> BLayout:
-    """How row-major data is read: tokens K-major, a matmul's operand N-major, unless the tensor cores cannot transpose it."""
-    return "n_major" if kind == "matmul" and dense.name in TRANSPOSABLE else "k_major"
+def gathers(s: SparseTensor) -> bool:
+    """Whether products of `s` gather rows of the dense operand. Raises ValueError for a pattern that none take."""
+    return selection_of(str(s.pattern)) == "indexed"
+
+
+def default_layout(kind: Kind, s: SparseTensor, dense: ElementType) -> BLayout:
+    """How row-major data is read: tokens K-major, a matmul's operand N-major, unless the tensor cores cannot transpose it; either
+    N-major where its rows are gathered.
+    """
+    return "n_major" if gathers(s) or (kind == "matmul" and dense.name in TRANSPOSABLE) else "k_major"
 
 
 def problem(
@@ -215,6 +234,7 @@ def problem(
         b=dense.name,
         out=out.name,
         accumulate=accumulate,
+        pattern=str(s.pattern),
         b_layout=layout,
         bias=None if bias is None else "row",
         bias_element=bias or "auto",

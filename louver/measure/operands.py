@@ -6,10 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from numpy.typing import NDArray
+
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.formats.tensor import SparseTensor
+from louver.library.forms import Operand, pitched
+from louver.library.rows import Rows
 from louver.measure.problems import GemmProblem
+from louver.runtime.memory import DeviceBuffer
 
 INT8_SCALE, INT8_MOST = 30.0, 127
 """Normal numbers times the scale, cut to the range and to whole numbers, are the integers that are multiplied."""
@@ -22,13 +27,14 @@ NEVER = -(2**31)
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """x: [N, K] and y: [N, M] torch tensors on the GPU.
+    """x: [N, K] and y: [N, M] torch tensors on the GPU. padded: x with tokens of zeros, as many as cuSPARSELt needs.
 
     dense: pruned weights, torch tensors [M, K] on the GPU. sparse: the same weights, compressed. One a set.
     """
 
     problem: GemmProblem
     x: Any
+    padded: Any
     y: Any
     dense: tuple[Any, ...]
     sparse: tuple[SparseTensor, ...]
@@ -52,10 +58,27 @@ def make_operands(torch: Any, problem: GemmProblem, sets: int) -> Operands:
         return converted(torch, torch.randn(rows, problem.k, generator=generator, device="cuda"), problem.dtype)
 
     x = draw(problem.n)
+    padded = x
+    if problem.padded_n > problem.n:
+        # Copied as raw bytes: PyTorch joins no 8-bit floats.
+        zeros = torch.zeros(
+            problem.padded_n - problem.n, x.shape[1] * x.element_size(), dtype=torch.uint8, device="cuda"
+        )
+        padded = torch.cat((x.view(torch.uint8), zeros)).view(x.dtype)
     y = torch.empty(problem.n, problem.m, dtype=torch_dtype(torch, problem.out), device="cuda")
     weights = [prune24(torch, draw(problem.m)) for _ in range(sets)]
     sparse = tuple(weight.compressed(torch, problem.dtype) for weight in weights)
-    return Operands(problem, x, y, tuple(weight.dense for weight in weights), sparse)
+    return Operands(problem, x, padded, y, tuple(weight.dense for weight in weights), sparse)
+
+
+def placed(values: NDArray[Any], positions: NDArray[Any], ordinal: int) -> Operand:
+    """A left operand that is no tensor's, on a device: values [rows, kept], and metadata or lists."""
+    whole = pitched(values)
+    held = [DeviceBuffer(each.nbytes, ordinal=ordinal) for each in (whole, positions)]
+    for buffer, each in zip(held, (whole, positions), strict=True):
+        buffer.write(each)
+    (rows, kept), pitch = values.shape, whole.shape[1] * whole.itemsize
+    return Operand(Rows(held[0].address, kept, rows, pitch, whole.itemsize, held), held[1].address)
 
 
 def torch_dtype(torch: Any, name: str) -> Any:

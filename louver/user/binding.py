@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from louver.compile.plan.layout import metadata_words
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import BoxParameter, Part, parameter_name
 from louver.formats.tensor import SparseTensor
@@ -17,6 +16,7 @@ from louver.isa.targets import Target
 from louver.library import bind
 from louver.library.boxes import Held
 from louver.library.compiled import BuiltKernel
+from louver.library.forms import Operand, ProductForms, forms_of
 from louver.library.fused import Bound
 from louver.library.rows import Rows
 from louver.runtime.driver import DriverError
@@ -55,8 +55,8 @@ class Machine(Protocol[K]):
 class Memory(Machine[K], Protocol[K, M]):
     """A machine on which kernels run."""
 
-    def product_operand(self, parts: Sequence[SparseTensor], words: int, entries: int) -> tuple[Rows, int]:
-        """The values of a product's sparse operand, as so many matrices, and the address of its metadata, so many words a load."""
+    def product_operand(self, parts: Sequence[SparseTensor], forms: ProductForms, entries: int) -> Operand:
+        """The sparse operand of a product in these forms, as so many matrices."""
         ...
 
     def tile_operand(self, argument: str, element: str) -> Mapping[Part, Held]:
@@ -110,12 +110,12 @@ def choose(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Ma
             raise error from None
     dense, out = (_rows(matrix, call, machine) for matrix in (product.dense, product.out))
     if not dense.aligned:
-        if hints.schedule:
+        if hints.schedule or nest.a.selection == "indexed":
             check_alignment(name, product, dense)
         return Chosen(machine.kernel("tiles"))
     schedule = None
     if not hints.schedule:
-        sizes = product.m, product.n, product.batch
+        sizes = product.m, product.n, product.k, product.batch
         schedule = schedule_of(nest, sizes, machine.target, machine.sm_count, aligned_output=out.bulk_writable)
     if schedule not in (None, kernel.launch.schedule):
         kernel = machine.kernel("bulk" if out.bulk_writable else "direct", schedule)
@@ -144,8 +144,7 @@ def _bind_product(kernel: BuiltKernel[K], product: ProductCall, call: Call, memo
     schedule = kernel.launch.schedule
     assert schedule is not None, "products have one"
     parts = [call.sparse[argument] for argument in product.sparse]
-    words = metadata_words(schedule, parts[0].dtype.name)
-    values, metadata = memory.product_operand(parts, words, product.entries)
+    values, positions = memory.product_operand(parts, forms_of(schedule, parts[0]), product.entries)
     dense, out = (_rows(matrix, call, memory) for matrix in (product.dense, product.out))
     maps = {"a": values, "b": dense, "d": out}
     pointers = {parameter_name(argument): memory.held(argument).address for argument in call.arrays}
@@ -153,7 +152,7 @@ def _bind_product(kernel: BuiltKernel[K], product: ProductCall, call: Call, memo
     sizes = product.m, product.n, product.k
     sized = bind.Sized.of(kernel.signature, sizes, maps, memory.sm_count)
     places = {name: rows.held for name, rows in maps.items()}
-    arguments = bind.bind_product(kernel.signature, sized, places, metadata, bound, memory.tensor_map)
+    arguments = bind.bind_product(kernel.signature, sized, places, positions, bound, memory.tensor_map)
     return BoundKernel(kernel, (sized.ctas, 1, 1), arguments)
 
 

@@ -36,6 +36,7 @@ class FakeDriver:
     CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared")
     CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING="non-blocking")
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED="relaxed")
+    CUlaunchAttributeID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION="programmatic")
     CUresult = int
     CUstream = int
 
@@ -123,22 +124,31 @@ class FakeDriver:
     def _cuStreamCreate(self, flags: str) -> str:
         return "own stream"
 
-    def _cuMemAlloc(self, nbytes: int) -> int:
+    def _cuMemAlloc(self, nbytes: int, stream: int = 0) -> int:
+        assert nbytes, "the driver refuses to allocate 0 bytes"
         block = (ctypes.c_char * (nbytes + 256))()
         address = -(-ctypes.addressof(block) // 256) * 256
         self.memory[address] = block
         return address
+
+    def CUlaunchConfig(self) -> SimpleNamespace:
+        return SimpleNamespace()
+
+    def CUlaunchAttribute(self) -> SimpleNamespace:
+        return SimpleNamespace(value=SimpleNamespace())
+
+    def _cuLaunchKernelEx(self, config: Any, function: str, table: int, extra: int) -> None:
+        grid = config.gridDimX, config.gridDimY, config.gridDimZ
+        block = config.blockDimX, config.blockDimY, config.blockDimZ
+        self._cuLaunchKernel(function, *grid, *block, config.sharedMemBytes, config.hStream, table, extra)
+
+    _cuMemAllocAsync = _cuMemAlloc
 
     def _cuLaunchKernel(self, *arguments: Any) -> None:
         # The first argument, as a kernel would read it.
         pointer = ctypes.c_void_p.from_address(arguments[9]).value
         if pointer is not None:
             self.reads.append(ctypes.c_uint64.from_address(pointer).value)
-
-    def _cuMemAllocAsync(self, nbytes: int, stream: int) -> int:
-        block = (ctypes.c_char * nbytes)()
-        self.memory[ctypes.addressof(block)] = block
-        return ctypes.addressof(block)
 
     def _cuMemFreeAsync(self, address: int, stream: int) -> None:
         del self.memory[address]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
+from louver.isa.async_copy import AsyncArrive, AsyncCommit, AsyncCopy, AsyncWait
 from louver.isa.barrier import (
     FenceMbarrierInit,
     MapShared,
@@ -68,6 +68,8 @@ from louver.isa.sync import (
     ClusterWait,
     FenceGpu,
     FenceProxyAsync,
+    GridWait,
+    LaunchDependents,
     SetMaxRegisters,
     WarpSync,
 )
@@ -143,6 +145,8 @@ def effect_forms() -> Iterator[Effect | Pure]:
         FenceGpu(),
         FenceMbarrierInit(),
         MapShared(),
+        LaunchDependents(),
+        GridWait(),
     )
     yield from (SetMaxRegisters("dec", 24), SetMaxRegisters("inc", 240))
     yield from (MbarrierInit(), MbarrierTryWait(), MbarrierInvalidate())
@@ -155,6 +159,7 @@ def effect_forms() -> Iterator[Effect | Pure]:
     yield from (CachePolicy("first"), CachePolicy("last"))
     yield from (BulkLoad(), BulkCommit(), BulkWait(0), BulkWait(3), BulkWait(0, reads_only=False))
     yield from (AsyncCopy(), AsyncCopy(8), AsyncCopy(4), AsyncCommit(), AsyncWait(0), AsyncWait(2))
+    yield from (AsyncCopy(partial=True), AsyncCopy(4, partial=True), AsyncArrive())
     yield from warp_products()
 
 

@@ -23,16 +23,19 @@ SYNCHRONISATION = (
     "barrier.",
     "cp.async.commit_group",
     "cp.async.wait_group",
+    "cp.async.mbarrier",
     "cp.async.bulk.commit_group",
     "cp.async.bulk.wait_group",
     "wgmma.fence",
     "wgmma.commit_group",
     "wgmma.wait_group",
     "setmaxnreg.dec",
+    "griddepcontrol.wait",
 )
 """Beginnings of the mnemonics that order things and compute nothing.
 
-`setmaxnreg.inc` is not among them: without it a kernel is slower, not wrong, unless a wgmma does not fit, which is checked.
+`setmaxnreg.inc` and `griddepcontrol.launch_dependents` are not among them: without them a kernel is slower, not wrong, unless a wgmma
+does not fit, which is checked.
 """
 
 WORK = (
@@ -42,6 +45,7 @@ WORK = (
     "ldmatrix",
     "cp.async.bulk.tensor",
     "cp.async.bulk.shared",
+    "cp.async.cg",
     "st",
     "atom",
 )

@@ -5,9 +5,11 @@ interleaving. The rules:
 
 - A stage is overwritten only after the last product that reads it has been waited for.
 - A product reads a stage after its bytes have arrived, and the metadata of its own step.
+- What threads have copied is read behind a proxy fence; a gather takes the list entries of its own step.
 - Phases count the arrivals and bytes that they get, and none can be mistaken for another.
 - Registers are refilled after their products; accumulators are read after all products.
 - Every wait ends; each stage that was acquired is released.
+- A dependent kernel copies stored values and metadata at once, and touches other memory after the grids before it.
 
 A bulk store waits for its own staging area in its lowering; the check requires that no other operation uses that area.
 """
@@ -25,6 +27,7 @@ from louver.compile.check.events import Event, Item, Walk, words_a_step
 from louver.compile.check.refuse import ProtocolError, broken
 from louver.compile.check.stages import Stage
 from louver.ir.sched import ops, staged
+from louver.ir.sched.gathered import GatherOp
 from louver.isa.prepack import WORDS
 
 ROUNDS = 3
@@ -60,7 +63,7 @@ def _check_memory(kernel: ops.KernelOp) -> None:
                 f"rings and barriers must not overlap in shared memory, got bytes {begin} to {last} for "
                 f"@{name}, and the next one (or the end) at {limit}"
             )
-    copied = {op.ring.data for op in kernel.walk() if isinstance(op, ops.BulkLoadOp | staged.CopyMetadataOp)}
+    copied = {op.ring.data for op in kernel.walk() if isinstance(op, ops.BulkLoadOp | staged.CopyMetadataOp | GatherOp)}
     for op in kernel.walk():
         if isinstance(op, ops.BulkStoreOp) and op.ring.data in copied:
             raise ProtocolError(
@@ -87,7 +90,7 @@ class Model:
     @classmethod
     def of(cls, kernel: ops.KernelOp, items: Sequence[Item]) -> Model:
         """A kernel's, whose shared memory is assigned, over these tiles or ranges of them."""
-        roles = [op for op in kernel.body.block.ops if isinstance(op, ops.RoleOp)]
+        roles = kernel.roles
         ctas = range(kernel.cluster.value.data)
         words = words_a_step(kernel)
         traces = {role: list(Walk(role, items, words).events()) for role in roles}
@@ -95,8 +98,9 @@ class Model:
         barriers = _barriers(kernel, len(holders))
         rings = [_rings(kernel) for _ in ctas]
         size = len(holders) + sum(len(stages) for each in barriers for stages in each.values())
+        clock = [*[0] * size, int(kernel.dependent is None)]
         agents = [
-            (Agent(index, cta, warps_of(single=role.single is not None), [0] * size, barriers, rings), traces[role])
+            (Agent(index, cta, warps_of(single=role.single is not None), [*clock], barriers, rings), traces[role])
             for index, (role, _, cta) in enumerate(holders)
         ]
         return cls(agents, [(role, number) for role, number, _ in holders], barriers)
@@ -146,8 +150,8 @@ def _items(kernel: ops.KernelOp) -> list[Item]:
         )
     pattern = [Item(0, 3 * unroll - 1), Item(0, unroll), Item(0, 1)]
     if any(op.ranges is not None for op in walks):
-        # The least that a range may begin at: a load of metadata, which need not be a round of the loop.
-        begin = WORDS // words_a_step(kernel)
+        # The least that a range may begin at: a load of metadata, which need not be a round of the loop, or any step.
+        begin = WORDS // (words_a_step(kernel) or WORDS)
         pattern += [Item(begin * turn, begin * turn + item.length) for turn, item in enumerate(pattern, 1)]
     items = list(pattern)
     while sum(item.length for item in items) < ROUNDS * depth + 1:
@@ -159,9 +163,9 @@ def _barriers(kernel: ops.KernelOp, agents: int) -> list[dict[str, list[Barrier]
     """Barriers of each CTA; their clocks' places follow the agents'."""
     declared = [op for op in kernel.body.block.ops if isinstance(op, ops.BarriersOp)]
     ctas = kernel.cluster.value.data
-    size = agents + ctas * sum(op.stages.value.data for op in declared)
-    indices: Iterator[int] = iter(range(agents, size))
-    return [{op.sym_name.data: _phased(op, indices, size) for op in declared} for _ in range(ctas)]
+    end = agents + ctas * sum(op.stages.value.data for op in declared)
+    indices: Iterator[int] = iter(range(agents, end))
+    return [{op.sym_name.data: _phased(op, indices, end + 1) for op in declared} for _ in range(ctas)]
 
 
 def _phased(op: ops.BarriersOp, indices: Iterator[int], size: int) -> list[Barrier]:
@@ -197,7 +201,10 @@ def _check_end(barriers: Mapping[str, Sequence[Barrier]], traces: Sequence[Seque
     taken = [event for trace in traces for event in trace if event.action.kind == "acquire"]
     for name, stages in barriers.items():
         for barrier in stages:
-            rounds = [e for e in taken if e.action.barriers == name and e.position % len(stages) == barrier.stage]
+            # Each time once, whether one role fills the stage or several do.
+            rounds = {
+                e.position for e in taken if e.action.barriers == name and e.position % len(stages) == barrier.stage
+            }
             if barrier.arrived or barrier.received or (rounds and barrier.phase != len(rounds)):
                 raise ProtocolError(
                     "every stage that is acquired is released, and every phase ends",

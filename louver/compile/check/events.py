@@ -11,6 +11,7 @@ from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.ir.sched import ops, staged
+from louver.ir.sched.gathered import GatherOp, LoadRowsOp, ProxyFenceOp
 from louver.ir.sched.types import MapType
 from louver.isa.prepack import WORDS, columns_per_load
 
@@ -19,6 +20,8 @@ Kind: TypeAlias = Literal[
     "invite",
     "expect",
     "load",
+    "gather",
+    "proxy_fence",
     "wait",
     "release",
     "metadata",
@@ -30,6 +33,8 @@ Kind: TypeAlias = Literal[
     "promote",
     "combine",
     "store",
+    "wait_grids",
+    "walk",
 ]
 
 
@@ -38,7 +43,7 @@ class Action:
     """The effect of an operation, each time that it runs.
 
     barriers: those that are waited for or arrived at. number: lag of a release, groups that a wait of products leaves in flight.
-    copy: of a load. reads: of products.
+    copy: of a load. reads: of products. open: whether it touches memory that grids before a dependent launch may use.
     """
 
     kind: Kind
@@ -48,6 +53,7 @@ class Action:
     number: int = 0
     copy: Copy | None = None
     reads: Reads | None = None
+    open: bool = False
 
 
 @dataclass(slots=True)
@@ -67,23 +73,25 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A bulk copy into a stage. offset, bytes: in the stage. share: bytes between CTAs' shares of a multicast, None for none."""
+    """A bulk copy into a stage. offset, bytes: in the stage, of one that threads make the whole of it (None). share: bytes between
+    CTAs' shares of a multicast, None for none.
+    """
 
     ring: str
     offset: int
-    bytes: int
+    bytes: int | None
     share: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """The operands that products read: rings, metadata words by register set.
+    """The operands that products read: rings, metadata words by register set (None where they take none).
 
     fresh: by product, in order, the block that it adds to and whether it begins that anew.
     """
 
     rings: tuple[str, ...]
-    register_set: int
+    register_set: int | None
     words: frozenset[int]
     fresh: tuple[tuple[int, bool], ...] = ()
 
@@ -137,6 +145,8 @@ class Walk:
                 yield from self._one(op)
 
     def _tiles(self, op: ops.TilesOp) -> Iterator[Event]:
+        if op.entries is not None:
+            yield Event(Action("walk", op, self.role.sym_name.data, open=True), 0, 0, 0)
         if op.ahead is not None:
             yield from self._ahead(op, 0)
         for tile, item in enumerate(self.items):
@@ -187,7 +197,7 @@ class Walk:
             return
         if isinstance(op, ops.CombineOp):
             # It reads the sums that the store in it reads: the same rules, before and in the region.
-            yield Event(Action("combine", op, self.role.sym_name.data), self.tile, self.step, self.position)
+            yield Event(Action("combine", op, self.role.sym_name.data, open=True), self.tile, self.step, self.position)
         if isinstance(op, staged.OneThreadOp | ops.CombineOp):
             # What one thread learns the others learn at the wait that follows, which it lets pass.
             for inner in op.body.block.ops:
@@ -205,6 +215,9 @@ class Walk:
         match op:
             case ops.LoadMetadataOp():
                 return self._metadata(op)
+            case LoadRowsOp():
+                begin = self._value(op.step) + op.ahead.value.data
+                return Fill(ROWS, self.tile, {0: begin} if begin < self.items[self.tile].last else {})
             case staged.ReadMetadataOp():
                 return Fill(op.set.value.data, self.tile, dict.fromkeys(range(self.words), self.step))
             case _:
@@ -225,18 +238,24 @@ class Walk:
 
 
 def words_a_step(kernel: ops.KernelOp) -> int:
-    """Metadata words that a lane needs for a K step of one block of 64 rows."""
+    """Metadata words that a lane needs for a K step of one block of 64 rows; 0 where products take none."""
+    if not kernel.mma.sparse.data:
+        return 0
     return kernel.tile.data[2].value.data * WORDS // columns_per_load(kernel.mma.a.data)
 
 
+ROWS = -1
+"""The register set that holds entries of lists, whose one word is a step's entries."""
+
 _PLAIN: Mapping[type[Operation], Kind] = {
+    LoadRowsOp: "metadata",
+    ProxyFenceOp: "proxy_fence",
     ops.LoadMetadataOp: "metadata",
     ops.MmaFenceOp: "fence",
     ops.MmaCommitOp: "commit",
     ops.ClearOp: "clear",
     ops.PromoteOp: "promote",
-    ops.StoreOp: "store",
-    ops.BulkStoreOp: "store",
+    ops.WaitGridsOp: "wait_grids",
 }
 """Operations of which there is no more to say."""
 
@@ -260,7 +279,9 @@ def _action(op: Operation, role: str) -> Action | None:
         case ops.ReleaseOp():
             return Action("release", op, role, op.barriers.data, op.lag.value.data)
         case ops.BulkLoadOp():
-            return Action("load", op, role, op.barriers.data, copy=_copy(op))
+            return Action("load", op, role, op.barriers.data, copy=_copy(op), open=_map(op).operand.data != "a")
+        case GatherOp():
+            return Action("gather", op, role, op.barriers.data, copy=Copy(op.ring.data, 0, None, None), open=True)
         case staged.CopyMetadataOp():
             return Action("load", op, role, op.barriers.data, copy=Copy(op.ring.data, 0, op.bytes.value.data, None))
         case staged.ReadMetadataOp():
@@ -269,6 +290,8 @@ def _action(op: Operation, role: str) -> Action | None:
             before = op.prev_op
             again = isinstance(before, ops.MmaOp) and _source(before) == _source(op)
             return None if again else Action("mma", op, role, reads=_reads(op))
+        case ops.StoreOp() | ops.BulkStoreOp():
+            return Action("store", op, role, open=True)
         case ops.MmaWaitOp():
             return Action("mma_wait", op, role, number=op.pending.value.data)
         case _ if op.name.startswith("sched."):
@@ -277,11 +300,15 @@ def _action(op: Operation, role: str) -> Action | None:
             return None
 
 
-def _copy(op: ops.BulkLoadOp) -> Copy:
+def _map(op: ops.BulkLoadOp) -> MapType:
     if not isinstance(op.map.type, MapType):
         raise TypeError(f"a bulk copy reads through a tensor map, got {op.map.type}")
+    return op.map.type
+
+
+def _copy(op: ops.BulkLoadOp) -> Copy:
     share = None if op.multicast is None else op.multicast.data[2].value.data
-    return Copy(op.ring.data, op.offset.value.data, op.map.type.box_bytes, share)
+    return Copy(op.ring.data, op.offset.value.data, _map(op).box_bytes, share)
 
 
 def _source(op: ops.MmaOp) -> tuple[object, ...]:
@@ -294,6 +321,6 @@ def _reads(op: ops.MmaOp) -> Reads:
     while isinstance(following, ops.MmaOp) and _source(following) == _source(op):
         run.append(following)
         following = following.next_op
-    words = frozenset(each.word.value.data for each in run)
+    words = frozenset(each.word.value.data for each in run if each.word is not None)
     fresh = tuple((each.block.value.data, each.fresh is not None) for each in run)
-    return Reads((op.a.data, op.b.data), op.set.value.data, words, fresh)
+    return Reads((op.a.data, op.b.data), None if op.set is None else op.set.value.data, words, fresh)

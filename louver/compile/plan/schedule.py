@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from louver.formats.pattern import Pattern
+from louver.ir.product import selection_of
 from louver.isa.targets import Target
 
 STEPS = (64, 128)
@@ -133,6 +136,28 @@ class Work:
         _one_of("work", self.unit, ("tiles", "ranges"), '"tiles" or "ranges"')
 
 
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Who shares an SM. resident: CTAs that it has room for, each with that part of its registers and shared memory.
+
+    dependent: the kernel may begin while the kernels before it in its stream end. It copies stored values and metadata at once,
+    and touches all other memory after those kernels. Half of the room is then for the next kernel.
+    """
+
+    resident: Literal[1, 2, 4] = 1
+    dependent: bool = False
+
+    def __post_init__(self) -> None:
+        _one_of("resident", self.resident, (1, 2, 4), "1, 2 or 4 CTAs of an SM")
+        if type(self.dependent) is not bool:
+            raise ValueError(f"dependent is True or False, got {self.dependent!r}")
+
+    @property
+    def ctas(self) -> int:
+        """CTAs of one launch on an SM."""
+        return max(1, self.resident // 2) if self.dependent else self.resident
+
+
 FIELDS: Mapping[str, tuple[str, str]] = {
     "tile_m": ("tile", "m"),
     "tile_n": ("tile", "n"),
@@ -148,6 +173,8 @@ FIELDS: Mapping[str, tuple[str, str]] = {
     "in_flight": ("ring", "in_flight"),
     "l2": ("order", "l2"),
     "work": ("work", "unit"),
+    "resident": ("occupancy", "resident"),
+    "dependent": ("occupancy", "dependent"),
 }
 """A schedule's fields as hints, tables and records name them: which record has each, and under which name."""
 
@@ -162,6 +189,7 @@ class Schedule:
     store: Store = Store()
     order: Order = Order()
     work: Work = Work()
+    occupancy: Occupancy = Occupancy()
 
     def __post_init__(self) -> None:
         rows = 64 * self.roles.consumers
@@ -223,27 +251,53 @@ def accumulator_registers(schedule: Schedule, accumulator: str, *, promoted: boo
     return schedule.blocks * columns * (2 if promoted else 1)
 
 
-def check_registers(schedule: Schedule, accumulator: str, target: Target, *, promoted: bool) -> None:
+def check_registers(schedule: Schedule, accumulator: str, target: Target, *, promoted: bool, lists: int = 0) -> None:
     """Raises ValueError for sums that a consumer's registers cannot hold. Targets that share out no registers are not checked."""
     if not target.setmaxnreg_step:
         return
     needed = accumulator_registers(schedule, accumulator, promoted=promoted) + WORKING_REGISTERS
-    _, held = register_split(schedule, target)
+    _, held = register_split(schedule, target, lists=lists)
     if needed > min(held, target.registers_per_thread):
         kind = f"promoted {accumulator}" if promoted else accumulator
+        beside = f", with {schedule.occupancy.resident} CTAs on an SM," if schedule.occupancy.resident > 1 else ""
         raise ValueError(
-            f"a thread of {schedule.roles.consumers} consumer warpgroups has {held} registers, got a tile of {schedule.tile.m}×"
+            f"a thread of {schedule.roles.consumers} consumer warpgroups{beside} has {held} registers, got a tile of {schedule.tile.m}×"
             f"{schedule.tile.n} whose {kind} sums and the rest need {needed}: use a smaller tile"
         )
 
 
-def register_split(schedule: Schedule, target: Target) -> tuple[int, int]:
+def list_rows(pattern: str, schedule: Schedule) -> int:
+    """Rows of a left operand of vectors N:M@L that share a list of rows of the dense operand: the tile's, or as many of them as make whole
+    windows, where these are whole warpgroups' rows.
+    """
+    rows = math.gcd(Pattern.parse(pattern).length, schedule.tile.m)
+    return schedule.tile.m if rows % (schedule.tile.m // schedule.roles.consumers) else rows
+
+
+def lists_of(pattern: str | None, schedule: Schedule) -> int:
+    """Lists of rows of the dense operand that a tile has, each with rows of its own in a stage; 0 where nothing is gathered."""
+    if pattern is None or selection_of(pattern) != "indexed":
+        return 0
+    return schedule.tile.m // list_rows(pattern, schedule)
+
+
+GATHERING_REGISTERS = 28
+"""Registers of a producer's thread that gathers, beside entries of lists and places of a stage: addresses, sizes."""
+
+GATHERED_LINES = 16
+"""Lines of a stage that a producer warpgroup fills at a time: 8 threads a line of 128 bytes."""
+
+
+def register_split(schedule: Schedule, target: Target, *, lists: int = 0) -> tuple[int, int]:
     """setmaxnreg targets (producer, consumer): the CTA's registers shared out so that consumers hold their accumulators.
 
-    A CTA begins with as many registers a thread as all of its threads can have, in whole steps; more there are not to share.
+    lists: of rows to gather, in a tile. All threads of the producer copy then, in place of one that begins copies.
+    A CTA begins with as many registers a thread as all threads of an SM can have, in whole steps; more there are not to share.
     """
     step = target.setmaxnreg_step
-    entry = target.registers_per_sm // schedule.roles.threads // step * step
+    entry = target.registers_per_sm // (schedule.roles.threads * schedule.occupancy.resident) // step * step
     producer = target.setmaxnreg_min
+    if lists:
+        producer = -(-(GATHERING_REGISTERS + (lists + 1) * schedule.tile.k // GATHERED_LINES) // step) * step
     consumer = (entry * (1 + schedule.roles.consumers) - producer) // schedule.roles.consumers
     return producer, min(target.setmaxnreg_max, consumer // step * step)

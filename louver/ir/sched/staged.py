@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from xdsl.dialects.builtin import I32, IntegerAttr, IntegerType, SymbolNameConstraint
+from xdsl.ir import Operation
 from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
@@ -21,9 +22,10 @@ from louver.ir.sched.types import PointerType
 
 @irdl_op_definition
 class OneThreadOp(IRDLOperation):
-    """The warpgroup's first thread runs the region, which begins copies; the others go on to the wait for them that follows.
+    """The warpgroup's first thread runs the region, which begins copies; the others go on, to the wait for them if they use them.
 
-    That wait is part of the rule: what the one thread has waited for, the others know when the copies that came after have arrived.
+    Where the one thread waits for something, that wait is part of the rule: the others know of it when the copies that came after
+    have arrived.
     """
 
     name = "sched.one_thread"
@@ -32,6 +34,8 @@ class OneThreadOp(IRDLOperation):
     assembly_format = "$body attr-dict"
 
     def verify_(self) -> None:
+        if not any(isinstance(op, ops.AcquireOp | ops.WaitOp) for op in self.body.block.ops):
+            return
         expected = {op.barriers.data for op in self.body.block.ops if isinstance(op, ops.ExpectOp)}
         following = self.next_op
         if not isinstance(following, ops.WaitOp) or following.barriers.data not in expected:
@@ -62,6 +66,12 @@ class CopyMetadataOp(IRDLOperation):
         "$metadata `[` $row `,` $step `]` (`entry` $entry^ `:` type($entry))? `to` $ring `bytes` $bytes `on` $barriers"
         " `:` type($metadata) `,` type($row) `,` type($step) attr-dict"
     )
+
+
+def filled_rings(scope: Operation, barriers: str) -> set[str]:
+    """Rings that the operations in `scope` copy into, of which these barriers count the bytes."""
+    copies = (op for op in scope.walk() if isinstance(op, ops.BulkLoadOp | CopyMetadataOp))
+    return {op.ring.data for op in copies if op.barriers.data == barriers}
 
 
 @irdl_op_definition

@@ -74,7 +74,19 @@ PROBLEMS = {
         Schedule.of(tile_n=64, stages=3),
     ),
     "linear-ranges": (Problem("linear", bias="row"), Schedule.of(tile_n=16, stages=3, work="ranges")),
+    "linear-dependent": (
+        Problem("linear", bias="row"),
+        Schedule.of(tile_n=16, stages=3, metadata="stage", resident=2, dependent=True),
+    ),
     "matmul-int8": (Problem("matmul", "s8", "u8", "s32", bias="row"), Schedule.of(tile_n=48, tile_k=128)),
+    "matmul-dense": (
+        Problem("matmul", pattern=None, b_layout="n_major"),
+        Schedule.of(tile_n=64, tile_k=128, stages=3),
+    ),
+    "matmul-gathered": (
+        Problem("matmul", "bf16", "bf16", "bf16", pattern="2:8@64", b_layout="n_major"),
+        Schedule.of(tile_n=64, stages=3),
+    ),
 }
 
 
@@ -109,12 +121,14 @@ def test_stages_do_not_overlap_and_bytes_add_up(name: str) -> None:
         assert start + size <= following
     assert spans[-1][0] + spans[-1][1] == kernel.shared_bytes.value.data
     full = next(op for op in barriers if op.sym_name.data == "full")
-    # One row of the sparse tile holds half its columns; the dense tile all of them.
-    stored = schedule.tile.k * (schedule.tile.m // 2 + schedule.tile.n)
+    # One row of a 2:4 tile holds half its columns, others all of them; of gathered rows no bytes are announced.
+    columns = 0 if problem.gathers else schedule.tile.n
+    stored = schedule.tile.k * (schedule.tile.m // (2 if problem.pattern == "2:4" else 1) + columns)
     expected = stored * element_type(problem.a).bytes
     if schedule.ring.metadata == "stage":
         expected += schedule.tile.m * schedule.tile.k // 8
     assert full.transaction_bytes.value.data == expected
+    assert full.arrivals.value.data == (129 if problem.gathers else 1)
     empty = next(op for op in barriers if op.sym_name.data == "empty")
     assert empty.arrivals.value.data == 4 * schedule.roles.consumers
     invited = [op.arrivals.value.data for op in barriers if op.sym_name.data == "invited"]
@@ -128,6 +142,20 @@ def test_signature_round_trips_through_json(name: str) -> None:
     assign_shared_memory(module, SM_90A)
     signature = read_signature(module)
     assert from_json(Signature, to_json(signature)) == signature
+
+
+def test_ctas_by_the_room_of_an_sm() -> None:
+    """As many on an SM as it has room for, of which a dependent launch leaves half to the next one; in whole clusters."""
+
+    def ctas(**fields: object) -> int:
+        schedule = Schedule.of(tile_n=16, stages=3, **fields)
+        module = generate(nest_of(Problem("linear"), schedule), schedule, SM_90A)
+        assign_shared_memory(module, SM_90A)
+        return grid(read_signature(module), 1 << 20, 16, 132)
+
+    assert [ctas(resident=each) for each in (1, 2, 4)] == [132, 264, 528]
+    assert [ctas(resident=each, dependent=True) for each in (1, 2, 4)] == [132, 132, 264]
+    assert [ctas(resident=each, cluster=2) for each in (1, 2, 4)] == [132, 264, 528]
 
 
 def test_grid_is_one_cta_a_tile_and_at_most_one_an_sm() -> None:
@@ -151,10 +179,12 @@ def test_a_schedule_has_tiles_of_its_own() -> None:
     )
 
 
-def test_a_dense_left_operand_is_refused() -> None:
+def test_a_left_operand_that_no_unit_multiplies_is_refused() -> None:
     nest = nest_of(Problem(), Schedule())
-    with pytest.raises(ValueError, match="must be 2:4 sparse .* got pattern None"):
-        generate(replace(nest, a=replace(nest.a, pattern=None)), Schedule(), SM_90A)
+    with pytest.raises(ValueError, match="the left operand must have K contiguous, got M contiguous in a"):
+        generate(replace(nest, a=replace(nest.a, k_major=False)), Schedule(), SM_90A)
+    with pytest.raises(ValueError, match="products take the pattern 2:4 .* got 1:2"):
+        generate(replace(nest, a=replace(nest.a, pattern="1:2")), Schedule(), SM_90A)
 
 
 def test_stages_that_do_not_fit_are_refused() -> None:

@@ -15,6 +15,7 @@ import pytest
 import louver
 from louver.ir.conditions import Conditions
 from louver.library.compiled import _loaded
+from louver.library.forms import Metadata, TileMetadata
 from louver.user.compiled import Wanted
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
@@ -44,10 +45,12 @@ def call(kernel: JitKernel, known: dict[str, Any], grid: Any = GRID) -> None:
 
 def test_a_launch_binds_what_the_kernel_reads(gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor) -> None:
     torch.stream = 77
-    known = arguments(s)
-    call(kept_kernel("made_descriptors"), known)
+    known, kernel = arguments(s), kept_kernel("made_descriptors")
+    call(kernel, known)
     (launch,) = gpu.launches
-    assert launch.stream == 77 and launch.grid == 4
+    schedule = kernel.explain(**known).schedule
+    assert schedule is not None
+    assert launch.stream == 77 and launch.grid == -(-M // schedule.tile.m) * -(-N // schedule.tile.n)
     read = launch.arguments
     assert (read["M"], read["N"], read["K"]) == (M, N, K)
     assert read["b_map"] == Map(known["b"].address, K, N, K * 2)
@@ -296,7 +299,9 @@ def test_operands_that_bulk_copies_cannot_read_go_to_register_tiles(
     encoded = len(gpu.calls)
     call(kernel, known)
     assert [name for name, _ in gpu.calls[encoded:]] == ["cuLaunchKernel"]
-    with pytest.raises(ValueError, match="reads 'b' by bulk copies, .* multiples of 16 bytes, .* 514 bytes apart: pad"):
+    with pytest.raises(
+        ValueError, match="copies 'b' in pieces of 16 bytes, .* multiples of 16 bytes, .* 514 bytes apart: pad"
+    ):
         kept_kernel("made_descriptors", stages=3)[GRID](**known)
 
 
@@ -307,6 +312,24 @@ def test_capturing_wants_tiles_uploaded_too(gpu: FakeGpu, torch: FakeTorch, s: l
     torch.stream = 0xCA
     with pytest.raises(RuntimeError, match="must be uploaded before its stream is captured"):
         call(kernel, known | {"a": louver.compress(s.dense(), "2:4")})
+
+
+def test_sparse_tensors_on_the_gpu_are_read_in_place(
+    gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor, rng: np.random.Generator
+) -> None:
+    kernel, t = kept_kernel("made_descriptors"), s.to("cuda")
+    known = arguments(t)
+    call(kernel, known)
+    read = gpu.launches[-1].arguments
+    assert isinstance(read["a_map"], Map) and read["a_map"].address == t.values.address
+    call(kernel, known | {"b": Tensor((N, K), strides=(K + 1, 1)), "stride_b": K + 1})
+    read = gpu.launches[-1].arguments
+    assert read["a"] == t.values.address, "rows without gaps serve register tiles too"
+    sizes = sorted(arguments[0] for arguments in gpu.called("cuMemAllocAsync"))
+    assert sizes == sorted(form.nbytes(t) for form in (Metadata(4), TileMetadata("f16"))), "metadata, nothing else"
+    known["a"] = s.to(1)
+    with pytest.raises(ValueError, match="arrays must be in one place, got 'b' on device 0 and 'a' on device 1"):
+        call(kernel, known)
 
 
 def test_gate_and_up_become_one_operand_once(
@@ -338,9 +361,9 @@ def test_gate_and_up_become_one_operand_once(
 
 def test_hints_make_another_kernel(gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor) -> None:
     known = arguments(s)
-    for hints in ({}, {"consumers": 1}, {"stages": 3}, {}):
+    for hints in ({}, {"consumers": 2}, {"stages": 3}, {}):
         kept_kernel("made_descriptors", **hints)[GRID](**known)
-    assert [launch.kernel.kernel.threads for launch in gpu.launches] == [384, 256, 384, 384]
+    assert [launch.kernel.kernel.threads for launch in gpu.launches] == [256, 384, 384, 256]
     assert len(_loaded()) == 3
     kept_kernel("made_descriptors")[GRID](**known, stages=3, num_stages=3, num_warps=8)
     assert gpu.launches[-1].kernel.signature.shared_bytes == gpu.launches[2].kernel.signature.shared_bytes

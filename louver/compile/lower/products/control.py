@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 
 from xdsl.ir import Block
 
-from louver.compile.lower.products import bulk_store, operands, ranges
+from louver.compile.lower.products import bulk_store, gather, operands, ranges
 from louver.compile.lower.products.batch_indices import entries_of, load_entry
 from louver.compile.lower.products.state import Lowering, Origin, RolePosition, TileState, TileWalk
 from louver.ir.sched import ops, staged
+from louver.isa.instruction import LANES
+from louver.isa.sync import LaunchDependents
 from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP
 from louver.ptx.module import Address, Imm, Reg
 
@@ -18,8 +20,13 @@ LowerBlock = Callable[[Block], None]
 
 
 def enter(low: Lowering) -> None:
-    """Thread indices, sizes and counts that every role needs; initialise the barriers before anybody waits."""
+    """Thread indices, sizes and counts that every role needs; initialise the barriers before anybody waits.
+
+    The next grid may begin at once, if its launch is dependent: it waits for what this one writes.
+    """
     k, named = low.k, low.named
+    if low.kernel.dependent is not None:
+        k.emit(LaunchDependents())
     named["tid"] = k.special("%tid.x")
     # A shuffled warp index is known to be the same over the warp, so that branches on it are uniform.
     named["warp"] = k.shuffle(k.shr(named["tid"], 5), 0)
@@ -28,7 +35,8 @@ def enter(low: Lowering) -> None:
         named["rank"] = k.special("%cluster_ctarank")
     tile_m, tile_n, tile_k = low.tile
     sizes = low.sizes
-    named["steps"] = k.shr(k.add(sizes["K"], tile_k - 1), tile_k.bit_length() - 1)
+    # Lists name the rows of K that are summed, so many of them.
+    named["steps"] = k.shr(k.add(sizes.get("kept", sizes["K"]), tile_k - 1), tile_k.bit_length() - 1)
     rows = tile_m * low.cluster
     named["tiles_m"] = k.div(k.add(sizes["M"], rows - 1), rows)
     named["tiles_n"] = k.div(k.add(sizes["N"], tile_n - 1), tile_n)
@@ -58,33 +66,40 @@ def leave(low: Lowering) -> None:
         low.k.cluster_sync()
 
 
-def lower_role(low: Lowering, role: ops.RoleOp, lower_block: LowerBlock) -> None:
-    """One branch of the kernel: its warpgroups take their registers and run the body."""
-    k = low.k
+def lower_roles(low: Lowering, roles: Sequence[ops.RoleOp], lower_block: LowerBlock) -> None:
+    """One branch of the kernel: warpgroups take their registers, and they or single threads of theirs run these roles."""
+    k, role = low.k, roles[0]
     first = role.first.value.data * WARPS_PER_WARPGROUP
     last = first + role.warpgroups.value.data * WARPS_PER_WARPGROUP
-    single = role.single is not None
     inside = k.setp("lt", "u32", k.sub(low.named["warp"], first), last - first)
     with k.if_(inside, uniform=True):
         if role.registers is not None:
-            k.setmaxnreg(role.registers.value.data, "dec" if single else "inc")
+            k.setmaxnreg(role.registers.value.data, "inc" if _multiplies(role) else "dec")
         low.warpgroup = k.shr(k.sub(low.named["warp"], first), 2)
         low.warpgroups = role.warpgroups.value.data
-        if single:
-            elected = k.setp("eq", "u32", low.named["tid"], first * 32)
+        for each in roles:
+            if each.single is None:
+                _start_role(low, each, lower_block)
+                continue
+            elected = k.setp("eq", "u32", low.named["tid"], (first + each.elected) * LANES)
             with k.if_(elected):
-                _start_role(low, role, lower_block)
-        else:
-            _start_role(low, role, lower_block)
+                _start_role(low, each, lower_block)
 
 
 def _start_role(low: Lowering, role: ops.RoleOp, lower_block: LowerBlock) -> None:
     k = low.k
+    low.role = role
     low.position = RolePosition(stage=k.mov(0), parity=k.mov(0), previous=k.mov(0))
-    if any(isinstance(inner, ops.MmaOp) for inner in role.walk()):
+    if _multiplies(role):
         tile_m, _, _ = low.tile
         operands.open_consumer(low, role, tile_m // (64 * role.warpgroups.value.data))
+    elif low.gathers is not None:
+        gather.open_gatherer(low, low.gathers)
     lower_block(role.body.block)
+
+
+def _multiplies(role: ops.RoleOp) -> bool:
+    return any(isinstance(inner, ops.MmaOp) for inner in role.walk())
 
 
 def one_thread(low: Lowering, op: staged.OneThreadOp, lower_block: LowerBlock) -> None:
@@ -123,6 +138,8 @@ def lower_tiles(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock) -> None
             loop.repeat_if(k.setp("lt", "u32", tile, total))
     if any(isinstance(inner, ops.BulkStoreOp) for inner in op.body.walk()):
         bulk_store.drain(low)
+    if low.gathers is not None and low.gathers in op.body.walk():
+        gather.drain(low)
 
 
 def next_tile(low: Lowering, op: ops.NextTileOp, lower_block: LowerBlock) -> None:
@@ -138,7 +155,8 @@ def next_tile(low: Lowering, op: ops.NextTileOp, lower_block: LowerBlock) -> Non
 def _begin(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock, at: Origin) -> None:
     if op.ahead is None:
         return
-    operands.open_tile(low, op, at)
+    if low.kernel.mma.sparse.data:
+        operands.open_tile(low, op, at)
     _bind(low, op.ahead.block, at)
     lower_block(op.ahead.block)
 
