@@ -36,11 +36,10 @@ def matmul(
 
         out_scale · activation(alpha · scale · dense_scale · (a @ b) + bias + dense_bias + beta · c)
 
-        s: 2:4 sparse along K, f16, bf16, e4m3, e5m2, s8 or u8, on the host or on the dense operand's GPU. Of other patterns N:M, f16 or
+    s: 2:4 sparse along K, f16, bf16, e4m3, e5m2, s8 or u8, on the host or on the dense operand's GPU. Of other patterns N:M, f16 or
     bf16, rows of the dense operand are gathered; it is read in place where N has unit stride and a 16-byte pitch. The dense operand: the
-    same element type (8-bit floats mix, and so
-    do 8-bit integers), on a GPU or on the host, any strides; rows or columns of unit stride and 16-byte pitch are read in
-    place, of 8-bit types those along K only, anything else is copied first. out: an array to write, its rows contiguous, not
+    same element type (8-bit floats mix, and so do 8-bit integers), on a GPU or on the host, any strides; rows or columns of unit
+    stride and 16-byte pitch are read in place, of 8-bit types those along K only, anything else is copied first. out: an array to write, its rows contiguous, not
     overlapping an input (it may be `c` itself); by default a new array of the dense operand's kind.
     Leading axes of b are a batch, which one launch computes; s [..., M, K] is a batch of sparse matrices, with b [K, N] for all
     of them or [..., K, N] with the same leading axes. A batch is read in place where one stride that is a multiple of 16 bytes
