@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from louver.formats.dtypes import multiplied_as
 from louver.formats.pattern import Pattern
 from louver.frontend.epilogue import ADDENDS, NO_EPILOGUE, Epilogue
 from louver.isa.wgmma import ACCUMULATORS, FP8, INTEGER, TRANSPOSABLE
@@ -29,6 +30,7 @@ PRODUCTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("f16", "f16"): ("f16", "bf16", "f32", *EIGHT_BITS),
     ("bf16", "bf16"): ("bf16", "f16", "f32", *EIGHT_BITS),
     **{(a, b): ("bf16", "f16", "f32", *EIGHT_BITS) for a in FP8 for b in FP8},
+    ("f32", "f32"): ("f32", "bf16", "f16", *EIGHT_BITS),
     **{(a, b): ("s32", "f16", "bf16", "f32", *EIGHT_BITS) for a in INTEGER for b in INTEGER},
 }
 """Element types of (sparse, dense) operand, and the output types that go with them, a library call's default first.
@@ -43,7 +45,12 @@ BIAS: dict[str, tuple[str, ...]] = {"f32": ADDENDS, "s32": ("s32",)}
 
 def accumulator_of(operand: str) -> str:
     """The accumulator of products of that element type: "f32" or "s32", the widest that the hardware has."""
-    return ACCUMULATORS[operand, operand][0]
+    return _accumulators(operand)[0]
+
+
+def _accumulators(operand: str) -> tuple[str, ...]:
+    unit = multiplied_as(operand)
+    return ACCUMULATORS[unit, unit]
 
 
 def modes_of(operand: str) -> tuple[str, ...]:
@@ -53,7 +60,7 @@ def modes_of(operand: str) -> tuple[str, ...]:
     and "promoted" adds what they sum over `PROMOTED_COLUMNS` to f32 sums beside them. "f16": registers of f16, which
     overflow beyond 65,504. "s32": exact.
     """
-    widest, *narrower = ACCUMULATORS[operand, operand]
+    widest, *narrower = _accumulators(operand)
     return (widest, *narrower, *(("fast", "promoted") if operand in FP8 else ()))
 
 
@@ -62,7 +69,7 @@ PROMOTED_COLUMNS = 256
 metadata covers. A power of two, and of every tile's K a multiple."""
 
 
-PATTERNS = ("2:4", None)
+PATTERNS = ("2:4", "1:2", None)
 """Patterns of `a` that need no list of rows, along K; None for a dense one."""
 
 

@@ -54,10 +54,8 @@ def selection_of(pattern: str | None) -> Selection:
     """The selection of a pattern, None for a dense operand. Raises ValueError for one that no unit multiplies."""
     if pattern is None:
         return "all"
-    if pattern == "2:4":
+    if pattern in ("2:4", "1:2"):
         return "lifted"
-    if pattern == "1:2":
-        raise ValueError("products take the pattern 2:4 or vectors N:M@L, got 1:2")
     return "indexed"
 
 

@@ -38,7 +38,7 @@ TILE_N = (8, 16, 32, 64, 128, 256)
 MIN_N_MAJOR = 64
 """Least tile width with an N-major dense operand: one swizzle span of 16-bit elements."""
 
-TILE_K = {16: 64, 8: 128}
+TILE_K = {32: 32, 16: 64, 8: 128}
 """Dense K elements of a stage by bits of an element: 64 bytes of each row of stored values, 128 of the dense operand."""
 
 BARRIER_ROOM = 1024
@@ -49,7 +49,7 @@ MAX_STAGES = 8
 CONSUMERS = (2, 1, 3, 4)
 """Numbers of consumer warpgroups, in the order in which a user's tile is tried with them."""
 
-RASTER = {16: 16, 8: 24}
+RASTER = {32: 16, 16: 16, 8: 24}
 """Rows of the widest tiles walked before the next column, by bits of an element: 8-bit values leave room for more in the L2 cache."""
 
 WIDEST = TILE_N[-1]

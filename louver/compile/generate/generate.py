@@ -22,6 +22,7 @@ from louver.compile.generate.places import place
 from louver.compile.plan.layout import OperandLayout, dense_layout, metadata_bytes, output_layout, values_layout
 from louver.compile.plan.schedule import Schedule, check_registers, lists_of, register_split
 from louver.compile.signature import RANGES, kernel_name, parameter_name
+from louver.formats.dtypes import multiplied_as
 from louver.ir.product import Batch, ProductNest, require_rows
 from louver.ir.sched import ops, staged
 from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
@@ -68,8 +69,8 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         else output_layout(schedule, nest.store.element, transposed=nest.store.transposed, gated=nest.gated),
         Wgmma(
             n=schedule.tile.n,
-            a=nest.a.element,
-            b=nest.b.element,
+            a=multiplied_as(nest.a.element),
+            b=multiplied_as(nest.b.element),
             d=nest.accumulator,
             sparse=selection == "lifted",
             transpose_b=major == "mn",
