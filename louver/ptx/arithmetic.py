@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
+from louver.isa.bits import TRUTH, CountOnes, Logic3, PermuteBytes
 from louver.isa.convert import (
     ConvertInteger,
     Fp8,
@@ -116,6 +118,20 @@ class Arithmetic(BuilderCore):
     def xor(self, a: Number, b: Number, *, into: Reg | None = None) -> Reg:
         """Bitwise exclusive or."""
         return self._bitwise("xor", a, b, into)
+
+    def logic(self, function: Callable[[int, int, int], int], a: Number, b: Number, c: Number) -> Reg:
+        """A bitwise function of three 32-bit values, such as `lambda a, b, c: a & b | ~c`."""
+        return self._result(Logic3(function(*TRUTH) & 0xFF), "b32", None, a, b, c)
+
+    def permute(self, a: Number, b: Number, selector: Number) -> Reg:
+        """Four of the eight bytes of a (0 to 3) and b (4 to 7), the lowest first: a nibble of the selector for each; 8 more
+        gives copies of the byte's top bit.
+        """
+        return self._result(PermuteBytes(), "b32", None, a, b, selector)
+
+    def count_ones(self, a: Number) -> Reg:
+        """How many bits are set."""
+        return self._result(CountOnes(), "b32", None, a)
 
     def and_pred(self, a: Reg, b: Reg) -> Reg:
         """Both predicates."""
