@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from louver.formats.check import check
-    from louver.formats.compress import compress
+    from louver.formats.compress import compress, compress_both
     from louver.formats.file import load, save
     from louver.formats.gated import GatedTensor, gated
     from louver.formats.pattern import Pattern
@@ -31,6 +31,7 @@ __all__ = [
     "TensorDescriptor",
     "check",
     "compress",
+    "compress_both",
     "gated",
     "jit",
     "linear",
@@ -52,6 +53,7 @@ _HOMES = {
     "TensorDescriptor": "louver.user.descriptor",
     "check": "louver.formats.check",
     "compress": "louver.formats.compress",
+    "compress_both": "louver.formats.compress",
     "gated": "louver.formats.gated",
     "jit": "louver.user.jit",
     "linear": "louver.library.products",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -9,13 +11,19 @@ from louver.formats.check import negative_zeros_lost
 from louver.formats.codes import encode, index_bytes
 from louver.formats.dtypes import ElementType, raw_bits
 from louver.formats.pattern import Pattern
+from louver.formats.prune import prune
 from louver.formats.rows import Bits, group_start, normal_axis, row_blocks, sparse_operand, to_groups, to_rows
 from louver.formats.select import Mask, count_per_group, largest, negative_zeros, nonzero
 from louver.formats.tensor import SparseTensor, empty_rows, frozen
+from louver.formats.transposable import PATTERN as TRANSPOSABLE
 
 
-def compress(w: ArrayLike, pattern: str | Pattern, *, axis: int = -1) -> SparseTensor:
+def compress(
+    w: ArrayLike, pattern: str | Pattern, *, axis: int = -1, method: Literal["magnitude"] | None = None
+) -> SparseTensor:
     """The sparse tensor of a dense array that keeps `pattern` along `axis`; `dense()` gives the array back, bit for bit.
+
+    method: prune the array by this method of `prune` first.
 
     A group with fewer than N non-zeros stores explicit zeros; a -0.0 takes such a slot before a +0.0 does, the lowest
     index first, and one that finds none becomes +0.0 and is counted in `negative_zeros_dropped`.
@@ -24,7 +32,7 @@ def compress(w: ArrayLike, pattern: str | Pattern, *, axis: int = -1) -> SparseT
     that is not supported.
     """
     pattern = Pattern.of_elements(pattern)
-    array, element = sparse_operand(w)
+    array, element = sparse_operand(w if method is None else prune(w, pattern, axis=axis, method=method))
     axis = normal_axis(axis, array.ndim)
     rows = to_rows(array, axis)
     groups = pattern.groups(rows.shape[1])
@@ -48,6 +56,15 @@ def compress(w: ArrayLike, pattern: str | Pattern, *, axis: int = -1) -> SparseT
         indices[block] = encode(keep, count, pattern)
         dropped += lost
     return SparseTensor(pattern, element, array.shape, axis, frozen(values), frozen(indices), dropped)
+
+
+def compress_both(w: ArrayLike) -> tuple[SparseTensor, SparseTensor]:
+    """An array [..., M, K], pruned by transposable 2:4 masks as `prune` does, as two sparse tensors: along K, and along M.
+
+    Both are of the whole array; `dense()` of either gives the pruned one. Raises ValueError as `prune` and `compress`.
+    """
+    pruned = prune(w, TRANSPOSABLE, transposable=True)
+    return compress(pruned, TRANSPOSABLE), compress(pruned, TRANSPOSABLE, axis=-2)
 
 
 def _slots(planes: Bits, pattern: Pattern, element: ElementType) -> tuple[NDArray[np.uint16], NDArray[np.uint8], int]:
