@@ -65,11 +65,11 @@ class Arithmetic(BuilderCore):
             return a
         return self._binary("add", a, b, into)
 
-    def sub(self, a: Number, b: Number) -> Reg:
+    def sub(self, a: Number, b: Number, *, into: Reg | None = None) -> Reg:
         """a - b; nothing is emitted to take 0 from a register."""
-        if isinstance(a, Reg) and _is_zero(b):
+        if into is None and isinstance(a, Reg) and _is_zero(b):
             return a
-        return self._binary("sub", a, b)
+        return self._binary("sub", a, b, into)
 
     def mul_lo(self, a: Number, b: Number, *, into: Reg | None = None) -> Reg:
         """The low half of a · b."""
@@ -111,9 +111,9 @@ class Arithmetic(BuilderCore):
         """Bitwise and."""
         return self._bitwise("and", a, b)
 
-    def or_(self, a: Number, b: Number) -> Reg:
+    def or_(self, a: Number, b: Number, *, into: Reg | None = None) -> Reg:
         """Bitwise or."""
-        return self._bitwise("or", a, b)
+        return self._bitwise("or", a, b, into)
 
     def xor(self, a: Number, b: Number, *, into: Reg | None = None) -> Reg:
         """Bitwise exclusive or."""

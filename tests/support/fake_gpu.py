@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from louver.library import compiled
-from louver.runtime import adapters, copy2d, driver, tensormap
+from louver.runtime import adapters, built, copy2d, driver, tensormap
 from louver.runtime.cache import KernelCache
 from louver.runtime.memory import DeviceBuffer
 from louver.user import compiled as user_compiled
@@ -41,7 +41,7 @@ def recording(monkeypatch: pytest.MonkeyPatch, kernels: KernelCache) -> Iterator
     forget()
     monkeypatch.setattr(driver.importlib, "import_module", lambda name: made if "cuda" in name else real(name))
     monkeypatch.setattr(tensormap, "_encode_tiled", lambda: made.encode)
-    for module in (compiled, user_compiled, copy2d):
+    for module in (compiled, user_compiled, built):
         monkeypatch.setattr(module, "kernel_cache", lambda: kernels)
     yield made
     for function in CACHED:
