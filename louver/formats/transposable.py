@@ -1,17 +1,21 @@
 """Transposable 2:4 masks: two of four elements are kept in each row and in each column of a block of 4 × 4.
 
-The score of a mask is the sum of the magnitudes that it keeps, in f32: rows first, then (row 0 + row 1) + (row 2 + row 3). A
-magnitude is |w| / 256; infinities and NaNs count as 2^124, more than eight finite elements of any type.
+The mask with the largest score is kept: the sum of its magnitudes, in f32. A magnitude is |w| / 256; infinities and NaNs count as
+2^124, more than eight finite elements of any type. There are 90 masks. A column has its two elements in the upper half of
+the block (rows 0 and 1), in the lower half, or one in each. So a mask is one of these, with x, y, z, w the columns in some order:
 
-There are 90 such masks. The upper two rows use the columns in one of 19 ways (`WAYS`), and the lower two use what is left.
-The mask is made of the best upper half and the best lower half of one way; of equal halves the first. The way is the one with
-the largest score, of equal ones the first. Rounding is monotonic, so no mask has a larger score.
+    48 masks   y and z cross both halves; x is in one half, w in the other
+     6 masks   two columns are in the upper half, two in the lower one
+    36 masks   all columns cross both halves
+
+`best` adds and compares in this order, and takes the first of equal sums. That is the definition, on the host and on a GPU.
 """
 
 from __future__ import annotations
 
-from itertools import combinations, product
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,74 +31,63 @@ PATTERN: Final = Pattern(2, 4)
 SIDE: Final = PATTERN.m
 """Rows and columns of a block."""
 
-PAIRS: Final = tuple(combinations(range(SIDE), PATTERN.n))
-"""The columns that a row of a block may keep."""
-
-Half = tuple[int, int]
-"""The pairs, by their numbers, that two neighbouring rows keep."""
-
 SCALE: Final = 2.0**-8
 INFINITE: Final = 2.0**124
 
+PAIRS: Final = tuple(combinations(range(SIDE), 2))
+"""Pairs of columns. The other two columns of pair i are pair -1 - i."""
 
-def _used(half: Half) -> tuple[int, ...]:
-    """How often each column is kept in two rows."""
-    kept = [*PAIRS[half[0]], *PAIRS[half[1]]]
-    return tuple(kept.count(column) for column in range(SIDE))
-
-
-def _ways() -> tuple[tuple[tuple[Half, ...], tuple[Half, ...]], ...]:
-    halves: dict[tuple[int, ...], list[Half]] = {}
-    for half in product(range(len(PAIRS)), repeat=2):
-        halves.setdefault(_used(half), []).append(half)
-    left = {used: tuple(PATTERN.n - count for count in used) for used in halves}
-    return tuple((tuple(upper), tuple(halves[left[used]])) for used, upper in halves.items())
+T = TypeVar("T")
 
 
-WAYS: Final = _ways()
-"""For each way, in the order of its first upper half: the upper halves that use the columns so, and the lower halves that fit."""
+def best(elements: Sequence[Sequence[T]], add: Callable[[T, T], T], larger: Callable[[T, T], T]) -> T:
+    """The sum of the elements that the best mask of a block keeps. elements: by row and column. larger: the first of equal ones."""
+    first, second, third, fourth = elements
+    upper = [add(a, b) for a, b in zip(first, second, strict=True)]
+    lower = [add(a, b) for a, b in zip(third, fourth, strict=True)]
+    crossed_above = [larger(add(first[i], second[j]), add(first[j], second[i])) for i, j in PAIRS]
+    crossed_below = [larger(add(third[i], fourth[j]), add(third[j], fourth[i])) for i, j in PAIRS]
+    divided = [larger(add(upper[i], lower[j]), add(upper[j], lower[i])) for i, j in PAIRS]
+    masks = [add(add(crossed_above[i], crossed_below[i]), divided[-1 - i]) for i in range(len(PAIRS))]
+    # Two of the three ways to make two pairs of columns reach all masks of these kinds.
+    masks += [add(divided[i], divided[-1 - i]) for i in (0, 1)]
+    halves = [larger(*(add(half[i], half[-1 - i]) for i in (0, 1))) for half in (crossed_above, crossed_below)]
+    found = masks[0]
+    for mask in (*masks[1:], add(*halves)):
+        found = larger(found, mask)
+    return found
 
 
-def score(blocks: Bits, element: ElementType) -> NDArray[np.float32]:
-    """What an element adds to a mask's score: float32 of the raw bits' shape."""
+def score(bits: Bits, element: ElementType) -> NDArray[np.float32]:
+    """What elements add to a mask's score. bits: raw, of any shape."""
     with np.errstate(invalid="ignore", over="ignore"):
-        size = np.abs(blocks.view(element.numpy).astype(np.float32)) * np.float32(SCALE)
+        size = np.abs(bits.view(element.numpy).astype(np.float32)) * np.float32(SCALE)
     return np.fmin(size, np.float32(INFINITE))
+
+
+def number(row: int, column: int) -> int:
+    """The bit of an element in a mask that is one number."""
+    return 1 << SIDE * row + column
 
 
 def transposable(blocks: Bits, element: ElementType) -> Mask:
     """The mask of each block. blocks: raw bits [4, 4, count], rows first; the mask has their shape."""
     sizes = score(blocks, element)
-    sums = [[row[i] + row[j] for i, j in PAIRS] for row in sizes]
-    best: tuple[NDArray[Any], ...] | None = None
-    for uppers, lowers in WAYS:
-        upper, kept_above = _best(uppers, sums[0], sums[1])
-        lower, kept_below = _best(lowers, sums[2], sums[3])
-        found = upper + lower, kept_above, kept_below
-        if best is None:
-            best = found
-        else:
-            larger = found[0] > best[0]
-            best = tuple(np.where(larger, new, old) for new, old in zip(found, best, strict=True))
-    assert best is not None
-    kept = best[1].astype(np.uint16) | best[2].astype(np.uint16) << 2 * SIDE
-    places = np.arange(SIDE * SIDE, dtype=np.uint16).reshape(SIDE, SIDE, 1)
-    return (kept >> places & 1).astype(np.bool_)
+    elements = [[_Sum(sizes[r, c], np.uint16(number(r, c))) for c in range(SIDE)] for r in range(SIDE)]
+    kept = best(elements, _Sum.add, _Sum.larger).mask
+    places = np.array([[number(r, c) for c in range(SIDE)] for r in range(SIDE)], np.uint16)
+    return (kept & places[:, :, None]) != 0
 
 
-def half_mask(half: Half) -> int:
-    """The elements that two rows keep, a bit each: column + 4 · row."""
-    return sum(1 << SIDE * row + column for row, pair in enumerate(half) for column in PAIRS[pair])
+class _Sum:
+    """A part of a mask for each block, and its score."""
 
+    def __init__(self, score: NDArray[np.float32], mask: Any) -> None:
+        self.score, self.mask = score, mask
 
-def _best(
-    halves: tuple[Half, ...], first: list[NDArray[np.float32]], second: list[NDArray[np.float32]]
-) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
-    """The largest sum of the halves, and its mask."""
-    sums = [first[p] + second[q] for p, q in halves]
-    masks = [np.uint8(half_mask(half)) for half in halves]
-    largest, kept = sums[0], np.full(sums[0].shape, masks[0])
-    for total, mask in zip(sums[1:], masks[1:], strict=True):
-        larger = total > largest
-        largest, kept = np.where(larger, total, largest), np.where(larger, mask, kept)
-    return largest, kept
+    def add(self, other: _Sum) -> _Sum:
+        return _Sum(self.score + other.score, self.mask | other.mask)
+
+    def larger(self, other: _Sum) -> _Sum:
+        second = other.score > self.score
+        return _Sum(np.where(second, other.score, self.score), np.where(second, other.mask, self.mask))

@@ -3,53 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from louver.formats.dtypes import ElementType
-from louver.formats.transposable import INFINITE, PAIRS, SCALE, SIDE, WAYS, Half, half_mask
+from louver.formats.transposable import INFINITE, SCALE, SIDE, best, number
 from louver.isa.bits import ExtractField
 from louver.isa.convert import HalfPairFromFp8, IntegerToF32
 from louver.isa.floating import Sign
 from louver.isa.move import Bitcast
 from louver.isa.scalar import Binary
 from louver.library.streaming.lanes import Byte, Lanes, assemble
-from louver.ptx.core import Number
+from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Reg
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """A part of a block's mask, and its score."""
+
+    k: KernelBuilder
+    score: Reg
+    mask: Reg | int
+
+    def add(self, other: _Sum) -> _Sum:
+        score = self.k.add_f32(self.score, other.score)
+        if isinstance(self.mask, int) and isinstance(other.mask, int):
+            return _Sum(self.k, score, self.mask | other.mask)
+        return _Sum(self.k, score, self.k.or_(self.mask, other.mask))
+
+    def larger(self, other: _Sum) -> _Sum:
+        k = self.k
+        second = k.setp("gt", "f32", other.score, self.score)
+        return _Sum(k, k.selp(other.score, self.score, second), k.selp(other.mask, self.mask, second))
 
 
 def kept_in_blocks(lanes: Lanes, element: ElementType, rows: Sequence[Sequence[Reg]]) -> list[list[Reg]]:
     """Masks of the planes of four rows: the transposable ones of as many blocks as a register has elements."""
-    k = lanes.k
+    k, size = lanes.k, lanes.bits // 8
     sizes = [[_sizes(lanes, element, plane) for plane in row] for row in rows]
-    halves: tuple[list[Reg], list[Reg]] = ([], [])
+    masks: list[Reg] = []
     for block in range(lanes.count):
-        for half, kept in zip(halves, _search(lanes, [[plane[block] for plane in row] for row in sizes]), strict=True):
-            half.append(kept)
-    upper, lower = (_side_by_side(lanes, half) for half in halves)
-    return [
-        [
-            lanes.spread(k.shl(lower if row >= 2 else upper, lanes.bits - 1 - SIDE * (row % 2) - column))
-            for column in range(SIDE)
+        elements = [
+            [_Sum(k, of_plane[block], number(row, column)) for column, of_plane in enumerate(of_row)]
+            for row, of_row in enumerate(sizes)
         ]
+        masks.append(k.mov(best(elements, _Sum.add, _Sum.larger).mask))
+    # The upper and the lower half of each mask, a byte, in the elements of a register of their own.
+    places: list[list[Byte]] = [[(mask, half) for mask in masks for _ in range(size)] for half in range(2)]
+    halves = assemble(k, places)
+    return [
+        [lanes.spread(k.shl(halves[row // 2], lanes.bits - 1 - SIDE * (row % 2) - column)) for column in range(SIDE)]
         for row in range(SIDE)
     ]
-
-
-def _side_by_side(lanes: Lanes, numbers: Sequence[Reg]) -> Reg:
-    """Numbers of 8 bits, one in each element."""
-    size = lanes.bits // 8
-    places: list[Byte] = [(number, byte) for number in numbers for byte in range(size)]
-    return assemble(lanes.k, [places])[0]
 
 
 def _sizes(lanes: Lanes, element: ElementType, plane: Reg) -> list[Reg]:
     """What the elements of a plane add to a score, f32 each."""
     k = lanes.k
     found: list[Reg] = []
-    for number in _numbers(lanes, element, plane):
-        size = k.reg("f32")
-        k.emit(Sign("abs", "f32"), size, number)
-        scaled, bounded = k.mul_f32(size, SCALE), k.reg("f32")
-        k.emit(Binary("min", "f32"), bounded, scaled, INFINITE)
+    for value in _numbers(lanes, element, plane):
+        size, bounded = k.regs("f32", 2)
+        k.emit(Sign("abs", "f32"), size, value)
+        k.emit(Binary("min", "f32"), bounded, k.mul_f32(size, SCALE), INFINITE)
         found.append(bounded)
     return found
 
@@ -67,51 +82,12 @@ def _numbers(lanes: Lanes, element: ElementType, plane: Reg) -> list[Reg]:
         case "s8" | "u8":
             kind = "s32" if element.name == "s8" else "u32"
             found = k.regs("f32", lanes.count)
-            for place, number in enumerate(found):
+            for place, value in enumerate(found):
                 whole = k.reg("b32")
                 k.emit(ExtractField(kind), whole, plane, 8 * place, 8)
-                k.emit(IntegerToF32(kind), number, whole)
+                k.emit(IntegerToF32(kind), value, whole)
             return found
         case _:
-            number = k.reg("f32")
-            k.emit(Bitcast("f32"), number, plane)
-            return [number]
-
-
-def _search(lanes: Lanes, sizes: Sequence[Sequence[Reg]]) -> tuple[Reg, Reg]:
-    """The mask of a block as numbers of its upper and its lower half, see `half_mask`. sizes: of its four rows."""
-    k = lanes.k
-    sums = [[k.add_f32(row[i], row[j]) for i, j in PAIRS] for row in sizes]
-    best: tuple[Reg, Number, Number] | None = None
-    for uppers, lowers in WAYS:
-        above, upper = _best(lanes, uppers, sums[0], sums[1])
-        below, lower = _best(lanes, lowers, sums[2], sums[3])
-        total = k.add_f32(above, below)
-        best = (total, upper, lower) if best is None else _larger(lanes, (total, upper, lower), best)
-    assert best is not None
-    _, upper, lower = best
-    return k.mov(upper), k.mov(lower)
-
-
-def _larger(
-    lanes: Lanes, new: tuple[Reg, Number, Number], old: tuple[Reg, Number, Number]
-) -> tuple[Reg, Number, Number]:
-    k = lanes.k
-    larger = k.setp("gt", "f32", new[0], old[0])
-    return k.selp(new[0], old[0], larger), k.selp(new[1], old[1], larger), k.selp(new[2], old[2], larger)
-
-
-def _best(lanes: Lanes, halves: Sequence[Half], first: Sequence[Reg], second: Sequence[Reg]) -> tuple[Reg, Number]:
-    """The largest sum of the halves, and its number."""
-    k = lanes.k
-    largest: Reg | None = None
-    kept: Number = half_mask(halves[0])
-    for half in halves:
-        total = k.add_f32(first[half[0]], second[half[1]])
-        if largest is None:
-            largest = total
-        else:
-            larger = k.setp("gt", "f32", total, largest)
-            largest, kept = k.selp(total, largest, larger), k.selp(half_mask(half), kept, larger)
-    assert largest is not None
-    return largest, kept
+            value = k.reg("f32")
+            k.emit(Bitcast("f32"), value, plane)
+            return [value]

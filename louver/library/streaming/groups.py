@@ -10,7 +10,7 @@ from louver.isa.scalar import Binary
 from louver.library.streaming.count import Bit, at_least, digits, exactly, holds
 from louver.library.streaming.lanes import Byte, Lanes, assemble
 from louver.library.streaming.record import Streaming
-from louver.library.streaming.select import first, largest, marked, pick, slots
+from louver.library.streaming.select import first, largest, marked, pick, slots, spared
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Reg
 
@@ -55,10 +55,9 @@ class Groups:
             found += self.lanes.in_order([self.k.and_(x, mask) for x, mask in zip(planes, masks, strict=True)])
         return found
 
-    def compressed(self, words: Sequence[Reg], found: Found) -> tuple[list[Reg], list[Byte]]:
-        """The words of a span's values, and its bytes of indices."""
+    def compressed(self, units: Sequence[Sequence[Reg]], found: Found) -> tuple[list[Reg], list[Byte]]:
+        """The words of a span's values, and its bytes of indices, from the planes of its units."""
         pattern = self.record.pattern
-        units = self.planes(words)
         if self.record.method is not None and not self.record.transposable:
             masks = [largest(self.lanes, self.record.type, planes, pattern.n) for planes in units]
         else:
@@ -90,53 +89,42 @@ class Groups:
 
     def _marked_first(self, units: Sequence[Sequence[Reg]], found: Found) -> list[list[Reg]]:
         """Masks of what is stored of groups that keep the pattern: non-zeros, then -0.0, then +0.0, the lowest index first."""
-        k, lanes, pattern = self.k, self.lanes, self.record.pattern
-        kept: list[list[Reg]] = []
-        left: Reg | None = None
-        for planes in units:
-            marks = marked(lanes, planes)
-            # All that is not +0.0 is stored where there is room for it.
-            masks = first(
-                lanes,
-                pattern.m,
-                pattern.n,
-                lambda i, j, marks=marks: k.logic(lambda a, b, c: a | ~b, marks[i], marks[j], 0),
-            )
-            kept.append(masks)
-            for mark, mask in zip(marks, masks, strict=True):
-                left = k.logic(lambda a, b, c: a & ~b | c, mark, mask, 0 if left is None else left)
-        assert left is not None
+        k, lanes, n = self.k, self.lanes, self.record.pattern.n
+        marks = [marked(lanes, planes) for planes in units]
+        # All that is not +0.0 is stored where there is room for it.
+        kept = [spared(lanes, of_unit, n) for of_unit in marks]
         if self.record.transposable:
             return kept
-        with k.if_(k.setp("ne", "u32", k.and_(left, lanes.top), 0)):
+        crowded = k.mov(0)
+        for of_unit in marks:
+            crowded = k.or_(crowded, at_least(k, [holds(k, mark) for mark in of_unit], n + 1))
+        with k.if_(k.setp("ne", "u32", k.and_(crowded, lanes.top), 0)):
             for planes, masks in zip(units, kept, strict=True):
                 self._crowded(planes, masks, found)
         return kept
 
     def _crowded(self, planes: Sequence[Reg], masks: Sequence[Reg], found: Found) -> None:
         """Correct the masks of groups with more than N elements other than +0.0, and count what finds no slot."""
-        k, lanes, pattern = self.k, self.lanes, self.record.pattern
-        if self.record.type.floating:
-            large = [lanes.nonzero(plane) for plane in planes]
+        k, lanes, pattern, floating = self.k, self.lanes, self.record.pattern, self.record.type.floating
+        large = [lanes.nonzero(plane) for plane in planes] if floating else marked(lanes, planes)
 
-            def before(i: int, j: int) -> Reg:
-                signs = k.logic(lambda a, b, c: a | ~b, planes[i], planes[j], 0)
-                return k.logic(lambda a, b, c: a | ~b & c, large[i], large[j], signs)
+        def before(i: int, j: int) -> Reg:
+            if not floating:
+                return k.logic(lambda a, b, c: a | ~b, large[i], large[j], 0)
+            signs = k.logic(lambda a, b, c: a | ~b, planes[i], planes[j], 0)
+            return k.logic(lambda a, b, c: a | ~b & c, large[i], large[j], signs)
 
-            for mask, corrected in zip(masks, first(lanes, pattern.m, pattern.n, before), strict=True):
-                k.mov(corrected, into=mask)
-        else:
-            large = marked(lanes, planes)
+        for mask, corrected in zip(masks, first(lanes, pattern.m, pattern.n, before), strict=True):
+            k.mov(corrected, into=mask)
         violated = k.mov(0)
-        for plane, mask in zip(large, masks, strict=True):
-            violated = k.logic(lambda a, b, c: a & ~b | c, plane, mask, violated)
+        for size, mask in zip(large, masks, strict=True):
+            violated = k.logic(lambda a, b, c: a & ~b | c, size, mask, violated)
         violated = k.and_(violated, lanes.top)
         k.or_(found.violated, violated, into=found.violated)
-        if self.record.type.floating:
-            for plane, size, mask in zip(planes, large, masks, strict=True):
-                lost = k.logic(lambda a, b, c: a & ~b & ~c, plane, size, mask)
-                lost = k.logic(lambda a, b, c: a & ~b & c, lost, violated, lanes.top)
-                k.add(found.lost, k.count_ones(lost), into=found.lost)
+        for plane, size, mask in zip(planes, large, masks, strict=True) if floating else ():
+            lost = k.logic(lambda a, b, c: a & ~b & ~c, plane, size, mask)
+            lost = k.logic(lambda a, b, c: a & ~b & c, lost, violated, lanes.top)
+            k.add(found.lost, k.count_ones(lost), into=found.lost)
 
     # --- indices ---------------------------------------------------------------------------------------------------
     def _index_bytes(self, units: Sequence[Sequence[Reg]]) -> list[Byte]:
@@ -223,7 +211,9 @@ class Groups:
             right = k.logic(lambda a, b, c: a & b | ~a & c, padding, FILLER * 0x11111111, word)
             fixed += [(right, byte) for byte in range(len(some))]
             if found is not None:
-                k.or_(found.violated, k.xor(word, right), into=found.violated)
+                there = (1 << 8 * len(some)) - 1
+                changed = k.logic(lambda a, b, c: (a ^ b) & c, word, right, there)
+                k.or_(found.violated, changed, into=found.violated)
         return fixed
 
     # --- counts ----------------------------------------------------------------------------------------------------

@@ -102,7 +102,8 @@ def _compress(frame: Frame) -> None:
 
     def work(spans: Sequence[Span], place: Place) -> None:
         loaded = [source.load(*span) for span in spans]
-        metadata.take([_store(frame, natural, span, words) for span, words in zip(spans, loaded, strict=True)])
+        units = [frame.groups.planes(words) for words in loaded]
+        metadata.take([_store(frame, natural, span, planes) for span, planes in zip(spans, units, strict=True)])
 
     with frame.tiles() as tile:
         frame.stream(tile, work, source, natural)
@@ -110,9 +111,9 @@ def _compress(frame: Frame) -> None:
     frame.leave_found()
 
 
-def _store(frame: Frame, natural: Natural, span: Span, words: Sequence[Reg]) -> list[Byte]:
-    """Compress a span; its bytes of indices."""
-    values, indices = frame.groups.compressed(words, frame.found)
+def _store(frame: Frame, natural: Natural, span: Span, units: Sequence[Sequence[Reg]]) -> list[Byte]:
+    """Compress a span, given as the planes of its units; its bytes of indices."""
+    values, indices = frame.groups.compressed(units, frame.found)
     natural.store_values(*span, values)
     natural.store_indices(*span, indices)
     return indices
@@ -161,16 +162,16 @@ def _prune_blocks(frame: Frame) -> None:
     with frame.tiles() as corner:
         with _quads(frame, corner) as (place, row, column):
             source.open(place)
-            words = _pruned(frame, [source.load(number, 0) for number in range(SIDE)])
+            rows = _pruned(frame, [source.load(number, 0) for number in range(SIDE)])
             if out is not None:
                 out.open(place)
-                for number, of_row in enumerate(words):
-                    out.store(number, 0, of_row)
+                for number, units in enumerate(rows):
+                    out.store(number, 0, [word for planes in units for word in frame.groups.lanes.in_order(planes)])
             if natural is not None:
                 natural.open(place)
-                for number, of_row in enumerate(words):
-                    _store(frame, natural, (number, 0), of_row)
-                _turn(frame, tile, words, row, column)
+                for number, units in enumerate(rows):
+                    _store(frame, natural, (number, 0), units)
+                _turn(frame, tile, rows, row, column)
         if record.both:
             k.barrier_sync(0, WARPGROUP_THREADS)
             _compress_turned(frame, tile, corner)
@@ -194,25 +195,26 @@ def _quads(frame: Frame, corner: Corner) -> Generator[tuple[Place, Reg, Reg]]:
         passes.repeat_if(k.setp("lt", "u32", row, rows))
 
 
-def _pruned(frame: Frame, rows: Sequence[Sequence[Reg]]) -> list[list[Reg]]:
-    """The words of four rows, pruned by the masks of their blocks."""
+def _pruned(frame: Frame, rows: Sequence[Sequence[Reg]]) -> list[list[list[Reg]]]:
+    """The planes of each row's units, pruned by the masks of their blocks. rows: words."""
     k, groups = frame.k, frame.groups
-    units = zip(*(groups.planes(row) for row in rows), strict=True)
-    found: list[list[Reg]] = [[] for _ in rows]
-    for planes in units:
+    found: list[list[list[Reg]]] = [[] for _ in rows]
+    for planes in zip(*(groups.planes(row) for row in rows), strict=True):
         masks = kept_in_blocks(groups.lanes, frame.record.type, planes)
-        for words, of_row, kept in zip(found, planes, masks, strict=True):
-            words += groups.lanes.in_order([k.and_(plane, mask) for plane, mask in zip(of_row, kept, strict=True)])
+        for units, of_row, kept in zip(found, planes, masks, strict=True):
+            units.append([k.and_(plane, mask) for plane, mask in zip(of_row, kept, strict=True)])
     return found
 
 
-def _turn(frame: Frame, tile: Tile, words: Sequence[Sequence[Reg]], row: Reg, column: Reg) -> None:
-    """Put four rows into the tile of the other orientation, as parts of its rows."""
+def _turn(frame: Frame, tile: Tile, rows: Sequence[Sequence[Sequence[Reg]]], row: Reg, column: Reg) -> None:
+    """Put four rows, given as planes, into the tile of the other orientation: a plane is of columns four apart."""
     k, lanes = frame.k, frame.record.lanes
     line, mark = tile.row(column), tile.mark(column)
     for number in range(0, SIDE, lanes):
-        byte = k.mul_lo(k.add(row, number), frame.record.type.bytes)
-        tile.put(k.add(line, k.xor(byte, mark)), words[number : number + lanes])
+        place = k.add(line, k.xor(k.mul_lo(k.add(row, number), frame.record.type.bytes), mark))
+        for unit, planes in enumerate(zip(*rows[number : number + lanes], strict=True)):
+            for i, of_rows in enumerate(zip(*planes, strict=True)):
+                tile.put(place, of_rows, [SIDE * (unit * lanes + lane) + i for lane in range(lanes)])
 
 
 def _compress_turned(frame: Frame, tile: Tile, corner: Corner) -> None:
@@ -227,7 +229,7 @@ def _compress_turned(frame: Frame, tile: Tile, corner: Corner) -> None:
 
     def work(spans: Sequence[Span], place: Place) -> None:
         for one, words in zip(spans, [tile.load(*one) for one in spans], strict=True):
-            _store(frame, natural, one, words)
+            _store(frame, natural, one, frame.groups.planes(words))
         tile.advance(2 // len(frame.rows))
 
     frame.follow(place, work, natural)

@@ -48,6 +48,19 @@ def _magnitude(lanes: Lanes, element: ElementType, plane: Reg) -> Reg:
     return k.add(k.xor(plane, negative), k.and_(negative, lanes.each(1)))
 
 
+def spared(lanes: Lanes, marks: Sequence[Reg], n: int) -> list[Reg]:
+    """Masks of n elements, of which those with a mark come first, then the lowest. marks: conditions, at most n of which hold."""
+    k = lanes.k
+    masks: list[Reg] = []
+    for i, mark in enumerate(marks):
+        if i < n:
+            # The elements before i come first anyway.
+            behind = at_least(k, [holds(k, other) for other in marks[i + 1 :]], n - i)
+            mark = k.logic(lambda a, b, c: a | ~b, mark, behind, 0)
+        masks.append(lanes.spread(mark))
+    return masks
+
+
 def marked(lanes: Lanes, planes: Sequence[Reg]) -> list[Reg]:
     """Conditions: some bit is set, so that the element is not +0.0."""
     return [lanes.k.or_(lanes.nonzero(plane), plane) for plane in planes]

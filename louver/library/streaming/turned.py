@@ -78,12 +78,10 @@ class Tile:
         k = self.k
         return k.mul_lo(k.and_(k.xor(k.shr(row, 3), row), 7), VECTOR_BYTES)
 
-    def put(self, place: Reg, columns: Sequence[Sequence[Reg]]) -> None:
-        """Write columns of a word to their rows of the tile, of which the first has it at that place."""
-        lanes = self.record.lanes
-        for word in range(len(columns[0])):
-            for lane, turned in enumerate(exchanged(self.k, self.record.type.bits, [c[word] for c in columns])):
-                self.k.store_shared(self._in_row(place, word * lanes + lane), turned)
+    def put(self, place: Reg, words: Sequence[Reg], rows: Sequence[int]) -> None:
+        """Write words, one for each neighbour along a row, whose elements are of these rows. place: of the first row."""
+        for row, turned in zip(rows, exchanged(self.k, self.record.type.bits, words), strict=True):
+            self.k.store_shared(self._in_row(place, row), turned)
 
     def get(self, place: Reg, rows: int) -> list[list[Reg]]:
         """The columns that `put` has written."""
@@ -95,7 +93,7 @@ class Tile:
         return [[some[column] for some in turned] for column in range(lanes)]
 
     def _in_row(self, place: Reg, row: int) -> Address:
-        """The same place so many rows on. The first row is a multiple of more, and no row begins within a line of all banks."""
+        """The same place so many rows on: fewer than the number of the place's row is a multiple of."""
         return Address(self.k.xor(place, _mark(row)) if row else place, row * self.record.row_bytes)
 
     @property
@@ -191,7 +189,9 @@ class Turned:
             if self.reading:
                 found = [[self._load(address, inside) for address, inside in some] for some in accesses]
                 for place, columns in zip(places, found, strict=True):
-                    tile.put(place, columns)
+                    for word in range(self.access.width // 4):
+                        of_word = range(word * lanes, (word + 1) * lanes)
+                        tile.put(place, [column[word] for column in columns], of_word)
             else:
                 for place, some in zip(places, accesses, strict=True):
                     for (address, inside), column_words in zip(some, tile.get(place, rows), strict=True):
