@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from louver.formats.prune import prune
     from louver.formats.tensor import SparseTensor
     from louver.frontend.epilogue import Epilogue
+    from louver.library import resident as resident
     from louver.library.plan import Plan, plan
     from louver.library.products import linear, matmul
     from louver.measure.ready import prepare
@@ -65,8 +66,13 @@ _HOMES = {
     "save": "louver.formats.file",
 }
 
+# A module that an earlier room reaches by the package's name, since it may not import it; no part of the interface.
+_ROOMS = {"resident": "louver.library.resident"}
+
 
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(_ROOMS[name])
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"louver has no attribute {name!r}; its public names are {', '.join(__all__)}")

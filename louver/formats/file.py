@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from louver.formats.checkpoint import open_checkpoint
 from louver.formats.regular import Target
@@ -21,7 +23,7 @@ def save(
 
     path: may be a symlink; an existing file's mode and owner are kept.
     metadata: text to store beside Louver's own, such as {"format": "pt"}; the keys "louver" and "louver_crc32" are taken.
-    Raises ValueError for two tensors that need the same stored name, for a path that is no regular file, and for tensors,
+    Tensors on a GPU are copied to the host, one by one. Raises ValueError for two tensors that need the same stored name, for a path that is no regular file, and for tensors,
     names and metadata that a file cannot hold.
     """
     for key in (KEY, MARK):
@@ -31,10 +33,15 @@ def save(
     target = Target.of(path)
     with target.replaced() as token, writing(target, token, forms, metadata or {}) as file:
         for name, tensor in tensors.items():
-            sparse = isinstance(tensor, SparseTensor)
-            arrays = (tensor.values, tensor.indices) if sparse else (np.asarray(tensor),)
-            file.write(name, [arrays])
+            file.write(name, [_arrays(tensor)])
         file.seal(forms)
+
+
+def _arrays(tensor: Tensor) -> tuple[NDArray[Any], ...]:
+    if not isinstance(tensor, SparseTensor):
+        return (np.asarray(tensor),)
+    host = tensor.to("cpu")
+    return host.values, host.indices
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.dtypes import raw_bits
-from louver.formats.tensor import SparseTensor, empty_rows, frozen
+from louver.formats.tensor import SparseTensor, empty_rows, frozen, memory_text, resident, row_pitch
 
 GATE_ROWS: Final = 8
 """Rows of the gate, and then of the up projection, that follow each other: a lane of the tensor cores holds sums of rows r and
@@ -26,20 +26,20 @@ class GatedTensor(SparseTensor):
     def parts(self) -> tuple[SparseTensor, SparseTensor]:
         """Gate and up projection, [F, K] each."""
         rows, size = self.shape
-        values = raw_bits(self.values).reshape(-1, 2, GATE_ROWS, self.kept)
-        indices = self.indices.reshape(-1, 2, GATE_ROWS, self.indices.shape[1])
-        gate, up = (
-            SparseTensor(
-                self.pattern,
-                self.dtype,
-                (rows // 2, size),
-                1,
-                np.ascontiguousarray(values[:, i]).reshape(-1, self.kept).view(self.dtype.numpy),
-                np.ascontiguousarray(indices[:, i]).reshape(rows // 2, -1),
-            )
-            for i in (0, 1)
-        )
+        shape = (rows // 2, size)
+        pitches = row_pitch(self.kept, self.dtype), self.indices.shape[1]
+        arrays = zip((self.values, self.indices), pitches, strict=True)
+        values, indices = (self._divided(array, pitch) for array, pitch in arrays)
+        gate, up = (SparseTensor(self.pattern, self.dtype, shape, 1, values[part], indices[part]) for part in (0, 1))
         return gate, up
+
+    def _divided(self, array: Any, pitch: int) -> tuple[Any, Any]:
+        """The rows of the gate, and those of the up projection. pitch: bytes a row, on a device."""
+        if self.device is not None:
+            return resident().divided(array, GATE_ROWS, pitch)
+        blocks = raw_bits(array).reshape(-1, 2, GATE_ROWS, array.shape[1])
+        gate, up = (np.ascontiguousarray(blocks[:, part]).reshape(-1, array.shape[1]) for part in (0, 1))
+        return gate.view(array.dtype), up.view(array.dtype)
 
     @property
     def mT(self) -> NoReturn:
@@ -54,7 +54,7 @@ class GatedTensor(SparseTensor):
 
     def __repr__(self) -> str:
         rows, size = self.shape
-        return f"GatedTensor({self.pattern} {self.dtype} 2 × [{rows // 2}, {size}], {self.nbytes:,} bytes)"
+        return f"GatedTensor({self.pattern} {self.dtype} 2 × [{rows // 2}, {size}], {memory_text(self)})"
 
 
 def _no_matrix() -> TypeError:
@@ -69,7 +69,7 @@ def gated(gate: SparseTensor, up: SparseTensor) -> GatedTensor:
 
     `louver.linear(x, louver.gated(gate, up), activation="silu")` is silu(x @ gate.T) · (x @ up.T), [..., F].
     gate, up: sparse along their last axis, of one shape [F, K], pattern and element type; F is a multiple of 8.
-    Both are copied. Raises TypeError or ValueError with the rule.
+    Both are copied, on the device where they are. Raises TypeError or ValueError with the rule.
     """
     pair: dict[str, object] = {"gate": gate, "up": up}
     for name, s in pair.items():
@@ -86,17 +86,18 @@ def gated(gate: SparseTensor, up: SparseTensor) -> GatedTensor:
         raise ValueError(
             f"gate and up must have a multiple of {GATE_ROWS} rows, got {rows}: append rows of zeros, whose outputs are act(0) · 0"
         )
-    values = empty_rows(2 * rows, gate.kept, gate.dtype)
-    raw_bits(values)[...] = _interleaved(raw_bits(gate.values), raw_bits(up.values))
-    return GatedTensor(
-        gate.pattern,
-        gate.dtype,
-        (2 * rows, size),
-        1,
-        frozen(values),
-        frozen(_interleaved(gate.indices, up.indices)),
-        gate.negative_zeros_dropped + up.negative_zeros_dropped,
-    )
+    if gate.device != up.device:
+        raise ValueError(f"gate and up must be in one place, got {gate!r} and {up!r}: move one with to(…)")
+    if gate.device is None:
+        values = empty_rows(2 * rows, gate.kept, gate.dtype)
+        raw_bits(values)[...] = _interleaved(raw_bits(gate.values), raw_bits(up.values))
+        values, indices = frozen(values), frozen(_interleaved(gate.indices, up.indices))
+    else:
+        join, pitch = resident().interleaved, row_pitch(gate.kept, gate.dtype)
+        values = join(gate.values, up.values, GATE_ROWS, pitch)
+        indices = join(gate.indices, up.indices, GATE_ROWS, gate.indices.shape[1])
+    dropped = gate.negative_zeros_dropped + up.negative_zeros_dropped
+    return GatedTensor(gate.pattern, gate.dtype, (2 * rows, size), 1, values, indices, dropped)
 
 
 def _interleaved(gate: NDArray[Any], up: NDArray[Any]) -> NDArray[Any]:

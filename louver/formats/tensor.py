@@ -24,16 +24,19 @@ class SparseTensor:
     """A structured-sparse tensor in its portable form.
 
     shape: of the dense tensor. axis: the sparse axis, counted from 0. rows: the other axes, in their order, flattened.
-    values: element type `dtype`, [rows, kept]; contiguous along a row, row pitch rounded up to 16 bytes.
+    values: element type `dtype`, [rows, kept]; contiguous along a row, row pitch a multiple of 16 bytes.
     indices: uint8 [rows, index bytes], contiguous; see `louver.formats.codes`.
     negative_zeros_dropped: how many -0.0 of the dense tensor became +0.0 because their group had no free slot.
+    device: the GPU's ordinal that both arrays are on, None for NumPy arrays.
     derived: what was made of it, such as its copies on devices.
     A sparse axis that is not a multiple of M ends in a group that is filled up with zeros.
 
-    The tensor owns its arrays, which are read-only: arrays that someone can still write, and those of another layout, are
-    copied. `update_` is the way to change values. Tensors are compared and hashed by identity, as PyTorch's modules are;
+    On the host the tensor owns its arrays, which are read-only: arrays that someone can still write, and those of another layout,
+    are copied. On a GPU the arrays may be of PyTorch, CuPy or any library with DLPack or `__cuda_array_interface__`; they are used
+    where they are, copied on the device only for another layout, and nothing is waited for. `to` moves a tensor.
+    `update_` is the way to change values. Tensors are compared and hashed by identity, as PyTorch's modules are;
     `numpy.array_equal` compares elements. `s @ b` and `x @ s.T` are `louver.matmul` and `louver.linear`; NumPy's functions see
-    the dense array.
+    the dense array, on the host. A pickled tensor comes back on the host.
     Raises TypeError or ValueError for parts that do not fit together; `validate` looks at the contents as well.
     """
 
@@ -41,9 +44,10 @@ class SparseTensor:
     dtype: ElementType
     shape: tuple[int, ...]
     axis: int
-    values: NDArray[Any]
-    indices: NDArray[np.uint8]
+    values: Any
+    indices: Any
     negative_zeros_dropped: int = 0
+    device: int | None = field(default=None, init=False)
     derived: DerivedForms = field(default_factory=DerivedForms, init=False)
 
     # `array @ s` then comes to `__rmatmul__`; NumPy's other operators refuse.
@@ -61,23 +65,16 @@ class SparseTensor:
             raise ValueError(f"dimensions are 0 or more, got shape {self.shape}")
         if self.negative_zeros_dropped < 0:
             raise ValueError(f"negative_zeros_dropped is a count, got {self.negative_zeros_dropped}")
-        self._check_arrays()
-        object.__setattr__(self, "values", _owned_rows(self.values))
-        object.__setattr__(self, "indices", _owned(self.indices))
+        on_host = isinstance(self.values, np.ndarray) and isinstance(self.indices, np.ndarray)
+        values, indices, device = self._owned_arrays() if on_host else resident().adopted(self)
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "indices", indices)
+        object.__setattr__(self, "device", device)
 
-    def _check_arrays(self) -> None:
-        if element_type(self.values.dtype).numpy != self.dtype.numpy:
-            raise ValueError(f"values of {self.dtype} are {self.dtype.numpy}, got {self.values.dtype}")
-        if self.values.shape != (self.rows, self.kept):
-            raise ValueError(
-                f"{self.pattern} of shape {self.shape} along axis {self.axis} keeps values of shape "
-                f"{(self.rows, self.kept)}, got {self.values.shape}"
-            )
-        expected = (self.rows, index_bytes(self.pattern, self.groups))
-        if self.indices.dtype != np.uint8 or self.indices.shape != expected:
-            raise ValueError(
-                f"indices are uint8 of shape {expected}, got {self.indices.dtype} of shape {self.indices.shape}"
-            )
+    def _owned_arrays(self) -> tuple[NDArray[Any], NDArray[np.uint8], None]:
+        values, indices = self.values, self.indices
+        check_arrays(self, element_type(values.dtype), values.shape, indices.dtype, indices.shape)
+        return _owned_rows(values), _owned(indices), None
 
     @property
     def ndim(self) -> int:
@@ -107,7 +104,7 @@ class SparseTensor:
     @property
     def nbytes(self) -> int:
         """Bytes in memory: values with their row pitch, and indices."""
-        return self.rows * row_pitch(self.kept, self.dtype) + self.indices.nbytes
+        return self.rows * (row_pitch(self.kept, self.dtype) + index_bytes(self.pattern, self.groups))
 
     @property
     def T(self) -> SparseTensor:
@@ -140,42 +137,61 @@ class SparseTensor:
             self.derived.views |= {self, view}
         return view
 
-    def update_(self, values: ArrayLike) -> SparseTensor:
+    def to(self, device: object) -> SparseTensor:
+        """The tensor with its arrays on another device, as a new tensor; the tensor itself if they are there.
+
+        device: "cpu" or None for NumPy arrays; "cuda" (the current GPU), "cuda:1", an ordinal, or a `torch.device`. Arrays on a GPU
+        are PyTorch's where it is imported, else of a class of Louver's own, and complete when this returns. From one GPU to another
+        they go through the host. Raises TypeError or ValueError for what is no device, NoDeviceError without a GPU.
+        """
+        if self.device is None and isinstance(device, str | None) and device in (None, "cpu"):
+            return self
+        return resident().moved(self, device)
+
+    def update_(self, values: Any) -> SparseTensor:
         """Change the stored values in place and return the tensor: the same pattern, shape and kept elements.
 
-        values: [rows, kept] of the tensor's element type, a NumPy array or a PyTorch tensor on any device; copied.
+        values: [rows, kept] of the tensor's element type, a NumPy array or a PyTorch tensor on any device, for a tensor on a GPU any
+        array there; copied. The tensor's own array on a GPU may be given after it was written: nothing is copied then.
         Everything made of the tensor follows: transposed views, plans, and copies on devices, which stay at their addresses, so
         that a CUDA graph replays with the new values. Each device is waited for, before its copy changes and after.
         Not to be called while a stream is being captured, nor while another thread launches products of the tensor. Raises
         ValueError or TypeError, and changes nothing, for values of another type or shape.
         """
-        given, element = sparse_operand(values)
-        if element != self.dtype and element.numpy != self.dtype.numpy:
-            raise ValueError(f"values must be of the tensor's type, {self.dtype}, got {element}: convert them first")
-        new = replace(self, values=given, negative_zeros_dropped=0)
-        if self.size % self.pattern.m:
-            new.validate()
         with self.derived.lock:
-            before = self.values
-            try:
-                self._set_values(new.values)
-                self.derived.refresh(self)
-            except BaseException:
-                self._set_values(before)
-                raise
+            if self.device is None:
+                self._update_host(values)
+            else:
+                resident().update(self, values)
             for view in {self, *self.derived.views}:
                 object.__setattr__(view, "negative_zeros_dropped", 0)
         return self
+
+    def _update_host(self, values: ArrayLike) -> None:
+        given, element = sparse_operand(values)
+        check_new_type(self, element)
+        new = replace(self, values=given, negative_zeros_dropped=0)
+        if self.size % self.pattern.m:
+            new.validate()
+        before = self.values
+        try:
+            self._set_values(new.values)
+            self.derived.refresh(self)
+        except BaseException:
+            self._set_values(before)
+            raise
 
     def _set_values(self, values: NDArray[Any]) -> None:
         for view in {self, *self.derived.views}:
             object.__setattr__(view, "values", values)
 
-    def dense(self) -> NDArray[Any]:
+    def dense(self) -> Any:
         """The dense array, bit for bit what was compressed (but for the -0.0 counted): `shape`, `dtype`, C order.
 
-        Raises ValueError when the indices are not legal.
+        A NumPy array; of a tensor on a GPU an array there, of the values' library. Raises ValueError when the indices are not legal.
         """
+        if self.device is not None:
+            return resident().dense(self)
         out = np.empty((self.rows, self.size), self.dtype.bits_dtype)
         values = self.values
         for block in row_blocks(self.rows, self.size):
@@ -183,9 +199,13 @@ class SparseTensor:
         return from_rows(out, self.shape, self.axis, self.dtype)
 
     def validate(self) -> None:
-        """Raises ValueError unless every code is legal and only +0.0 is stored past the end of the sparse axis."""
+        """Raises ValueError unless every code is legal and only +0.0 is stored past the end of the sparse axis.
+
+        A tensor on a GPU is copied to the host for it.
+        """
+        host = self.to("cpu")
         for block in row_blocks(self.rows, self.size):
-            outside = self._expand(self.values, block)[:, self.size :].any(axis=1)
+            outside = host._expand(host.values, block)[:, self.size :].any(axis=1)
             if outside.any():
                 raise ValueError(
                     f"only +0.0 may be stored past the end of the sparse axis, got another value in row "
@@ -230,15 +250,23 @@ class SparseTensor:
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
             raise ValueError("the dense array of a sparse tensor is a new one, got copy=False: leave it out")
-        dense = self.dense()
+        dense = self.to("cpu").dense()
         return dense if dtype is None else dense.astype(dtype, copy=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        parts = (self.pattern, self.dtype, self.shape, self.axis, self.values, self.indices)
+        host = self.to("cpu")
+        parts = (self.pattern, self.dtype, self.shape, self.axis, host.values, host.indices)
         return type(self), (*parts, self.negative_zeros_dropped)
 
+    def __copy__(self) -> SparseTensor:
+        """A tensor of its own on the same device; `update_` of one leaves the other."""
+        return replace(self) if self.device is None else replace(self, values=resident().copied(self.values))
+
+    def __deepcopy__(self, memo: object) -> SparseTensor:
+        return self.__copy__()
+
     def __repr__(self) -> str:
-        return f"SparseTensor({self.pattern} {self.dtype} {list(self.shape)}, axis {self.axis}, {self.nbytes:,} bytes)"
+        return f"SparseTensor({self.pattern} {self.dtype} {list(self.shape)}, axis {self.axis}, {memory_text(self)})"
 
 
 def row_pitch(kept: int, element: ElementType) -> int:
@@ -289,16 +317,51 @@ def _owned_rows(values: NDArray[Any]) -> NDArray[Any]:
     return frozen(copy)
 
 
+def check_arrays(
+    s: SparseTensor,
+    values: ElementType,
+    values_shape: tuple[int, ...],
+    indices: DTypeLike,
+    indices_shape: tuple[int, ...],
+) -> None:
+    """Raises ValueError unless arrays of these types and shapes are those of `s`."""
+    if values.numpy != s.dtype.numpy:
+        raise ValueError(f"values of {s.dtype} are {s.dtype.numpy}, got {values.numpy}")
+    if values_shape != (s.rows, s.kept):
+        raise ValueError(
+            f"{s.pattern} of shape {s.shape} along axis {s.axis} keeps values of shape {(s.rows, s.kept)}, got {values_shape}"
+        )
+    expected = (s.rows, index_bytes(s.pattern, s.groups))
+    if indices != np.uint8 or indices_shape != expected:
+        raise ValueError(f"indices are uint8 of shape {expected}, got {indices} of shape {indices_shape}")
+
+
+def check_new_type(s: SparseTensor, values: ElementType) -> None:
+    """Raises ValueError for new values of `s` that are of another type."""
+    if values != s.dtype and values.numpy != s.dtype.numpy:
+        raise ValueError(f"values must be of the tensor's type, {s.dtype}, got {values}: convert them first")
+
+
+def memory_text(s: SparseTensor) -> str:
+    """How many bytes a tensor has, and where."""
+    return f"{s.nbytes:,} bytes" + ("" if s.device is None else f" on cuda:{s.device}")
+
+
+def resident() -> Any:
+    """The module that knows arrays on GPUs, by the package's own name: this room may not import it."""
+    import louver
+
+    return louver.resident
+
+
 def _check_types(s: SparseTensor) -> None:
     """Raises TypeError for parts that are of another type altogether."""
     dtype, shape = cast("object", s.dtype), cast("object", s.shape)
     if not isinstance(dtype, ElementType):
         raise TypeError(f"dtype is an ElementType, got {dtype!r}: use louver.formats.dtypes.element_type(…)")
-    arrays: dict[str, object] = {"values": s.values, "indices": s.indices}
-    for name, array in arrays.items():
-        kind = type(array)
-        if not issubclass(kind, np.ndarray) or issubclass(kind, np.ma.MaskedArray):
-            raise TypeError(f"{name} are a NumPy array, not a masked one, got {kind.__name__}: convert them")
+    for name, array in (("values", s.values), ("indices", s.indices)):
+        if isinstance(array, np.ma.MaskedArray):
+            raise TypeError(f"{name} are an array without a mask, got MaskedArray: call filled(…)")
     if not isinstance(shape, tuple):
         raise TypeError(f"shape is a tuple of integers, got {shape!r}")
     for number in (*s.shape, s.axis, s.negative_zeros_dropped):

@@ -143,6 +143,11 @@ def _check(natural: NDArray[np.uint8], layout: MetadataMap) -> None:
     )
 
 
+def metadata_rows_shape(rows: int, k: int, dtype: ElementType | str) -> tuple[int, int]:
+    """The shape of `metadata_rows`."""
+    return -(-rows // 16), -(-k // _layout(_multiplied(dtype)).columns) * 64
+
+
 def metadata_rows(indices: NDArray[np.uint8], rows: int, k: int, dtype: ElementType | str) -> NDArray[np.uint16]:
     """Metadata as a tensor, uint16 [rows/16, C], both rounded up: a row for the 16 rows of a warp, for loads tile by tile.
 
@@ -150,9 +155,16 @@ def metadata_rows(indices: NDArray[np.uint8], rows: int, k: int, dtype: ElementT
     It is what `louver.ir.tile.metadata` describes. indices, k, dtype: as `prepack` takes them, and its errors; f32 is
     read as tf32.
     """
-    dtype = "tf32" if element_type(dtype).name == "f32" else dtype
+    dtype = _multiplied(dtype)
     words = prepack(indices, rows, k, dtype)
     blocks, loads = words.shape[:2]
     lanes = words.reshape(blocks, loads, 4, 32, WORDS).transpose(0, 2, 1, 4, 3)
     whole = np.ascontiguousarray(lanes).reshape(blocks * 4, -1).view(np.uint16)
-    return np.ascontiguousarray(whole[: -(-rows // 16), : -(-k // _layout(dtype).columns) * 64])
+    shape = metadata_rows_shape(rows, k, dtype)
+    return np.ascontiguousarray(whole[: shape[0], : shape[1]])
+
+
+def _multiplied(dtype: ElementType | str) -> str:
+    """The type that products take elements of a type for."""
+    name = element_type(dtype).name
+    return "tf32" if name == "f32" else name

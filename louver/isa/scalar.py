@@ -63,12 +63,16 @@ def to_bits(result: Values, kind: str) -> Bits:
 
 
 def _shift_left(a: Values, b: Values) -> Values:
-    # PTX clamps the amount, and NumPy does as well: everything is shifted out from the register's width on.
-    return a << b.astype(a.dtype)
+    return a << _clamped(b, a)
 
 
 def _shift_right(a: Values, b: Values) -> Values:
-    return a >> b.astype(a.dtype)
+    return a >> _clamped(b, a)
+
+
+def _clamped(amount: Values, shifted: Values) -> Values:
+    """The amount, at most the register's width: NumPy shifts everything out there, as PTX does."""
+    return np.minimum(amount, 8 * shifted.itemsize).astype(shifted.dtype)
 
 
 def _quotient(a: Values, b: Values) -> Values:

@@ -1,9 +1,10 @@
-"""Chooses the schedule of a product by a small model, from the problem's sizes and the device."""
+"""Chooses the schedule of a product: of all candidates, the one with the least predicted time."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from louver.compile.plan.layout import dense_layout, metadata_bytes, output_layout, stageable, values_layout
@@ -13,7 +14,7 @@ from louver.frontend.problem import Problem
 from louver.ir.product import LoadMatrix, LoadVector, ProductNest, require_sparse, walk
 from louver.isa.targets import Target
 from louver.library.ranges import Cutting
-from louver.library.waves import narrowed, tall_pays
+from louver.library.times import step_clocks
 
 TILE_N = (8, 16, 32, 64, 128, 256)
 """Tile widths that the library compiles; a width between two of them would add kernels and little speed."""
@@ -32,37 +33,83 @@ MAX_STAGES = 8
 CONSUMERS = (2, 1, 3, 4)
 """Numbers of consumer warpgroups, in the order in which a user's tile is tried with them."""
 
-STREAMED = 256
-"""Tile width from which the values are kept in the L2 cache, for all columns of tiles, while the dense operand passes by."""
-
 RASTER = {16: 16, 8: 24}
-"""Rows of tiles walked before the next column, by bits of an element: 8-bit values leave room for more in the L2 cache."""
+"""Rows of the widest tiles walked before the next column, by bits of an element: 8-bit values leave room for more in the L2 cache."""
 
-HALF_STAGING = 128
-"""Columns staged at a time of 256, by two consumers, of 2-byte outputs: the first half is on its way while the other is staged."""
+WIDEST = TILE_N[-1]
 
-CUT_MARGIN = 1.0
-"""Part of the time that ranges of K must save to be taken. 1: never, since no GPU has run such kernels yet; 0.05 once one has.
-`louver tune` takes them where it measures that they pay."""
+LEAST_DIVIDED = 64
+"""Least tile width of a product that is wider: narrower tiles have too few products a step."""
 
-TALL = {"tile_m": 256, "tile_n": 192}
-"""The tile with the fewest bytes a product whose f32 sums two consumers hold. It leaves room for nothing else, so that it is for
-bulk stores.
-"""
+METADATA = ("global", "stage")
+"""Ways of metadata that are chosen from: by registers, or by bulk copies into the stage."""
 
-TALL_RASTER = 12
-"""Rows of such tiles walked before the next column."""
+CUT_MARGIN = 0.04
+"""Part of the time that ranges of K must save to be taken: the prediction is no better."""
 
-TALL_STAGING = {2: 96, 4: 48}
-"""Columns of such tiles staged at a time, by bytes of an output: what leaves room for four stages. Outputs of one byte change lanes in
-more registers than the sums leave.
-"""
+TYPICAL_K = 4096
+"""K of a product of which nobody knows it."""
 
-TALL_READS = 3
-"""Vectors that an epilogue may read with such tiles: what fits the registers beside the sums. C takes as many as all of them."""
+MOST_READS = 3
+"""Vectors that an epilogue may read beside the sums of the tallest tiles, by registers. C takes as many as all of them."""
 
-WIDE_STAGING = {1: 64, 2: 32, 4: 16}
-"""Columns staged at a time by each of four consumers, by bytes of an output: what leaves room for four stages."""
+
+@dataclass(frozen=True, slots=True)
+class TileShape:
+    """A tile that the library compiles, and what goes by it.
+
+    staging: columns staged at a time for bulk stores, by bytes of an output; others by `output_layout`. raster: rows of tiles walked
+    before the next column, by bits of an element, while the L2 cache keeps the values; none for a tile that leaves the cache alone.
+    lean: for bulk stores of outputs in `staging`, and epilogues of few reads: the sums leave no more registers. sums: the kind of
+    sums that it is for; None for any.
+    """
+
+    m: int
+    n: int
+    consumers: int
+    staging: Mapping[int, int] = field(default_factory=dict[int, int])
+    raster: Mapping[int, int] = field(default_factory=dict[int, int])
+    lean: bool = False
+    sums: Literal["plain", "promoted", "f16"] | None = None
+
+    @classmethod
+    def of(cls, m: int, n: int, consumers: int) -> TileShape:
+        """The one in `TILES`, or another of that size."""
+        known = (each for each in TILES if (each.m, each.n, each.consumers) == (m, n, consumers))
+        return next(known, cls(m, n, consumers, raster=RASTER if n >= WIDEST else {}))
+
+    def schedule(self, demand: Demand, *, bulk: bool, **others: Any) -> Schedule:
+        """A schedule of this tile, for many columns of tiles. bulk: the output can be stored so. others: fields that are given."""
+        bulk = bulk and stageable(self.n, demand.out, transposed=demand.transposed, gated=demand.gated)
+        fields: dict[str, Any] = {"tile_m": self.m, "tile_n": self.n, "consumers": self.consumers, "stages": 2}
+        fields["tile_k"] = demand.step
+        if self.raster:
+            fields |= {"raster": self.raster[element_type(demand.b).bits], "l2": "values"}
+        if bulk:
+            fields |= {"store": "bulk", "staging": self.staging.get(element_type(demand.out).bytes)}
+        return Schedule.of(**{**fields, **others})
+
+    def suits(self, demand: Demand, *, bulk: bool) -> bool:
+        """Whether it is for such sums, outputs and epilogues."""
+        if self.sums not in (None, demand.sums):
+            return False
+        staged = stageable(self.n, demand.out, transposed=demand.transposed, gated=demand.gated)
+        room = element_type(demand.out).bytes in self.staging and demand.reads <= MOST_READS
+        return not self.lean or (bulk and staged and room)
+
+
+TILES = (
+    # Sums in f16 take half the registers: twice the rows, and less to load for each.
+    TileShape(256, WIDEST, 4, {1: 64, 2: 32, 4: 16}, RASTER, sums="f16"),
+    # The first half is on its way while the other is staged.
+    TileShape(128, WIDEST, 2, {2: 128}, RASTER),
+    # The fewest bytes a product of which two consumers hold the sums. What is staged leaves room for four stages.
+    TileShape(256, 192, 2, {2: 96, 4: 48}, {16: 12, 8: 12}, lean=True, sums="plain"),
+    TileShape(128, 192, 2, sums="promoted"),
+    *(TileShape(128, n, 2) for n in TILE_N[:-1]),
+    *(TileShape(64, n, 1) for n in TILE_N[:-1]),
+)
+"""Of equal times the first counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +118,7 @@ class Demand:
 
     a, b, out: element types. b_major: the contiguous dimension of b. promoted: whether sums of 8-bit floats are added to others in f32.
     step: elements of K that a stage holds. transposed: whether the output is stored so. gated: whether it has half of the product's
-    rows. reads: vectors that the epilogue reads, C counted as `TALL_READS`.
+    rows. reads: vectors that the epilogue reads, C counted as `MOST_READS`.
     """
 
     a: str
@@ -84,6 +131,11 @@ class Demand:
     gated: bool
     step: int
     reads: int
+
+    @property
+    def sums(self) -> Literal["plain", "promoted", "f16"]:
+        """The kind of sums, by what they take of the registers."""
+        return "promoted" if self.promoted else "f16" if self.accumulator == "f16" else "plain"
 
     @classmethod
     def of_problem(cls, problem: Problem) -> Demand:
@@ -100,7 +152,7 @@ class Demand:
             problem.kind == "linear",
             epilogue.gated,
             TILE_K[element_type(problem.b).bits],
-            sum(map(bool, vectors)) + TALL_READS * (epilogue.c is not None),
+            sum(map(bool, vectors)) + MOST_READS * (epilogue.c is not None),
         )
 
     @classmethod
@@ -118,7 +170,7 @@ class Demand:
             nest.store.transposed,
             nest.gated,
             STEPS[0] if nest.promoted is not None and nest.promoted < step else step,
-            sum(TALL_READS if isinstance(each, LoadMatrix) else isinstance(each, LoadVector) for each in nodes),
+            sum(MOST_READS if isinstance(each, LoadMatrix) else isinstance(each, LoadVector) for each in nodes),
         )
 
 
@@ -131,120 +183,66 @@ def choose(
     *,
     aligned_output: bool = False,
     batch: int = 1,
-    k: int | None = None,
+    k: int = TYPICAL_K,
+    cuts: bool = False,
 ) -> Schedule:
-    """A schedule for `a [m, k] @ b [k, n]` of the library, as `choose_for` chooses it. Only where `k` is given may it be cut."""
-    demand = Demand.of_problem(problem)
-    sizes = m, n, batch
-    schedule = choose_for(demand, sizes, target, sm_count, aligned_output=aligned_output)
-    if k is None:
-        return schedule
-    wide = _of_width(demand, sizes, target, sm_count, widest_for(demand, n), aligned_output=aligned_output)
-    return _least(demand, (m, n, k, batch), sm_count, schedule, wide)
+    """A schedule for `a [m, k] @ b [k, n]` of the library, as `choose_for` chooses it."""
+    sizes = m, n, k, batch
+    return choose_for(Demand.of_problem(problem), sizes, target, sm_count, aligned_output=aligned_output, cuts=cuts)
 
 
 def choose_for(
-    demand: Demand, sizes: tuple[int, int, int], target: Target, sm_count: int, *, aligned_output: bool
+    demand: Demand,
+    sizes: tuple[int, int, int, int],
+    target: Target,
+    sm_count: int,
+    *,
+    aligned_output: bool,
+    cuts: bool = False,
 ) -> Schedule:
-    """A schedule by sizes: the narrowest tile that holds n, at most 256; narrower where SMs would idle, twice as tall where that fills
-    them as well.
+    """The candidate of the least predicted time.
 
-    sizes: m, n and how many such products there are. aligned_output: the output's address, row pitch and rows' bytes are multiples of 16,
-    so that bulk copies can write it.
+    sizes: m, n, k and how many such products there are. aligned_output: the output's address, row pitch and rows' bytes are multiples
+    of 16, so that bulk copies can write it. cuts: whether K may be cut into ranges.
     """
-    m, n, batch = sizes
-    rows = -(-m // Schedule().tile.m) * batch
-    tile_n = narrowed(widest_for(demand, n), _widths(demand), rows, n, sm_count)
-    return _of_width(demand, sizes, target, sm_count, tile_n, aligned_output=aligned_output)
-
-
-def _widths(demand: Demand) -> list[int]:
-    least = MIN_N_MAJOR if demand.b_major == "mn" else TILE_N[0]
-    return [width for width in TILE_N if width >= least]
-
-
-def widest_for(demand: Demand, n: int) -> int:
-    """The width of the narrowest tile that holds n columns, or of the widest tile of all."""
-    widths = _widths(demand)
-    return next((width for width in widths if width >= n), widths[-1])
-
-
-def _least(
-    demand: Demand, sizes: tuple[int, int, int, int], sm_count: int, schedule: Schedule, wide: Schedule
-) -> Schedule:
-    """`schedule`, or one of the two with K cut into ranges, where that takes less time by the model."""
-    m, n, k, batch = sizes
-    cutting = Cutting.of(demand, schedule)
-    best, least = schedule, (1 - CUT_MARGIN) * cutting.cycles(cutting.whole(m, n, k, batch), *sizes, sm_count)
-    for candidate in dict.fromkeys((schedule, wide)):
-        cutting = Cutting.of(demand, candidate)
+    times: dict[Schedule, float] = {}
+    for schedule, cutting in candidates_for(demand, target, sizes[1], bulk=aligned_output):
+        times[schedule] = cutting.cycles(cutting.whole(*sizes), *sizes, sm_count)
         cut = cutting.best(*sizes, sm_count)
-        cycles = cutting.cycles(cut, *sizes, sm_count)
-        if cut.cut and cycles < least:
-            best, least = candidate.changed(work="ranges"), cycles
-    return best
+        if cuts and cut.cut:
+            times[schedule.changed(work="ranges")] = cutting.cycles(cut, *sizes, sm_count) / (1 - CUT_MARGIN)
+    best = min(times, key=lambda each: times[each])
+    # One column of tiles reads each value once, and all its tiles the dense operand.
+    alone = {"l2": "even", "raster": Schedule().order.raster} if sizes[1] <= best.tile.n else {}
+    return best.changed(**alone)
 
 
-def _of_width(
-    demand: Demand, sizes: tuple[int, int, int], target: Target, sm_count: int, tile_n: int, *, aligned_output: bool
-) -> Schedule:
-    """A schedule whose tiles are so wide, or about so."""
-    m, n, batch = sizes
-    bits = element_type(demand.b).bits
-    if demand.promoted and tile_n > 128:
-        tile_n = _promoted_width(n)
-    bulk = aligned_output and stageable(tile_n, demand.out, transposed=demand.transposed, gated=demand.gated)
-    schedule = Schedule.of(tile_n=tile_n, tile_k=demand.step, stages=2, store="bulk" if bulk else "direct")
-    if demand.accumulator == "f16" and tile_n == 256 and batch * -(-m // 256) * -(-n // 256) >= sm_count:
-        # Sums in f16 take half the registers: twice the rows, and less to load for each.
-        schedule = schedule.changed(tile_m=256, consumers=4)
-    elif bulk and tile_n == STREAMED and _tall_pays(demand, m, n, batch, sm_count):
-        schedule = schedule.changed(**TALL)
-    schedule = schedule.changed(**_walk(schedule, bits, columns=n))
-    if bulk:
-        schedule = schedule.changed(staging=_staging(schedule, demand.out))
-    return _deepest(demand, schedule, target)
+def _width_class(demand: Demand, n: int) -> int:
+    """The width of the narrowest tile that holds n columns, or of the widest tile of all."""
+    least = MIN_N_MAJOR if demand.b_major == "mn" else TILE_N[0]
+    return next((width for width in TILE_N if width >= max(n, least)), WIDEST)
 
 
-def _walk(schedule: Schedule, bits: int, *, columns: int | None) -> dict[str, Any]:
-    """How tiles are walked and what the L2 cache keeps meanwhile. columns: N; None where nobody knows, but it takes many tiles."""
-    if columns is not None and columns <= schedule.tile.n:
-        # Each value is read once, the dense operand by every tile.
-        return {}
-    if _is_tall(schedule):
-        return {"raster": TALL_RASTER, "l2": "values"}
-    return {"raster": RASTER[bits], "l2": "values"} if schedule.tile.n >= STREAMED else {}
+def candidates_for(demand: Demand, target: Target, n: int, *, bulk: bool) -> tuple[tuple[Schedule, Cutting], ...]:
+    """The schedules of whole tiles that `choose_for` chooses from for n columns. bulk: whether bulk copies can write the output."""
+    return _candidates(demand, target, _width_class(demand, n), bulk=bulk)
 
 
-def _staging(schedule: Schedule, out: str) -> int | None:
-    """Columns staged at a time for bulk stores, None for what the layout takes by itself."""
-    size = element_type(out).bytes
-    if _is_tall(schedule):
-        return TALL_STAGING.get(size)
-    if schedule.tile.n != STREAMED:
-        return None
-    if schedule.roles.consumers == 4:
-        return WIDE_STAGING[size]
-    return HALF_STAGING if size == 2 and schedule.roles.consumers == 2 else None
-
-
-def _is_tall(schedule: Schedule) -> bool:
-    return {"tile_m": schedule.tile.m, "tile_n": schedule.tile.n} == TALL
-
-
-def _tall_pays(demand: Demand, m: int, n: int, batch: int, sm_count: int) -> bool:
-    # Sums in f16 have a larger tile still, promoted ones are held twice.
-    if demand.accumulator == "f16" or demand.promoted or demand.reads > TALL_READS:
-        return False
-    if element_type(demand.out).bytes not in TALL_STAGING:
-        return False
-    return tall_pays(m, n, batch, sm_count, element_type(demand.b).bits)
-
-
-def _promoted_width(n: int) -> int:
-    """The tile width with promoted sums, which take as many registers again: 192, unless that wastes much more than 128."""
-    wide, narrow = (-(-n // width) * width for width in (192, 128))
-    return 192 if wide <= narrow + narrow // 16 else 128
+@functools.lru_cache(maxsize=256)
+def _candidates(demand: Demand, target: Target, widest: int, *, bulk: bool) -> tuple[tuple[Schedule, Cutting], ...]:
+    """Tiles of at most that width, metadata by registers or in the stage, with rings as deep as they can be."""
+    found: list[tuple[Schedule, Cutting]] = []
+    for shape in TILES:
+        if not min(widest, LEAST_DIVIDED) <= shape.n <= widest or not shape.suits(demand, bulk=bulk):
+            continue
+        for metadata in METADATA:
+            try:
+                schedule = _deepest(demand, shape.schedule(demand, bulk=bulk, metadata=metadata), target)
+            except ValueError:
+                # The sums do not fit the registers, or two stages the shared memory.
+                continue
+            found.append((schedule, Cutting.of(demand, schedule)))
+    return tuple(found)
 
 
 def choose_for_nest(
@@ -256,51 +254,49 @@ def choose_for_nest(
     Raises ValueError for a product without a 2:4 sparse operand, a tile that no number of warpgroups goes with, and for fields that do not go together.
     """
     require_sparse(nest)
-    given = dict(fixed or {})
-    element = nest.store.element
-    transposed, gated = nest.store.transposed, nest.gated
-    bulk = aligned_output and "store" not in given
-    bulk = bulk and stageable(nest.tile_n, element, transposed=transposed, gated=gated)
-    schedule = _tiled(nest, given, target)
-    walk = _walk(schedule, element_type(nest.b.element).bits, columns=None)
-    schedule = schedule.changed(**{**walk, **given})
-    if "stages" in given:
-        return schedule.changed(store="bulk") if bulk else schedule
-    demand = Demand.of_nest(nest)
-    if not bulk:
-        return _deepest(demand, schedule, target)
-    try:
-        staged = {"store": "bulk", "staging": _staging(schedule, element), **given}
-        return _deepest(demand, schedule.changed(**staged), target)
-    except ValueError:
-        # The staging area leaves no room for two stages.
-        return _deepest(demand, schedule, target)
-
-
-def _tiled(nest: ProductNest, given: Mapping[str, Any], target: Target) -> Schedule:
-    """A schedule of the nest's tile with a number of warpgroups that holds its sums, at its least depth."""
-    refusal = None
     if nest.tile_m % 64:
         raise ValueError(
             f"a warpgroup multiplies whole blocks of 64 rows of the sparse operand, got a tile of {nest.tile_m}"
         )
+    demand, given = Demand.of_nest(nest), dict(fixed or {})
+    own = {"tile_k": nest.tile_k if nest.tile_k in STEPS else demand.step, **given}
+    if not given.get("specialized", True):
+        own = {"stages": 1, **own}
+    bulk = aligned_output and "store" not in given
+    shape = _shape_for(nest, demand, own, target)
+    if "stages" in own:
+        return shape.schedule(demand, bulk=bulk, **own)
+    ways = (given["metadata"],) if "metadata" in given else METADATA
+    refusal = None
+    # What is staged for bulk stores may leave no room for two stages.
+    for stored in dict.fromkeys((bulk, False)):
+        found: list[Schedule] = []
+        for way in ways:
+            try:
+                found.append(_deepest(demand, shape.schedule(demand, bulk=stored, **own | {"metadata": way}), target))
+            except ValueError as error:
+                refusal = refusal or error
+        if found:
+            return min(found, key=lambda each: step_clocks(demand, each))
+    assert refusal is not None
+    raise refusal
+
+
+def _shape_for(nest: ProductNest, demand: Demand, given: Mapping[str, Any], target: Target) -> TileShape:
+    """The nest's tile with a number of warpgroups that holds its sums. Raises the first number's ValueError where none does."""
+    refusal = None
     # The widest tile is the library's for sums in f16, with its warpgroups.
-    preferred = (4, *CONSUMERS) if (nest.tile_m, nest.tile_n) == (256, 256) else CONSUMERS
-    fields: dict[str, Any] = {"stages": 2 if given.get("specialized", True) else 1, **given}
+    preferred = (4, *CONSUMERS) if (nest.tile_m, nest.tile_n) == (256, WIDEST) else CONSUMERS
     for number in (given["consumers"],) if "consumers" in given else preferred:
+        shape = TileShape.of(nest.tile_m, nest.tile_n, number)
         try:
-            fields["consumers"] = number
-            schedule = Schedule.of(
-                tile_m=nest.tile_m,
-                tile_n=nest.tile_n,
-                tile_k=nest.tile_k if nest.tile_k in STEPS else Demand.of_nest(nest).step,
-                **fields,
+            check_registers(
+                shape.schedule(demand, bulk=False, **given), demand.accumulator, target, promoted=demand.promoted
             )
-            check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None)
         except ValueError as error:
             refusal = refusal or error
         else:
-            return schedule
+            return shape
     assert refusal is not None
     raise refusal
 

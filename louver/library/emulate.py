@@ -20,8 +20,8 @@ from louver.ir.product import LoadMatrix, LoadScalar, LoadVector, Number, walk
 from louver.library.bind import Sized, bind_product
 from louver.library.boxes import tensor_map
 from louver.library.configure import Demand
+from louver.library.forms import Metadata, Operand, Values, operand_of
 from louver.library.fused import Bound
-from louver.library.operand import pitched, prepacked
 from louver.library.ranges import Cutting, Ranges, with_workspace
 from louver.library.reference import Reads
 from louver.library.rows import Rows
@@ -106,12 +106,11 @@ def emulate(
     return y if store.batch is not None else y[0], report
 
 
-def sparse_operand(memory: GlobalMemory, s: SparseTensor, words: int, entries: int) -> tuple[Rows, int]:
-    """The values of a product's sparse operand, as so many matrices, and the address of its metadata, so many words a load."""
-    pitch, m = row_pitch(s.kept, s.dtype), s.rows // entries
-    values = memory.add("values", pitched(s), writable=False)
-    metadata = memory.add("metadata", prepacked(s, words), writable=False)
-    return Rows(values.address, s.kept, m, pitch, s.dtype.bytes, values, entries, m * pitch), metadata.address
+def sparse_operand(memory: GlobalMemory, s: SparseTensor, words: int, entries: int) -> Operand:
+    """The sparse operand of a product, as so many matrices, with so many words a load of metadata."""
+    values = memory.add("values", Values().host(s), writable=False)
+    metadata = memory.add("metadata", Metadata(words).host(s), writable=False)
+    return operand_of(s, values.address, metadata.address, entries, values)
 
 
 def _entries(compiled: CompiledProduct, s: SparseTensor, dense: Array) -> int:

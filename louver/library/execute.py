@@ -97,12 +97,12 @@ def schedule_for(
 def _run_host(state: TensorState, request: Request, out: ArrayView) -> None:
     if out.host is None:
         raise ValueError("a host output has a NumPy view")
-    place = require_device()
+    ordinal = require_device().ordinal if request.s.device is None else request.s.device
 
     def uploaded(array: ArrayView) -> ArrayView:
-        return view(DeviceArray.of(array.to_numpy(), ordinal=place.ordinal))
+        return view(DeviceArray.of(array.to_numpy(), ordinal=ordinal))
 
-    result = DeviceArray.empty(out.shape, out.element, ordinal=place.ordinal)
+    result = DeviceArray.empty(out.shape, out.element, ordinal=ordinal)
     run(
         state,
         replace(request, dense=uploaded(request.dense), fused=request.fused.moved(uploaded), out=None),

@@ -18,15 +18,15 @@ from louver.formats.tensor import SparseTensor
 from louver.library import reference
 from louver.library.request import Request
 from louver.runtime.arrays import ArrayView, empty_like_kind, view
-from louver.runtime.device import Device, NoDevice, current_device
+from louver.runtime.device import Device, NoDevice, current_device, device
 
 KEPT_BYTES: Final = 1 << 30
 """Bytes of dense weights that are kept for further products, of all tensors together."""
 
 
-def usable_device() -> Device | None:
-    """The device that host arrays are sent to: the current one, if kernels exist for it. Else None, and a notice, once."""
-    found = current_device()
+def usable_device(s: SparseTensor) -> Device | None:
+    """The device that host arrays are sent to, where `s` is or the current one, if kernels exist for it. Else None, and a notice, once."""
+    found = current_device() if s.device is None else device(s.device)
     if isinstance(found, NoDevice):
         _say_once(str(found))
     elif found.target != "sm_90a":
@@ -102,7 +102,7 @@ class DenseWeight:
         array = self.array
         if array is None:
             with s.derived.lock:
-                array = self.array = s.dense().astype(reference.computed_in(s.dtype.numpy), copy=False)
+                array = self.array = s.to("cpu").dense().astype(reference.computed_in(s.dtype.numpy), copy=False)
         _dense_weights().used(self)
         return array
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Any, TypeAlias
 
 from louver.library.bind import Sized, bind_product, packed
 from louver.library.boxes import RecentMaps
 from louver.library.compiled import BuiltKernel
+from louver.library.forms import Operand
 from louver.library.fused import NOTHING_BOUND, Bound
-from louver.library.operand import DeviceOperand
 from louver.library.ranges import Cutting, Ranges, with_workspace
 from louver.library.rows import Rows
 from louver.runtime.driver import is_capturing
@@ -71,7 +70,7 @@ class Launcher:
     def __init__(
         self,
         product: BuiltKernel[LoadedKernel],
-        operand: DeviceOperand,
+        operand: Operand,
         shape: tuple[int, ...],
         cutting: Cutting | None = None,
     ) -> None:
@@ -79,10 +78,8 @@ class Launcher:
         self._cutting = cutting
         self.kernel = product.kernel
         self.signature = product.signature
-        *leading, m, k = shape
-        self._shape = m, k
-        self._values = operand.rows(m, prod(leading))
-        self._metadata = operand.metadata.address
+        self._shape = shape[-2:]
+        self._values, self._metadata = operand
         self._maps = RecentMaps()
         self._types = product.signature.types
 
@@ -107,6 +104,9 @@ class Launcher:
         if self._cutting is None or sized.cut is None:
             return bind(bound, stream)
         room = self._cutting.workspace(sized.cut)
+        if not sized.cut.cut:
+            # Every tile is whole: the kernel has no use for a workspace.
+            return bind(with_workspace(bound, 0, 0), stream)
 
         def bind_now(to: int) -> BoundLaunch:
             held = workspace(self.kernel.device.ordinal, to, *room)

@@ -209,7 +209,7 @@ def plan(
     example = None if like is None else operand_view(kind, s, like)
     if example is not None:
         output_shape(kind, s, example)
-    place = _place_of(example)
+    place = _place_of(s, example)
     dense = s.dtype if example is None else example.element
     chosen = _layout(kind, dense, example, layout)
     if batch is None and example is not None and kind == "matmul":
@@ -228,11 +228,11 @@ def plan(
     return Plan(s, n, count, solved, given, activation, place, batch_invariant)
 
 
-def _place_of(example: ArrayView | None) -> Device | None:
+def _place_of(s: SparseTensor, example: ArrayView | None) -> Device | None:
     """The device of the plan's arrays, None for the host, where no device can be used."""
     if example is not None and example.device is not None:
         return device_of(example.device)
-    found = usable_device()
+    found = usable_device(s)
     if found is not None and example is not None:
         raise ValueError("plans are for arrays on a device, got an array on the host as the example: move it there")
     return found

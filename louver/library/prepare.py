@@ -14,7 +14,7 @@ from louver.frontend.epilogue import NO_EPILOGUE, Epilogue
 from louver.frontend.problem import MAX_SIZE, Batch, BLayout, Kind, Problem
 from louver.library.configure import TILE_N
 from louver.library.execute import schedule_for
-from louver.library.request import Accumulate, check_sparse, default_layout, output_element, problem
+from louver.library.request import Accumulate, check_place, check_sparse, default_layout, output_element, problem
 from louver.library.state import TensorState
 from louver.runtime.copy2d import load_copies
 from louver.runtime.device import Device, require_device
@@ -56,7 +56,7 @@ def preparation(
     """The products of `s` that calls with N in a range will use.
 
     n: one N, or the least and the greatest, 0 included. kind, bias (whether there will be one), out_dtype, layout, accumulate, batch_invariant: as in
-    `louver.plan`. device: ordinal, by default the current one's. epilogue: which other options there will be; that a weight is
+    `louver.plan`. device: ordinal, by default that of `s`, else the current one's. epilogue: which other options there will be; that a weight is
     gated need not be said. batch: how many dense operands there are, each with its product: by default as many as
     s [..., M, K] has matrices, else 1; with a batch of matrices 1 stands for one operand that they share.
     Raises ValueError or TypeError for arguments that no product has, NoDeviceError without a GPU.
@@ -72,10 +72,16 @@ def preparation(
     count, entries = batch_of(s, batch)
     addend = "auto" if bias else None
     wanted = problem(kind, s, s.dtype, chosen, element, addend, steps, accumulate, entries)
-    place = (
-        require_device() if device is None else device_of(integer(device, "device is an ordinal, 0 for the first GPU"))
-    )
+    place = _place_of(s, device)
     return Preparation(low, high, wanted, place, count, batch_invariant)
+
+
+def _place_of(s: SparseTensor, device: int | None) -> Device:
+    if device is None:
+        return require_device() if s.device is None else device_of(s.device)
+    ordinal = integer(device, "device is an ordinal, 0 for the first GPU")
+    check_place(s, ordinal, "the product")
+    return device_of(ordinal)
 
 
 def prepare(s: SparseTensor, wanted: Preparation) -> None:

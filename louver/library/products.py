@@ -36,7 +36,7 @@ def matmul(
 
         out_scale · activation(alpha · scale · dense_scale · (s @ b) + bias + dense_bias + beta · c)
 
-    s: 2:4 sparse along K (its last axis), f16, bf16, e4m3, e5m2, s8 or u8. b: the same element type (8-bit floats mix, and so
+    s: 2:4 sparse along K (its last axis), f16, bf16, e4m3, e5m2, s8 or u8, on the host or on b's GPU. b: the same element type (8-bit floats mix, and so
     do 8-bit integers), on a GPU or on the host, any strides; rows or columns of unit stride and 16-byte pitch are read in
     place, of 8-bit types columns only, anything else is copied first. out: an array to write, its rows contiguous, not
     overlapping an input (it may be `c` itself); by default a new array of b's kind.
@@ -122,7 +122,7 @@ def _product(
     asked = request(kind, s, x, given, activation, out, out_dtype, accumulate, batch_invariant=batch_invariant)
     if asked.empty:
         return asked.made(out)
-    if asked.dense.device is None and usable_device() is None:
+    if asked.dense.device is None and usable_device(s) is None:
         return by_reference(asked, out)
     from louver.library.execute import run
 

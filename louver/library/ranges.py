@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
 
-from louver.compile.plan.layout import dense_layout, parts_together, values_layout
+from louver.compile.plan.layout import parts_together
 from louver.compile.plan.schedule import Schedule, accumulator_registers
 from louver.formats.dtypes import element_type
 from louver.isa.prepack import columns_per_load
 from louver.isa.targets import WARPGROUP_THREADS
 from louver.library.fused import Bound
-
-SM_BYTES = 64
-"""Bytes a clock that come into an SM."""
-
-MEMORY_BYTES = 2400
-"""Bytes a clock that all SMs read and write of global memory: 4.27 TB/s at 1.78 GHz."""
-
-LOAD_CYCLES = 1000
-"""Clocks from one load of metadata by registers to the next at least: each waits for the one before."""
-
-TRIP = 700
-"""Clocks of a trip to the L2 cache and back, of a fence or an atomic too."""
+from louver.library.times import H200, Operands, Rates, step_clocks
 
 TRIPS = 3
 """Trips of a range before it knows whether it is the last one of its tile: what is written, the fence, the atomic."""
@@ -37,21 +24,6 @@ MOST_PARTS = 32
 
 MOST_WAVES = 4
 """Waves of ranges at most: more of them are little more even, and take more memory."""
-
-
-class Operands(Protocol):
-    """What is asked about a product beside its schedule: element types, and the contiguous dimension of b."""
-
-    @property
-    def a(self) -> str: ...
-    @property
-    def b(self) -> str: ...
-    @property
-    def b_major(self) -> Literal["k", "mn"]: ...
-    @property
-    def out(self) -> str: ...
-    @property
-    def accumulator(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,32 +61,30 @@ class Ranges:
 class Cutting:
     """A kernel as far as its time depends on how K is cut.
 
-    m, n, k: its tile, with all tiles of a cluster. step_cycles: clocks of a step of K at least. granule: steps of which a range has a
-    multiple. sum_bytes: of a tile's sums. counters: of a tile. together: parts that are read at a time. bits, out_bytes: of elements.
+    m, n, k: its tile, with all tiles of a cluster. step: clocks of a step of K. store: clocks of a tile's epilogue. granule: steps of
+    which a range has a multiple. sum_bytes: of a tile's sums. counters: of a tile. together: parts that are read at a time. bits,
+    out_bytes: of elements. rates: of the GPU.
     """
 
     m: int
     n: int
     k: int
     cluster: int
-    step_cycles: float
+    step: float
+    store: float
     granule: int
     sum_bytes: int
     counters: int
     together: int
     bits: int
     out_bytes: int
+    rates: Rates
 
     @classmethod
-    def of(cls, operands: Operands, schedule: Schedule) -> Cutting:
+    def of(cls, operands: Operands, schedule: Schedule, rates: Rates = H200) -> Cutting:
         """Of a schedule for these operands."""
         tile, cluster = schedule.tile, schedule.order.cluster
-        bits, columns_a_load = element_type(operands.b).bits, columns_per_load(operands.a)
-        stage = values_layout(schedule, operands.a).bytes + dense_layout(schedule, operands.b, operands.b_major).bytes
-        stage += tile.m * tile.k // 8
-        cycles = stage / SM_BYTES
-        if schedule.ring.metadata == "global":
-            cycles = max(cycles, LOAD_CYCLES * tile.k / columns_a_load)
+        out_bytes = element_type(operands.out).bytes
         registers, warpgroups = (
             accumulator_registers(schedule, operands.accumulator, promoted=False),
             schedule.roles.consumers,
@@ -124,13 +94,15 @@ class Cutting:
             tile.n,
             tile.k,
             cluster,
-            cycles,
-            columns_a_load // tile.k,
+            step_clocks(operands, schedule, rates),
+            tile.m * tile.n * out_bytes / rates.output,
+            columns_per_load(operands.a) // tile.k,
             REGISTER_BYTES * registers * WARPGROUP_THREADS * warpgroups,
             warpgroups,
             parts_together(registers),
-            bits,
-            element_type(operands.out).bytes,
+            element_type(operands.b).bits,
+            out_bytes,
+            rates,
         )
 
     def whole(self, m: int, n: int, k: int, batch: int) -> Ranges:
@@ -163,18 +135,18 @@ class Cutting:
                 yield Ranges(whole.tiles, start, parts, length)
 
     def cycles(self, cut: Ranges, m: int, n: int, k: int, batch: int, sm_count: int) -> float:
-        """Predicted clocks: of the busiest SM and of global memory, neither of which hides all of the other, and of combining."""
-        at_once, steps = self._at_once(sm_count), -(-k // self.k)
+        """Predicted clocks: of the busiest SM and of global memory, and of the launch."""
+        at_once, steps, rates = self._at_once(sm_count), -(-k // self.k), self.rates
         ranges, finished = -(-cut.cut * cut.parts // at_once), -(-cut.cut // at_once)
-        busiest = (-(-cut.whole // at_once) * steps + ranges * cut.part_steps) * self.step_cycles
+        moved = self.sum_bytes / rates.sums
+        busiest = -(-cut.whole // at_once) * (steps * self.step + self.store)
+        busiest += ranges * (cut.part_steps * self.step + TRIPS * rates.trip + moved)
+        busiest += finished * (-(-cut.parts // self.together) * rates.trip + cut.parts * moved + self.store)
         # By whole tiles, so that all N of a number of tiles are alike.
         rows, columns = -(-m // self.m) * self.m, -(-n // self.n) * self.n
-        operands = (rows * k * 5 // 8 + columns * k) * self.bits // 8
-        memory = batch * (operands + rows * columns * self.out_bytes) / MEMORY_BYTES
-        moved = self.sum_bytes / SM_BYTES
-        combining = ranges * (TRIPS * TRIP + moved)
-        combining += finished * (-(-cut.parts // self.together) * TRIP + cut.parts * moved)
-        return math.hypot(busiest, memory) + (combining if cut.cut else 0)
+        operands = k * (rows * (self.bits // 2 + 1) + columns * self.bits) // 8
+        memory = batch * (operands + rows * columns * self.out_bytes)
+        return rates.launch + rates.together(busiest, memory / rates.memory)
 
     def workspace(self, cut: Ranges) -> tuple[int, int]:
         """Bytes of sums, and counters, that a launch needs."""

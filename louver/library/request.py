@@ -145,7 +145,16 @@ def operand_view(kind: Kind, s: SparseTensor, x: Any) -> ArrayView:
             f"{name} and s must have one element type, got {dense.element} and {s.dtype}: convert one (8-bit floats mix, and "
             "so do 8-bit integers)"
         )
+    check_place(s, dense.device, name)
     return dense
+
+
+def check_place(s: SparseTensor, ordinal: int | None, name: str) -> None:
+    """Raises ValueError for a tensor on a GPU whose product is to be on another one; host arrays are sent to the tensor's."""
+    if None not in (s.device, ordinal) and ordinal != s.device:
+        raise ValueError(
+            f"{name} and s must be on one GPU, got {name} on cuda:{ordinal} and s on cuda:{s.device}: move one, by s.to(…)"
+        )
 
 
 def output_element(

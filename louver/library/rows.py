@@ -12,8 +12,7 @@ from louver.frontend.problem import BLayout
 from louver.isa.tensormap import COPY_CHUNK
 from louver.library.boxes import Held
 from louver.library.dense import DenseMatrix, Stored, merged
-from louver.runtime.copy2d import copy_is_loaded, copy_matrix
-from louver.runtime.driver import is_capturing
+from louver.runtime.copy2d import check_copies, copy_matrix
 from louver.runtime.memory import DeviceBuffer
 
 PITCH = 16
@@ -102,11 +101,7 @@ def copied_rows(dense: DenseMatrix, layout: BLayout, ordinal: int, stream: int) 
         *merged((*dense.entries, (walk.outer, walk.outer_stride))),
     )
     strides = (row_stride, walk.inner_stride)
-    if not copy_is_loaded(ordinal, width, strides) and is_capturing(stream):
-        raise RuntimeError(
-            "the kernels that copy operands must be loaded before a stream is captured: call louver.prepare before the "
-            "capture, or give an operand with rows of unit stride whose address and pitch are multiples of 16 bytes"
-        )
+    check_copies(ordinal, width, strides, stream)
     pitch = _whole(walk.inner * width)
     batch = prod(size for size, _ in dense.entries)
     buffer = DeviceBuffer(batch * walk.outer * pitch, ordinal=ordinal, stream=stream)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+from math import prod
 
 from louver.compile.plan.layout import metadata_words
 from louver.compile.plan.schedule import Schedule
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem, accumulator_of
+from louver.isa.prepack import WORDS
 from louver.library.compiled import BuiltKernel, find, loaded
 from louver.library.configure import Demand
+from louver.library.forms import DeviceForm, Form, Metadata, Operand, Values, on_device, operand_of
 from louver.library.launch import Launcher
-from louver.library.operand import DeviceOperand, TileOperand, upload, upload_tiles, with_words
 from louver.library.ranges import Cutting
 from louver.library.warm import WarmCalls
 from louver.runtime.driver import is_capturing
@@ -23,19 +25,15 @@ class TensorState:
 
     def __init__(self) -> None:
         self.warm = WarmCalls()
-        self._operands: dict[tuple[int, int], DeviceOperand] = {}
-        self._tiles: dict[tuple[int, str], TileOperand] = {}
+        self._forms: dict[tuple[Form, int], DeviceForm] = {}
         self._launchers: dict[tuple[Problem, Schedule, int], Launcher] = {}
         self._lock = threading.Lock()
 
     def refresh(self, s: SparseTensor) -> None:
         """Write the tensor's values to where they are on devices, after all that reads them and before anything that will."""
         with self._lock:
-            # Operands that differ in their metadata share their values.
-            for operand in {each.values: each for each in self._operands.values()}.values():
-                operand.refresh(s)
-            for tiles in self._tiles.values():
-                tiles.refresh(s)
+            for form in self._forms.values():
+                form.refresh(s)
 
     def launcher(
         self,
@@ -55,9 +53,9 @@ class TensorState:
         key = (problem, schedule, ordinal)
         found = self._launchers.get(key)
         if found is None:
-            place = (ordinal, metadata_words(schedule, s.dtype.name))
+            words = metadata_words(schedule, s.dtype.name)
             kernel = find(*key)
-            if not (place in self._operands and kernel) and is_capturing(stream):
+            if not (kernel and self.has(ordinal, Values(), Metadata(words))) and is_capturing(stream):
                 usual = accumulator_of(problem.a)
                 sums = "" if problem.accumulate == usual else f", accumulate={problem.accumulate!r}"
                 epilogue = f", epilogue=louver.{problem.epilogue!r}" if problem.epilogue.floating else ""
@@ -68,42 +66,34 @@ class TensorState:
                     f"louver.prepare(s, n=…, kind={problem.kind!r}, bias={problem.bias is not None}, "
                     f"out_dtype={problem.out!r}, layout={problem.b_layout!r}{batch}{sums}{epilogue}{invariant}) before the capture"
                 )
-            launcher = _launcher(problem, schedule, kernel or loaded(*key), self.operand(s, *place), s.shape)
+            operand = self.operand(s, ordinal, words, prod(s.shape[:-2]))
+            launcher = _launcher(problem, schedule, kernel or loaded(*key), operand, s.shape)
             found = self._launchers.setdefault(key, launcher)
         return found
 
-    def has_tiles(self, ordinal: int, element: str) -> bool:
-        """Whether `tiles` has been uploaded already."""
-        return (ordinal, element) in self._tiles
+    def has(self, ordinal: int, *forms: Form) -> bool:
+        """Whether all these forms have been made on a device."""
+        return all((form, ordinal) in self._forms for form in forms)
 
-    def tiles(self, s: SparseTensor, ordinal: int, element: str) -> TileOperand:
-        """The operand of kernels of register tiles, its metadata for products of `element`."""
+    def form(self, s: SparseTensor, form: Form, ordinal: int) -> DeviceForm:
+        """A form of `s`, the state's own tensor, on a device, made the first time."""
         with self._lock:
-            found = self._tiles.get((ordinal, element))
+            found = self._forms.get((form, ordinal))
             if found is None:
-                found = self._tiles[ordinal, element] = upload_tiles(s, ordinal, element)
+                found = self._forms[form, ordinal] = on_device(form, s, ordinal)
             return found
 
-    def has_operand(self, ordinal: int, words: int) -> bool:
-        """Whether `operand` has been uploaded already."""
-        return (ordinal, words) in self._operands
-
-    def operand(self, s: SparseTensor, ordinal: int, words: int) -> DeviceOperand:
-        """The operand with so many words a load of metadata; one upload of the values serves all."""
-        with self._lock:
-            found = self._operands.get((ordinal, words))
-            if found is None:
-                other = next((operand for (place, _), operand in self._operands.items() if place == ordinal), None)
-                found = upload(s, ordinal, words) if other is None else with_words(other, s, words)
-                self._operands[ordinal, words] = found
-            return found
+    def operand(self, s: SparseTensor, ordinal: int, words: int = WORDS, entries: int = 1) -> Operand:
+        """The operand of products, as so many matrices, with so many words a load of metadata."""
+        values, metadata = (self.form(s, form, ordinal) for form in (Values(), Metadata(words)))
+        return operand_of(s, values.address, metadata.address, entries, (values, metadata))
 
 
 def _launcher(
     problem: Problem,
     schedule: Schedule,
     kernel: BuiltKernel[LoadedKernel],
-    operand: DeviceOperand,
+    operand: Operand,
     shape: tuple[int, ...],
 ) -> Launcher:
     cutting = Cutting.of(Demand.of_problem(problem), schedule) if schedule.cuts else None

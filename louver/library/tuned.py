@@ -60,10 +60,11 @@ def decide(
     machine = target(place.target)
     alone = problem if problem.batch is None else replace(problem, batch=None)
     wanted = place_of(alone, m, n, k, place.name, aligned_output=aligned_output)
-    cut = None if batch_invariant else k
     sms, aligned = place.sm_count, aligned_output
-    chosen = choose(problem, m, n, machine, sms, aligned_output=aligned, batch=batch, k=cut)
-    tiled = choose(problem, m, n, machine, sms, aligned_output=aligned, batch=batch)
+    tiled = choose(problem, m, n, machine, sms, aligned_output=aligned, batch=batch, k=k)
+    chosen = tiled
+    if not batch_invariant:
+        chosen = choose(problem, m, n, machine, sms, aligned_output=aligned, batch=batch, k=k, cuts=True)
     reasons: list[str] = []
     for origin, look in _SOURCES.items():
         try:
@@ -72,7 +73,7 @@ def decide(
                 reasons.append(f"no entry ({origin})")
                 continue
             if entry.shape is not None:
-                there = choose(alone, *entry.shape[:2], machine, place.sm_count, aligned_output=aligned_output)
+                there = choose(alone, *entry.shape[:2], machine, sms, aligned_output=aligned, k=entry.shape[2])
                 _check_tile(there, tiled, entry.shape)
             schedule = entry.usable(problem, machine)
             if batch_invariant and (schedule.cuts or schedule.tile.k != tiled.tile.k):

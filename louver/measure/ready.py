@@ -13,7 +13,7 @@ def prepare(s: SparseTensor, n: int | tuple[int, int] = (1, 8192), *, tune: bool
     """Compile, load and upload ahead all that products of `s` with N in a range will use, so that their calls may be captured.
 
     n: one N, or the least and the greatest. options: as in `louver.library.prepare.preparation`: kind ("linear" or "matmul"),
-    bias (whether there will be one), out_dtype, layout (of a matmul's b), device (ordinal, by default the current one's).
+    bias (whether there will be one), out_dtype, layout (of a matmul's b), device (ordinal, by default that of `s`, else the current one's).
     Kernels come from the cache on disk where they have been compiled before.
     tune: time schedules first, on random data, for each size class of N, and keep the best for this and later processes, as
     `louver tune` does: minutes, with PyTorch, on its current device.

@@ -15,7 +15,7 @@ from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import target
 from louver.library.compiled import record_of
-from louver.library.configure import choose, deepest
+from louver.library.configure import TYPICAL_K, choose, deepest
 from louver.library.rows import Rows
 from louver.library.state import TensorState
 from louver.measure.contenders import Contender
@@ -75,11 +75,11 @@ class Rung:
 
 
 def candidates(
-    problem: Problem, m: int, n: int, place: Device, *, only: str = "", k: int | None = None
+    problem: Problem, m: int, n: int, place: Device, *, only: str = "", k: int = TYPICAL_K
 ) -> dict[str, Schedule]:
     """The library's choice, under "", and every alternative that differs from it, fits the target and has `only` in its name."""
     machine = target(place.target)
-    base = choose(problem, m, n, machine, place.sm_count, aligned_output=True, k=k)
+    base = choose(problem, m, n, machine, place.sm_count, aligned_output=True, k=k, cuts=True)
     found = {"": base}
     for change in ALTERNATIVES:
         try:

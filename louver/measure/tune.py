@@ -43,7 +43,7 @@ def tune(torch: Any, task: Task, place: Device, protocol: Protocol = PROTOCOL) -
     """Search from the model's choice. Raises ArithmeticError when a schedule computes wrongly."""
     machine = target(place.target)
     aligned = task.aligned_output
-    base = choose(task.problem, task.m, task.n, machine, place.sm_count, aligned_output=aligned, k=task.k)
+    base = choose(task.problem, task.m, task.n, machine, place.sm_count, aligned_output=aligned, k=task.k, cuts=True)
     bench = set_up(torch, task, place, protocol)
 
     def around(schedule: Schedule) -> Iterator[Schedule]:

@@ -49,16 +49,48 @@ def adapt(x: Any) -> ArrayView:
 
 def empty(like: ArrayView, shape: tuple[int, ...], element: ElementType) -> Any:
     """See `louver.runtime.arrays.empty_like_kind`."""
+    if like.device is not None:
+        return _empty_on_device(like.kind, shape, element, like.device, like.stream or 0)
     if like.kind == "torch":
-        torch = sys.modules["torch"]
-        return torch.empty(shape, dtype=_torch_dtype(element), device=like.owner.device)
-    if like.device is None:
-        return np.empty(shape, element.numpy)
-    if like.kind == "cupy" and element.numpy.isbuiltin == 1:
+        return sys.modules["torch"].empty(shape, dtype=_torch_dtype(element), device=like.owner.device)
+    return np.empty(shape, element.numpy)
+
+
+def empty_rows(kind: Kind, shape: tuple[int, int], element: ElementType, pitch: int, ordinal: int, stream: int) -> Any:
+    """A new array [rows, columns] on a device, of undefined contents, with rows `pitch` bytes apart; of the kind's library as in
+    `empty`, in whose stream order it is, else in that of `stream`.
+    """
+    whole = _empty_on_device(kind, (shape[0], pitch // element.bytes), element, ordinal, stream)
+    if isinstance(whole, DeviceArray):
+        return DeviceArray(whole.buffer, shape, element, whole.strides)
+    return whole[:, : shape[1]]
+
+
+def alias(x: Any) -> Any:
+    """The same array for Louver to keep. PyTorch may give a tensor other memory (`x.data = …`), but not its alias."""
+    torch: Any = sys.modules.get("torch")
+    return x.detach() if torch is not None and isinstance(x, torch.Tensor) else x
+
+
+def kind_for(ordinal: int) -> tuple[Kind, int]:
+    """Whose arrays are made on a device for host arrays, and the stream that they are made on: PyTorch's where it is imported and
+    sees the device, else Louver's own, on the default stream.
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch is None or torch.cuda.device_count() <= ordinal:
+        return "louver", 0
+    return "torch", torch_stream(torch)(ordinal)
+
+
+def _empty_on_device(kind: Kind, shape: tuple[int, ...], element: ElementType, ordinal: int, stream: int) -> Any:
+    if kind == "torch":
+        torch: Any = sys.modules["torch"]
+        return torch.empty(shape, dtype=_torch_dtype(element), device=torch.device("cuda", ordinal))
+    if kind == "cupy" and element.numpy.isbuiltin == 1:
         cupy: Any = sys.modules["cupy"]
-        with cupy.cuda.Device(like.device):
+        with cupy.cuda.Device(ordinal):
             return cupy.empty(shape, element.numpy)
-    return DeviceArray.empty(shape, element, ordinal=like.device, stream=like.stream or 0)
+    return DeviceArray.empty(shape, element, ordinal=ordinal, stream=stream)
 
 
 def from_numpy(x: NDArray[Any], kind: Kind = "numpy", owner: Any = None) -> ArrayView:

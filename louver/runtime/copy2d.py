@@ -1,4 +1,4 @@
-"""Copying a matrix of any strides and alignment into rows that a tensor map can describe.
+"""Copying a matrix of any strides and alignment into rows, such as a tensor map can describe.
 
 Two kernels for each element size, both streaming and free of tensor maps: one reads along rows, neighbours in a warp next
 to each other in a row; the other, for matrices whose columns are contiguous, reads along columns and turns 32 × 32 tiles
@@ -11,6 +11,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from louver.runtime.built import load_built
+from louver.runtime.driver import is_capturing
 from louver.runtime.module import ArgumentPack, LoadedKernel
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ TILE = 32
 
 THREADS = 256
 """Of a CTA: eight warps, each with every eighth row of a tile."""
-
-ROW_ALIGNMENT = 16
-"""Bytes of which the destination's address and pitch are multiples, as tensor maps need them."""
 
 ELEMENT_BYTES = (1, 2, 4)
 
@@ -41,19 +39,21 @@ def copy_matrix(
     pitch: int,
     entries: int = 1,
     entry_stride: int = 0,
+    entry_pitch: int | None = None,
     ordinal: int = 0,
     stream: int = 0,
 ) -> None:
-    """Copy a matrix [rows, columns] into rows `pitch` bytes apart, or `entries` of them one after the other, in the order of
-    `stream`.
+    """Copy a matrix [rows, columns] into rows `pitch` bytes apart, or `entries` of them, in the order of `stream`.
 
     source: device pointer, a multiple of element_bytes (1, 2 or 4). strides: elements between rows and between columns, at
     least 0. entry_stride: elements between the sources of two entries, at least 0. destination: device pointer; it and `pitch`
-    are multiples of 16 bytes, and a row's elements fit the pitch. Bytes between rows are left as they are. The two must not
+    are multiples of element_bytes, and a row's elements fit the pitch. entry_pitch: bytes between the destinations of two
+    entries, by default those of an entry's rows. Bytes between rows are left as they are. Source and destination must not
     overlap. Raises ValueError for what breaks a rule.
     """
     rows, columns = shape
-    _check(source, shape, (*strides, entry_stride), element_bytes, destination, pitch)
+    apart = rows * pitch if entry_pitch is None else entry_pitch
+    _check(source, shape, (*strides, entry_stride), element_bytes, destination, (pitch, apart))
     if not 1 <= entries < 1 << 31:
         raise ValueError(f"a batch has 1 to 2^31 - 1 entries, got {entries}")
     transposed = is_transposed(strides)
@@ -64,7 +64,6 @@ def copy_matrix(
     entry_groups = min(entries, max(1, ctas // (row_groups * column_groups)))
     pack = ArgumentPack(_PARAMETERS)
     row_step, column_step = (stride * element_bytes for stride in strides)
-    entry_step, entry_pitch = entry_stride * element_bytes, rows * pitch
     pack.bind(
         source,
         destination,
@@ -75,8 +74,8 @@ def copy_matrix(
         columns,
         row_groups,
         column_groups,
-        entry_step,
-        entry_pitch,
+        entry_stride * element_bytes,
+        apart,
         entries,
         entry_groups,
     )
@@ -89,9 +88,13 @@ def load_copies(ordinal: int, element_bytes: int) -> None:
         _ready()[ordinal, element_bytes, transposed] = _loaded(ordinal, element_bytes, transposed)
 
 
-def copy_is_loaded(ordinal: int, element_bytes: int, strides: tuple[int, int]) -> bool:
-    """Whether the kernel that copies a matrix of these strides is on the device, so that a copy may be captured."""
-    return (ordinal, element_bytes, is_transposed(strides)) in _ready()
+def check_copies(ordinal: int, element_bytes: int, strides: tuple[int, ...], stream: int) -> None:
+    """Raises RuntimeError when the kernel that copies a matrix of these strides would have to be loaded while `stream` is captured."""
+    if (ordinal, element_bytes, is_transposed(strides)) not in _ready() and is_capturing(stream):
+        raise RuntimeError(
+            "the kernels that copy operands must be loaded before a stream is captured: call louver.prepare before the "
+            "capture, or give an operand with rows of unit stride whose address and pitch are multiples of 16 bytes"
+        )
 
 
 @functools.cache
@@ -99,7 +102,7 @@ def _ready() -> dict[tuple[int, int, bool], LoadedKernel]:
     return {}
 
 
-def is_transposed(strides: tuple[int, int]) -> bool:
+def is_transposed(strides: tuple[int, ...]) -> bool:
     """Whether neighbours in memory are neighbours along a column, so that the kernel reads columns."""
     row_stride, column_stride = strides
     return row_stride < column_stride
@@ -127,9 +130,14 @@ def _loaded(ordinal: int, element_bytes: int, transposed: bool) -> LoadedKernel:
 
 
 def _check(
-    source: int, shape: tuple[int, int], strides: tuple[int, ...], element_bytes: int, destination: int, pitch: int
+    source: int,
+    shape: tuple[int, int],
+    strides: tuple[int, ...],
+    element_bytes: int,
+    destination: int,
+    pitches: tuple[int, int],
 ) -> None:
-    rows, columns = shape
+    (rows, columns), (pitch, apart) = shape, pitches
     if element_bytes not in ELEMENT_BYTES:
         raise ValueError(f"elements have 1, 2 or 4 bytes, got {element_bytes}")
     if not (1 <= rows < 1 << 31 and 1 <= columns < 1 << 31):
@@ -138,11 +146,13 @@ def _check(
         raise ValueError(f"strides are at least 0, got {strides}: copy the array first")
     if source % element_bytes:
         raise ValueError(f"the source must be a multiple of {element_bytes} bytes, got {source:#x}")
-    if destination % ROW_ALIGNMENT or pitch % ROW_ALIGNMENT:
+    if destination % element_bytes or pitch % element_bytes or apart % element_bytes:
         raise ValueError(
-            f"the destination and its pitch must be multiples of {ROW_ALIGNMENT} bytes, got {destination:#x} and {pitch}"
+            f"the destination and its pitches must be multiples of {element_bytes} bytes, got {destination:#x}, {pitch} and {apart}"
         )
     if pitch < columns * element_bytes:
         raise ValueError(
             f"a row of {columns} elements needs {columns * element_bytes} bytes, got a pitch of {pitch}: widen it"
         )
+    if apart < rows * pitch:
+        raise ValueError(f"entries of {rows} rows are {rows * pitch} bytes or more apart, got {apart}: widen it")

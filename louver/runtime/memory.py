@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.dtypes import ElementType, element_type
+from louver.runtime.dlpack import row_major
 from louver.runtime.driver import DriverError, call, device_context
 
 
@@ -74,33 +75,41 @@ class DeviceBuffer:
 
 
 class DeviceArray:
-    """A row-major array in device memory: what Louver returns when the inputs' library cannot make one.
+    """An array in device memory: what Louver makes when the inputs' library cannot make one.
 
     Other libraries adopt it by `__cuda_array_interface__`, for element types that NumPy has; `numpy()` copies it out.
-    buffer: at least as many bytes as the elements need. Raises ValueError when it holds fewer, or for a size below 0.
+    strides: elements between neighbours along each dimension, row-major by default. buffer: begins with element 0, and has at
+    least as many bytes as the elements reach. Raises ValueError when it has fewer, or for a size below 0.
     """
 
-    __slots__ = ("buffer", "element", "shape")
+    __slots__ = ("buffer", "element", "shape", "strides")
 
-    def __init__(self, buffer: DeviceBuffer, shape: Sequence[int], element: ElementType) -> None:
+    def __init__(
+        self,
+        buffer: DeviceBuffer,
+        shape: Sequence[int],
+        element: ElementType,
+        strides: Sequence[int] | None = None,
+    ) -> None:
         self.buffer = buffer
         self.shape = tuple(shape)
         self.element = element
+        self.strides = row_major(self.shape) if strides is None else tuple(strides)
         if min(self.shape, default=1) < 0:
             raise ValueError(f"dimensions are 0 or more, got shape {self.shape}")
-        if self.nbytes > buffer.nbytes:
-            raise ValueError(f"shape {self.shape} of {element} needs {self.nbytes} bytes, got {buffer.nbytes}")
+        if self._reach > buffer.nbytes:
+            raise ValueError(f"shape {self.shape} of {element} needs {self._reach} bytes, got {buffer.nbytes}")
 
     @classmethod
     def empty(cls, shape: Sequence[int], element: ElementType, *, ordinal: int = 0, stream: int = 0) -> DeviceArray:
-        """An array of undefined contents, allocated in the order of `stream`."""
+        """A row-major array of undefined contents, allocated in the order of `stream`."""
         nbytes = math.prod(shape) * element.bytes
         # The driver allocates no empty memory.
         return cls(DeviceBuffer(max(nbytes, 1), ordinal=ordinal, stream=stream), shape, element)
 
     @classmethod
     def of(cls, array: NDArray[Any], *, ordinal: int = 0, stream: int = 0) -> DeviceArray:
-        """A copy of a host array, of any strides."""
+        """A row-major copy of a host array, of any strides."""
         made = cls.empty(array.shape, element_type(array.dtype), ordinal=ordinal, stream=stream)
         made.buffer.write(np.ascontiguousarray(array))
         return made
@@ -111,13 +120,20 @@ class DeviceArray:
         return math.prod(self.shape) * self.element.bytes
 
     @property
-    def strides(self) -> tuple[int, ...]:
-        """Elements between neighbours along each dimension."""
-        return tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
+    def _reach(self) -> int:
+        """Bytes from element 0 to the end of the last one."""
+        if 0 in self.shape:
+            return 0
+        last = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
+        return (last + 1) * self.element.bytes
 
     def numpy(self) -> NDArray[Any]:
         """A host copy, after the work sent to the buffer's stream so far."""
-        return self.buffer.read(self.nbytes).view(self.element.numpy).reshape(self.shape)
+        return np.ndarray(self.shape, self.element.numpy, self.buffer.read(self._reach), strides=self._pitches)
+
+    @property
+    def _pitches(self) -> tuple[int, ...]:
+        return tuple(stride * self.element.bytes for stride in self.strides)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -128,7 +144,7 @@ class DeviceArray:
             "shape": self.shape,
             "typestr": self.element.numpy.str,
             "data": (self.buffer.address, False),
-            "strides": None,
+            "strides": None if self.strides == row_major(self.shape) else self._pitches,
             # The interface has 1 for the default stream, and forbids 0.
             "stream": self.buffer.stream or 1,
         }
@@ -155,3 +171,15 @@ def write_bytes(address: int, data: NDArray[Any], *, ordinal: int, stream: int) 
         call("cuMemcpyHtoDAsync", address, data.ctypes.data, data.nbytes, stream, doing="copying to the device")
         # Pinned host memory is read after the call has returned.
         call("cuStreamSynchronize", stream, doing="copying to the device")
+
+
+def wait_for_device(ordinal: int, doing: str) -> None:
+    """Return when all work sent to any stream of the device is done."""
+    with device_context(ordinal):
+        call("cuCtxSynchronize", doing=doing)
+
+
+def wait_for_stream(ordinal: int, stream: int, doing: str) -> None:
+    """Return when all work sent to a stream (a CUstream handle) is done."""
+    with device_context(ordinal):
+        call("cuStreamSynchronize", stream, doing=doing)

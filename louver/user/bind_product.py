@@ -12,7 +12,7 @@ from louver.ir.polynomial import AXES, Size, programs
 from louver.ir.product import Batch, LoadMatrix, LoadScalar, LoadVector, Number, ProductNest, Store, walk
 from louver.isa.fragments import ROWS
 from louver.isa.tensormap import COPY_CHUNK
-from louver.library.operand import as_stored
+from louver.library.forms import as_stored
 from louver.library.rows import Rows
 from louver.runtime.arrays import overlaps, repeats
 from louver.user.arguments import Call

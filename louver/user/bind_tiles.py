@@ -8,7 +8,7 @@ from louver.formats.tensor import SparseTensor
 from louver.ir.conditions import Conditions, Reach, SparseView
 from louver.ir.polynomial import Numbers
 from louver.isa.metadata import WARP_ROWS
-from louver.library.operand import as_stored
+from louver.library.forms import as_stored
 from louver.user.arguments import Call
 from louver.user.checked_call import CheckedCall
 

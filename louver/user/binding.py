@@ -17,6 +17,7 @@ from louver.isa.targets import Target
 from louver.library import bind
 from louver.library.boxes import Held
 from louver.library.compiled import BuiltKernel
+from louver.library.forms import Operand
 from louver.library.fused import Bound
 from louver.library.rows import Rows
 from louver.runtime.driver import DriverError
@@ -55,8 +56,8 @@ class Machine(Protocol[K]):
 class Memory(Machine[K], Protocol[K, M]):
     """A machine on which kernels run."""
 
-    def product_operand(self, parts: Sequence[SparseTensor], words: int, entries: int) -> tuple[Rows, int]:
-        """The values of a product's sparse operand, as so many matrices, and the address of its metadata, so many words a load."""
+    def product_operand(self, parts: Sequence[SparseTensor], words: int, entries: int) -> Operand:
+        """The sparse operand of a product, as so many matrices, with so many words a load of metadata."""
         ...
 
     def tile_operand(self, argument: str, element: str) -> Mapping[Part, Held]:
@@ -115,7 +116,7 @@ def choose(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Ma
         return Chosen(machine.kernel("tiles"))
     schedule = None
     if not hints.schedule:
-        sizes = product.m, product.n, product.batch
+        sizes = product.m, product.n, product.k, product.batch
         schedule = schedule_of(nest, sizes, machine.target, machine.sm_count, aligned_output=out.bulk_writable)
     if schedule not in (None, kernel.launch.schedule):
         kernel = machine.kernel("bulk" if out.bulk_writable else "direct", schedule)

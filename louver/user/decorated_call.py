@@ -43,7 +43,7 @@ class Given:
         for key, value in {**dict(zip(names, args, strict=False)), **own}.items():
             for part, found in () if key in constants else _parts(key, value):
                 (sparse if isinstance(found, SparseTensor) else arrays)[part] = found
-        return cls(names, args, own, options, arrays, sparse, *place(name, arrays))
+        return cls(names, args, own, options, arrays, sparse, *place(name, arrays, sparse))
 
     @property
     def named(self) -> dict[str, Any]:

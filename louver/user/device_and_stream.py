@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from louver.formats.tensor import SparseTensor
 from louver.runtime.adapters import DEFAULT_STREAMS
 from louver.runtime.arrays import ArrayView
 
 
-def place(name: str, found: Mapping[str, ArrayView]) -> tuple[int | None, int]:
-    """The device of the call's arrays, None for host memory, and the stream that their library works on."""
+def place(name: str, found: Mapping[str, ArrayView], sparse: Mapping[str, SparseTensor]) -> tuple[int | None, int]:
+    """The device of the call's arrays, None for host memory, and the stream that their library works on.
+
+    sparse: its sparse tensors; those that are on a device must be on that one.
+    """
     arrays = list(found.items())
     if not arrays:
         raise ValueError(f"{name} needs at least one array among its arguments, to store to")
     (first, array), *others = arrays
-    for other, its in others:
-        if its.device != array.device:
-            raise ValueError(
-                f"{name}'s arrays must be in one place, got {first!r} {_where(array)} and {other!r} {_where(its)}"
-            )
+    for other, device in ((other, its.device) for other, its in others):
+        if device != array.device:
+            raise _apart(name, (first, array.device), (other, device))
+    for other, device in ((other, its.device) for other, its in sparse.items()):
+        if device not in (None, array.device):
+            raise _apart(name, (first, array.device), (other, device))
     return array.device, _stream(name, arrays)
 
 
@@ -38,5 +43,9 @@ def _stream(name: str, arrays: Sequence[tuple[str, ArrayView]]) -> int:
     return max(array.stream or 0 for _, array in named or arrays)
 
 
-def _where(array: ArrayView) -> str:
-    return "in host memory" if array.device is None else f"on device {array.device}"
+def _apart(name: str, *places: tuple[str, int | None]) -> ValueError:
+    found = " and ".join(
+        f"{argument!r} " + ("in host memory" if device is None else f"on device {device}")
+        for argument, device in places
+    )
+    return ValueError(f"{name}'s arrays must be in one place, got {found}")

@@ -17,8 +17,7 @@ from louver.isa.tensormap import TensorMap
 from louver.library.boxes import Held, tensor_map
 from louver.library.compiled import BuiltKernel, Launch
 from louver.library.emulate import sparse_operand
-from louver.library.operand import tile_metadata, tile_values
-from louver.library.rows import Rows
+from louver.library.forms import TILE_PARTS, Operand, tile_form
 from louver.ptx.module import Kernel
 from louver.user.arguments import Call
 from louver.user.binding import bind_call
@@ -72,16 +71,18 @@ class EmulatedMemory:
         """A dense array, as far off a multiple of 16 bytes as NumPy has it."""
         return self.arrays[argument]
 
-    def product_operand(self, parts: Sequence[SparseTensor], words: int, entries: int) -> tuple[Rows, int]:
+    def product_operand(self, parts: Sequence[SparseTensor], words: int, entries: int) -> Operand:
         """The operand of the tensor, or of the gated one that two are."""
         return sparse_operand(self.memory, operand(parts), words, entries)
 
     def tile_operand(self, argument: str, element: str) -> Mapping[Part, Held]:
         """The tensor as register tiles read it."""
         s = self.call.sparse[argument]
-        values = self.memory.add(f"{argument} values", tile_values(s), writable=False)
-        metadata = self.memory.add(f"{argument} metadata", tile_metadata(s, element), writable=False)
-        return {"values": Held(values.address, values.size), "metadata": Held(metadata.address, metadata.size)}
+        found: dict[Part, Held] = {}
+        for part in TILE_PARTS:
+            added = self.memory.add(f"{argument} {part}", tile_form(s, part, element).host(s), writable=False)
+            found[part] = Held(added.address, added.size)
+        return found
 
     def tensor_map(self, box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
         """As it is."""

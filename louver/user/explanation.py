@@ -20,8 +20,9 @@ ADVICE = (
 class Explanation:
     """How a call runs. refusal: why it is no product. schedule: a product's, for an aligned output. ptx: its text.
 
-    warning: what its assembled form lacks, such as registers. dense: why dots of sparse tiles are dense products. config: the config of `triton.autotune` that it takes, and why; None
-    without one. others: what becomes of each other config.
+    warning: what its assembled form lacks, such as registers. dense: why dots of sparse tiles are dense products. dots: the instruction,
+    tile and bytes of each dot of register tiles. config: the config of `triton.autotune` that it takes, and why; None without one.
+    others: what becomes of each other config.
     """
 
     family: Literal["product", "register tiles"]
@@ -30,11 +31,12 @@ class Explanation:
     ptx: str
     warning: str | None = None
     dense: tuple[str, ...] = ()
+    dots: tuple[str, ...] = ()
     config: str | None = None
     others: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         said = [self.schedule] if self.refusal is None else [self.refusal, ADVICE]
-        text = "; ".join(map(str, [*said, *([] if self.warning is None else [self.warning]), *self.dense]))
-        text = f"{self.family}: {text}"
-        return text if self.config is None else "\n".join((f"{text}; {self.config}", *self.others))
+        lines = [*map(str, said), *([] if self.warning is None else [self.warning]), *self.dense, *self.dots]
+        lines += [] if self.config is None else [self.config, *self.others]
+        return "\n".join((f"{self.family}: {lines[0]}", *lines[1:]))

@@ -74,7 +74,7 @@ class JitKernel:
     def _first(self, grid: Grid, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A call that was not seen lately."""
         call, hints = self._call(args, kwargs)
-        ordinal, stream = place(self._source.name, call.arrays)
+        ordinal, stream = place(self._source.name, call.arrays, call.sparse)
         sizes = grid_sizes(grid, call.given)
         if ordinal is None:
             interpret(self._source, call, sizes)
@@ -96,7 +96,7 @@ class JitKernel:
 
     def _prepare(self, grid: Grid, *args: Any, **kwargs: Any) -> None:
         call, hints = self._call(args, kwargs)
-        ordinal, stream = place(self._source.name, call.arrays)
+        ordinal, stream = place(self._source.name, call.arrays, call.sparse)
         if ordinal is None:
             raise ValueError("prepare needs arrays on a GPU: move them there")
         from louver.user.launch import ready
@@ -105,7 +105,7 @@ class JitKernel:
 
     def _emulate(self, grid: Grid, *args: Any, **kwargs: Any) -> Report:
         call, hints = self._call(args, kwargs)
-        ordinal, _ = place(self._source.name, call.arrays)
+        ordinal, _ = place(self._source.name, call.arrays, call.sparse)
         if ordinal is not None:
             raise ValueError("the emulator takes arrays in host memory, got arrays on a GPU")
         return self._emulated(call, hints, grid_sizes(grid, call.given))
@@ -124,7 +124,7 @@ class JitKernel:
 
     def _explained(self, call: Call, hints: Hints) -> Explanation:
         from louver.compile.products import CompiledProduct
-        from louver.user.units import explain_units
+        from louver.user.units import describe_dots, explain_units
 
         wanted = Wanted.of(self._source, hints, call, "bulk", TARGET)
         found = assembled(wanted, self._compile(wanted))
@@ -132,7 +132,8 @@ class JitKernel:
         if isinstance(made, CompiledProduct):
             return Explanation("product", refusal, made.schedule, made.ptx)
         said = [each for each in (explain_units(made), found.warning) if each is not None]
-        return Explanation("register tiles", refusal, None, made.ptx, "; ".join(said) or None, made.dense)
+        dots = tuple(dict.fromkeys(describe_dots(made)))
+        return Explanation("register tiles", refusal, None, made.ptx, "; ".join(said) or None, made.dense, dots)
 
     def _compile(self, wanted: Wanted) -> CompiledKernel:
         found = self._compiled.get(wanted.product_key) or self._compiled.get(wanted.key)

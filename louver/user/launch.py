@@ -14,7 +14,7 @@ from louver.isa.targets import target as machine
 from louver.library.bind import packed
 from louver.library.boxes import Held, encoded_map
 from louver.library.compiled import BuiltKernel
-from louver.library.rows import Rows
+from louver.library.forms import TILE_PARTS, Form, Metadata, Operand, Values, tile_form
 from louver.library.state import TensorState
 from louver.runtime.device import device
 from louver.runtime.driver import device_context, is_capturing
@@ -80,26 +80,24 @@ class DeviceMemory:
         array = self.call.arrays[argument]
         return Held(array.address, array.byte_range[1] - array.address)
 
-    def product_operand(self, parts: Sequence[SparseTensor], words: int, entries: int) -> tuple[Rows, int]:
+    def product_operand(self, parts: Sequence[SparseTensor], words: int, entries: int) -> Operand:
         """The operand of the tensor, or of the gated one that two are."""
         if not is_made(parts):
             self._refuse_capture("uploaded")
         s = operand(parts)
         state = s.derived.of(TensorState)
-        if not state.has_operand(self.ordinal, words):
+        if not state.has(self.ordinal, Values(), Metadata(words)):
             self._refuse_capture("uploaded")
-        found = state.operand(s, self.ordinal, words)
-        return found.rows(s.rows // entries, entries), found.metadata.address
+        return state.operand(s, self.ordinal, words, entries)
 
     def tile_operand(self, argument: str, element: str) -> Mapping[Part, Held]:
         """The tensor as register tiles read it."""
         s = self.call.sparse[argument]
         state = s.derived.of(TensorState)
-        if not state.has_tiles(self.ordinal, element):
+        forms: dict[Part, Form] = {part: tile_form(s, part, element) for part in TILE_PARTS}
+        if not state.has(self.ordinal, *forms.values()):
             self._refuse_capture("uploaded")
-        found = state.tiles(s, self.ordinal, element)
-        values, metadata = (Held(each.address, each.nbytes) for each in (found.values, found.metadata))
-        return {"values": values, "metadata": metadata}
+        return {part: state.form(s, form, self.ordinal).held for part, form in forms.items()}
 
     def tensor_map(self, box: BoxParameter, place: Held, numbers: Numbers) -> bytes:
         """As the driver encodes it."""

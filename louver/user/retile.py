@@ -19,9 +19,9 @@ Sized = Callable[[ProductNest, Target, bool], Schedule | None]
 
 
 def schedule_of(
-    nest: ProductNest, sizes: tuple[int, int, int], target: Target, sm_count: int, *, aligned_output: bool
+    nest: ProductNest, sizes: tuple[int, int, int, int], target: Target, sm_count: int, *, aligned_output: bool
 ) -> Schedule | None:
-    """The library's schedule for a product of these sizes: m, n and entries. None where the kernel's tile says what each tile reads."""
+    """The library's schedule for a product of these sizes: m, n, k and entries. None where the kernel's tile says what each tile reads."""
     if nest.a.index is not None:
         return None
     return choose_for(Demand.of_nest(nest), sizes, target, sm_count, aligned_output=aligned_output)
@@ -42,6 +42,7 @@ def sized(call: Call, grid: Sequence[int], sm_count: int) -> Sized:
     return schedule
 
 
-def product_sizes(nest: ProductNest, numbers: Numbers) -> tuple[int, int, int]:
-    """m, n and entries of the product, by a call's numbers."""
-    return nest.m.value(numbers), nest.n.value(numbers), 1 if nest.batch is None else nest.batch.value(numbers)
+def product_sizes(nest: ProductNest, numbers: Numbers) -> tuple[int, int, int, int]:
+    """m, n, k and entries of the product, by a call's numbers."""
+    entries = 1 if nest.batch is None else nest.batch.value(numbers)
+    return nest.m.value(numbers), nest.n.value(numbers), nest.k.value(numbers), entries

@@ -15,7 +15,7 @@ from louver.emulator import Allocation, GlobalMemory, Latest, Order, Report, run
 from louver.formats.tensor import SparseTensor
 from louver.library.bind import bind_arguments
 from louver.library.boxes import Held, tensor_map
-from louver.library.operand import tile_metadata, tile_values
+from louver.library.forms import tile_form
 from support.signatures import arguments as user_arguments
 
 Array: TypeAlias = NDArray[Any]
@@ -62,7 +62,7 @@ def _allocate(memory: GlobalMemory, parameter: ArgumentParameter, given: TileArg
         what = "a sparse tensor" if sparse else "a dense array"
         raise ValueError(f"{parameter.argument!r} is {what}, got {type(given).__name__}")
     if isinstance(given, SparseTensor):
-        array = tile_values(given) if parameter.part == "values" else tile_metadata(given, parameter.element)
+        array = tile_form(given, parameter.part, parameter.element).host(given)
         return memory.add(parameter.name, array, writable=False)
     if not isinstance(given, np.ndarray) or not given.flags.c_contiguous:
         raise ValueError(f"{parameter.argument!r} is a contiguous array, got {type(given).__name__}: pass a copy")

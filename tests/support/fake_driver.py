@@ -123,22 +123,20 @@ class FakeDriver:
     def _cuStreamCreate(self, flags: str) -> str:
         return "own stream"
 
-    def _cuMemAlloc(self, nbytes: int) -> int:
+    def _cuMemAlloc(self, nbytes: int, stream: int = 0) -> int:
+        assert nbytes, "the driver refuses to allocate 0 bytes"
         block = (ctypes.c_char * (nbytes + 256))()
         address = -(-ctypes.addressof(block) // 256) * 256
         self.memory[address] = block
         return address
+
+    _cuMemAllocAsync = _cuMemAlloc
 
     def _cuLaunchKernel(self, *arguments: Any) -> None:
         # The first argument, as a kernel would read it.
         pointer = ctypes.c_void_p.from_address(arguments[9]).value
         if pointer is not None:
             self.reads.append(ctypes.c_uint64.from_address(pointer).value)
-
-    def _cuMemAllocAsync(self, nbytes: int, stream: int) -> int:
-        block = (ctypes.c_char * nbytes)()
-        self.memory[ctypes.addressof(block)] = block
-        return ctypes.addressof(block)
 
     def _cuMemFreeAsync(self, address: int, stream: int) -> None:
         del self.memory[address]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from louver.library import compiled
@@ -99,12 +100,38 @@ class FakeGpu(FakeDriver):
         products = compiled._loaded().values()
         product: Any = next((p for p in products if p.kernel.function == function), None)
         if product is None:
+            if function in {kernel.function for kernel in copy2d._ready().values()}:
+                _copy(table, function)
             self.launches.append(Launch(None, grid, stream, {}))
             return
         parameters = product.signature.parameters
         pointers = (ctypes.c_void_p * len(parameters)).from_address(table)
         read = {p.name: _read(p, pointer) for p, pointer in zip(parameters, pointers, strict=True)}
         self.launches.append(Launch(product, grid, stream, read))
+
+
+def _copy(table: int, function: Any) -> None:
+    """What a kernel of `copy2d` does, where its arrays are in the process's memory."""
+    (width,) = {key[1] for key, kernel in copy2d._ready().items() if kernel.function == function}
+    pointers = (ctypes.c_void_p * len(copy2d._PARAMETERS)).from_address(table)
+    kinds = {"u32": ctypes.c_uint32, "u64": ctypes.c_uint64}
+    source, destination, row, column, pitch, rows, columns, _, _, step, apart, entries, _ = (
+        kinds[kind].from_address(pointer or 0).value for kind, pointer in zip(copy2d._PARAMETERS, pointers, strict=True)
+    )
+    shape, element = (entries, rows, columns), np.dtype(f"u{width}")
+    places = [(source, (step, row, column)), (destination, (apart, pitch, width))]
+    if max(source, destination) < FAR:
+        read, written = (
+            np.ndarray(
+                shape, element, (ctypes.c_char * _extent(shape, strides, width)).from_address(at), strides=strides
+            )
+            for at, strides in places
+        )
+        written[...] = read
+
+
+def _extent(shape: tuple[int, ...], strides: tuple[int, ...], width: int) -> int:
+    return sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + width
 
 
 def _read(parameter: Any, pointer: int | None) -> int | float | Map:
@@ -124,12 +151,17 @@ class Dtype:
         return f"torch.{self.name}"
 
 
-_DTYPES = {name: Dtype(name, nbytes) for name, nbytes in (("float16", 2), ("bfloat16", 2), ("float32", 4), ("int8", 1))}
-_ADDRESSES = itertools.count(1 << 40, 1 << 32)
+_SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1}
+_DTYPES = {name: Dtype(name, nbytes) for name, nbytes in _SIZES.items()}
+
+FAR = 1 << 60
+"""Addresses from here on are no memory."""
+
+_ADDRESSES = itertools.count(FAR, 1 << 32)
 
 
 class Tensor:
-    """What Louver asks a strided CUDA tensor. Memory is never read: addresses are far from the process's own."""
+    """What Louver asks a strided CUDA tensor. Its address is no memory, unless it is given: `of` has that of a NumPy array."""
 
     layout = "strided"
     is_cuda = True
@@ -143,13 +175,31 @@ class Tensor:
         address: int | None = None,
         ordinal: int = 0,
         negative: bool = False,
+        memory: Any = None,
     ) -> None:
+        self.memory = memory
         self.shape = shape
         self.dtype = _DTYPES[dtype]
         self._strides = strides or tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
         self.address = next(_ADDRESSES) if address is None else address
         self.device = SimpleNamespace(type="cuda", index=ordinal)
         self._negative = negative
+
+    @classmethod
+    def of(cls, array: np.ndarray, *, ordinal: int = 0) -> Tensor:
+        strides = tuple(stride // array.itemsize for stride in array.strides)
+        name = array.dtype.name
+        return cls(array.shape, name, strides=strides, address=array.ctypes.data, ordinal=ordinal, memory=array)
+
+    def __getitem__(self, columns: tuple[slice, slice]) -> Tensor:
+        assert columns[0] == slice(None) and columns[1].start is None
+        shape = (self.shape[0], columns[1].stop)
+        place = {"address": self.address, "ordinal": self.device.index, "memory": self.memory}
+        return Tensor(shape, self.dtype.name, strides=self._strides, **place)
+
+    def detach(self) -> Tensor:
+        place = {"address": self.address, "ordinal": self.device.index, "memory": self.memory}
+        return Tensor(self.shape, self.dtype.name, strides=self._strides, **place)
 
     def stride(self) -> tuple[int, ...]:
         return self._strides
@@ -179,10 +229,18 @@ class FakeTorch:
 
     def __post_init__(self) -> None:
         self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: self.stream)
-        self.float16, self.bfloat16, self.float32, self.int8 = _DTYPES.values()
+        for name, dtype in _DTYPES.items():
+            setattr(self, name, dtype)
+        self.cuda = SimpleNamespace(device_count=lambda: 2)
 
     def __hash__(self) -> int:
         return id(self)
 
+    @staticmethod
+    def device(kind: str, index: int) -> Any:
+        return SimpleNamespace(type=kind, index=index)
+
     def empty(self, shape: tuple[int, ...], dtype: Dtype, device: Any) -> Tensor:
-        return Tensor(shape, dtype.name, ordinal=device.index)
+        whole = np.empty(math.prod(shape) * dtype.nbytes + 512, np.uint8)
+        address = -(-whole.ctypes.data // 512) * 512
+        return Tensor(shape, dtype.name, address=address, ordinal=device.index, memory=whole)

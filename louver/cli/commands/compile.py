@@ -43,7 +43,7 @@ def compile_for(
     problem = Problem(kind, dtype, dtype, out, accumulate=accumulate, bias="row" if bias else None)
     m, n, k = sizes
     row = (m if product == "linear" else n) * element_type(out).bytes
-    schedule = choose(problem, m, n, machine(target), SM_COUNT, aligned_output=row % COPY_CHUNK == 0, k=k)
+    schedule = choose(problem, m, n, machine(target), SM_COUNT, aligned_output=row % COPY_CHUNK == 0, k=k, cuts=True)
     return compile_product(problem, schedule, target)
 
 

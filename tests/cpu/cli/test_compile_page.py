@@ -184,7 +184,7 @@ def test_register_tiles_have_encoded_tile_ir_and_say_why(tmp_path: Path) -> None
 
 
 def test_a_product_of_the_library_has_a_page(tmp_path: Path) -> None:
-    data = data_of(written(tmp_path / "page.html", *PROBLEM))
+    data = data_of(written(tmp_path / "page.html", "--problem", "4096,4096,4096"))
     loads = linked(last(data, "Schedule IR"), line_with(data, "%a_tile = tt.descriptor_load"))
     assert any("sched.bulk_load" in each for each in loads) and any("sched.load_metadata" in each for each in loads)
     assert not any("%b_map[" in each for each in loads)

@@ -271,9 +271,9 @@ def test_parts_of_other_types_are_refused(rng: np.random.Generator) -> None:
     for changes, message in (
         ({"pattern": None}, 'a pattern is a text such as "2:4", or a louver.Pattern, got NoneType'),
         ({"dtype": "bf16"}, "dtype is an ElementType, got 'bf16': use louver.formats.dtypes.element_type"),
-        ({"values": [[1.0]]}, "values are a NumPy array, not a masked one, got list"),
+        ({"values": [[1.0]]}, "values are a NumPy array or an array on a GPU, got list"),
         ({"values": np.ma.masked_array(s.values)}, "got MaskedArray"),
-        ({"indices": None}, "indices are a NumPy array, not a masked one, got NoneType"),
+        ({"indices": None}, "indices are a NumPy array or an array on a GPU, got NoneType"),
         ({"shape": [6, 26]}, r"shape is a tuple of integers, got \[6, 26\]"),
         ({"shape": (6, 26.0)}, "are Python integers, got 26.0"),
         ({"axis": None}, "are Python integers, got None"),

@@ -30,7 +30,7 @@ PROMOTED = Problem("linear", "e4m3", "e4m3", "f16", accumulate="promoted")
 def test_sums_in_f16_take_larger_tiles_where_there_are_many(problem: Problem, aligned: bool) -> None:
     large = choose(problem, 4096, 8192, SM_90A, 132, aligned_output=aligned)
     assert (large.tile.m, large.tile.n, large.roles.consumers, large.ring.stages) == (256, 256, 4, 4)
-    few = choose(problem, 1024, 8192, SM_90A, 132, aligned_output=aligned)
+    few = choose(problem, 1024, 4096, SM_90A, 132, aligned_output=aligned)
     assert (few.tile.m, few.tile.n, few.roles.consumers) == (128, 256, 2)
     assert choose(problem, 1 << 16, 64, SM_90A, 132, aligned_output=aligned).tile.n == 64
 

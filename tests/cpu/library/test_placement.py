@@ -80,7 +80,7 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     monkeypatch.setattr(rows, "DeviceBuffer", Buffer)
     monkeypatch.setattr(rows, "copy_matrix", copy)
-    monkeypatch.setattr(rows, "copy_is_loaded", lambda *key: True)
+    monkeypatch.setattr(rows, "check_copies", lambda *key: None)
     return made
 
 

@@ -24,12 +24,6 @@ LINEAR = Problem("linear")
 SMS = 132
 
 
-@pytest.fixture(autouse=True)
-def _ranges_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model takes ranges once a GPU has run them: `CUT_MARGIN`."""
-    monkeypatch.setattr(configure, "CUT_MARGIN", 0.05)
-
-
 def cutting(schedule: Schedule, problem: Problem = LINEAR) -> Cutting:
     return Cutting.of(Demand.of_problem(problem), schedule)
 
@@ -64,15 +58,15 @@ def test_ranges_begin_at_loads_of_metadata_and_none_is_empty(problem: Problem, n
 def test_few_tiles_are_all_cut_and_no_more_than_memory_is_worth() -> None:
     assert NARROW.best(4096, 16, 14336, 1, SMS) == Ranges(32, 0, 4, 56)
     # 128 tiles leave four SMs idle.
-    assert choose(LINEAR, 4096, 1024, SM_90A, SMS, k=4096).work.unit == "tiles"
+    assert choose(LINEAR, 4096, 1024, SM_90A, SMS, k=4096, cuts=True).work.unit == "tiles"
     # K of one load of metadata is not cut.
     assert NARROW.best(128, 16, 256, 1, SMS) == Ranges(1, 1, 1, 4)
-    assert choose(LINEAR, 128, 16, SM_90A, SMS, k=256).work.unit == "tiles"
+    assert choose(LINEAR, 128, 16, SM_90A, SMS, k=256, cuts=True).work.unit == "tiles"
 
 
 def test_without_k_nothing_is_cut_and_with_it_only_what_pays() -> None:
     for m, n, k in ((4096, 16, 14336), (3584, 4096, 18944), (8192, 8192, 8192), (28672, 16, 4096)):
-        whole, chosen = choose(LINEAR, m, n, SM_90A, SMS), choose(LINEAR, m, n, SM_90A, SMS, k=k)
+        whole, chosen = choose(LINEAR, m, n, SM_90A, SMS), choose(LINEAR, m, n, SM_90A, SMS, k=k, cuts=True)
         assert whole.work.unit == "tiles"
         before = cutting(whole)
         if chosen.cuts:
@@ -81,15 +75,8 @@ def test_without_k_nothing_is_cut_and_with_it_only_what_pays() -> None:
             assert gained < (1 - configure.CUT_MARGIN) * before.cycles(before.whole(m, n, k, 1), m, n, k, 1, SMS)
         else:
             assert chosen == whole
-    assert choose(LINEAR, 4096, 16, SM_90A, SMS, k=14336).cuts
-    assert not choose(LINEAR, 28672, 16, SM_90A, SMS, k=4096).cuts
-
-
-def test_a_wide_tile_that_is_cut_may_take_the_place_of_narrow_ones() -> None:
-    fp8 = Problem("linear", "e4m3", "e4m3", "f16")
-    assert choose(fp8, 4096, 256, SM_90A, SMS).tile.n == 64
-    chosen = choose(fp8, 4096, 256, SM_90A, SMS, k=14336)
-    assert (chosen.tile.n, chosen.work.unit) == (256, "ranges")
+    assert choose(LINEAR, 4096, 16, SM_90A, SMS, k=14336, cuts=True).cuts
+    assert not choose(LINEAR, 28672, 16, SM_90A, SMS, k=4096, cuts=True).cuts
 
 
 def test_sums_and_counters_have_room_for_each_range() -> None:
@@ -149,6 +136,7 @@ def test_entries_that_sum_in_another_order_are_passed_over(
 
 
 M, K = 512, 4096
+CHOSEN = cutting(choose(LINEAR, M, 16, SM_90A, SMS, aligned_output=True, k=K, cuts=True))
 
 
 def only(gpu: FakeGpu) -> Launch:
@@ -170,11 +158,26 @@ def test_a_product_of_few_tokens_is_cut_in_the_workspace_of_its_stream(gpu: Fake
         for _ in range(2):
             louver.linear(x, s, out=y)
             launch = only(gpu)
-            best = NARROW.best(M, 16, K, 1, SMS)
+            best = CHOSEN.best(M, 16, K, 1, SMS)
             assert cut_of(launch) == (0, best.parts, best.part_steps)
-            assert launch.grid == 4 * best.parts
+            assert launch.grid == best.items
             assert launch.arguments["workspace"] == held.setdefault(stream, launch.arguments["workspace"])
     assert len(set(held.values())) == 2
+
+
+def test_a_product_whose_k_cannot_be_cut_has_no_workspace(
+    gpu: FakeGpu, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from louver.library import tuned
+
+    place = device(0)
+    wanted = place_of(LINEAR, M, 16, 256, place.name, aligned_output=True)
+    schedule = choose(LINEAR, M, 16, SM_90A, SMS, aligned_output=True).changed(work="ranges")
+    monkeypatch.setitem(tuned._SOURCES, "tuned", lambda _: Entry(wanted, schedule.flat()))
+    louver.linear(Tensor((16, 256)), weight(k=256), out=Tensor((16, M)))
+    launch = only(gpu)
+    assert launch.grid == launch.arguments["whole"]
+    assert launch.arguments["workspace"] == launch.arguments["counters"] == 0
 
 
 def test_each_capture_has_a_workspace_of_its_own_when_it_is_replayed_too(gpu: FakeGpu, torch: FakeTorch) -> None:
@@ -226,7 +229,7 @@ def test_a_plan_cuts_as_for_its_own_n_and_a_larger_call_for_its_own(gpu: FakeGpu
         p(Tensor((n, K)))
         assert cut_of(only(gpu)) == cut_of(planned)
     p(Tensor((1024, K)))
-    best = NARROW.best(M, 1024, K, 1, SMS)
+    best = CHOSEN.best(M, 1024, K, 1, SMS)
     assert cut_of(only(gpu)) == (best.whole, best.parts, best.part_steps) != cut_of(planned)
 
 

@@ -68,8 +68,10 @@ def test_a_kept_entry_is_used_and_nothing_else_is_touched_by_it() -> None:
 
 
 def test_an_entry_is_for_sizes_whose_tiles_fill_the_sms_alike() -> None:
-    shape, other = (4096, 8192, 8192), (3360, 6400, 8192)
-    tiles = {size: _tile(choose(PROBLEM, *size[:2], SM_90A, 132, aligned_output=True)) for size in (shape, other)}
+    shape, other = (4096, 8192, 8192), (3584, 6500, 8192)
+    tiles = {
+        size: _tile(choose(PROBLEM, *size[:2], SM_90A, 132, aligned_output=True, k=size[2])) for size in (shape, other)
+    }
     assert tiles == {shape: (128, 256), other: (256, 192)}
     place = place_of(PROBLEM, *shape, PLACE.name, aligned_output=True)
     assert place == place_of(PROBLEM, *other, PLACE.name, aligned_output=True)
@@ -87,7 +89,10 @@ def test_a_batch_may_fill_the_sms_otherwise_than_one_of_it() -> None:
     shape, both = (4096, 8192, 8192), Problem("linear", batch="both")
     keep(entry(place=place_of(PROBLEM, *shape, PLACE.name, aligned_output=True), shape=shape))
     origins = {batch: decide(both, *shape, PLACE, aligned_output=True, batch=batch).origin for batch in (1, 2, 3)}
-    tiles = {batch: _tile(choose(both, 4096, 8192, SM_90A, 132, aligned_output=True, batch=batch)) for batch in origins}
+    tiles = {
+        batch: _tile(choose(both, 4096, 8192, SM_90A, 132, aligned_output=True, batch=batch, k=8192))
+        for batch in origins
+    }
     assert {batch: origin == "tuned" for batch, origin in origins.items()} == {
         batch: tile == (128, 256) for batch, tile in tiles.items()
     }
@@ -241,7 +246,7 @@ def test_the_package_s_tables_say_only_what_the_model_does_not() -> None:
 
 @pytest.mark.parametrize("dtype", ["f16", "e4m3"])
 @pytest.mark.parametrize(
-    ("shape", "tall"), [((6144, 8192, 4096), True), ((4736, 7936, 4096), False), ((4096, 8192, 8192), False)]
+    ("shape", "tall"), [((6144, 8192, 4096), True), ((4736, 7936, 4096), False), ((4096, 4096, 14336), False)]
 )
 def test_the_last_wave_decides_about_tall_tiles(dtype: str, shape: tuple[int, int, int], tall: bool) -> None:
     problem, place = Problem("linear", dtype, dtype, "f16"), replace(PLACE, name="NVIDIA H200")

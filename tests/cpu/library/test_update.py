@@ -12,6 +12,7 @@ import pytest
 import louver
 from louver.formats.tensor import SparseTensor
 from louver.library import host
+from louver.library.forms import Values, tile_values
 from louver.library.state import TensorState
 from louver.user.gated_pairs import pairs
 from support.fake_gpu import FakeGpu, FakeTorch, Map, Tensor
@@ -71,10 +72,10 @@ def test_device_copies_follow_where_they_are(gpu: FakeGpu, torch: FakeTorch, rng
 
 def test_tiles_on_a_device_follow(gpu: FakeGpu, rng: np.random.Generator) -> None:
     s = weight(rng)
-    tiles = s.derived.of(TensorState).tiles(s, 0, "f16")
-    address = tiles.values.address
+    state, form = s.derived.of(TensorState), tile_values(s)
+    address = state.form(s, form, 0).address
     s.update_(other_values(s))
-    assert s.derived.of(TensorState).tiles(s, 0, "f16") is tiles and tiles.values.address == address
+    assert form == Values(packed=True) and state.form(s, form, 0).address == address
     held = (ctypes.c_uint16 * (M * K // 2)).from_address(address)
     np.testing.assert_array_equal(np.array(held).view(np.float16).reshape(M, -1), s.values)
 

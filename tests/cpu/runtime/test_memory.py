@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 
 from louver.formats.dtypes import ELEMENT_TYPES
+from louver.runtime.adapters import empty_rows
 from louver.runtime.arrays import empty_like_kind, view
 from louver.runtime.memory import DeviceArray, DeviceBuffer
 
@@ -115,3 +118,27 @@ def test_strided_device_arrays_are_copied_out_in_order(fake: Any, rng: np.random
     fake.CUpointer_attribute = SimpleNamespace(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL=1)
     v = view(SimpleNamespace(__cuda_array_interface__=interface))
     assert np.array_equal(v.to_numpy(), data.reshape(-1)[2:][np.add.outer(np.arange(4), 18 * np.arange(3))])
+
+
+def test_rows_are_made_by_the_kind_s_library(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    on: list[int] = []
+    cuda = SimpleNamespace(Device=lambda ordinal: on.append(ordinal) or nullcontext())
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, empty=np.empty))
+    rows = empty_rows("cupy", (3, 5), ELEMENT_TYPES["f16"], 16, 1, 0)
+    assert isinstance(rows, np.ndarray) and (rows.shape, rows.strides, on) == ((3, 5), (16, 2), [1])
+    for kind, element in (("cupy", "bf16"), ("other", "f16"), ("louver", "e4m3")):
+        width = ELEMENT_TYPES[element].bytes
+        made = empty_rows(kind, (3, 5), ELEMENT_TYPES[element], 16, 1, 4)
+        assert isinstance(made, DeviceArray)
+        assert (made.shape, made.strides, made.buffer.nbytes) == ((3, 5), (16 // width, 1), 48)
+        assert (made.buffer.ordinal, made.buffer.stream) == (1, 4)
+    with pytest.raises(ValueError, match=r"shape \(3, 5\) of f16 needs 42 bytes, got 41"):
+        DeviceArray(DeviceBuffer(41), (3, 5), ELEMENT_TYPES["f16"], (8, 1))
+
+
+def test_arrays_with_gaps_go_out(fake: Any, rng: np.random.Generator) -> None:
+    data = rng.integers(-9, 9, (3, 8)).astype(np.float16)
+    whole = DeviceArray.of(data)
+    part = DeviceArray(whole.buffer, (3, 5), whole.element, whole.strides)
+    assert np.array_equal(part.numpy(), data[:, :5]) and np.array_equal(view(part).to_numpy(), data[:, :5])
+    assert part.__cuda_array_interface__["strides"] == (16, 2) and whole.__cuda_array_interface__["strides"] is None

@@ -15,6 +15,7 @@ import pytest
 import louver
 from louver.ir.conditions import Conditions
 from louver.library.compiled import _loaded
+from louver.library.forms import Metadata, TileMetadata
 from louver.user.compiled import Wanted
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
@@ -307,6 +308,24 @@ def test_capturing_wants_tiles_uploaded_too(gpu: FakeGpu, torch: FakeTorch, s: l
     torch.stream = 0xCA
     with pytest.raises(RuntimeError, match="must be uploaded before its stream is captured"):
         call(kernel, known | {"a": louver.compress(s.dense(), "2:4")})
+
+
+def test_sparse_tensors_on_the_gpu_are_read_in_place(
+    gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor, rng: np.random.Generator
+) -> None:
+    kernel, t = kept_kernel("made_descriptors"), s.to("cuda")
+    known = arguments(t)
+    call(kernel, known)
+    read = gpu.launches[-1].arguments
+    assert isinstance(read["a_map"], Map) and read["a_map"].address == t.values.address
+    call(kernel, known | {"b": Tensor((N, K), strides=(K + 1, 1)), "stride_b": K + 1})
+    read = gpu.launches[-1].arguments
+    assert read["a"] == t.values.address, "rows without gaps serve register tiles too"
+    sizes = sorted(arguments[0] for arguments in gpu.called("cuMemAllocAsync"))
+    assert sizes == sorted(form.nbytes(t) for form in (Metadata(4), TileMetadata("f16"))), "metadata, nothing else"
+    known["a"] = s.to(1)
+    with pytest.raises(ValueError, match="arrays must be in one place, got 'b' on device 0 and 'a' on device 1"):
+        call(kernel, known)
 
 
 def test_gate_and_up_become_one_operand_once(

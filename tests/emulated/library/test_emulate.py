@@ -1,17 +1,23 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import louver
-from louver.emulator import Earliest, Latest, Order, Seeded
+from louver.emulator import Earliest, GlobalMemory, Latest, Order, Seeded
 from louver.formats.dtypes import element_type
+from louver.formats.tensor import row_pitch
 from louver.frontend.problem import BLayout, Kind, Problem
 from louver.isa.targets import target
+from louver.library import emulate as emulation
 from louver.library.configure import choose
 from louver.library.emulate import emulate
+from louver.library.forms import Metadata, Operand
 from louver.library.numerics import compare
 from louver.library.reference import exact_product
+from louver.library.rows import Rows
 from support.compiled import compiled_product
 
 pytestmark = pytest.mark.sampled(2)
@@ -60,3 +66,28 @@ def test_operands_of_another_size_are_refused(rng: np.random.Generator) -> None:
     sparse = louver.compress(louver.prune(rng.standard_normal((64, 32)).astype(np.float16), "2:4"), "2:4")
     with pytest.raises(ValueError, match="axis 1 of the dense operand must have K = 32"):
         emulate(compiled, sparse, rng.standard_normal((8, 36)).astype(np.float16))
+
+
+@pytest.mark.parametrize("bias", [None, "row"])
+def test_values_may_lie_in_rows_of_a_larger_array(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, bias: Any
+) -> None:
+    """As those of a tensor on a GPU do, which are read where they are: NaN between rows is not seen."""
+    gap = 32
+
+    def apart(memory: GlobalMemory, s: louver.SparseTensor, words: int, entries: int) -> Operand:
+        pitch = row_pitch(s.kept, s.dtype) + gap
+        whole = np.full((s.rows, pitch // 2), np.nan, np.float16)
+        whole[:, : s.kept] = s.values
+        values = memory.add("values", whole, writable=False)
+        rows = Rows(values.address, s.kept, s.rows, pitch, 2, values, entries, s.rows * pitch)
+        return Operand(rows, memory.add("metadata", Metadata(words).host(s), writable=False).address)
+
+    monkeypatch.setattr(emulation, "sparse_operand", apart)
+    problem = Problem("linear", "f16", "f16", "f32", bias=bias)
+    compiled = compiled_product(problem, choose(problem, 200, 17, target("sm_90a"), 132))
+    dense = louver.prune(rng.integers(-8, 9, (200, 150)).astype(np.float16), "2:4")
+    x = rng.integers(-8, 9, (17, 150)).astype(np.float16)
+    b = rng.integers(-8, 9, 200).astype(np.float16) if bias else None
+    y, _ = emulate(compiled, louver.compress(dense, "2:4"), x, b)
+    np.testing.assert_array_equal(y, x.astype(np.float32) @ dense.T.astype(np.float32) + (0 if b is None else b))

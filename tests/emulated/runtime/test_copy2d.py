@@ -23,18 +23,21 @@ def copied(
     extra_pitch: int = 0,
     kernel: Kernel | None = None,
     entries: tuple[int, int] = (1, 0),
+    alignment: int = 16,
+    entry_rows: int | None = None,
 ) -> np.ndarray:
     """Run the kernel on a view of `buffer` (elements `start`, `shape`, `strides`): the destination's rows, pad included.
 
-    entries: how many such views, and the elements from one to the next.
+    entries: how many such views, and the elements from one to the next. entry_rows: of the destination, from one entry to the next.
     """
     size = buffer.itemsize
     rows, columns = shape
-    pitch = -(-columns * size // 16) * 16 + extra_pitch
+    pitch = -(-columns * size // alignment) * alignment + extra_pitch
+    entry_rows = entry_rows or rows
     memory = GlobalMemory()
     source = memory.add("source", buffer, writable=False)
     count, entry_stride = entries
-    out = np.full((count * rows, pitch // size), UNSIGNED[size](0xEEEEEEEE & (2 ** (8 * size) - 1)))
+    out = np.full((count * entry_rows, pitch // size), UNSIGNED[size](0xEEEEEEEE & (2 ** (8 * size) - 1)))
     destination = memory.add("destination", out)
     row_groups, column_groups = groups(rows, columns, ctas)
     entry_groups = min(count, max(1, ctas // (row_groups * column_groups)))
@@ -51,7 +54,7 @@ def copied(
         "row_groups": row_groups,
         "column_groups": column_groups,
         "entry_step": entry_stride * size,
-        "entry_pitch": rows * pitch,
+        "entry_pitch": entry_rows * pitch,
         "entries": count,
         "entry_groups": entry_groups,
     }
@@ -131,6 +134,21 @@ def test_wide_pitches_leave_the_bytes_between_rows(order: Order, rng: np.random.
     buffer = rng.integers(0, 2**16, 40 * 50, dtype=np.uint16)
     check(buffer, 1, (40, 49), (50, 1), extra_pitch=64, order=order)
     check(buffer, 1, (49, 39), (1, 50), extra_pitch=64, order=order)
+
+
+def test_rows_may_follow_each_other_without_gaps(rng: np.random.Generator) -> None:
+    for size in (1, 2, 4):
+        buffer = rng.integers(0, 2 ** (8 * size), 40 * 50, dtype=UNSIGNED[size])
+        check(buffer, 1, (37, 45), (50, 1), alignment=size)
+        check(buffer, 1, (45, 37), (1, 50), alignment=size)
+
+
+def test_entries_may_take_turns_with_others(rng: np.random.Generator) -> None:
+    buffer = rng.integers(0, 2**16, 5000, dtype=np.uint16)
+    out = copied(buffer, 3, (8, 30), (33, 1), entries=(5, 270), entry_rows=16).reshape(5, 16, -1)
+    expected = np.lib.stride_tricks.as_strided(buffer[3:], (5, 8, 30), (540, 66, 2))
+    np.testing.assert_array_equal(out[:, :8, :30], expected)
+    assert (out[:, 8:] == 0xEEEE).all() and (out[:, :, 30:] == 0xEEEE).all()
 
 
 @pytest.mark.parametrize("strides", [((1 << 32) + 17, 1), (1, (1 << 32) + 17)])

@@ -13,8 +13,7 @@ import pytest
 import louver
 from louver.isa import prepack
 from louver.isa.metadata import PADDING_CODE
-from louver.library import operand
-from louver.user import emulated
+from louver.library import forms
 from random_products.expected import Expected
 
 if importlib.util.find_spec("triton") is None:
@@ -117,17 +116,17 @@ def test_nothing_behind_a_sparse_tensor_is_seen(
     choices = replace(PLAIN, w=element, x=element, w_feed=feed, BP=rows, BQ=32)
     launches = (draw_launch(choices, index) for index in range(200))
     launch = next(each for each in launches if each.sizes["P"] % 16 and each.sizes["K"] % 64)
-    values = emulated.tile_values
+    values = forms.Values.host
 
-    def poisoned(s: louver.SparseTensor) -> Any:
-        found = values(s)
+    def poisoned(form: forms.Values, s: louver.SparseTensor) -> Any:
+        found = values(form, s)
         return np.concatenate([found.reshape(-1), np.full(4096, np.iinfo(found.dtype).max, found.dtype)])
 
-    monkeypatch.setattr(emulated, "tile_values", poisoned)
+    monkeypatch.setattr(forms.Values, "host", poisoned)
     for code in (PADDING_CODE, 0xE, 0x9):
         monkeypatch.setattr(prepack, "PADDING_CODE", code)
         monkeypatch.setattr(prepack, "_PADDING_BYTE", code << 4 | code)
-        monkeypatch.setattr(operand, "PADDING_CODE", code)
+        monkeypatch.setattr(forms, "PADDING_CODE", code)
         assert run(choices, replace(launch, hints={"family": "register tiles"}), on_emulator=True) == []
 
 

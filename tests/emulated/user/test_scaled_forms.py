@@ -66,4 +66,9 @@ def test_a_dot_without_a_fast_unit_is_explained() -> None:
     assert "has 32 and is made of other instructions" in said.warning
     assert "choose blocks with 64 rows of the sparse operand or more" in said.warning and "scaled.py:" in said.warning
     known, _ = bind(form.call(1, Sizes(64, 64, 256, 64, 64, 128)), sparse=True)
-    assert louver.jit(form.kernel).explain(**known).warning is None
+    said = louver.jit(form.kernel).explain(**known)
+    assert said.warning is None
+    # Dense 64×128, values 64×64, metadata 64×128/8: one byte each.
+    (dot,) = said.dots
+    assert dot.endswith("is wgmma.sp of 64×64×128, 13,312 bytes of operands") and "scaled.py:" in dot
+    assert dot in str(said).splitlines()

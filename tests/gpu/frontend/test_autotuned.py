@@ -117,7 +117,9 @@ def test_events_time_what_torch_s_do(torch: Any) -> None:
         theirs[1].record()
     seconds = begin.seconds_until(end)
     torch.cuda.synchronize()
-    assert seconds == pytest.approx(theirs[0].elapsed_time(theirs[1]) * 1e-3, rel=0.02)
+    # Theirs enclose ours; other processes may have the GPU in between.
+    enclosing = theirs[0].elapsed_time(theirs[1]) * 1e-3
+    assert 0.5 * enclosing < seconds < 1.001 * enclosing
     begin.close()
     end.close()
 

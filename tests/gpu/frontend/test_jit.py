@@ -40,14 +40,16 @@ def torch() -> Any:
     return module
 
 
-def on_device(known: dict[str, Any]) -> dict[str, Any]:
-    """The call's arguments with contiguous copies on the device; sparse tensors, numbers and constants as they are."""
+def on_device(known: dict[str, Any], *, sparse: bool = False) -> dict[str, Any]:
+    """The call's arguments with contiguous copies on the device; sparse tensors too if asked; numbers and constants as they are."""
     found: dict[str, Any] = {}
     for name, value in known.items():
         if isinstance(value, np.ndarray):
             found[name] = to_torch(value)
         elif isinstance(value, TensorDescriptor) and isinstance(value.base, np.ndarray):
             found[name] = TensorDescriptor(to_torch(value.base), value.shape, value.strides, value.block_shape)
+        elif sparse and isinstance(value, louver.SparseTensor):
+            found[name] = value.to("cuda")
         else:
             found[name] = value
     return found
@@ -118,6 +120,16 @@ def test_operands_that_bulk_copies_cannot_read(rng: np.random.Generator) -> None
     run(kept_kernel("grouped_pointers"), given(rng, "grouped_pointers", compiled("grouped_pointers"), 300, 131, 136), 3)
 
 
+def test_sparse_tensors_on_the_gpu(rng: np.random.Generator) -> None:
+    for name in ("made_descriptors", "grouped_pointers"):
+        case = given(rng, name, compiled(name), 300, 136, 264)
+        known = on_device(arguments(case, output(case)), sparse=True)
+        for _ in range(2):
+            known[out_name(name)].fill_(math.nan)
+            kept_kernel(name)[grid_of(case)](**known)
+            case.assert_close(result(case, to_numpy(known[out_name(name)]).copy()))
+
+
 @pytest.mark.parametrize("hints", [{"stages": 3}, {"consumers": 1}, {"store": "direct"}], ids=str)
 def test_hints(rng: np.random.Generator, hints: dict[str, Any]) -> None:
     run(kept_kernel("block_pointers"), given(rng, "block_pointers", compiled("block_pointers"), 520, 264, 200), **hints)
@@ -126,10 +138,11 @@ def test_hints(rng: np.random.Generator, hints: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", TILE_CASES)
 def test_what_is_no_product_runs_by_register_tiles(rng: np.random.Generator, name: str) -> None:
     case, kernel = RUNS[name](rng, name), JitKernel(tile_source(name), Hints())
-    known = on_device(dict(case.arguments))
-    kernel[case.grid](**TILE_CASES[name].constexprs, **known)
-    for argument, expected in case.expected.items():
-        expected.check(to_numpy(known[argument]))
+    for sparse in (False, True):
+        known = on_device(dict(case.arguments), sparse=sparse)
+        kernel[case.grid](**TILE_CASES[name].constexprs, **known)
+        for argument, expected in case.expected.items():
+            expected.check(to_numpy(known[argument]))
 
 
 def test_tuples_of_arrays_sizes_and_strides(rng: np.random.Generator) -> None:

@@ -20,7 +20,7 @@ from louver.ir.context import parse_ir
 from louver.isa.instruction import LANES
 from louver.library.bind import bind_arguments, packed
 from louver.library.boxes import Held, encoded_map
-from louver.library.operand import tile_metadata, tile_values
+from louver.library.forms import tile_form
 from louver.runtime.device import Device, current_device
 from louver.runtime.memory import DeviceBuffer
 from louver.runtime.module import load
@@ -86,7 +86,7 @@ def run_on_device(compiled: CompiledTiles, run: Run, *, own_warps: bool = False)
             numbers[parameter.number] = given
         elif isinstance(parameter, ArgumentParameter) and key not in placed:
             if isinstance(given, SparseTensor):
-                given = tile_values(given) if parameter.part == "values" else tile_metadata(given, parameter.element)
+                given = tile_form(given, parameter.part, parameter.element).host(given)
             placed[key] = Placed(given)
     held = {key: Held(array.address, array.bytes.size) for key, array in placed.items()}
     pack = packed(signature.types, bind_arguments(signature, numbers, held, encoded_map))

@@ -13,8 +13,8 @@ from louver.formats.dtypes import element_type
 from louver.library.compiled import BuiltKernel, load_record, record_made
 from louver.library.fused import Bound
 from louver.library.launch import Launcher
-from louver.library.operand import upload
 from louver.library.rows import Rows
+from louver.library.state import TensorState
 from louver.ptx.assembler import assemble
 from louver.runtime.device import Device, current_device
 from louver.runtime.module import LoadedKernel
@@ -59,7 +59,7 @@ def run(case: Given) -> np.ndarray:
     dense = to_torch(case.dense)
     vectors = {name: to_torch(vector) for name, vector in case.reads.items() if isinstance(vector, np.ndarray)}
     numbers = {name: float(number) for name, number in case.reads.items() if name not in vectors}
-    launcher = Launcher(loaded(case.product), upload(case.s, 0), case.a.shape)
+    launcher = Launcher(loaded(case.product), TensorState().operand(case.s, 0), case.a.shape)
     bound = Bound({name: vector.data_ptr() for name, vector in vectors.items()}, numbers)
     matrices = rows_of(dense), rows_of(out)
     launch = launcher.bound(launcher.sized(n, *matrices), *matrices, bound)

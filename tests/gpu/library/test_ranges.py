@@ -10,7 +10,6 @@ import pytest
 
 import louver
 from louver.frontend.problem import Problem
-from louver.library import configure
 from louver.library.execute import schedule_for
 from louver.runtime.device import Device, require_device
 from support.device_products import to_numpy, to_torch
@@ -23,12 +22,6 @@ SHAPES = {
     "all-of-one-column": (1000, 200, 3000),
 }
 """Some tiles of each are cut on a GPU of 100 to 160 SMs; M, N and K have tails in most."""
-
-
-@pytest.fixture(autouse=True)
-def _ranges_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model takes ranges once a GPU has run them: `CUT_MARGIN`."""
-    monkeypatch.setattr(configure, "CUT_MARGIN", 0.05)
 
 
 def drawn(rng: np.random.Generator, shape: str, dtype: str = "f16", data: Any = "integers") -> Operands:

@@ -1,0 +1,165 @@
+"""Fits the rates of `louver/library/times.py`: `python benchmarks/fit_times.py benchmarks/results/h200/schedule_times.json`.
+
+Every other weight of the record is fitted, the others report. The error is the logarithm of predicted over measured time; slow
+candidates count less, because the choice is among the fast ones. Levenberg's method on the logarithms of the rates. Prints the rates
+and, for both halves, how well they agree and what the choice by predicted time costs (regret: its measured time over the fastest's).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.compile.plan.schedule import FIELDS, Schedule
+from louver.frontend.problem import Problem
+from louver.library.configure import CUT_MARGIN, Demand
+from louver.library.ranges import Cutting, Ranges
+from louver.library.times import CLOCK, H200, Rates
+
+SM_COUNT = 132
+ROUNDS = 30
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A candidate and its time in microseconds."""
+
+    sizes: tuple[int, int, int]
+    dtype: str
+    demand: Demand
+    schedule: Schedule
+    cut: tuple[int, int, int]
+    us: float
+
+    def predicted(self, rates: Rates) -> float:
+        """Microseconds."""
+        cutting, (m, n, k) = Cutting.of(self.demand, self.schedule, rates), self.sizes
+        cut = Ranges(cutting.whole(m, n, k, 1).tiles, *self.cut)
+        return cutting.cycles(cut, m, n, k, 1, SM_COUNT) / CLOCK
+
+
+def read(path: Path) -> list[list[Timed]]:
+    """The candidates of each row."""
+    record = json.loads(path.read_text())
+    return [
+        [_timed(row, dict(zip(record["columns"], each, strict=True))) for each in row["times"]]
+        for row in record["rows"]
+    ]
+
+
+def _timed(row: dict[str, Any], facts: dict[str, Any]) -> Timed:
+    dtype = row["dtype"]
+    demand = Demand.of_problem(Problem("linear", a=dtype, b=dtype, out="f16"))
+    cut = (facts["whole"], facts["parts"], facts["part_steps"])
+    schedule = Schedule.of(**{name: value for name, value in facts.items() if name in FIELDS})
+    return Timed(tuple(row["shape"]), dtype, demand, schedule, cut, facts["us"])
+
+
+def rates_of(logs: Vector) -> Rates:
+    values = iter(np.exp(logs).tolist())
+    flat = {name: next(values) for name in _NAMES}
+    least = (flat.pop("least, one"), flat.pop("least"))
+    return Rates(**flat, least=least)
+
+
+_NAMES = (
+    "launch",
+    "memory",
+    "least, one",
+    "least",
+    "product",
+    "column",
+    "load",
+    "latency",
+    "read",
+    "output",
+    "trip",
+    "sums",
+    "norm",
+)
+
+
+def logs_of(rates: Rates) -> Vector:
+    flat = [each for part in astuple(rates) for each in (part if isinstance(part, tuple) else (part,))]
+    return np.log(np.array(flat))
+
+
+def fit(rows: Sequence[Sequence[Timed]]) -> Rates:
+    """The rates of the least squares."""
+    flat = [each for row in rows for each in row]
+    best = [min(each.us for each in row) for row in rows for _ in row]
+    weights = np.array(
+        [1.0 if t.us < 1.15 * b else 0.5 if t.us < 1.5 * b else 0.2 for t, b in zip(flat, best, strict=True)]
+    )
+    measured = np.log([each.us for each in flat])
+
+    def errors(logs: Vector) -> Vector:
+        rates = rates_of(logs)
+        found = (np.log([each.predicted(rates) for each in flat]) - measured) * weights
+        # Outliers count by their size, not its square.
+        return np.sign(found) * np.sqrt(2 * 0.03**2 * (np.sqrt(1 + (found / 0.03) ** 2) - 1))
+
+    return rates_of(_least_squares(errors, logs_of(H200)))
+
+
+def _least_squares(errors: Callable[[Vector], Vector], start: Vector) -> Vector:
+    at, now, damping = start, errors(start), 1e-3
+    for _ in range(ROUNDS):
+        slopes = np.stack([(errors(at + step) - now) / 1e-4 for step in 1e-4 * np.eye(len(at))], axis=1)
+        square = slopes.T @ slopes
+        move = np.linalg.solve(square + damping * np.diag(np.diag(square) + 1e-9), -slopes.T @ now)
+        moved = errors(at + move)
+        if moved @ moved < now @ now:
+            if (now @ now - moved @ moved) < 1e-5 * (now @ now):
+                return at + move
+            at, now, damping = at + move, moved, damping / 3
+        else:
+            damping *= 5
+    return at
+
+
+def report(name: str, rows: Sequence[Sequence[Timed]], rates: Rates) -> None:
+    """Print the agreement and the regret of the choice."""
+    errors, chosen, regrets = list[float](), list[float](), dict[tuple[str, int], list[float]]()
+    for row in rows:
+        times = {each: each.predicted(rates) for each in row}
+        errors += [abs(predicted / each.us - 1) for each, predicted in times.items()]
+        pick = min(times, key=lambda each: times[each] / (1 - CUT_MARGIN if each.schedule.cuts else 1))
+        chosen.append(abs(times[pick] / pick.us - 1))
+        regrets.setdefault((pick.dtype, pick.sizes[1]), []).append(pick.us / min(each.us for each in row) - 1)
+    print(
+        f"{name}: {len(rows)} rows; error of all, median {statistics.median(errors):.1%}; of the chosen {statistics.median(chosen):.1%}"
+    )
+    for (dtype, n), taken in [
+        *sorted(regrets.items()),
+        (("all", 0), [each for part in regrets.values() for each in part]),
+    ]:
+        middle, mean, worst = statistics.median(taken), statistics.mean(taken), max(taken)
+        print(f"  {dtype:5} N {n or 'any':5}: regret median {middle:.1%}, mean {mean:.1%}, worst {worst:.1%}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("record", type=Path)
+    parser.add_argument("--keep", action="store_true", help="report on the library's rates, fit none")
+    given = parser.parse_args()
+    rows = read(given.record)
+    weights = sorted({(row[0].sizes[0], row[0].sizes[2]) for row in rows})
+    halves = [[row for row in rows if (row[0].sizes[0], row[0].sizes[2]) in weights[part::2]] for part in (0, 1)]
+    rates = H200 if given.keep else fit(halves[0])
+    print(rates)
+    report("fitted", halves[0], rates)
+    report("not fitted", halves[1], rates)
+
+
+if __name__ == "__main__":
+    main()

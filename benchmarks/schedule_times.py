@@ -1,0 +1,212 @@
+"""Times of candidate schedules over published shapes: `python benchmarks/schedule_times.py --dtype f16,e4m3 --out FILE.json`.
+
+The model that chooses schedules is fitted to this record. Each weight of the models is multiplied by N tokens for each N, by each
+candidate of the library's model. A candidate's first result is compared with float64 by the library's bound. Graph replays are
+interleaved; the median of the rounds counts. A graph walks through copies of one compressed weight, at least 150 MB, at most 16
+copies, so that they leave the L2 cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from copy import copy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from louver.compile.plan.layout import metadata_words
+from louver.compile.plan.schedule import Schedule
+from louver.frontend.problem import Problem
+from louver.isa.targets import Target, target
+from louver.library.compiled import loaded, record_of
+from louver.library.configure import Demand, candidates_for
+from louver.library.launch import Launcher
+from louver.library.ranges import Cutting, Ranges
+from louver.library.state import TensorState
+from louver.measure.graph import prepare
+from louver.measure.machine import header, require_torch
+from louver.measure.operands import Operands, make_operands
+from louver.measure.problems import TOKENS_MULTIPLE, GemmProblem, parse_dtypes
+from louver.measure.protocol import Protocol, interleave, median
+from louver.measure.schedules import rows_of
+from louver.measure.verify import verify
+from louver.runtime.device import Device, require_device
+
+WEIGHTS: Mapping[str, tuple[tuple[int, int], ...]] = {
+    "Llama 3 8B": ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)),
+    "Llama 3 70B": ((10240, 8192), (8192, 8192), (57344, 8192), (8192, 28672)),
+    "Qwen2.5 7B": ((4608, 3584), (3584, 3584), (37888, 3584), (3584, 18944)),
+    "Qwen2.5 32B": ((7168, 5120), (5120, 5120), (55296, 5120), (5120, 27648)),
+    "Gemma 2 9B": ((8192, 3584), (3584, 4096), (28672, 3584), (3584, 14336)),
+    "Phi-3 mini": ((9216, 3072), (3072, 3072), (16384, 3072), (3072, 8192)),
+    "Llama 3.2 1B": ((3072, 2048), (2048, 2048), (16384, 2048), (2048, 8192)),
+    "BERT large": ((3072, 1024), (1024, 1024), (4096, 1024), (1024, 4096)),
+    "Llama 2 7B": ((12288, 4096), (4096, 4096), (22016, 4096), (4096, 11008)),
+    "Yi 34B": ((9216, 7168), (7168, 7168), (40960, 7168), (7168, 20480)),
+    "StableLM 3B": ((7680, 2560), (2560, 2560), (13824, 2560), (2560, 6912)),
+}
+"""Weights [M, K] of a layer's products: attention's inputs (joined) and output, the feed-forward's inputs (joined) and output."""
+
+FITTED = (
+    "Llama 3 8B",
+    "Llama 3 70B",
+    "Qwen2.5 7B",
+    "Qwen2.5 32B",
+    "Gemma 2 9B",
+    "Phi-3 mini",
+    "Llama 3.2 1B",
+    "BERT large",
+)
+
+TOKENS = (1, 16, 64, 256, 1024, 4096)
+
+PROTOCOL = Protocol(
+    rounds=3,
+    burst_seconds=0.012,
+    pause_seconds=0.01,
+    launches=8,
+    graph_seconds=0.002,
+    rotation_bytes=150_000_000,
+    most_sets=16,
+)
+
+COLUMNS = (
+    "tile_m",
+    "tile_n",
+    "tile_k",
+    "consumers",
+    "stages",
+    "metadata",
+    "work",
+    "whole",
+    "parts",
+    "part_steps",
+    "us",
+)
+"""Of a time: fields of the schedule, of its cut of K (`louver.library.ranges.Ranges`), and microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A schedule with its cut of K."""
+
+    schedule: Schedule
+    cut: Ranges
+
+    def row(self, seconds: float) -> list[Any]:
+        """The values of `COLUMNS`."""
+        facts = {**self.schedule.flat(), **self.cut.sizes, "us": round(seconds * 1e6, 3)}
+        return [facts[name] for name in COLUMNS]
+
+
+def candidates(problem: Problem, m: int, n: int, k: int, machine: Target, sm_count: int) -> Iterator[Candidate]:
+    """The candidates of the library's model."""
+    demand = Demand.of_problem(problem)
+    for schedule, cutting in candidates_for(demand, machine, n, bulk=True):
+        yield Candidate(schedule, cutting.whole(m, n, k, 1))
+        cut = cutting.best(m, n, k, 1, sm_count)
+        if cut.cut:
+            yield Candidate(schedule.changed(work="ranges"), cut)
+
+
+def repeated(rows: Any) -> Any:
+    """The rows, or copies of few rows, as many as a measured problem has at least."""
+    return rows if len(rows) >= TOKENS_MULTIPLE else rows.repeat(TOKENS_MULTIPLE // len(rows), 1)
+
+
+def checked(x: Any, y: Any, drawn: Operands) -> Operands:
+    """Operands of a check: those drawn, with so many tokens."""
+    x = repeated(x)
+    return replace(drawn, problem=replace(drawn.problem, n=len(x)), x=x, y=repeated(y))
+
+
+def time_weight(
+    torch: Any, m: int, k: int, dtype: str, place: Device, tokens: tuple[int, ...]
+) -> Iterator[dict[str, Any]]:
+    """A row for each N."""
+    problem = Problem("linear", a=dtype, b=dtype, out="f16" if dtype != "bf16" else "bf16")
+    machine = target(place.target)
+    sets = PROTOCOL.sets(GemmProblem(m, 16, k, dtype).compressed_bytes)
+    drawn = make_operands(torch, GemmProblem(m, max(tokens), k, dtype, problem.out), 1)
+    weights = [drawn.sparse[0].to("cuda")]
+    weights += [copy(weights[0]) for _ in range(sets - 1)]
+    for n in tokens:
+        x, y = drawn.x[:n], drawn.y[:n]
+        dense, result = rows_of(x), rows_of(y)
+        calls: dict[Candidate, Any] = {}
+        for candidate in candidates(problem, m, n, k, machine, place.sm_count):
+            schedule = candidate.schedule
+            words = metadata_words(schedule, dtype)
+            held = [each.derived.of(TensorState).operand(each, 0, words) for each in weights]
+            cutting = Cutting.of(Demand.of_problem(problem), schedule) if schedule.cuts else None
+            kernel = loaded(problem, schedule, 0)
+            launchers = [Launcher(kernel, each, (m, k), cutting) for each in held]
+            bound = [each.bound(each.sized(n, dense, result), dense, result) for each in launchers]
+
+            def call(index: int, bound: list[Any] = bound) -> Any:
+                bound[index % len(bound)].on(torch.cuda.current_stream().cuda_stream)()
+
+            y.fill_(float("nan"))
+            call(0)
+            if not verify(torch, checked(x, y, drawn), 0, repeated(y)).ok:
+                raise ArithmeticError(f"{schedule} computes wrongly at {m}x{n}x{k} {dtype}")
+            calls[candidate] = call
+        bursts = {str(i): prepare(torch, call, sets, PROTOCOL).burst for i, call in enumerate(calls.values())}
+        times = interleave(bursts, PROTOCOL.rounds, lambda: time.sleep(PROTOCOL.pause_seconds))
+        yield {
+            "shape": [m, n, k],
+            "dtype": dtype,
+            "times": [each.row(median(times[str(i)])) for i, each in enumerate(calls)],
+        }
+
+
+def compile_all(problems: list[tuple[Problem, Schedule]], name: str) -> None:
+    """Compile side by side into the cache."""
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(record_of, *zip(*problems, strict=True), [name] * len(problems)))
+
+
+def write(path: Path, facts: Mapping[str, Any], rows: list[dict[str, Any]]) -> None:
+    """A line for each row, whose times have the values of `COLUMNS`."""
+    head = {"kind": "schedule times", **facts, "protocol": __doc__, "columns": COLUMNS}
+    lines = ",\n".join(json.dumps(row) for row in rows)
+    path.write_text(f'{json.dumps(head, indent=1)[:-2]},\n "rows": [\n{lines}\n]}}\n')
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dtype", default="f16,e4m3")
+    parser.add_argument("--budget", type=float, default=3600, help="seconds after which no weight is begun")
+    parser.add_argument("--models", default=",".join(FITTED))
+    parser.add_argument("--tokens", default=",".join(map(str, TOKENS)), help="N, each 1 or a multiple of 8")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    torch, place, begin = require_torch(), require_device(), time.monotonic()
+    wanted = [(d, w) for model in given.models.split(",") for w in WEIGHTS[model] for d in parse_dtypes(given.dtype)]
+    tokens = tuple(int(part) for part in given.tokens.split(","))
+    kernels = dict.fromkeys(
+        (problem, each.schedule)
+        for dtype, (m, k) in wanted
+        for n in tokens
+        for problem in [Problem("linear", a=dtype, b=dtype, out="f16" if dtype != "bf16" else "bf16")]
+        for each in candidates(problem, m, n, k, target(place.target), place.sm_count)
+    )
+    compile_all(list(kernels), place.target)
+    print(f"{len(kernels)} kernels compiled after {time.monotonic() - begin:.0f} s", flush=True)
+    rows: list[dict[str, Any]] = []
+    for dtype, (m, k) in wanted:
+        if time.monotonic() - begin > given.budget:
+            break
+        rows += time_weight(torch, m, k, dtype, place, tokens)
+        print(f"{m}x{k} {dtype} after {time.monotonic() - begin:.0f} s", flush=True)
+        write(given.out, header(torch), rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""Forms of a sparse tensor that kernels read, derived from its natural arrays.
+
+Each form is a record. `host` is its definition, in NumPy. `derive` makes the same bytes on a device, of arrays that are there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.compile.signature import Part
+from louver.formats.dtypes import raw_bits
+from louver.formats.tensor import SparseTensor, row_pitch
+from louver.isa.metadata import PADDING_CODE
+from louver.isa.prepack import WORDS, metadata_rows, metadata_rows_shape, prepack, prepacked_shape, split
+from louver.library.boxes import METADATA_SLACK, Held
+from louver.library.resident import pitch_of, write_rows
+from louver.library.rows import Rows
+from louver.runtime.arrays import view
+from louver.runtime.driver import DriverError, DriverMissingError
+from louver.runtime.memory import DeviceBuffer, wait_for_device, wait_for_stream, write_bytes
+
+METADATA_ROWS_SLACK = 16
+"""Rows of legal codes behind the metadata of register tiles: a tile has 256 rows at most, of 16 for each."""
+
+TILE_PARTS: tuple[Part, ...] = ("values", "metadata")
+"""Parts of a sparse tensor that register tiles read."""
+
+DERIVING = 0
+"""The stream that forms are made on, the default one: their memory is given back in its order, so it must outlive them."""
+
+
+class Form(ABC):
+    """A form of a sparse tensor. Equal forms are the same bytes of a tensor.
+
+    of_values: whether it is made of the values and follows them; else it is made of the indices, which never change.
+    """
+
+    __slots__ = ()
+    of_values: ClassVar[bool] = False
+
+    @abstractmethod
+    def nbytes(self, s: SparseTensor) -> int:
+        """Bytes of the form."""
+
+    @abstractmethod
+    def host(self, s: SparseTensor) -> NDArray[Any]:
+        """The form of a tensor on the host, C-contiguous. Raises ValueError for indices that are not legal."""
+
+    @abstractmethod
+    def derive(self, s: SparseTensor, to: int, stream: int) -> None:
+        """Write the form of a tensor on a device to an address there, in the order of `stream`. Raises as `host`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values(Form):
+    """The stored values [rows, kept] as raw bits, those of a batch's entries one after the other.
+
+    packed: rows follow each other without gaps. Otherwise they are as in the tensor, on the host with zeros between them.
+    """
+
+    of_values = True
+
+    packed: bool = False
+
+    def pitch(self, s: SparseTensor) -> int:
+        """Bytes from one row to the next."""
+        if self.packed:
+            return s.kept * s.dtype.bytes
+        return row_pitch(s.kept, s.dtype) if s.device is None else pitch_of(view(s.values))
+
+    def nbytes(self, s: SparseTensor) -> int:
+        return s.rows * self.pitch(s)
+
+    def host(self, s: SparseTensor) -> NDArray[Any]:
+        whole = np.zeros((s.rows, self.pitch(s) // s.dtype.bytes), s.dtype.bits_dtype)
+        whole[:, : s.kept] = raw_bits(s.values)
+        return whole
+
+    def derive(self, s: SparseTensor, to: int, stream: int) -> None:
+        write_rows(to, self.pitch(s), view(s.values), stream)
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata(Form):
+    """The metadata of [..., M, K] as products load it, `words` words at a time: prepacked (`louver.isa.prepack`) entry by entry, the
+    rows of each padded to whole blocks.
+    """
+
+    words: int = WORDS
+
+    def nbytes(self, s: SparseTensor) -> int:
+        m, k = as_stored(s).shape[-2:]
+        return 4 * (s.rows // m) * prod(prepacked_shape(m, k, s.dtype))
+
+    def host(self, s: SparseTensor) -> NDArray[np.uint32]:
+        m, k = as_stored(s).shape[-2:]
+        return np.concatenate([split(prepack(entry, m, k, s.dtype), self.words) for entry in _entries(s, m)])
+
+    def derive(self, s: SparseTensor, to: int, stream: int) -> None:
+        _derive_on_host(self, s, to, stream)
+
+
+@dataclass(frozen=True, slots=True)
+class TileMetadata(Form):
+    """The metadata of each matrix, one after the other, for register tiles: `louver.isa.prepack.metadata_rows` of `element`, uint16.
+
+    Legal codes follow, as far as a box that begins in the tensor may reach.
+    """
+
+    element: str
+
+    def nbytes(self, s: SparseTensor) -> int:
+        m, k = as_stored(s).shape[-2:]
+        rows, pitch = metadata_rows_shape(m, k, self.element)
+        return 2 * ((s.rows // m * rows + METADATA_ROWS_SLACK) * pitch + METADATA_SLACK)
+
+    def host(self, s: SparseTensor) -> NDArray[np.uint16]:
+        m, k = as_stored(s).shape[-2:]
+        rows = [metadata_rows(entry, m, k, self.element).reshape(-1) for entry in _entries(s, m)]
+        _, pitch = metadata_rows_shape(m, k, self.element)
+        behind = np.full(METADATA_ROWS_SLACK * pitch + METADATA_SLACK, PADDING_CODE * 0x1111, np.uint16)
+        return np.concatenate([*rows, behind])
+
+    def derive(self, s: SparseTensor, to: int, stream: int) -> None:
+        _derive_on_host(self, s, to, stream)
+
+
+FORMS: tuple[type[Form], ...] = (Values, Metadata, TileMetadata)
+"""All forms there are."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceForm:
+    """A form on a device, complete. memory: what it lies in, a buffer of its own or the tensor's array.
+
+    Kernels on any stream may read it until the end: the device is waited for before its memory is given back.
+    """
+
+    form: Form
+    address: int
+    nbytes: int
+    ordinal: int
+    memory: Any
+
+    @property
+    def held(self) -> Held:
+        """Its memory."""
+        return Held(self.address, self.nbytes)
+
+    def refresh(self, s: SparseTensor) -> None:
+        """Follow the values that `s` has now, after every kernel that reads the present ones."""
+        if not self.form.of_values or self.memory is s.values:
+            return
+        wait_for_device(self.ordinal, "waiting for the products of a sparse tensor")
+        _write(self.form, s, self.memory)
+
+    def __del__(self) -> None:
+        # Memory is given back in the order of one stream, while the streams that read it are the callers'.
+        if not sys.is_finalizing():
+            with contextlib.suppress(DriverError, DriverMissingError):
+                wait_for_device(self.ordinal, "waiting for the products of a sparse tensor")
+
+
+class Operand(NamedTuple):
+    """The sparse operand of a product in the memory of a device, or the emulator's. values: keep what both lie in. metadata: its address."""
+
+    values: Rows
+    metadata: int
+
+
+def on_device(form: Form, s: SparseTensor, ordinal: int) -> DeviceForm:
+    """The form of a tensor on device `ordinal`, where its arrays are if they are on any; complete when this returns.
+
+    The values of a tensor on a device are where they are. Anything else is made once all work is done that the library of the
+    tensor's arrays has sent to its current stream.
+    """
+    if s.device is not None and form == Values():
+        values = view(s.values)
+        return DeviceForm(form, values.address, form.nbytes(s), ordinal, s.values)
+    if s.device is not None:
+        wait_for_stream(ordinal, view(s.indices).stream or 0, "waiting for the arrays of a sparse tensor")
+    buffer = DeviceBuffer(form.nbytes(s), ordinal=ordinal, stream=DERIVING)
+    _write(form, s, buffer)
+    return DeviceForm(form, buffer.address, buffer.nbytes, ordinal, buffer)
+
+
+def tile_values(s: SparseTensor) -> Values:
+    """The form of values that register tiles read, without gaps between rows. Raises ValueError for a K that is not whole groups."""
+    if s.size % s.pattern.m:
+        raise ValueError(f"K of a sparse argument is a multiple of {s.pattern.m}, got {s.size}: pad it with zeros")
+    packed = Values(packed=True)
+    # Where the tensor's own rows have no gaps, one copy serves products and register tiles.
+    return Values() if Values().pitch(s) == packed.pitch(s) else packed
+
+
+def tile_form(s: SparseTensor, part: Part, element: str) -> Form:
+    """What register tiles read as a part of a sparse tensor, with metadata for products of `element`. Raises as `tile_values`."""
+    return tile_values(s) if part == "values" else TileMetadata(element)
+
+
+def as_stored(s: SparseTensor) -> SparseTensor:
+    """The tensor, or its transpose, that is sparse along its last axis."""
+    return s if s.axis == s.ndim - 1 else s.mT
+
+
+def operand_of(s: SparseTensor, values: int, metadata: int, entries: int, memory: object) -> Operand:
+    """The operand, as so many matrices. values, metadata: addresses of `Values()` and `Metadata`. memory: keeps both."""
+    m, pitch = s.rows // entries, Values().pitch(s)
+    return Operand(Rows(values, s.kept, m, pitch, s.dtype.bytes, memory, entries, m * pitch), metadata)
+
+
+def _write(form: Form, s: SparseTensor, buffer: DeviceBuffer) -> None:
+    if s.device is None:
+        buffer.write(form.host(s))
+    else:
+        form.derive(s, buffer.address, buffer.stream)
+        wait_for_stream(buffer.ordinal, buffer.stream, "deriving a form of a sparse tensor")
+
+
+def _entries(s: SparseTensor, m: int) -> list[NDArray[np.uint8]]:
+    """The indices of each matrix of `m` rows."""
+    return np.split(s.indices, s.rows // m)
+
+
+def _derive_on_host(form: Form, s: SparseTensor, to: int, stream: int) -> None:
+    write_bytes(to, form.host(s.to("cpu")), ordinal=s.device or 0, stream=stream)

@@ -1,0 +1,95 @@
+"""Predicts how long a product takes, by the rates of a GPU.
+
+A step of K on an SM takes the p-norm of three times, none of which hides all of the others: its products, its metadata where registers
+load them, and the ring's latency. A launch takes the p-norm of the busiest SM and of global memory. The rates are fitted to times
+on an H200 by `benchmarks/fit_times.py`; `docs/perf-log.md` says how well they agree.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from louver.compile.plan.schedule import Schedule
+from louver.isa.prepack import columns_per_load
+from louver.isa.wgmma import Wgmma
+
+CLOCK = 1755.0
+"""Clocks in a microsecond."""
+
+
+class Operands(Protocol):
+    """What is asked about a product beside its schedule: element types, and the contiguous dimension of b."""
+
+    @property
+    def a(self) -> str: ...
+    @property
+    def b(self) -> str: ...
+    @property
+    def b_major(self) -> Literal["k", "mn"]: ...
+    @property
+    def out(self) -> str: ...
+    @property
+    def accumulator(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Clocks, unless another unit is given.
+
+    launch: from one launch to the next. memory: bytes a clock of global memory. least: of a product of 64 rows, by consumer warpgroups
+    (1, or more). product, column: of one, and of each of its columns. load: from one load of metadata by
+    registers to the next. latency: from a copy's issue to its arrival. read: of a step's metadata from shared memory. output:
+    bytes a clock that an SM stores. trip: to the L2 cache and back, a fence or an atomic too. sums: bytes a clock of partial sums that
+    an SM writes or reads. norm: the p of the p-norms.
+    """
+
+    launch: float
+    memory: float
+    least: tuple[float, float]
+    product: float
+    column: float
+    load: float
+    latency: float
+    read: float
+    output: float
+    trip: float
+    sums: float
+    norm: float
+
+    def together(self, *times: float) -> float:
+        """The time of what overlaps in part."""
+        return math.pow(sum(math.pow(each, self.norm) for each in times), 1 / self.norm)
+
+
+H200 = Rates(
+    launch=3719,
+    memory=2729,
+    least=(42.6, 36.2),
+    product=22.4,
+    column=0.513,
+    load=692,
+    latency=670,
+    read=47,
+    output=49.8,
+    trip=726,
+    sums=54.9,
+    norm=1.87,
+)
+"""Fitted at 1,755 MHz; other GPUs take them too."""
+
+
+def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> float:
+    """Clocks of a step of K on one SM."""
+    tile, ring = schedule.tile, schedule.ring
+    one, more = rates.least
+    least = one if schedule.roles.consumers == 1 else more
+    product = max(least, rates.product + rates.column * tile.n)
+    depth = Wgmma(tile.n, operands.a, operands.b, operands.accumulator, sparse=True).k
+    products = tile.m // 64 * tile.k // depth * product
+    # A stage is refilled once its products are done, and is waited for when all others are.
+    latency = rates.latency / max(ring.stages - 1 - ring.in_flight, 0.5)
+    if ring.metadata == "global":
+        return rates.together(products, latency, rates.load * tile.k / columns_per_load(operands.a))
+    return rates.together(products, latency) + rates.read
