@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from louver.formats.tensor import SparseTensor
     from louver.frontend.epilogue import Epilogue
     from louver.library import resident as resident
+    from louver.library import streamed as streamed
     from louver.library.plan import Plan, plan
     from louver.library.products import linear, matmul
     from louver.measure.ready import prepare
@@ -66,8 +67,8 @@ _HOMES = {
     "save": "louver.formats.file",
 }
 
-# A module that an earlier room reaches by the package's name, since it may not import it; no part of the interface.
-_ROOMS = {"resident": "louver.library.resident"}
+# Modules that an earlier room reaches by the package's name, since it may not import them; no part of the interface.
+_ROOMS = {"resident": "louver.library.resident", "streamed": "louver.library.streamed"}
 
 
 def __getattr__(name: str) -> Any:

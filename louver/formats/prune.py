@@ -5,33 +5,36 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from louver.formats.dtypes import ElementType, raw_bits
 from louver.formats.given import shown
 from louver.formats.pattern import Pattern
-from louver.formats.rows import from_rows, normal_axis, row_blocks, sparse_operand, to_groups, to_rows
+from louver.formats.rows import from_rows, normal_axis, on_gpu, row_blocks, sparse_operand, to_groups, to_rows
 from louver.formats.select import largest, magnitude_keys
 from louver.formats.transposable import PATTERN, SIDE
 from louver.formats.transposable import transposable as transposable_mask
 
 
 def prune(
-    w: ArrayLike,
+    w: Any,
     pattern: str | Pattern,
     *,
     axis: int = -1,
     method: Literal["magnitude"] = "magnitude",
     transposable: bool = False,
-) -> NDArray[Any]:
+) -> Any:
     """A copy of `w`, same shape and dtype, with all but N elements of each group of M along `axis` set to +0.0.
 
     magnitude: the N largest absolute values stay, bit for bit; equal ones by lowest index. Infinities and NaNs count as
     equal and larger than every finite value. A last group that is cut off counts as filled with zeros.
     transposable: the result keeps 2:4 along both of its last two axes, of which `axis` is one. In each block of 4 × 4 the mask
     stays that keeps the largest sum of absolute values (`louver.formats.transposable` has the exact rule).
+    An array on a GPU is pruned there, M up to 16, and gives one of the same library; any other a NumPy array.
     Raises ValueError for an element type, pattern, axis or method that is not supported.
     """
+    if (there := on_gpu(w)) is not None:
+        return there.prune(w, pattern, axis=axis, method=method, transposable=transposable)
     pattern = Pattern.of_elements(pattern)
     array, element = sparse_operand(w)
     axis = normal_axis(axis, array.ndim)

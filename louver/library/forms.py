@@ -10,7 +10,7 @@ import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,11 @@ from louver.isa.prepack import WORDS, metadata_rows, metadata_rows_shape, prepac
 from louver.library.boxes import METADATA_SLACK, Held
 from louver.library.resident import pitch_of, write_rows
 from louver.library.rows import Rows
+from louver.library.streaming.launches import COUNTER_BYTES, prepack_into
+from louver.library.streaming.record import Layout
 from louver.runtime.arrays import view
 from louver.runtime.driver import DriverError, DriverMissingError
-from louver.runtime.memory import DeviceBuffer, wait_for_device, wait_for_stream, write_bytes
+from louver.runtime.memory import DeviceBuffer, fill_bytes, wait_for_device, wait_for_stream
 
 METADATA_ROWS_SLACK = 16
 """Rows of legal codes behind the metadata of register tiles: a tile has 256 rows at most, of 16 for each."""
@@ -105,7 +107,7 @@ class Metadata(Form):
         return np.concatenate([split(prepack(entry, m, k, s.dtype), self.words) for entry in _entries(s, m)])
 
     def derive(self, s: SparseTensor, to: int, stream: int) -> None:
-        _derive_on_host(self, s, to, stream)
+        _prepack(self, s, s.dtype.name, (cast("Layout", self.words), to), stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,8 @@ class TileMetadata(Form):
         return np.concatenate([*rows, behind])
 
     def derive(self, s: SparseTensor, to: int, stream: int) -> None:
-        _derive_on_host(self, s, to, stream)
+        fill_bytes(to, PADDING_CODE * 0x11, self.nbytes(s), ordinal=s.device or 0, stream=stream)
+        _prepack(self, s, self.element, ("rows", to), stream)
 
 
 FORMS: tuple[type[Form], ...] = (Values, Metadata, TileMetadata)
@@ -230,5 +233,12 @@ def _entries(s: SparseTensor, m: int) -> list[NDArray[np.uint8]]:
     return np.split(s.indices, s.rows // m)
 
 
-def _derive_on_host(form: Form, s: SparseTensor, to: int, stream: int) -> None:
-    write_bytes(to, form.host(s.to("cpu")), ordinal=s.device or 0, stream=stream)
+def _prepack(form: Form, s: SparseTensor, element: str, words: tuple[Layout, int], stream: int) -> None:
+    """Write the metadata of a tensor on a device by a streaming kernel, and wait for it."""
+    m, k = as_stored(s).shape[-2:]
+    counters = DeviceBuffer(COUNTER_BYTES, ordinal=s.device or 0, stream=stream)
+    counters.fill(0)
+    launch = prepack_into(view(s.indices).address, (s.rows // m, m, k), element, words, counters.address)
+    launch.send(counters.ordinal, stream)
+    if counters.read().any():
+        form.host(s.to("cpu"))

@@ -23,7 +23,7 @@ from louver.formats.tensor import (
     row_pitch,
 )
 from louver.runtime.adapters import alias, empty_rows, kind_for
-from louver.runtime.arrays import ArrayView, empty_like_kind, overlaps, view
+from louver.runtime.arrays import ArrayView, overlaps, view
 from louver.runtime.copy2d import check_copies, copy_matrix
 from louver.runtime.device import device as device_of
 from louver.runtime.device import require_device
@@ -75,15 +75,6 @@ def moved(s: SparseTensor, device: object) -> SparseTensor:
     return replace(
         s, values=_uploaded(values, row_pitch(s.kept, s.dtype), to), indices=_uploaded(indices, indices.shape[1], to)
     )
-
-
-def dense(s: SparseTensor) -> Any:
-    """See `SparseTensor.dense`."""
-    whole = s.to("cpu").dense()
-    like = view(s.values)
-    made = empty_like_kind(like, s.shape, s.dtype)
-    write_bytes(view(made).address, whole, ordinal=like.device or 0, stream=like.stream or 0)
-    return made
 
 
 def copied(rows: Any) -> Any:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from louver.emulator import GlobalMemory, Latest, Order, run
+from louver.emulator.memory import Allocation
 from louver.formats.codes import index_bytes
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
-from louver.library.streaming.launches import Launch, Stored, build
+from louver.isa.prepack import prepacked_shape
+from louver.library.streaming.launches import COUNTER_BYTES, Launch, Stored, build
+from louver.library.streaming.record import Streaming
 from louver.ptx.module import Kernel
 from louver.runtime.arrays import ArrayView
 
@@ -24,7 +29,7 @@ POISON = 0xA5
 
 
 @functools.lru_cache(maxsize=256)
-def built(record: Any) -> Kernel:
+def built(record: Streaming) -> Kernel:
     """A kernel, built once."""
     return build(record)
 
@@ -61,10 +66,8 @@ class Device:
         return self.memory.add("out", data, offset=offset).address, data
 
     def counters(self, count: int = 2) -> tuple[int, Array]:
-        """Counters as kernels need them."""
+        """Counters of a kernel."""
         data = np.zeros(count, np.uint64)
-        if count > 2:
-            data[2] = ~np.uint64(0)
         return self.memory.add("counters", data).address, data
 
     def stored(
@@ -82,3 +85,35 @@ class Device:
         """Run a launch to its end."""
         if launch.record is not None:
             run(built(launch.record), launch.grid(SMS), launch.arguments, memory=self.memory, order=order or Latest())
+
+
+def run_in_place(record: Streaming, grid: tuple[int, int, int], arguments: dict[str, int]) -> None:
+    """Run a kernel on arrays that are in the process's memory, at these addresses."""
+    memory = GlobalMemory()
+    for name, nbytes in _extents(record, arguments).items():
+        data = np.frombuffer((ctypes.c_char * nbytes).from_address(arguments[name]), np.uint8)
+        memory._allocations.append(Allocation(name, arguments[name], data, data, None, writable=True))
+    run(built(record), grid, arguments, memory=memory)
+
+
+def _extents(record: Streaming, a: dict[str, int]) -> dict[str, int]:
+    """Bytes of each array of a launch, by the parameter that has its address."""
+    rows, size, pattern = a["rows"], a["size"], record.pattern
+    entries = a["tiles"] // a["row_tiles"]
+    found: dict[str, int] = {}
+    for name in ("source", "out"):
+        if name in a:
+            steps = (entries, a[f"{name}_entry"]), (rows, a[f"{name}_row"]), (size, a[f"{name}_column"])
+            found[name] = sum((count - 1) * step for count, step in steps) + record.type.bytes
+    for prefix, count, along in (("", rows, size), ("turned_", size, rows)):
+        if f"{prefix}values" in a:
+            found[f"{prefix}values"] = entries * count * a[f"{prefix}pitch"]
+        if f"{prefix}indices" in a:
+            found[f"{prefix}indices"] = entries * count * index_bytes(pattern, pattern.groups(along))
+    if "words" in a:
+        per_word = 16 * pattern.m
+        whole = entries * -(-rows // 16) * -(-size // per_word) * 128
+        found["words"] = whole if record.words == "rows" else entries * 4 * prod(prepacked_shape(rows, size, "tf32" if record.element == "f32" else record.element))
+    if "counters" in a:
+        found["counters"] = 8 * (3 + pattern.m) if record.kind == "check" else COUNTER_BYTES
+    return found

@@ -12,17 +12,10 @@ from louver.isa.targets import WARPGROUP_THREADS
 from louver.library.streaming.groups import Found, Groups
 from louver.library.streaming.natural import Natural
 from louver.library.streaming.place import Corner, Place, Rows, Stream, ahead
-from louver.library.streaming.record import STEPS, Streaming
+from louver.library.streaming.record import COUNTERS, STEPS, Streaming
 from louver.library.streaming.turned import Tile, Turned
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Param, Reg
-
-COUNTERS = ("broken", "lost", "listed")
-"""Numbers of 64 bits that kernels leave, from 0. broken: threads that saw a group with more than N non-zeros, or an illegal index.
-lost: -0.0 without a slot. listed, from all ones: the least number of a group to list, times 256, plus its non-zeros. Behind
-them a checking kernel has the counts of groups with 1, 2, … M non-zeros."""
-
-KEY_BITS = 8
 
 WARPS = WARPGROUP_THREADS // LANES
 

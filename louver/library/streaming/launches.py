@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 CTAS_PER_SM = 8
 """CTAs that share a device's tiles. More wait, so that all get about as much to do."""
 
+COUNTER_BYTES = 16
+"""Of the counters of all kinds but `check`: two numbers of 64 bits."""
+
 MOST_CTAS = 65_535
 """Of a grid along y."""
 
@@ -72,14 +75,15 @@ class Launch:
         """
         if self.record is None:
             return
-        known = (ordinal, self.record) in _ready()
-        if not known and is_capturing(stream):
-            raise RuntimeError(
-                f"the kernel for {self.record.kind} of these arrays must be loaded before its stream is captured: make the same "
-                "call once before the capture"
-            )
-        kernel = _loaded(ordinal, self.record)
-        _ready().add((ordinal, self.record))
+        kernel = _ready().get((ordinal, self.record))
+        if kernel is None:
+            if is_capturing(stream):
+                raise RuntimeError(
+                    f"the kernel for {self.record.kind} of these arrays must be loaded before its stream is captured: make the same "
+                    "call once before the capture"
+                )
+            kernel = _loaded(ordinal, self.record)
+            _ready()[ordinal, self.record] = kernel
         types = _parameter_types(self.record)
         pack = ArgumentPack([types[name] for name in types])
         pack.bind(*(self.arguments[name] for name in types))
@@ -98,14 +102,13 @@ def build(record: Streaming) -> Kernel:
     return build(record)
 
 
-@functools.cache
 def _loaded(ordinal: int, record: Streaming) -> LoadedKernel:
     return load_built(ordinal, "streaming", record, build=lambda: build(record))
 
 
 @functools.cache
-def _ready() -> set[tuple[int, Streaming]]:
-    return set()
+def _ready() -> dict[tuple[int, Streaming], LoadedKernel]:
+    return {}
 
 
 @functools.cache
@@ -146,7 +149,7 @@ def check_into(
 ) -> Launch:
     """Count the groups of a device array by their non-zeros, as `louver.check` does.
 
-    counters: address of zeros in 64 bits, but for the third, which is all ones. See `louver.library.streaming.frame.COUNTERS`.
+    counters: address of 3 + M zeros in 64 bits, see `louver.library.streaming.record.COUNTERS`.
     listed_from: the number of the first group that may be listed.
     """
     call = _Call.of(pattern, axis, source)

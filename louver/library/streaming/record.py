@@ -30,6 +30,16 @@ SPAN_BYTES: Final = 32
 STEPS: Final = WORDS
 """Steps along a row that a tile has, each as wide as a word of metadata."""
 
+COUNTERS: Final = ("broken", "lost", "listed")
+"""Numbers of 64 bits that kernels leave, from 0. broken: threads that saw a group with more than N non-zeros, or an illegal index.
+lost: -0.0 without a slot. listed: `NO_GROUP` less 256 times the least number of a group to list and its non-zeros. Behind
+them a checking kernel has the counts of groups with 1, 2, … M non-zeros."""
+
+KEY_BITS: Final = 8
+"""Bits of a listed group's non-zeros."""
+
+NO_GROUP: Final = (1 << 64) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Access:
