@@ -22,9 +22,6 @@ from louver.runtime.arrays import ArrayView
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-SMS = 1
-"""Of the emulated device: few, so that a CTA takes several tiles."""
-
 POISON = 0xA5
 
 
@@ -81,10 +78,11 @@ class Device:
         indices, codes = self.poisoned(rows * per_row, offset=offset)
         return Stored(values, pitch, indices), held.reshape(rows, pitch), codes.reshape(rows, per_row)
 
-    def run(self, launch: Launch, *, order: Order | None = None) -> None:
-        """Run a launch to its end."""
+    def run(self, launch: Launch, *, order: Order | None = None, kernel: Kernel | None = None) -> None:
+        """Run a launch to its end, each CTA with all tiles below each other. kernel: instead of the launch's."""
         if launch.record is not None:
-            run(built(launch.record), launch.grid(SMS), launch.arguments, memory=self.memory, order=order or Latest())
+            kernel = kernel or built(launch.record)
+            run(kernel, launch.grid(sms=0), launch.arguments, memory=self.memory, order=order or Latest())
 
 
 def run_in_place(record: Streaming, grid: tuple[int, int, int], arguments: dict[str, int]) -> None:
@@ -113,7 +111,11 @@ def _extents(record: Streaming, a: dict[str, int]) -> dict[str, int]:
     if "words" in a:
         per_word = 16 * pattern.m
         whole = entries * -(-rows // 16) * -(-size // per_word) * 128
-        found["words"] = whole if record.words == "rows" else entries * 4 * prod(prepacked_shape(rows, size, "tf32" if record.element == "f32" else record.element))
+        found["words"] = (
+            whole
+            if record.words == "rows"
+            else entries * 4 * prod(prepacked_shape(rows, size, "tf32" if record.element == "f32" else record.element))
+        )
     if "counters" in a:
         found["counters"] = 8 * (3 + pattern.m) if record.kind == "check" else COUNTER_BYTES
     return found

@@ -81,6 +81,13 @@ class Frame:
             span = k.mad_lo(one, groups * record.spans // GROUPS, span) if groups else span
         return row, span
 
+    def steps(self, first: Reg, size: Reg) -> Reg:
+        """Steps of a tile that have columns, from the first one on of so many. Tiles are written whole to padded metadata and to be turned."""
+        k, out, columns = self.k, self.record.out, self.record.spans * self.record.span
+        if self.record.words is not None or (out is not None and out.columns):
+            return k.mov(STEPS)
+        return k.min(k.div(k.add(k.sub(size, first), columns - 1), columns), STEPS)
+
     # --- arrays ----------------------------------------------------------------------------------------------------
     def source(self) -> Rows | Turned:
         """The dense array that is read."""
@@ -128,12 +135,15 @@ class Frame:
         span = k.add(k.mul_lo(self.column_tile, STEPS * self.record.spans), self.span)
         for stream in streams:
             stream.begin(corner)
-        self.follow(Place.at(k, self.record, corner.entry, rows, span, self.shape), work, *streams)
+        place = Place.at(k, self.record, corner.entry, rows, span, self.shape)
+        self.follow(place, self.steps(corner.column, self.shape[1]), work, *streams)
+        if _tile_bytes(self.record):
+            k.barrier_sync(0, WARPGROUP_THREADS)
         for stream in streams:
             stream.end(corner)
 
-    def follow(self, place: Place, work: Callable[[Sequence[Span], Place], None], *streams: Stream) -> None:
-        """Do the work on all steps from a place on."""
+    def follow(self, place: Place, count: Reg, work: Callable[[Sequence[Span], Place], None], *streams: Stream) -> None:
+        """Do the work on so many steps from a place on."""
         k, at_once = self.k, 2 // len(self.rows)
         for stream in streams:
             stream.open(place)
@@ -144,7 +154,7 @@ class Frame:
                 stream.advance(at_once)
             place.advance(k, self.record, at_once)
             k.add(done, at_once, into=done)
-            steps.repeat_if(k.setp("lt", "u32", done, STEPS))
+            steps.repeat_if(k.setp("lt", "u32", done, count))
 
     def groups_left(self, place: Place, span: Span) -> Reg:
         """Groups of a row from a span on; none outside of the matrix."""

@@ -232,4 +232,4 @@ def _compress_turned(frame: Frame, tile: Tile, corner: Corner) -> None:
             _store(frame, natural, one, frame.groups.planes(words))
         tile.advance(2 // len(frame.rows))
 
-    frame.follow(place, work, natural)
+    frame.follow(place, frame.steps(corner.row, size), work, natural)

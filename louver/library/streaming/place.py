@@ -39,7 +39,7 @@ class Stream(Protocol):
         ...
 
     def end(self, corner: Corner) -> None:
-        """Finish a tile, all threads of the CTA together."""
+        """Finish a tile, all threads of the CTA together. They have met since its last span."""
         ...
 
 

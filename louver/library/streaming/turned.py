@@ -150,11 +150,11 @@ class Turned:
         self.tile.store(row, step, words)
 
     def end(self, corner: Corner) -> None:
-        self.k.barrier_sync(0, WARPGROUP_THREADS)
         if not self.reading:
             self._move(corner)
-            # The next tile takes the place of this one once no thread reads it.
-            self.k.barrier_sync(0, WARPGROUP_THREADS)
+            # The next tile takes the place of this one once no other thread reads it: a source's, moved alike, once the same thread has.
+            if self.record.source != self.access:
+                self.k.barrier_sync(0, WARPGROUP_THREADS)
 
     def _move(self, corner: Corner) -> None:
         k, record, tile = self.k, self.record, self.tile
