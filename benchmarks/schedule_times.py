@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from louver.compile.plan.layout import metadata_words
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target, target
 from louver.library.compiled import loaded, record_of
 from louver.library.configure import Demand, candidates_for
+from louver.library.forms import forms_of
 from louver.library.launch import Launcher
 from louver.library.ranges import Cutting, Ranges
 from louver.library.state import TensorState
@@ -142,8 +142,7 @@ def time_weight(
         calls: dict[Candidate, Any] = {}
         for candidate in candidates(problem, m, n, k, machine, place.sm_count):
             schedule = candidate.schedule
-            words = metadata_words(schedule, dtype)
-            held = [each.derived.of(TensorState).operand(each, 0, words) for each in weights]
+            held = [each.derived.of(TensorState).operand(each, 0, forms_of(schedule, each)) for each in weights]
             cutting = Cutting.of(Demand.of_problem(problem), schedule) if schedule.cuts else None
             kernel = loaded(problem, schedule, 0)
             launchers = [Launcher(kernel, each, (m, k), cutting) for each in held]

@@ -19,6 +19,7 @@ from louver.compile.plan.nest import read_nest
 from louver.compile.plan.schedule import Schedule
 from louver.compile.read_signature import read_signature
 from louver.compile.signature import Signature
+from louver.formats.pattern import Pattern
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem, Tile
 from louver.ir.product import ProductNest
@@ -140,5 +141,14 @@ def compile_tile_ir(
 
 def compile_product(problem: Problem, schedule: Schedule, target_name: str = "sm_90a") -> CompiledProduct:
     """A library product, by way of tile IR."""
-    tile = Tile(schedule.tile.m, schedule.tile.n, schedule.tile.k)
-    return compile_tile_ir(build_tile_ir(problem, tile), schedule, target_name)
+    return compile_tile_ir(build_tile_ir(problem, written_tile(problem, schedule)), schedule, target_name)
+
+
+def written_tile(problem: Problem, schedule: Schedule) -> Tile:
+    """The tile that a problem is written with: the schedule's, or one of whole windows and groups where that cuts vectors."""
+    tile = schedule.tile
+    if not problem.gathers:
+        return Tile(tile.m, tile.n, tile.k)
+    pattern = Pattern.parse(problem.pattern)
+    fits = tile.m % pattern.length == 0 or pattern.length % tile.m == 0
+    return Tile(tile.m if fits else pattern.length, tile.n, -(-tile.k // pattern.m) * pattern.m)

@@ -28,6 +28,11 @@ OWN = (
     "entries",
     "workspace",
     "counters",
+    "lists",
+    "kept",
+    "b_rows",
+    "b_pitch",
+    "b_batch_pitch",
 )
 """Names that every product may have for its own parameters."""
 
@@ -185,10 +190,11 @@ class Signature:
     cluster: CTAs of a cluster, along x. grid: CTAs along x, by numbers of the launch; None where the grid is the caller's.
 
     The matrices of a product are "a" (the stored values), "b" (the dense operand) and "d" (the output), with `SIZES` and `STRIDES`. Its other numbers have the names of their parameters: M, N, K, the entries of a batch ("batch"), those of the
-    sparse operand of which an array says one for each tile ("entries"), a pitch in elements: of the output from row to row ("pitch")
-    and from entry to entry ("batch_pitch"), or of an array of the epilogue (`pitch_name`, `batch_pitch_name`), and f32 numbers of the
-    epilogue. "sms" are those of the device. So have addresses: of "metadata" (prepacked words), "d", arrays of the epilogue, and the
-    array that says which entry a tile takes.
+    sparse operand of which an array says one for each tile ("entries"), the columns of its values where these are rows of K that lists
+    name ("kept"), a pitch in elements: of the output from row to row ("pitch") and from entry to entry ("batch_pitch"), of a dense
+    operand that is gathered ("b_pitch", "b_batch_pitch"), or of an array of the epilogue (`pitch_name`, `batch_pitch_name`), and f32
+    numbers of the epilogue. "sms" are those of the device. So have addresses: of "metadata" (prepacked words), "lists", "b_rows", "d",
+    arrays of the epilogue, and the array that says which entry a tile takes.
     """
 
     kernel: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,66 +18,95 @@ from louver.isa.instruction import LANES, Bits
 from louver.isa.machine import SHARED_CLUSTER_BIT, Mask, Suspend
 
 if TYPE_CHECKING:
+    from louver.emulator.mbarrier import Mbarrier
     from louver.emulator.warp import Warp
 
-Groups = NDArray[np.int32]
-"""Numbers of groups, from 1, one a lane."""
+Epochs = NDArray[np.int32]
+"""Numbers one a lane: of groups, or of epochs. A commit or an arrival ends an epoch; the first one is 1."""
 
 
 @dataclass(slots=True, eq=False)
 class Copy:
     """The copies of one instruction. lanes: numbers [lanes]. where: the bytes that they write [lanes, size].
 
-    groups: of those lanes [lanes]. source: addresses [32]. reads: the lanes whose source is read [32]. first: the least group.
+    epochs: of those lanes [lanes]. source: addresses [32]. reads: bytes that are read of each lane's source [32]; zeros follow them.
+    first: the least epoch.
     """
 
     copies: AsyncCopies
     lanes: NDArray[np.int64]
     where: NDArray[np.int64]
-    groups: Groups
+    epochs: Epochs
     source: Bits
-    reads: Mask
+    reads: Epochs
     first: int
 
     def complete(self) -> None:
         warp = self.copies.warp
-        data = warp.cluster.memory.gather(self.source, self.where.shape[1], self.reads)
+        data = np.zeros((LANES, self.where.shape[1]), np.uint8)
+        for size, lanes in parts(self.reads):
+            data[lanes, :size] = warp.cluster.memory.gather(self.source, size, lanes, aligned=False)[lanes]
         warp.cta.shared.data[self.where] = data[self.lanes]
         self.copies.finish(self)
 
-    def within(self, target: Groups, most: int) -> bool:
-        """Whether a lane's part is in one of its groups up to target [32]. most: the greatest of these."""
-        return self.first <= most and some(self.groups <= target[self.lanes])
+    def within(self, target: Epochs, most: int) -> bool:
+        """Whether a lane's part is in one of its epochs up to target [32]. most: the greatest of these."""
+        return self.first <= most and some(self.epochs <= target[self.lanes])
 
     def __str__(self) -> str:
         return f"an asynchronous copy of {self.copies.warp.name}"
 
 
+@dataclass(slots=True, eq=False)
+class Arrival:
+    """Arrivals on a barrier of the lanes that are left [32], each when its copies up to its epoch [32] are complete."""
+
+    barrier: Mbarrier
+    left: Mask
+    epochs: Epochs
+
+
+def parts(reads: Epochs) -> Iterator[tuple[int, Mask]]:
+    """By number of bytes, the lanes that read so many."""
+    for size in np.unique(reads[reads > 0]).tolist():
+        yield size, reads == size
+
+
 class AsyncCopies:
-    """The copies of one warp's threads. Each thread's are an agent of the clocks, whose epochs are its groups."""
+    """The copies of one warp's threads. Each thread's are an agent of the clocks.
+
+    epoch: the open one of each thread. ends: by number of a group and thread, the epoch that the group ended.
+    """
 
     def __init__(self, warp: Warp) -> None:
         self.warp = warp
         self._signal = Signal()
         self._under_way: list[Copy] = []
-        self._committed: Groups = np.zeros(LANES, np.int32)
-        self._waited: Groups = np.zeros(LANES, np.int32)
-        self._last: Groups = np.zeros(LANES, np.int32)
+        self._arrivals: list[Arrival] = []
+        self._epoch: Epochs = np.ones(LANES, np.int32)
+        self._committed: Epochs = np.zeros(LANES, np.int32)
+        self._ends: Epochs = np.zeros((1, LANES), np.int32)
+        self._waited: Epochs = np.zeros(LANES, np.int32)
+        self._last: Epochs = np.zeros(LANES, np.int32)
         self._agents: NDArray[np.int16] | None = None
         self._fences = CopyFences(warp.agent)
 
-    def start(self, size: int, destination: Bits, source: Bits, ignore: Bits) -> None:
+    def start(self, size: int, destination: Bits, source: Bits, count: Bits) -> None:
         warp = self.warp
-        reads = warp.active & ~ignore
+        reads = np.where(warp.active, count, 0).astype(np.int32)
+        if some(more := reads > size):
+            lane = int(np.flatnonzero(more)[0])
+            raise OutOfBoundsError(f"a copy of {size} bytes reads as many at most, got {int(reads[lane])}", lane=lane)
         self._check_addresses(size, destination, source)
         # Found out now, with the instruction at hand, as far as it can be: the data are read when the copy is done.
-        warp.cluster.memory.gather(source, size, reads, warp.check_load)
+        for part, reading in parts(reads):
+            warp.cluster.memory.gather(source, part, reading, warp.check_load, aligned=False)
         ((_, lanes, where),) = generic.windows(warp, destination, size)
-        groups = self._committed[lanes] + 1
+        epochs = self._epoch[lanes]
         access = warp.access("an asynchronous copy")
-        warp.cta.shared.start_copies(where, self._names()[lanes], groups, access, warp.clock.rows[lanes], lanes)
-        self._last[lanes] = groups
-        copy = Copy(self, lanes, where, groups, source, reads, int(groups.min()))
+        warp.cta.shared.start_copies(where, self._names()[lanes], epochs, access, warp.clock.rows[lanes], lanes)
+        self._last[lanes] = epochs
+        copy = Copy(self, lanes, where, epochs, source, reads, int(epochs.min()))
         self._under_way.append(copy)
         warp.cluster.scheduler.issue(copy, warp)
 
@@ -84,13 +114,44 @@ class AsyncCopies:
         """The copy is done."""
         self._under_way.remove(copy)
         self._signal.notify()
+        for arrival in tuple(self._arrivals):
+            self._arrive(arrival)
 
     def commit(self) -> None:
-        self._committed[self.warp.active] += 1
+        active = self.warp.active
+        self._committed[active] += 1
+        if int(self._committed.max()) == len(self._ends):
+            self._ends = np.concatenate([self._ends, np.zeros((1, LANES), np.int32)])
+        self._ends[self._committed[active], active] = self._epoch[active]
+        self._epoch[active] += 1
+
+    def arrive(self, barrier: Mbarrier, lanes: Mask) -> None:
+        """The lanes' copies so far arrive when they are complete."""
+        arrival = Arrival(barrier, lanes.copy(), self._epoch.copy())
+        self._epoch[lanes] += 1
+        self._arrivals.append(arrival)
+        self._arrive(arrival)
+
+    def _arrive(self, arrival: Arrival) -> None:
+        """The lanes that are left and whose copies are complete: they release these copies and no more."""
+        late = np.zeros(LANES, np.bool_)
+        for copy in self._under_way:
+            late[copy.lanes] |= copy.epochs <= arrival.epochs[copy.lanes]
+        done = arrival.left & ~late
+        count = int(done.sum())
+        if count:
+            names = self._names()[done]
+            row = np.zeros(int(names.max()) + 1, np.int32)
+            row[names] = arrival.epochs[done]
+            arrival.left &= ~done
+            arrival.barrier.arrive(count, row)
+        if not some(arrival.left):
+            self._arrivals.remove(arrival)
 
     def wait(self, pending: int) -> Suspend | None:
         active = self.warp.active
-        target = np.where(active, self._committed - pending, 0).astype(np.int32)
+        groups = np.where(active, np.maximum(self._committed - pending, 0), 0)
+        target = self._ends[groups, np.arange(LANES)]
         most = int(target.max())
         late = sum(copy.within(target, most) for copy in self._under_way)
         if late:
@@ -110,7 +171,7 @@ class AsyncCopies:
         if not some(late):
             return
         lane = int(np.flatnonzero(late)[0])
-        if self._last[lane] > self._committed[lane]:
+        if self._last[lane] > self._ends[self._committed[lane], lane]:
             raise ExitError(
                 "the thread ends with asynchronous copies that it never committed (cp.async.commit_group)", lane=lane
             )

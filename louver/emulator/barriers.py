@@ -90,6 +90,12 @@ def arrive(warp: Warp, address: Bits, count: Bits, transaction_bytes: Bits | Non
             warp.cluster.scheduler.issue(event, warp, ordered=True)
 
 
+def arrive_after_copies(warp: Warp, address: Bits) -> None:
+    """`cp.async.mbarrier.arrive.noinc`: one arrival a lane, when its asynchronous copies are complete."""
+    for _, barrier, lanes in _each(warp, address, local=True):
+        warp.copies.arrive(barrier, lanes)
+
+
 def test(warp: Warp, address: Bits, parity: Bits) -> Mask:
     """Which lanes' phases have completed; those lanes see what the phase released."""
     out: Mask = np.zeros(LANES, np.bool_)

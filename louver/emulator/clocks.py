@@ -57,6 +57,11 @@ class Clock:
         np.maximum(part, epoch, out=part, where=True if lanes is None else lanes)
         self._least = None
 
+    def take(self, other: Clock, lanes: Mask) -> None:
+        """Each of the given lanes sees what it has seen in `other`."""
+        self.rows[lanes] = other.rows[lanes]
+        self._least = None
+
     def see_own(self, agents: NDArray[np.int16], epochs: Row, lanes: Mask) -> None:
         """Each of the given lanes sees an agent of its own. agents, epochs: [32]."""
         rows = np.flatnonzero(lanes)

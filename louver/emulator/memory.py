@@ -107,10 +107,10 @@ class GlobalMemory:
             raise UninitialisedError(f"a bulk copy reads bytes of {allocation.name} that were never written")
         return allocation.data[offset : offset + size].copy()
 
-    def gather(self, address: Bits, size: int, active: Mask, check: Check | None = None) -> U8:
-        """Load `size` bytes for each active lane: uint8 [32, size], zeros for inactive lanes."""
+    def gather(self, address: Bits, size: int, active: Mask, check: Check | None = None, *, aligned: bool = True) -> U8:
+        """Load `size` bytes for each active lane: uint8 [32, size], zeros for inactive lanes. aligned: addresses must be multiples of it."""
         out = np.zeros((len(address), size), np.uint8)
-        for lanes, allocation, offsets in self._resolve(address, size, active):
+        for lanes, allocation, offsets in self._resolve(address, size, active, aligned=aligned):
             index = _bytes(offsets, size)
             if check is not None:
                 check(allocation, index, lanes)
@@ -133,12 +133,12 @@ class GlobalMemory:
                 allocation.initialised[index] = True
 
     def _resolve(
-        self, address: Bits, size: int, active: Mask
+        self, address: Bits, size: int, active: Mask, *, aligned: bool = True
     ) -> list[tuple[NDArray[np.int64], Allocation, NDArray[np.int64]]]:
         """(lanes, allocation, byte offsets) for each allocation that the active lanes touch."""
         lanes = np.flatnonzero(active)
         wanted = address[lanes].astype(np.int64)
-        if not all_zero(wanted % size):
+        if aligned and not all_zero(wanted % size):
             bad = int(wanted[wanted % size != 0][0])
             raise MisalignedError(f"a {size}-byte access needs a multiple of {size}, got global address {bad:#x}")
         found: list[tuple[NDArray[np.int64], Allocation, NDArray[np.int64]]] = []

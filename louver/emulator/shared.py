@@ -40,13 +40,14 @@ Where: TypeAlias = slice | NDArray[np.int64]
 class Access:
     """The maker of an access: agent and epoch to record, its clock, its name in errors.
 
-    seen: int32 [agents]. lane: lane of the thread, for later fence checks; only stores of warps have one.
+    seen: int32 [agents]. fenced: what it had seen at a `fence.proxy.async` of its own, of products; None for what has none.
     """
 
     agent: int
     epoch: int
     seen: Row
     what: str
+    fenced: Row | None = None
 
 
 class SharedMemory:
@@ -191,14 +192,16 @@ class SharedMemory:
             raise BarrierError(f"{self._spot(where, opaque)} belongs to an mbarrier and is {verb}; invalidate it first")
 
     def _check_fence(self, where: Where, writer: NDArray[np.int16], epoch: Row, access: Access) -> None:
-        generic = (writer > NOBODY) & (writer <= self._agents.warps)
+        """A fence comes between a write of the generic proxy and the access: of who wrote, or of all who multiply."""
+        unfenced = writer > NOBODY if access.fenced is None else access.fenced[writer] < epoch
+        generic = unfenced & (writer <= self._agents.warps)
         if some(generic):
             agents: list[int] = np.unique(writer[generic]).tolist()
             for agent in agents:
                 fences = self._proxy_fences[agent - 1]
                 self._check_fenced(where, writer == agent, epoch, fences, agent, "store", access)
         for first, copies in self._copy_fences.items():
-            mine = (writer >= first) & (writer < first + LANES)
+            mine = unfenced & (writer >= first) & (writer < first + LANES)
             if some(mine):
                 self._check_fenced(where, mine, epoch, copies, copies.warp, "wait for the copy", access)
 
@@ -219,7 +222,8 @@ class SharedMemory:
             bad[mine] = missing
             raise ProxyFenceError(
                 f"{self._spot(where, bad)} was stored by {self._thread(where, bad)} and is touched by {access.what}: "
-                f"that thread must execute fence.proxy.async after its {after} and before the barrier"
+                f"that thread must execute fence.proxy.async after its {after} and before the barrier, or every thread that "
+                "multiplies after the barrier"
             )
 
     def _offsets(self, where: Where) -> NDArray[np.int64]:

@@ -57,6 +57,7 @@ class Warp:
         self.epoch = 1
         self.clock = cta.cluster.agents.lane_clock()
         self.clock.see(agent, self.epoch)
+        self.fenced = cta.cluster.agents.lane_clock()
         self.step: Step = cta.cluster.program.steps[0]
         self.waits_for = ""
         self.sleeps_on: Signal | None = None
@@ -194,6 +195,7 @@ class Warp:
     def fence_proxy_async(self) -> None:
         self.cluster.proxy_fences[self.agent - 1].record(self.epoch, self.active)
         self.copies.fence()
+        self.fenced.take(self.clock, self.active)
         self.advance()
 
     def fence_mbarrier_init(self) -> None:
@@ -203,8 +205,11 @@ class Warp:
     def fence_wgmma(self) -> None:
         self.hazards.fence()
 
-    def async_copy(self, size: int, destination: Bits, source: Bits, ignore: Bits) -> None:
-        self.copies.start(size, destination, source, ignore)
+    def async_copy(self, size: int, destination: Bits, source: Bits, count: Bits) -> None:
+        self.copies.start(size, destination, source, count)
+
+    def async_arrive(self, address: Bits) -> None:
+        barriers.arrive_after_copies(self, address)
 
     def async_commit(self) -> None:
         self.copies.commit()

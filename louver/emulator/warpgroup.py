@@ -34,7 +34,9 @@ WARPS = WARPGROUP_THREADS // LANES
 
 @dataclass(slots=True, eq=False)
 class Product:
-    """One wgmma. names: its operands after d. inputs: per warp, their values by name. seen: what all its threads had seen at issue."""
+    """One wgmma. names: its operands after d. inputs: per warp, their values by name. seen: what all its threads had seen at issue.
+    fenced: what all of them had seen at their last `fence.proxy.async`.
+    """
 
     group: Warpgroup
     number: int
@@ -42,6 +44,7 @@ class Product:
     names: tuple[str, ...]
     inputs: dict[int, dict[str, Bits]] = field(default_factory=dict[int, "dict[str, Bits]"])
     seen: Row | None = None
+    fenced: Row | None = None
 
     @property
     def instruction(self) -> Wgmma:
@@ -108,8 +111,9 @@ class Warpgroup:
             )
         product = self._take(warp, instruction)
         product.inputs[warp.index % WARPS] = dict(zip(product.names, inputs, strict=True))
-        least = warp.clock.least()
+        least, fenced = warp.clock.least(), warp.fenced.least()
         product.seen = least.copy() if product.seen is None else meet(product.seen, least)
+        product.fenced = fenced.copy() if product.fenced is None else meet(product.fenced, fenced)
         warp.hazards.use(warp.step, product.number)
         if len(product.inputs) == WARPS:
             self._form(product)
@@ -149,9 +153,10 @@ class Warpgroup:
         where = _shared_bytes(product.instruction, product.optional("a-desc"), product.uniform("b-desc"))
         shared = self.cta.shared
         shared.check_bounds(int(where.min()), int(where.max()))
-        assert product.seen is not None
-        seen = self.cta.cluster.agents.extend(product.seen)
-        shared.async_read(where, Access(NOBODY, product.number, seen, str(product)), self._readers())
+        assert product.seen is not None and product.fenced is not None
+        extend = self.cta.cluster.agents.extend
+        access = Access(NOBODY, product.number, extend(product.seen), str(product), extend(product.fenced))
+        shared.async_read(where, access, self._readers())
         self._formed += 1
         if product.number == self.completed + 1:
             self._start()

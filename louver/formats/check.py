@@ -64,7 +64,7 @@ def check(w: Any, pattern: str | Pattern, *, axis: int = -1, exact: bool = False
     """Count the non-zeros of every group of M along `axis` and report the groups with more than N.
 
     exact: groups with fewer than N offend as well. -0.0 is zero; NaN is not. A last group that is cut off counts as
-    filled with zeros. listed: how many offending groups the report names. An array on a GPU is checked there, M up to 16.
+    filled with zeros. listed: how many offending groups the report names. An array on a GPU is checked there.
     Raises ValueError for an element type, pattern or axis that is not supported.
     """
     if (there := on_gpu(w)) is not None:

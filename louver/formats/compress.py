@@ -28,7 +28,7 @@ def compress(
     A group with fewer than N non-zeros stores explicit zeros; a -0.0 takes such a slot before a +0.0 does, the lowest
     index first, and one that finds none becomes +0.0 and is counted in `negative_zeros_dropped`.
     A sparse axis that is not a multiple of M is filled up with zeros; `shape` remembers its size.
-    An array on a GPU is compressed there, M up to 16, to a tensor whose arrays are on that GPU, of the same library.
+    An array on a GPU is compressed there, to a tensor whose arrays are on that GPU, of the same library.
     Raises ValueError for a group with more than N non-zeros, naming the first, and for an element type, pattern or axis
     that is not supported.
     """

@@ -30,7 +30,7 @@ def prune(
     equal and larger than every finite value. A last group that is cut off counts as filled with zeros.
     transposable: the result keeps 2:4 along both of its last two axes, of which `axis` is one. In each block of 4 × 4 the mask
     stays that keeps the largest sum of absolute values (`louver.formats.transposable` has the exact rule).
-    An array on a GPU is pruned there, M up to 16, and gives one of the same library; any other a NumPy array.
+    An array on a GPU is pruned there, and gives one of the same library; any other a NumPy array.
     Raises ValueError for an element type, pattern, axis or method that is not supported.
     """
     if (there := on_gpu(w)) is not None:

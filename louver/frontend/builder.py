@@ -50,9 +50,9 @@ def build_tile_ir(problem: Problem, tile: Tile) -> ModuleOp:
 
 
 def _arguments(problem: Problem) -> dict[str, Attribute]:
-    a = PointerType(element_attribute(problem.a), SparseAttr.of_pattern(problem.pattern))
+    encoding = None if problem.pattern is None else SparseAttr.of_pattern(problem.pattern)
     arguments: dict[str, Attribute] = {
-        "a": a,
+        "a": PointerType(element_attribute(problem.a), encoding),
         "b": PointerType(element_attribute(problem.b)),
         "d": PointerType(element_attribute(problem.out)),
     }

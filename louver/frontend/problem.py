@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from louver.formats.pattern import Pattern
 from louver.frontend.epilogue import ADDENDS, NO_EPILOGUE, Epilogue
 from louver.isa.wgmma import ACCUMULATORS, FP8, INTEGER, TRANSPOSABLE
 
@@ -61,18 +62,18 @@ PROMOTED_COLUMNS = 256
 metadata covers. A power of two, and of every tile's K a multiple."""
 
 
-PATTERNS = ("2:4",)
-"""Patterns of the sparse operand, along K."""
+PATTERNS = ("2:4", None)
+"""Patterns of `a` that need no list of rows, along K; None for a dense one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One product of a sparse `a` [M, K] with a dense operand; element types by name, see `PRODUCTS`.
+    """One product of a sparse or dense `a` [M, K] with a dense operand; element types by name, see `PRODUCTS`.
 
     kind: "matmul" is `out[M, N] = a[M, K] @ b[K, N]`; "linear" is `out[N, M] = b[N, K] @ a[M, K].T`, where N counts
     tokens and M output features, all row-major.
     b_layout: "k_major" stores the dense operand as [N, K] with K contiguous, "n_major" as [K, N] with N contiguous.
-    8-bit ones and `linear`'s tokens are K-major. accumulate: see `modes_of`; "auto" becomes "f32", or "s32" for integers,
+    8-bit ones and `linear`'s tokens are K-major, but for vectors N:M@L, which take 16-bit ones N-major. accumulate: see `modes_of`; "auto" becomes "f32", or "s32" for integers,
     and "fast" becomes "f32".
     bias: None, or "row" for a vector [M] that is added to the sum before the result is rounded to `out`. bias_element: its
     element type, see `BIAS`; "auto" becomes the operands' type, else the output's, else the one it is added in.
@@ -85,7 +86,7 @@ class Problem:
     a: str = "f16"
     b: str = "f16"
     out: str = "f16"
-    pattern: str = "2:4"
+    pattern: str | None = "2:4"
     accumulate: str = "auto"
     b_layout: BLayout = "k_major"
     bias: Literal["row"] | None = None
@@ -95,7 +96,8 @@ class Problem:
 
     def __post_init__(self) -> None:
         _member("kind", self.kind, ("matmul", "linear"))
-        _member("pattern", self.pattern, PATTERNS)
+        if self.gathers:
+            Pattern.parse(self.pattern)
         _member("b_layout", self.b_layout, ("k_major", "n_major"))
         _member("bias", self.bias, (None, "row"))
         _member("batch", self.batch, (None, "dense", "sparse", "both"))
@@ -118,8 +120,17 @@ class Problem:
                 f"the tensor cores transpose 16-bit operands only: an N-major dense operand is f16 or bf16, got {self.b}: "
                 "give it K-major, copied if need be"
             )
-        if self.kind == "linear" and self.b_layout != "k_major":
+        if self.gathers and self.b_layout != "n_major":
+            raise ValueError(
+                f"rows of K are gathered from [K, N] with N contiguous, got b_layout 'k_major' for {self.pattern}"
+            )
+        if self.kind == "linear" and self.b_layout != "k_major" and not self.gathers:
             raise ValueError("linear takes tokens as [N, K] with K contiguous, got b_layout 'n_major': use matmul")
+
+    @property
+    def gathers(self) -> bool:
+        """Whether rows of the dense operand are gathered: `a` has vectors N:M@L, of one element too."""
+        return self.pattern not in PATTERNS
 
     @property
     def batched_a(self) -> bool:

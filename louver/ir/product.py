@@ -44,11 +44,28 @@ class Batch:
     index: EntryIndex | None = None
 
 
+Selection: TypeAlias = Literal["all", "lifted", "indexed"]
+"""Which rows of the dense operand a row of the left one is multiplied with: all of them; all, by metadata that lifts stored values to
+their columns (2:4); those that a list names, which rows of a window share (N:M@L).
+"""
+
+
+def selection_of(pattern: str | None) -> Selection:
+    """The selection of a pattern, None for a dense operand. Raises ValueError for one that no unit multiplies."""
+    if pattern is None:
+        return "all"
+    if pattern == "2:4":
+        return "lifted"
+    if pattern == "1:2":
+        raise ValueError("products take the pattern 2:4 or vectors N:M@L, got 1:2")
+    return "indexed"
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """An operand of the product, read tile by tile from global memory.
 
-    argument: the pointer's name. element: element type's name. pattern: "2:4" for a sparse operand (along K), or None.
+    argument: the pointer's name. element: element type's name. pattern: of a sparse operand (along K), such as "2:4", or None.
     extent: elements along the axis that is not summed (M or N). depth: elements along K. stride: elements between
     neighbours along the axis that is not contiguous; for a sparse operand extent, depth and stride count dense elements.
     k_major: K is contiguous, otherwise M or N. batch: its entries, None for one that all products of a batch share.
@@ -69,6 +86,11 @@ class Load:
     def arguments(self) -> tuple[str, ...]:
         """The arguments of the user's kernel that make up this operand."""
         return (self.argument,) if self.gated is None else self.gated
+
+    @property
+    def selection(self) -> Selection:
+        """How it selects rows of the other operand. Raises ValueError for a pattern that no unit multiplies."""
+        return selection_of(self.pattern)
 
     @property
     def index(self) -> EntryIndex | None:
@@ -285,10 +307,18 @@ class ProductNest:
         return None if self.store.batch is None else self.store.batch.extent
 
 
+def require_rows(nest: ProductNest) -> None:
+    """Raises ValueError unless units multiply the left operand: rows along K, of a pattern that one of them has."""
+    if not nest.a.k_major:
+        raise ValueError(f"the left operand must have K contiguous, got M contiguous in {nest.a.argument}")
+    _ = nest.a.selection
+
+
 def require_sparse(nest: ProductNest) -> None:
-    """Raises ValueError unless the left operand is one that schedules are for."""
-    if nest.a.pattern != "2:4" or not nest.a.k_major:
+    """Raises ValueError unless the left operand is sparse, and one that units multiply."""
+    if nest.a.pattern is None or not nest.a.k_major:
         raise ValueError(
             f"the left operand must be 2:4 sparse with K contiguous, got pattern {nest.a.pattern} and "
             f"{'K' if nest.a.k_major else 'M'} contiguous: mark the argument sparse"
         )
+    require_rows(nest)

@@ -1,7 +1,7 @@
-"""Asynchronous copies of single threads: 4, 8 or 16 bytes from global to shared memory, waited for in groups.
+"""Asynchronous copies of single threads: 4, 8 or 16 bytes from global to shared memory, waited for in groups or by mbarriers.
 
 They belong to the generic proxy: what wgmma or bulk copies read of them needs `fence.proxy.async` after the wait.
-Source: PTX ISA, cp.async, cp.async.commit_group and wait_group.
+Source: PTX ISA, cp.async, cp.async.commit_group and wait_group, cp.async.mbarrier.arrive.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from louver.isa.instruction import Bits, Effect, Operand, Requirement
+import numpy as np
+
+from louver.isa.instruction import SM90, Bits, Effect, Operand, Requirement
 from louver.isa.machine import Suspend, WarpState
 
 CopyBytes = Literal[4, 8, 16]
@@ -23,7 +25,7 @@ PAST_L1 = 16
 class AsyncCopy(Effect):
     """`cp.async.cg.shared.global [dst], [src], 16, ignore-src`: start a copy, as part of the thread's open group.
 
-    size: bytes.
+    size: bytes. partial: the last operand is src-size in place of ignore-src: bytes that are read, at most `size`; zeros follow them.
 
     Where the predicate ignore-src holds, the source is not read and zeros are written; ptxas drops one that is known to
     be false. Copies are not ordered among themselves. What they write is there for the thread that issued them after its
@@ -31,12 +33,8 @@ class AsyncCopy(Effect):
     """
 
     size: CopyBytes = PAST_L1
+    partial: bool = False
 
-    takes = (
-        Operand("dst", "in", "b32", kind="address"),
-        Operand("src", "in", "b64", kind="address"),
-        Operand("ignore-src", "in", "pred", kind="register"),
-    )
     needs = Requirement((7, 5))
 
     def __post_init__(self) -> None:
@@ -44,17 +42,29 @@ class AsyncCopy(Effect):
             raise ValueError(f"a thread copies 4, 8 or 16 bytes, got {self.size}")
 
     @property
+    def operands(self) -> tuple[Operand, ...]:
+        """dst, src, and what is left out of src."""
+        last = ("src-size", "b32") if self.partial else ("ignore-src", "pred")
+        return (
+            Operand("dst", "in", "b32", kind="address"),
+            Operand("src", "in", "b64", kind="address"),
+            Operand(last[0], "in", last[1], kind="register"),
+        )
+
+    @property
     def mnemonic(self) -> str:
         return f"cp.async.{'cg' if self.size == PAST_L1 else 'ca'}.shared.global"
 
     def text(self, *args: str) -> str:
         """The size is a constant between the operands."""
-        destination, source, ignore = args
-        return f"{self.mnemonic} {destination}, {source}, {self.size}, {ignore}"
+        destination, source, left_out = args
+        return f"{self.mnemonic} {destination}, {source}, {self.size}, {left_out}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Start the active lanes' copies."""
-        warp.async_copy(self.size, *inputs)
+        destination, source, left_out = inputs
+        count = left_out if self.partial else np.where(left_out, 0, self.size).astype(np.uint32)
+        warp.async_copy(self.size, destination, source, count)
         return ()
 
 
@@ -89,3 +99,19 @@ class AsyncWait(Effect):
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         suspend = warp.async_wait(self.pending)
         return () if suspend is None else suspend
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncArrive(Effect):
+    """`cp.async.mbarrier.arrive.noinc [addr]`: one arrival of the thread, made when all copies that it has begun are complete.
+
+    noinc: the barrier counts it, as it counts other arrivals.
+    """
+
+    opcode = "cp.async.mbarrier.arrive.noinc.shared::cta.b64"
+    takes = (Operand("addr", "in", "b32", kind="address"),)
+    needs = SM90
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        warp.async_arrive(inputs[0])
+        return ()

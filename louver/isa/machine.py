@@ -130,14 +130,18 @@ class WarpState(Protocol):
         ...
 
     # --- asynchronous copies of single threads ---------------------------------------------------------------------
-    def async_copy(self, size: int, destination: Bits, source: Bits, ignore: Bits) -> None:
-        """Start a copy of `size` bytes a lane, global to own shared memory; zeros instead where `ignore` holds.
+    def async_copy(self, size: int, destination: Bits, source: Bits, count: Bits) -> None:
+        """Start a copy of `size` bytes a lane, global to own shared memory: `count` of them, then zeros.
 
         Both addresses are multiples of the size. It is part of the thread's open group, and done at any time until it is waited for.
         """
         ...
 
     def async_commit(self) -> None: ...
+
+    def async_arrive(self, address: Bits) -> None:
+        """One arrival of each active lane on the mbarrier at `address`, when the lane's copies so far are complete."""
+        ...
 
     def async_wait(self, pending: int) -> Suspend | None:
         """Wait until each active lane's groups but its newest `pending` are complete."""

@@ -44,18 +44,26 @@ class Sized(NamedTuple):
         numbers |= {"pitch": pitch, "batch_pitch": batch_pitch}
         for name, rows in maps.items():
             numbers |= rows.numbers(name)
+        numbers |= {
+            "kept": numbers["a.size.0"],
+            "b_pitch": numbers["b.stride.1"],
+            "b_batch_pitch": numbers["b.stride.2"],
+        }
         numbers |= {} if cut is None else cut.sizes
         return cls(numbers, signature.grid.value(numbers), cut)
 
 
 def bind_product(
-    signature: Signature, sized: Sized, places: Mapping[str, Held], metadata: int, bound: Bound, made: MapMaker[M]
+    signature: Signature, sized: Sized, places: Mapping[str, Held], positions: int, bound: Bound, made: MapMaker[M]
 ) -> dict[str, M | int | float]:
-    """The arguments of a product. places: of its matrices. metadata: its address. bound: what the epilogue reads."""
+    """The arguments of a product. places: of its matrices. positions: the address of metadata, or of lists. bound: what the epilogue
+    reads.
+    """
     arrays = {(name, "address"): Held(address, 0) for name, address in bound.pointers.items()}
     for name, place in places.items():
         arrays[name, "matrix"] = place
-    arrays["metadata", "address"], arrays["d", "address"] = Held(metadata, 0), places["d"]
+    arrays["metadata", "address"] = arrays["lists", "address"] = Held(positions, 0)
+    arrays["d", "address"], arrays["b_rows", "address"] = places["d"], places["b"]
     return bind_arguments(signature, {**sized.numbers, **bound.sizes, **bound.numbers}, arrays, made)
 
 

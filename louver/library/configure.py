@@ -7,11 +7,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from louver.compile.plan.layout import dense_layout, metadata_bytes, output_layout, stageable, values_layout
-from louver.compile.plan.schedule import STEPS, Schedule, check_registers
+from louver.compile.plan.layout import (
+    BLOCK_ROWS,
+    dense_layout,
+    metadata_bytes,
+    output_layout,
+    stageable,
+    values_layout,
+)
+from louver.compile.plan.schedule import STEPS, Schedule, check_registers, lists_of
 from louver.formats.dtypes import element_type
+from louver.formats.pattern import Pattern
 from louver.frontend.problem import Problem
-from louver.ir.product import LoadMatrix, LoadVector, ProductNest, require_sparse, walk
+from louver.ir.product import (
+    LoadMatrix,
+    LoadVector,
+    ProductNest,
+    Selection,
+    require_sparse,
+    selection_of,
+    walk,
+)
 from louver.isa.targets import Target
 from louver.library.ranges import Cutting
 from louver.library.times import step_clocks
@@ -94,8 +110,18 @@ class TileShape:
         if self.sums not in (None, demand.sums):
             return False
         staged = stageable(self.n, demand.out, transposed=demand.transposed, gated=demand.gated)
+        if not self.gathers_once(demand):
+            return False
         room = element_type(demand.out).bytes in self.staging and demand.reads <= MOST_READS
         return not self.lean or (bulk and staged and room)
+
+    def gathers_once(self, demand: Demand) -> bool:
+        """Whether its rows are of one window, or as few as can be: every list more brings rows of its own, and a list of several windows is
+        longer.
+        """
+        if demand.pattern is None or demand.selection != "indexed":
+            return True
+        return self.m == BLOCK_ROWS or Pattern.parse(demand.pattern).length % self.m == 0
 
 
 TILES = (
@@ -116,7 +142,7 @@ TILES = (
 class Demand:
     """The demands of a product on its schedule.
 
-    a, b, out: element types. b_major: the contiguous dimension of b. promoted: whether sums of 8-bit floats are added to others in f32.
+    a, b, out: element types. b_major: the contiguous dimension of b. pattern: of a, None for a dense one. promoted: whether sums of 8-bit floats are added to others in f32.
     step: elements of K that a stage holds. transposed: whether the output is stored so. gated: whether it has half of the product's
     rows. reads: vectors that the epilogue reads, C counted as `MOST_READS`.
     """
@@ -124,6 +150,7 @@ class Demand:
     a: str
     b: str
     b_major: Literal["k", "mn"]
+    pattern: str | None
     accumulator: str
     promoted: bool
     out: str
@@ -131,6 +158,18 @@ class Demand:
     gated: bool
     step: int
     reads: int
+
+    @property
+    def selection(self) -> Selection:
+        """How a selects rows of b."""
+        return selection_of(self.pattern)
+
+    def depth(self, k: int) -> int:
+        """Rows of b, of K, that each row of a is multiplied with."""
+        if self.pattern is None or self.selection != "indexed":
+            return k
+        pattern = Pattern.parse(self.pattern)
+        return pattern.groups(k) * pattern.n
 
     @property
     def sums(self) -> Literal["plain", "promoted", "f16"]:
@@ -146,6 +185,7 @@ class Demand:
             problem.a,
             problem.b,
             "k" if problem.b_layout == "k_major" else "mn",
+            problem.pattern,
             problem.accumulator,
             problem.accumulate == "promoted",
             problem.out,
@@ -164,6 +204,7 @@ class Demand:
             nest.a.element,
             nest.b.element,
             "k" if nest.b.k_major else "mn",
+            nest.a.pattern,
             nest.accumulator,
             nest.promoted is not None,
             nest.store.element,
@@ -205,6 +246,8 @@ def choose_for(
     sizes: m, n, k and how many such products there are. aligned_output: the output's address, row pitch and rows' bytes are multiples
     of 16, so that bulk copies can write it. cuts: whether K may be cut into ranges.
     """
+    m, n, k, batch = sizes
+    sizes = m, n, demand.depth(k), batch
     times: dict[Schedule, float] = {}
     for schedule, cutting in candidates_for(demand, target, sizes[1], bulk=aligned_output):
         times[schedule] = cutting.cycles(cutting.whole(*sizes), *sizes, sm_count)
@@ -235,7 +278,7 @@ def _candidates(demand: Demand, target: Target, widest: int, *, bulk: bool) -> t
     for shape in TILES:
         if not min(widest, LEAST_DIVIDED) <= shape.n <= widest or not shape.suits(demand, bulk=bulk):
             continue
-        for metadata in METADATA:
+        for metadata in METADATA if demand.selection == "lifted" else METADATA[:1]:
             try:
                 schedule = _deepest(demand, shape.schedule(demand, bulk=bulk, metadata=metadata), target)
             except ValueError:
@@ -266,7 +309,8 @@ def choose_for_nest(
     shape = _shape_for(nest, demand, own, target)
     if "stages" in own:
         return shape.schedule(demand, bulk=bulk, **own)
-    ways = (given["metadata"],) if "metadata" in given else METADATA
+    ways = METADATA if demand.selection == "lifted" else METADATA[:1]
+    ways = (given["metadata"],) if "metadata" in given else ways
     refusal = None
     # What is staged for bulk stores may leave no room for two stages.
     for stored in dict.fromkeys((bulk, False)):
@@ -290,9 +334,7 @@ def _shape_for(nest: ProductNest, demand: Demand, given: Mapping[str, Any], targ
     for number in (given["consumers"],) if "consumers" in given else preferred:
         shape = TileShape.of(nest.tile_m, nest.tile_n, number)
         try:
-            check_registers(
-                shape.schedule(demand, bulk=False, **given), demand.accumulator, target, promoted=demand.promoted
-            )
+            _check_registers(demand, shape.schedule(demand, bulk=False, **given), target)
         except ValueError as error:
             refusal = refusal or error
         else:
@@ -309,12 +351,18 @@ def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
     return _deepest(Demand.of_problem(problem), schedule, target)
 
 
+def _check_registers(demand: Demand, schedule: Schedule, target: Target) -> None:
+    lists = lists_of(demand.pattern, schedule)
+    check_registers(schedule, demand.accumulator, target, promoted=demand.promoted, lists=lists)
+
+
 def _deepest(demand: Demand, schedule: Schedule, target: Target) -> Schedule:
-    check_registers(schedule, demand.accumulator, target, promoted=demand.promoted)
+    _check_registers(demand, schedule, target)
     if not schedule.roles.specialized:
         return schedule
-    stage = values_layout(schedule, demand.a).bytes + dense_layout(schedule, demand.b, demand.b_major).bytes
-    stage += metadata_bytes(schedule, demand.a)
+    stage = values_layout(schedule, demand.a, demand.selection).bytes
+    stage += max(lists_of(demand.pattern, schedule), 1) * dense_layout(schedule, demand.b, demand.b_major).bytes
+    stage += metadata_bytes(schedule, demand.a, demand.selection)
     staging = 0
     if schedule.store.way == "bulk":
         staging = output_layout(schedule, demand.out, transposed=demand.transposed, gated=demand.gated).bytes

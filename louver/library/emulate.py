@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.compile.plan.layout import metadata_words
 from louver.compile.products import CompiledProduct
 from louver.compile.signature import batch_pitch_name, parameter_name, pitch_name
 from louver.emulator import EmulationError, GlobalMemory, Latest, Order, Report, run
 from louver.formats.dtypes import element_type, raw_bits
+from louver.formats.lists import GatheredRows
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.frontend.epilogue import ROW_VECTORS
 from louver.ir.product import LoadMatrix, LoadScalar, LoadVector, Number, walk
 from louver.library.bind import Sized, bind_product
 from louver.library.boxes import tensor_map
 from louver.library.configure import Demand
-from louver.library.forms import Metadata, Operand, Values, operand_of
+from louver.library.forms import Operand, ProductForms, forms_of, operand_of
 from louver.library.fused import Bound
 from louver.library.ranges import Cutting, Ranges, with_workspace
 from louver.library.reference import Reads
@@ -34,7 +34,7 @@ GAP = 3
 
 def emulate(
     compiled: CompiledProduct,
-    s: SparseTensor,
+    s: SparseTensor | Array | GatheredRows,
     dense: Array,
     bias: Array | None = None,
     reads: Reads | None = None,
@@ -46,7 +46,7 @@ def emulate(
 ) -> tuple[Array, Report]:
     """The product's PTX on the CPU: its output, and what the run did.
 
-    s: [M, K]. dense: [N, K] or, with an N-major dense operand, [K, N]. bias: [M]. reads: what else the epilogue reads, by its
+    s: [M, K], an array where the product's left operand is dense. dense: [N, K] or, with an N-major dense operand, [K, N]. bias: [M]. reads: what else the epilogue reads, by its
     options' names, `c` like the output, with `gap` elements more between its rows. sm_count: SMs to pretend, which bounds the grid.
     ranges: how a schedule that cuts K does it, by default as a launch would.
     The output is [M, N], or [N, M] where the product stores it transposed ("linear"); with M / 2 for M if it is gated. Of a batch
@@ -54,7 +54,7 @@ def emulate(
     Raises EmulationError for a misuse found, ValueError for operands that are not the product's.
     """
     nest, store = compiled.nest, compiled.nest.store
-    m, k = s.shape[-2:]
+    m, k = (s.values.shape[-2], s.k) if isinstance(s, GatheredRows) else s.shape[-2:]
     entries = _entries(compiled, s, dense)
     k_axis = (1 if nest.b.k_major else 0) + dense.ndim - 2
     if dense.shape[k_axis] != k:
@@ -68,7 +68,13 @@ def emulate(
     pitch = row_pitch(shape[1], output) if compiled.schedule.store.way == "bulk" else shape[1] * output.bytes
     whole = np.zeros((entries, shape[0], pitch // output.bytes), output.numpy)
     result = memory.add("d", whole, initialised=store.add)
-    values, metadata = sparse_operand(memory, s, metadata_words(compiled.schedule, s.dtype.name), prod(s.shape[:-2]))
+    if isinstance(s, SparseTensor):
+        values, positions = sparse_operand(memory, s, forms_of(compiled.schedule, s), prod(s.shape[:-2]))
+    elif isinstance(s, GatheredRows):
+        values = _rows(memory, "a", s.values)
+        positions = memory.add("lists", s.lists, writable=False).address
+    else:
+        values, positions = _rows(memory, "a", s), 0
     maps = {"a": values, "b": _rows(memory, "b", dense)}
     maps["d"] = Rows(result.address, shape[1], shape[0], pitch, output.bytes, result, entries, shape[0] * pitch)
     given = dict(reads or {}) | ({} if bias is None else {"bias": bias})
@@ -91,14 +97,15 @@ def emulate(
     cut, counters = None, None
     if compiled.schedule.cuts:
         cutting = Cutting.of(Demand.of_nest(nest), compiled.schedule)
-        cut = ranges or cutting.best(m, n, k, entries, sm_count)
+        depth = values.inner if nest.a.selection == "indexed" else k
+        cut = ranges or cutting.best(m, n, depth, entries, sm_count)
         nbytes, count = cutting.workspace(cut)
         workspace = memory.add("workspace", np.zeros(max(nbytes, 1), np.uint8), initialised=False)
         counters = memory.add("counters", np.zeros(max(count, 1), np.uint32))
         bound = with_workspace(bound, workspace.address, counters.address)
     sized = Sized.of(compiled.signature, (m, n, k), maps, sm_count, cut)
     places = {name: rows.held for name, rows in maps.items()}
-    arguments = bind_product(compiled.signature, sized, places, metadata, bound, tensor_map)
+    arguments = bind_product(compiled.signature, sized, places, positions, bound, tensor_map)
     report = run(compiled.kernel, sized.ctas, arguments, memory=memory, order=order)
     if counters is not None and counters.array.any():
         raise EmulationError(f"a launch leaves its counters at 0 for the next one, got {counters.array.tolist()}")
@@ -106,17 +113,17 @@ def emulate(
     return y if store.batch is not None else y[0], report
 
 
-def sparse_operand(memory: GlobalMemory, s: SparseTensor, words: int, entries: int) -> Operand:
-    """The sparse operand of a product, as so many matrices, with so many words a load of metadata."""
-    values = memory.add("values", Values().host(s), writable=False)
-    metadata = memory.add("metadata", Metadata(words).host(s), writable=False)
-    return operand_of(s, values.address, metadata.address, entries, values)
+def sparse_operand(memory: GlobalMemory, s: SparseTensor, forms: ProductForms, entries: int) -> Operand:
+    """The sparse operand of a product in these forms, as so many matrices."""
+    values, positions = (memory.add(type(form).__name__, form.host(s), writable=False) for form in forms)
+    return operand_of(s, forms, (values.address, positions.address), entries, values)
 
 
-def _entries(compiled: CompiledProduct, s: SparseTensor, dense: Array) -> int:
+def _entries(compiled: CompiledProduct, s: SparseTensor | Array | GatheredRows, dense: Array) -> int:
     """The size of the batch, 1 without one."""
     found: set[int] = set()
-    for name, shape, batch in (("s", s.shape, compiled.nest.a.batch), ("dense", dense.shape, compiled.nest.b.batch)):
+    left = s.values.shape if isinstance(s, GatheredRows) else s.shape
+    for name, shape, batch in (("s", left, compiled.nest.a.batch), ("dense", dense.shape, compiled.nest.b.batch)):
         if len(shape) != (2 if batch is None else 3):
             axes = "two axes" if batch is None else "three axes, the first one with the batch's entries"
             raise ValueError(f"{name} must have {axes} for this product, got shape {list(shape)}")

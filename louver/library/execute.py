@@ -11,7 +11,7 @@ from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import BLayout, Problem
 from louver.library.batch import placed
 from louver.library.dense import DenseMatrix
-from louver.library.request import Request, default_layout
+from louver.library.request import Request, default_layout, gathers
 from louver.library.rows import copied_rows, output_rows
 from louver.library.state import TensorState
 from louver.library.tuned import decide
@@ -73,7 +73,8 @@ def _run_device(
 
 def layout_of(request: Request, dense: DenseMatrix) -> BLayout:
     """The layout that the kernel reads the dense operand in, copied first if it must be."""
-    return default_layout(request.kind, request.dense.element) if dense.layout == "n_major" else "k_major"
+    usual = default_layout(request.kind, request.s, request.dense.element)
+    return usual if dense.layout == "n_major" or gathers(request.s) else "k_major"
 
 
 @functools.lru_cache(maxsize=1024)

@@ -15,9 +15,13 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.compile.plan.layout import metadata_words
+from louver.compile.plan.schedule import Schedule, list_rows
 from louver.compile.signature import Part
-from louver.formats.dtypes import raw_bits
+from louver.formats.dtypes import element_type, raw_bits
+from louver.formats.lists import gathered
 from louver.formats.tensor import SparseTensor, row_pitch
+from louver.ir.product import selection_of
 from louver.isa.metadata import PADDING_CODE
 from louver.isa.prepack import WORDS, metadata_rows, metadata_rows_shape, prepack, prepacked_shape, split
 from louver.library.boxes import METADATA_SLACK, Held
@@ -27,7 +31,7 @@ from louver.library.streaming.launches import COUNTER_BYTES, prepack_into
 from louver.library.streaming.record import Layout
 from louver.runtime.arrays import view
 from louver.runtime.driver import DriverError, DriverMissingError
-from louver.runtime.memory import DeviceBuffer, fill_bytes, wait_for_device, wait_for_stream
+from louver.runtime.memory import DeviceBuffer, fill_bytes, wait_for_device, wait_for_stream, write_bytes
 
 METADATA_ROWS_SLACK = 16
 """Rows of legal codes behind the metadata of register tiles: a tile has 256 rows at most, of 16 for each."""
@@ -78,13 +82,15 @@ class Values(Form):
             return s.kept * s.dtype.bytes
         return row_pitch(s.kept, s.dtype) if s.device is None else pitch_of(view(s.values))
 
+    def kept(self, s: SparseTensor) -> int:
+        """Values of a row."""
+        return s.kept
+
     def nbytes(self, s: SparseTensor) -> int:
         return s.rows * self.pitch(s)
 
     def host(self, s: SparseTensor) -> NDArray[Any]:
-        whole = np.zeros((s.rows, self.pitch(s) // s.dtype.bytes), s.dtype.bits_dtype)
-        whole[:, : s.kept] = raw_bits(s.values)
-        return whole
+        return pitched(s.values, self.pitch(s))
 
     def derive(self, s: SparseTensor, to: int, stream: int) -> None:
         write_rows(to, self.pitch(s), view(s.values), stream)
@@ -136,7 +142,51 @@ class TileMetadata(Form):
         _prepack(self, s, self.element, ("rows", to), stream)
 
 
-FORMS: tuple[type[Form], ...] = (Values, Metadata, TileMetadata)
+@dataclass(frozen=True, slots=True)
+class GatheredValues(Form):
+    """The values for products whose lists name rows of K for so many rows at a time (`louver.formats.lists`), as raw bits with zeros up to
+    the row pitch.
+    """
+
+    of_values = True
+
+    rows: int
+
+    def kept(self, s: SparseTensor) -> int:
+        """Values of a row."""
+        return gathered(as_stored(s.to("cpu")), self.rows).kept
+
+    def pitch(self, s: SparseTensor) -> int:
+        """Bytes from one row to the next."""
+        return row_pitch(self.kept(s), s.dtype)
+
+    def nbytes(self, s: SparseTensor) -> int:
+        return s.rows * self.pitch(s)
+
+    def host(self, s: SparseTensor) -> NDArray[Any]:
+        return pitched(gathered(as_stored(s), self.rows).values)
+
+    def derive(self, s: SparseTensor, to: int, stream: int) -> None:
+        _derive_on_host(self, s, to, stream)
+
+
+@dataclass(frozen=True, slots=True)
+class RowLists(Form):
+    """The lists of rows of K, int32, each for so many rows (`louver.formats.lists`)."""
+
+    rows: int
+
+    def nbytes(self, s: SparseTensor) -> int:
+        return self.host(s.to("cpu")).nbytes
+
+    def host(self, s: SparseTensor) -> NDArray[np.int32]:
+        return gathered(as_stored(s), self.rows).lists
+
+    def derive(self, s: SparseTensor, to: int, stream: int) -> None:
+        _derive_on_host(self, s, to, stream)
+
+
+FORMS: tuple[type[Form], ...] = (Values, Metadata, TileMetadata, GatheredValues, RowLists)
 """All forms there are."""
 
 
@@ -173,10 +223,29 @@ class DeviceForm:
 
 
 class Operand(NamedTuple):
-    """The sparse operand of a product in the memory of a device, or the emulator's. values: keep what both lie in. metadata: its address."""
+    """The sparse operand of a product in the memory of a device, or the emulator's. values: keep what both lie in. positions: the address
+    of metadata, or of lists.
+    """
 
     values: Rows
-    metadata: int
+    positions: int
+
+
+class ProductForms(NamedTuple):
+    """What products read of a sparse tensor: values, and metadata or lists."""
+
+    values: Values | GatheredValues = Values()
+    positions: Metadata | RowLists = Metadata()
+
+
+def forms_of(schedule: Schedule, s: SparseTensor) -> ProductForms:
+    """What a product of `s` with that schedule reads."""
+    pattern = str(s.pattern)
+    if selection_of(pattern) != "indexed":
+        return ProductForms(Values(), Metadata(metadata_words(schedule, s.dtype.name)))
+    rows = list_rows(pattern, schedule)
+    # Lists of single windows are multiplied with the values as they are.
+    return ProductForms(Values() if s.pattern.length % rows == 0 else GatheredValues(rows), RowLists(rows))
 
 
 def on_device(form: Form, s: SparseTensor, ordinal: int) -> DeviceForm:
@@ -190,8 +259,16 @@ def on_device(form: Form, s: SparseTensor, ordinal: int) -> DeviceForm:
         return DeviceForm(form, values.address, form.nbytes(s), ordinal, s.values)
     if s.device is not None:
         wait_for_stream(ordinal, view(s.indices).stream or 0, "waiting for the arrays of a sparse tensor")
+    made = room(form, s, ordinal, DERIVING)
+    _write(form, s, made.memory)
+    return made
+
+
+def room(form: Form, s: SparseTensor, ordinal: int, stream: int) -> DeviceForm:
+    """Memory for a form of a tensor on device `ordinal`, of undefined contents, for a kernel on a stream to write."""
     buffer = DeviceBuffer(form.nbytes(s), ordinal=ordinal, stream=DERIVING)
-    _write(form, s, buffer)
+    if stream != DERIVING:
+        wait_for_stream(ordinal, DERIVING, "allocating a form of a sparse tensor")
     return DeviceForm(form, buffer.address, buffer.nbytes, ordinal, buffer)
 
 
@@ -214,10 +291,20 @@ def as_stored(s: SparseTensor) -> SparseTensor:
     return s if s.axis == s.ndim - 1 else s.mT
 
 
-def operand_of(s: SparseTensor, values: int, metadata: int, entries: int, memory: object) -> Operand:
-    """The operand, as so many matrices. values, metadata: addresses of `Values()` and `Metadata`. memory: keeps both."""
-    m, pitch = s.rows // entries, Values().pitch(s)
-    return Operand(Rows(values, s.kept, m, pitch, s.dtype.bytes, memory, entries, m * pitch), metadata)
+def operand_of(s: SparseTensor, forms: ProductForms, places: tuple[int, int], entries: int, memory: object) -> Operand:
+    """The operand in these forms, as so many matrices. places: their addresses. memory: keeps both."""
+    values, positions = places
+    m, pitch, kept = s.rows // entries, forms.values.pitch(s), forms.values.kept(s)
+    return Operand(Rows(values, kept, m, pitch, s.dtype.bytes, memory, entries, m * pitch), positions)
+
+
+def pitched(values: NDArray[Any], pitch: int | None = None) -> NDArray[Any]:
+    """Raw bits of values [rows, kept], with zeros up to the pitch, by default `row_pitch`."""
+    element = element_type(values.dtype)
+    width = (pitch or row_pitch(values.shape[1], element)) // element.bytes
+    whole = np.zeros((len(values), width), element.bits_dtype)
+    whole[:, : values.shape[1]] = raw_bits(values)
+    return whole
 
 
 def _write(form: Form, s: SparseTensor, buffer: DeviceBuffer) -> None:
@@ -234,11 +321,15 @@ def _entries(s: SparseTensor, m: int) -> list[NDArray[np.uint8]]:
 
 
 def _prepack(form: Form, s: SparseTensor, element: str, words: tuple[Layout, int], stream: int) -> None:
-    """Write the metadata of a tensor on a device by a streaming kernel, and wait for it."""
+    """Write the metadata of a tensor on a device by a streaming kernel, and wait for it. Illegal codes are the host's to name."""
     m, k = as_stored(s).shape[-2:]
     counters = DeviceBuffer(COUNTER_BYTES, ordinal=s.device or 0, stream=stream)
     counters.fill(0)
     launch = prepack_into(view(s.indices).address, (s.rows // m, m, k), element, words, counters.address)
     launch.send(counters.ordinal, stream)
     if counters.read().any():
-        form.host(s.to("cpu"))
+        _derive_on_host(form, s, words[1], stream)
+
+
+def _derive_on_host(form: Form, s: SparseTensor, to: int, stream: int) -> None:
+    write_bytes(to, form.host(s.to("cpu")), ordinal=s.device or 0, stream=stream)

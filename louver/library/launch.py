@@ -65,7 +65,7 @@ class Launcher:
     again.
     """
 
-    __slots__ = ("_cutting", "_maps", "_metadata", "_shape", "_types", "_values", "kernel", "signature")
+    __slots__ = ("_cutting", "_depth", "_maps", "_positions", "_shape", "_types", "_values", "kernel", "signature")
 
     def __init__(
         self,
@@ -79,7 +79,9 @@ class Launcher:
         self.kernel = product.kernel
         self.signature = product.signature
         self._shape = shape[-2:]
-        self._values, self._metadata = operand
+        self._values, self._positions = operand
+        gathers = any(each.name == "kept" for each in product.signature.parameters)
+        self._depth = self._values.inner if gathers else shape[-1]
         self._maps = RecentMaps()
         self._types = product.signature.types
 
@@ -98,7 +100,7 @@ class Launcher:
 
         def bind(given: Bound, to: int) -> BoundLaunch:
             places = {"a": self._values.held, "b": dense.held, "d": out.held}
-            values = bind_product(self.signature, sized, places, self._metadata, given, self._maps)
+            values = bind_product(self.signature, sized, places, self._positions, given, self._maps)
             return self.kernel.bound(sized.ctas, packed(self._types, values), to)
 
         if self._cutting is None or sized.cut is None:
@@ -115,7 +117,7 @@ class Launcher:
         return CapturedApart(bind_now, stream)
 
     def _ranges(self, cutting: Cutting, n: int, batch: int, planned: tuple[int, int]) -> Ranges:
-        (m, k), sm_count = self._shape, self.kernel.device.sm_count
+        m, k, sm_count = self._shape[0], self._depth, self.kernel.device.sm_count
         own = cutting.best(m, n, k, batch, sm_count)
         cut = cutting.best(m, planned[0], k, planned[1], sm_count)
         return cut.of(own.tiles) if own.tiles <= cut.tiles else own

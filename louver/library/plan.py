@@ -21,6 +21,7 @@ from louver.library.request import (
     Request,
     check_sparse,
     default_layout,
+    gathers,
     operand_view,
     output_element,
     output_rows_of,
@@ -211,7 +212,7 @@ def plan(
         output_shape(kind, s, example)
     place = _place_of(s, example)
     dense = s.dtype if example is None else example.element
-    chosen = _layout(kind, dense, example, layout)
+    chosen = _layout(kind, s, dense, example, layout)
     if batch is None and example is not None and kind == "matmul":
         batch = prod(example.shape[:-2])
     count, entries = batch_of(s, batch)
@@ -242,11 +243,18 @@ def _ordinal(place: Device | None) -> int | None:
     return None if place is None else place.ordinal
 
 
-def _layout(kind: Kind, dense: ElementType, example: ArrayView | None, layout: BLayout | None) -> BLayout:
+def _layout(
+    kind: Kind, s: SparseTensor, dense: ElementType, example: ArrayView | None, layout: BLayout | None
+) -> BLayout:
     if kind == "linear":
+        if gathers(s):
+            raise ValueError(
+                f"a plan reads its operand in place, and products of {s.pattern} gather rows of [K, N], got a linear plan: call "
+                "louver.linear, or plan a matmul"
+            )
         return "k_major"
     if layout is not None or example is None:
-        return layout or default_layout(kind, dense)
+        return layout or default_layout(kind, s, dense)
     found = matrices(example, k_axis=-2).layout
     if found == "copy":
         raise ValueError(f"a plan reads b in place, got an example without unit stride: {list(example.strides)}")

@@ -66,7 +66,7 @@ def preparation(
     low, high = size_range(n)
     if not isinstance(epilogue, Epilogue):
         raise TypeError(f"epilogue is a louver.Epilogue, got {type(epilogue).__name__}")
-    chosen = layout or default_layout(kind, s.dtype)
+    chosen = layout or default_layout(kind, s, s.dtype)
     steps = replace(epilogue, gated=isinstance(s, GatedTensor))
     element = output_element(out_dtype, s.dtype, s.dtype, steps)
     count, entries = batch_of(s, batch)

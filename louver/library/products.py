@@ -1,4 +1,4 @@
-"""`matmul` and `linear`: 2:4 sparse products, on the GPU or by the reference path."""
+"""`matmul` and `linear`: sparse products, on the GPU or by the reference path."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def matmul(
 
         out_scale · activation(alpha · scale · dense_scale · (s @ b) + bias + dense_bias + beta · c)
 
-    s: 2:4 sparse along K (its last axis), f16, bf16, e4m3, e5m2, s8 or u8, on the host or on b's GPU. b: the same element type (8-bit floats mix, and so
+    s: 2:4 sparse along K (its last axis), f16, bf16, e4m3, e5m2, s8 or u8, on the host or on b's GPU. Of other patterns N:M, f16 or
+    bf16, rows of b are gathered; it is read in place where N has unit stride and a 16-byte pitch. b: the same element type (8-bit floats mix, and so
     do 8-bit integers), on a GPU or on the host, any strides; rows or columns of unit stride and 16-byte pitch are read in
     place, of 8-bit types columns only, anything else is copied first. out: an array to write, its rows contiguous, not
     overlapping an input (it may be `c` itself); by default a new array of b's kind.

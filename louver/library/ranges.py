@@ -59,11 +59,11 @@ class Ranges:
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """A kernel as far as its time depends on how K is cut.
+    """A kernel as far as its time depends on how K is cut; of gathered rows K counts those that are multiplied.
 
     m, n, k: its tile, with all tiles of a cluster. step: clocks of a step of K. store: clocks of a tile's epilogue. granule: steps of
-    which a range has a multiple. sum_bytes: of a tile's sums. counters: of a tile. together: parts that are read at a time. bits,
-    out_bytes: of elements. rates: of the GPU.
+    which a range has a multiple. sum_bytes: of a tile's sums. counters: of a tile. together: parts that are read at a time. bits:
+    of an element of b. stored: bits of an element of a, with its metadata. out_bytes: of an output. rates: of the GPU.
     """
 
     m: int
@@ -77,6 +77,7 @@ class Cutting:
     counters: int
     together: int
     bits: int
+    stored: int
     out_bytes: int
     rates: Rates
 
@@ -84,7 +85,7 @@ class Cutting:
     def of(cls, operands: Operands, schedule: Schedule, rates: Rates = H200) -> Cutting:
         """Of a schedule for these operands."""
         tile, cluster = schedule.tile, schedule.order.cluster
-        out_bytes = element_type(operands.out).bytes
+        out_bytes, lifted = element_type(operands.out).bytes, operands.selection == "lifted"
         registers, warpgroups = (
             accumulator_registers(schedule, operands.accumulator, promoted=False),
             schedule.roles.consumers,
@@ -96,11 +97,12 @@ class Cutting:
             cluster,
             step_clocks(operands, schedule, rates),
             tile.m * tile.n * out_bytes / rates.output,
-            columns_per_load(operands.a) // tile.k,
+            columns_per_load(operands.a) // tile.k if lifted else 1,
             REGISTER_BYTES * registers * WARPGROUP_THREADS * warpgroups,
             warpgroups,
             parts_together(registers),
             element_type(operands.b).bits,
+            element_type(operands.a).bits // 2 + 1 if lifted else element_type(operands.a).bits,
             out_bytes,
             rates,
         )
@@ -144,7 +146,7 @@ class Cutting:
         busiest += finished * (-(-cut.parts // self.together) * rates.trip + cut.parts * moved + self.store)
         # By whole tiles, so that all N of a number of tiles are alike.
         rows, columns = -(-m // self.m) * self.m, -(-n // self.n) * self.n
-        operands = k * (rows * (self.bits // 2 + 1) + columns * self.bits) // 8
+        operands = k * (rows * self.stored + columns * self.bits) // 8
         memory = batch * (operands + rows * columns * self.out_bytes)
         return rates.launch + rates.together(busiest, memory / rates.memory)
 

@@ -13,6 +13,7 @@ from louver.formats.given import shown
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import NO_EPILOGUE, Activation, Epilogue
 from louver.frontend.problem import PRODUCTS, Batch, BLayout, Kind, Problem, modes_of
+from louver.ir.product import selection_of
 from louver.isa.wgmma import TRANSPOSABLE
 from louver.library.dense import check_output, named_view
 from louver.library.fused import Fused, Given, Target, fuse
@@ -116,8 +117,10 @@ def check_sparse(s: object, accumulate: object = "auto") -> None:
     """Raises TypeError or ValueError unless `s` is a matrix, or a batch of them, that products take."""
     if not isinstance(s, SparseTensor):
         raise TypeError(f"s must be a louver.SparseTensor, got {type(s).__name__}: use louver.compress(w, '2:4')")
-    if str(s.pattern) != "2:4":
-        raise ValueError(f"products take the pattern 2:4, got {s.pattern}")
+    if gathers(s) and s.dtype.name not in TRANSPOSABLE:
+        raise ValueError(
+            f"products of {s.pattern} gather rows of {' or '.join(TRANSPOSABLE)}, got {s.dtype}: convert the weight, or prune it to 2:4"
+        )
     if len(s.shape) < 2 or s.axis != len(s.shape) - 1:
         raise ValueError(
             f"s must be [..., M, K], sparse along its last axis, got shape {list(s.shape)}, axis {s.axis}: a weight [K, M] that "
@@ -178,9 +181,16 @@ def output_element(
         ) from None
 
 
-def default_layout(kind: Kind, dense: ElementType) -> BLayout:
-    """How row-major data is read: tokens K-major, a matmul's operand N-major, unless the tensor cores cannot transpose it."""
-    return "n_major" if kind == "matmul" and dense.name in TRANSPOSABLE else "k_major"
+def gathers(s: SparseTensor) -> bool:
+    """Whether products of `s` gather rows of the dense operand. Raises ValueError for a pattern that none take."""
+    return selection_of(str(s.pattern)) == "indexed"
+
+
+def default_layout(kind: Kind, s: SparseTensor, dense: ElementType) -> BLayout:
+    """How row-major data is read: tokens K-major, a matmul's operand N-major, unless the tensor cores cannot transpose it; either
+    N-major where its rows are gathered.
+    """
+    return "n_major" if gathers(s) or (kind == "matmul" and dense.name in TRANSPOSABLE) else "k_major"
 
 
 def problem(
@@ -201,6 +211,7 @@ def problem(
         b=dense.name,
         out=out.name,
         accumulate=accumulate,
+        pattern=str(s.pattern),
         b_layout=layout,
         bias=None if bias is None else "row",
         bias_element=bias or "auto",

@@ -5,19 +5,21 @@ from __future__ import annotations
 import threading
 from math import prod
 
-from louver.compile.plan.layout import metadata_words
 from louver.compile.plan.schedule import Schedule
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem, accumulator_of
-from louver.isa.prepack import WORDS
 from louver.library.compiled import BuiltKernel, find, loaded
 from louver.library.configure import Demand
-from louver.library.forms import DeviceForm, Form, Metadata, Operand, Values, on_device, operand_of
+from louver.library.forms import DeviceForm, Form, Operand, ProductForms, forms_of, on_device, operand_of
 from louver.library.launch import Launcher
 from louver.library.ranges import Cutting
 from louver.library.warm import WarmCalls
 from louver.runtime.driver import is_capturing
+from louver.runtime.memory import wait_for_stream
 from louver.runtime.module import LoadedKernel
+
+PRODUCT_FORMS = ProductForms()
+"""What products of 2:4 operands read, by the usual loads of metadata."""
 
 
 class TensorState:
@@ -26,6 +28,7 @@ class TensorState:
     def __init__(self) -> None:
         self.warm = WarmCalls()
         self._forms: dict[tuple[Form, int], DeviceForm] = {}
+        self._offered: tuple[DeviceForm, int] | None = None
         self._launchers: dict[tuple[Problem, Schedule, int], Launcher] = {}
         self._lock = threading.Lock()
 
@@ -53,9 +56,9 @@ class TensorState:
         key = (problem, schedule, ordinal)
         found = self._launchers.get(key)
         if found is None:
-            words = metadata_words(schedule, s.dtype.name)
+            forms = forms_of(schedule, s)
             kernel = find(*key)
-            if not (kernel and self.has(ordinal, Values(), Metadata(words))) and is_capturing(stream):
+            if not (kernel and self.has(ordinal, *forms)) and is_capturing(stream):
                 usual = accumulator_of(problem.a)
                 sums = "" if problem.accumulate == usual else f", accumulate={problem.accumulate!r}"
                 epilogue = f", epilogue=louver.{problem.epilogue!r}" if problem.epilogue.floating else ""
@@ -66,7 +69,7 @@ class TensorState:
                     f"louver.prepare(s, n=…, kind={problem.kind!r}, bias={problem.bias is not None}, "
                     f"out_dtype={problem.out!r}, layout={problem.b_layout!r}{batch}{sums}{epilogue}{invariant}) before the capture"
                 )
-            operand = self.operand(s, ordinal, words, prod(s.shape[:-2]))
+            operand = self.operand(s, ordinal, forms, prod(s.shape[:-2]))
             launcher = _launcher(problem, schedule, kernel or loaded(*key), operand, s.shape)
             found = self._launchers.setdefault(key, launcher)
         return found
@@ -80,13 +83,27 @@ class TensorState:
         with self._lock:
             found = self._forms.get((form, ordinal))
             if found is None:
-                found = self._forms[form, ordinal] = on_device(form, s, ordinal)
+                found = (None if form.of_values else self._taken(form, ordinal)) or on_device(form, s, ordinal)
+                self._forms[form, ordinal] = found
             return found
 
-    def operand(self, s: SparseTensor, ordinal: int, words: int = WORDS, entries: int = 1) -> Operand:
-        """The operand of products, as so many matrices, with so many words a load of metadata."""
-        values, metadata = (self.form(s, form, ordinal) for form in (Values(), Metadata(words)))
-        return operand_of(s, values.address, metadata.address, entries, (values, metadata))
+    def offer(self, form: DeviceForm, stream: int) -> None:
+        """Take a form of the indices that a kernel on a stream has made on the way. It goes if the first product reads another."""
+        with self._lock:
+            self._offered = form, stream
+
+    def _taken(self, form: Form, ordinal: int) -> DeviceForm | None:
+        """The form that was offered, complete, if it is this one; there is none from then on."""
+        offered, self._offered = self._offered, None
+        if offered is None or (offered[0].form, offered[0].ordinal) != (form, ordinal):
+            return None
+        wait_for_stream(ordinal, offered[1], "waiting for the metadata of a sparse tensor")
+        return offered[0]
+
+    def operand(self, s: SparseTensor, ordinal: int, forms: ProductForms = PRODUCT_FORMS, entries: int = 1) -> Operand:
+        """The operand of products in these forms, as so many matrices."""
+        values, positions = (self.form(s, form, ordinal) for form in forms)
+        return operand_of(s, forms, (values.address, positions.address), entries, (values, positions))
 
 
 def _launcher(

@@ -1,16 +1,19 @@
 """`louver.prune`, `check`, `compress` and `dense` of arrays on a GPU. `louver.formats` finds this by the package's name.
 
 Kernels go to the stream that the array's library works on now, and results are of that library, on the same device. What a function
-must know of the data, to raise an error or to count, it waits for.
+must know of the data, to raise an error or to count, it waits for. Groups that no thread holds, of more than 16 elements, go
+through the host.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+import louver
 from louver.formats.check import CheckReport, Group, too_many
 from louver.formats.codes import index_bytes
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type
@@ -18,7 +21,10 @@ from louver.formats.pattern import Pattern
 from louver.formats.rows import group_start, normal_axis, row_count
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
+from louver.isa.prepack import WORDS
+from louver.library.forms import DeviceForm, Metadata, room
 from louver.library.resident import pitch_of
+from louver.library.state import TensorState
 from louver.library.streaming.launches import (
     COUNTER_BYTES,
     Launch,
@@ -29,15 +35,19 @@ from louver.library.streaming.launches import (
     dense_into,
     prune_into,
 )
-from louver.library.streaming.record import COUNTERS, KEY_BITS, NO_GROUP
+from louver.library.streaming.record import COUNTERS, KEY_BITS, MAX_GROUP, NO_GROUP
 from louver.runtime.adapters import empty_rows
 from louver.runtime.arrays import ArrayView, empty_like_kind, view
-from louver.runtime.memory import DeviceBuffer
+from louver.runtime.driver import is_capturing
+from louver.runtime.memory import DeviceBuffer, write_bytes
 
 
 def prune(w: Any, pattern: str | Pattern, *, axis: int, method: Literal["magnitude"], transposable: bool) -> Any:
     """See `louver.prune`."""
     source = _seen(w)
+    if _by_host(source, pattern):
+        host = louver.prune(source.to_numpy(), pattern, axis=axis, method=method, transposable=transposable)
+        return _moved(host, source)
     out = empty_like_kind(source, source.shape, source.element)
     _send(prune_into(source, view(out), pattern, axis=axis, method=method, transposable=transposable), source)
     return out
@@ -46,6 +56,8 @@ def prune(w: Any, pattern: str | Pattern, *, axis: int, method: Literal["magnitu
 def check(w: Any, pattern: str | Pattern, *, axis: int, exact: bool, listed: int) -> CheckReport:
     """See `louver.check`."""
     source, pattern = _seen(w), Pattern.of_elements(pattern)
+    if _by_host(source, pattern):
+        return louver.check(source.to_numpy(), pattern, axis=axis, exact=exact, listed=listed)
     found = _check(source, pattern, axis, exact=exact)
     axis = normal_axis(axis, len(source.shape))
     groups = row_count(source.shape, axis) * pattern.groups(source.shape[axis])
@@ -68,16 +80,31 @@ def check(w: Any, pattern: str | Pattern, *, axis: int, exact: bool, listed: int
 def compress(w: Any, pattern: str | Pattern, *, axis: int, method: Literal["magnitude"] | None) -> SparseTensor:
     """See `louver.compress`."""
     source, pattern = _seen(w), Pattern.of_elements(pattern)
+    if _by_host(source, pattern):
+        return louver.compress(source.to_numpy(), pattern, axis=axis, method=method).to(source.device)
     axis = normal_axis(axis, len(source.shape))
     values, indices, to = _empty(source, pattern, axis)
+    s = SparseTensor(pattern, source.element, source.shape, axis, values, indices)
     counters = _Counters(source) if method is None else None
-    address = counters.buffer.address if counters else 0
-    _send(compress_into(source, to, pattern, axis=axis, method=method, counters=address), source)
+    metadata = _room_for_metadata(s, source)
+    launch = compress_into(
+        source,
+        to,
+        pattern,
+        axis=axis,
+        method=method,
+        words=(WORDS, metadata.address) if metadata else None,
+        counters=counters.buffer.address if counters else 0,
+    )
+    _send(launch, source)
     broken, lost = counters.read() if counters else (0, 0)
     if broken:
         number, nonzeros = _listed(_check(source, pattern, axis))
         raise too_many(pattern, axis, nonzeros, group_start(number, source.shape, axis, pattern))
-    return SparseTensor(pattern, source.element, source.shape, axis, values, indices, int(lost))
+    s = replace(s, negative_zeros_dropped=int(lost)) if lost else s
+    if metadata:
+        s.derived.of(TensorState).offer(metadata, source.stream or 0)
+    return s
 
 
 def compress_both(w: Any) -> tuple[SparseTensor, SparseTensor]:
@@ -97,19 +124,21 @@ def compress_both(w: Any) -> tuple[SparseTensor, SparseTensor]:
 def dense(s: SparseTensor) -> Any:
     """See `SparseTensor.dense`."""
     values, indices = view(s.values), view(s.indices)
+    if _by_host(values, s.pattern):
+        return _moved(s.to("cpu").dense(), values)
     out = empty_like_kind(values, s.shape, s.dtype)
     counters = _Counters(values)
     stored = Stored(values.address, pitch_of(values), indices.address)
     _send(dense_into(stored, view(out), s.pattern, counters.buffer.address, axis=s.axis), values)
-    if counters.read()[0]:
-        s.to("cpu").dense()
-    return out
+    # Illegal indices are the host's to name.
+    return _moved(s.to("cpu").dense(), values) if counters.read()[0] else out
 
 
 class _Counters:
     """Numbers on a device that a kernel adds to, from 0, in the order of an array's stream."""
 
     def __init__(self, like: ArrayView, nbytes: int = COUNTER_BYTES) -> None:
+        _check_waits(like)
         self.buffer = DeviceBuffer(nbytes, ordinal=like.device or 0, stream=like.stream or 0)
         self.buffer.fill(0)
 
@@ -124,6 +153,38 @@ def _seen(w: Any) -> ArrayView:
         raise ValueError("a sparse tensor has at least one dimension, got a scalar: give an array")
     element_type(found.element, SPARSE_TYPES)
     return found
+
+
+def _by_host(like: ArrayView, pattern: str | Pattern) -> bool:
+    large = Pattern.of_elements(pattern).m > MAX_GROUP
+    if large:
+        _check_waits(like)
+    return large
+
+
+def _check_waits(like: ArrayView) -> None:
+    """Raises RuntimeError where a call cannot wait for an array."""
+    if is_capturing(like.stream or 0):
+        raise RuntimeError(
+            'this call waits for its result, and its stream is being captured: make it before the capture; compress with method="magnitude" '
+            "does not wait"
+        )
+
+
+def _room_for_metadata(s: SparseTensor, source: ArrayView) -> DeviceForm | None:
+    """Where the kernel that compresses writes the metadata that products read by most schedules, if any multiply such a tensor."""
+    # More dimensions may need more strides than a kernel has.
+    matrices = s.ndim in (2, 3) and s.axis >= s.ndim - 2 and 0 not in s.shape
+    if str(s.pattern) != "2:4" or s.dtype.bits > 16 or not matrices or is_capturing(source.stream or 0):
+        return None
+    return room(Metadata(), s, source.device or 0, source.stream or 0)
+
+
+def _moved(array: NDArray[Any], like: ArrayView) -> Any:
+    """A copy of a host array on the device of another, of its library."""
+    made = empty_like_kind(like, array.shape, element_type(array.dtype))
+    write_bytes(view(made).address, array, ordinal=like.device or 0, stream=like.stream or 0)
+    return made
 
 
 def _send(launch: Launch, like: ArrayView) -> None:

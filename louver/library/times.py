@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from louver.compile.plan.schedule import Schedule
+from louver.ir.product import Selection
 from louver.isa.prepack import columns_per_load
 from louver.isa.wgmma import Wgmma
 
@@ -20,7 +21,7 @@ CLOCK = 1755.0
 
 
 class Operands(Protocol):
-    """What is asked about a product beside its schedule: element types, and the contiguous dimension of b."""
+    """What is asked about a product beside its schedule: element types, the contiguous dimension of b, and how a selects its rows."""
 
     @property
     def a(self) -> str: ...
@@ -28,6 +29,8 @@ class Operands(Protocol):
     def b(self) -> str: ...
     @property
     def b_major(self) -> Literal["k", "mn"]: ...
+    @property
+    def selection(self) -> Selection: ...
     @property
     def out(self) -> str: ...
     @property
@@ -81,15 +84,18 @@ H200 = Rates(
 
 
 def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> float:
-    """Clocks of a step of K on one SM."""
+    """Clocks of a step of K on one SM. Of gathered rows that is too few: no rate of gathering has been fitted."""
+    lifted = operands.selection == "lifted"
     tile, ring = schedule.tile, schedule.ring
     one, more = rates.least
     least = one if schedule.roles.consumers == 1 else more
     product = max(least, rates.product + rates.column * tile.n)
-    depth = Wgmma(tile.n, operands.a, operands.b, operands.accumulator, sparse=True).k
+    depth = Wgmma(tile.n, operands.a, operands.b, operands.accumulator, sparse=lifted).k
     products = tile.m // 64 * tile.k // depth * product
     # A stage is refilled once its products are done, and is waited for when all others are.
     latency = rates.latency / max(ring.stages - 1 - ring.in_flight, 0.5)
+    if not lifted:
+        return rates.together(products, latency)
     if ring.metadata == "global":
         return rates.together(products, latency, rates.load * tile.k / columns_per_load(operands.a))
     return rates.together(products, latency) + rates.read

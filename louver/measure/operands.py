@@ -6,10 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from numpy.typing import NDArray
+
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.formats.tensor import SparseTensor
+from louver.library.forms import Operand, pitched
+from louver.library.rows import Rows
 from louver.measure.problems import GemmProblem
+from louver.runtime.memory import DeviceBuffer
 
 INT8_SCALE, INT8_MOST = 30.0, 127
 """Normal numbers times the scale, cut to the range and to whole numbers, are the integers that are multiplied."""
@@ -56,6 +61,16 @@ def make_operands(torch: Any, problem: GemmProblem, sets: int) -> Operands:
     weights = [prune24(torch, draw(problem.m)) for _ in range(sets)]
     sparse = tuple(weight.compressed(torch, problem.dtype) for weight in weights)
     return Operands(problem, x, y, tuple(weight.dense for weight in weights), sparse)
+
+
+def placed(values: NDArray[Any], positions: NDArray[Any], ordinal: int) -> Operand:
+    """A left operand that is no tensor's, on a device: values [rows, kept], and metadata or lists."""
+    whole = pitched(values)
+    held = [DeviceBuffer(each.nbytes, ordinal=ordinal) for each in (whole, positions)]
+    for buffer, each in zip(held, (whole, positions), strict=True):
+        buffer.write(each)
+    (rows, kept), pitch = values.shape, whole.shape[1] * whole.itemsize
+    return Operand(Rows(held[0].address, kept, rows, pitch, whole.itemsize, held), held[1].address)
 
 
 def torch_dtype(torch: Any, name: str) -> Any:

@@ -172,10 +172,14 @@ class _Product:
         # An operand that all products of a batch share has no entries.
         expected = shape if a.batch is None else (entries, *shape)
         below = a.index is not None and tuple(s.shape) == (entries * shape[0], shape[1])
-        # Metadata is prepacked in blocks of rows: where an entry is whole blocks, those of entries below each other are the same.
-        if tuple(s.shape) != expected and not (below and (entries == 1 or shape[0] % ROWS == 0)):
+        # Metadata is prepacked in blocks of rows: where an entry is whole blocks, those of entries below each other are the same. Lists
+        # of rows of the dense operand are made for each matrix.
+        whole = shape[0] % ROWS == 0 and a.selection == "lifted"
+        if tuple(s.shape) != expected and not (below and (entries == 1 or whole)):
             part = ""
-            if below:
+            if below and a.selection == "indexed":
+                part = f": matrices of {a.pattern} have an axis of their own"
+            elif below:
                 part = f": matrices stored below each other need a multiple of {ROWS} rows"
             elif s.shape[-1] != shape[1]:
                 # Without a mask along K, the end of the loop is what says how long rows are.
@@ -241,10 +245,10 @@ def check_output(checked: CheckedCall, out: Matrix, inputs: Sequence[str], reads
 
 
 def check_alignment(name: str, bound: ProductCall, dense: Rows) -> None:
-    """Raises ValueError unless bulk copies can read the dense operand."""
+    """Raises ValueError unless copies of whole 16 bytes can read the dense operand."""
     if not dense.aligned:
         raise ValueError(
-            f"{name} reads {bound.dense.argument!r} by bulk copies, whose address and strides are multiples of {COPY_CHUNK} bytes, "
+            f"{name} copies {bound.dense.argument!r} in pieces of {COPY_CHUNK} bytes, and its address and strides must be multiples of {COPY_CHUNK} bytes, "
             f"got address {dense.address:#x} and rows {dense.pitch} bytes apart: pad the rows, or copy the array"
         )
 

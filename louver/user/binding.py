@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from louver.compile.plan.layout import metadata_words
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import BoxParameter, Part, parameter_name
 from louver.formats.tensor import SparseTensor
@@ -17,7 +16,7 @@ from louver.isa.targets import Target
 from louver.library import bind
 from louver.library.boxes import Held
 from louver.library.compiled import BuiltKernel
-from louver.library.forms import Operand
+from louver.library.forms import Operand, ProductForms, forms_of
 from louver.library.fused import Bound
 from louver.library.rows import Rows
 from louver.runtime.driver import DriverError
@@ -56,8 +55,8 @@ class Machine(Protocol[K]):
 class Memory(Machine[K], Protocol[K, M]):
     """A machine on which kernels run."""
 
-    def product_operand(self, parts: Sequence[SparseTensor], words: int, entries: int) -> Operand:
-        """The sparse operand of a product, as so many matrices, with so many words a load of metadata."""
+    def product_operand(self, parts: Sequence[SparseTensor], forms: ProductForms, entries: int) -> Operand:
+        """The sparse operand of a product in these forms, as so many matrices."""
         ...
 
     def tile_operand(self, argument: str, element: str) -> Mapping[Part, Held]:
@@ -111,7 +110,7 @@ def choose(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Ma
             raise error from None
     dense, out = (_rows(matrix, call, machine) for matrix in (product.dense, product.out))
     if not dense.aligned:
-        if hints.schedule:
+        if hints.schedule or nest.a.selection == "indexed":
             check_alignment(name, product, dense)
         return Chosen(machine.kernel("tiles"))
     schedule = None
@@ -145,8 +144,7 @@ def _bind_product(kernel: BuiltKernel[K], product: ProductCall, call: Call, memo
     schedule = kernel.launch.schedule
     assert schedule is not None, "products have one"
     parts = [call.sparse[argument] for argument in product.sparse]
-    words = metadata_words(schedule, parts[0].dtype.name)
-    values, metadata = memory.product_operand(parts, words, product.entries)
+    values, positions = memory.product_operand(parts, forms_of(schedule, parts[0]), product.entries)
     dense, out = (_rows(matrix, call, memory) for matrix in (product.dense, product.out))
     maps = {"a": values, "b": dense, "d": out}
     pointers = {parameter_name(argument): memory.held(argument).address for argument in call.arrays}
@@ -154,7 +152,7 @@ def _bind_product(kernel: BuiltKernel[K], product: ProductCall, call: Call, memo
     sizes = product.m, product.n, product.k
     sized = bind.Sized.of(kernel.signature, sizes, maps, memory.sm_count)
     places = {name: rows.held for name, rows in maps.items()}
-    arguments = bind.bind_product(kernel.signature, sized, places, metadata, bound, memory.tensor_map)
+    arguments = bind.bind_product(kernel.signature, sized, places, positions, bound, memory.tensor_map)
     return BoundKernel(kernel, (sized.ctas, 1, 1), arguments)
 
 

@@ -17,7 +17,7 @@ from louver.isa.tensormap import TensorMap
 from louver.library.boxes import Held, tensor_map
 from louver.library.compiled import BuiltKernel, Launch
 from louver.library.emulate import sparse_operand
-from louver.library.forms import TILE_PARTS, Operand, tile_form
+from louver.library.forms import TILE_PARTS, Operand, ProductForms, tile_form
 from louver.ptx.module import Kernel
 from louver.user.arguments import Call
 from louver.user.binding import bind_call
@@ -71,9 +71,9 @@ class EmulatedMemory:
         """A dense array, as far off a multiple of 16 bytes as NumPy has it."""
         return self.arrays[argument]
 
-    def product_operand(self, parts: Sequence[SparseTensor], words: int, entries: int) -> Operand:
+    def product_operand(self, parts: Sequence[SparseTensor], forms: ProductForms, entries: int) -> Operand:
         """The operand of the tensor, or of the gated one that two are."""
-        return sparse_operand(self.memory, operand(parts), words, entries)
+        return sparse_operand(self.memory, operand(parts), forms, entries)
 
     def tile_operand(self, argument: str, element: str) -> Mapping[Part, Held]:
         """The tensor as register tiles read it."""

@@ -20,7 +20,7 @@ ADVICE = (
 class Explanation:
     """How a call runs. refusal: why it is no product. schedule: a product's, for an aligned output. ptx: its text.
 
-    warning: what its assembled form lacks, such as registers. dense: why dots of sparse tiles are dense products. dots: the instruction,
+    warning: what its assembled form lacks, such as registers, or by how much a product's lists of rows are longer. dense: why dots of sparse tiles are dense products. dots: the instruction,
     tile and bytes of each dot of register tiles. config: the config of `triton.autotune` that it takes, and why; None without one.
     others: what becomes of each other config.
     """

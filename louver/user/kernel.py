@@ -124,13 +124,18 @@ class JitKernel:
 
     def _explained(self, call: Call, hints: Hints) -> Explanation:
         from louver.compile.products import CompiledProduct
+        from louver.formats.lists import describe_lists
+        from louver.library.forms import RowLists, as_stored, forms_of
         from louver.user.units import describe_dots, explain_units
 
         wanted = Wanted.of(self._source, hints, call, "bulk", TARGET)
         found = assembled(wanted, self._compile(wanted))
         made, refusal = found.kernel.made, found.kernel.refusal
         if isinstance(made, CompiledProduct):
-            return Explanation("product", refusal, made.schedule, made.ptx)
+            s = as_stored(call.sparse[made.nest.a.arguments[0]]).to("cpu")
+            lists = forms_of(made.schedule, s).positions
+            longer = describe_lists(s, lists.rows) if isinstance(lists, RowLists) else None
+            return Explanation("product", refusal, made.schedule, made.ptx, longer)
         said = [each for each in (explain_units(made), found.warning) if each is not None]
         dots = tuple(dict.fromkeys(describe_dots(made)))
         return Explanation("register tiles", refusal, None, made.ptx, "; ".join(said) or None, made.dense, dots)

@@ -14,7 +14,7 @@ from louver.isa.targets import target as machine
 from louver.library.bind import packed
 from louver.library.boxes import Held, encoded_map
 from louver.library.compiled import BuiltKernel
-from louver.library.forms import TILE_PARTS, Form, Metadata, Operand, Values, tile_form
+from louver.library.forms import TILE_PARTS, Form, Operand, ProductForms, tile_form
 from louver.library.state import TensorState
 from louver.runtime.device import device
 from louver.runtime.driver import device_context, is_capturing
@@ -80,15 +80,15 @@ class DeviceMemory:
         array = self.call.arrays[argument]
         return Held(array.address, array.byte_range[1] - array.address)
 
-    def product_operand(self, parts: Sequence[SparseTensor], words: int, entries: int) -> Operand:
+    def product_operand(self, parts: Sequence[SparseTensor], forms: ProductForms, entries: int) -> Operand:
         """The operand of the tensor, or of the gated one that two are."""
         if not is_made(parts):
             self._refuse_capture("uploaded")
         s = operand(parts)
         state = s.derived.of(TensorState)
-        if not state.has(self.ordinal, Values(), Metadata(words)):
+        if not state.has(self.ordinal, *forms):
             self._refuse_capture("uploaded")
-        return state.operand(s, self.ordinal, words, entries)
+        return state.operand(s, self.ordinal, forms, entries)
 
     def tile_operand(self, argument: str, element: str) -> Mapping[Part, Held]:
         """The tensor as register tiles read it."""

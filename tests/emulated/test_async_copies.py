@@ -16,7 +16,7 @@ from louver.emulator import (
     UninitialisedError,
     UseBeforeArrivalError,
 )
-from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
+from louver.isa.async_copy import AsyncArrive, AsyncCommit, AsyncCopy, AsyncWait
 from louver.isa.barrier import MapShared
 from louver.isa.memory import Load, Store
 from louver.isa.sync import WarpSync
@@ -447,3 +447,100 @@ def test_bulk_copies_see_it_after_a_fence_that_follows_the_wait(order, fence, rn
         bench.run(one, order)
     assert "stored by an asynchronous copy (cp.async) of warp" in str(caught.value)
     assert f"of CTA 0, lane {8 if fence == 'of some lanes' else 0} and is touched by a bulk store" in str(caught.value)
+
+
+# --- arrivals at an mbarrier ------------------------------------------------------------------------------------------
+BAR = 2048
+
+
+def arrival(k):
+    """The thread's copies so far arrive at the barrier when they are complete."""
+    k.emit(AsyncArrive(), Address(k.base(), BAR))
+
+
+def behind_a_barrier(k, *, arrives=True, late=False):
+    """Warp 0 copies and its copies arrive; warp 1 reads them behind the barrier. late: one more copy follows the arrival."""
+    k.init_barriers({BAR: 32}, 64)
+    thread = k.and_(k.special("%tid.x"), 31)
+    with k.warp(0):
+        if not late:
+            copy(k, slot(k), source(k))
+        if arrives:
+            arrival(k)
+        if late:
+            copy(k, slot(k), source(k))
+        commit(k)
+        wait(k)
+    with k.warp(1):
+        if arrives:
+            k.await_(BAR, 0)
+        read(k, slot(k, of=k.xor(thread, 5)), thread)
+
+
+@every_order
+def test_copies_arrive_when_they_are_complete(order):
+    x, y = launch(behind_a_barrier, order, threads=64, rows=32, x=None, shared=4096)
+    np.testing.assert_array_equal(y, x[np.arange(32) ^ 5])
+    for changed in ({"arrives": False}, {"late": True}):
+        with pytest.raises(UNORDERED):
+            launch(lambda k, changed=changed: behind_a_barrier(k, **changed), order, threads=64, rows=32, shared=4096)
+
+
+@every_order
+def test_an_arrival_is_no_wait_and_no_group(order):
+    """The thread itself must wait before it reads, and before it ends; groups are what commits make."""
+
+    def write(k, *, waits):
+        k.init_barriers({BAR: 32}, 32)
+        copy(k, slot(k), source(k))
+        arrival(k)
+        commit(k)
+        commit(k)
+        wait(k, waits)
+        read(k, slot(k))
+        wait(k)
+
+    x, y = launch(lambda k: write(k, waits=1), order, shared=4096)
+    np.testing.assert_array_equal(y, x)
+    with pytest.raises(UseBeforeArrivalError):
+        launch(lambda k: write(k, waits=2), order, shared=4096)
+
+    def leave(k):
+        k.init_barriers({BAR: 32}, 32)
+        copy(k, slot(k), source(k))
+        arrival(k)
+
+    with pytest.raises(ExitError, match="never committed"):
+        launch(leave, order, shared=4096)
+
+
+# --- parts of a copy --------------------------------------------------------------------------------------------------
+@every_order
+def test_zeros_follow_the_bytes_that_are_read(order):
+    """Lane i reads i bytes, 16 at most; the others need not be in memory."""
+
+    def write(k):
+        tid = k.special("%tid.x")
+        k.emit(AsyncCopy(partial=True), slot(k), source(k, k.sub(16, k.min(tid, 16))), k.min(tid, 16))
+        commit(k)
+        wait(k)
+        read(k, slot(k))
+
+    x = np.random.default_rng(1).integers(0, 1 << 32, (16, 4), np.uint32)
+    _, y = launch(write, order, x=x, rows=32)
+    expected = np.zeros((32, 16), np.uint8)
+    for lane in range(32):
+        size = min(lane, 16)
+        row = x.view(np.uint8).reshape(16, 16)[16 - size] if size else 0
+        expected[lane] = np.where(np.arange(16) < size, row, 0)
+    np.testing.assert_array_equal(y.view(np.uint8).reshape(32, 16), expected)
+
+
+def test_no_more_is_read_than_is_copied():
+    def write(k):
+        k.emit(AsyncCopy(8, partial=True), slot(k), source(k), k.mov(9))
+        commit(k)
+        wait(k)
+
+    with pytest.raises(OutOfBoundsError, match="a copy of 8 bytes reads as many at most, got 9"):
+        launch(write, Earliest())

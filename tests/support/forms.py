@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
+from louver.isa.async_copy import AsyncArrive, AsyncCommit, AsyncCopy, AsyncWait
 from louver.isa.barrier import (
     FenceMbarrierInit,
     MapShared,
@@ -156,6 +156,7 @@ def effect_forms() -> Iterator[Effect | Pure]:
     yield from (CachePolicy("first"), CachePolicy("last"))
     yield from (BulkLoad(), BulkCommit(), BulkWait(0), BulkWait(3), BulkWait(0, reads_only=False))
     yield from (AsyncCopy(), AsyncCopy(8), AsyncCopy(4), AsyncCommit(), AsyncWait(0), AsyncWait(2))
+    yield from (AsyncCopy(partial=True), AsyncCopy(4, partial=True), AsyncArrive())
     yield from warp_products()
 
 

@@ -23,6 +23,7 @@ SYNCHRONISATION = (
     "barrier.",
     "cp.async.commit_group",
     "cp.async.wait_group",
+    "cp.async.mbarrier",
     "cp.async.bulk.commit_group",
     "cp.async.bulk.wait_group",
     "wgmma.fence",
@@ -42,6 +43,7 @@ WORK = (
     "ldmatrix",
     "cp.async.bulk.tensor",
     "cp.async.bulk.shared",
+    "cp.async.cg",
     "st",
     "atom",
 )

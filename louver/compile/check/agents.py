@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from louver.compile.check.barriers import Barrier, Clock, join
-from louver.compile.check.events import Event, Reads
+from louver.compile.check.events import ROWS, Event, Reads
 from louver.compile.check.refuse import broken
 from louver.compile.check.stages import Group, Stage, Write
-from louver.isa.targets import WARPS_PER_WARPGROUP
+from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP
 
 Fact = TypeVar("Fact")
 
@@ -26,7 +26,7 @@ Rings: TypeAlias = Sequence[Mapping[str, Sequence[Stage]]]
 class Agent:
     """One warpgroup of a role in one CTA; one thread if the role is single. index: its place in clocks.
 
-    cleared: the tile has promoted sums. partial: blocks whose accumulators hold what is still to be promoted.
+    proxied: its clock at its last proxy fence. cleared: the tile has promoted sums. partial: blocks whose accumulators hold what is still to be promoted.
     """
 
     index: int
@@ -38,12 +38,14 @@ class Agent:
     open: Group = field(init=False)
     flight: deque[Group] = field(default_factory=deque[Group])
     fenced: bool = False
+    proxied: Clock = field(init=False)
     words: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict[int, "dict[int, tuple[int, int]]"])
     cleared: bool = False
     partial: set[int] = field(default_factory=set[int])
 
     def __post_init__(self) -> None:
         self.open = Group(self.index)
+        self.proxied = [0] * len(self.clock)
 
     def run(self, event: Event) -> bool:
         """Do what the event says; False, and nothing done, while it must wait."""
@@ -79,6 +81,10 @@ class Agent:
                 barrier.arrive(self.clock, event.position // len(self._stages(event, self.cta)), 1, 0, event)
             case "load":
                 self._load(event)
+            case "gather":
+                self._gather(event)
+            case "proxy_fence":
+                self.proxied = list(self.clock)
         return True
 
     def _stages(self, event: Event, cta: int) -> Sequence[Barrier]:
@@ -101,15 +107,29 @@ class Agent:
 
     def _load(self, event: Event) -> None:
         copy = _given(event.action.copy)
+        size = _given(copy.bytes)
         ctas = (self.cta,) if copy.share is None else range(len(self.rings))
         first = copy.offset + (copy.share or 0) * self.cta
         for cta in ctas:
             barrier = self._barrier(event, cta, event.position)
             phase = event.position // len(self._stages(event, cta))
             stages = self.rings[cta][copy.ring]
-            write = Write(first, first + copy.bytes, barrier, phase)
+            write = Write(first, first + size, barrier, phase)
             stages[event.position % len(stages)].write(write, event.position, self.clock, event)
-            barrier.arrive(self.clock, phase, 0, copy.bytes, event)
+            barrier.arrive(self.clock, phase, 0, size, event)
+
+    def _gather(self, event: Event) -> None:
+        """Each thread arrives when what it has copied is there."""
+        held = self.words.get(ROWS, {}).get(0)
+        if held != (event.tile, event.step):
+            text = "none" if held is None else f"those of tile {held[0]}, step {held[1]}"
+            raise broken("a gather takes the entries of its own step", text, event)
+        barrier = self._barrier(event, self.cta, event.position)
+        phase = event.position // len(self._stages(event, self.cta))
+        stages = self.rings[self.cta][_given(event.action.copy).ring]
+        stage = stages[event.position % len(stages)]
+        stage.write(Write(0, stage.bytes, barrier, phase, generic=True), event.position, self.clock, event)
+        barrier.arrive(self.clock, phase, WARPGROUP_THREADS, 0, event)
 
     def _release(self, event: Event) -> None:
         """Each warp arrives for itself, in its own CTA."""
@@ -136,13 +156,14 @@ class Agent:
         self._read_stage(event, reads)
         if self.cleared:
             self._add_up(event, reads)
-        self.open.sets.add(reads.register_set)
+        if reads.register_set is not None:
+            self.open.sets.add(reads.register_set)
 
     def _read_stage(self, event: Event, reads: Reads) -> None:
         """A load of metadata counts as a part of the products that follow it: it is over before they begin."""
         for ring in reads.rings:
             stages = self.rings[self.cta][ring]
-            stages[event.position % len(stages)].read(self.open, event.position, self.clock, event)
+            stages[event.position % len(stages)].read(self.open, event.position, self.clock, self.proxied, event)
         self.open.positions.add(event.position)
 
     def _check_registers(self, event: Event, reads: Reads) -> None:
@@ -152,6 +173,8 @@ class Agent:
                 "none since the accumulators were last touched",
                 event,
             )
+        if reads.register_set is None:
+            return
         now = (event.tile, event.step)
         words = self.words.get(reads.register_set, {})
         found = {f"metadata set {reads.register_set}": words.get(word) for word in sorted(reads.words)}

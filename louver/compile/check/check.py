@@ -5,6 +5,7 @@ interleaving. The rules:
 
 - A stage is overwritten only after the last product that reads it has been waited for.
 - A product reads a stage after its bytes have arrived, and the metadata of its own step.
+- What threads have copied is read behind a proxy fence; a gather takes the list entries of its own step.
 - Phases count the arrivals and bytes that they get, and none can be mistaken for another.
 - Registers are refilled after their products; accumulators are read after all products.
 - Every wait ends; each stage that was acquired is released.
@@ -25,6 +26,7 @@ from louver.compile.check.events import Event, Item, Walk, words_a_step
 from louver.compile.check.refuse import ProtocolError, broken
 from louver.compile.check.stages import Stage
 from louver.ir.sched import ops, staged
+from louver.ir.sched.gathered import GatherOp
 from louver.isa.prepack import WORDS
 
 ROUNDS = 3
@@ -60,7 +62,7 @@ def _check_memory(kernel: ops.KernelOp) -> None:
                 f"rings and barriers must not overlap in shared memory, got bytes {begin} to {last} for "
                 f"@{name}, and the next one (or the end) at {limit}"
             )
-    copied = {op.ring.data for op in kernel.walk() if isinstance(op, ops.BulkLoadOp | staged.CopyMetadataOp)}
+    copied = {op.ring.data for op in kernel.walk() if isinstance(op, ops.BulkLoadOp | staged.CopyMetadataOp | GatherOp)}
     for op in kernel.walk():
         if isinstance(op, ops.BulkStoreOp) and op.ring.data in copied:
             raise ProtocolError(
@@ -146,8 +148,8 @@ def _items(kernel: ops.KernelOp) -> list[Item]:
         )
     pattern = [Item(0, 3 * unroll - 1), Item(0, unroll), Item(0, 1)]
     if any(op.ranges is not None for op in walks):
-        # The least that a range may begin at: a load of metadata, which need not be a round of the loop.
-        begin = WORDS // words_a_step(kernel)
+        # The least that a range may begin at: a load of metadata, which need not be a round of the loop, or any step.
+        begin = WORDS // (words_a_step(kernel) or WORDS)
         pattern += [Item(begin * turn, begin * turn + item.length) for turn, item in enumerate(pattern, 1)]
     items = list(pattern)
     while sum(item.length for item in items) < ROUNDS * depth + 1:

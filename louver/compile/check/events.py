@@ -11,6 +11,7 @@ from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.ir.sched import ops, staged
+from louver.ir.sched.gathered import GatherOp, LoadRowsOp, ProxyFenceOp
 from louver.ir.sched.types import MapType
 from louver.isa.prepack import WORDS, columns_per_load
 
@@ -19,6 +20,8 @@ Kind: TypeAlias = Literal[
     "invite",
     "expect",
     "load",
+    "gather",
+    "proxy_fence",
     "wait",
     "release",
     "metadata",
@@ -67,23 +70,25 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A bulk copy into a stage. offset, bytes: in the stage. share: bytes between CTAs' shares of a multicast, None for none."""
+    """A bulk copy into a stage. offset, bytes: in the stage, of one that threads make the whole of it (None). share: bytes between
+    CTAs' shares of a multicast, None for none.
+    """
 
     ring: str
     offset: int
-    bytes: int
+    bytes: int | None
     share: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """The operands that products read: rings, metadata words by register set.
+    """The operands that products read: rings, metadata words by register set (None where they take none).
 
     fresh: by product, in order, the block that it adds to and whether it begins that anew.
     """
 
     rings: tuple[str, ...]
-    register_set: int
+    register_set: int | None
     words: frozenset[int]
     fresh: tuple[tuple[int, bool], ...] = ()
 
@@ -205,6 +210,9 @@ class Walk:
         match op:
             case ops.LoadMetadataOp():
                 return self._metadata(op)
+            case LoadRowsOp():
+                begin = self._value(op.step) + op.ahead.value.data
+                return Fill(ROWS, self.tile, {0: begin} if begin < self.items[self.tile].last else {})
             case staged.ReadMetadataOp():
                 return Fill(op.set.value.data, self.tile, dict.fromkeys(range(self.words), self.step))
             case _:
@@ -225,11 +233,18 @@ class Walk:
 
 
 def words_a_step(kernel: ops.KernelOp) -> int:
-    """Metadata words that a lane needs for a K step of one block of 64 rows."""
+    """Metadata words that a lane needs for a K step of one block of 64 rows; 0 where products take none."""
+    if not kernel.mma.sparse.data:
+        return 0
     return kernel.tile.data[2].value.data * WORDS // columns_per_load(kernel.mma.a.data)
 
 
+ROWS = -1
+"""The register set that holds entries of lists, whose one word is a step's entries."""
+
 _PLAIN: Mapping[type[Operation], Kind] = {
+    LoadRowsOp: "metadata",
+    ProxyFenceOp: "proxy_fence",
     ops.LoadMetadataOp: "metadata",
     ops.MmaFenceOp: "fence",
     ops.MmaCommitOp: "commit",
@@ -261,6 +276,8 @@ def _action(op: Operation, role: str) -> Action | None:
             return Action("release", op, role, op.barriers.data, op.lag.value.data)
         case ops.BulkLoadOp():
             return Action("load", op, role, op.barriers.data, copy=_copy(op))
+        case GatherOp():
+            return Action("gather", op, role, op.barriers.data, copy=Copy(op.ring.data, 0, None, None))
         case staged.CopyMetadataOp():
             return Action("load", op, role, op.barriers.data, copy=Copy(op.ring.data, 0, op.bytes.value.data, None))
         case staged.ReadMetadataOp():
@@ -294,6 +311,6 @@ def _reads(op: ops.MmaOp) -> Reads:
     while isinstance(following, ops.MmaOp) and _source(following) == _source(op):
         run.append(following)
         following = following.next_op
-    words = frozenset(each.word.value.data for each in run)
+    words = frozenset(each.word.value.data for each in run if each.word is not None)
     fresh = tuple((each.block.value.data, each.fresh is not None) for each in run)
-    return Reads((op.a.data, op.b.data), op.set.value.data, words, fresh)
+    return Reads((op.a.data, op.b.data), None if op.set is None else op.set.value.data, words, fresh)

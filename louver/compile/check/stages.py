@@ -24,12 +24,13 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A copy's bytes in a stage, and the phase of the barrier that says that they have arrived."""
+    """A copy's bytes in a stage, and the phase of the barrier that says that they have arrived. generic: written by threads."""
 
     first: int
     last: int
     barrier: Barrier
     phase: int
+    generic: bool = False
 
     def seen(self, clock: Clock) -> bool:
         """Whether the copy has ended for whoever has this clock."""
@@ -79,12 +80,20 @@ class Stage:
             )
         self.writes.append(write)
 
-    def read(self, group: Group, position: int, clock: Clock, event: Event) -> None:
-        """Products that an agent with this clock begins on the stage as step `position` fills it."""
+    def read(self, group: Group, position: int, clock: Clock, fenced: Clock, event: Event) -> None:
+        """Products that an agent with this clock begins on the stage as step `position` fills it. fenced: its clock at its last proxy
+        fence.
+        """
         if self.position != position or not all(write.seen(clock) for write in self.writes):
             held = "no wait for its copies before" if self.position == position else "the bytes of another step in it"
             raise broken(
                 "a product reads a stage only after its bytes have arrived", f"{self.place} with {held}", event
+            )
+        if not all(write.seen(fenced) for write in self.writes if write.generic):
+            raise broken(
+                "products read what threads have copied only after a proxy fence behind the wait for it",
+                f"{self.place} with none since its copies arrived",
+                event,
             )
         filled = sum(write.last - write.first for write in self.writes)
         if filled != self.bytes:

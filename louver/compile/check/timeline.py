@@ -81,7 +81,7 @@ class _Clock:
             case "acquire" | "wait":
                 end = max(begin, self._passed(agent, event))
                 self._add(agent, event, "wait", begin, end)
-            case "load":
+            case "load" | "gather":
                 arrival = self._copy(agent, event)
             case "mma":
                 self._multiply(agent, event)
@@ -103,9 +103,11 @@ class _Clock:
         """When the bytes of a copy are seen. One copy follows the other."""
         copy = event.action.copy
         assert copy is not None
-        whole = sum(stages[0].bytes for name, stages in agent.rings[agent.cta].items() if name != "d")
+        rings = agent.rings[agent.cta]
+        whole = sum(stages[0].bytes for name, stages in rings.items() if name != "d")
+        size = rings[copy.ring][0].bytes if copy.bytes is None else copy.bytes
         begin = max(self.now[agent.index], self.copied[agent.cta])
-        self.copied[agent.cta] = end = begin + self.lengths.copies * copy.bytes / whole
+        self.copied[agent.cta] = end = begin + self.lengths.copies * size / whole
         self._add(agent, event, "copy", begin, end + self.lengths.latency)
         return end + self.lengths.latency
 

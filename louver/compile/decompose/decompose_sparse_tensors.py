@@ -38,7 +38,7 @@ from louver.ir.tile import (
     sparse_encoding,
 )
 from louver.ir.tile.function import free_name
-from louver.ir.tile.types import as_tensor
+from louver.ir.tile.types import FORMATS, as_tensor
 
 _MOVES = (
     AdvanceOp, DecompressOp, DescriptorLoadOp, DotOp, LoadOp, MakeTensorDescriptorOp, MakeTensorPtrOp, ReshapeOp, TransOp,
@@ -91,10 +91,10 @@ class _Decomposition:
         attributes, names = self.function.argument_attributes, list(self.function.argument_names.values())
         for index in reversed(range(len(block.args))):
             encoding = encoding_of(block.args[index])
-            if encoding is not None and encoding.format.length > 1:
+            if encoding is not None and encoding.format not in FORMATS.values():
                 rule = (
-                    f"tensors that are sparse in vectors, {encoding.format.pattern}, cannot be decomposed yet: "
-                    "prune single elements to 2:4"
+                    f"register tiles take the patterns that the hardware multiplies, got {encoding.format.pattern}: prune to 2:4, or write "
+                    "a product with a dense operand [K, N]"
                 )
                 raise unsupported(rule, self.function)
             if encoding is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 
 from louver.ir.sched import ops, staged
-from louver.isa.targets import WARPS_PER_WARPGROUP, Target
+from louver.ir.sched.gathered import GatherOp
+from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP, Target
 
 RING_ALIGNMENT = 1024
 """Bytes. A 128-byte-swizzled tile repeats every 1,024 bytes, and its descriptor's base offset is then 0."""
@@ -42,8 +43,8 @@ def _assign(kernel: ops.KernelOp, target: Target) -> None:
 
 
 def _count(kernel: ops.KernelOp, barrier: ops.BarriersOp, rings: list[ops.RingOp]) -> None:
-    """A full barrier counts its producer and its bytes; an empty one the warps that release it; one of invitations the other
-    CTAs of the cluster.
+    """A full barrier counts its producer and its bytes, and each thread that gathers; an empty one the warps that release it; one of
+    invitations the other CTAs of the cluster.
     """
     name = barrier.sym_name.data
     copies = (op for op in kernel.walk() if isinstance(op, ops.BulkLoadOp | staged.CopyMetadataOp))
@@ -52,6 +53,7 @@ def _count(kernel: ops.KernelOp, barrier: ops.BarriersOp, rings: list[ops.RingOp
     if filled:
         barrier.transaction_bytes = ops.i32_attr(sum(r.bytes.value.data for r in rings if r.sym_name.data in filled))
     arrivals = 1 if filled else 0
+    arrivals += sum(WARPGROUP_THREADS for op in kernel.walk() if isinstance(op, GatherOp) and op.barriers.data == name)
     for role in releasing.values():
         arrivals += role.warpgroups.value.data * WARPS_PER_WARPGROUP
     if any(isinstance(op, ops.InviteOp) and op.barriers.data == name for op in kernel.walk()):

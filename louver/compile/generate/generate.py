@@ -15,13 +15,14 @@ from xdsl.dialects.builtin import ArrayAttr, IntAttr, ModuleOp, StringAttr, Unit
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from louver.compile.generate.epilogue import build_epilogue, epilogue_parameters
+from louver.compile.generate.gather import gather, gathered_parameters, load_rows, require_gatherable
 from louver.compile.generate.generation import Generation
 from louver.compile.generate.multiply import begin, constant, loop, multiply
 from louver.compile.generate.places import place
-from louver.compile.plan.layout import dense_layout, metadata_bytes, output_layout, values_layout
-from louver.compile.plan.schedule import Schedule, check_registers, register_split
+from louver.compile.plan.layout import OperandLayout, dense_layout, metadata_bytes, output_layout, values_layout
+from louver.compile.plan.schedule import Schedule, check_registers, lists_of, register_split
 from louver.compile.signature import RANGES, kernel_name, parameter_name
-from louver.ir.product import Batch, ProductNest, require_sparse
+from louver.ir.product import Batch, ProductNest, require_rows
 from louver.ir.sched import ops, staged
 from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
 from louver.ir.tile.elements import element_attribute
@@ -41,8 +42,15 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
             "the schedule's tile must be the kernel's where an array selects the matrix of each tile, got "
             f"{nest.tile_m}×{nest.tile_n} and {schedule.tile.m}×{schedule.tile.n}"
         )
-    require_sparse(nest)
-    check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None)
+    require_rows(nest)
+    selection = nest.a.selection
+    if selection != "lifted" and schedule.ring.metadata != "global":
+        raise ValueError(f"stages hold metadata of 2:4 operands, got {schedule.ring.metadata!r} for {nest.a.pattern}")
+    indexed = selection == "indexed"
+    if indexed:
+        require_gatherable(nest, schedule)
+    lists = lists_of(nest.a.pattern, schedule)
+    check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None, lists=lists)
     if nest.promoted is not None and nest.promoted < schedule.tile.k:
         raise ValueError(
             f"sums are promoted once a K step at most, got {nest.promoted} columns (max_num_imprecise_acc) and tile_k "
@@ -53,7 +61,7 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         nest,
         schedule,
         target,
-        values_layout(schedule, nest.a.element),
+        values_layout(schedule, nest.a.element, selection),
         dense_layout(schedule, nest.b.element, major),
         None
         if schedule.store.way == "direct"
@@ -63,7 +71,7 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
             a=nest.a.element,
             b=nest.b.element,
             d=nest.accumulator,
-            sparse=True,
+            sparse=selection == "lifted",
             transpose_b=major == "mn",
         ),
     )
@@ -85,16 +93,20 @@ def _parameters(plan: Generation) -> dict[str, Attribute]:
         b_box[1] //= plan.schedule.order.cluster
     types: dict[str, Attribute] = {
         "a_map": MapType.of("a", _entry_box(plan.a.box, nest.a.batch), plan.a.element_bytes, plan.a.swizzle),
-        "b_map": MapType.of("b", _entry_box(b_box, nest.b.batch), plan.b.element_bytes, plan.b.swizzle),
-        "metadata": PointerType(StringAttr("metadata"), StringAttr("u32")),
     }
+    if plan.indexed:
+        types |= gathered_parameters(plan)
+    else:
+        types["b_map"] = MapType.of("b", _entry_box(b_box, nest.b.batch), plan.b.element_bytes, plan.b.swizzle)
+    if plan.lifted:
+        types["metadata"] = PointerType(StringAttr("metadata"), StringAttr("u32"))
     if plan.d is None:
         types["d"] = PointerType(StringAttr("d"), StringAttr(nest.store.element))
     else:
         box, adds = _entry_box(plan.d.box, nest.store.batch), nest.store.element if nest.store.add else ""
         types["d_map"] = MapType.of("d", box, plan.d.element_bytes, plan.d.swizzle, adds)
     types |= epilogue_parameters(nest.epilogue)
-    for size in ("M", "N", "K"):
+    for size in ("M", "N", "K", *(["kept"] if plan.indexed else [])):
         types[size] = SizeType(StringAttr(size), IntAttr(32))
     if plan.d is None:
         types["pitch"] = SizeType(StringAttr("pitch"), IntAttr(64))
@@ -127,16 +139,16 @@ def _kernel(plan: Generation) -> ops.KernelOp:
     values: dict[str, SSAValue] = dict(zip(types, body.args, strict=True))
     with ImplicitBuilder(body):
         _ring("a", schedule.ring.stages, plan.a.bytes)
-        _ring("b", schedule.ring.stages, plan.b.bytes)
+        _ring("b", schedule.ring.stages, max(plan.lists, 1) * plan.b.bytes)
         if plan.d is not None:
             _ring("d", 1, plan.d.bytes)
         if plan.staged:
-            _ring("metadata", schedule.ring.stages, metadata_bytes(schedule, plan.mma.a))
+            _ring("metadata", schedule.ring.stages, _metadata_bytes(plan))
         for name, count in _barriers(schedule).items():
             ops.BarriersOp(properties={"sym_name": StringAttr(name), "stages": ops.i32_attr(count)})
         if schedule.roles.specialized:
-            producer, consumer = register_split(schedule, plan.target)
-            _role("producer", 0, 1, producer, True, _producer(plan, values))
+            producer, consumer = register_split(schedule, plan.target, lists=plan.lists)
+            _role("producer", 0, 1, producer, not plan.indexed, _producer(plan, values))
             _role("consumer", 1, schedule.roles.consumers, consumer, False, _consumer(plan, values))
         else:
             _role("consumer", 0, 1, None, False, _consumer(plan, values))
@@ -187,11 +199,36 @@ def _producer(plan: Generation, values: dict[str, SSAValue]) -> Block:
         with ImplicitBuilder(tile):
             step = Block(arg_types=[i32])
             with ImplicitBuilder(step):
-                _fill_stage(plan, values, _origin(plan, tile), step.args[0])
+                if plan.indexed:
+                    _gather_stage(plan, values, _origin(plan, tile), step.args[0])
+                else:
+                    _fill_stage(plan, values, _origin(plan, tile), step.args[0])
                 ops.AdvanceOp()
             loop(1, step)
-        _tiles(plan, values, tile, [])
+            if plan.indexed:
+                ops.NextTileOp()
+        _tiles(plan, values, tile, [_first_rows(plan, values)] if plan.indexed else [])
     return role
+
+
+def _gather_stage(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
+    """One thread begins the copies of the values; all copy rows, and load the lists' entries for the next step behind that."""
+    ops.AcquireOp(properties={"barriers": StringAttr("empty")})
+    values_of = Block()
+    with ImplicitBuilder(values_of):
+        ops.ExpectOp(properties={"barriers": StringAttr("full")})
+        _fill_sparse(plan, values, tile, step)
+    staged.OneThreadOp(regions=[Region(values_of)])
+    gather(plan, values, tile)
+    load_rows(plan, values, tile, step, 1)
+
+
+def _first_rows(plan: Generation, values: dict[str, SSAValue]) -> Region:
+    block = _tile_block(plan)
+    with ImplicitBuilder(block):
+        first = block.args[-1] if plan.schedule.cuts else constant(0)
+        load_rows(plan, values, _origin(plan, block), first, 0)
+    return Region(block)
 
 
 def _tiles(plan: Generation, values: dict[str, SSAValue], tile: Block, ahead: list[Region]) -> None:
@@ -239,9 +276,16 @@ def _fill_sparse(plan: Generation, values: dict[str, SSAValue], tile: Sequence[S
     m, _, *entry = tile
     if plan.staged:
         _copy_metadata(plan, values, tile, step)
-    kept = arith.MuliOp(step, constant(plan.a.box[0])).result
     own = [] if plan.nest.a.batch is None else entry
-    _bulk_load(values["a_map"], [kept, m, *own], "a", 0, None, "last" if plan.schedule.order.l2 == "values" else None)
+    evict = "last" if plan.schedule.order.l2 == "values" else None
+    kept = arith.MuliOp(step, constant(plan.a.copies * plan.a.box[0])).result
+    for copy in range(plan.a.copies):
+        _bulk_load(values["a_map"], [_moved(kept, plan.a, copy), m, *own], "a", copy * plan.a.box_bytes, None, evict)
+
+
+def _moved(first: SSAValue, operand: OperandLayout, copy: int) -> SSAValue:
+    """The coordinate that copies of an operand move along, of one of them."""
+    return arith.AddiOp(first, constant(copy * operand.copy_step[0])).result if copy else first
 
 
 def _fill_dense(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
@@ -253,11 +297,13 @@ def _fill_dense(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SS
     share = _dense_share(plan)
     copies = plan.b.copies if share is None or k_major else plan.b.copies // plan.schedule.order.cluster
     for copy in range(copies):
-        moving = k if k_major else n
-        if copy:
-            moving = arith.AddiOp(moving, constant(copy * plan.b.copy_step[0])).result
+        moving = _moved(k if k_major else n, plan.b, copy)
         coordinates = [moving, n] if k_major else [moving, k]
         _bulk_load(values["b_map"], [*coordinates, *own], "b", copy * plan.b.box_bytes, share, evict)
+
+
+def _metadata_bytes(plan: Generation) -> int:
+    return metadata_bytes(plan.schedule, plan.mma.a, plan.nest.a.selection)
 
 
 def _copy_metadata(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
@@ -266,7 +312,7 @@ def _copy_metadata(plan: Generation, values: dict[str, SSAValue], tile: Sequence
         operands=[values["metadata"], m, step, [] if plan.nest.a.batch is None else entry],
         properties={
             "ring": StringAttr("metadata"),
-            "bytes": ops.i32_attr(metadata_bytes(plan.schedule, plan.mma.a)),
+            "bytes": ops.i32_attr(_metadata_bytes(plan)),
             "barriers": StringAttr(plan.metadata_barriers),
         },
     )
@@ -311,7 +357,7 @@ def _consumer(plan: Generation, values: dict[str, SSAValue]) -> Block:
     role = Block()
     with ImplicitBuilder(role):
         tile = _tile_block(plan)
-        ahead = [] if plan.staged else [_ahead(plan, values)]
+        ahead = [_ahead(plan, values)] if plan.loaded else []
         with ImplicitBuilder(tile):
             multiply(plan, values, None if plan.schedule.roles.specialized else _own_copies(plan, values, tile))
             if ahead:

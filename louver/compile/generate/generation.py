@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from louver.compile.plan.layout import OperandLayout, OutputLayout
-from louver.compile.plan.schedule import Schedule
+from louver.compile.plan.schedule import Schedule, list_rows, lists_of
 from louver.ir.product import ProductNest
 from louver.isa.prepack import WORDS, columns_per_load
 from louver.isa.targets import Target
@@ -13,6 +13,9 @@ from louver.isa.wgmma import Wgmma
 
 SETS = 2
 """Sets of metadata registers: one is refilled while products still read the other."""
+
+UNROLL = 4
+"""Steps of the main loop's body where no loads of metadata say it: a power of two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,27 @@ class Generation:
     b: OperandLayout
     d: OutputLayout | None
     mma: Wgmma
+
+    @property
+    def lifted(self) -> bool:
+        """Whether products take metadata."""
+        return self.nest.a.selection == "lifted"
+
+    @property
+    def indexed(self) -> bool:
+        """Whether rows of the dense operand are gathered."""
+        return self.nest.a.selection == "indexed"
+
+    @property
+    def list_rows(self) -> int:
+        """Rows of the left operand that share a list."""
+        assert self.nest.a.pattern is not None
+        return list_rows(self.nest.a.pattern, self.schedule)
+
+    @property
+    def lists(self) -> int:
+        """Lists of a tile; 0 where nothing is gathered."""
+        return lists_of(self.nest.a.pattern, self.schedule)
 
     @property
     def word_columns(self) -> int:
@@ -49,8 +73,8 @@ class Generation:
 
     @property
     def unroll(self) -> int:
-        """Steps of the main loop's body: a round of both metadata sets."""
-        return 2 * self.steps_per_load
+        """Steps of the main loop's body: a round of both metadata sets, if there are any."""
+        return 2 * self.steps_per_load if self.lifted else UNROLL
 
     @property
     def group(self) -> int:
@@ -63,7 +87,12 @@ class Generation:
     @property
     def staged(self) -> bool:
         """Whether stages hold the metadata of their step."""
-        return self.schedule.ring.metadata != "global"
+        return self.lifted and self.schedule.ring.metadata != "global"
+
+    @property
+    def loaded(self) -> bool:
+        """Whether metadata goes from global memory straight to registers."""
+        return self.lifted and not self.staged
 
     @property
     def metadata_barriers(self) -> str:

@@ -1,6 +1,6 @@
 """The consumers' loop over K as schedule IR: metadata in registers, products, waits and releases.
 
-Metadata goes to registers in two sets: from global memory, 256 columns at a time, or from the ring, a step at a time. A
+Metadata, where products take any, goes to registers in two sets: from global memory, 256 columns at a time, or from the ring, a step at a time. A
 register is refilled only after the wait that retires the last product which reads it.
 """
 
@@ -14,7 +14,9 @@ from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i32
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from louver.compile.generate.generation import SETS, Generation
+from louver.compile.plan.layout import BLOCK_ROWS
 from louver.ir.sched import ops, staged
+from louver.ir.sched.gathered import ProxyFenceOp
 
 
 def constant(value: int) -> SSAValue:
@@ -59,7 +61,7 @@ def _steps(
     with ImplicitBuilder(body):
         for index in range(count):
             # Of a partial loop nothing reads metadata beyond its round.
-            refill = not partial or index + plan.steps_per_load < count
+            refill = plan.loaded and (not partial or index + plan.steps_per_load < count)
             _step(plan, values, body.args[0], index, fill, group, refill=refill)
     loop(count, body, partial=partial)
 
@@ -86,8 +88,10 @@ def _step(
     if plan.staged:
         ops.WaitOp(properties={"barriers": StringAttr(plan.metadata_barriers)})
         staged.ReadMetadataOp(properties={"ring": StringAttr("metadata"), "set": ops.i32_attr(register_set)})
-    if not plan.staged or plan.schedule.ring.metadata == "barrier":
+    if not plan.staged or plan.metadata_barriers != "full":
         ops.WaitOp(properties={"barriers": StringAttr("full")})
+    if plan.indexed:
+        ProxyFenceOp()
     # Accumulators change hands only between tiles, so that the first step of a body is fenced; from there on products of
     # one shape follow each other. A step whose copies one thread begins is fenced too, for after that branch ptxas would put
     # in a fence of its own, and serialize.
@@ -97,7 +101,7 @@ def _step(
     # Nothing is in flight when a group of promoted sums begins.
     if not (begins and in_flight):
         _retire(in_flight, in_flight)
-    if refill and part == 0 and not plan.staged:
+    if refill and part == 0:
         _load_metadata(values["metadata"], step, 1 - register_set, index + plan.steps_per_load)
     if ends:
         if in_flight:
@@ -113,38 +117,29 @@ def _retire(pending: int, lag: int) -> None:
 
 
 def _products(plan: Generation, register_set: int, first_word: int, *, fresh: bool) -> None:
-    per_word = plan.word_columns // plan.mma.k
+    """Products of each block of 64 rows, whose rows follow each other in a box of values."""
+    block_bytes = BLOCK_ROWS * plan.a.box[0] * plan.a.element_bytes
     for block in range(plan.schedule.blocks):
         for index in range(plan.products):
             ops.MmaOp(
                 properties={
                     "a": StringAttr("a"),
-                    "a_offset": ops.i32_attr(_values_offset(plan, block, index)),
+                    "a_offset": ops.i32_attr(block * block_bytes + plan.a.offset(index * plan.mma.k_stored)),
                     "b": StringAttr("b"),
-                    "b_offset": ops.i32_attr(_dense_offset(plan, index)),
+                    "b_offset": ops.i32_attr(plan.b.offset(index * plan.mma.k)),
                     "block": ops.i32_attr(block),
-                    "set": ops.i32_attr(register_set),
-                    "word": ops.i32_attr(first_word + index // per_word),
-                    "selector": ops.i32_attr(index % per_word),
+                    **(_metadata(plan, register_set, first_word, index) if plan.lifted else {}),
                     **({"fresh": UnitAttr()} if fresh and index == 0 else {}),
                 }
             )
     ops.MmaCommitOp()
 
 
-def _values_offset(plan: Generation, block: int, index: int) -> int:
-    """Bytes from the warpgroup's first row to the values of product `index` of row block `block`."""
-    row_bytes = plan.a.box[0] * plan.a.element_bytes
-    return block * 64 * row_bytes + index * plan.mma.k // 2 * plan.a.element_bytes
-
-
-def _dense_offset(plan: Generation, index: int) -> int:
-    """Bytes from the dense tile's start to K column `index * k` of it."""
-    column = index * plan.mma.k
-    if plan.b.major == "mn":
-        return column * plan.b.box[0] * plan.b.element_bytes
-    box, inside = divmod(column, plan.b.box[0])
-    return box * plan.b.box_bytes + inside * plan.b.element_bytes
+def _metadata(plan: Generation, register_set: int, first_word: int, index: int) -> dict[str, Attribute]:
+    """The metadata of product `index` of a step."""
+    word, selector = divmod(index, plan.word_columns // plan.mma.k)
+    numbers = {"set": register_set, "word": first_word + word, "selector": selector}
+    return {name: ops.i32_attr(number) for name, number in numbers.items()}
 
 
 def _load_metadata(metadata: SSAValue, step: SSAValue, register_set: int, ahead: int) -> None:

@@ -10,6 +10,7 @@ from xdsl.ir import Operation
 from louver.ir.places import adopt_places
 from louver.ir.product import Part
 from louver.ir.sched import ops, staged
+from louver.ir.sched.gathered import GatherOp, LoadRowsOp, ProxyFenceOp
 
 _RINGS: Mapping[str, Part] = {"a": "a", "metadata": "a", "b": "b", "d": "store"}
 
@@ -34,8 +35,10 @@ def _part(op: Operation) -> Part | None:
             return "tiles"
         case ops.RingOp():
             return _RINGS.get(op.sym_name.data)
-        case ops.BulkLoadOp():
+        case ops.BulkLoadOp() | GatherOp():
             return _RINGS.get(op.ring.data)
+        case LoadRowsOp():
+            return "b"
         case staged.CopyMetadataOp() | staged.ReadMetadataOp() | ops.LoadMetadataOp():
             return "a"
         case ops.MmaFenceOp() | ops.MmaOp() | ops.MmaCommitOp() | ops.MmaWaitOp() | ops.ClearOp() | ops.PromoteOp():
@@ -44,7 +47,7 @@ def _part(op: Operation) -> Part | None:
             return "store"
         case ops.BarriersOp() | ops.LoopOp() | ops.AcquireOp() | ops.ExpectOp() | ops.InviteOp():
             return "loop"
-        case ops.WaitOp() | ops.ReleaseOp() | ops.AdvanceOp():
+        case ops.WaitOp() | ops.ReleaseOp() | ops.AdvanceOp() | ProxyFenceOp():
             return "loop"
         case _:
             return None

@@ -1,7 +1,7 @@
 """Shared-memory layout of a stage's tiles: boxes, swizzles and the offsets that each product reads.
 
-One record for the sparse operand's values and one for the dense operand; the generator turns them into bulk copies and
-products, the signature into tensor maps.
+One record for the left operand's values and one for the dense operand; the generator turns them into copies and products, the
+signature into tensor maps.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Literal
 
 from louver.compile.plan.schedule import Schedule
 from louver.formats.dtypes import element_type
+from louver.ir.product import Selection
 from louver.isa.prepack import WORDS, columns_per_load
 from louver.isa.targets import WARPGROUP_THREADS
 from louver.isa.tensormap import SwizzleBytes
@@ -58,25 +59,25 @@ class OperandLayout:
         """Bytes of the operand's tile in a stage."""
         return self.box_bytes * self.copies
 
+    def offset(self, column: int) -> int:
+        """Bytes from the tile's start to stored column `column` along K."""
+        if self.major == "mn":
+            return column * self.box[0] * self.element_bytes
+        box, inside = divmod(column, self.box[0])
+        return box * self.box_bytes + inside * self.element_bytes
 
-def values_layout(schedule: Schedule, element: str) -> OperandLayout:
-    """The sparse operand's values: K-major, half of tile_k elements a row."""
-    size = element_type(element).bits // 8
-    inner = schedule.tile.k // 2
-    span = inner * size
-    if span not in (32, 64, 128):
-        raise ValueError(f"a row of stored values must fill a swizzle span of 32, 64 or 128 bytes, got {span}")
-    return OperandLayout((inner, schedule.tile.m), 1, (0, 0), span, size, "k")
+
+def values_layout(schedule: Schedule, element: str, selection: Selection) -> OperandLayout:
+    """The left operand's values: rows along K, of which a lifted one stores half."""
+    stored = schedule.tile.k // (2 if selection == "lifted" else 1)
+    return _k_major(stored, schedule.tile.m, element)
 
 
 def dense_layout(schedule: Schedule, element: str, major: Literal["k", "mn"]) -> OperandLayout:
     """The dense operand: boxes of one swizzle span, side by side along K (K-major) or along N (MN-major)."""
-    size = element_type(element).bits // 8
     if major == "k":
-        inner = min(schedule.tile.k, SPAN // size)
-        return OperandLayout(
-            (inner, schedule.tile.n), schedule.tile.k // inner, (inner, 0), _span(inner * size), size, "k"
-        )
+        return _k_major(schedule.tile.k, schedule.tile.n, element)
+    size = element_type(element).bytes
     if size != 2:
         raise ValueError(f"wgmma transposes 16-bit operands only, got {element}: give the dense operand K-major")
     inner = min(schedule.tile.n, SPAN // size)
@@ -90,6 +91,13 @@ def dense_layout(schedule: Schedule, element: str, major: Literal["k", "mn"]) ->
     )
 
 
+def _k_major(columns: int, rows: int, element: str) -> OperandLayout:
+    """Rows along K, in boxes of one swizzle span side by side."""
+    size = element_type(element).bytes
+    inner = min(columns, SPAN // size)
+    return OperandLayout((inner, rows), columns // inner, (inner, 0), _span(inner * size), size, "k")
+
+
 def metadata_words(schedule: Schedule, element: str) -> int:
     """Metadata words that a thread loads at a time, for 64 rows, and finds together in the prepacked array: the four of a
     16-byte load from global memory, or those of one K step where a stage holds them.
@@ -99,9 +107,9 @@ def metadata_words(schedule: Schedule, element: str) -> int:
     return schedule.tile.k * WORDS // columns_per_load(element)
 
 
-def metadata_bytes(schedule: Schedule, element: str) -> int:
+def metadata_bytes(schedule: Schedule, element: str, selection: Selection) -> int:
     """Bytes of metadata in a stage, all rows of the tile; 0 where stages hold none."""
-    if schedule.ring.metadata == "global":
+    if selection != "lifted" or schedule.ring.metadata == "global":
         return 0
     return schedule.tile.m // 64 * WARPGROUP_THREADS * 4 * metadata_words(schedule, element)
 

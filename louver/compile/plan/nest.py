@@ -19,7 +19,6 @@ from louver.compile.canonical.fuse_gated_pair import GATED_MARK
 from louver.compile.conditions import conditions
 from louver.compile.plan.read_epilogue import Axes, Axis, EpilogueReader, find_sum
 from louver.compile.plan.trace import ONLY, Block, Chosen, Position, Trace
-from louver.formats.pattern import Pattern
 from louver.ir.conditions import Split
 from louver.ir.polynomial import Polynomial, Size
 from louver.ir.product import (
@@ -261,8 +260,6 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
     precision = "tf32" if dot.input_precision is None else dot.input_precision.data
     if a.element == "f32" and precision != "tf32":
         raise unsupported("a product of f32 multiplies as tf32: pass input_precision='tf32'", dot)
-    if a.pattern is not None and Pattern.parse(a.pattern).length > 1:
-        raise unsupported(f"products of vectors, {a.pattern}, have no kernel yet: prune single elements to 2:4", dot)
     _check_starts(trace, dot, (m, a.extent, tile_m), (n, b.extent, tile_n))
     if m.axis is not None and m.axis == n.axis:
         raise unsupported("rows and columns of tiles must be numbered by different axes of the grid", dot)

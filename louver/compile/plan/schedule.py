@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from louver.formats.pattern import Pattern
+from louver.ir.product import selection_of
 from louver.isa.targets import Target
 
 STEPS = (64, 128)
@@ -223,12 +226,12 @@ def accumulator_registers(schedule: Schedule, accumulator: str, *, promoted: boo
     return schedule.blocks * columns * (2 if promoted else 1)
 
 
-def check_registers(schedule: Schedule, accumulator: str, target: Target, *, promoted: bool) -> None:
+def check_registers(schedule: Schedule, accumulator: str, target: Target, *, promoted: bool, lists: int = 0) -> None:
     """Raises ValueError for sums that a consumer's registers cannot hold. Targets that share out no registers are not checked."""
     if not target.setmaxnreg_step:
         return
     needed = accumulator_registers(schedule, accumulator, promoted=promoted) + WORKING_REGISTERS
-    _, held = register_split(schedule, target)
+    _, held = register_split(schedule, target, lists=lists)
     if needed > min(held, target.registers_per_thread):
         kind = f"promoted {accumulator}" if promoted else accumulator
         raise ValueError(
@@ -237,13 +240,38 @@ def check_registers(schedule: Schedule, accumulator: str, target: Target, *, pro
         )
 
 
-def register_split(schedule: Schedule, target: Target) -> tuple[int, int]:
+def list_rows(pattern: str, schedule: Schedule) -> int:
+    """Rows of a left operand of vectors N:M@L that share a list of rows of the dense operand: the tile's, or as many of them as make whole
+    windows, where these are whole warpgroups' rows.
+    """
+    rows = math.gcd(Pattern.parse(pattern).length, schedule.tile.m)
+    return schedule.tile.m if rows % (schedule.tile.m // schedule.roles.consumers) else rows
+
+
+def lists_of(pattern: str | None, schedule: Schedule) -> int:
+    """Lists of rows of the dense operand that a tile has, each with rows of its own in a stage; 0 where nothing is gathered."""
+    if pattern is None or selection_of(pattern) != "indexed":
+        return 0
+    return schedule.tile.m // list_rows(pattern, schedule)
+
+
+GATHERING_REGISTERS = 28
+"""Registers of a producer's thread that gathers, beside entries of lists and places of a stage: addresses, sizes."""
+
+GATHERED_LINES = 16
+"""Lines of a stage that a producer warpgroup fills at a time: 8 threads a line of 128 bytes."""
+
+
+def register_split(schedule: Schedule, target: Target, *, lists: int = 0) -> tuple[int, int]:
     """setmaxnreg targets (producer, consumer): the CTA's registers shared out so that consumers hold their accumulators.
 
+    lists: of rows to gather, in a tile. All threads of the producer copy then, in place of one that begins copies.
     A CTA begins with as many registers a thread as all of its threads can have, in whole steps; more there are not to share.
     """
     step = target.setmaxnreg_step
     entry = target.registers_per_sm // schedule.roles.threads // step * step
     producer = target.setmaxnreg_min
+    if lists:
+        producer = -(-(GATHERING_REGISTERS + (lists + 1) * schedule.tile.k // GATHERED_LINES) // step) * step
     consumer = (entry * (1 + schedule.roles.consumers) - producer) // schedule.roles.consumers
     return producer, min(target.setmaxnreg_max, consumer // step * step)

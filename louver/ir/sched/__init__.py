@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.ir import Dialect
 
-from louver.ir.sched import epilogue, ops, staged, types
+from louver.ir.sched import epilogue, gathered, ops, staged, types
 
 SCHED = Dialect(
     "sched",
@@ -27,6 +27,9 @@ SCHED = Dialect(
         staged.OneThreadOp,
         staged.CopyMetadataOp,
         staged.ReadMetadataOp,
+        gathered.LoadRowsOp,
+        gathered.GatherOp,
+        gathered.ProxyFenceOp,
         ops.MmaFenceOp,
         ops.MmaOp,
         ops.MmaCommitOp,

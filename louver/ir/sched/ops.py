@@ -300,10 +300,10 @@ class MmaFenceOp(IRDLOperation):
 
 @irdl_op_definition
 class MmaOp(IRDLOperation):
-    """One sparse warpgroup product on the stage in hand, `a_offset` and `b_offset` bytes in.
+    """One warpgroup product on the stage in hand, `a_offset` and `b_offset` bytes in.
 
-    block: which 64 rows of the warpgroup. set, word, selector: its metadata register. fresh: what the accumulators hold is
-    not added to.
+    block: which 64 rows of the warpgroup. set, word, selector: its metadata register, of a sparse one. fresh: what the accumulators
+    hold is not added to.
     """
 
     name = "sched.mma"
@@ -312,14 +312,18 @@ class MmaOp(IRDLOperation):
     b = prop_def(SymbolNameConstraint())
     b_offset = prop_def(IntegerAttr[I32])
     block = prop_def(IntegerAttr[I32])
-    set = prop_def(IntegerAttr[I32])
-    word = prop_def(IntegerAttr[I32])
-    selector = prop_def(IntegerAttr[I32])
+    set = opt_prop_def(IntegerAttr[I32])
+    word = opt_prop_def(IntegerAttr[I32])
+    selector = opt_prop_def(IntegerAttr[I32])
     fresh = opt_prop_def(UnitAttr)
     assembly_format = (
-        "$a `plus` $a_offset `,` $b `plus` $b_offset `block` $block `metadata` $set"
-        " `word` $word `selector` $selector (`fresh` $fresh^)? attr-dict"
+        "$a `plus` $a_offset `,` $b `plus` $b_offset `block` $block (`metadata` $set^"
+        " `word` $word `selector` $selector)? (`fresh` $fresh^)? attr-dict"
     )
+
+    def verify_(self) -> None:
+        if len({self.set is None, self.word is None, self.selector is None}) > 1:
+            raise VerifyException("a metadata register has a set, a word and a selector, got some of them")
 
 
 @irdl_op_definition

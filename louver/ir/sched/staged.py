@@ -21,9 +21,10 @@ from louver.ir.sched.types import PointerType
 
 @irdl_op_definition
 class OneThreadOp(IRDLOperation):
-    """The warpgroup's first thread runs the region, which begins copies; the others go on to the wait for them that follows.
+    """The warpgroup's first thread runs the region, which begins copies; the others go on, to the wait for them if they use them.
 
-    That wait is part of the rule: what the one thread has waited for, the others know when the copies that came after have arrived.
+    Where the one thread waits for something, that wait is part of the rule: the others know of it when the copies that came after
+    have arrived.
     """
 
     name = "sched.one_thread"
@@ -32,6 +33,8 @@ class OneThreadOp(IRDLOperation):
     assembly_format = "$body attr-dict"
 
     def verify_(self) -> None:
+        if not any(isinstance(op, ops.AcquireOp | ops.WaitOp) for op in self.body.block.ops):
+            return
         expected = {op.barriers.data for op in self.body.block.ops if isinstance(op, ops.ExpectOp)}
         following = self.next_op
         if not isinstance(following, ops.WaitOp) or following.barriers.data not in expected:

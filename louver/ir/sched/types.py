@@ -108,23 +108,25 @@ class SizeType(ParametrizedAttribute, TypeAttribute):
 
 @irdl_attr_definition
 class WgmmaAttr(ParametrizedAttribute):
-    """The warpgroup product that a kernel issues: n and element types as `louver.isa.wgmma.Wgmma` has them."""
+    """The warpgroup product that a kernel issues: n, element types and more as `louver.isa.wgmma.Wgmma` has them."""
 
     name = "sched.wgmma"
     n: IntAttr
     a: StringAttr
     b: StringAttr
     d: StringAttr
+    sparse: IntAttr
     transpose_b: IntAttr
 
     @classmethod
     def of(cls, instruction: Wgmma) -> WgmmaAttr:
-        """The attribute that names `instruction` (sparse, selector apart)."""
+        """The attribute that names `instruction` (selector apart)."""
         return cls(
             IntAttr(instruction.n),
             StringAttr(instruction.a),
             StringAttr(instruction.b),
             StringAttr(instruction.d),
+            IntAttr(int(instruction.sparse)),
             IntAttr(int(instruction.transpose_b)),
         )
 
@@ -135,7 +137,7 @@ class WgmmaAttr(ParametrizedAttribute):
             a=self.a.data,
             b=self.b.data,
             d=self.d.data,
-            sparse=True,
+            sparse=bool(self.sparse.data),
             transpose_b=bool(self.transpose_b.data),
             selector=selector,
         )

@@ -270,5 +270,7 @@ def _verify_sparse(a: AnyTensor, b: AnyTensor, d: AnyTensor, k: int) -> None:
         if k % kept.group:
             raise VerifyException(f"{kept.pattern} needs K to be a multiple of {kept.group}, got K = {k}")
         rows = operand.get_shape()[0 if operand is a else 1]
-        if rows % kept.length:
-            raise VerifyException(f"{kept.pattern} needs rows to be a multiple of {kept.length}, got {rows}")
+        if rows % kept.length and kept.length % rows:
+            raise VerifyException(
+                f"{kept.pattern} needs rows to be a multiple of {kept.length}, or to divide it, got {rows}"
+            )

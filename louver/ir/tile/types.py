@@ -80,12 +80,14 @@ VECTOR_ELEMENTS = ("f32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8")
 
 
 def vector_format(name: str) -> SparseFormat | None:
-    """The format of a vector pattern, written as `louver.formats.pattern` writes it ("2:4@16"); None for any other text."""
+    """The format of a vector pattern, written as `louver.formats.pattern` writes it ("2:4@16", "2:8"); None for any other text, those of
+    patterns that the hardware multiplies too.
+    """
     try:
         pattern = Pattern.parse(name)
     except ValueError:
         return None
-    if pattern.length == 1 or str(pattern) != name:
+    if str(pattern) != name or any(format_.pattern == name for format_ in FORMATS.values()):
         return None
     return SparseFormat(name, pattern.m, VECTOR_ELEMENTS, pattern.length)
 

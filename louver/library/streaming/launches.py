@@ -19,9 +19,8 @@ from louver.formats.prune import check_method, check_transposable
 from louver.formats.rows import normal_axis
 from louver.formats.tensor import ROW_ALIGNMENT
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
-from louver.isa.prepack import prepacked_shape
 from louver.library.streaming.matrices import Shape, Steps, access, matrices
-from louver.library.streaming.record import MAX_GROUP, Layout, Streaming, Tiling
+from louver.library.streaming.record import Layout, Streaming, Tiling
 from louver.runtime.arrays import ArrayView, overlaps
 from louver.runtime.built import load_built
 from louver.runtime.driver import is_capturing
@@ -254,10 +253,6 @@ class _Call:
                     f"both arrays are of one shape, type and device, got {element} {list(view.shape)} on cuda:{view.device} and "
                     f"{each.element} {list(each.shape)} on cuda:{each.device}"
                 )
-        if kept.m > MAX_GROUP:
-            raise ValueError(
-                f"on a GPU groups have at most {MAX_GROUP} elements, got {kept}: copy the array to the host, for the same function"
-            )
         if not view.shape:
             raise ValueError("a sparse tensor has at least one dimension, got a scalar: give an array")
         number = normal_axis(axis, len(view.shape))
@@ -341,10 +336,3 @@ def _check_out(source: ArrayView, out: ArrayView) -> None:
 def _check_written(out: ArrayView) -> None:
     if not out.writable:
         raise ValueError("the output cannot be written: it is read-only, or its elements overlap: give another array")
-
-
-def metadata_bytes(shape: tuple[int, int, int], element: str | ElementType) -> int:
-    """Bytes of prepacked metadata. shape: as `prepack_into` has it."""
-    entries, rows, size = shape
-    blocks, loads, threads, words = prepacked_shape(rows, size, "tf32" if element_type(element).bits == 32 else element)
-    return 4 * entries * blocks * loads * threads * words

@@ -75,6 +75,14 @@ PROBLEMS = {
     ),
     "linear-ranges": (Problem("linear", bias="row"), Schedule.of(tile_n=16, stages=3, work="ranges")),
     "matmul-int8": (Problem("matmul", "s8", "u8", "s32", bias="row"), Schedule.of(tile_n=48, tile_k=128)),
+    "matmul-dense": (
+        Problem("matmul", pattern=None, b_layout="n_major"),
+        Schedule.of(tile_n=64, tile_k=128, stages=3),
+    ),
+    "matmul-gathered": (
+        Problem("matmul", "bf16", "bf16", "bf16", pattern="2:8@64", b_layout="n_major"),
+        Schedule.of(tile_n=64, stages=3),
+    ),
 }
 
 
@@ -109,12 +117,14 @@ def test_stages_do_not_overlap_and_bytes_add_up(name: str) -> None:
         assert start + size <= following
     assert spans[-1][0] + spans[-1][1] == kernel.shared_bytes.value.data
     full = next(op for op in barriers if op.sym_name.data == "full")
-    # One row of the sparse tile holds half its columns; the dense tile all of them.
-    stored = schedule.tile.k * (schedule.tile.m // 2 + schedule.tile.n)
+    # One row of a 2:4 tile holds half its columns, others all of them; of gathered rows no bytes are announced.
+    columns = 0 if problem.gathers else schedule.tile.n
+    stored = schedule.tile.k * (schedule.tile.m // (2 if problem.pattern == "2:4" else 1) + columns)
     expected = stored * element_type(problem.a).bytes
     if schedule.ring.metadata == "stage":
         expected += schedule.tile.m * schedule.tile.k // 8
     assert full.transaction_bytes.value.data == expected
+    assert full.arrivals.value.data == (129 if problem.gathers else 1)
     empty = next(op for op in barriers if op.sym_name.data == "empty")
     assert empty.arrivals.value.data == 4 * schedule.roles.consumers
     invited = [op.arrivals.value.data for op in barriers if op.sym_name.data == "invited"]
@@ -151,10 +161,12 @@ def test_a_schedule_has_tiles_of_its_own() -> None:
     )
 
 
-def test_a_dense_left_operand_is_refused() -> None:
+def test_a_left_operand_that_no_unit_multiplies_is_refused() -> None:
     nest = nest_of(Problem(), Schedule())
-    with pytest.raises(ValueError, match="must be 2:4 sparse .* got pattern None"):
-        generate(replace(nest, a=replace(nest.a, pattern=None)), Schedule(), SM_90A)
+    with pytest.raises(ValueError, match="the left operand must have K contiguous, got M contiguous in a"):
+        generate(replace(nest, a=replace(nest.a, k_major=False)), Schedule(), SM_90A)
+    with pytest.raises(ValueError, match="products take the pattern 2:4 .* got 1:2"):
+        generate(replace(nest, a=replace(nest.a, pattern="1:2")), Schedule(), SM_90A)
 
 
 def test_stages_that_do_not_fit_are_refused() -> None:

@@ -20,6 +20,7 @@ from louver.compile.plan.schedule import Schedule
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem, Tile
 from louver.ir.sched import ops, staged
+from louver.ir.sched.gathered import GatherOp, LoadRowsOp, ProxyFenceOp
 from louver.isa.targets import SM_90A
 from louver.library.configure import TILE_N, choose
 from louver.library.tuned import tables
@@ -35,6 +36,8 @@ PROBLEMS = {
     "s8": Problem("matmul", "s8", "s8", "s32"),
     "f16-sums": Problem("linear", accumulate="f16"),
     "promoted": Problem("linear", "e4m3", "e4m3", accumulate="promoted"),
+    "dense": Problem("linear", pattern=None),
+    "indexed": Problem("matmul", pattern="2:8@64", b_layout="n_major"),
 }
 
 
@@ -288,6 +291,34 @@ MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
     ),
     "ranges: no release": (RANGES, drop(ops.ReleaseOp, 1), "every wait ends"),
 }
+
+
+GATHERED: dict[str, tuple[Callable[[ops.KernelOp], None], str]] = {
+    "no proxy fence": (
+        drop(ProxyFenceOp),
+        "only after a proxy fence behind the wait for it, got stage 0 of @b with none",
+    ),
+    "no wait": (drop(ops.WaitOp), "reads a stage only after its bytes have arrived, got stage 0"),
+    "no acquire": (drop(ops.AcquireOp), "only when it knows that the one before has ended|has been waited for"),
+    "no gather": (drop(GatherOp), "every wait ends, .* stage 0 of @full with 1 of 129 arrivals"),
+    "no entries": (drop(LoadRowsOp, 1), "takes the entries of its own step, got none"),
+    "entries of one step alone": (drop(LoadRowsOp), "takes the entries of its own step, got those of tile 0, step 0"),
+    "entries too far ahead": (set_number(LoadRowsOp, "ahead", 2), "its own step, got those of tile 0, step 2"),
+    "too few arrivals": (add("full", "arrivals", -1), "no more, got 128 of 128|gets the arrivals"),
+    "no next tile": (drop(ops.NextTileOp), "its own step, got those of tile 0"),
+}
+
+
+@pytest.mark.parametrize("name", GATHERED)
+def test_a_broken_gather_is_refused(name: str) -> None:
+    change, message = GATHERED[name]
+    module = assigned(PROBLEMS["indexed"], Schedule.of(tile_n=64, stages=4))
+    check_protocol(module)
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    change(kernel)
+    with pytest.raises(ValueError, match=message):
+        check_protocol(module)
 
 
 @pytest.mark.parametrize("name", MUTATIONS)

@@ -18,7 +18,7 @@ import pytest
 import louver
 from louver.compile.plan.layout import metadata_words
 from louver.formats.tensor import SparseTensor
-from louver.library.forms import Metadata, TileMetadata, Values, on_device, tile_values
+from louver.library.forms import GatheredValues, Metadata, RowLists, TileMetadata, Values, on_device, tile_values
 from louver.library.state import TensorState
 from louver.library.streaming.launches import COUNTER_BYTES
 from louver.runtime.arrays import view
@@ -302,7 +302,7 @@ def test_derived_forms_are_the_ones_that_numpy_defines(
     wide = np.full((s.rows, 512), 77).astype(s.dtype.numpy)[:, : s.kept]
     wide[...] = s.values
     apart = replace(s, values=on_gpu(wide), indices=on_gpu(s.indices))
-    for form in (*FORMS, TileMetadata(dtype), tile_values(s)):
+    for form in (*FORMS, TileMetadata(dtype), tile_values(s), GatheredValues(64), RowLists(64)):
         expected = form.host(s)
         assert expected.nbytes == form.nbytes(s)
         for t in (tight, apart):
@@ -571,7 +571,7 @@ def test_threads_derive_a_form_once(gpu: FakeGpu, torch: FakeTorch, s: SparseTen
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({each.metadata for each in found}) == 1 and len(gpu.launches) == 1
+    assert len({each.positions for each in found}) == 1 and len(gpu.launches) == 1
 
 
 def test_eight_bit_floats_are_their_own_types(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:

@@ -45,10 +45,12 @@ def call(kernel: JitKernel, known: dict[str, Any], grid: Any = GRID) -> None:
 
 def test_a_launch_binds_what_the_kernel_reads(gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor) -> None:
     torch.stream = 77
-    known = arguments(s)
-    call(kept_kernel("made_descriptors"), known)
+    known, kernel = arguments(s), kept_kernel("made_descriptors")
+    call(kernel, known)
     (launch,) = gpu.launches
-    assert launch.stream == 77 and launch.grid == 4
+    schedule = kernel.explain(**known).schedule
+    assert schedule is not None
+    assert launch.stream == 77 and launch.grid == -(-M // schedule.tile.m) * -(-N // schedule.tile.n)
     read = launch.arguments
     assert (read["M"], read["N"], read["K"]) == (M, N, K)
     assert read["b_map"] == Map(known["b"].address, K, N, K * 2)
@@ -297,7 +299,9 @@ def test_operands_that_bulk_copies_cannot_read_go_to_register_tiles(
     encoded = len(gpu.calls)
     call(kernel, known)
     assert [name for name, _ in gpu.calls[encoded:]] == ["cuLaunchKernel"]
-    with pytest.raises(ValueError, match="reads 'b' by bulk copies, .* multiples of 16 bytes, .* 514 bytes apart: pad"):
+    with pytest.raises(
+        ValueError, match="copies 'b' in pieces of 16 bytes, .* multiples of 16 bytes, .* 514 bytes apart: pad"
+    ):
         kept_kernel("made_descriptors", stages=3)[GRID](**known)
 
 
@@ -357,9 +361,9 @@ def test_gate_and_up_become_one_operand_once(
 
 def test_hints_make_another_kernel(gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor) -> None:
     known = arguments(s)
-    for hints in ({}, {"consumers": 1}, {"stages": 3}, {}):
+    for hints in ({}, {"consumers": 2}, {"stages": 3}, {}):
         kept_kernel("made_descriptors", **hints)[GRID](**known)
-    assert [launch.kernel.kernel.threads for launch in gpu.launches] == [384, 256, 384, 384]
+    assert [launch.kernel.kernel.threads for launch in gpu.launches] == [256, 384, 384, 256]
     assert len(_loaded()) == 3
     kept_kernel("made_descriptors")[GRID](**known, stages=3, num_stages=3, num_warps=8)
     assert gpu.launches[-1].kernel.signature.shared_bytes == gpu.launches[2].kernel.signature.shared_bytes

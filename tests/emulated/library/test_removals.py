@@ -20,6 +20,7 @@ from louver.ptx.assembler import assemble
 from louver.ptx.module import Inst, Kernel, Module
 from louver.ptx.printer import print_module
 from support.compiled import compiled_product
+from support.gathered import vectors
 from support.removal import ORDERS, removals, survey, undetected, work_removals
 
 pytestmark = pytest.mark.sampled(7)
@@ -47,6 +48,17 @@ STRUCTURES = {
         Problem("matmul"),
         Schedule.of(tile_n=64, tile_k=128, stages=2, cluster=2, metadata="barrier"),
         2,
+    ),
+    "dense": (Problem("matmul", pattern=None, b_layout="n_major"), Schedule.of(tile_n=64, tile_k=128, stages=2), 1),
+    "gathered": (
+        Problem("matmul", pattern="2:8@128", b_layout="n_major"),
+        Schedule.of(tile_n=16, tile_k=128, stages=2),
+        1,
+    ),
+    "gathered-two-lists": (
+        Problem("matmul", pattern="2:8@64", b_layout="n_major"),
+        Schedule.of(tile_n=64, stages=3, store="bulk"),
+        1,
     ),
     "ranges": (Problem("linear", bias="row"), Schedule.of(tile_n=16, stages=3, work="ranges"), 2),
     "ranges-bulk": (Problem("matmul"), Schedule.of(tile_n=64, stages=2, cluster=2, store="bulk", work="ranges"), 4),
@@ -79,13 +91,16 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator, coun
         ]
     for steps, ranges in cuts[:count]:
         k = schedule.tile.k * steps - columns + 8
+        if compiled.nest.a.selection == "indexed":
+            # So many columns are kept of four times as many.
+            k *= 4
         numpy = element_type(compiled.nest.a.element).numpy
         w = rng.integers(-4, 5, (m, k)).astype(numpy)
-        s = louver.compress(louver.prune(w, "2:4"), "2:4")
+        s, w = left_operand(rng, compiled, w)
         x = rng.integers(-4, 5, (n, k)).astype(numpy)
         has_bias = any(parameter.name == "bias" for parameter in compiled.signature.parameters)
         bias = rng.integers(-4, 5, m).astype(np.float16) if has_bias else None
-        y = reference.product(s.dense(), x.T, bias, element_type(compiled.nest.store.element).numpy)
+        y = reference.product(w, x.T, bias, element_type(compiled.nest.store.element).numpy)
         dense = x if compiled.nest.b.k_major else np.ascontiguousarray(x.T)
         problems.append((s, dense, bias, ranges, y.T if compiled.nest.store.transposed else y))
 
@@ -96,6 +111,18 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator, coun
             assert np.array_equal(got, expected), "the result is wrong"
 
     return attempt
+
+
+def left_operand(rng: np.random.Generator, compiled: CompiledProduct, w: np.ndarray):
+    """What the product takes of `w`, and what that means as a matrix."""
+    pattern = compiled.nest.a.pattern
+    if pattern is None:
+        return w, w
+    if pattern == "2:4":
+        s = louver.compress(louver.prune(w, pattern), pattern)
+        return s, s.dense()
+    given = vectors(rng, *w.shape, pattern, element_type(w.dtype).name)
+    return given.rows(compiled.schedule), given.a
 
 
 @pytest.mark.parametrize("name", STRUCTURES)

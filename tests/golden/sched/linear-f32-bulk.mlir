@@ -1,5 +1,5 @@
 builtin.module {
-  sched.kernel @linear params ["a_map", "b_map", "metadata", "d_map", "M", "N", "K"] threads 384 cluster 1 tile [128 : i32, 256 : i32, 64 : i32] mma <#builtin.int<256>, "f16", "f16", "f32", #builtin.int<0>> shared_bytes 229440 {
+  sched.kernel @linear params ["a_map", "b_map", "metadata", "d_map", "M", "N", "K"] threads 384 cluster 1 tile [128 : i32, 256 : i32, 64 : i32] mma <#builtin.int<256>, "f16", "f16", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 229440 {
   ^bb0(%a_map: !sched.map<"a", [32, 128], 2, 64>, %b_map: !sched.map<"b", [64, 256], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d_map: !sched.map<"d", [32, 64], 4, 128>, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>):
     sched.ring @a stages 4 bytes 8192 offset 0
     sched.ring @b stages 4 bytes 32768 offset 32768

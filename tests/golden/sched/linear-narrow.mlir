@@ -1,5 +1,5 @@
 builtin.module {
-  sched.kernel @linear params ["a_map", "b_map", "metadata", "d", "M", "N", "K", "pitch"] threads 384 cluster 1 tile [128 : i32, 8 : i32, 64 : i32] mma <#builtin.int<8>, "f16", "f16", "f32", #builtin.int<0>> shared_bytes 73856 {
+  sched.kernel @linear params ["a_map", "b_map", "metadata", "d", "M", "N", "K", "pitch"] threads 384 cluster 1 tile [128 : i32, 8 : i32, 64 : i32] mma <#builtin.int<8>, "f16", "f16", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 73856 {
   ^bb0(%a_map: !sched.map<"a", [32, 128], 2, 64>, %b_map: !sched.map<"b", [64, 8], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f32">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>):
     sched.ring @a stages 8 bytes 8192 offset 0
     sched.ring @b stages 8 bytes 1024 offset 65536

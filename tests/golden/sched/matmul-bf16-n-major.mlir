@@ -1,5 +1,5 @@
 builtin.module {
-  sched.kernel @matmul params ["a_map", "b_map", "metadata", "d", "M", "N", "K", "pitch"] threads 384 cluster 2 tile [128 : i32, 256 : i32, 128 : i32] mma <#builtin.int<256>, "bf16", "bf16", "f32", #builtin.int<1>> shared_bytes 163888 {
+  sched.kernel @matmul params ["a_map", "b_map", "metadata", "d", "M", "N", "K", "pitch"] threads 384 cluster 2 tile [128 : i32, 256 : i32, 128 : i32] mma <#builtin.int<256>, "bf16", "bf16", "f32", #builtin.int<1>, #builtin.int<1>> shared_bytes 163888 {
   ^bb0(%a_map: !sched.map<"a", [64, 128], 2, 128>, %b_map: !sched.map<"b", [64, 128], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f32">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>):
     sched.ring @a stages 2 bytes 16384 offset 0
     sched.ring @b stages 2 bytes 65536 offset 32768

@@ -1,5 +1,5 @@
 builtin.module {
-  sched.kernel @matmul params ["a_map", "b_map", "metadata", "d", "bias", "M", "N", "K", "pitch"] threads 384 cluster 1 tile [128 : i32, 48 : i32, 128 : i32] mma <#builtin.int<48>, "s8", "u8", "s32", #builtin.int<0>> shared_bytes 71760 {
+  sched.kernel @matmul params ["a_map", "b_map", "metadata", "d", "bias", "M", "N", "K", "pitch"] threads 384 cluster 1 tile [128 : i32, 48 : i32, 128 : i32] mma <#builtin.int<48>, "s8", "u8", "s32", #builtin.int<1>, #builtin.int<0>> shared_bytes 71760 {
   ^bb0(%a_map: !sched.map<"a", [64, 128], 1, 64>, %b_map: !sched.map<"b", [128, 48], 1, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "s32">, %bias: !sched.ptr<"bias", "s32">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>):
     sched.ring @a stages 5 bytes 8192 offset 0
     sched.ring @b stages 5 bytes 6144 offset 40960

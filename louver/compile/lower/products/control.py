@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 from xdsl.ir import Block
 
-from louver.compile.lower.products import bulk_store, operands, ranges
+from louver.compile.lower.products import bulk_store, gather, operands, ranges
 from louver.compile.lower.products.batch_indices import entries_of, load_entry
 from louver.compile.lower.products.state import Lowering, Origin, RolePosition, TileState, TileWalk
 from louver.ir.sched import ops, staged
@@ -28,7 +28,8 @@ def enter(low: Lowering) -> None:
         named["rank"] = k.special("%cluster_ctarank")
     tile_m, tile_n, tile_k = low.tile
     sizes = low.sizes
-    named["steps"] = k.shr(k.add(sizes["K"], tile_k - 1), tile_k.bit_length() - 1)
+    # Lists name the rows of K that are summed, so many of them.
+    named["steps"] = k.shr(k.add(sizes.get("kept", sizes["K"]), tile_k - 1), tile_k.bit_length() - 1)
     rows = tile_m * low.cluster
     named["tiles_m"] = k.div(k.add(sizes["M"], rows - 1), rows)
     named["tiles_n"] = k.div(k.add(sizes["N"], tile_n - 1), tile_n)
@@ -67,7 +68,7 @@ def lower_role(low: Lowering, role: ops.RoleOp, lower_block: LowerBlock) -> None
     inside = k.setp("lt", "u32", k.sub(low.named["warp"], first), last - first)
     with k.if_(inside, uniform=True):
         if role.registers is not None:
-            k.setmaxnreg(role.registers.value.data, "dec" if single else "inc")
+            k.setmaxnreg(role.registers.value.data, "inc" if _multiplies(role) else "dec")
         low.warpgroup = k.shr(k.sub(low.named["warp"], first), 2)
         low.warpgroups = role.warpgroups.value.data
         if single:
@@ -81,10 +82,16 @@ def lower_role(low: Lowering, role: ops.RoleOp, lower_block: LowerBlock) -> None
 def _start_role(low: Lowering, role: ops.RoleOp, lower_block: LowerBlock) -> None:
     k = low.k
     low.position = RolePosition(stage=k.mov(0), parity=k.mov(0), previous=k.mov(0))
-    if any(isinstance(inner, ops.MmaOp) for inner in role.walk()):
+    if _multiplies(role):
         tile_m, _, _ = low.tile
         operands.open_consumer(low, role, tile_m // (64 * role.warpgroups.value.data))
+    elif low.gathers is not None:
+        gather.open_gatherer(low, low.gathers)
     lower_block(role.body.block)
+
+
+def _multiplies(role: ops.RoleOp) -> bool:
+    return any(isinstance(inner, ops.MmaOp) for inner in role.walk())
 
 
 def one_thread(low: Lowering, op: staged.OneThreadOp, lower_block: LowerBlock) -> None:
@@ -123,6 +130,8 @@ def lower_tiles(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock) -> None
             loop.repeat_if(k.setp("lt", "u32", tile, total))
     if any(isinstance(inner, ops.BulkStoreOp) for inner in op.body.walk()):
         bulk_store.drain(low)
+    if low.gathers is not None and low.gathers in op.body.walk():
+        gather.drain(low)
 
 
 def next_tile(low: Lowering, op: ops.NextTileOp, lower_block: LowerBlock) -> None:
@@ -138,7 +147,8 @@ def next_tile(low: Lowering, op: ops.NextTileOp, lower_block: LowerBlock) -> Non
 def _begin(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock, at: Origin) -> None:
     if op.ahead is None:
         return
-    operands.open_tile(low, op, at)
+    if low.kernel.mma.sparse.data:
+        operands.open_tile(low, op, at)
     _bind(low, op.ahead.block, at)
     lower_block(op.ahead.block)
 

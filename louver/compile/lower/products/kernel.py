@@ -10,6 +10,7 @@ from louver.compile.lower.products import (
     bulk_store,
     combine,
     control,
+    gather,
     multiply,
     operands,
     stage_metadata,
@@ -20,6 +21,7 @@ from louver.compile.lower.products.batch_indices import entry_in_hand
 from louver.compile.lower.products.state import Barriers, Lowering, Ring
 from louver.ir.refusal import source_location
 from louver.ir.sched import ops, staged
+from louver.ir.sched.gathered import GatherOp, LoadRowsOp, ProxyFenceOp
 from louver.ir.sched.types import MapType, PointerType, SizeType
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Imm, Kernel, Module, Param
@@ -44,7 +46,8 @@ def _lower_kernel(kernel: ops.KernelOp) -> Kernel:
         dynamic_shared=kernel.shared_bytes.value.data,
     )
     rings, barriers, depth = _layout(kernel)
-    low = Lowering(kernel, builder, rings, barriers, depth)
+    gathers = next((op for op in kernel.walk() if isinstance(op, GatherOp)), None)
+    low = Lowering(kernel, builder, rings, barriers, depth, gathers)
     _load_parameters(low, names)
     control.enter(low)
     for op in kernel.body.block.ops:
@@ -177,6 +180,12 @@ def _lower_staged(low: Lowering, op: Operation) -> None:
             stage_metadata.copy(low, op)
         case staged.ReadMetadataOp():
             stage_metadata.read(low, op)
+        case LoadRowsOp():
+            gather.load_rows(low, op)
+        case GatherOp():
+            gather.gather(low, op)
+        case ProxyFenceOp():
+            low.k.fence_proxy_async()
         case _:
             _lower_arithmetic(low, op)
 

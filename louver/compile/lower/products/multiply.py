@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from louver.compile.lower.products.state import Lowering
+from louver.formats.dtypes import element_type
 from louver.ir.sched import ops
 from louver.ir.sched.types import MapType
 from louver.isa.descriptor import START_MAX, describe
 from louver.isa.swizzle import Swizzle, Tile
+from louver.isa.tensormap import SwizzleBytes
 from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
 from louver.ptx.module import Reg
 
@@ -15,13 +19,20 @@ def mma(low: Lowering, op: ops.MmaOp) -> None:
     """One warpgroup product. The tile's first product of each block ignores what the accumulators held."""
     k = low.k
     block = op.block.value.data
-    instruction = low.kernel.mma.instruction(op.selector.value.data)
+    instruction = low.kernel.mma.instruction(0 if op.selector is None else op.selector.value.data)
+    words = (
+        ()
+        if op.set is None or op.word is None
+        else (low.consumer.metadata[op.set.value.data][block][op.word.value.data],)
+    )
+    values, dense = _values_tile(low), _dense_tile(low, instruction)
+    rows = 64 * len(low.consumer.accumulators)
     k.emit(
         instruction,
         tuple(low.consumer.accumulators[block]),
-        _descriptor(low, op.a.data, _values_tile(low), op.a_offset.value.data, per_warpgroup=True),
-        _descriptor(low, op.b.data, _dense_tile(low, instruction), op.b_offset.value.data, per_warpgroup=False),
-        low.consumer.metadata[op.set.value.data][block][op.word.value.data],
+        _descriptor(low, op.a.data, values, op.a_offset.value.data, (low.warpgroup, rows * values.line_bytes)),
+        _descriptor(low, op.b.data, dense, op.b_offset.value.data, _own_rows(low, dense)),
+        *words,
         _accumulate(low, op),
     )
 
@@ -51,22 +62,32 @@ def has_entries(low: Lowering, operand: str) -> bool:
 
 
 def _values_tile(low: Lowering) -> Tile:
-    """The stored values of a stage: K-major rows of one swizzle span."""
+    """A box of a stage's stored values: K-major rows of one swizzle span."""
     kind = _map(low, "a")
-    return Tile("k", low.tile[0], kind.box.data[0].data * kind.element_bytes.data, Swizzle(kind.span))
+    return Tile("k", low.tile[0], kind.span, Swizzle(kind.span))
 
 
 def _dense_tile(low: Lowering, instruction: Wgmma) -> Tile:
-    """The dense operand of a stage: boxes of one swizzle span."""
-    kind = _map(low, "b")
+    """The dense operand of a stage: boxes of one swizzle span, or rows that lie as boxes would."""
+    span = _map(low, "b").span if low.gathers is None else cast("SwizzleBytes", low.gathers.swizzle.value.data)
+    size = element_type(instruction.b).bytes
     _, tile_n, tile_k = low.tile
     if instruction.transpose_b:
-        return Tile("mn", tile_k, tile_n * kind.element_bytes.data, Swizzle(kind.span))
-    return Tile("k", tile_n, tile_k * kind.element_bytes.data, Swizzle(kind.span))
+        return Tile("mn", tile_k, tile_n * size, Swizzle(span))
+    return Tile("k", tile_n, tile_k * size, Swizzle(span))
 
 
-def _descriptor(low: Lowering, ring_name: str, tile: Tile, offset: int, *, per_warpgroup: bool) -> Reg:
-    """A matrix descriptor: the constant fields, and the start moved to the stage in hand (its unit is 16 bytes)."""
+def _own_rows(low: Lowering, dense: Tile) -> tuple[Reg, int] | None:
+    """The number of the list that names the warpgroup's rows of the dense operand, and bytes of a list's rows; None for one list."""
+    lists = 1 if low.gathers is None else low.gathers.count.value.data
+    return None if lists == 1 else (low.k.div(low.warpgroup, low.warpgroups // lists), dense.bytes)
+
+
+def _descriptor(low: Lowering, ring_name: str, tile: Tile, offset: int, share: tuple[Reg, int] | None) -> Reg:
+    """A matrix descriptor: the constant fields, and the start moved to the stage in hand (its unit is 16 bytes).
+
+    share: number of the warpgroup's part of the stage, and bytes of a part; None where all read the same.
+    """
     k = low.k
     ring = low.rings[ring_name]
     constant = describe(tile, 0).encode()
@@ -76,9 +97,9 @@ def _descriptor(low: Lowering, ring_name: str, tile: Tile, offset: int, *, per_w
         base = k.and_(base, START_MAX)
     start = k.shr(base, 4)
     start = k.mad_lo(low.position.stage, ring.stage_bytes >> 4, start)
-    if per_warpgroup:
-        rows = 64 * len(low.consumer.accumulators)
-        start = k.mad_lo(low.warpgroup, rows * tile.line_bytes >> 4, start)
+    if share is not None:
+        number, size = share
+        start = k.mad_lo(number, size >> 4, start)
     start = k.add(start, (constant & 0xFFFFFFFF) + (ring.offset + offset >> 4))
     return k.pack_b64(start, k.mov(constant >> 32))
 

@@ -22,9 +22,10 @@ def open_consumer(low: Lowering, role: ops.RoleOp, blocks: int) -> None:
     d = low.kernel.mma.instruction().operands[0]
     low.consumer = ConsumerState(
         accumulators=[k.regs(d.type, d.count) for _ in range(blocks)],
-        metadata=[[k.regs("b32", WORDS) for _ in range(blocks)] for _ in range(SETS)],
-        metadata_addresses=k.regs("b64", blocks),
     )
+    if low.kernel.mma.sparse.data:
+        low.consumer.metadata = [[k.regs("b32", WORDS) for _ in range(blocks)] for _ in range(SETS)]
+        low.consumer.metadata_addresses = k.regs("b64", blocks)
     if any(isinstance(op, ops.PromoteOp) for op in role.walk()):
         low.consumer.promoted = [k.regs(d.type, d.count) for _ in range(blocks)]
     for block in low.consumer.accumulators:

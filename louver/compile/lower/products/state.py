@@ -9,6 +9,7 @@ from typing import NamedTuple
 from xdsl.ir import SSAValue
 
 from louver.ir.sched import ops
+from louver.ir.sched.gathered import GatherOp
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Imm, Reg
 
@@ -100,19 +101,36 @@ class TileWalk:
 
 @dataclass(slots=True)
 class ConsumerState:
-    """The registers of a consumer warpgroup: accumulators [block][register], metadata words [set][block][word], promoted sums
-    [block][register] (none where nothing is promoted).
+    """The registers of a consumer warpgroup: accumulators [block][register], metadata words [set][block][word] (none where products
+    take none), promoted sums [block][register] (none where nothing is promoted).
     """
 
     accumulators: list[list[Reg]]
-    metadata: list[list[list[Reg]]]
-    metadata_addresses: list[Reg]
+    metadata: list[list[list[Reg]]] = field(default_factory=list[list[list[Reg]]])
+    metadata_addresses: list[Reg] = field(default_factory=list[Reg])
     promoted: list[list[Reg]] = field(default_factory=list[list[Reg]])
+
+
+@dataclass(frozen=True, slots=True)
+class Gatherer:
+    """A thread's part of each list's rows in a stage: neighbouring rows from `first` on, and of each the same piece of 16 bytes of a line.
+
+    piece: its number. places: bytes from the rows' start in a stage to the piece of each row, in the first box. boxes: side by side, of
+    lines of `span` bytes, `box_bytes` each. entries: registers [list][row] with the rows of K that are copied.
+    """
+
+    first: Reg
+    piece: Reg
+    places: tuple[Reg, ...]
+    boxes: int
+    span: int
+    box_bytes: int
+    entries: tuple[tuple[Reg, ...], ...]
 
 
 @dataclass(slots=True)
 class Lowering:
-    """The state of lowering one kernel.
+    """The state of lowering one kernel. gathers: what gathers rows of the dense operand, if anything does.
 
     values: what holds each SSA value. sizes: the kernel's sizes by name. named: thread indices and counts.
     warpgroup (index in its role, one of `warpgroups`; each takes as many rows of a tile) and the states
@@ -124,6 +142,7 @@ class Lowering:
     rings: dict[str, Ring]
     barriers: dict[str, Barriers]
     stages: int
+    gathers: GatherOp | None = None
     values: dict[SSAValue, Reg | Imm] = field(default_factory=dict[SSAValue, "Reg | Imm"])
     sizes: dict[str, Reg] = field(default_factory=dict[str, Reg])
     named: dict[str, Reg] = field(default_factory=dict[str, Reg])
@@ -133,6 +152,7 @@ class Lowering:
     walk: TileWalk = field(init=False)
     tile_state: TileState = field(init=False)
     consumer: ConsumerState = field(init=False)
+    gatherer: Gatherer = field(init=False)
 
     @property
     def tile(self) -> tuple[int, int, int]:

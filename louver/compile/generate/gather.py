@@ -1,0 +1,71 @@
+"""Rows of the dense operand that lists name, as schedule IR: lists go to registers a step ahead, rows to the stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.ir import Attribute, SSAValue
+
+from louver.compile.generate.generation import Generation
+from louver.compile.plan.schedule import Schedule
+from louver.ir.product import ProductNest
+from louver.ir.sched import ops
+from louver.ir.sched.gathered import GatherOp, LoadRowsOp
+from louver.ir.sched.types import PointerType, SizeType
+from louver.isa.wgmma import TRANSPOSABLE
+
+
+def require_gatherable(nest: ProductNest, schedule: Schedule) -> None:
+    """Raises ValueError unless rows of the dense operand can be gathered for that schedule."""
+    if nest.b.k_major or nest.b.element not in TRANSPOSABLE:
+        layout = "K" if nest.b.k_major else "N"
+        raise ValueError(
+            f"rows of K are gathered from a dense operand of {' or '.join(TRANSPOSABLE)} with N contiguous, got {nest.b.element} with "
+            f"{layout} contiguous"
+        )
+    if schedule.order.cluster > 1:
+        raise ValueError(f"gathered rows are no multicast, got cluster {schedule.order.cluster}: use cluster 1")
+    if not schedule.roles.specialized:
+        raise ValueError("rows are gathered by a producer, got specialized False")
+
+
+def gathered_parameters(plan: Generation) -> dict[str, Attribute]:
+    """The kernel's parameters in place of a tensor map of the dense operand."""
+    types: dict[str, Attribute] = {
+        "lists": PointerType(StringAttr("lists"), StringAttr("s32")),
+        "b_rows": PointerType(StringAttr("b_rows"), StringAttr(plan.nest.b.element)),
+        "b_pitch": SizeType(StringAttr("b_pitch"), IntAttr(64)),
+    }
+    if plan.nest.b.batch is not None:
+        types["b_batch_pitch"] = SizeType(StringAttr("b_batch_pitch"), IntAttr(64))
+    return types
+
+
+def load_rows(
+    plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue, ahead: int
+) -> None:
+    """Entries of the tile's lists for a step."""
+    m, _, *entry = tile
+    LoadRowsOp(
+        operands=[values["lists"], m, step, [] if plan.nest.a.batch is None else entry],
+        properties={
+            "count": ops.i32_attr(plan.lists),
+            "list_rows": ops.i32_attr(plan.list_rows),
+            "ahead": ops.i32_attr(ahead),
+        },
+    )
+
+
+def gather(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue]) -> None:
+    """The rows that the entries in hand name, to the stage in hand."""
+    _, n, *entry = tile
+    GatherOp(
+        operands=[values["b_rows"], n, [] if plan.nest.b.batch is None else entry],
+        properties={
+            "count": ops.i32_attr(plan.lists),
+            "swizzle": ops.i32_attr(plan.b.swizzle),
+            "ring": StringAttr("b"),
+            "barriers": StringAttr("full"),
+        },
+    )

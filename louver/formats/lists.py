@@ -1,0 +1,113 @@
+"""Vectors N:M@L as products read them that gather rows: values, and for some rows of these together a list of rows of K.
+
+A list is longer than a window's own where its rows belong to several windows: it has the union of their rows of K, and values that a window
+does not keep are zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.formats.codes import decode
+from louver.formats.tensor import SparseTensor
+
+LIST_COLUMNS = 128
+"""Entries of which a list in memory has a multiple: those of the longest step of a product."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatheredRows:
+    """values: [M, kept]. lists: int32 [lists, pitch], the row of K that each column is multiplied with, for `list_rows` rows of
+    `values` each; K in places without one. k: rows of the dense operand.
+    """
+
+    values: NDArray[Any]
+    lists: NDArray[np.int32]
+    list_rows: int
+    k: int
+
+    @property
+    def kept(self) -> int:
+        """Columns of the values."""
+        return self.values.shape[-1]
+
+
+def gathered_rows(
+    values: NDArray[Any], windows: NDArray[np.integer], length: int, k: int, list_rows: int
+) -> GatheredRows:
+    """Lists for so many rows at a time.
+
+    values: [M, kept]. windows: [windows, kept], by window of `length` rows the row of K of each stored column; K or more in places
+    without one. Raises ValueError for sizes that do not go together, and rows that a window names twice or that are negative.
+    """
+    m, kept = values.shape
+    if windows.shape != (-(-m // length), kept):
+        raise ValueError(
+            f"{m} rows in windows of {length} have rows of K of shape {[-(-m // length), kept]}, got {list(windows.shape)}"
+        )
+    rows = np.minimum(windows, k).astype(np.int32)
+    ordered = np.sort(rows, axis=1)
+    if (ordered < 0).any() or ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] < k)).any():
+        raise ValueError("a window names rows from 0 on, each once")
+    begins = range(0, m, list_rows)
+    covered = [rows[begin // length : -(-min(begin + list_rows, m) // length)] for begin in begins]
+    if all(len(each) == 1 for each in covered):
+        return GatheredRows(values, _padded([each[0] for each in covered], k), list_rows, k)
+    unions = [np.unique(each[each < k]) for each in covered]
+    spread = np.zeros((m, max(map(len, unions))), values.dtype)
+    for begin, union in zip(begins, unions, strict=True):
+        for row in range(begin, min(begin + list_rows, m)):
+            own = rows[row // length]
+            spread[row, np.searchsorted(union, own[own < k])] = values[row, own < k]
+    return GatheredRows(spread, _padded(unions, k), list_rows, k)
+
+
+def windows_of(s: SparseTensor) -> NDArray[np.int64]:
+    """By window of `s`, sparse along its last axis, the row of K of each stored column: int64 [windows, kept]."""
+    groups, pattern = s.groups, s.pattern
+    within = np.nonzero(decode(s.indices, groups, pattern))[1].reshape(len(s.indices), s.kept)
+    return within + np.arange(s.kept) // pattern.n * pattern.m
+
+
+def gathered(s: SparseTensor, list_rows: int) -> GatheredRows:
+    """`gathered_rows` of each matrix of `s` [..., M, K], one after the other, with as many columns for all of them."""
+    entries = prod(s.shape[:-2])
+    length, k, m = s.pattern.length, s.shape[-1], s.shape[-2]
+    windows = np.split(windows_of(s), entries)
+    parts = [
+        gathered_rows(values, rows, length, k, list_rows)
+        for values, rows in zip(np.split(s.values, entries), windows, strict=True)
+    ]
+    if entries == 1:
+        return parts[0]
+    kept, pitch = max(each.kept for each in parts), max(each.lists.shape[1] for each in parts)
+    values = np.zeros((entries, m, kept), s.values.dtype)
+    lists = np.full((entries, len(parts[0].lists), pitch), k, np.int32)
+    for number, each in enumerate(parts):
+        values[number, :, : each.kept] = each.values
+        lists[number, :, : each.lists.shape[1]] = each.lists
+    return GatheredRows(values.reshape(-1, kept), lists.reshape(-1, pitch), list_rows, k)
+
+
+def describe_lists(s: SparseTensor, list_rows: int) -> str | None:
+    """By how much lists for so many rows are longer than what a window keeps; None where they are not."""
+    kept = gathered(s, list_rows).kept
+    if kept <= s.kept:
+        return None
+    return (
+        f"{list_rows} rows of a weight of {s.pattern} share a list of {kept} rows of K, where each keeps {s.kept}: the product takes "
+        f"{kept / s.kept:.2f} times as long. Vectors of a multiple of {list_rows} rows share one list"
+    )
+
+
+def _padded(lists: list[NDArray[np.int32]], k: int) -> NDArray[np.int32]:
+    pitch = -(-max(map(len, lists)) // LIST_COLUMNS) * LIST_COLUMNS
+    whole = np.full((len(lists), pitch), k, np.int32)
+    for number, each in enumerate(lists):
+        whole[number, : len(each)] = each
+    return whole

@@ -1,0 +1,51 @@
+"""Lists of rows of K, for rows of windows together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from louver.formats.lists import LIST_COLUMNS, gathered_rows
+from support.gathered import vectors
+
+
+def multiplied(gathered, b: np.ndarray) -> np.ndarray:
+    """As a product does it: for each list its rows of b, zeros in places without one."""
+    padded = np.concatenate([b, np.zeros((1, b.shape[1]))])
+    parts = []
+    for number, entries in enumerate(gathered.lists):
+        rows = gathered.values[number * gathered.list_rows : (number + 1) * gathered.list_rows]
+        parts.append(rows.astype(np.float64) @ padded[entries[: gathered.kept]])
+    return np.concatenate(parts)
+
+
+@pytest.mark.parametrize("pattern", ["2:8@128", "4:8@64", "1:16@7", "3:5@33", "3:4", "2:8@400", "255:256@96"])
+@pytest.mark.parametrize("list_rows", [64, 128, 192])
+def test_lists_give_the_product(rng: np.random.Generator, pattern: str, list_rows: int) -> None:
+    given, b = vectors(rng, 200, 301, pattern), rng.integers(-4, 5, (301, 5)).astype(np.float64)
+    made = gathered_rows(given.values, given.windows, given.pattern.length, 301, list_rows)
+    assert made.lists.shape[1] % LIST_COLUMNS == 0 and made.lists.dtype == np.int32
+    np.testing.assert_array_equal(multiplied(made, b), given.a.astype(np.float64) @ b)
+
+
+def test_a_window_s_own_list_keeps_values_and_order(rng: np.random.Generator) -> None:
+    given = vectors(rng, 256, 256, "2:8@128")
+    made = gathered_rows(given.values, given.windows, 128, 256, 64)
+    assert made.values is given.values and made.kept == 64
+    np.testing.assert_array_equal(made.lists[:, :64], np.repeat(given.windows, 2, axis=0))
+    assert (made.lists[:, 64:] == 256).all()
+
+
+def test_a_union_is_sorted_and_no_longer_than_k(rng: np.random.Generator) -> None:
+    given = vectors(rng, 128, 64, "3:4")
+    made = gathered_rows(given.values, given.windows, 1, 64, 128)
+    np.testing.assert_array_equal(made.lists[0, : made.kept], np.arange(64))
+
+
+def test_what_is_no_window_is_refused() -> None:
+    values = np.zeros((8, 4), np.float16)
+    with pytest.raises(ValueError, match=r"8 rows in windows of 4 have rows of K of shape \[2, 4\], got \[1, 4\]"):
+        gathered_rows(values, np.zeros((1, 4), np.int64), 4, 16, 64)
+    for rows in ([0, 1, 2, 2], [-1, 0, 1, 2]):
+        with pytest.raises(ValueError, match="a window names rows from 0 on, each once"):
+            gathered_rows(values, np.array([[0, 1, 2, 3], rows]), 4, 16, 64)

@@ -1,0 +1,115 @@
+"""Products of patterns that gather rows of K: what calls send to a GPU, and what they refuse."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+import louver
+from louver.formats.lists import gathered
+from louver.formats.tensor import SparseTensor
+from support.fake_gpu import FakeGpu, FakeTorch, Map, Tensor
+
+pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
+
+M, K = 70, 96
+
+
+def weight(rng: np.random.Generator, *leading: int, dtype: Any = np.float16) -> SparseTensor:
+    w = rng.standard_normal((*leading, M, K)).astype(dtype)
+    return louver.compress(louver.prune(w, "2:8"), "2:8")
+
+
+def words(address: int, shape: tuple[int, ...], kind: Any) -> np.ndarray:
+    count = int(np.prod(shape))
+    return np.array((kind * count).from_address(address)).reshape(shape)
+
+
+def stored(launched: dict[str, Any], kept: int) -> np.ndarray:
+    """The values that the launch reads."""
+    values = launched["a_map"]
+    assert isinstance(values, Map) and values.inner == kept
+    whole = words(values.address, (values.batch * values.rows, values.pitch // 2), ctypes.c_uint16)
+    return whole[:, :kept].view(np.float16)
+
+
+def test_a_matmul_gathers_from_the_caller_s_rows(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
+    s, b = weight(rng), Tensor((K, 200))
+    louver.matmul(s, b)
+    (launch,) = gpu.launches
+    given = launch.arguments
+    rows = gathered(s, 64)
+    assert (given["b_rows"], given["b_pitch"]) == (b.address, 200)
+    assert (given["M"], given["N"], given["K"], given["kept"]) == (M, 200, K, rows.kept)
+    np.testing.assert_array_equal(words(given["lists"], rows.lists.shape, ctypes.c_int32), rows.lists)
+    np.testing.assert_array_equal(stored(given, rows.kept), rows.values)
+    louver.matmul(s, b)
+    assert len(gpu.launches) == 2
+
+
+def test_tokens_are_turned_first(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
+    """In one launch, to rows of whole 16 bytes."""
+    s, x = weight(rng), Tensor((5, 7, K))
+    y = louver.linear(x, s)
+    copy, launch = gpu.launches
+    assert copy.kernel is None and y.shape == (5, 7, M)
+    assert launch.arguments["b_rows"] != x.address
+    assert (launch.arguments["N"], launch.arguments["b_pitch"]) == (35, 40)
+
+
+def test_a_matmul_s_operand_may_lie_any_way(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
+    s = weight(rng)
+    for b in (Tensor((K, 50), strides=(1, K)), Tensor((K, 50), strides=(51, 1))):
+        gpu.launches.clear()
+        louver.matmul(s, b)
+        copy, launch = gpu.launches
+        assert copy.kernel is None and launch.arguments["b_pitch"] == 56
+
+
+def test_batches(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
+    """Of dense operands, and of both."""
+    b = Tensor((3, K, 64))
+    louver.matmul(weight(rng), b)
+    louver.matmul(weight(rng, 3), b)
+    for launch in gpu.launches:
+        assert (launch.arguments["batch"], launch.arguments["b_batch_pitch"]) == (3, K * 64)
+    assert gpu.launches[1].arguments["a_map"].batch == 3
+
+
+def test_new_values_follow(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
+    s, b = weight(rng), Tensor((K, 64))
+    louver.matmul(s, b)
+    s.update_(s.values * np.float16(-2))
+    rows = gathered(s, 64)
+    np.testing.assert_array_equal(stored(gpu.launches[0].arguments, rows.kept), rows.values)
+
+
+def test_a_weight_on_the_gpu(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
+    s = weight(rng)
+    t = s.to(0)
+    louver.matmul(t, Tensor((K, 64)))
+    rows, given = gathered(s, 64), gpu.launches[-1].arguments
+    np.testing.assert_array_equal(words(given["lists"], rows.lists.shape, ctypes.c_int32), rows.lists)
+    np.testing.assert_array_equal(stored(given, rows.kept), rows.values)
+
+
+def test_the_reference_path_takes_them(rng: np.random.Generator) -> None:
+    s, b = weight(rng), rng.standard_normal((K, 9)).astype(np.float16)
+    expected = s.dense().astype(np.float64) @ b
+    np.testing.assert_allclose(louver.matmul(s, b, out_dtype="f32"), expected, atol=1e-4)
+    np.testing.assert_allclose(louver.linear(b.T, s, out_dtype="f32").T, expected, atol=1e-4)
+
+
+def test_what_cannot_be_gathered_is_refused(rng: np.random.Generator) -> None:
+    s = louver.compress(louver.prune(rng.integers(-9, 9, (8, 16)).astype(np.int8), "2:8"), "2:8")
+    with pytest.raises(ValueError, match="products of 2:8 gather rows of f16 or bf16, got s8: convert the weight"):
+        louver.matmul(s, np.zeros((16, 3), np.int8))
+    with pytest.raises(
+        ValueError, match=r"a plan reads its operand in place, .* got a linear plan: call louver\.linear"
+    ):
+        louver.plan("linear", weight(rng), n=16)
+    with pytest.raises(ValueError, match="rows of K are gathered from .* got b_layout 'k_major' for 2:8"):
+        louver.plan("matmul", weight(rng), n=16, layout="k_major")

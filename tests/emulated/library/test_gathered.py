@@ -1,0 +1,142 @@
+"""Products with vectors N:M@L on the emulator, their rows of K gathered: exact, of every structure and every class of L."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from louver.compile.plan.schedule import Schedule
+from louver.compile.products import compile_product
+from louver.emulator import Earliest, Latest, Order, Seeded
+from louver.formats.lists import GatheredRows
+from louver.frontend.problem import Problem
+from louver.isa.targets import SM_90A
+from louver.library.configure import choose
+from louver.library.emulate import emulate
+from louver.library.ranges import Ranges
+from louver.library.reference import exact_product
+from louver.ptx.assembler import assemble
+from support.gathered import vectors
+from support.products import LARGEST
+
+pytestmark = pytest.mark.sampled(10)
+
+NARROW = Schedule.of(tile_n=64, stages=3)
+
+SCHEDULES = {
+    "narrow": NARROW,
+    "spans-of-64": NARROW.changed(tile_n=32),
+    "spans-of-32": NARROW.changed(tile_n=16, stages=4),
+    "three-boxes": NARROW.changed(tile_n=192, stages=2),
+    "wide-step": NARROW.changed(tile_k=128, stages=2),
+    "two-blocks": NARROW.changed(tile_m=256, stages=2),
+    "three-consumers": NARROW.changed(tile_m=192, consumers=3),
+    "one-consumer": NARROW.changed(tile_m=64, consumers=1, stages=1, in_flight=0),
+    "bulk": NARROW.changed(store="bulk", staging=32),
+    "ranges": NARROW.changed(work="ranges"),
+}
+
+PATTERNS = ("2:8@128", "4:8@64", "1:8@192", "2:4@32", "3:5@33", "6:8", "1:16@1000")
+"""A list for a tile or for a warpgroup; unions of several windows, of parts of windows, and of almost all of K."""
+
+ORDERS: dict[str, Order] = {"earliest": Earliest(), "latest": Latest(), "seeded": Seeded(5)}
+
+
+def problem_of(pattern: str, **options: Any) -> Problem:
+    return Problem(**{"kind": "matmul", "pattern": pattern, "b_layout": "n_major", **options})
+
+
+def check(
+    rng: np.random.Generator,
+    problem: Problem,
+    sizes: tuple[int, int, int],
+    schedule: Schedule,
+    order: Order = ORDERS["seeded"],
+) -> GatheredRows:
+    m, n, k = sizes
+    assert problem.pattern is not None
+    given = vectors(rng, m, k, problem.pattern, problem.a)
+    b = rng.integers(-LARGEST, LARGEST + 1, (k, n)).astype(given.values.dtype)
+    bias = rng.integers(-LARGEST, LARGEST + 1, m).astype(given.values.dtype) if problem.bias else None
+    rows = given.rows(schedule)
+    steps, tiles = -(-rows.kept // schedule.tile.k), -(-m // schedule.tile.m) * -(-n // schedule.tile.n)
+    ranges = Ranges(tiles, 1, min(steps, 2), -(-steps // 2)) if schedule.cuts else None
+    y, report = emulate(compile_product(problem, schedule), rows, b, bias, sm_count=4, order=order, ranges=ranges)
+    assert report.products > 0
+    expected, _ = exact_product(given.a, b, bias)
+    got = y.T if problem.kind == "linear" else y
+    np.testing.assert_array_equal(got.astype(np.float64), expected.astype(y.dtype).astype(np.float64))
+    return rows
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_structure_and_pattern(rng: np.random.Generator, name: str, pattern: str) -> None:
+    check(rng, problem_of(pattern), (264, 72, 508), SCHEDULES[name])
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("pattern", ["2:8@128", "4:8@64"])
+def test_whatever_completes_first(rng: np.random.Generator, pattern: str, order: str) -> None:
+    problem = problem_of(pattern, a="bf16", b="bf16", out="f32", kind="linear", bias="row")
+    check(rng, problem, (200, 130, 1100), NARROW.changed(stages=2), ORDERS[order])
+
+
+@pytest.mark.parametrize("size", [1, 7, 9, 63, 65, 127, 129, 257])
+def test_tails(rng: np.random.Generator, size: int) -> None:
+    for sizes in ((size, 65, 300), (65, size, 300), (65, 65, size)):
+        check(rng, problem_of("3:8@64", out="f32"), sizes, NARROW.changed(stages=2))
+
+
+def test_rows_that_no_list_names_are_not_read(rng: np.random.Generator) -> None:
+    """Nor what is behind the columns of N: the first rows of K are NaN, and no window names them."""
+    given = vectors(rng, 128, 512, "2:8@64")
+    windows = np.where(given.windows < 8, given.windows + 1024, given.windows)
+    values = np.where(np.repeat(windows, 64, axis=0) >= 512, 0, given.values).astype(np.float16)
+    b = rng.integers(-4, 5, (512, 50)).astype(np.float16)
+    expected, _ = exact_product(np.where(np.arange(512) < 8, 0, given.a), b)
+    b[:8] = math.nan
+    changed = type(given)(given.pattern, values, windows, given.a)
+    y, _ = emulate(compile_product(problem_of("2:8@64"), NARROW), changed.rows(NARROW), b)
+    np.testing.assert_array_equal(y.astype(np.float64), expected)
+
+
+@pytest.mark.parametrize("batch", ["dense", "both"])
+def test_batches(rng: np.random.Generator, batch: Any) -> None:
+    problem = problem_of("2:8@64", batch=batch)
+    given = [vectors(rng, 200, 300, "2:8@64") for _ in range(2)]
+    b = rng.integers(-4, 5, (2, 300, 70)).astype(np.float16)
+    parts = [each.rows(NARROW) for each in given]
+    rows, a = parts[0], [given[0].a, given[0].a]
+    if batch == "both":
+        values, lists = np.stack([p.values for p in parts]), np.concatenate([p.lists for p in parts])
+        rows, a = GatheredRows(values, lists, rows.list_rows, 300), [each.a for each in given]
+    y, _ = emulate(compile_product(problem, NARROW), rows, b, sm_count=3)
+    for entry in range(2):
+        expected, _ = exact_product(a[entry], b[entry])
+        np.testing.assert_array_equal(y[entry].astype(np.float64), expected)
+
+
+@pytest.mark.parametrize("n", [64, 256, 4096])
+@pytest.mark.parametrize("pattern", ["4:8@128", "4:8@64", "2:8@32"])
+def test_what_the_model_chooses_assembles_without_spills(pattern: str, n: int) -> None:
+    problem = problem_of(pattern, a="bf16", b="bf16", out="bf16")
+    schedule = choose(problem, 4096, n, SM_90A, 132, aligned_output=True)
+    assembly = assemble(compile_product(problem, schedule).ptx, "sm_90a")
+    assert assembly.clean, assembly.faults
+
+
+@pytest.mark.parametrize(
+    ("changed", "rule"),
+    [
+        ({"cluster": 2}, "gathered rows are no multicast, got cluster 2"),
+        ({"specialized": False, "tile_m": 64, "consumers": 1, "stages": 1, "in_flight": 0}, "by a producer, got"),
+        ({"metadata": "stage"}, "stages hold metadata of 2:4 operands, got 'stage' for 2:8@64"),
+    ],
+)
+def test_schedules_that_cannot_gather(changed: dict[str, Any], rule: str) -> None:
+    with pytest.raises(ValueError, match=rule):
+        compile_product(problem_of("2:8@64"), NARROW.changed(**changed))

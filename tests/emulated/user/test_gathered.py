@@ -1,0 +1,60 @@
+"""Users' products with a pattern whose rows of K are gathered: by the same passes, and refused where nothing can gather."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import louver
+from louver.formats.tensor import SparseTensor
+from louver.measure.forms import bind
+from louver.user.explanation import Explanation
+from support.triton.forms.find import forms
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
+
+
+def given(name: str, rng: np.random.Generator) -> tuple[Any, Any, dict[str, Any], dict[str, np.ndarray]]:
+    """A kernel of PyTorch's, its call, and its arguments with a weight of 2:8."""
+    form = forms("pytorch")[name]
+    call = form.call(3, form.small)
+    known, outs = bind(call, sparse=True)
+    sparse = next(key for key, value in known.items() if isinstance(value, SparseTensor))
+    w = rng.integers(-4, 5, known[sparse].shape).astype(np.float16)
+    known[sparse] = louver.compress(louver.prune(w, "2:8"), "2:8")
+    return form.kernel, call, known, outs
+
+
+@pytest.mark.parametrize("name", ["mm, sparse left", "bmm, sparse left"])
+def test_a_dense_operand_k_by_n(rng: np.random.Generator, name: str) -> None:
+    kernel, call, known, outs = given(name, rng)
+    found = louver.jit(kernel).explain(**known)
+    assert isinstance(found, Explanation) and found.family == "product"
+    assert re.search(r"64 rows of a weight of 2:8 share a list of \d+ rows of K, where each keeps 34", str(found))
+    louver.jit(kernel).emulate[call.grid](**known)
+    (y,) = outs.values()
+    a, b = (known[key] for key in ("a", "b"))
+    expected = a.dense().astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_array_equal(y.astype(np.float64), expected.astype(y.dtype).astype(np.float64))
+
+
+def test_tokens_by_k_are_refused(rng: np.random.Generator) -> None:
+    kernel, call, known, _ = given("mm, sparse right", rng)
+    with pytest.raises(ValueError, match="take the patterns that the hardware multiplies, got 2:8") as caught:
+        louver.jit(kernel).emulate[call.grid](**known)
+    assert any("rows of K are gathered from a dense operand" in note for note in caught.value.__notes__)
+
+
+def test_rows_that_are_not_whole_16_bytes_are_refused(rng: np.random.Generator) -> None:
+    """A gather copies 16 bytes at a time, and there are no register tiles to go to."""
+    kernel, call, known, _ = given("mm, sparse left", rng)
+    b = known["b"]
+    wide = np.zeros((b.shape[0], b.shape[1] + 1), b.dtype)
+    wide[:, :-1] = b
+    with pytest.raises(ValueError, match="copies 'b' in pieces of 16 bytes, .* 210 bytes apart: pad the rows"):
+        louver.jit(kernel).emulate[call.grid](**{**known, "b": wide[:, :-1], "sbk": wide.shape[1]})

@@ -1,0 +1,126 @@
+"""Products whose rows of K are gathered, on the GPU: exact, of any layout and size, bitwise the same each time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import louver
+from louver.compile.plan.schedule import Schedule
+from louver.formats.dtypes import element_type
+from louver.formats.tensor import SparseTensor
+from louver.frontend.problem import Problem
+from louver.library.compiled import loaded
+from louver.library.configure import Demand
+from louver.library.launch import Launcher
+from louver.library.numerics import compare
+from louver.library.ranges import Cutting
+from louver.library.reference import exact_product
+from louver.measure.operands import placed
+from louver.measure.schedules import rows_of
+from support.device_products import filled, to_numpy, to_torch
+from support.gathered import vectors
+
+SIZES = {"whole": (512, 512, 1024), "odd": (300, 333, 1001), "narrow": (1024, 8, 2048), "one": (65, 1, 40)}
+PATTERNS = ("2:8", "6:8", "1:16")
+
+
+def weight(rng: np.random.Generator, m: int, k: int, pattern: str, dtype: str, *, normal: bool = False) -> SparseTensor:
+    w = rng.standard_normal((m, k)) if normal else rng.integers(-4, 5, (m, k))
+    w = w.astype(element_type(dtype).numpy)
+    return louver.compress(louver.prune(w, pattern), pattern)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("size", SIZES)
+def test_products_are_exact(rng: np.random.Generator, torch: Any, size: str, pattern: str, dtype: str) -> None:
+    """NaN lies around the dense operand, and between its rows."""
+    m, n, k = SIZES[size]
+    s = weight(rng, m, k, pattern, dtype)
+    b = rng.integers(-4, 5, (k, n)).astype(s.dtype.numpy)
+    expected, _ = exact_product(s.dense(), b)
+    for gap, order in ((0, (0, 1)), (-n % 8 + 8, (0, 1)), (3, (1, 0))):
+        dense = filled(b, gap=gap, order=order)
+        y = to_numpy(louver.matmul(s, dense, out_dtype="f32"))
+        np.testing.assert_array_equal(y, expected)
+    y = to_numpy(louver.linear(to_torch(np.ascontiguousarray(b.T)), s, out_dtype="f32")).T
+    np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_bound_is_kept_and_the_bits_repeat(rng: np.random.Generator, torch: Any, size: str) -> None:
+    m, n, k = SIZES[size]
+    s = weight(rng, m, k, "2:8", "bf16", normal=True)
+    b = rng.standard_normal((k, n)).astype(s.dtype.numpy)
+    dense = to_torch(b)
+    first = louver.matmul(s, dense)
+    expected, magnitude = exact_product(s.dense(), b)
+    agreement = compare(to_numpy(first), expected, magnitude, k, "bf16", "f32")
+    assert agreement.ok, agreement
+    y = torch.empty_like(first)
+    for _ in range(100):
+        y.fill_(float("nan"))
+        louver.matmul(s, dense, out=y)
+        assert torch.equal(y, first)
+
+
+def test_a_captured_product_follows_new_values(rng: np.random.Generator, torch: Any) -> None:
+    s = weight(rng, 256, 512, "2:8", "f16")
+    b = to_torch(rng.integers(-4, 5, (512, 128)).astype(np.float16))
+    y = louver.matmul(s, b, out_dtype="f32")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        louver.matmul(s, b, out=y)
+    s.update_(np.negative(s.values))
+    graph.replay()
+    expected, _ = exact_product(s.dense(), to_numpy(b))
+    np.testing.assert_array_equal(to_numpy(y), expected)
+
+
+def test_random_products(rng: np.random.Generator, torch: Any) -> None:
+    for _ in range(200):
+        m, n, k = (int(size) for size in rng.integers(1, 500, 3))
+        group = int(rng.integers(2, 33))
+        pattern = f"{int(rng.integers(1, group))}:{group}"
+        if pattern in ("2:4", "1:2"):
+            continue
+        s = weight(rng, m, k, pattern, "f16")
+        b = rng.integers(-4, 5, (k, n)).astype(np.float16)
+        y = to_numpy(louver.matmul(s, to_torch(b), out_dtype="f32"))
+        expected, _ = exact_product(s.dense(), b)
+        np.testing.assert_array_equal(y, expected, err_msg=f"{pattern} {m}x{n}x{k}")
+
+
+SCHEDULES = {
+    "wide": Schedule.of(tile_n=256, stages=2),
+    "bulk": Schedule.of(tile_n=128, stages=3, store="bulk"),
+    "half": Schedule.of(tile_m=64, tile_n=256, consumers=1, stages=3, store="bulk"),
+    "tall": Schedule.of(tile_m=256, tile_n=128, stages=2),
+    "step": Schedule.of(tile_n=64, tile_k=128, stages=3),
+    "ranges": Schedule.of(tile_n=128, stages=3, work="ranges"),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("pattern", ["2:8@128", "4:8@64", "3:5@33", "1:8@256", None])
+def test_vectors_and_dense_operands_of_every_structure(
+    rng: np.random.Generator, torch: Any, pattern: str | None, name: str
+) -> None:
+    """By the launcher. Columns that bulk stores can write; the other sizes have tails."""
+    schedule, (m, n, k) = SCHEDULES[name], (600, 520, 1003)
+    problem = Problem("matmul", "bf16", "bf16", "bf16", pattern=pattern, b_layout="n_major")
+    given = vectors(rng, m, k, pattern or "7:8@1000", "bf16")
+    values, positions = given.a, np.zeros(4, np.int32)
+    if pattern is not None:
+        rows = given.rows(schedule)
+        values, positions = rows.values, rows.lists
+    cutting = Cutting.of(Demand.of_problem(problem), schedule) if schedule.cuts else None
+    launcher = Launcher(loaded(problem, schedule, 0), placed(values, positions, 0), (m, k), cutting)
+    b = rng.integers(-4, 5, (k, n)).astype(given.a.dtype)
+    dense, y = to_torch(b), torch.full((m, n), float("nan"), dtype=torch.bfloat16, device="cuda")
+    launcher.bound(launcher.sized(n, rows_of(dense), rows_of(y)), rows_of(dense), rows_of(y))()
+    expected, _ = exact_product(given.a, b)
+    np.testing.assert_array_equal(to_numpy(y).astype(np.float64), expected.astype(given.a.dtype).astype(np.float64))
