@@ -192,7 +192,7 @@ FORMS: tuple[type[Form], ...] = (Values, Metadata, TileMetadata, GatheredValues,
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceForm:
-    """A form on a device, complete. memory: what it lies in, a buffer of its own or the tensor's array.
+    """A form on a device, complete. memory: what it lies in, a buffer or an array of its own, or the tensor's array.
 
     Kernels on any stream may read it until the end: the device is waited for before its memory is given back.
     """
@@ -259,16 +259,8 @@ def on_device(form: Form, s: SparseTensor, ordinal: int) -> DeviceForm:
         return DeviceForm(form, values.address, form.nbytes(s), ordinal, s.values)
     if s.device is not None:
         wait_for_stream(ordinal, view(s.indices).stream or 0, "waiting for the arrays of a sparse tensor")
-    made = room(form, s, ordinal, DERIVING)
-    _write(form, s, made.memory)
-    return made
-
-
-def room(form: Form, s: SparseTensor, ordinal: int, stream: int) -> DeviceForm:
-    """Memory for a form of a tensor on device `ordinal`, of undefined contents, for a kernel on a stream to write."""
     buffer = DeviceBuffer(form.nbytes(s), ordinal=ordinal, stream=DERIVING)
-    if stream != DERIVING:
-        wait_for_stream(ordinal, DERIVING, "allocating a form of a sparse tensor")
+    _write(form, s, buffer)
     return DeviceForm(form, buffer.address, buffer.nbytes, ordinal, buffer)
 
 

@@ -47,7 +47,7 @@ def adopted(s: SparseTensor) -> tuple[Any, Any, int]:
             "convert them"
         )
     in_place = pitch_of(values) % ROW_ALIGNMENT == 0 and values.address % ROW_ALIGNMENT == 0 and _has_rows(values)
-    whole = _has_rows(indices) and pitch_of(indices) == indices.shape[1]
+    whole = _has_rows(indices) and (indices.shape[0] < 2 or indices.strides[0] == indices.shape[1])
     return (
         alias(s.values) if in_place else _copy(values, row_pitch(s.kept, s.dtype)),
         alias(s.indices) if whole else _copy(indices, indices.shape[1]),

@@ -7,7 +7,7 @@ through the host.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -21,8 +21,8 @@ from louver.formats.pattern import Pattern
 from louver.formats.rows import group_start, normal_axis, row_count
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
-from louver.isa.prepack import WORDS
-from louver.library.forms import DeviceForm, Metadata, room
+from louver.isa.prepack import WORDS, prepacked_shape
+from louver.library.forms import DeviceForm, Metadata
 from louver.library.resident import pitch_of
 from louver.library.state import TensorState
 from louver.library.streaming.launches import (
@@ -84,9 +84,8 @@ def compress(w: Any, pattern: str | Pattern, *, axis: int, method: Literal["magn
         return louver.compress(source.to_numpy(), pattern, axis=axis, method=method).to(source.device)
     axis = normal_axis(axis, len(source.shape))
     values, indices, to = _empty(source, pattern, axis)
-    s = SparseTensor(pattern, source.element, source.shape, axis, values, indices)
     counters = _Counters(source) if method is None else None
-    metadata = _room_for_metadata(s, source)
+    metadata = _room_for_metadata(source, pattern, axis)
     launch = compress_into(
         source,
         to,
@@ -101,9 +100,11 @@ def compress(w: Any, pattern: str | Pattern, *, axis: int, method: Literal["magn
     if broken:
         number, nonzeros = _listed(_check(source, pattern, axis))
         raise too_many(pattern, axis, nonzeros, group_start(number, source.shape, axis, pattern))
-    s = replace(s, negative_zeros_dropped=int(lost)) if lost else s
-    if metadata:
-        s.derived.of(TensorState).offer(metadata, source.stream or 0)
+    s = SparseTensor(pattern, source.element, source.shape, axis, values, indices, int(lost))
+    # A graph that is being captured has not written it yet.
+    if metadata and not is_capturing(source.stream or 0):
+        form = DeviceForm(Metadata(), metadata.address, metadata.size, source.device or 0, metadata.owner)
+        s.derived.of(TensorState).offer(form, source.stream or 0)
     return s
 
 
@@ -171,13 +172,15 @@ def _check_waits(like: ArrayView) -> None:
         )
 
 
-def _room_for_metadata(s: SparseTensor, source: ArrayView) -> DeviceForm | None:
-    """Where the kernel that compresses writes the metadata that products read by most schedules, if any multiply such a tensor."""
+def _room_for_metadata(source: ArrayView, pattern: Pattern, axis: int) -> ArrayView | None:
+    """Where the kernel that compresses writes the metadata that most schedules read, if products take such a tensor."""
+    shape, others = source.shape, [size for i, size in enumerate(source.shape) if i != axis]
     # More dimensions may need more strides than a kernel has.
-    matrices = s.ndim in (2, 3) and s.axis >= s.ndim - 2 and 0 not in s.shape
-    if str(s.pattern) != "2:4" or s.dtype.bits > 16 or not matrices or is_capturing(source.stream or 0):
+    matrices = len(shape) in (2, 3) and axis >= len(shape) - 2 and 0 not in shape
+    if str(pattern) != "2:4" or source.element.bits > 16 or not matrices:
         return None
-    return room(Metadata(), s, source.device or 0, source.stream or 0)
+    nbytes = 4 * prod(others[:-1]) * prod(prepacked_shape(others[-1], shape[axis], source.element))
+    return view(empty_like_kind(source, (nbytes,), _BYTE))
 
 
 def _moved(array: NDArray[Any], like: ArrayView) -> Any:

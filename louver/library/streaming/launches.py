@@ -128,11 +128,13 @@ def prune_into(
     transposable: bool = False,
 ) -> Launch:
     """`louver.prune` of a device array into another of the same shape and type; they must not overlap."""
-    call = _Call.of(pattern, axis, source, out)
     check_method(method)
     if transposable:
-        check_transposable(call.pattern, len(source.shape), call.axis)
-        call = _Call.of(pattern, -1, source, out)
+        ndim = len(source.shape)
+        check_transposable(Pattern.of_elements(pattern), ndim, normal_axis(axis, ndim))
+        axis = -1
+    # Blocks lie in one matrix, rows in any.
+    call = _Call.of(pattern, axis, source, out, batch=transposable)
     _check_out(source, out)
     return call.launch("prune", source=source, out=out, method=method, transposable=transposable)
 

@@ -255,9 +255,10 @@ def test_entries_have_metadata_of_their_own(rng: np.random.Generator) -> None:
         ("e4m3", (12, 96), "rows"),
         ("s8", (9, 70), "apart"),
         ("f32", (131, 66), "rows"),
+        ("f16", (3, 10, 12), "rows"),
     ],
 )
-def test_pruned_by_blocks(dtype: str, shape: tuple[int, int], layout: str, rng: np.random.Generator) -> None:
+def test_pruned_by_blocks(dtype: str, shape: tuple[int, ...], layout: str, rng: np.random.Generator) -> None:
     w, device = LAYOUTS[layout](random_bits(rng, shape, dtype)), Device()
     out = np.ones(shape, w.dtype)
     device.run(prune_into(device.place(w), device.place(out, writable=True), "2:4", transposable=True))
