@@ -12,7 +12,7 @@ from louver.isa.targets import WARPGROUP_THREADS
 from louver.library.streaming.groups import Found, Groups
 from louver.library.streaming.natural import Natural
 from louver.library.streaming.place import Corner, Place, Rows, Stream, ahead
-from louver.library.streaming.record import COUNTERS, STEPS, Streaming
+from louver.library.streaming.record import COUNTERS, SPAN_BYTES, STEPS, Streaming
 from louver.library.streaming.turned import Tile, Turned
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Param, Reg
@@ -144,7 +144,9 @@ class Frame:
 
     def follow(self, place: Place, count: Reg, work: Callable[[Sequence[Span], Place], None], *streams: Stream) -> None:
         """Do the work on so many steps from a place on."""
-        k, at_once = self.k, 2 // len(self.rows)
+        k, wide = self.k, 4 * self.record.span_words > SPAN_BYTES
+        # A thread has no registers for more spans of wide groups.
+        at_once = 1 if wide else 2 // len(self.rows)
         for stream in streams:
             stream.open(place)
         done = k.mov(0)
